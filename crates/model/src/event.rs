@@ -1,0 +1,274 @@
+//! The few things a source can say. Nothing downstream knows which source said them.
+
+use crate::histogram::Cell;
+use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
+use crate::state::{Metric, Reason, StallKind, StallReason, State};
+use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
+use crate::time::{ClockAnchor, EpochSecond, MonoNs};
+
+/// What a source sends to the recorder. An id (thread key, stack, frame, module) is defined by its own
+/// event before anything refers to it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Clock(ClockAnchor),
+    /// A thread appears, or one of its names changed.
+    Thread(ThreadInfo),
+    /// The time from which on the thread was observed: the start of the recording or of the thread.
+    ThreadSeen {
+        thread: ThreadKey,
+        from: MonoNs,
+    },
+    /// The thread ended; without this event it lived to the end of the recording.
+    ThreadEnd {
+        thread: ThreadKey,
+        at: MonoNs,
+    },
+    Module {
+        id: ModuleId,
+        module: Module,
+    },
+    Frame {
+        id: FrameId,
+        frame: Frame,
+    },
+    /// The functions at a frame, innermost first; sent when resolved, which may be long after the frame.
+    Symbol {
+        frame: FrameId,
+        lines: Vec<SymbolLine>,
+    },
+    /// Leaf first.
+    Stack {
+        id: StackId,
+        frames: Vec<FrameId>,
+        end: StackEnd,
+    },
+    Ledger(LedgerDelta),
+    Latency(LatencyDelta),
+    Sample(SampleDelta),
+    /// Names the extra event number `index` of [`Weighted::Event`].
+    EventName {
+        index: u16,
+        name: String,
+    },
+    Stall(Box<Stall>),
+    Interrupt(InterruptDelta),
+    Loss {
+        reason: String,
+        count: u64,
+    },
+    /// What wallprof itself has cost since the last such event.
+    Overhead {
+        process_cpu_ns: u64,
+        probe_ns: u64,
+        probe_runs: u64,
+    },
+}
+
+/// Time a thread spent, to be added to one thread's one-second bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerDelta {
+    pub thread: ThreadKey,
+    pub second: EpochSecond,
+    pub wall_ns: u64,
+    /// Exact running time: user + kernel + irq + the on-CPU part of faults.
+    pub on_cpu_ns: u64,
+    pub irq_ns: u64,
+    pub fault_minor_ns: u64,
+    pub fault_major_ns: u64,
+    /// The part of both fault states that was on CPU.
+    pub fault_on_cpu_ns: u64,
+    pub runnable_ns: u64,
+    pub preempted_ns: u64,
+    /// Indexed by [`Reason::code`].
+    pub blocked_ns: [u64; Reason::COUNT],
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+    /// Samples of the ledger's clock in user and in kernel mode, outside interrupts: they divide `on_cpu_ns`.
+    pub user_samples: u64,
+    pub kernel_samples: u64,
+}
+
+impl LedgerDelta {
+    pub fn new(thread: ThreadKey, second: EpochSecond) -> Self {
+        LedgerDelta {
+            thread,
+            second,
+            wall_ns: 0,
+            on_cpu_ns: 0,
+            irq_ns: 0,
+            fault_minor_ns: 0,
+            fault_major_ns: 0,
+            fault_on_cpu_ns: 0,
+            runnable_ns: 0,
+            preempted_ns: 0,
+            blocked_ns: [0; Reason::COUNT],
+            voluntary_switches: 0,
+            involuntary_switches: 0,
+            user_samples: 0,
+            kernel_samples: 0,
+        }
+    }
+}
+
+/// Intervals of one length to be added to a thread's latency distribution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyDelta {
+    pub thread: ThreadKey,
+    pub metric: Metric,
+    /// A [`crate::histogram`] bucket.
+    pub bucket: u16,
+    pub cell: Cell,
+}
+
+/// What a sample's weight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Weighted {
+    /// Nanoseconds in a ledger state. `User` and `Kernel` are samples of the ledger's clock; the others
+    /// are whole intervals, or sums of short ones carried by one stack.
+    State(State),
+    /// Counts of the extra event with this index.
+    Event(u16),
+}
+
+/// Weight on one pair of stacks, to be added to one thread's one-second bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleDelta {
+    pub thread: ThreadKey,
+    pub second: EpochSecond,
+    pub what: Weighted,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+    /// For blocked time: who ended it, where known.
+    pub waker: Option<WakerStacks>,
+    /// Nanoseconds, or counts for an extra event.
+    pub weight: u64,
+    /// How many samples or stacked intervals this sums up.
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WakerStacks {
+    /// `None`: woken from an interrupt, or by a thread that is not recorded.
+    pub thread: Option<ThreadKey>,
+    pub interrupt: bool,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+}
+
+/// One off-CPU interval or fault, kept by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    pub thread: ThreadKey,
+    /// The thread's name at the time.
+    pub comm: String,
+    pub kind: StallKind,
+    pub reason: StallReason,
+    pub voluntary: bool,
+    pub start: MonoNs,
+    /// For an open stall the last moment it was known to last.
+    pub end: MonoNs,
+    /// The recording ended, or the thread was looked at, before the stall did.
+    pub open: bool,
+    pub blocked_ns: u64,
+    pub runnable_ns: u64,
+    pub syscall: Option<String>,
+    /// The CPU the thread came back on, or waits for.
+    pub cpu: Option<u32>,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+    pub waker: Option<Waker>,
+    pub lock: Option<Lock>,
+    /// Who had the CPU while the thread waited for it, most time first.
+    pub ran_instead: Vec<RanInstead>,
+    pub fault: Option<Fault>,
+    /// The timeout the thread had asked for in this wait, counted from its start.
+    pub asked_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waker {
+    /// `None`: woken from an interrupt, where the current task is a bystander.
+    pub thread: Option<ThreadRef>,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Address of the lock word in the process (futex), or of nothing for kernel locks.
+    pub address: u64,
+    pub owner: Option<ThreadRef>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RanInstead {
+    pub thread: ThreadRef,
+    pub ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    Exec,
+}
+
+impl Access {
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::Exec => "exec",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Access::Read, Access::Write, Access::Exec].into_iter().find(|access| access.name() == name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub address: u64,
+    pub access: Option<Access>,
+    pub major: bool,
+    pub file: Option<String>,
+    pub file_offset: Option<u64>,
+}
+
+/// Interrupt time on one CPU, to be added up by cause and victim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterruptDelta {
+    pub cpu: u32,
+    pub kind: InterruptKind,
+    /// `local_timer`, `net_rx`, `virtio0-input.0` …
+    pub name: String,
+    /// The thread that was current; `None` for the idle task and for threads that are not recorded.
+    pub victim: Option<ThreadKey>,
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum InterruptKind {
+    Irq,
+    Softirq,
+    Vector,
+}
+
+impl InterruptKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            InterruptKind::Irq => "irq",
+            InterruptKind::Softirq => "softirq",
+            InterruptKind::Vector => "vector",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [InterruptKind::Irq, InterruptKind::Softirq, InterruptKind::Vector]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}

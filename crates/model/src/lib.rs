@@ -1,0 +1,19 @@
+//! The words wallprof is written in: time, threads, ledger states, stacks, and the events that
+//! carry them from a source (live probes, perf.data, Intel PT) to the recorder.
+//!
+//! Owns no behaviour beyond arithmetic on these values: no files, no clocks, no kernel.
+
+pub mod event;
+pub mod histogram;
+pub mod profile;
+pub mod stack;
+pub mod state;
+pub mod thread;
+pub mod time;
+
+pub use event::Event;
+pub use histogram::Histogram;
+pub use stack::{Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine};
+pub use state::{Metric, Reason, StallKind, StallReason, State};
+pub use thread::{ThreadInfo, ThreadKey, ThreadRef};
+pub use time::{ClockAnchor, ClockMap, EpochNs, EpochSecond, MonoNs};

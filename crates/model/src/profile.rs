@@ -1,0 +1,148 @@
+//! The in-memory model that every view and every finding reads: what a recording says, in plain values.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Fault, InterruptDelta, LedgerDelta, SampleDelta};
+use crate::histogram::Histogram;
+use crate::stack::{FrameKind, StackEnd, SymbolLine};
+use crate::state::{Metric, StallKind, StallReason};
+use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
+use crate::time::{ClockMap, MonoNs};
+
+/// The recording as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordingInfo {
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub clock: ClockMap,
+    /// `live`, `perf.data`, `intel-pt` or `perf-script`.
+    pub source: String,
+    pub kernel: String,
+    pub arch: String,
+    pub cpus: u32,
+    pub hostname: String,
+    pub machine_id: String,
+    pub boot_id: String,
+    pub command: String,
+    pub min_stall_ns: u64,
+    /// False for a recording whose writer was killed: `end` is then the last moment it holds.
+    pub ended_cleanly: bool,
+    /// Names of the extra events, by index.
+    pub events: Vec<String>,
+    pub losses: BTreeMap<String, u64>,
+    pub overhead: Overhead,
+    pub unwinding: Unwinding,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    pub process_cpu_ns: u64,
+    pub probe_ns: u64,
+    pub probe_runs: u64,
+}
+
+/// How user stacks ended, weighted by how often each stack was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwinding {
+    pub stacks: u64,
+    pub complete: u64,
+    pub incomplete: BTreeMap<String, u64>,
+}
+
+/// One thread over the whole recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thread {
+    /// In a profile the key is the thread's row id in the file.
+    pub info: ThreadInfo,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    /// The sum of the thread's buckets; its `second` means nothing.
+    pub ledger: LedgerDelta,
+    pub latency: BTreeMap<Metric, Histogram>,
+    /// Stalls of this thread in the file, the voluntary ones left out.
+    pub stalls: u64,
+}
+
+/// One second of one thread.
+pub type LedgerRow = LedgerDelta;
+
+/// Samples of one thread in one second; the stack ids are the file's.
+pub type SampleRow = SampleDelta;
+
+pub type InterruptRow = InterruptDelta;
+
+/// One frame with everything known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedFrame {
+    pub kind: FrameKind,
+    pub module: Option<String>,
+    pub build_id: Option<Vec<u8>>,
+    pub address: u64,
+    /// Innermost first; at least one entry, whose symbol may be unknown.
+    pub lines: Vec<SymbolLine>,
+}
+
+/// A whole stack, leaf first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedStack {
+    pub frames: Vec<std::sync::Arc<ResolvedFrame>>,
+    pub end: StackEnd,
+}
+
+/// One stall with its stacks resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StallRecord {
+    pub id: u64,
+    pub thread: ThreadKey,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub kind: StallKind,
+    pub reason: StallReason,
+    pub voluntary: bool,
+    pub open: bool,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub blocked_ns: u64,
+    pub runnable_ns: u64,
+    pub syscall: Option<String>,
+    pub cpu: Option<u32>,
+    pub user: Option<ResolvedStack>,
+    pub kernel: Option<ResolvedStack>,
+    pub waker: Option<WakerRecord>,
+    pub lock: Option<LockRecord>,
+    pub ran_instead: Vec<(ThreadRef, u64)>,
+    pub fault: Option<Fault>,
+    pub asked_ns: Option<u64>,
+}
+
+impl StallRecord {
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct WakerRecord {
+    /// `None`: woken from an interrupt.
+    pub thread: Option<ThreadRef>,
+    pub user: Option<ResolvedStack>,
+    pub kernel: Option<ResolvedStack>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRecord {
+    pub address: u64,
+    pub owner: Option<ThreadRef>,
+}
+
+/// Stalls that the size budget folded into counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoldedStalls {
+    pub thread: ThreadKey,
+    pub reason: StallReason,
+    pub voluntary: bool,
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}

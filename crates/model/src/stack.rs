@@ -1,0 +1,93 @@
+//! Stacks as sources deliver them: ids first, contents once.
+
+/// A source's own number for one distinct stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackId(pub u64);
+
+/// A source's own number for one distinct frame (module and address).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameId(pub u32);
+
+/// A source's own number for one distinct module (a file with a build id).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModuleId(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FrameKind {
+    Native = 0,
+    Kernel = 1,
+    Jit = 2,
+}
+
+impl FrameKind {
+    pub fn from_code(code: u8) -> Option<Self> {
+        [FrameKind::Native, FrameKind::Kernel, FrameKind::Jit].get(usize::from(code)).copied()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            FrameKind::Native => "native",
+            FrameKind::Kernel => "kernel",
+            FrameKind::Jit => "jit",
+        }
+    }
+}
+
+/// How a walk ended. Only `Complete` says that the outermost frame is a known start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum StackEnd {
+    Complete = 0,
+    /// Walked by frame pointer: where it ended was not proven to be the thread's start.
+    FramePointerEnd = 1,
+    /// More frames than the walker keeps.
+    Truncated = 2,
+    /// A stack address could not be read.
+    ReadFailed = 3,
+}
+
+impl StackEnd {
+    pub const ALL: [StackEnd; 4] =
+        [StackEnd::Complete, StackEnd::FramePointerEnd, StackEnd::Truncated, StackEnd::ReadFailed];
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            StackEnd::Complete => "complete",
+            StackEnd::FramePointerEnd => "frame_pointer_end",
+            StackEnd::Truncated => "truncated",
+            StackEnd::ReadFailed => "read_failed",
+        }
+    }
+}
+
+/// A file that code was mapped from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Module {
+    pub path: String,
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// One code address in a form that means the same in another process and on another day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    pub kind: FrameKind,
+    pub module: Option<ModuleId>,
+    /// ELF virtual address in `module`; without a module the address as it was in the process.
+    pub address: u64,
+}
+
+/// One function at a frame; inlined ones come innermost first, the physical one last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SymbolLine {
+    pub symbol: Option<String>,
+    /// Bytes from the symbol's start.
+    pub offset: Option<u64>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub inlined: bool,
+}

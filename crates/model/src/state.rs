@@ -1,0 +1,262 @@
+//! The states of the ledger and the reasons a thread is blocked for.
+
+/// Why a thread is blocked. The order is part of the recording format and of the kernel side
+/// (`bpf/include/reasons.h`): append, never reorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Reason {
+    Lock = 0,
+    Wait = 1,
+    Disk = 2,
+    Network = 3,
+    Poll = 4,
+    Sleep = 5,
+    Pipe = 6,
+    Ipc = 7,
+    Child = 8,
+    Memory = 9,
+    Stopped = 10,
+    Other = 11,
+}
+
+impl Reason {
+    pub const COUNT: usize = 12;
+    pub const ALL: [Reason; Self::COUNT] = [
+        Reason::Lock,
+        Reason::Wait,
+        Reason::Disk,
+        Reason::Network,
+        Reason::Poll,
+        Reason::Sleep,
+        Reason::Pipe,
+        Reason::Ipc,
+        Reason::Child,
+        Reason::Memory,
+        Reason::Stopped,
+        Reason::Other,
+    ];
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Lock => "lock",
+            Reason::Wait => "wait",
+            Reason::Disk => "disk",
+            Reason::Network => "network",
+            Reason::Poll => "poll",
+            Reason::Sleep => "sleep",
+            Reason::Pipe => "pipe",
+            Reason::Ipc => "ipc",
+            Reason::Child => "child",
+            Reason::Memory => "memory",
+            Reason::Stopped => "stopped",
+            Reason::Other => "other",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
+    /// Waits that a thread chose: in the ledger, but not stalls unless it overslept.
+    pub fn is_voluntary(self) -> bool {
+        matches!(self, Reason::Wait | Reason::Poll | Reason::Sleep | Reason::Child)
+    }
+}
+
+/// One state of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    User,
+    Kernel,
+    Irq,
+    FaultMinor,
+    FaultMajor,
+    Runnable,
+    Preempted,
+    Blocked(Reason),
+}
+
+impl State {
+    /// A small stable number: the recording's encoding. Blocked reasons follow from 16 on.
+    pub fn code(self) -> u8 {
+        match self {
+            State::User => 0,
+            State::Kernel => 1,
+            State::Irq => 2,
+            State::FaultMinor => 3,
+            State::FaultMajor => 4,
+            State::Runnable => 5,
+            State::Preempted => 6,
+            State::Blocked(reason) => 16 + reason.code(),
+        }
+    }
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => State::User,
+            1 => State::Kernel,
+            2 => State::Irq,
+            3 => State::FaultMinor,
+            4 => State::FaultMajor,
+            5 => State::Runnable,
+            6 => State::Preempted,
+            16.. => State::Blocked(Reason::from_code(code - 16)?),
+            _ => return None,
+        })
+    }
+
+    /// `user`, `preempted`, `blocked:lock`, `fault:major` …: the name used in views and in the leaf frame `[…]`.
+    pub fn label(self) -> String {
+        match self {
+            State::User => "user".into(),
+            State::Kernel => "kernel".into(),
+            State::Irq => "irq".into(),
+            State::FaultMinor => "fault:minor".into(),
+            State::FaultMajor => "fault:major".into(),
+            State::Runnable => "runnable".into(),
+            State::Preempted => "preempted".into(),
+            State::Blocked(reason) => format!("blocked:{}", reason.name()),
+        }
+    }
+}
+
+/// What a latency distribution is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Metric {
+    /// Whole off-CPU intervals, switch-out to switch-in.
+    OffCpu,
+    /// Wakeup or preemption to switch-in.
+    RunQueue,
+    Fault,
+    /// The blocked part of off-CPU intervals of one reason.
+    Blocked(Reason),
+}
+
+impl Metric {
+    pub fn code(self) -> u8 {
+        match self {
+            Metric::OffCpu => 0,
+            Metric::RunQueue => 1,
+            Metric::Fault => 2,
+            Metric::Blocked(reason) => 16 + reason.code(),
+        }
+    }
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Metric::OffCpu,
+            1 => Metric::RunQueue,
+            2 => Metric::Fault,
+            16.. => Metric::Blocked(Reason::from_code(code - 16)?),
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> String {
+        match self {
+            Metric::OffCpu => "off_cpu".into(),
+            Metric::RunQueue => "run_queue".into(),
+            Metric::Fault => "fault".into(),
+            Metric::Blocked(reason) => format!("blocked.{}", reason.name()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StallKind {
+    OffCpu,
+    Fault,
+}
+
+impl StallKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            StallKind::OffCpu => "off-cpu",
+            StallKind::Fault => "fault",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [StallKind::OffCpu, StallKind::Fault].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// The one word a stall is filed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StallReason {
+    Preempted,
+    Runnable,
+    Minor,
+    Major,
+    Blocked(Reason),
+}
+
+impl StallReason {
+    pub fn code(self) -> u8 {
+        match self {
+            StallReason::Preempted => 0,
+            StallReason::Runnable => 1,
+            StallReason::Minor => 2,
+            StallReason::Major => 3,
+            StallReason::Blocked(reason) => 16 + reason.code(),
+        }
+    }
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => StallReason::Preempted,
+            1 => StallReason::Runnable,
+            2 => StallReason::Minor,
+            3 => StallReason::Major,
+            16.. => StallReason::Blocked(Reason::from_code(code - 16)?),
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            StallReason::Preempted => "preempted",
+            StallReason::Runnable => "runnable",
+            StallReason::Minor => "minor",
+            StallReason::Major => "major",
+            StallReason::Blocked(reason) => reason.name(),
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "preempted" => Some(StallReason::Preempted),
+            "runnable" => Some(StallReason::Runnable),
+            "minor" => Some(StallReason::Minor),
+            "major" => Some(StallReason::Major),
+            other => Reason::from_name(other).map(StallReason::Blocked),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_come_back() {
+        for code in 0..=u8::MAX {
+            assert!(State::from_code(code).is_none_or(|state| state.code() == code));
+            assert!(Metric::from_code(code).is_none_or(|metric| metric.code() == code));
+            assert!(StallReason::from_code(code).is_none_or(|reason| reason.code() == code));
+        }
+        for (index, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(reason.code()), index);
+            assert_eq!(Reason::from_name(reason.name()), Some(reason));
+            assert_eq!(StallReason::from_name(reason.name()), Some(StallReason::Blocked(reason)));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Who a thread is.
+
+/// A source's own number for a thread, unique within one recording. Not a tid: tids are reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadKey(pub u32);
+
+/// The identity of a thread and its names as last seen. Sent again when a name changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadInfo {
+    pub key: ThreadKey,
+    pub tid: u32,
+    pub pid: u32,
+    /// tid and pid in the innermost pid namespace of the thread; equal to the above outside containers.
+    pub ns_tid: u32,
+    pub ns_pid: u32,
+    /// Start of the thread in ns since boot (`/proc/PID/stat` field 22, exact). With tid and boot id: the identity.
+    pub start_boot_ns: u64,
+    pub comm: String,
+    /// The name of the process: the thread group leader's comm.
+    pub process: String,
+    pub cgroup: Option<String>,
+    pub kernel_thread: bool,
+}
+
+/// A thread as another thread's event mentions it: perhaps not itself recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadRef {
+    pub key: Option<ThreadKey>,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+}
