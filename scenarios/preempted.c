@@ -1,0 +1,107 @@
+// preempted: a thread that never sleeps loses its CPU to a neighbour.
+//
+// `worker` reads the clock in a loop, pinned to one CPU, and logs each gap between two readings that is
+// longer than 300 µs. `neighbour`, pinned to the same CPU, spins for 2 to 6 ms and sleeps for 5 to 15 ms in
+// turn, and logs when it ran, by the gaps in its own readings.
+//
+// Truth, besides truth.h's lines:
+//   {"event":"gap", "start_ns", "end_ns", "switched"}   the worker did not run in between; switched says that
+//       the kernel counted an involuntary switch of the worker in the gap (otherwise an interrupt, or the
+//       hypervisor, had the CPU)
+//   {"event":"ran", "start_ns", "end_ns"}   the neighbour ran, interrupted by less than 20 µs at a time
+// Options: -c CPU, the shared CPU (default 0).
+
+#include "truth.h"
+
+#define MIN_GAP_NS (300 * NS_PER_US)
+#define MIN_PAUSE_NS (20 * NS_PER_US)
+#define MAX_INTERVALS 65536
+
+struct interval {
+    uint64_t start_ns, end_ns;
+    bool switched;
+};
+
+struct intervals {
+    struct interval list[MAX_INTERVALS];
+    int count;
+};
+
+static struct intervals gaps, ran;
+static int cpu;
+static struct run run = {.scenario = "preempted", .seconds = 10, .seed = 42};
+
+static void keep(struct intervals *intervals, struct interval interval) {
+    if (intervals->count < MAX_INTERVALS)
+        intervals->list[intervals->count++] = interval;
+}
+
+static long preemptions(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+}
+
+SHOWN static uint64_t read_market(void) { return now_ns(); }
+
+SHOWN static void watch_clock(struct actor *self) {
+    (void)self;
+    pin_to(cpu);
+    long before = preemptions();
+    for (uint64_t last = read_market(), now; !run_is_over(); last = now) {
+        now = read_market();
+        if (now - last <= MIN_GAP_NS)
+            continue;
+        long after = preemptions();
+        keep(&gaps, (struct interval){.start_ns = last, .end_ns = now, .switched = after != before});
+        before = after;
+        now = read_market();
+    }
+}
+
+SHOWN static void burst(uint64_t ends_at) {
+    uint64_t start = now_ns(), last = start;
+    for (uint64_t now = start; now < ends_at; last = now) {
+        now = now_ns();
+        if (now - last <= MIN_PAUSE_NS)
+            continue;
+        keep(&ran, (struct interval){.start_ns = start, .end_ns = last});
+        start = now;
+    }
+    keep(&ran, (struct interval){.start_ns = start, .end_ns = last});
+}
+
+SHOWN static void disturb(struct actor *self) {
+    uint64_t chance = run.seed;
+    (void)self;
+    pin_to(cpu);
+    while (!run_is_over()) {
+        sleep_for(random_between(&chance, 5 * NS_PER_MS, 15 * NS_PER_MS));
+        burst(now_ns() + random_between(&chance, 2 * NS_PER_MS, 6 * NS_PER_MS));
+    }
+}
+
+static void print_truth(void) {
+    for (int i = 0; i < gaps.count; i++)
+        printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu,\"switched\":%s}\n",
+               (unsigned long long)gaps.list[i].start_ns, (unsigned long long)gaps.list[i].end_ns,
+               gaps.list[i].switched ? "true" : "false");
+    for (int i = 0; i < ran.count; i++)
+        printf("{\"event\":\"ran\",\"start_ns\":%llu,\"end_ns\":%llu}\n",
+               (unsigned long long)ran.list[i].start_ns, (unsigned long long)ran.list[i].end_ns);
+}
+
+int main(int argc, char **argv) {
+    int option;
+    while ((option = getopt(argc, argv, RUN_OPTIONS "c:")) != -1) {
+        if (option == 'c')
+            cpu = atoi(optarg);
+        else
+            run_option(&run, option, optarg, "[-c CPU]");
+    }
+    // Touched now, so that keeping a log costs no page faults.
+    memset(&gaps, 0, sizeof gaps);
+    memset(&ran, 0, sizeof ran);
+    struct actor actors[] = {{.name = "worker", .act = watch_clock}, {.name = "neighbour", .act = disturb}};
+    play(actors, 2, &run, print_truth);
+}

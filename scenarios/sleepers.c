@@ -1,0 +1,172 @@
+// sleepers: threads that wait because they chose to. None of these waits is a stall.
+//
+//   sleeper       nanosleep, 20 ms at a time
+//   worker-0 …    a pool of workers on one condition variable
+//   dispatcher    gives the workers a job every 50 ms (and sleeps in between)
+//   semaphore     waits for a semaphore that the dispatcher posts with every job
+//   poller        epoll_wait on nothing, timeout 30 ms
+//   joiner        pthread_join, one thread of 40 ms (named `short`) after the other
+//
+// Truth, besides truth.h's lines:
+//   {"event":"waits", "tid", "name", "count", "total_ns", "asked_ns"}   a thread's waits by its own clock,
+//       and the length each was asked to last (0: until someone ends it)
+// Options: -n N, workers (1 to 16).
+
+#include "truth.h"
+
+#include <sys/epoll.h>
+
+#define MAX_WORKERS 16
+#define SLEEP_NS (20 * NS_PER_MS)
+#define POLL_MS 30
+#define JOB_NS (50 * NS_PER_MS)
+#define SHORT_NS (40 * NS_PER_MS)
+
+struct waits {
+    uint64_t count, total_ns, asked_ns;
+};
+
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t queue_filled = PTHREAD_COND_INITIALIZER;
+static int queued;
+static bool closed;
+static sem_t posted;
+static struct actor actors[MAX_WORKERS + 5];
+static struct waits waits[MAX_WORKERS + 5];
+static int workers = 4, actor_count;
+static struct run run = {.scenario = "sleepers", .seconds = 10, .seed = 42};
+
+static void note_wait(const struct actor *self, uint64_t start_ns) {
+    waits[self - actors].count++;
+    waits[self - actors].total_ns += now_ns() - start_ns;
+}
+
+SHOWN static void sleep_a_while(struct actor *self) {
+    while (!run_is_over()) {
+        uint64_t start = now_ns();
+        sleep_for(SLEEP_NS);
+        note_wait(self, start);
+    }
+}
+
+// False when there will be no more jobs.
+SHOWN static bool take_job(struct actor *self) {
+    pthread_mutex_lock(&queue_lock);
+    while (queued == 0 && !closed) {
+        uint64_t start = now_ns();
+        pthread_cond_wait(&queue_filled, &queue_lock);
+        note_wait(self, start);
+    }
+    bool taken = queued > 0;
+    queued -= taken;
+    pthread_mutex_unlock(&queue_lock);
+    return taken;
+}
+
+SHOWN static void work(struct actor *self) {
+    while (take_job(self))
+        spin_until(now_ns() + NS_PER_MS / 10);
+}
+
+static void give_job(bool last) {
+    pthread_mutex_lock(&queue_lock);
+    queued++;
+    closed = last;
+    pthread_mutex_unlock(&queue_lock);
+    if (last)
+        pthread_cond_broadcast(&queue_filled);
+    else
+        pthread_cond_signal(&queue_filled);
+    sem_post(&posted);
+}
+
+SHOWN static void dispatch(struct actor *self) {
+    while (!run_is_over()) {
+        uint64_t start = now_ns();
+        sleep_for(JOB_NS);
+        note_wait(self, start);
+        give_job(false);
+    }
+    give_job(true);
+}
+
+SHOWN static void wait_for_posts(struct actor *self) {
+    while (!run_is_over()) {
+        uint64_t start = now_ns();
+        wait_for(&posted);
+        note_wait(self, start);
+    }
+}
+
+SHOWN static void poll_nothing(struct actor *self) {
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event;
+    while (!run_is_over()) {
+        uint64_t start = now_ns();
+        epoll_wait(set, &event, 1, POLL_MS);
+        note_wait(self, start);
+    }
+    close(set);
+}
+
+static void *short_life(void *argument) {
+    (void)argument;
+    prctl(PR_SET_NAME, "short");
+    sleep_for(SHORT_NS);
+    return NULL;
+}
+
+SHOWN static void join_others(struct actor *self) {
+    while (!run_is_over()) {
+        pthread_t other;
+        int error = pthread_create(&other, NULL, short_life, NULL);
+        if (error)
+            die("cannot start a thread", error);
+        uint64_t start = now_ns();
+        pthread_join(other, NULL);
+        note_wait(self, start);
+    }
+}
+
+static void print_truth(void) {
+    for (int i = 0; i < actor_count; i++)
+        printf("{\"event\":\"waits\",\"tid\":%d,\"name\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"asked_"
+               "ns\":%llu}\n",
+               actors[i].tid, actors[i].name, (unsigned long long)waits[i].count,
+               (unsigned long long)waits[i].total_ns, (unsigned long long)waits[i].asked_ns);
+}
+
+static void cast(const char *name, void (*act)(struct actor *), uint64_t asked_ns) {
+    waits[actor_count].asked_ns = asked_ns;
+    actors[actor_count++] = (struct actor){.name = name, .act = act};
+}
+
+static void cast_all(void) {
+    static char names[MAX_WORKERS][24];
+    cast("sleeper", sleep_a_while, SLEEP_NS);
+    cast("dispatcher", dispatch, JOB_NS);
+    cast("semaphore", wait_for_posts, 0);
+    cast("poller", poll_nothing, POLL_MS * NS_PER_MS);
+    cast("joiner", join_others, 0);
+    for (int i = 0; i < workers; i++) {
+        snprintf(names[i], sizeof names[i], "worker-%d", i);
+        cast(names[i], work, 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    int option;
+    while ((option = getopt(argc, argv, RUN_OPTIONS "n:")) != -1) {
+        if (option == 'n')
+            workers = (int)positive_number(optarg);
+        else
+            run_option(&run, option, optarg, "[-n WORKERS]");
+    }
+    if (workers < 1 || workers > MAX_WORKERS) {
+        fprintf(stderr, "sleepers: -n takes 1 to %d workers\n", MAX_WORKERS);
+        return 2;
+    }
+    sem_init(&posted, 0, 0);
+    cast_all();
+    play(actors, actor_count, &run, print_truth);
+}

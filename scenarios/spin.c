@@ -1,0 +1,113 @@
+// spin: threads that never wait, in user mode, in the kernel, and half and half.
+//
+// `user` computes (spin_in_user), `kernel` reads /dev/zero (spin_in_kernel), `half` does both in turn, each
+// for 1 ms of its own CPU time.
+//
+// Truth, besides truth.h's lines:
+//   {"event":"split", "tid", "name", "user_ns", "kernel_ns"}   CPU time spent in either function, by the
+//       thread's own CPU clock. A read of 64 KiB is all but a few hundred ns inside the kernel.
+// Options: -t user|kernel|half, only this thread; -c CPU, pin to this CPU.
+
+#include "truth.h"
+
+#include <fcntl.h>
+
+#define TURN_NS NS_PER_MS
+#define READ_BYTES 65536
+
+struct split {
+    uint64_t user_ns, kernel_ns;
+};
+
+static struct split splits[3];
+static struct actor actors[3];
+static int actor_count, zero, cpu = -1;
+static struct run run = {.scenario = "spin", .seconds = 10, .seed = 42};
+static volatile uint64_t sink;
+
+static uint64_t own_cpu_ns(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+// Returns the CPU time spent. The clock, itself a system call, is read every half a million steps.
+SHOWN static uint64_t spin_in_user(void) {
+    uint64_t start = own_cpu_ns(), spent, mixed = sink;
+    do {
+        for (uint64_t i = 0; i < 500000; i++)
+            mixed = (mixed ^ i) * 0x9e3779b97f4a7c15ull;
+        spent = own_cpu_ns() - start;
+    } while (spent < TURN_NS);
+    sink = mixed;
+    return spent;
+}
+
+SHOWN static uint64_t spin_in_kernel(void) {
+    static _Thread_local char bytes[READ_BYTES];
+    uint64_t start = own_cpu_ns(), spent;
+    do {
+        for (int i = 0; i < 64; i++)
+            if (read(zero, bytes, sizeof bytes) != READ_BYTES)
+                die("cannot read /dev/zero", errno);
+        spent = own_cpu_ns() - start;
+    } while (spent < TURN_NS);
+    return spent;
+}
+
+static void pin_if_asked(void) {
+    if (cpu >= 0)
+        pin_to(cpu);
+}
+
+SHOWN static void compute(struct actor *self) {
+    pin_if_asked();
+    while (!run_is_over())
+        splits[self - actors].user_ns += spin_in_user();
+}
+
+SHOWN static void call(struct actor *self) {
+    pin_if_asked();
+    while (!run_is_over())
+        splits[self - actors].kernel_ns += spin_in_kernel();
+}
+
+SHOWN static void compute_and_call(struct actor *self) {
+    pin_if_asked();
+    while (!run_is_over()) {
+        splits[self - actors].user_ns += spin_in_user();
+        splits[self - actors].kernel_ns += spin_in_kernel();
+    }
+}
+
+static void print_truth(void) {
+    for (int i = 0; i < actor_count; i++)
+        printf("{\"event\":\"split\",\"tid\":%d,\"name\":\"%s\",\"user_ns\":%llu,\"kernel_ns\":%llu}\n",
+               actors[i].tid, actors[i].name, (unsigned long long)splits[i].user_ns,
+               (unsigned long long)splits[i].kernel_ns);
+}
+
+static void cast(const char *name, void (*act)(struct actor *), const char *only) {
+    if (only == NULL || strcmp(only, name) == 0)
+        actors[actor_count++] = (struct actor){.name = name, .act = act};
+}
+
+int main(int argc, char **argv) {
+    const char *only = NULL;
+    int option;
+    while ((option = getopt(argc, argv, RUN_OPTIONS "t:c:")) != -1) {
+        if (option == 't')
+            only = optarg;
+        else if (option == 'c')
+            cpu = atoi(optarg);
+        else
+            run_option(&run, option, optarg, "[-t user|kernel|half] [-c CPU]");
+    }
+    zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    if (zero < 0)
+        die("/dev/zero", errno);
+    cast("user", compute, only);
+    cast("kernel", call, only);
+    cast("half", compute_and_call, only);
+    if (actor_count == 0) {
+        fprintf(stderr, "spin: no thread is called '%s': -t takes user, kernel or half\n", only);
+        return 2;
+    }
+    play(actors, actor_count, &run, print_truth);
+}

@@ -1,0 +1,323 @@
+// What every scenario needs to tell the truth about itself: a clock, a pseudo-random sequence, named
+// threads that start and stop together, and JSON lines on stdout.
+//
+// Owns the protocol that the truth tests read, one JSON object a line:
+//   {"event":"start", "scenario", "pid", "mono_ns", "epoch_ns", "threads":[{"tid","name"}]}
+//       All threads exist and wait at the gate. mono_ns and epoch_ns are one moment on two clocks.
+//   … the scenario's own lines, documented at the top of its file …
+//   {"event":"thread", "tid", "name", "start_ns", "end_ns", "cpu_ns", "voluntary", "involuntary"}
+//       One thread's life between the gate and its end by its own clocks, and its context switches.
+//   {"event":"end", "mono_ns", "epoch_ns"}
+//       Nothing follows, and every thread but the main one is parked.
+// All other times are nanoseconds of CLOCK_MONOTONIC. Nothing is printed while the threads run, so
+// that printing is no part of what is measured.
+//
+// Options of every scenario:
+//   -d SECONDS   how long the threads run (a number, fractions allowed)
+//   -s SEED      seed of the pseudo-random sequence
+//   -g           gated: wait for a line on stdin before running, and for stdin's end before exiting
+// SIGTERM ends the run early, with all lines printed.
+#pragma once
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+// A function that must keep its own frame and its name in stacks.
+#define SHOWN __attribute__((noinline, noclone))
+
+#define NS_PER_US 1000ull
+#define NS_PER_MS 1000000ull
+#define NS_PER_S 1000000000ull
+
+// --- errors ---
+
+// Ends the scenario: `what` failed because of `error`, an errno value.
+static inline void die(const char *what, int error) {
+    fprintf(stderr, "scenario: %s: %s\n", what, strerror(error));
+    exit(1);
+}
+
+// --- clocks ---
+
+static inline uint64_t read_clock(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+
+static inline void sleep_until(uint64_t at_ns) {
+    struct timespec at = {.tv_sec = (time_t)(at_ns / NS_PER_S), .tv_nsec = (long)(at_ns % NS_PER_S)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+}
+
+static inline void sleep_for(uint64_t ns) {
+    struct timespec length = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    nanosleep(&length, NULL);
+}
+
+static inline void spin_until(uint64_t at_ns) {
+    while (now_ns() < at_ns)
+        ;
+}
+
+// --- chance ---
+
+// xorshift64: the same seed gives the same run on every machine. The state must not be 0.
+static inline uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static inline uint64_t random_between(uint64_t *state, uint64_t low, uint64_t high) {
+    return low + next_random(state) % (high - low + 1);
+}
+
+// --- the run: options, and when it is over ---
+
+struct run {
+    const char *scenario;
+    double seconds;
+    uint64_t seed;
+    bool gated;
+};
+
+#define RUN_OPTIONS "d:s:g"
+
+static _Atomic uint64_t run_ends_at = UINT64_MAX;
+
+static inline bool run_is_over(void) {
+    return now_ns() >= atomic_load_explicit(&run_ends_at, memory_order_relaxed);
+}
+
+static inline double positive_number(const char *text) {
+    char *end;
+    double value = strtod(text, &end);
+    if (*end != '\0' || !(value > 0)) {
+        fprintf(stderr, "scenario: '%s' is not a positive number\n", text);
+        exit(2);
+    }
+    return value;
+}
+
+// Takes one of RUN_OPTIONS; anything else ends the program with its usage.
+static inline void run_option(struct run *run, int option, const char *argument, const char *usage) {
+    switch (option) {
+    case 'd':
+        run->seconds = positive_number(argument);
+        break;
+    case 's':
+        run->seed = (uint64_t)positive_number(argument);
+        break;
+    case 'g':
+        run->gated = true;
+        break;
+    default:
+        fprintf(stderr, "usage: %s [-d SECONDS] [-s SEED] [-g] %s\n", run->scenario, usage);
+        exit(2);
+    }
+}
+
+static inline void end_run(int signal) {
+    (void)signal;
+    atomic_store_explicit(&run_ends_at, 0, memory_order_relaxed);
+}
+
+// --- actors: the named threads of a scenario ---
+
+struct actor {
+    const char *name;
+    void (*act)(struct actor *self);
+    int index; // tells actors with the same `act` apart
+    pid_t tid;
+    uint64_t start_ns, end_ns, cpu_ns;
+    long voluntary, involuntary;
+    pthread_t handle;
+    sem_t go, leave;
+};
+
+static sem_t actors_ready, actors_done;
+
+static inline void wait_for(sem_t *semaphore) {
+    while (sem_wait(semaphore) != 0)
+        ;
+}
+
+static inline void note_totals(struct actor *self) {
+    struct rusage usage;
+    self->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - self->cpu_ns;
+    self->end_ns = now_ns();
+    getrusage(RUSAGE_THREAD, &usage);
+    self->voluntary = usage.ru_nvcsw - self->voluntary;
+    self->involuntary = usage.ru_nivcsw - self->involuntary;
+}
+
+static inline void *actor_life(void *argument) {
+    struct actor *self = argument;
+    struct rusage usage;
+    prctl(PR_SET_NAME, self->name);
+    prctl(PR_SET_TIMERSLACK, 1ul);
+    self->tid = gettid();
+    sem_post(&actors_ready);
+    wait_for(&self->go);
+    getrusage(RUSAGE_THREAD, &usage);
+    self->voluntary = usage.ru_nvcsw;
+    self->involuntary = usage.ru_nivcsw;
+    self->start_ns = now_ns();
+    self->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
+    self->act(self);
+    note_totals(self);
+    sem_post(&actors_done);
+    wait_for(&self->leave);
+    return NULL;
+}
+
+// SIGTERM is the main thread's business: no actor's wait is interrupted by it.
+static inline void obey_sigterm(int how) {
+    struct sigaction action = {.sa_handler = end_run};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaction(SIGTERM, &action, NULL);
+    pthread_sigmask(how, &set, NULL);
+}
+
+static inline void assemble_actors(struct actor *actors, int count) {
+    obey_sigterm(SIG_BLOCK);
+    sem_init(&actors_ready, 0, 0);
+    sem_init(&actors_done, 0, 0);
+    for (int i = 0; i < count; i++) {
+        sem_init(&actors[i].go, 0, 0);
+        sem_init(&actors[i].leave, 0, 0);
+        int error = pthread_create(&actors[i].handle, NULL, actor_life, &actors[i]);
+        if (error)
+            die("cannot start a thread", error);
+    }
+    for (int i = 0; i < count; i++)
+        wait_for(&actors_ready);
+    obey_sigterm(SIG_UNBLOCK);
+}
+
+static inline void release_actors(struct actor *actors, int count, const struct run *run) {
+    atomic_store(&run_ends_at, now_ns() + (uint64_t)(run->seconds * NS_PER_S));
+    for (int i = 0; i < count; i++)
+        sem_post(&actors[i].go);
+}
+
+static inline void dismiss_actors(struct actor *actors, int count) {
+    for (int i = 0; i < count; i++)
+        sem_post(&actors[i].leave);
+    for (int i = 0; i < count; i++)
+        pthread_join(actors[i].handle, NULL);
+}
+
+// --- what is printed ---
+
+// Prints one moment on both clocks: the tightest of several readings.
+static inline void print_clocks(void) {
+    uint64_t mono = 0, epoch = 0, best = UINT64_MAX;
+    for (int i = 0; i < 16; i++) {
+        uint64_t before = now_ns(), at = read_clock(CLOCK_REALTIME), after = now_ns();
+        if (after - before < best) {
+            best = after - before;
+            mono = before + best / 2;
+            epoch = at;
+        }
+    }
+    printf("\"mono_ns\":%llu,\"epoch_ns\":%llu", (unsigned long long)mono, (unsigned long long)epoch);
+}
+
+static inline void print_start(const struct actor *actors, int count, const struct run *run) {
+    printf("{\"event\":\"start\",\"scenario\":\"%s\",\"pid\":%d,", run->scenario, getpid());
+    print_clocks();
+    printf(",\"threads\":[{\"tid\":%d,\"name\":\"%s\"}", getpid(), run->scenario);
+    for (int i = 0; i < count; i++)
+        printf(",{\"tid\":%d,\"name\":\"%s\"}", actors[i].tid, actors[i].name);
+    printf("]}\n");
+    fflush(stdout);
+}
+
+static inline void print_actors(const struct actor *actors, int count) {
+    for (int i = 0; i < count; i++)
+        printf("{\"event\":\"thread\",\"tid\":%d,\"name\":\"%s\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_"
+               "ns\":%llu,"
+               "\"voluntary\":%ld,\"involuntary\":%ld}\n",
+               actors[i].tid, actors[i].name, (unsigned long long)actors[i].start_ns,
+               (unsigned long long)actors[i].end_ns, (unsigned long long)actors[i].cpu_ns,
+               actors[i].voluntary, actors[i].involuntary);
+}
+
+static inline void print_end(void) {
+    printf("{\"event\":\"end\",");
+    print_clocks();
+    printf("}\n");
+    fflush(stdout);
+}
+
+// --- the gate ---
+
+// Waits in poll, not in read, so that the main thread's wait is one it chose. False at stdin's end.
+static inline bool read_gate(void) {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    char byte;
+    while (poll(&input, 1, -1) < 0)
+        if (errno == EINTR && run_is_over())
+            return false;
+    return read(STDIN_FILENO, &byte, 1) == 1;
+}
+
+static inline void wait_for_go(const struct run *run) {
+    if (run->gated && !read_gate())
+        exit(0);
+}
+
+static inline void wait_for_leave(const struct run *run) {
+    while (run->gated && read_gate())
+        ;
+}
+
+// The whole play: start line, gate, run, the scenario's own truth, totals, end line, gate.
+static inline void play(struct actor *actors, int count, const struct run *run, void (*print_truth)(void)) {
+    assemble_actors(actors, count);
+    print_start(actors, count, run);
+    wait_for_go(run);
+    release_actors(actors, count, run);
+    for (int i = 0; i < count; i++)
+        wait_for(&actors_done);
+    print_truth();
+    print_actors(actors, count);
+    print_end();
+    wait_for_leave(run);
+    dismiss_actors(actors, count);
+}
+
+// --- CPUs ---
+
+// Pins the calling thread to `cpu`.
+static inline void pin_to(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        die("cannot pin a thread to its CPU", errno);
+}
