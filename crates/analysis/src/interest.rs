@@ -1,0 +1,124 @@
+//! What about a thread is worth a reader's time: which states made it late, and which threads come first.
+
+use wallprof_model::profile::Thread;
+use wallprof_model::{Reason, StallReason, State};
+
+use crate::ledger::{Account, States};
+
+/// What a state says about lateness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// User and kernel code of its own.
+    Running,
+    /// Nothing the thread asked for: the run queue, locks, disks, memory, faults, interrupts, stops.
+    Late,
+    /// Waiting for another party's data or answer, which is lateness or idleness: network, pipe, ipc, other.
+    Peer,
+    /// Waits the thread chose.
+    Voluntary,
+}
+
+impl Class {
+    pub const ALL: [Class; 4] = [Class::Running, Class::Late, Class::Peer, Class::Voluntary];
+
+    pub fn of(state: State) -> Self {
+        match state {
+            State::User | State::Kernel => Class::Running,
+            State::Irq | State::FaultMinor | State::FaultMajor | State::Runnable | State::Preempted => {
+                Class::Late
+            }
+            State::Blocked(reason) => Class::of_reason(reason),
+        }
+    }
+
+    pub fn of_stall(reason: StallReason) -> Self {
+        match reason {
+            StallReason::Preempted | StallReason::Runnable | StallReason::Minor | StallReason::Major => {
+                Class::Late
+            }
+            StallReason::Blocked(reason) => Class::of_reason(reason),
+        }
+    }
+
+    fn of_reason(reason: Reason) -> Self {
+        match reason {
+            Reason::Lock | Reason::Disk | Reason::Memory | Reason::Stopped => Class::Late,
+            Reason::Network | Reason::Pipe | Reason::Ipc | Reason::Other => Class::Peer,
+            Reason::Wait | Reason::Poll | Reason::Sleep | Reason::Child => Class::Voluntary,
+        }
+    }
+}
+
+/// Nanoseconds in all states of one class.
+pub fn class_ns(states: &States, class: Class) -> u64 {
+    let of_class = states.iter().filter(|(state, _)| Class::of(*state) == class);
+    of_class.fold(0, |sum, (_, ns)| sum.saturating_add(ns))
+}
+
+/// Indices into `threads`, the most interesting first: most lateness, then most running time, then
+/// by tid. `accounts` are those of `threads`.
+pub fn order(threads: &[Thread], accounts: &[Account]) -> Vec<usize> {
+    let mut indices: Vec<usize> = (0..threads.len().min(accounts.len())).collect();
+    indices.sort_by_cached_key(|&index| {
+        let (info, states) = (&threads[index].info, &accounts[index].states);
+        let late = class_ns(states, Class::Late);
+        (std::cmp::Reverse((late, accounts[index].on_cpu_ns)), info.pid, info.tid, info.key)
+    });
+    indices
+}
+
+/// Whether a thread did next to nothing and was not kept from anything: less than a thousandth of its time
+/// running or late, and late for less than a millisecond.
+pub fn is_idle(account: &Account) -> bool {
+    let late_ns = class_ns(&account.states, Class::Late);
+    let active_ns = late_ns.saturating_add(class_ns(&account.states, Class::Running));
+    active_ns < account.wall_ns / 1_000 && late_ns < 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Samples, account};
+    use wallprof_model::event::LedgerDelta;
+    use wallprof_model::{EpochSecond, ThreadKey};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn account_with(change: impl Fn(&mut LedgerDelta)) -> Account {
+        let mut ledger = LedgerDelta::new(ThreadKey(0), EpochSecond(0));
+        ledger.wall_ns = 10 * SECOND;
+        change(&mut ledger);
+        account(&ledger, Samples::default())
+    }
+
+    #[test]
+    fn voluntary_agrees_with_the_vocabulary() {
+        for reason in Reason::ALL {
+            let voluntary = Class::of(State::Blocked(reason)) == Class::Voluntary;
+            assert_eq!(voluntary, reason.is_voluntary(), "{}", reason.name());
+            assert_eq!(Class::of_stall(StallReason::Blocked(reason)), Class::of(State::Blocked(reason)));
+        }
+    }
+
+    #[test]
+    fn classes_partition_the_states() {
+        let account = account_with(|ledger| {
+            ledger.on_cpu_ns = 1_000;
+            ledger.irq_ns = 100;
+            ledger.preempted_ns = 20;
+            ledger.blocked_ns = std::array::from_fn(|index| 1 << index);
+        });
+        let sum: u64 = Class::ALL.iter().map(|&class| class_ns(&account.states, class)).sum();
+        assert_eq!(u128::from(sum), account.states.total_ns());
+        assert_eq!(class_ns(&account.states, Class::Running), 900);
+        assert_eq!(class_ns(&account.states, Class::Late), 100 + 20 + 1 + 4 + 512 + 1024);
+    }
+
+    #[test]
+    fn a_worker_that_only_waits_is_idle_and_one_late_millisecond_is_not() {
+        assert!(is_idle(&account_with(|ledger| ledger.on_cpu_ns = SECOND / 1_000)));
+        assert!(!is_idle(&account_with(|ledger| ledger.on_cpu_ns = SECOND / 50)));
+        assert!(!is_idle(&account_with(|ledger| ledger.blocked_ns[0] = SECOND / 1_000)));
+        assert!(is_idle(&account_with(|ledger| ledger.blocked_ns[3] = 9 * SECOND)));
+    }
+}

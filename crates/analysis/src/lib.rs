@@ -1,0 +1,32 @@
+//! What follows from a recording's plain values: every number that is computed rather than measured,
+//! and the small languages users type (durations, sizes, times, globs).
+//!
+//! Pure: values in, values out. No files, clocks, environment or kernel.
+
+pub mod duration;
+pub mod glob;
+pub mod interest;
+pub mod interrupts;
+pub mod latency;
+pub mod ledger;
+mod quantity;
+pub mod site;
+pub mod size;
+pub mod stalls;
+pub mod tally;
+pub mod timepoint;
+pub mod totals;
+pub mod zone;
+
+pub use duration::ns_from_duration;
+pub use glob::Glob;
+pub use interest::Class;
+pub use latency::Latency;
+pub use ledger::{Account, Inconsistency, Samples, States};
+pub use quantity::QuantityError;
+pub use site::Site;
+pub use size::bytes_from_size;
+pub use stalls::{StallDigest, StallGroup};
+pub use tally::Tally;
+pub use timepoint::{Timepoint, TimepointError};
+pub use zone::Zone;

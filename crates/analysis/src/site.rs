@@ -1,0 +1,369 @@
+//! Where in the program a stack was, in the program's own words.
+//!
+//! The leaf of a waiting thread's stack is plumbing: `__lll_lock_wait`, `futex_wait_queue`, `schedule`.
+//! A site leaves that out and names the program's functions, `release_order ← handle_tick ← main`, and the library
+//! function through which the innermost of them waited: `pthread_mutex_lock`, `malloc`, `fsync`.
+
+use std::sync::Arc;
+
+use wallprof_model::FrameKind;
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+
+/// Functions named in a site.
+const MOST_FUNCTIONS: usize = 3;
+
+/// The program's functions, leaf first, and how it got into the kernel from there. Equal sites group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site {
+    /// At least one and at most three. A function without a symbol is `module+0xaddress`.
+    pub functions: Vec<Arc<str>>,
+    /// The outermost library function below the first of `functions`.
+    pub through: Option<Arc<str>>,
+}
+
+impl Site {
+    /// The site of a pair of stacks: of the user stack where it has any frame, else of the kernel's.
+    pub fn of(user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Self> {
+        let user = user.filter(|stack| !stack.frames.is_empty());
+        from_stack(user.or(kernel)?)
+    }
+}
+
+/// One function of a stack, inlined ones included.
+struct Function<'a> {
+    symbol: Option<&'a str>,
+    frame: &'a ResolvedFrame,
+}
+
+fn from_stack(stack: &ResolvedStack) -> Option<Site> {
+    let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(|frame| functions_of(frame)).collect();
+    let first = functions.iter().position(|function| !function.is_plumbing());
+    let Some(first) = first else {
+        // Nothing but plumbing: its outermost known function says most.
+        let best = functions
+            .iter()
+            .rev()
+            .find(|function| function.symbol.is_some_and(|name| !is_thread_start(name)));
+        return best
+            .or(functions.first())
+            .map(|function| Site { functions: vec![function.name()], through: None });
+    };
+    let program = functions[first..].iter().filter(|function| !function.is_plumbing());
+    Some(Site {
+        functions: program.take(MOST_FUNCTIONS).map(Function::name).collect(),
+        through: library_entry(&functions[..first]).map(Function::name),
+    })
+}
+
+/// The call into the library that says most: the outermost plain C function (`malloc`, not the
+/// `operator new` around it nor the `_int_malloc` below), else the outermost one.
+fn library_entry<'a, 'f>(plumbing: &'a [Function<'f>]) -> Option<&'a Function<'f>> {
+    let mut user = plumbing.iter().rev().filter(|function| function.frame.kind != FrameKind::Kernel);
+    let is_plain = |function: &&Function<'_>| function.symbol.is_some_and(is_plain_c_function);
+    user.clone().find(is_plain).or_else(|| user.find(|function| function.symbol.is_some()))
+}
+
+fn is_plain_c_function(symbol: &str) -> bool {
+    !symbol.starts_with(['_', '<'])
+        && !symbol.starts_with("operator ")
+        && !symbol.contains("::")
+        && symbol != "syscall"
+}
+
+fn functions_of(frame: &ResolvedFrame) -> impl Iterator<Item = Function<'_>> {
+    frame.lines.iter().map(move |line| Function { symbol: line.symbol.as_deref(), frame })
+}
+
+impl Function<'_> {
+    fn is_plumbing(&self) -> bool {
+        match self.frame.kind {
+            FrameKind::Kernel => self.symbol.is_some_and(is_kernel_plumbing),
+            FrameKind::Native | FrameKind::Jit => {
+                self.frame.module.as_deref().is_some_and(is_runtime_module)
+                    || self.symbol.is_some_and(is_runtime_symbol)
+            }
+        }
+    }
+
+    fn name(&self) -> Arc<str> {
+        match (self.symbol, &self.frame.module) {
+            (Some(symbol), _) => symbol.into(),
+            (None, Some(module)) => format!("{}+{:#x}", base_name(module), self.frame.address).into(),
+            (None, None) => format!("{:#x}", self.frame.address).into(),
+        }
+    }
+}
+
+/// The last component of a path.
+pub fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Libraries that stand between a program and the kernel, and those that run its threads.
+fn is_runtime_module(path: &str) -> bool {
+    let name = base_name(path);
+    let stem = name.split(['.', '-']).next().unwrap_or(name);
+    match stem {
+        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" | "libjemalloc"
+        | "libtcmalloc" => true,
+        _ => matches!(name, "[vdso]" | "[vsyscall]") || name.starts_with("linux-vdso"),
+    }
+}
+
+/// The same functions where they are linked into the program. Demangled names.
+fn is_runtime_symbol(symbol: &str) -> bool {
+    const NAMES: [&str; 26] = [
+        "_start",
+        "__libc_start_main",
+        "__libc_start_call_main",
+        "start_thread",
+        "clone",
+        "clone3",
+        "__clone",
+        "syscall",
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "operator new",
+        "operator delete",
+        "futex_wait",
+        "futex_wake",
+        "nanosleep",
+        "fsync",
+        "fdatasync",
+        "read",
+        "write",
+        "poll",
+        "epoll_wait",
+        "sched_yield",
+        "runtime.goexit",
+        "runtime.main",
+    ];
+    const PREFIXES: [&str; 25] = [
+        "__lll_lock",
+        "lll_lock",
+        "pthread_",
+        "__pthread_",
+        "___pthread_",
+        "__GI_",
+        "__libc_",
+        "__futex",
+        "__syscall",
+        "__gthread_",
+        "_int_malloc",
+        "_int_free",
+        "_dl_",
+        "std::",
+        "core::",
+        "alloc::",
+        "<std::",
+        "<core::",
+        "<alloc::",
+        "__rust_",
+        "parking_lot",
+        "lock_api::",
+        "<parking_lot",
+        "runtime.futex",
+        "runtime.semasleep",
+    ];
+    let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
+    NAMES.contains(&plain) || PREFIXES.iter().any(|prefix| symbol.starts_with(prefix))
+}
+
+/// Functions every sleep, switch and system call has in common.
+fn is_kernel_plumbing(symbol: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "schedule",
+        "__schedule",
+        "io_schedule",
+        "io_schedule_timeout",
+        "do_syscall_64",
+        "x64_sys_call",
+        "do_futex",
+        "futex_wait",
+        "__futex_wait",
+        "kthread",
+        "el0_svc",
+        "do_idle",
+    ];
+    const PREFIXES: [&str; 13] = [
+        "schedule_",
+        "preempt_schedule",
+        "__cond_resched",
+        "futex_wait_",
+        "entry_SYSCALL",
+        "__x64_sys_",
+        "__arm64_sys_",
+        "__do_sys_",
+        "__se_sys_",
+        "ret_from_fork",
+        "asm_",
+        "irqentry_",
+        "exit_to_user_mode",
+    ];
+    NAMES.contains(&symbol) || PREFIXES.iter().any(|prefix| symbol.starts_with(prefix))
+}
+
+fn is_thread_start(symbol: &str) -> bool {
+    matches!(
+        symbol,
+        "_start"
+            | "__libc_start_main"
+            | "__libc_start_call_main"
+            | "start_thread"
+            | "clone"
+            | "clone3"
+            | "__clone"
+            | "kthread"
+    ) || symbol.starts_with("ret_from_fork")
+        || symbol.starts_with("entry_SYSCALL")
+        || symbol == "do_syscall_64"
+        || symbol == "__libc_start_main_impl"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::{StackEnd, SymbolLine};
+
+    fn line(symbol: &str, inlined: bool) -> SymbolLine {
+        SymbolLine { symbol: (!symbol.is_empty()).then(|| symbol.into()), inlined, ..SymbolLine::default() }
+    }
+
+    fn frame(kind: FrameKind, module: &str, symbols: &[&str]) -> Arc<ResolvedFrame> {
+        let last = symbols.len() - 1;
+        Arc::new(ResolvedFrame {
+            kind,
+            module: (!module.is_empty()).then(|| module.into()),
+            build_id: None,
+            address: 0x1234,
+            lines: symbols.iter().enumerate().map(|(at, symbol)| line(symbol, at < last)).collect(),
+        })
+    }
+
+    fn native(frames: &[(&str, &str)]) -> ResolvedStack {
+        let frames =
+            frames.iter().map(|(module, symbol)| frame(FrameKind::Native, module, &[symbol])).collect();
+        ResolvedStack { frames, end: StackEnd::Complete }
+    }
+
+    fn kernel(symbols: &[&str]) -> ResolvedStack {
+        let frames = symbols.iter().map(|symbol| frame(FrameKind::Kernel, "[kernel]", &[symbol])).collect();
+        ResolvedStack { frames, end: StackEnd::Complete }
+    }
+
+    fn shown(site: Option<Site>) -> String {
+        let site = site.unwrap();
+        let through = site.through.map(|through| format!(" [{through}]")).unwrap_or_default();
+        format!("{}{through}", site.functions.join(" < "))
+    }
+
+    const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+    const APP: &str = "/opt/match/engine";
+
+    #[test]
+    fn libc_is_left_out_and_the_call_into_it_is_kept() {
+        let user = native(&[
+            (LIBC, "__lll_lock_wait"),
+            (LIBC, "pthread_mutex_lock"),
+            (APP, "release_order"),
+            (APP, "handle_tick"),
+            (APP, "main"),
+            (LIBC, "__libc_start_call_main"),
+            (LIBC, "__libc_start_main"),
+            (APP, "_start"),
+        ]);
+        assert_eq!(
+            shown(Site::of(Some(&user), None)),
+            "release_order < handle_tick < main [pthread_mutex_lock]"
+        );
+    }
+
+    #[test]
+    fn an_allocator_lock_names_malloc() {
+        let user = native(&[
+            (LIBC, "__lll_lock_wait_private"),
+            (LIBC, "_int_malloc"),
+            (LIBC, "malloc"),
+            ("/usr/lib/libstdc++.so.6.0.30", "operator new(unsigned long)"),
+            (APP, "std::string::_M_create(unsigned long&, unsigned long)"),
+            (APP, "checksum_error"),
+            (APP, "parse"),
+        ]);
+        assert_eq!(shown(Site::of(Some(&user), None)), "checksum_error < parse [malloc]");
+    }
+
+    #[test]
+    fn the_dynamic_linker_is_an_answer_too() {
+        let user = native(&[
+            ("/lib64/ld-linux-x86-64.so.2", "_dl_fixup"),
+            ("/lib64/ld-linux-x86-64.so.2", "_dl_runtime_resolve_xsavec"),
+            ("/opt/md/libmsg.so", "rate_control"),
+        ]);
+        assert_eq!(shown(Site::of(Some(&user), None)), "rate_control [_dl_runtime_resolve_xsavec]");
+    }
+
+    #[test]
+    fn a_static_binary_is_read_by_its_symbols() {
+        let user = native(&[
+            (APP, "syscall"),
+            (APP, "std::sys::pal::unix::futex::futex_wait"),
+            (APP, "std::sync::poison::mutex::Mutex<T>::lock"),
+            (APP, "engine::book::Book::update"),
+            (APP, "std::sys::backtrace::__rust_begin_short_backtrace"),
+            (APP, "engine::main"),
+        ]);
+        assert_eq!(
+            shown(Site::of(Some(&user), None)),
+            "engine::book::Book::update < engine::main [std::sync::poison::mutex::Mutex<T>::lock]"
+        );
+    }
+
+    #[test]
+    fn inlined_functions_and_unknown_symbols_count() {
+        let stack = ResolvedStack {
+            frames: vec![
+                frame(FrameKind::Native, LIBC, &["read"]),
+                frame(FrameKind::Native, APP, &["read_line", "read_config"]),
+                frame(FrameKind::Native, APP, &[""]),
+            ],
+            end: StackEnd::Truncated,
+        };
+        assert_eq!(shown(Site::of(Some(&stack), None)), "read_line < read_config < engine+0x1234 [read]");
+        let jit = ResolvedStack { frames: vec![frame(FrameKind::Jit, "", &[""])], end: StackEnd::Truncated };
+        assert_eq!(shown(Site::of(Some(&jit), None)), "0x1234");
+    }
+
+    #[test]
+    fn kernel_threads_are_named_by_their_kernel_functions() {
+        let stack = kernel(&[
+            "__schedule",
+            "schedule",
+            "jbd2_journal_commit_transaction",
+            "kjournald2",
+            "kthread",
+            "ret_from_fork",
+        ]);
+        assert_eq!(shown(Site::of(None, Some(&stack))), "jbd2_journal_commit_transaction < kjournald2");
+        let empty = ResolvedStack { frames: vec![], end: StackEnd::ReadFailed };
+        assert_eq!(
+            shown(Site::of(Some(&empty), Some(&stack))),
+            "jbd2_journal_commit_transaction < kjournald2"
+        );
+        assert_eq!(Site::of(Some(&empty), None), None);
+        assert_eq!(Site::of(None, None), None);
+    }
+
+    #[test]
+    fn a_stack_of_plumbing_only_still_has_a_site() {
+        let user = native(&[
+            (LIBC, "__lll_lock_wait"),
+            (LIBC, "pthread_mutex_lock"),
+            (LIBC, "start_thread"),
+            (LIBC, "clone3"),
+        ]);
+        assert_eq!(shown(Site::of(Some(&user), None)), "pthread_mutex_lock");
+        assert_eq!(shown(Site::of(None, Some(&kernel(&["__schedule", "schedule"])))), "schedule");
+    }
+}

@@ -1,0 +1,358 @@
+//! What many stalls have in common: groups by who waited, for what and where, with who ended the waits;
+//! and the longest ones by themselves.
+//!
+//! A digest takes stalls one by one in any order and keeps a bounded amount of each, so that a recording
+//! with a million stalls needs no more memory than one with a thousand.
+
+use std::collections::HashMap;
+
+use wallprof_model::profile::{StallRecord, WakerRecord};
+use wallprof_model::{MonoNs, StallKind, StallReason, ThreadRef};
+
+use crate::interest::Class;
+use crate::site::Site;
+use crate::tally::Tally;
+
+/// Distinct groups kept; the stalls of further ones are only counted.
+const MOST_GROUPS: usize = 4_096;
+
+/// What makes stalls one group.
+///
+/// Where a thread was when it lost its CPU is chance: `preempted` and `runnable` stalls group by thread
+/// alone, every other reason by the waiting functions too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKey {
+    pub comm: String,
+    pub kind: StallKind,
+    pub reason: StallReason,
+    pub site: Option<Site>,
+}
+
+/// Who ended a wait, and where in its code: the function that released the lock, filled the queue …
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Release {
+    /// The waking thread's name; `None` for an interrupt.
+    pub comm: Option<String>,
+    pub site: Option<Site>,
+}
+
+/// One stall by its most telling facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    pub id: u64,
+    pub start: MonoNs,
+    pub duration_ns: u64,
+    pub open: bool,
+}
+
+/// Stalls with the same key.
+#[derive(Clone, Debug)]
+pub struct StallGroup {
+    pub key: GroupKey,
+    pub count: u64,
+    /// How many of them have not ended.
+    pub open: u64,
+    pub total_ns: u64,
+    /// The part of `total_ns` that was spent waiting for a CPU.
+    pub runnable_ns: u64,
+    pub longest: Example,
+    /// Distinct threads by tid, weighted by stalls.
+    pub tids: Tally<u32>,
+    pub syscalls: Tally<String>,
+    /// Weighted by stalls; only those whose waker is known.
+    pub releases: Tally<Release>,
+    /// Names of lock owners, weighted by stalls; only those whose owner is known.
+    pub owners: Tally<String>,
+    pub lock_addresses: Tally<u64>,
+    /// Names of the threads that had the CPU, weighted by ns.
+    pub ran_instead: Tally<String>,
+    /// Files behind faults, weighted by stalls.
+    pub files: Tally<String>,
+}
+
+/// All stalls of a recording in a bounded form. The voluntary ones are counted and left out.
+#[derive(Clone, Debug)]
+pub struct StallDigest {
+    groups: HashMap<GroupKey, StallGroup>,
+    longest: Vec<StallRecord>,
+    keep_longest: usize,
+    pub count: u64,
+    pub open: u64,
+    pub total_ns: u64,
+    pub voluntary: u64,
+    /// Stalls of groups beyond the bound: in `count`, in no group.
+    pub ungrouped: u64,
+}
+
+impl StallDigest {
+    /// A digest that keeps the `keep_longest` longest stalls whole.
+    pub fn new(keep_longest: usize) -> Self {
+        StallDigest {
+            groups: HashMap::new(),
+            longest: Vec::new(),
+            keep_longest,
+            count: 0,
+            open: 0,
+            total_ns: 0,
+            voluntary: 0,
+            ungrouped: 0,
+        }
+    }
+
+    pub fn add(&mut self, stall: &StallRecord) {
+        if stall.voluntary {
+            self.voluntary += 1;
+            return;
+        }
+        self.count += 1;
+        self.open += u64::from(stall.open);
+        self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
+        self.keep_if_long(stall);
+        let key = GroupKey::of(stall);
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.add(stall);
+        } else if self.groups.len() < MOST_GROUPS {
+            let mut group = StallGroup::new(key.clone(), stall);
+            group.add(stall);
+            self.groups.insert(key, group);
+        } else {
+            self.ungrouped += 1;
+        }
+    }
+
+    /// Groups as a reader wants them: what made threads late before waits for other parties, and within
+    /// both those that cost most first.
+    pub fn groups(&self) -> Vec<&StallGroup> {
+        let mut groups: Vec<&StallGroup> = self.groups.values().collect();
+        groups.sort_by(|a, b| a.rank().cmp(&b.rank()).then_with(|| a.key.cmp(&b.key)));
+        groups
+    }
+
+    /// The longest stalls, longest first; of equal ones the older.
+    pub fn longest(&self) -> &[StallRecord] {
+        &self.longest
+    }
+
+    fn keep_if_long(&mut self, stall: &StallRecord) {
+        let rank = |stall: &StallRecord| (std::cmp::Reverse(stall.duration_ns()), stall.start, stall.id);
+        let at = self.longest.partition_point(|kept| rank(kept) < rank(stall));
+        if at < self.keep_longest {
+            self.longest.insert(at, stall.clone());
+            self.longest.truncate(self.keep_longest);
+        }
+    }
+}
+
+impl GroupKey {
+    fn of(stall: &StallRecord) -> Self {
+        let by_thread = matches!(stall.reason, StallReason::Preempted | StallReason::Runnable);
+        let site = if by_thread { None } else { Site::of(stall.user.as_ref(), stall.kernel.as_ref()) };
+        GroupKey { comm: stall.comm.clone(), kind: stall.kind, reason: stall.reason, site }
+    }
+}
+
+impl Release {
+    pub fn of(waker: &WakerRecord) -> Self {
+        Release {
+            comm: waker.thread.as_ref().map(|thread| thread.comm.clone()),
+            site: Site::of(waker.user.as_ref(), waker.kernel.as_ref()),
+        }
+    }
+}
+
+impl StallGroup {
+    fn new(key: GroupKey, first: &StallRecord) -> Self {
+        StallGroup {
+            key,
+            count: 0,
+            open: 0,
+            total_ns: 0,
+            runnable_ns: 0,
+            longest: Example::of(first),
+            tids: Tally::default(),
+            syscalls: Tally::default(),
+            releases: Tally::default(),
+            owners: Tally::default(),
+            lock_addresses: Tally::default(),
+            ran_instead: Tally::default(),
+            files: Tally::default(),
+        }
+    }
+
+    fn add(&mut self, stall: &StallRecord) {
+        self.count += 1;
+        self.open += u64::from(stall.open);
+        self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
+        self.runnable_ns = self.runnable_ns.saturating_add(stall.runnable_ns);
+        let example = Example::of(stall);
+        if example.rank() < self.longest.rank() {
+            self.longest = example;
+        }
+        self.tids.add(stall.tid, 1);
+        if let Some(syscall) = &stall.syscall {
+            self.syscalls.add(syscall.clone(), 1);
+        }
+        if let Some(waker) = &stall.waker {
+            self.releases.add(Release::of(waker), 1);
+        }
+        if let Some(lock) = &stall.lock {
+            self.lock_addresses.add(lock.address, 1);
+            if let Some(owner) = &lock.owner {
+                self.owners.add(owner.comm.clone(), 1);
+            }
+        }
+        for (ThreadRef { comm, .. }, ns) in &stall.ran_instead {
+            self.ran_instead.add(comm.clone(), *ns);
+        }
+        if let Some(file) = stall.fault.as_ref().and_then(|fault| fault.file.as_ref()) {
+            self.files.add(file.clone(), 1);
+        }
+    }
+
+    fn rank(&self) -> impl Ord + use<> {
+        (Class::of_stall(self.key.reason), std::cmp::Reverse(self.total_ns))
+    }
+}
+
+impl Example {
+    fn of(stall: &StallRecord) -> Self {
+        Example { id: stall.id, start: stall.start, duration_ns: stall.duration_ns(), open: stall.open }
+    }
+
+    fn rank(&self) -> impl Ord + use<> {
+        (std::cmp::Reverse(self.duration_ns), self.start, self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use wallprof_model::profile::{LockRecord, ResolvedFrame, ResolvedStack};
+    use wallprof_model::{FrameKind, Reason, StackEnd, SymbolLine, ThreadKey};
+
+    const LOCK: StallReason = StallReason::Blocked(Reason::Lock);
+
+    fn stack(symbol: &str) -> ResolvedStack {
+        let line = SymbolLine { symbol: Some(symbol.into()), ..SymbolLine::default() };
+        let frame = ResolvedFrame {
+            kind: FrameKind::Native,
+            module: Some("/app".into()),
+            build_id: None,
+            address: 0,
+            lines: vec![line],
+        };
+        ResolvedStack { frames: vec![Arc::new(frame)], end: StackEnd::Complete }
+    }
+
+    fn thread(comm: &str) -> ThreadRef {
+        ThreadRef { comm: comm.into(), ..ThreadRef::default() }
+    }
+
+    fn stall(id: u64, comm: &str, reason: StallReason, function: &str, duration: u64) -> StallRecord {
+        StallRecord {
+            id,
+            thread: ThreadKey(1),
+            pid: 1,
+            tid: 1,
+            comm: comm.into(),
+            kind: StallKind::OffCpu,
+            reason,
+            voluntary: false,
+            open: false,
+            start: MonoNs(id * 1_000),
+            end: MonoNs(id * 1_000 + duration),
+            blocked_ns: duration,
+            runnable_ns: 0,
+            syscall: None,
+            cpu: None,
+            user: Some(stack(function)),
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: vec![],
+            fault: None,
+            asked_ns: None,
+        }
+    }
+
+    fn digest(stalls: &[StallRecord]) -> StallDigest {
+        let mut digest = StallDigest::new(3);
+        stalls.iter().for_each(|stall| digest.add(stall));
+        digest
+    }
+
+    #[test]
+    fn equal_waits_form_a_group() {
+        let digest = digest(&[
+            stall(1, "engine", LOCK, "release", 50),
+            stall(2, "engine", LOCK, "release", 70),
+            stall(3, "engine", LOCK, "parse", 10),
+            stall(4, "logger", LOCK, "release", 10),
+        ]);
+        let groups = digest.groups();
+        assert_eq!(groups.iter().map(|group| group.count).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!((groups[0].total_ns, groups[0].longest.id), (120, 2));
+        assert_eq!((digest.count, digest.total_ns), (4, 140));
+    }
+
+    #[test]
+    fn preemption_groups_by_thread_wherever_it_hit() {
+        let digest = digest(&[
+            stall(1, "engine", StallReason::Preempted, "parse", 50),
+            stall(2, "engine", StallReason::Preempted, "release", 70),
+        ]);
+        assert_eq!(digest.groups().len(), 1);
+        assert_eq!(digest.groups()[0].key.site, None);
+    }
+
+    #[test]
+    fn lateness_comes_before_waits_for_others() {
+        let network = StallReason::Blocked(Reason::Network);
+        let digest = digest(&[
+            stall(1, "acceptor", network, "accept_loop", 9_000),
+            stall(2, "engine", LOCK, "release", 70),
+        ]);
+        assert_eq!(digest.groups()[0].key.comm, "engine");
+        assert_eq!(digest.longest()[0].comm, "acceptor");
+    }
+
+    #[test]
+    fn the_longest_are_kept_in_order_and_voluntary_ones_left_out() {
+        let mut stalls: Vec<StallRecord> = (1..=9).map(|id| stall(id, "e", LOCK, "f", id % 5)).collect();
+        stalls.push(StallRecord { voluntary: true, ..stall(10, "e", LOCK, "f", 1_000) });
+        let digest = digest(&stalls);
+        assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [4, 9, 3]);
+        assert_eq!((digest.count, digest.voluntary), (9, 1));
+    }
+
+    #[test]
+    fn who_ended_the_waits_and_who_held_the_lock_is_counted() {
+        let waker =
+            WakerRecord { thread: Some(thread("housekeeper")), user: Some(stack("compact")), kernel: None };
+        let lock = LockRecord { address: 0x10, owner: Some(thread("housekeeper")) };
+        let stalls = [1, 2, 3].map(|id| StallRecord {
+            waker: (id < 3).then(|| waker.clone()),
+            lock: Some(lock.clone()),
+            ran_instead: vec![(thread("neighbour"), 5)],
+            ..stall(id, "engine", LOCK, "release", 50)
+        });
+        let digest = digest(&stalls);
+        let group = digest.groups()[0];
+        let (release, count) = group.releases.top().unwrap();
+        assert_eq!((release.comm.as_deref(), count), (Some("housekeeper"), 2));
+        assert_eq!(&*release.site.as_ref().unwrap().functions[0], "compact");
+        assert_eq!(group.owners.top(), Some((&"housekeeper".to_string(), 3)));
+        assert_eq!(group.ran_instead.total(), 15);
+    }
+
+    #[test]
+    fn groups_are_bounded() {
+        let mut digest = StallDigest::new(1);
+        for id in 0..(MOST_GROUPS as u64 + 10) {
+            digest.add(&stall(id, &format!("thread-{id}"), LOCK, "f", 1));
+        }
+        assert_eq!((digest.groups().len(), digest.ungrouped), (MOST_GROUPS, 10));
+        assert_eq!(digest.count, MOST_GROUPS as u64 + 10);
+    }
+}
