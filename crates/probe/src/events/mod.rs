@@ -1,0 +1,21 @@
+//! perf's event names: what the user writes after `-e`, in the terms of `perf_event_open(2)`.
+//!
+//! Reads sysfs and tracefs through [`Files`](crate::facts::files::Files) and opens nothing: whether the kernel
+//! takes an event is known when it is opened.
+
+mod available;
+mod cache;
+mod error;
+mod generic;
+mod nearest;
+mod parse;
+mod pmu;
+mod source;
+mod spec;
+mod tracepoint;
+
+pub use available::{Available, Tracepoints, available};
+pub use error::EventError;
+pub use parse::{parse_event, split_list};
+pub use source::{EventSources, find_tracefs, has_hardware_counters};
+pub use spec::{PerfEventSpec, Sampling, event_type};
