@@ -1,0 +1,96 @@
+//! Two threads that never come back: open stalls, with everything known about them.
+
+use serde::Deserialize;
+
+use crate::contract::{Report, Stall};
+use crate::recorder::{Recorder, RecordingFile};
+use crate::scenario::{Scenario, Truth};
+use crate::stage;
+
+const EDGE_NS: u64 = 50_000;
+
+#[derive(Debug, Deserialize)]
+struct Stuck {
+    tid: u32,
+    name: String,
+    wants: String,
+    owner: u32,
+    since_ns: u64,
+}
+
+fn assert_names_the_deadlock(stall: &Stall, stuck: &Stuck) {
+    assert!(stall.open, "{stall:#?}");
+    assert_eq!((stall.kind.as_str(), stall.reason.as_str()), ("off-cpu", "lock"));
+    assert_eq!(stall.comm, stuck.name);
+    assert!(stall.user_stack_has("take_second_lock"), "{stall:#?}");
+    let kernel = stall.kernel_stack.as_deref().unwrap_or_default();
+    let in_futex =
+        kernel.iter().filter_map(|frame| frame.symbol.as_deref()).any(|name| name.contains("futex"));
+    assert!(in_futex, "{stall:#?}");
+    let lock = stall.lock.as_ref().unwrap_or_else(|| panic!("a lock in {stall:#?}"));
+    assert_eq!(lock.address.as_deref(), Some(stuck.wants.as_str()));
+    assert_eq!(lock.owner.as_ref().map(|owner| owner.tid), Some(stuck.owner));
+    assert!(stall.waker.is_none(), "nobody woke {stall:#?}");
+}
+
+/// One open stall a thread, in the order of the truth's lines.
+fn open_stalls(recording: &RecordingFile, truth: &Truth) -> Vec<(Stuck, Stall)> {
+    let stalls = recording.stalls(&[]);
+    let pairs = truth.all::<Stuck>("stuck").into_iter().map(|stuck| {
+        let mut of_thread = stalls.iter().filter(|stall| stall.tid == stuck.tid && stall.reason == "lock");
+        let stall = of_thread.next().unwrap_or_else(|| panic!("{stuck:?} has a stall among {stalls:#?}"));
+        assert!(of_thread.next().is_none(), "{stuck:?} has one stall");
+        (stuck, stall.clone())
+    });
+    pairs.collect()
+}
+
+fn assert_lasts_to_the_end(stall: &Stall, report: &Report) {
+    let missing_ns = report.recording.end_ns.abs_diff(stall.end_ns);
+    // An open stall's end is the last moment at which the thread was looked at; the recording's own end is
+    // read by the same last look, give or take its duration.
+    assert!(missing_ns <= 100_000_000, "{stall:#?} of {:#?}", report.recording);
+}
+
+#[test]
+fn a_deadlock_that_was_there_before() {
+    let Some(_stage) = stage::enter("a_deadlock_that_was_there_before") else { return };
+    let mut scenario = Scenario::ready("deadlock", &[]);
+    let truth = scenario.perform();
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid, "-d", "1.5"], &[]);
+    let (status, recording) = recorder.wait();
+    assert!(status.success());
+    let report = recording.report();
+    let pairs = open_stalls(&recording, &truth);
+    assert_eq!(pairs.len(), 2);
+    for (stuck, stall) in pairs {
+        assert_names_the_deadlock(&stall, &stuck);
+        // When the wait began is not known, only that it was before the recording did.
+        let since = truth.epoch_from_mono(stuck.since_ns);
+        assert!(
+            (since - EDGE_NS..=report.recording.start_ns + EDGE_NS).contains(&stall.start_ns),
+            "{stall:#?}"
+        );
+        assert_lasts_to_the_end(&stall, &report);
+    }
+}
+
+#[test]
+fn a_deadlock_that_happens_meanwhile() {
+    let Some(_stage) = stage::enter("a_deadlock_that_happens_meanwhile") else { return };
+    let mut scenario = Scenario::ready("deadlock", &[]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    let report = recording.report();
+    let pairs = open_stalls(&recording, &truth);
+    assert_eq!(pairs.len(), 2);
+    for (stuck, stall) in pairs {
+        assert_names_the_deadlock(&stall, &stuck);
+        let since = truth.epoch_from_mono(stuck.since_ns);
+        assert!(stall.start_ns.abs_diff(since) <= EDGE_NS, "{since}: {stall:#?}");
+        assert_lasts_to_the_end(&stall, &report);
+    }
+}

@@ -1,0 +1,57 @@
+//! A slow path that waits for the disk.
+
+use serde::Deserialize;
+
+use crate::ledger::{assert_adds_up, thread};
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stage;
+
+const EDGE_NS: u64 = 50_000;
+const MIN_WAIT_NS: u64 = 100_000;
+
+#[derive(Debug, Deserialize)]
+struct Sync {
+    start_ns: u64,
+    end_ns: u64,
+    cpu_ns: u64,
+}
+
+#[test]
+fn a_slow_path_waits_for_the_disk() {
+    let Some(_stage) = stage::enter("a_slow_path_waits_for_the_disk") else { return };
+    // In the build folder: a temporary one may be in memory, where fsync waits for nothing.
+    let journal = concat!(env!("CARGO_TARGET_TMPDIR"), "/fsync-journal");
+    let mut scenario = Scenario::ready("fsync", &["-d", "4", "-f", journal]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "10us"], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    let stalls = recording.stalls(&["--thread", "writer"]);
+    let waited_ns = |sync: &Sync| (sync.end_ns - sync.start_ns).saturating_sub(sync.cpu_ns);
+    let syncs: Vec<Sync> =
+        truth.all("fsync").into_iter().filter(|sync| waited_ns(sync) > MIN_WAIT_NS).collect();
+    if syncs.len() < 10 {
+        return stage::skip("a_slow_path_waits_for_the_disk", "fsync does not wait here");
+    }
+
+    for sync in &syncs {
+        let (start, end) = (truth.epoch_from_mono(sync.start_ns), truth.epoch_from_mono(sync.end_ns));
+        let inside: Vec<_> = stalls.iter().filter(|stall| stall.overlaps(start, end)).collect();
+        let off_cpu_ns: u64 = inside.iter().map(|stall| stall.duration_ns).sum();
+        let expected_ns = waited_ns(sync);
+        assert!(off_cpu_ns.abs_diff(expected_ns) <= EDGE_NS + expected_ns / 20, "{sync:?}: {inside:#?}");
+        let disk = inside.iter().find(|stall| stall.reason == "disk");
+        let disk = disk.unwrap_or_else(|| panic!("{sync:?}: a stall for the disk in {inside:#?}"));
+        assert_eq!(disk.syscall.as_deref(), Some("fsync"));
+        assert!(disk.user_stack_has("commit_records"), "{disk:#?}");
+        assert!(disk.kernel_stack.as_ref().is_some_and(|stack| !stack.is_empty()), "{disk:#?}");
+    }
+
+    let report = recording.report();
+    let writer = thread(&report, truth.start.tid("writer"), "writer");
+    assert_adds_up(writer);
+    let truth_ns: u64 = syncs.iter().map(waited_ns).sum();
+    let recorded_ns = writer.states.blocked["disk"] + writer.run_queue_ns;
+    assert!(recorded_ns * 10 >= truth_ns * 9, "{recorded_ns} ns for the disk, the writer says {truth_ns}");
+}

@@ -1,0 +1,197 @@
+//! The ledger adds up, and agrees with what the scheduler itself counts about every thread.
+//!
+//! The scenario is parked when the recorder arms and when it stops, and the kernel's counters are read while
+//! it is parked: both measurements see the same switches, so the window has no edges to allow for.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use crate::contract::{Report, Stall, Thread};
+use crate::load::Load;
+use crate::proc::{Counters, steal_ns};
+use crate::recorder::{Recorder, RecordingFile};
+use crate::scenario::{Actor, Scenario};
+use crate::stage;
+
+/// The scheduler reads its clock when it begins a switch, the tracepoint fires at its end; what lies between
+/// (choosing the next thread, looking for one on other CPUs) counts for one thread here and another there.
+const SWITCH_NS: u64 = 2_000;
+
+/// What the kernel counted about each thread between two moments of rest.
+struct Window {
+    counted: BTreeMap<u32, Counters>,
+    steal_ns: u64,
+    recording: RecordingFile,
+    actors: Vec<Actor>,
+}
+
+fn record(name: &str, args: &[&str]) -> Window {
+    let mut scenario = Scenario::ready(name, args);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid], &[]);
+    let steal_before = steal_ns();
+    let before = counters(&scenario);
+    scenario.perform();
+    let after = counters(&scenario);
+    let counted = after.into_iter().map(|(tid, counters)| (tid, counters.since(before[&tid]))).collect();
+    let steal_ns = steal_ns() - steal_before;
+    Window { counted, steal_ns, recording: recorder.stop(), actors: scenario.cast.actors().to_vec() }
+}
+
+fn counters(scenario: &Scenario) -> BTreeMap<u32, Counters> {
+    let pid = scenario.cast.pid;
+    scenario.cast.actors().iter().map(|actor| (actor.tid, Counters::of(pid, actor.tid))).collect()
+}
+
+pub fn thread<'a>(report: &'a Report, tid: u32, name: &str) -> &'a Thread {
+    let mut found = report.threads.iter().filter(|thread| thread.tid == tid && thread.comm == name);
+    let thread = found.next().unwrap_or_else(|| panic!("{name} ({tid}) is in the report"));
+    assert!(found.next().is_none(), "{name} ({tid}) is in the report once");
+    thread
+}
+
+/// States and what is unaccounted partition the wall time; less than 0.1 % is unaccounted.
+pub fn assert_adds_up(thread: &Thread) {
+    let Thread { comm, wall_ns, unaccounted_ns, .. } = thread;
+    assert_eq!(thread.states.sum() + unaccounted_ns, *wall_ns, "the states of {comm} add up: {thread:#?}");
+    assert!(unaccounted_ns * 1_000 <= *wall_ns, "{unaccounted_ns} ns of {wall_ns} of {comm} are unaccounted");
+    let waiting_for_cpu = thread.states.runnable + thread.states.preempted;
+    assert_eq!(thread.run_queue_ns, waiting_for_cpu, "run_queue_ns of {comm} is runnable + preempted");
+    assert_latencies_add_up(thread);
+}
+
+fn assert_latencies_add_up(thread: &Thread) {
+    for latency in [&thread.latency.off_cpu, &thread.latency.run_queue] {
+        let buckets = &latency.histogram;
+        assert_eq!(buckets.iter().map(|bucket| bucket.count).sum::<u64>(), latency.count);
+        assert_eq!(buckets.iter().map(|bucket| bucket.total_ns).sum::<u64>(), latency.total_ns);
+        for bucket in buckets {
+            let mean = bucket.total_ns / bucket.count;
+            assert!((bucket.from_ns..bucket.to_ns).contains(&mean), "{bucket:?} of {}", thread.comm);
+        }
+        let last = buckets.last().map_or(0..1, |bucket| bucket.from_ns..bucket.to_ns);
+        assert!(last.contains(&latency.max_ns), "{} of {} is in {last:?}", latency.max_ns, thread.comm);
+    }
+}
+
+/// A thread that lived through the recording: its wall time is the recording's.
+fn assert_lived_through(thread: &Thread, report: &Report) {
+    let duration = report.recording.duration_ns;
+    let difference = thread.wall_ns.abs_diff(duration);
+    assert!(difference * 1_000 <= duration, "{} has {} ns of {duration}", thread.comm, thread.wall_ns);
+}
+
+fn assert_agrees(what: &str, thread: &Thread, recorded: u64, counted: u64, window: &Window) {
+    let switches = window.counted[&thread.tid].switches();
+    let tolerance = counted / 100 + switches * SWITCH_NS + window.steal_ns;
+    let difference = recorded.abs_diff(counted);
+    assert!(
+        difference <= tolerance,
+        "{what} of {}: recorded {recorded} ns, the kernel counted {counted}; {difference} apart, {tolerance} allowed \
+         ({switches} switches, {} ns steal)",
+        thread.comm,
+        window.steal_ns
+    );
+}
+
+/// A live recording in schema 1, of which nothing was lost.
+fn assert_describes_itself(report: &Report) {
+    let recording = &report.recording;
+    assert_eq!((report.schema, recording.source.as_str(), recording.clock.as_str()), (1, "live", "epoch"));
+    assert_eq!(recording.end_ns - recording.start_ns, recording.duration_ns);
+    assert!(report.losses.values().all(|count| *count == 0), "lost: {:?}", report.losses);
+}
+
+/// Every stall belongs to a thread of the report, which counts it.
+fn assert_stalls_are_counted(report: &Report, stalls: &[Stall]) {
+    for thread in &report.threads {
+        let listed = stalls.iter().filter(|stall| stall.thread == thread.id).count() as u64;
+        assert_eq!(listed, thread.stalls, "stalls of {}", thread.comm);
+    }
+    assert!(stalls.iter().all(|stall| report.threads.iter().any(|thread| thread.id == stall.thread)));
+}
+
+fn assert_agrees_with_the_kernel(window: &Window) {
+    let report = window.recording.report();
+    assert_describes_itself(&report);
+    assert_stalls_are_counted(&report, &window.recording.stalls(&[]));
+    for actor in &window.actors {
+        let thread = thread(&report, actor.tid, &actor.name);
+        let counted = window.counted[&actor.tid];
+        assert_adds_up(thread);
+        assert_lived_through(thread, &report);
+        assert_agrees("on_cpu_ns", thread, thread.on_cpu_ns, counted.on_cpu_ns, window);
+        assert_agrees("run_queue_ns", thread, thread.run_queue_ns, counted.run_queue_ns, window);
+        assert_eq!(thread.switches.voluntary, counted.voluntary, "voluntary switches of {}", actor.name);
+        assert_eq!(
+            thread.switches.involuntary, counted.involuntary,
+            "involuntary switches of {}",
+            actor.name
+        );
+    }
+}
+
+/// `perf bench sched messaging` in a loop of the test's own: each round ends by itself.
+fn with_messaging(perform: impl FnOnce() -> Window) -> Option<Window> {
+    let bench = ["bench", "sched", "messaging", "-g", "4", "-l", "4000"];
+    let mut child = Command::new("perf")
+        .args(bench)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let window = perform();
+    let _ = child.kill();
+    child.wait().expect("perf is waited for");
+    Some(window)
+}
+
+#[test]
+fn spinning_threads() {
+    let Some(_stage) = stage::enter("spinning_threads") else { return };
+    assert_agrees_with_the_kernel(&record("spin", &["-d", "3"]));
+}
+
+#[test]
+fn threads_that_wait_for_a_lock() {
+    let Some(_stage) = stage::enter("threads_that_wait_for_a_lock") else { return };
+    assert_agrees_with_the_kernel(&record("lock", &["-d", "3"]));
+}
+
+#[test]
+fn threads_that_sleep() {
+    let Some(_stage) = stage::enter("threads_that_sleep") else { return };
+    assert_agrees_with_the_kernel(&record("sleepers", &["-d", "3"]));
+}
+
+#[test]
+fn threads_that_switch_all_the_time() {
+    let Some(_stage) = stage::enter("threads_that_switch_all_the_time") else { return };
+    assert_agrees_with_the_kernel(&record("pingpong", &["-d", "3", "-c", "0"]));
+}
+
+#[test]
+fn threads_that_migrate() {
+    let Some(_stage) = stage::enter("threads_that_migrate") else { return };
+    assert_agrees_with_the_kernel(&record("pingpong", &["-d", "3", "-m", "10"]));
+}
+
+#[test]
+fn on_a_machine_under_stress() {
+    let Some(_stage) = stage::enter("on_a_machine_under_stress") else { return };
+    let Some(_load) = Load::stress() else {
+        return stage::skip("on_a_machine_under_stress", "stress-ng is not installed");
+    };
+    assert_agrees_with_the_kernel(&record("lock", &["-d", "4"]));
+    assert_agrees_with_the_kernel(&record("spin", &["-d", "4"]));
+}
+
+#[test]
+fn beside_many_messages() {
+    let Some(_stage) = stage::enter("beside_many_messages") else { return };
+    match with_messaging(|| record("pingpong", &["-d", "3"])) {
+        Some(window) => assert_agrees_with_the_kernel(&window),
+        None => stage::skip("beside_many_messages", "perf is not installed"),
+    }
+}

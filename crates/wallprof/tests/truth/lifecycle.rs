@@ -1,0 +1,85 @@
+//! Who is who while threads and processes come, rename themselves, exec and go.
+
+use serde::Deserialize;
+
+use crate::contract::{Report, Thread};
+use crate::ledger::assert_adds_up;
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stage;
+
+/// What a thread runs before its first and after its last look at the clock: its creation, its exit, for a
+/// process also copying and tearing down its memory.
+const AROUND_LIFE_NS: u64 = 3_000_000;
+
+#[derive(Debug, Deserialize)]
+struct Life {
+    pid: u32,
+    tid: u32,
+    name: String,
+    start_ns: u64,
+    end_ns: u64,
+    cpu_ns: u64,
+}
+
+fn record() -> (Report, Vec<Life>, String) {
+    let mut scenario = Scenario::ready("lifecycle", &[]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    let mut lives: Vec<Life> = truth.all("life");
+    for life in &mut lives {
+        life.start_ns = truth.epoch_from_mono(life.start_ns);
+        life.end_ns = truth.epoch_from_mono(life.end_ns);
+    }
+    (recording.report(), lives, recording.text_report())
+}
+
+/// A pid that was given away twice has two threads in the report: the one that lived at that time counts.
+fn threads_of<'a>(report: &'a Report, life: &Life) -> Vec<&'a Thread> {
+    let lived_then = |thread: &&Thread| thread.start_ns < life.end_ns && life.start_ns < thread.end_ns;
+    report.threads.iter().filter(|thread| thread.tid == life.tid).filter(lived_then).collect()
+}
+
+fn assert_is_told(report: &Report, life: &Life) {
+    let threads = threads_of(report, life);
+    let [thread] = threads[..] else { panic!("{life:?} is one thread, not {threads:#?}") };
+    assert_eq!((thread.pid, thread.comm.as_str()), (life.pid, life.name.as_str()));
+    assert_adds_up(thread);
+    let most_ns = life.cpu_ns + life.cpu_ns / 100 + AROUND_LIFE_NS;
+    assert!((life.cpu_ns * 99 / 100..=most_ns).contains(&thread.on_cpu_ns), "{life:?}: {thread:#?}");
+    let life_ns = life.end_ns - life.start_ns;
+    assert!(thread.wall_ns >= life_ns * 99 / 100, "{life:?}: {thread:#?}");
+}
+
+#[test]
+fn every_thread_is_itself() {
+    let Some(_stage) = stage::enter("every_thread_is_itself") else { return };
+    let (report, lives, text) = record();
+    assert!(lives.iter().filter(|life| life.name == "brief").count() == 20);
+    for name in ["butterfly", "child", "grandchild", "first"] {
+        assert!(lives.iter().any(|life| life.name == name), "{name} told of its life");
+    }
+    // exec gives one life the identity of another: they are looked at below.
+    for life in lives.iter().filter(|life| !["swapper", "reborn"].contains(&life.name.as_str())) {
+        assert_is_told(&report, life);
+    }
+    assert_exec_keeps_the_process(&report, &lives);
+    assert!(report.threads.iter().all(|thread| thread.tid != 0), "the idle task is nobody");
+    let control = text.chars().find(|character| character.is_control() && *character != '\n');
+    assert_eq!(control, None, "a hostile name reaches the terminal in {text:?}");
+}
+
+/// After exec by another thread than the first, the process' first thread goes by the same tid and start
+/// time as before: one identity, with its newest name.
+fn assert_exec_keeps_the_process(report: &Report, lives: &[Life]) {
+    let reborn = lives.iter().find(|life| life.name == "reborn").expect("a life after exec");
+    let threads: Vec<_> = report.threads.iter().filter(|thread| thread.tid == reborn.tid).collect();
+    let [thread] = threads[..] else { panic!("{reborn:?} is one thread, not {threads:#?}") };
+    assert_eq!((thread.pid, thread.comm.as_str()), (reborn.pid, "reborn"));
+    assert_eq!(thread.process, "reborn");
+    assert_adds_up(thread);
+    let life_ns = reborn.end_ns - reborn.start_ns;
+    assert!(thread.on_cpu_ns >= life_ns / 2, "{reborn:?}: {thread:#?}");
+}

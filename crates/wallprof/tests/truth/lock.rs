@@ -1,0 +1,125 @@
+//! Every slow operation that the lock scenario logs has its stall, with everything a reader needs to act.
+
+use serde::Deserialize;
+
+use crate::contract::Stall;
+use crate::load::Load;
+use crate::recorder::Recorder;
+use crate::scenario::{Scenario, Truth};
+use crate::stage;
+
+/// Between the scenario's clock reading and the switch there is a lock attempt, a system call and the
+/// recorder's own work: some µs. The rest is for interrupts.
+const EDGE_NS: u64 = 50_000;
+const SLOW_NS: u64 = 300_000;
+/// Shorter waits cannot hide a preemption that moves an edge further than EDGE_NS.
+const MIN_STALL: &str = "20us";
+
+#[derive(Debug, Deserialize)]
+struct Slow {
+    start_ns: u64,
+    end_ns: u64,
+    waited: bool,
+    held_by: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ticks {
+    lock: String,
+}
+
+struct Evidence {
+    truth: Truth,
+    stalls: Vec<Stall>,
+}
+
+fn record() -> Evidence {
+    let mut scenario = Scenario::ready("lock", &["-d", "6", "-n", "50"]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid, "--min-stall", MIN_STALL], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    Evidence { truth, stalls: recording.stalls(&["--thread", "engine", "--all"]) }
+}
+
+/// The engine's stalls within a slow operation. Mostly one; under load the thread can also be preempted on
+/// its way to the lock, or find the lock taken again.
+fn stalls_of(evidence: &Evidence, start_ns: u64, end_ns: u64) -> Vec<&Stall> {
+    evidence
+        .stalls
+        .iter()
+        .filter(|stall| stall.comm == "engine" && stall.overlaps(start_ns, end_ns))
+        .collect()
+}
+
+fn is_wait_for_lock(stall: &Stall) -> bool {
+    let is_lock =
+        stall.reason == "lock" || (stall.reason == "runnable" && stall.runnable_ns > stall.blocked_ns);
+    is_lock && stall.syscall.as_deref() == Some("futex")
+}
+
+/// The operation's two ends are those of its stalls.
+fn assert_edges(stalls: &[&Stall], start_ns: u64, end_ns: u64, slow: &Slow) {
+    let first = stalls.iter().map(|stall| stall.start_ns).min().unwrap_or_default();
+    let last = stalls.iter().map(|stall| stall.end_ns).max().unwrap_or_default();
+    assert!(first.abs_diff(start_ns) <= EDGE_NS, "{slow:?} starts at {start_ns}, its stall at {first}");
+    assert!(last.abs_diff(end_ns) <= EDGE_NS, "{slow:?} ends at {end_ns}, its stall at {last}");
+}
+
+fn assert_names_the_lock(stall: &Stall, slow: &Slow, lock: &str, housekeeper: u32) {
+    assert!(stall.user_stack_has("take_registry_lock"), "{slow:?}: the waiting function is in {stall:#?}");
+    assert!(!stall.voluntary && !stall.open);
+    let seen = stall.lock.as_ref().unwrap_or_else(|| panic!("{slow:?}: a lock in {stall:#?}"));
+    assert_eq!(seen.address.as_deref(), Some(lock));
+    if slow.held_by == housekeeper {
+        let owner = seen.owner.as_ref().unwrap_or_else(|| panic!("{slow:?}: an owner in {stall:#?}"));
+        assert_eq!((owner.tid, owner.comm.as_str()), (housekeeper, "housekeeper"));
+    }
+}
+
+fn was_woken_by_the_release(stall: &Stall, housekeeper: u32) -> bool {
+    stall.waker.as_ref().is_some_and(|waker| {
+        waker.context == "task"
+            && waker.tid == Some(housekeeper)
+            && waker.comm.as_deref() == Some("housekeeper")
+            && waker.user_stack_has("release_registry")
+    })
+}
+
+fn assert_every_slow_operation_is_told(evidence: &Evidence) {
+    let truth = &evidence.truth;
+    let lock = truth.one::<Ticks>("ticks").lock;
+    let housekeeper = truth.start.tid("housekeeper");
+    let slow: Vec<Slow> = truth.all("slow");
+    let late: Vec<&Slow> =
+        slow.iter().filter(|slow| slow.waited && slow.end_ns - slow.start_ns > SLOW_NS).collect();
+    assert!(late.len() >= 50, "{} slow operations are too few to judge by", late.len());
+    let mut waits = 0;
+    let mut told = 0;
+    for slow in late {
+        let (start, end) = (truth.epoch_from_mono(slow.start_ns), truth.epoch_from_mono(slow.end_ns));
+        let stalls = stalls_of(evidence, start, end);
+        assert_edges(&stalls, start, end, slow);
+        let wait = stalls.iter().rfind(|stall| is_wait_for_lock(stall));
+        let wait = wait.unwrap_or_else(|| panic!("{slow:?}: a stall for the lock among {stalls:#?}"));
+        assert_names_the_lock(wait, slow, &lock, housekeeper);
+        waits += 1;
+        told += u32::from(was_woken_by_the_release(wait, housekeeper));
+    }
+    assert!(told * 100 >= waits * 99, "{told} of {waits} waits name who released the lock, and where");
+}
+
+#[test]
+fn a_rare_wait_for_a_lock() {
+    let Some(_stage) = stage::enter("a_rare_wait_for_a_lock") else { return };
+    assert_every_slow_operation_is_told(&record());
+}
+
+#[test]
+fn a_rare_wait_for_a_lock_under_stress() {
+    let Some(_stage) = stage::enter("a_rare_wait_for_a_lock_under_stress") else { return };
+    let Some(_load) = Load::stress() else {
+        return stage::skip("a_rare_wait_for_a_lock_under_stress", "stress-ng is not installed");
+    };
+    assert_every_slow_operation_is_told(&record());
+}

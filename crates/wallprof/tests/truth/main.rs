@@ -1,0 +1,25 @@
+//! The truth tests: each runs a scenario that logs what it did by its own clock, records it with the real
+//! binary, and compares the two measurements.
+//!
+//! They measure time, so they run one after the other whatever `--test-threads` says. Where BPF is not
+//! permitted they say so on stderr and pass, unless `WALLPROF_REQUIRE_BPF=1` turns that into a failure.
+
+mod contract;
+mod lines;
+mod load;
+mod proc;
+mod recorder;
+mod scenario;
+mod stage;
+
+mod command;
+mod deadlock;
+mod durability;
+mod fsync;
+mod ledger;
+mod lifecycle;
+mod lock;
+mod pingpong;
+mod preempted;
+mod sleepers;
+mod spin;

@@ -1,0 +1,84 @@
+//! What the kernel itself counts about a thread: the second measurement of the ledger.
+
+use std::fs;
+use std::time::Instant;
+
+use crate::lines::PATIENCE;
+
+/// One reading of a thread's counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub on_cpu_ns: u64,
+    pub run_queue_ns: u64,
+    pub voluntary: u64,
+    pub involuntary: u64,
+}
+
+impl Counters {
+    /// From `/proc/PID/task/TID/schedstat` and `status`.
+    pub fn of(pid: u32, tid: u32) -> Self {
+        let task = format!("/proc/{pid}/task/{tid}");
+        let schedstat = read(&format!("{task}/schedstat"));
+        let mut fields = schedstat.split_whitespace().map(number);
+        let status = read(&format!("{task}/status"));
+        Counters {
+            on_cpu_ns: fields.next().expect("running time"),
+            run_queue_ns: fields.next().expect("waiting time"),
+            voluntary: field(&status, "voluntary_ctxt_switches:"),
+            involuntary: field(&status, "nonvoluntary_ctxt_switches:"),
+        }
+    }
+
+    pub fn since(self, before: Self) -> Self {
+        Counters {
+            on_cpu_ns: self.on_cpu_ns - before.on_cpu_ns,
+            run_queue_ns: self.run_queue_ns - before.run_queue_ns,
+            voluntary: self.voluntary - before.voluntary,
+            involuntary: self.involuntary - before.involuntary,
+        }
+    }
+
+    pub fn switches(self) -> u64 {
+        self.voluntary + self.involuntary
+    }
+}
+
+/// Time the hypervisor took from all CPUs since boot, in ns; `/proc/stat` counts it in ticks of 10 ms.
+pub fn steal_ns() -> u64 {
+    let stat = read("/proc/stat");
+    let total = stat.lines().next().expect("the line of all CPUs");
+    total.split_whitespace().nth(8).map_or(0, number) * 10_000_000
+}
+
+/// Returns when every thread of the process sleeps in the kernel.
+pub fn wait_until_asleep(pid: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    while !threads(pid).into_iter().all(|tid| state(pid, tid) == Some('S')) {
+        assert!(Instant::now() < deadline, "the threads of {pid} do not come to rest");
+        std::thread::yield_now();
+    }
+}
+
+fn threads(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
+    tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The letter after the name, which may itself hold anything.
+fn state(pid: u32, tid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].trim_start().chars().next()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    number(line.unwrap_or_else(|| panic!("a line {name}")).trim())
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("'{text}' is a number"))
+}

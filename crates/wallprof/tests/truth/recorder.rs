@@ -1,0 +1,125 @@
+//! `wallprof record` as a child process, and what the readers say about its file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::contract::{Report, Stall};
+use crate::lines::Lines;
+
+/// The binary under test, without a terminal and without the developer's own settings.
+pub fn wallprof() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wallprof"));
+    command.stdin(Stdio::null()).env("NO_COLOR", "1").env_remove("COLUMNS");
+    command
+}
+
+/// A recorder that is armed. Killed when dropped.
+pub struct Recorder {
+    child: Child,
+    stderr: Lines,
+    file: RecordingFile,
+}
+
+impl Recorder {
+    /// Starts `wallprof record ARGS -o FILE [-- COMMAND]` and returns when it says that it is recording.
+    pub fn armed(args: &[&str], command: &[&str]) -> Self {
+        let mut recorder = Self::spawn(args, command);
+        let armed = recorder.stderr.find(|line| line.contains("recording"));
+        assert!(armed.is_some(), "the recorder ended before it was armed: {:#?}", recorder.stderr.seen());
+        recorder
+    }
+
+    fn spawn(args: &[&str], command: &[&str]) -> Self {
+        let file = RecordingFile::new();
+        let mut recorder = wallprof();
+        recorder.arg("record").args(args).arg("-o").arg(file.path());
+        if !command.is_empty() {
+            recorder.arg("--").args(command);
+        }
+        let mut child =
+            recorder.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
+        let stderr = Lines::from_pipe("the recorder", child.stderr.take().expect("a piped stderr"));
+        Recorder { child, stderr, file }
+    }
+
+    /// Ends the recording as Ctrl-C does.
+    pub fn stop(self) -> RecordingFile {
+        self.signal(Signal::INT);
+        let (status, file) = self.wait();
+        assert!(status.success(), "the recorder ended with {status}");
+        file
+    }
+
+    /// Waits for a recorder that ends by itself: with its duration or its command.
+    pub fn wait(mut self) -> (ExitStatus, RecordingFile) {
+        let status = self.child.wait().expect("the recorder is waited for");
+        let file = std::mem::replace(&mut self.file, RecordingFile::new());
+        (status, file)
+    }
+
+    /// Ends the recorder without giving it a chance to do anything.
+    pub fn kill(self) -> RecordingFile {
+        self.signal(Signal::KILL);
+        self.wait().1
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the recorder takes a signal");
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A recording in a folder of its own, deleted with it.
+pub struct RecordingFile {
+    folder: TempDir,
+}
+
+impl RecordingFile {
+    fn new() -> Self {
+        RecordingFile { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("recording.db")
+    }
+
+    pub fn report(&self) -> Report {
+        report_from(&self.path())
+    }
+
+    /// The stalls, oldest first; `args` as `wallprof stalls` takes them.
+    pub fn stalls(&self, args: &[&str]) -> Vec<Stall> {
+        let text = read(Command::arg(wallprof().arg("stalls"), self.path()).arg("--json").args(args));
+        text.lines()
+            .map(|line| {
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the stall {line}"))
+            })
+            .collect()
+    }
+
+    pub fn text_report(&self) -> String {
+        read(Command::arg(wallprof().arg("report"), self.path()))
+    }
+}
+
+pub fn report_from(file: &Path) -> Report {
+    let text = read(Command::arg(wallprof().arg("report"), file).arg("--json"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in the report {text}"))
+}
+
+/// What a reading command prints, which must succeed.
+fn read(command: &mut Command) -> String {
+    let output = command.output().expect("the wallprof binary runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} ended with {}: {complaint}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8 on stdout")
+}

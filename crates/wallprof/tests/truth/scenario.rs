@@ -1,0 +1,141 @@
+//! A scenario as a child process, and the truth it prints (see scenarios/truth.h).
+
+use std::io::Write;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::lines::Lines;
+use crate::proc;
+use crate::stage::program;
+
+/// A gated scenario: its threads exist and run when told. Killed when dropped.
+pub struct Scenario {
+    child: Child,
+    gate: ChildStdin,
+    lines: Lines,
+    pub cast: Start,
+}
+
+/// The `start` line.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Start {
+    pub pid: u32,
+    mono_ns: u64,
+    epoch_ns: u64,
+    pub threads: Vec<Actor>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Actor {
+    pub tid: u32,
+    pub name: String,
+}
+
+impl Start {
+    /// The scenario's threads but its first, which only prints.
+    pub fn actors(&self) -> &[Actor] {
+        &self.threads[1..]
+    }
+
+    pub fn tid(&self, name: &str) -> u32 {
+        self.threads
+            .iter()
+            .find(|thread| thread.name == name)
+            .unwrap_or_else(|| panic!("a thread named {name}"))
+            .tid
+    }
+}
+
+impl Scenario {
+    /// Returns when all of the scenario's threads wait at its gate.
+    pub fn ready(name: &str, args: &[&str]) -> Self {
+        let mut child = Command::new(program(name))
+            .arg("-g")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("the scenario {name} does not start: {error}"));
+        let gate = child.stdin.take().expect("a piped stdin");
+        let mut lines = Lines::from_pipe("the scenario", child.stdout.take().expect("a piped stdout"));
+        let start = lines.find(|_| true).expect("a start line");
+        let cast: Start = parse(&start);
+        let scenario = Scenario { child, gate, lines, cast };
+        scenario.wait_until_parked();
+        scenario
+    }
+
+    pub fn pid(&self) -> String {
+        self.cast.pid.to_string()
+    }
+
+    /// Opens the gate, and returns when the scenario has run and its threads are parked again.
+    pub fn perform(&mut self) -> Truth {
+        writeln!(self.gate).and_then(|()| self.gate.flush()).expect("the scenario reads its gate");
+        let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
+        assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
+        self.wait_until_parked();
+        Truth::from_lines(self.lines.seen())
+    }
+
+    fn wait_until_parked(&self) {
+        proc::wait_until_asleep(self.cast.pid);
+    }
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a scenario said, from its start line to its end line.
+pub struct Truth {
+    pub start: Start,
+    lines: Vec<String>,
+}
+
+/// A `thread` line: one thread's life between the scenario's gates.
+#[derive(Debug, Deserialize)]
+pub struct Life {
+    pub tid: u32,
+    pub name: String,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub cpu_ns: u64,
+}
+
+impl Truth {
+    /// Lines that are no JSON objects, such as another program's, are left out.
+    pub fn from_lines(lines: &[String]) -> Self {
+        let lines: Vec<String> = lines.iter().filter(|line| line.starts_with('{')).cloned().collect();
+        let start = parse(lines.first().expect("a start line"));
+        Truth { start, lines }
+    }
+
+    /// All lines of one event.
+    pub fn all<T: for<'a> Deserialize<'a>>(&self, event: &str) -> Vec<T> {
+        let prefix = format!(r#"{{"event":"{event}","#);
+        self.lines.iter().filter(|line| line.starts_with(&prefix)).map(|line| parse(line)).collect()
+    }
+
+    pub fn one<T: for<'a> Deserialize<'a>>(&self, event: &str) -> T {
+        self.all(event).pop().unwrap_or_else(|| panic!("a line with the event {event}"))
+    }
+
+    pub fn lives(&self) -> Vec<Life> {
+        self.all("thread")
+    }
+
+    /// The scenario's monotonic time as time of day. The scenario is short, and both clocks are slewed
+    /// alike: one moment on both is enough.
+    pub fn epoch_from_mono(&self, mono_ns: u64) -> u64 {
+        mono_ns - self.start.mono_ns + self.start.epoch_ns
+    }
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(line: &str) -> T {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the truth line {line}"))
+}

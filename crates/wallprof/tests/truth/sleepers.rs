@@ -1,0 +1,88 @@
+//! Waits that a thread chose are in the ledger, and are stalls only for those who ask.
+
+use serde::Deserialize;
+
+use crate::contract::Stall;
+use crate::ledger::{assert_adds_up, thread};
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stage;
+
+/// A wait's own cost on CPU around the switch, as the scenario's clock sees it.
+const AROUND_NS: u64 = 50_000;
+const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
+
+#[derive(Debug, Deserialize)]
+struct Waits {
+    tid: u32,
+    name: String,
+    count: u64,
+    total_ns: u64,
+    asked_ns: u64,
+}
+
+fn reason_of(name: &str) -> &'static str {
+    match name {
+        "sleeper" | "dispatcher" => "sleep",
+        "poller" => "poll",
+        _ => "wait",
+    }
+}
+
+/// A sleep that lasted longer than asked for is nobody's choice: it may be a stall.
+fn overslept(stall: &Stall, waits: &[Waits]) -> bool {
+    let of_thread = waits.iter().find(|waits| waits.tid == stall.tid);
+    of_thread.is_some_and(|waits| waits.asked_ns != 0 && stall.duration_ns > waits.asked_ns)
+}
+
+#[test]
+fn chosen_waits_are_no_stalls() {
+    let Some(_stage) = stage::enter("chosen_waits_are_no_stalls") else { return };
+    let mut scenario = Scenario::ready("sleepers", &["-d", "3"]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    let waits: Vec<Waits> = truth.all("waits");
+
+    let chosen_stalls: Vec<Stall> = recording
+        .stalls(&[])
+        .into_iter()
+        .filter(|stall| VOLUNTARY.contains(&stall.reason.as_str()) && !overslept(stall, &waits))
+        .collect();
+    assert!(chosen_stalls.is_empty(), "{chosen_stalls:#?}");
+
+    let all = recording.stalls(&["--all"]);
+    for Waits { tid, name, count, .. } in &waits {
+        let chosen = all.iter().filter(|stall| stall.tid == *tid && stall.reason == reason_of(name));
+        let voluntary = chosen.filter(|stall| stall.voluntary || overslept(stall, &waits)).count() as u64;
+        // The parked thread's waits at the scenario's gates come on top.
+        assert!(voluntary >= *count, "{name} waited {count} times, {voluntary} are recorded");
+    }
+}
+
+#[test]
+fn chosen_waits_are_in_the_ledger() {
+    let Some(_stage) = stage::enter("chosen_waits_are_in_the_ledger") else { return };
+    let mut scenario = Scenario::ready("sleepers", &["-d", "3"]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid], &[]);
+    let truth = scenario.perform();
+    let report = recorder.stop().report();
+    for waits in truth.all::<Waits>("waits") {
+        let thread = thread(&report, waits.tid, &waits.name);
+        assert_adds_up(thread);
+        let life = truth.lives().into_iter().find(|life| life.tid == waits.tid).expect("a life");
+        let gates_ns = thread.wall_ns - (life.end_ns - life.start_ns);
+        let mut blocked_ns = thread.states.blocked[reason_of(&waits.name)];
+        if reason_of(&waits.name) == "wait" {
+            blocked_ns = blocked_ns.saturating_sub(gates_ns);
+        }
+        let slack_ns = waits.count * AROUND_NS + 2 * AROUND_NS;
+        let least_ns = waits.total_ns.saturating_sub(thread.run_queue_ns + slack_ns);
+        assert!(
+            (least_ns..=waits.total_ns + slack_ns).contains(&blocked_ns),
+            "{blocked_ns} ns recorded: {waits:?}, {thread:#?}"
+        );
+    }
+}
