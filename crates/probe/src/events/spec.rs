@@ -36,6 +36,11 @@ pub mod event_type {
 }
 
 impl PerfEventSpec {
+    /// Whether the event is a tracepoint: it then fires through the tracepoint, on every CPU.
+    pub fn is_tracepoint(&self) -> bool {
+        self.event_type == event_type::TRACEPOINT
+    }
+
     pub(super) fn new(name: &str, event_type: u32, config: u64, sampling: Sampling) -> Self {
         PerfEventSpec {
             name: name.to_string(),

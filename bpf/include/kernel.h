@@ -1,0 +1,208 @@
+/* The few kernel types the probes read, each field relocated by CO-RE (a full vmlinux.h is most of a
+ * BPF compile). Field order and size here mean nothing; names and nesting do. */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int s32;
+typedef long long s64;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+/* bpf_helper_defs.h speaks of these. */
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef u64 __u64;
+typedef s32 __s32;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+typedef short __s16;
+
+enum bpf_map_type {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+    BPF_MAP_TYPE_RINGBUF = 27,
+    BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+enum {
+    BPF_ANY = 0,
+    BPF_NOEXIST = 1,
+    BPF_F_NO_PREALLOC = 1,
+    BPF_F_USER_STACK = 256,
+    BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+    BPF_RB_NO_WAKEUP = 1,
+    BPF_RB_FORCE_WAKEUP = 2,
+    BPF_RB_AVAIL_DATA = 0,
+    BPF_RB_RING_SIZE = 1,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct pt_regs {
+    unsigned long bp, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, sp, flags;
+    unsigned short cs;
+};
+
+struct thread_info {
+    u32 status;
+    u32 cpu;
+};
+
+struct sched_info {
+    unsigned long long run_delay;
+};
+
+struct sched_entity {
+    u64 sum_exec_runtime;
+};
+
+struct upid {
+    int nr;
+};
+
+struct pid {
+    unsigned int level;
+    struct upid numbers[0];
+};
+
+struct super_block {
+    unsigned long s_magic;
+};
+
+struct inode {
+    u16 i_mode;
+    struct super_block *i_sb;
+};
+
+struct sock_common {
+    u16 skc_family;
+};
+
+struct sock {
+    struct sock_common __sk_common;
+};
+
+struct socket {
+    struct sock *sk;
+};
+
+struct file {
+    struct inode *f_inode;
+    void *private_data;
+};
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+};
+
+struct files_struct {
+    struct fdtable *fdt;
+};
+
+struct kernfs_node {
+    u64 id;
+};
+
+struct cgroup_root {
+    int hierarchy_id;
+};
+
+struct cgroup {
+    int level;
+    struct kernfs_node *kn;
+    struct cgroup_root *root;
+    struct cgroup *ancestors[];
+};
+
+struct css_set {
+    struct cgroup *dfl_cgrp;
+};
+
+struct mm_struct;
+
+struct task_struct {
+    struct thread_info thread_info;
+    unsigned int __state;
+    unsigned int flags;
+    int on_cpu;
+    int on_rq;
+    int prio;
+    struct sched_entity se;
+    struct sched_info sched_info;
+    struct mm_struct *mm;
+    unsigned int in_iowait : 1;
+    unsigned long nvcsw;
+    int pid;
+    int tgid;
+    struct task_struct *real_parent;
+    struct task_struct *group_leader;
+    struct pid *thread_pid;
+    u64 start_boottime;
+    char comm[16];
+    struct files_struct *files;
+    struct css_set *cgroups;
+    u64 self_exec_id;
+    u64 timer_slack_ns;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+    struct seq_file *seq;
+    u64 session_id;
+    u64 seq_num;
+};
+
+struct bpf_iter__task {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+/* What a perf_event program gets: plain UAPI, not relocated. x86_64 register order. */
+struct user_pt_regs {
+    unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+struct bpf_perf_event_data {
+    struct user_pt_regs regs;
+    u64 sample_period;
+    u64 addr;
+};
+
+/* Task states and flags: linux/sched.h, stable since 4.14. */
+#define TASK_RUNNING 0x0
+#define TASK_INTERRUPTIBLE 0x1
+#define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_STOPPED 0x4
+#define TASK_TRACED 0x8
+#define TASK_PARKED 0x40
+#define TASK_DEAD 0x80
+#define TASK_NOLOAD 0x400
+#define TASK_FROZEN 0x8000
+#define PF_KTHREAD 0x00200000
+#define TS_COMPAT 0x2
+#define CLONE_THREAD 0x10000
+
+#define S_IFMT 0170000
+#define S_IFIFO 0010000
+#define S_IFCHR 0020000
+#define S_IFDIR 0040000
+#define S_IFBLK 0060000
+#define S_IFREG 0100000
+#define S_IFSOCK 0140000
+#define ANON_INODE_FS_MAGIC 0x09041934
+#define AF_UNIX 1

@@ -1,0 +1,36 @@
+/* Sizes of what the kernel side keeps, each with its reason. */
+#pragma once
+
+/* Frames kept of one stack. 127 is what perf's own callchain limit (sysctl perf_event_max_stack)
+ * allows bpf_get_stack to return; its record then is about a kilobyte. */
+#define MAX_FRAMES 127
+/* Distinct stacks between two drains. User space drains every second, sooner when told. */
+#define MAX_STACKS 8192
+/* Distinct (thread, second, state, stacks) rows: two seconds' worth of a very busy machine. */
+#define MAX_SAMPLES 32768
+/* Distinct (thread, second, metric, bucket) cells. */
+#define MAX_LATENCY 65536
+/* Distinct (thread, cpu, cause, second) cells. */
+#define MAX_INTERRUPTS 16384
+/* Switches remembered per CPU, to tell who ran instead of a waiting thread. */
+#define RUN_RING 256
+/* Threads named in `ran_instead`, most recent first; the rest is summed up. */
+#define MAX_RAN 8
+/* Interrupts nest at most task, softirq, hardirq, NMI. A power of two: indices are masked. */
+#define IRQ_DEPTH 8
+/* Stack scratch: a tracepoint program, the sampler in the middle of it, and an NMI sampler in that. */
+#define SCRATCH_LEVELS 4
+#define MAX_CPUS 1024
+#define MAX_SYSCALLS 512
+#define MAX_SITES 64
+/* How many frames are looked at to classify an uninterruptible sleep. */
+#define SITE_FRAMES 16
+
+/* Unstacked off-CPU time of one state that a thread may gather before a stack must carry it. */
+#define CARRY_NS 1000000ULL
+/* How far the scheduler's clock and the tracepoint's time of one switch may lie apart. More than that is
+ * stolen or interrupt time, which sum_exec_runtime leaves out and wall time does not. */
+#define SWITCH_LAG_NS 20000ULL
+
+/* One run in this many is timed. Prime, so that no pattern of switches and wakeups hides a program. */
+#define TIMED_EVERY 61

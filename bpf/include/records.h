@@ -1,0 +1,231 @@
+/* Everything that crosses from the kernel side to user space, declared once. Plain integers, no padding:
+ * Rust's view of these is generated from the object's type information. Times are CLOCK_MONOTONIC ns. */
+#pragma once
+
+#include "limits.h"
+
+#define REASONS 12
+#define COMM_LEN 16
+
+/* Reasons of blocked time: crates/model/src/state.rs `Reason` has the same codes. */
+enum reason {
+    REASON_LOCK = 0,
+    REASON_WAIT = 1,
+    REASON_DISK = 2,
+    REASON_NETWORK = 3,
+    REASON_POLL = 4,
+    REASON_SLEEP = 5,
+    REASON_PIPE = 6,
+    REASON_IPC = 7,
+    REASON_CHILD = 8,
+    REASON_MEMORY = 9,
+    REASON_STOPPED = 10,
+    REASON_OTHER = 11,
+};
+
+/* What a system call says about a sleep in it. Below REASONS: the reason itself. */
+enum syscall_class {
+    CLASS_NONE = 32,
+    CLASS_FUTEX = 33,       /* by operation and value */
+    CLASS_FILE = 34,        /* first argument is a descriptor: by its type */
+    CLASS_FCNTL = 35,       /* a lock if the command waits for one */
+    CLASS_CHILD_IF_D = 36,  /* clone, vfork: uninterruptible means waiting for the vforked child */
+    CLASS_DISK_IF_D = 37,   /* fsync and its kin wait uninterruptibly without in_iowait */
+    CLASS_MEMORY_IF_D = 38, /* mmap, munmap …: uninterruptible means the mmap lock */
+    CLASS_COMPLETION = 39,  /* io_uring_enter: waits for completions like poll, though the kernel says iowait */
+};
+
+/* What a thread is doing between two events. */
+enum activity {
+    ACTIVITY_UNKNOWN = 0, /* no event yet since arming; the first one, or the iterator, tells */
+    ACTIVITY_RUNNING = 1,
+    ACTIVITY_PREEMPTED = 2,
+    ACTIVITY_BLOCKED = 3, /* woken when wake_ns is later than run_ns */
+    ACTIVITY_NEW = 4,     /* created, waiting for its first CPU */
+    ACTIVITY_DEAD = 5,
+};
+
+/* A thread's wall time by state, cumulative since arming, ns; and what is counted with it. */
+struct ledger {
+    u64 on_cpu;
+    u64 irq;
+    u64 runnable;
+    u64 preempted;
+    u64 blocked[REASONS];
+    u64 voluntary;
+    u64 involuntary;
+    u64 user_samples;
+    u64 kernel_samples;
+};
+
+_Static_assert(sizeof(struct ledger) == 8 * (4 + REASONS + 4), "ledger has no padding");
+
+enum record_type {
+    RECORD_THREAD = 1,
+    RECORD_STALL = 2,
+    RECORD_OPEN = 3,
+};
+
+/* A thread as it is now: from the iterator, and once more when it ends. */
+struct thread_record {
+    u32 type;
+    u32 key; /* this recording's number of the thread */
+    u32 tid;
+    u32 tgid;
+    u32 ns_tid;
+    u32 ns_tgid;
+    u64 start_boottime;
+    u64 observed_from; /* arming or the thread's creation */
+    u64 now;           /* when this record was made */
+    u64 since;         /* everything before is in `ledger` */
+    u64 run_ns;        /* last switch-in */
+    u64 wake_ns;       /* last wakeup */
+    u64 boundary;      /* the last second's end that the thread has passed with an event; 0: none */
+    u32 exec_id;
+    u8 activity;
+    u8 reason;
+    u8 kernel_thread;
+    u8 on_mask; /* it ran on one of the CPUs of -C */
+    u8 comm[COMM_LEN];
+    u8 process[COMM_LEN];
+    struct ledger ledger;
+    struct ledger at_boundary;
+};
+
+/* Another thread, as far as one may name it without holding it. */
+struct other_thread {
+    u32 tid;
+    u32 tgid;
+    u8 comm[COMM_LEN];
+};
+
+struct ran {
+    struct other_thread thread;
+    u64 ns;
+};
+
+enum stall_flags {
+    STALL_PREEMPTED = 1,
+    STALL_WOKEN = 2,      /* waker is valid */
+    STALL_LOCK = 4,       /* lock_address is valid */
+    STALL_OWNER = 8,      /* lock_owner is valid */
+    STALL_ASKED = 16,     /* asked_ns is valid */
+    STALL_CARRIED = 32,   /* a carried stack below the threshold: a weight, not a stall */
+};
+
+/* One off-CPU interval that is kept by itself. */
+struct stall_record {
+    u32 type;
+    u32 key;
+    u64 start;
+    u64 end;
+    u64 runnable_ns;
+    u64 user_stack; /* 0: none */
+    u64 kernel_stack;
+    u64 waker_user_stack;
+    u64 waker_kernel_stack;
+    u64 lock_address;
+    u64 asked_ns;
+    u64 slack_ns; /* how much later than asked the kernel may be by its own rules */
+    u32 lock_owner; /* tid in the waiting thread's pid namespace */
+    s32 syscall;    /* -1: not in one */
+    u32 cpu;
+    u16 flags;
+    u8 reason;
+    u8 rans;
+    u8 comm[COMM_LEN];
+    struct other_thread waker;
+    struct ran ran[MAX_RAN];
+};
+
+_Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
+
+/* A distinct stack; the key of its map is a hash over everything in it. */
+struct stack_record {
+    u32 tgid; /* 0: a kernel stack */
+    u32 exec_id;
+    u16 frames;
+    u16 end; /* crates/model/src/stack.rs StackEnd */
+    u32 reserved;
+    u64 address[MAX_FRAMES];
+};
+
+enum sample_what {
+    SAMPLE_USER = 0,
+    SAMPLE_KERNEL = 1,
+    SAMPLE_RUNNABLE = 5,
+    SAMPLE_PREEMPTED = 6,
+    SAMPLE_BLOCKED = 16, /* + reason */
+    SAMPLE_EVENT = 64,   /* + index in event */
+};
+
+struct sample_key {
+    u32 key;
+    u32 second;
+    u64 user_stack;
+    u64 kernel_stack;
+    u64 waker_user_stack;
+    u64 waker_kernel_stack;
+    u32 waker_tid;
+    u16 event;
+    u8 what;
+    u8 woken;
+};
+
+struct sample_value {
+    u64 weight;
+    u64 count;
+};
+
+enum latency_metric {
+    METRIC_OFF_CPU = 0,
+    METRIC_RUN_QUEUE = 1,
+    METRIC_BLOCKED = 16, /* + reason */
+};
+
+struct latency_key {
+    u32 key;
+    u32 second;
+    u16 metric;
+    u16 bucket;
+};
+
+struct latency_value {
+    u64 count;
+    u64 total;
+    u64 max;
+};
+
+enum interrupt_kind {
+    INTERRUPT_IRQ = 0,
+    INTERRUPT_SOFTIRQ = 1,
+    INTERRUPT_VECTOR = 2,
+};
+
+struct interrupt_key {
+    u32 key; /* victim; 0: the idle task or a thread that is not recorded */
+    u32 second;
+    u16 cpu;
+    u16 kind;
+    u32 number; /* irq, softirq index, or vector index of include/vectors.h */
+};
+
+enum loss {
+    LOSS_RING_FULL = 0,     /* stall events */
+    LOSS_STACKS_FULL = 1,   /* distinct stacks */
+    LOSS_SAMPLES_FULL = 2,  /* sample rows */
+    LOSS_LATENCY_FULL = 3,  /* latency cells */
+    LOSS_INTERRUPTS_FULL = 4,
+    LOSS_THREADS_FULL = 5,  /* no memory for a thread's state */
+    LOSS_SCRATCH_BUSY = 6,  /* nesting deeper than SCRATCH_LEVELS */
+    LOSS_NO_WAKEUP = 7,     /* sleeps that ended without a wakeup being seen */
+    LOSS_INTERRUPT_DEPTH = 8,
+    LOSSES = 9,
+};
+
+/* A half-open range of kernel text whose sleepers have this reason. */
+struct text_range {
+    u64 from;
+    u64 to;
+    u64 reason;
+};

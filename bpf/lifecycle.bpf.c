@@ -1,0 +1,334 @@
+/* Threads come, are renamed, exec and are looked at: the only places where a thread's state is created. */
+#include "reason.h"
+
+/* Deletes nothing: the state goes with the task. Returns NULL where memory is short, which is counted. */
+ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task)
+{
+    struct thread_state *t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    struct pid *pid;
+    u32 level;
+
+    if (!t) {
+        lose(LOSS_THREADS_FULL);
+        return NULL;
+    }
+    if (t->key)
+        return t;
+    t->key = __sync_fetch_and_add(&next_thread_key, 1) + 1;
+    pid = BPF_CORE_READ(task, thread_pid);
+    level = BPF_CORE_READ(pid, level);
+    if (level < 32)
+        bpf_core_read(&t->ns_tid, sizeof(t->ns_tid), &pid->numbers[level].nr);
+    pid = BPF_CORE_READ(task, group_leader, thread_pid);
+    level = BPF_CORE_READ(pid, level);
+    if (level < 32)
+        bpf_core_read(&t->ns_tgid, sizeof(t->ns_tgid), &pid->numbers[level].nr);
+    t->syscall = -1;
+    if (!limit_cpus)
+        t->on_mask = 1;
+    return t;
+}
+
+ALWAYS_INLINE bool group_holds(struct cgroup *group)
+{
+    u32 level = cgroup_level;
+    struct cgroup *at = NULL;
+
+    if (!group || BPF_CORE_READ(group, level) < (int)level)
+        return false;
+    if ((u32)BPF_CORE_READ(group, root, hierarchy_id) != cgroup_hierarchy)
+        return false;
+    if (bpf_core_read(&at, sizeof(at), &group->ancestors[level]))
+        return false;
+    return BPF_CORE_READ(at, kn, id) == cgroup_id;
+}
+
+/* ---- start-up and snapshots ---- */
+
+ALWAYS_INLINE bool is_target(struct task_struct *task)
+{
+    u32 tid = task->pid, tgid = task->tgid;
+    u8 *found;
+
+    if (every_thread)
+        return true;
+    found = bpf_map_lookup_elem(&targets, &tid);
+    if (found && (*found & 1)) /* a thread */
+        return true;
+    found = bpf_map_lookup_elem(&targets, &tgid);
+    return found && (*found & 2); /* a process */
+}
+
+/* Creates the state of every thread that is to be recorded. Runs before arming and, for threads born meanwhile
+ * outside task_newtask's sight, may run again at any time. */
+SEC("iter/task")
+int create_states(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+
+    if (task && task->pid && is_target(task))
+        create_state(task);
+    return 0;
+}
+
+/* What an unseen thread has been doing since arming, told from its state now. */
+ALWAYS_INLINE void guess_activity(struct bpf_iter__task *ctx, struct task_struct *task, struct thread_state *t)
+{
+    u32 state = task->__state;
+
+    t->activity = ACTIVITY_BLOCKED;
+    if (task->on_cpu)
+        t->activity = ACTIVITY_RUNNING;
+    else if (state == TASK_RUNNING)
+        t->activity = ACTIVITY_PREEMPTED;
+    else
+        classify(ctx, NULL, t, task, state);
+}
+
+/* Where the iterators build what they write: one reader, one iterator at a time. */
+struct iterator_room {
+    struct thread_record thread;
+    struct thread_state guess;
+    struct stall_record stall;
+    struct stack_record stack;
+};
+
+/* 0 → the room. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct iterator_room);
+} iterator_rooms SEC(".maps");
+
+ALWAYS_INLINE struct iterator_room *iterator_room(void)
+{
+    u32 zero = 0;
+
+    return bpf_map_lookup_elem(&iterator_rooms, &zero);
+}
+
+/* Writes a record of every thread with news since the last snapshot. */
+SEC("iter/task")
+int snapshot(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+    struct iterator_room *room = iterator_room();
+    struct thread_state *t;
+    u64 from;
+
+    if (!task || !task->pid || !room)
+        return 0;
+    t = state_of(task);
+    if (!t || t->activity == ACTIVITY_DEAD)
+        return 0;
+    if (t->since >= armed_at) {
+        bool quiet = t->activity != ACTIVITY_RUNNING && t->since < last_snapshot && t->wake_ns < last_snapshot;
+
+        if (quiet && !t->news)
+            return 0;
+        t->news = 0;
+        fill_thread_record(&room->thread, task, t, bpf_ktime_get_ns());
+    } else {
+        /* No event yet. Nothing of it is changed: its first event may be happening on another CPU. */
+        room->guess.key = t->key;
+        room->guess.ns_tid = t->ns_tid;
+        room->guess.ns_tgid = t->ns_tgid;
+        room->guess.on_mask = t->on_mask || cpu_wanted(task->thread_info.cpu);
+        from = armed_at;
+        room->guess.since = t->observed_from > from ? t->observed_from : from;
+        room->guess.observed_from = room->guess.since;
+        guess_activity(ctx, task, &room->guess);
+        fill_thread_record(&room->thread, task, &room->guess, bpf_ktime_get_ns());
+    }
+    bpf_seq_write(ctx->meta->seq, &room->thread, sizeof(room->thread));
+    return 0;
+}
+
+/* ---- waits that do not end ---- */
+
+ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *room)
+{
+    long bytes = bpf_get_task_stack(task, room->address, sizeof(room->address), 0);
+
+    if (bytes <= 0)
+        return 0;
+    room->tgid = 0;
+    room->exec_id = 0;
+    room->frames = (u16)(bytes / 8);
+    room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_COMPLETE;
+    return keep_stack(room);
+}
+
+struct frame_walk {
+    struct task_struct *task;
+    struct stack_record *room;
+    u64 frame_pointer;
+};
+
+static long frame_step(u32 index, struct frame_walk *walk)
+{
+    struct stack_record *room = walk->room;
+    u64 link[2] = {};
+    u32 at = room->frames;
+
+    if (at >= MAX_FRAMES) {
+        room->end = END_TRUNCATED;
+        return 1;
+    }
+    if (!walk->frame_pointer || (walk->frame_pointer & 7))
+        return 1;
+    if (bpf_copy_from_user_task(link, sizeof(link), (void *)walk->frame_pointer, walk->task, 0))
+        return 1;
+    if (!link[1])
+        return 1;
+    room->address[at] = link[1];
+    room->frames = (u16)(at + 1);
+    if (link[0] <= walk->frame_pointer)
+        return 1;
+    walk->frame_pointer = link[0];
+    return 0;
+}
+
+/* Another thread's user stack, by frame pointer from its saved registers. */
+ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_record *room)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    struct frame_walk walk = {.task = task, .room = room};
+
+    if (task->flags & PF_KTHREAD)
+        return 0;
+    room->tgid = task->tgid;
+    room->exec_id = task->self_exec_id;
+    room->end = END_FRAME_POINTER;
+    room->address[0] = regs->ip;
+    room->frames = 1;
+    walk.frame_pointer = regs->bp;
+    bpf_loop(MAX_FRAMES, frame_step, &walk, 0);
+    return keep_stack(room);
+}
+
+/* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet: a thread that
+ * never comes back has no switch-in to take them. */
+SEC("iter.s/task")
+int open_waits(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+    struct iterator_room *room = iterator_room();
+    struct stall_record *stall;
+    struct thread_state *t;
+    struct thread_state *seen;
+    u64 now = bpf_ktime_get_ns();
+
+    if (!task || !task->pid || !room)
+        return 0;
+    t = state_of(task);
+    if (!t || t->activity == ACTIVITY_DEAD)
+        return 0;
+    seen = t;
+    if (t->since < armed_at) {
+        seen = &room->guess;
+        seen->key = t->key;
+        seen->since = t->observed_from > armed_at ? t->observed_from : armed_at;
+        seen->wake_ns = 0;
+        seen->run_ns = seen->since;
+        guess_activity((struct bpf_iter__task *)ctx, task, seen);
+    }
+    if (seen->activity == ACTIVITY_RUNNING || seen->since > now || now - seen->since < open_after_ns)
+        return 0;
+    if (t->open_reported == seen->since)
+        return 0;
+    t->open_reported = seen->since;
+    stall = &room->stall;
+    __builtin_memset(stall, 0, sizeof(*stall));
+    stall->type = RECORD_OPEN;
+    stall->key = t->key;
+    stall->start = seen->since;
+    stall->end = now;
+    stall->cpu = task->thread_info.cpu;
+    stall->reason = seen->reason;
+    stall->syscall = seen->activity == ACTIVITY_BLOCKED ? seen->syscall : -1;
+    if (seen->activity != ACTIVITY_BLOCKED) {
+        stall->flags = STALL_PREEMPTED;
+        stall->runnable_ns = now - seen->since;
+    } else if (seen->wake_ns > seen->run_ns) {
+        stall->flags = STALL_WOKEN;
+        stall->runnable_ns = now - (seen->wake_ns > seen->since ? seen->wake_ns : seen->since);
+        stall->waker.tid = seen->waker_tid;
+        stall->waker.tgid = seen->waker_tgid;
+    }
+    if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
+        u32 owner = seen->lock_owner;
+
+        stall->flags |= STALL_LOCK;
+        stall->lock_address = seen->lock_address;
+        /* Not seen at switch-out: read now, from the lock itself. */
+        if (!seen->owner_known &&
+            !bpf_copy_from_user_task(&owner, sizeof(owner), (void *)(seen->lock_address + MUTEX_OWNER_OFFSET), task, 0))
+            owner &= FUTEX_TID_MASK;
+        stall->lock_owner = owner;
+        if (owner)
+            stall->flags |= STALL_OWNER;
+    }
+    bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
+    stall->kernel_stack = kernel_stack_of(task, &room->stack);
+    stall->user_stack = user_stack_of(task, &room->stack);
+    bpf_seq_write(ctx->meta->seq, stall, sizeof(*stall));
+    return 0;
+}
+
+/* ---- births and names ---- */
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct task_struct *parent = bpf_get_current_task_btf();
+    struct thread_state *t;
+    bool wanted = every_thread;
+
+    if (!wanted && state_of(parent))
+        wanted = (clone_flags & CLONE_THREAD) ? inherit_threads : inherit_children;
+    /* cgroup v2 says it directly, also for CLONE_INTO_CGROUP. */
+    if (cgroup_id && !cgroup_hierarchy)
+        wanted = group_holds(task->cgroups->dfl_cgrp);
+    if (!wanted)
+        return 0;
+    t = create_state(task);
+    if (!t)
+        return 0;
+    t->observed_from = now;
+    if (!armed(now))
+        return 0;
+    t->since = now;
+    t->run_ns = now;
+    t->activity = ACTIVITY_NEW;
+    t->nvcsw_seen = task->nvcsw;
+    t->exec_seen = task->se.sum_exec_runtime;
+    t->delay_seen = task->sched_info.run_delay;
+    return 0;
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct task_struct *task)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct thread_state *t;
+
+    if (!cgroup_id || !group_holds(group) || state_of(task))
+        return 0;
+    t = create_state(task);
+    if (t)
+        t->observed_from = now;
+    return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(on_rename, struct task_struct *task)
+{
+    struct thread_state *t = state_of(task);
+
+    if (t)
+        t->news = 1;
+    return 0;
+}

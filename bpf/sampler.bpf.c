@@ -1,0 +1,91 @@
+/* On-CPU samples: the ledger's clock and the extra events of -e. */
+#include "stack.h"
+
+/* In nanoseconds one sample of the ledger's clock stands for. */
+const volatile u64 clock_period_ns = 10101010;
+
+/* Whether the code that was interrupted is itself an interrupt's. The sampling clock arrives in the local timer's
+ * vector, which is then the innermost entry and does not count. */
+ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu)
+{
+    u32 depth = cpu->interrupt_depth;
+    struct interrupt_frame *top;
+
+    if (depth == 0 || depth > IRQ_DEPTH)
+        return false;
+    top = &cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)];
+    if (top->kind == INTERRUPT_VECTOR && top->number == VECTOR_LOCAL_TIMER)
+        depth--;
+    return depth > 0;
+}
+
+ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool user_mode, bool ledger_clock, u16 event,
+                               u64 weight)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct sample_key key = {};
+    struct thread_state *t;
+
+    if (!task->pid)
+        return;
+    t = state_of(task);
+    if (!t || t->activity == ACTIVITY_DEAD)
+        return;
+    /* In the middle of a switch the interval being closed is not this sample's to split. */
+    if (t->since >= armed_at && t->activity == ACTIVITY_RUNNING)
+        roll(t, now);
+    key.key = t->key;
+    key.second = (u32)((now + epoch_offset) / 1000000000ULL);
+    take_stacks(ctx, cpu, task, &key.user_stack, &key.kernel_stack);
+    if (ledger_clock) {
+        if (!inside_interrupt(cpu)) {
+            if (user_mode)
+                t->ledger.user_samples++;
+            else
+                t->ledger.kernel_samples++;
+        }
+        key.what = user_mode ? SAMPLE_USER : SAMPLE_KERNEL;
+    } else {
+        key.what = SAMPLE_EVENT;
+        key.event = event;
+    }
+    if (user_mode)
+        key.kernel_stack = 0;
+    count_sample(&key, weight);
+}
+
+ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, u64 weight)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct cpu_state *cpu = this_cpu();
+    u64 began;
+
+    if (!cpu || !armed(now) || !cpu_wanted(bpf_get_smp_processor_id()))
+        return;
+    began = begin_run(cpu);
+    take_sample(ctx, cpu, now, user_mode, ledger_clock, event, weight);
+    end_run(cpu, began);
+}
+
+SEC("perf_event")
+int on_clock(struct bpf_perf_event_data *ctx)
+{
+    sample(ctx, ctx->regs.cs & 3, true, 0, clock_period_ns);
+    return 0;
+}
+
+/* The event's number is the link's cookie. */
+SEC("perf_event")
+int on_event(struct bpf_perf_event_data *ctx)
+{
+    sample(ctx, ctx->regs.cs & 3, false, (u16)bpf_get_attach_cookie(ctx), ctx->sample_period);
+    return 0;
+}
+
+/* Tracepoint events fire in the kernel, once a hit. */
+SEC("tp")
+int on_tracepoint(void *ctx)
+{
+    sample(ctx, false, false, (u16)bpf_get_attach_cookie(ctx), 1);
+    return 0;
+}

@@ -1,0 +1,566 @@
+/* Switches and wakeups: the ledger's blocked, runnable, preempted and running time.
+ *
+ * sched_switch closes what the outgoing thread did; the incoming one is settled in sched_exit_tp, which runs in
+ * its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch. */
+#include "reason.h"
+
+/* Running time of [t->since, now) by the scheduler's own account. Tracepoints fire a little after the scheduler
+ * has read its clock, and by how much differs between switches; taking its sum keeps the total equal to
+ * /proc/PID/schedstat. What the scheduler counted before our switch-in stays owed and is charged next time. */
+ALWAYS_INLINE u64 running_ns(struct thread_state *t, struct task_struct *prev, u64 now)
+{
+    u64 wall = now - t->since;
+    u64 executed = prev->se.sum_exec_runtime;
+    u64 ran = executed - t->exec_seen;
+
+    t->exec_seen = executed;
+    if (ran > wall) {
+        if (ran - wall < SWITCH_LAG_NS)
+            t->exec_seen -= ran - wall;
+        return wall;
+    }
+    /* More than a switch's own time: stolen or interrupt time. It was running as far as wall time goes. */
+    return wall - ran > SWITCH_LAG_NS ? wall : ran;
+}
+
+/* A thread's first event since arming: whatever it now stops doing it has done since `armed_at`. */
+ALWAYS_INLINE void begin(struct thread_state *t, struct task_struct *task, u8 activity)
+{
+    u64 from = armed_at;
+
+    if (t->observed_from > from)
+        from = t->observed_from;
+    t->since = from;
+    t->observed_from = from;
+    t->run_ns = from;
+    t->wake_ns = 0;
+    t->second_end = 0;
+    t->activity = activity;
+    t->reason = REASON_OTHER;
+    t->syscall = -1;
+    t->exec_seen = task->se.sum_exec_runtime;
+    t->delay_seen = task->sched_info.run_delay;
+    t->nvcsw_seen = task->nvcsw;
+}
+
+ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_struct *task, struct thread_state *t,
+                                      u64 now)
+{
+    record->type = RECORD_THREAD;
+    record->key = t->key;
+    record->tid = task->pid;
+    record->tgid = task->tgid;
+    record->ns_tid = t->ns_tid;
+    record->ns_tgid = t->ns_tgid;
+    record->start_boottime = task->start_boottime;
+    record->observed_from = t->observed_from;
+    record->now = now;
+    record->since = t->since;
+    record->run_ns = t->run_ns;
+    record->wake_ns = t->wake_ns;
+    record->boundary = t->boundary;
+    record->exec_id = task->self_exec_id;
+    record->activity = t->activity;
+    record->reason = t->reason;
+    record->kernel_thread = !!(task->flags & PF_KTHREAD);
+    record->on_mask = t->on_mask;
+    bpf_probe_read_kernel(record->comm, COMM_LEN, task->comm);
+    bpf_probe_read_kernel(record->process, COMM_LEN, task->group_leader->comm);
+    record->ledger = t->ledger;
+    record->at_boundary = t->at_boundary;
+}
+
+ALWAYS_INLINE void *reserve(u64 size)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    void *ring = bpf_map_lookup_elem(&rings, &cpu);
+    void *room = ring ? bpf_ringbuf_reserve(ring, size, 0) : NULL;
+
+    if (!room)
+        lose(LOSS_RING_FULL);
+    return room;
+}
+
+/* Wakes the reader only when a ring fills up; it comes by itself several times a second. */
+ALWAYS_INLINE u64 ring_flags(void)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    void *ring = bpf_map_lookup_elem(&rings, &cpu);
+
+    if (ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4)
+        return BPF_RB_FORCE_WAKEUP;
+    return BPF_RB_NO_WAKEUP;
+}
+
+ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, u64 now)
+{
+    struct thread_record *record = reserve(sizeof(struct thread_record));
+
+    t->activity = ACTIVITY_DEAD;
+    if (!record)
+        return;
+    fill_thread_record(record, task, t, now);
+    bpf_ringbuf_submit(record, ring_flags());
+}
+
+ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
+                              u32 prev_state, u64 now)
+{
+    struct thread_state *t = state_of(prev);
+    u64 ran;
+
+    if (!t)
+        return;
+    if (unlikely(t->since < armed_at)) {
+        begin(t, prev, ACTIVITY_RUNNING);
+        t->nvcsw_seen -= !preempt && prev_state;
+        charge_until(t, now);
+    } else if (unlikely(roll(t, now))) {
+        /* What was charged at the boundary went by the clock: so does the rest. */
+        t->exec_seen = prev->se.sum_exec_runtime;
+        charge_until(t, now);
+    } else {
+        ran = running_ns(t, prev, now);
+        t->ledger.on_cpu += ran;
+        t->since += ran;
+    }
+    t->moved_ns = 0;
+    /* The kernel's own verdict: a sleep that a pending signal cancels counts as voluntary there. */
+    if (prev->nvcsw != t->nvcsw_seen) {
+        t->nvcsw_seen = prev->nvcsw;
+        t->ledger.voluntary++;
+    } else {
+        t->ledger.involuntary++;
+    }
+    if (unlikely(prev_state & TASK_DEAD)) {
+        charge_until(t, now);
+        end_thread(prev, t, now);
+        return;
+    }
+    /* Kernels before 6.13 pass the state from before a pending signal cancelled the sleep. */
+    if (preempt || prev_state == TASK_RUNNING || prev->__state == TASK_RUNNING) {
+        t->activity = ACTIVITY_PREEMPTED;
+    } else {
+        t->activity = ACTIVITY_BLOCKED;
+        classify(ctx, cpu, t, prev, prev_state);
+    }
+    if (stacks_at_switch_out) {
+        t->out_user_stack = 0;
+        t->out_kernel_stack = 0;
+        take_stacks(ctx, cpu, prev, &t->out_user_stack, &t->out_kernel_stack);
+    }
+}
+
+/* ---- who ran instead ---- */
+
+ALWAYS_INLINE void remember_run(struct task_struct *next, u64 now)
+{
+    u32 zero = 0;
+    struct run_ring *ring = bpf_map_lookup_elem(&runs, &zero);
+    struct run_entry *entry;
+
+    if (!ring)
+        return;
+    entry = &ring->entry[ring->count & (RUN_RING - 1)];
+    entry->from = now;
+    entry->task = (u64)next;
+    entry->tid = next->pid;
+    entry->tgid = next->tgid;
+    ring->count++;
+}
+
+struct ran_walk {
+    struct run_ring *ring;
+    struct stall_record *stall;
+    u64 newest;
+    u64 from;
+    u64 to;
+};
+
+/* One step back through a CPU's switches, adding what lies inside the waiting time. */
+static long ran_step(u32 index, struct ran_walk *walk)
+{
+    u64 position = walk->newest - index;
+    struct run_entry *entry = &walk->ring->entry[position & (RUN_RING - 1)];
+    struct stall_record *stall = walk->stall;
+    u64 from = entry->from;
+    u32 i;
+
+    if (from >= walk->to)
+        return 0;
+    if (from < walk->from)
+        from = walk->from;
+    if (entry->tid) {
+        for (i = 0; i < MAX_RAN; i++) {
+            if (i >= stall->rans) {
+                struct task_struct *task = (struct task_struct *)entry->task;
+
+                stall->ran[i].ns = 0;
+                stall->ran[i].thread.tid = entry->tid;
+                stall->ran[i].thread.tgid = entry->tgid;
+                __builtin_memset(stall->ran[i].thread.comm, 0, COMM_LEN);
+                /* The task may be gone: its name counts only if the place still holds the same thread. */
+                if ((u32)BPF_CORE_READ(task, pid) == entry->tid)
+                    bpf_core_read(stall->ran[i].thread.comm, COMM_LEN, &task->comm);
+                stall->rans = i + 1;
+            }
+            if (stall->ran[i].thread.tid == entry->tid) {
+                stall->ran[i].ns += walk->to - from;
+                break;
+            }
+        }
+    }
+    walk->to = from;
+    return entry->from <= walk->from;
+}
+
+ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u64 to)
+{
+    u32 zero = 0;
+    struct ran_walk walk = {.stall = stall, .from = from, .to = to};
+    u64 count;
+
+    if ((s64)(to - from) <= 0)
+        return;
+    walk.ring = bpf_map_lookup_percpu_elem(&runs, &zero, cpu);
+    if (!walk.ring)
+        return;
+    count = walk.ring->count;
+    if (!count)
+        return;
+    walk.newest = count - 1;
+    bpf_loop(count < RUN_RING ? (u32)count : RUN_RING, ran_step, &walk, 0);
+}
+
+/* ---- wakeups ---- */
+
+/* Whether an interval that has lasted `ns` in `reason` will want stacks. */
+ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns)
+{
+    return ns >= stall_ns || (state < REASONS + 2 && t->carried[state] + ns >= CARRY_NS);
+}
+
+ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now)
+{
+    struct thread_state *t = state_of(task);
+    struct task_struct *waker;
+
+    if (!t)
+        return;
+    if (unlikely(t->since < armed_at)) {
+        begin(t, task, task->on_cpu ? ACTIVITY_RUNNING : ACTIVITY_BLOCKED);
+        if (!task->on_cpu)
+            classify(ctx, NULL, t, task, task->__state);
+    }
+    waker = bpf_get_current_task_btf();
+    t->wake_ns = now;
+    t->waker_task = (u64)waker;
+    t->waker_tid = waker->pid;
+    t->waker_tgid = waker->tgid;
+    t->waker_user_stack = 0;
+    t->waker_kernel_stack = 0;
+    if (t->activity == ACTIVITY_BLOCKED && wants_stack(t, t->reason, now - t->since))
+        take_stacks(ctx, cpu, waker, &t->waker_user_stack, &t->waker_kernel_stack);
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct cpu_state *cpu = this_cpu();
+    u64 began;
+
+    if (!cpu || !armed(now))
+        return 0;
+    began = begin_run(cpu);
+    wake(ctx, cpu, task, now);
+    end_run(cpu, began);
+    return 0;
+}
+
+/* A waiting thread is moved to another CPU: from now on others run instead of it. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int to)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct thread_state *t;
+
+    if (!armed(now))
+        return 0;
+    t = state_of(task);
+    if (t) {
+        t->moved_ns = now;
+        t->moved_from = task->thread_info.cpu;
+    }
+    return 0;
+}
+
+/* ---- switch-in ---- */
+
+struct interval {
+    u64 start;
+    u64 end;
+    u64 runnable;
+    u64 user_stack;
+    u64 kernel_stack;
+    u32 cpu;
+    bool preempted;
+    bool woken;
+};
+
+ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid)
+{
+    struct task_struct *task = (struct task_struct *)task_address;
+
+    __builtin_memset(name, 0, COMM_LEN);
+    if ((u32)BPF_CORE_READ(task, pid) == tid)
+        bpf_core_read(name, COMM_LEN, &task->comm);
+}
+
+NOINLINE int send_stall(struct thread_state *t, struct interval *interval)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct stall_record *stall;
+    u64 runnable_from;
+    u32 cpu;
+
+    if (!t || !interval)
+        return 0;
+    stall = reserve(sizeof(struct stall_record));
+    if (!stall)
+        return 0;
+    stall->type = RECORD_STALL;
+    stall->key = t->key;
+    stall->start = interval->start;
+    stall->end = interval->end;
+    stall->runnable_ns = interval->runnable;
+    stall->user_stack = interval->user_stack;
+    stall->kernel_stack = interval->kernel_stack;
+    stall->cpu = interval->cpu;
+    stall->flags = interval->preempted ? STALL_PREEMPTED : 0;
+    stall->reason = t->reason;
+    stall->syscall = interval->preempted ? -1 : t->syscall;
+    stall->rans = 0;
+    stall->asked_ns = 0;
+    stall->slack_ns = 0;
+    stall->lock_address = 0;
+    stall->lock_owner = 0;
+    stall->waker_user_stack = 0;
+    stall->waker_kernel_stack = 0;
+    stall->waker.tid = 0;
+    stall->waker.tgid = 0;
+    bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
+    __builtin_memset(stall->waker.comm, 0, COMM_LEN);
+    if (interval->woken) {
+        stall->flags |= STALL_WOKEN;
+        stall->waker.tid = t->waker_tid;
+        stall->waker.tgid = t->waker_tgid;
+        stall->waker_user_stack = t->waker_user_stack;
+        stall->waker_kernel_stack = t->waker_kernel_stack;
+        read_name(stall->waker.comm, t->waker_task, t->waker_tid);
+    }
+    if (!interval->preempted) {
+        if (t->futex_lock) {
+            stall->flags |= STALL_LOCK;
+            stall->lock_address = t->lock_address;
+            if (t->owner_known) {
+                stall->flags |= STALL_OWNER;
+                stall->lock_owner = t->lock_owner;
+            }
+        }
+        if (t->syscall >= 0 && asked_timeout(task, t, interval->start, &stall->asked_ns, &stall->slack_ns))
+            stall->flags |= STALL_ASKED;
+    }
+    /* Who had the CPU it waited for: the one it came back on, before a move the one it was on. */
+    runnable_from = interval->end - interval->runnable;
+    cpu = interval->cpu;
+    if (t->moved_ns > runnable_from) {
+        collect_ran(stall, cpu, t->moved_ns, interval->end);
+        collect_ran(stall, t->moved_from, runnable_from, t->moved_ns);
+    } else {
+        collect_ran(stall, cpu, runnable_from, interval->end);
+    }
+    bpf_ringbuf_submit(stall, ring_flags());
+    return 0;
+}
+
+ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 what, u64 ns)
+{
+    struct sample_key key = {
+        .key = t->key,
+        .second = t->second,
+        .user_stack = interval->user_stack,
+        .kernel_stack = interval->kernel_stack,
+        .what = (u8)what,
+    };
+
+    if (!ns)
+        return;
+    if (interval->woken && what >= SAMPLE_BLOCKED) {
+        key.woken = 1;
+        key.waker_tid = t->waker_tid;
+        key.waker_user_stack = t->waker_user_stack;
+        key.waker_kernel_stack = t->waker_kernel_stack;
+    }
+    count_sample(&key, ns);
+    if (state < REASONS + 2)
+        t->carried[state] = 0;
+}
+
+/* The stack policy: at least `stall_ns` long, or enough unstacked time gathered. */
+NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct interval *interval)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct cpu_state *cpu = this_cpu();
+    u32 reason;
+
+    if (!t || !interval || !cpu)
+        return 0;
+    reason = t->reason;
+    if (reason >= REASONS)
+        return 0;
+    if (stacks_at_switch_out) {
+        interval->user_stack = t->out_user_stack;
+        interval->kernel_stack = t->out_kernel_stack;
+    } else {
+        take_stacks(ctx, cpu, task, &interval->user_stack, &interval->kernel_stack);
+    }
+    if (interval->preempted) {
+        count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);
+    } else {
+        count_interval(t, interval, reason, SAMPLE_BLOCKED + reason, t->carried[reason]);
+        count_interval(t, interval, CARRIED_RUNNABLE, SAMPLE_RUNNABLE, t->carried[CARRIED_RUNNABLE]);
+    }
+    return 0;
+}
+
+ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interval)
+{
+    u64 off = interval->end - interval->start;
+    bool chosen = t->reason == REASON_WAIT || t->reason == REASON_POLL || t->reason == REASON_SLEEP ||
+                  t->reason == REASON_CHILD;
+
+    if (off < stall_ns)
+        return false;
+    if (!interval->preempted && chosen && interval->runnable < stall_ns)
+        return off >= voluntary_stall_ns;
+    return true;
+}
+
+/* Closes the off-CPU interval of the current thread, which got the CPU at `now`. */
+ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
+{
+    struct thread_state *t = state_of(task);
+    struct interval interval = {};
+    u64 off, delay, waited;
+    bool rolled;
+
+    if (!t || t->activity == ACTIVITY_RUNNING)
+        return;
+    delay = task->sched_info.run_delay;
+    if (unlikely(t->since < armed_at))
+        begin(t, task, ACTIVITY_PREEMPTED);
+    interval.start = t->since;
+    interval.end = now;
+    interval.cpu = bpf_get_smp_processor_id();
+    interval.preempted = t->activity != ACTIVITY_BLOCKED;
+    interval.woken = !interval.preempted && t->wake_ns > t->run_ns;
+    off = now - t->since;
+    rolled = roll(t, now);
+    waited = delay - t->delay_seen;
+    t->delay_seen = delay;
+    if (interval.preempted) {
+        interval.runnable = off;
+        charge_until(t, now);
+    } else if (likely(interval.woken && !rolled && !stacks_at_switch_out && waited <= off)) {
+        /* The scheduler's own waiting time starts at the enqueueing, a little after the waking. */
+        interval.runnable = waited;
+        t->ledger.runnable += waited;
+        if (t->reason < REASONS)
+            t->ledger.blocked[t->reason] += off - waited;
+        t->since = now;
+    } else {
+        u64 wake = t->wake_ns > interval.start ? t->wake_ns : interval.start;
+
+        if (!interval.woken) {
+            lose(LOSS_NO_WAKEUP);
+            wake = now;
+        }
+        interval.runnable = wake < now ? now - wake : 0;
+        charge_until(t, now);
+    }
+    t->run_ns = now;
+    t->activity = ACTIVITY_RUNNING;
+    if (!t->on_mask && cpu_wanted(interval.cpu))
+        t->on_mask = 1;
+    if (!off)
+        return;
+    count_latency(t, METRIC_OFF_CPU, off);
+    count_latency(t, METRIC_RUN_QUEUE, interval.runnable);
+    if (interval.preempted) {
+        t->carried[CARRIED_PREEMPTED] += off;
+        if (!wants_stack(t, CARRIED_PREEMPTED, 0) && off < stall_ns)
+            return;
+    } else {
+        u64 blocked = off - interval.runnable;
+        u32 reason = t->reason;
+
+        if (reason >= REASONS)
+            return;
+        count_latency(t, METRIC_BLOCKED + reason, blocked);
+        t->carried[reason] += blocked;
+        t->carried[CARRIED_RUNNABLE] += interval.runnable;
+        if (!wants_stack(t, reason, 0) && !wants_stack(t, CARRIED_RUNNABLE, 0) && off < stall_ns)
+            return;
+    }
+    take_interval_stack(ctx, t, &interval);
+    if (worth_sending(t, &interval) && cpu_wanted(interval.cpu))
+        send_stall(t, &interval);
+}
+
+/* ---- the tracepoints ---- */
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct cpu_state *cpu = this_cpu();
+    u64 began;
+
+    if (!cpu || !armed(now))
+        return 0;
+    began = begin_run(cpu);
+    /* Interrupts do not nest across a switch: a depth that drifted (attached mid-interrupt) ends here. */
+    cpu->interrupt_depth = 0;
+    cpu->switch_ns = now;
+    remember_run(next, now);
+    if (prev->pid)
+        switch_out(ctx, cpu, preempt, prev, prev_state, now);
+    if (stacks_at_switch_out && next->pid)
+        switch_in(ctx, next, now);
+    end_run(cpu, began);
+    return 0;
+}
+
+/* Runs in the incoming thread, new ones included, with interrupts on. */
+SEC("tp_btf/sched_exit_tp")
+int BPF_PROG(on_switched, bool is_switch)
+{
+    struct task_struct *task;
+    struct cpu_state *cpu;
+    u64 began;
+
+    if (!is_switch)
+        return 0;
+    task = bpf_get_current_task_btf();
+    if (!task->pid)
+        return 0;
+    cpu = this_cpu();
+    /* The switch's own time, so that out and in meet without a gap. */
+    if (!cpu || !armed(cpu->switch_ns))
+        return 0;
+    began = begin_run(cpu);
+    switch_in(ctx, task, cpu->switch_ns);
+    end_run(cpu, began);
+    return 0;
+}

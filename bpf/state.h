@@ -1,0 +1,377 @@
+/* What the kernel side remembers, and the ledger's arithmetic.
+ *
+ * Owns every map and the per-thread state. Times are CLOCK_MONOTONIC ns. Nothing here attaches to anything. */
+#pragma once
+
+#include "include/kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#include "include/histogram.h"
+#include "include/records.h"
+#include "include/vectors.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NOINLINE static __attribute__((noinline))
+
+/* ---- set before loading ---- */
+
+/* Take both stacks at switch-out: kernels without sched_exit_tp have no better moment. */
+const volatile bool stacks_at_switch_out = false;
+/* Record every thread; else those with a state, which target selection and inheritance create. */
+const volatile bool inherit_threads = false;  /* new threads of a recorded process */
+const volatile bool inherit_children = false; /* new processes of a recorded one */
+const volatile bool every_thread = false;
+const volatile bool limit_cpus = false;
+const volatile u64 cpu_mask[MAX_CPUS / 64] = {};
+/* -C: threads count once they ran on one of these CPUs; samples and stalls are taken there only. */
+const volatile u8 syscall_class[MAX_SYSCALLS] = {};
+const volatile struct text_range sites[MAX_SITES] = {};
+const volatile u32 site_count = 0;
+/* --cgroup: the group's id, its depth and the hierarchy's number (0: cgroup v2). */
+const volatile u64 cgroup_id = 0;
+const volatile u32 cgroup_level = 0;
+const volatile u32 cgroup_hierarchy = 0;
+
+/* ---- written by user space while running ---- */
+
+/* The window of the recording: [armed_at, armed_at + window). A window of 0 is disarmed. */
+volatile u64 armed_at = 0;
+volatile u64 window = 0;
+/* CLOCK_REALTIME - CLOCK_MONOTONIC, for the one-second buckets. */
+volatile u64 epoch_offset = 0;
+/* Waits that the thread chose and that are shorter are not sent one by one; user space raises it under load. */
+volatile u64 voluntary_stall_ns = 100000;
+volatile u64 stall_ns = 100000;
+/* Open waits older than this are reported by the open_waits iterator. */
+volatile u64 open_after_ns = 1000000000;
+/* The iterator leaves out threads without news since then. */
+volatile u64 last_snapshot = 0;
+
+/* ---- given out by the kernel side ---- */
+
+u32 next_thread_key = 0;
+
+/* The state of one recorded thread. Hot fields first: a switch touches two cache lines. */
+struct thread_state {
+    u64 since;   /* the ledger is complete up to here */
+    u64 run_ns;  /* last switch-in */
+    u64 wake_ns; /* last wakeup */
+    u64 second_end; /* the ledger's current one-second bucket ends here */
+    u64 exec_seen;  /* se.sum_exec_runtime already charged */
+    u64 delay_seen; /* sched_info.run_delay already charged */
+    u64 nvcsw_seen; /* the kernel's count of voluntary switches */
+    u32 key;
+    u32 second; /* the bucket's name: seconds since the epoch */
+    u8 activity;
+    u8 reason;
+    u8 on_mask;
+    u8 news; /* a name changed: the next snapshot must carry it */
+    u8 futex_lock;
+    u8 owner_known;
+    u8 unused[2];
+    s32 syscall;
+    u32 lock_owner;
+    u32 moved_from; /* CPU left at moved_ns while waiting */
+    struct ledger ledger;
+    u64 carried[REASONS + 2]; /* unstacked off-CPU ns by reason, then runnable, then preempted */
+    u64 lock_address;
+    u64 waker_task;
+    u64 waker_user_stack;
+    u64 waker_kernel_stack;
+    u32 waker_tid;
+    u32 waker_tgid;
+    u64 moved_ns;
+    u64 out_user_stack; /* with stacks_at_switch_out */
+    u64 out_kernel_stack;
+    u64 open_reported; /* start of the wait that open_waits has reported */
+    u64 observed_from;
+    u64 boundary;
+    u32 ns_tid;
+    u32 ns_tgid;
+    struct ledger at_boundary;
+};
+
+#define CARRIED_RUNNABLE REASONS
+#define CARRIED_PREEMPTED (REASONS + 1)
+
+/* task → its state. Created by the start-up iterator and by task_newtask; deleted by the kernel with the task.
+ * Full means no memory: counted as LOSS_THREADS_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct thread_state);
+} threads SEC(".maps");
+
+/* tid or tgid → 1: what the start-up iterator looks for. Written by user space before it runs. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 65536);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, u32);
+    __type(value, u8);
+} targets SEC(".maps");
+
+/* CPU → ring of stall and thread records. Created by user space, one a CPU; a full ring is LOSS_RING_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, MAX_CPUS);
+    __type(key, u32);
+    __array(
+        values, struct {
+            __uint(type, BPF_MAP_TYPE_RINGBUF);
+            __uint(max_entries, 4096);
+        });
+} rings SEC(".maps");
+
+/* Hash of a stack → the stack. Written here, drained and deleted by user space; content-addressed, so that a
+ * stack deleted and met again only costs another copy. Full: LOSS_STACKS_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, MAX_STACKS);
+    __type(key, u64);
+    __type(value, struct stack_record);
+} stacks SEC(".maps");
+
+/* Weights by thread, second and stacks. User space deletes the rows of past seconds, which nobody writes any
+ * more: a thread's bucket is closed before its next event is counted. Full: LOSS_SAMPLES_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, MAX_SAMPLES);
+    __type(key, struct sample_key);
+    __type(value, struct sample_value);
+} samples SEC(".maps");
+
+/* Latency cells by thread and second; same life as `samples`. Full: LOSS_LATENCY_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, MAX_LATENCY);
+    __type(key, struct latency_key);
+    __type(value, struct latency_value);
+} latency SEC(".maps");
+
+/* Interrupt time by victim, CPU, cause and second; same life as `samples`. Full: LOSS_INTERRUPTS_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, MAX_INTERRUPTS);
+    __type(key, struct interrupt_key);
+    __type(value, struct latency_value);
+} interrupts SEC(".maps");
+
+/* enum loss → count. Read by user space. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, LOSSES);
+    __type(key, u32);
+    __type(value, u64);
+} losses SEC(".maps");
+
+struct interrupt_frame {
+    u64 entered;
+    u64 inner; /* ns of interrupts nested in this one */
+    u32 number;
+    u32 kind;
+};
+
+struct cpu_state {
+    u64 switch_ns; /* time of the last switch */
+    u64 runs;      /* of the probes on this CPU */
+    u64 next_timed;
+    u64 timed_ns; /* one run in TIMED_EVERY, times TIMED_EVERY */
+    u32 scratch_level;
+    u32 interrupt_depth;
+    struct interrupt_frame interrupt[IRQ_DEPTH];
+};
+
+/* 0 → this CPU's state. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+struct run_entry {
+    u64 from;
+    u64 task; /* address, to look up the name if it is still the same task */
+    u32 tid;
+    u32 tgid;
+};
+
+struct run_ring {
+    u64 count;
+    struct run_entry entry[RUN_RING];
+};
+
+/* 0 → who was switched in on this CPU, newest at (count - 1) % RUN_RING. Read by other CPUs too: a torn entry
+ * costs a wrong name in `ran_instead`, at worst. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct run_ring);
+} runs SEC(".maps");
+
+/* Nesting level → room to build one stack. A sampler may hit in the middle of a walk. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, SCRATCH_LEVELS);
+    __type(key, u32);
+    __type(value, struct stack_record);
+} scratch SEC(".maps");
+
+/* ---- small tools ---- */
+
+ALWAYS_INLINE void lose(u32 what)
+{
+    u64 *count = bpf_map_lookup_elem(&losses, &what);
+
+    if (count)
+        (*count)++;
+}
+
+ALWAYS_INLINE struct cpu_state *this_cpu(void)
+{
+    u32 zero = 0;
+
+    return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+/* Whether `now` is inside the recording. Wraps for times before arming, which is outside too. */
+ALWAYS_INLINE bool armed(u64 now)
+{
+    return now - armed_at < window;
+}
+
+ALWAYS_INLINE bool cpu_wanted(u32 cpu)
+{
+    return !limit_cpus || (cpu < MAX_CPUS && (cpu_mask[cpu / 64] >> (cpu % 64)) & 1);
+}
+
+ALWAYS_INLINE struct thread_state *state_of(struct task_struct *task)
+{
+    return bpf_task_storage_get(&threads, task, NULL, 0);
+}
+
+/* ---- the ledger ---- */
+
+/* Adds [t->since, to) to the counter of the current activity, split at `wake` into blocked and runnable, and
+ * moves `since`. The general form: exact by the tracepoints' own times. */
+ALWAYS_INLINE void charge_until(struct thread_state *t, u64 to)
+{
+    u64 from = t->since;
+    u64 wake;
+
+    if ((s64)(to - from) <= 0)
+        return;
+    t->since = to;
+    switch (t->activity) {
+    case ACTIVITY_RUNNING:
+        t->ledger.on_cpu += to - from;
+        break;
+    case ACTIVITY_PREEMPTED:
+        t->ledger.preempted += to - from;
+        break;
+    case ACTIVITY_BLOCKED:
+        wake = t->wake_ns > t->run_ns ? t->wake_ns : to;
+        if (wake < from)
+            wake = from;
+        if (wake > to)
+            wake = to;
+        if (t->reason < REASONS)
+            t->ledger.blocked[t->reason] += wake - from;
+        t->ledger.runnable += to - wake;
+        break;
+    case ACTIVITY_NEW:
+        t->ledger.runnable += to - from;
+        break;
+    }
+}
+
+/* Closes the one-second bucket: charges up to the last second's end before `now` and keeps a copy of the ledger
+ * as it was then. Rare: once a second and thread. */
+NOINLINE int roll_slow(struct thread_state *t, u64 now)
+{
+    u64 offset, epoch, end;
+
+    if (!t)
+        return 0;
+    offset = epoch_offset;
+    epoch = now + offset;
+    end = epoch - epoch % 1000000000ULL;
+    if (end - offset > t->since && end - offset <= now && t->since >= armed_at) {
+        charge_until(t, end - offset);
+        t->boundary = end - offset;
+        t->at_boundary = t->ledger;
+    }
+    t->second = epoch / 1000000000ULL;
+    t->second_end = end - offset + 1000000000ULL;
+    return 0;
+}
+
+/* ---- own cost: one run in TIMED_EVERY is timed, since a reading of the clock costs as much as a short run ---- */
+
+ALWAYS_INLINE u64 begin_run(struct cpu_state *cpu)
+{
+    if (likely(cpu->runs++ < cpu->next_timed))
+        return 0;
+    cpu->next_timed = cpu->runs + TIMED_EVERY - 1;
+    return bpf_ktime_get_ns();
+}
+
+ALWAYS_INLINE void end_run(struct cpu_state *cpu, u64 began)
+{
+    if (unlikely(began))
+        cpu->timed_ns += (bpf_ktime_get_ns() - began) * TIMED_EVERY;
+}
+
+/* Must come before anything is counted for the thread at `now`. True if the bucket changed. */
+ALWAYS_INLINE bool roll(struct thread_state *t, u64 now)
+{
+    if (likely(now < t->second_end))
+        return false;
+    roll_slow(t, now);
+    return true;
+}
+
+ALWAYS_INLINE void count_latency(struct thread_state *t, u32 metric, u64 ns)
+{
+    struct latency_key key = {
+        .key = t->key, .second = t->second, .metric = (u16)metric, .bucket = (u16)bucket_from_ns(ns)};
+    struct latency_value *cell = bpf_map_lookup_elem(&latency, &key);
+
+    /* One writer: a thread's intervals end on the CPU it comes back on. */
+    if (likely(cell)) {
+        cell->count++;
+        cell->total += ns;
+        if (ns > cell->max)
+            cell->max = ns;
+        return;
+    }
+    struct latency_value first = {.count = 1, .total = ns, .max = ns};
+    if (bpf_map_update_elem(&latency, &key, &first, BPF_ANY))
+        lose(LOSS_LATENCY_FULL);
+}
+
+ALWAYS_INLINE void count_sample(struct sample_key *key, u64 weight)
+{
+    struct sample_value *row = bpf_map_lookup_elem(&samples, key);
+
+    if (row) {
+        __sync_fetch_and_add(&row->weight, weight);
+        __sync_fetch_and_add(&row->count, 1);
+        return;
+    }
+    struct sample_value first = {.weight = weight, .count = 1};
+    if (!bpf_map_update_elem(&samples, key, &first, BPF_NOEXIST))
+        return;
+    row = bpf_map_lookup_elem(&samples, key);
+    if (!row) {
+        lose(LOSS_SAMPLES_FULL);
+        return;
+    }
+    __sync_fetch_and_add(&row->weight, weight);
+    __sync_fetch_and_add(&row->count, 1);
+}

@@ -1,0 +1,86 @@
+//! The generated view of bpf/: skeleton, records, constants; and reading records from bytes.
+
+#[allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic, missing_debug_implementations)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/wallprof.skel.rs"));
+}
+
+/// The enumerators and limits of bpf/include.
+#[allow(dead_code)]
+pub mod constants {
+    include!(concat!(env!("OUT_DIR"), "/constants.rs"));
+}
+
+pub use skeleton::types::{
+    interrupt_key, latency_key, latency_value, ledger, other_thread, ran, sample_key, sample_value,
+    stack_record, stall_record, thread_record,
+};
+pub(crate) use skeleton::*;
+
+/// Types for which every pattern of bytes is a value.
+///
+/// # Safety
+/// Implemented only for the records of bpf/include/records.h: plain integers and arrays of them.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($record:ty),*) => { $(
+        // SAFETY: generated from C structs of plain integers.
+        unsafe impl Plain for $record {}
+    )* };
+}
+
+plain!(
+    u32,
+    u64,
+    interrupt_key,
+    latency_key,
+    latency_value,
+    sample_key,
+    sample_value,
+    stack_record,
+    stall_record,
+    thread_record
+);
+
+/// The record at the start of `bytes`; `None` when there are too few.
+pub fn record_from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: enough bytes, any of which make a `T` (Plain); unaligned reading is what read_unaligned is for.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+#[cfg(test)]
+pub(crate) fn bytes_of<T: Plain>(record: &T) -> &[u8] {
+    // SAFETY: a `T` is plain integers without padding that user space relies on; the slice lives as long as it.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>()) }
+}
+
+/// A C string field: up to its NUL, whatever is not UTF-8 replaced.
+pub fn name_from_bytes(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_follow_the_headers() {
+        assert_eq!(constants::REASON_OTHER, u64::from(wallprof_model::Reason::Other.code()));
+        assert_eq!(constants::REASON_MEMORY, u64::from(wallprof_model::Reason::Memory.code()));
+        assert_eq!(constants::REASONS, wallprof_model::Reason::COUNT as u64);
+        assert_eq!(constants::VECTOR_0_NAME, "local_timer");
+    }
+
+    #[test]
+    fn short_input_is_no_record() {
+        assert!(record_from_bytes::<stall_record>(&[0; 8]).is_none());
+        assert_eq!(record_from_bytes::<u32>(&[1, 0, 0, 0, 9]), Some(1));
+        assert_eq!(name_from_bytes(b"ab\0cd"), "ab");
+        assert_eq!(name_from_bytes(b"\xff"), "\u{fffd}");
+    }
+}

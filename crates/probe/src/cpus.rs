@@ -1,0 +1,49 @@
+//! Sets of CPUs as the kernel and perf write them: `0-3,8`.
+
+/// Parses a CPU list. Errors name the part that is wrong.
+pub fn cpus_from_list(list: &str) -> Result<Vec<u32>, String> {
+    let mut cpus = Vec::new();
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.trim().parse::<u32>(), last.trim().parse::<u32>()) {
+            (Ok(first), Ok(last)) if first <= last && last < crate::bpf::constants::MAX_CPUS as u32 => {
+                cpus.extend(first..=last);
+            }
+            _ => return Err(format!("`{part}` is not a CPU or a range of CPUs")),
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}
+
+fn read_list(path: &str) -> Vec<u32> {
+    std::fs::read_to_string(path).ok().and_then(|list| cpus_from_list(&list).ok()).unwrap_or_default()
+}
+
+/// CPUs that run now.
+pub fn online() -> Vec<u32> {
+    let cpus = read_list("/sys/devices/system/cpu/online");
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// CPUs that may ever run: the size of per-CPU things.
+pub fn possible() -> Vec<u32> {
+    let cpus = read_list("/sys/devices/system/cpu/possible");
+    if cpus.is_empty() { online() } else { cpus }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists() {
+        assert_eq!(cpus_from_list("0-2,5\n"), Ok(vec![0, 1, 2, 5]));
+        assert_eq!(cpus_from_list("3,3,1"), Ok(vec![1, 3]));
+        assert_eq!(cpus_from_list(""), Ok(vec![]));
+        assert!(cpus_from_list("2-1").is_err());
+        assert!(cpus_from_list("x").is_err());
+        assert!(cpus_from_list("0-99999999").is_err());
+    }
+}

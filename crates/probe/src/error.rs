@@ -1,0 +1,111 @@
+//! What can keep the probes from measuring.
+
+use std::fmt;
+use std::io;
+
+#[derive(Debug)]
+pub enum ProbeError {
+    /// No `/sys/kernel/btf/vmlinux`.
+    NoTypeInformation,
+    /// The kernel refused; `what` is what was being done.
+    NotPermitted {
+        what: &'static str,
+        capability: &'static str,
+    },
+    /// The kernel does not take the programs: the first lines of its reason.
+    NotLoaded {
+        reason: String,
+    },
+    NotAttached {
+        program: String,
+        reason: String,
+    },
+    EventNotOpened {
+        event: String,
+        cpu: u32,
+        error: io::Error,
+    },
+    NoMemory {
+        what: &'static str,
+    },
+    NoSuchCpu {
+        cpu: u32,
+    },
+    Reading {
+        what: &'static str,
+        error: io::Error,
+    },
+}
+
+impl ProbeError {
+    /// Whether the kernel or the permissions stand in the way, rather than what was asked.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            ProbeError::EventNotOpened { error, .. } => {
+                matches!(
+                    error.raw_os_error(),
+                    Some(libc::EACCES | libc::EPERM | libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV)
+                )
+            }
+            ProbeError::NoSuchCpu { .. } | ProbeError::Reading { .. } | ProbeError::NoMemory { .. } => false,
+            _ => true,
+        }
+    }
+
+    pub(crate) fn from_load(error: &libbpf_rs::Error, log: &str) -> Self {
+        match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied if log.is_empty() => {
+                ProbeError::NotPermitted { what: "load BPF programs", capability: "CAP_BPF and CAP_PERFMON" }
+            }
+            libbpf_rs::ErrorKind::OutOfMemory => ProbeError::NoMemory { what: "BPF maps" },
+            _ => {
+                let reason = if log.is_empty() { format!("{error}") } else { log.to_string() };
+                ProbeError::NotLoaded { reason }
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProbeError::NoTypeInformation => write!(
+                f,
+                "this kernel does not describe its types (/sys/kernel/btf/vmlinux is missing): use a kernel built with \
+                 CONFIG_DEBUG_INFO_BTF, as distributions ship them"
+            ),
+            ProbeError::NotPermitted { what, capability } => write!(
+                f,
+                "not permitted to {what}: {capability} is needed, run with sudo or see `wallprof doctor`"
+            ),
+            ProbeError::NotLoaded { reason } => {
+                write!(f, "this kernel refuses wallprof's programs ({reason}): run `wallprof doctor`")
+            }
+            ProbeError::NotAttached { program, reason } => {
+                write!(f, "the probe {program} could not be attached ({reason}): run `wallprof doctor`")
+            }
+            ProbeError::EventNotOpened { event, cpu, error } => {
+                let advice = match error.raw_os_error() {
+                    Some(libc::EACCES | libc::EPERM) => "CAP_PERFMON is needed, run with sudo",
+                    Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
+                        "this machine does not offer it, run `wallprof doctor` for what can be had"
+                    }
+                    _ => "run `wallprof doctor`",
+                };
+                write!(f, "the event {event} could not be opened on CPU {cpu} ({error}): {advice}")
+            }
+            ProbeError::NoMemory { what } => write!(
+                f,
+                "the kernel has no memory for {what}: free some, or raise the limit of wallprof's cgroup"
+            ),
+            ProbeError::NoSuchCpu { cpu } => {
+                write!(f, "CPU {cpu} is not online: choose from /sys/devices/system/cpu/online")
+            }
+            ProbeError::Reading { what, error } => {
+                write!(f, "{what} could not be read ({error}): record again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {}

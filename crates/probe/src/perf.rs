@@ -1,0 +1,106 @@
+//! `perf_event_open(2)`: the sampling clock, extra events, and the rings that report mappings.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use crate::events::{PerfEventSpec, Sampling, event_type};
+
+/// `struct perf_event_attr` (include/uapi/linux/perf_event.h), the first 112 bytes: PERF_ATTR_SIZE_VER5.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Attr {
+    pub kind: u32,
+    pub size: u32,
+    pub config: u64,
+    pub sample_period_or_freq: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub flags: u64,
+    pub wakeup: u32,
+    pub bp_type: u32,
+    pub config1: u64,
+    pub config2: u64,
+    pub branch_sample_type: u64,
+    pub sample_regs_user: u64,
+    pub sample_stack_user: u32,
+    pub clockid: i32,
+    pub sample_regs_intr: u64,
+    pub aux_watermark: u32,
+    pub sample_max_stack: u16,
+    pub reserved: u16,
+}
+
+const _: () = assert!(size_of::<Attr>() == 112);
+
+/// Bits of `perf_event_attr.flags`.
+pub(crate) mod flag {
+    pub const EXCLUDE_USER: u64 = 1 << 4;
+    pub const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub const EXCLUDE_HV: u64 = 1 << 6;
+    pub const MMAP: u64 = 1 << 8;
+    pub const COMM: u64 = 1 << 9;
+    pub const FREQ: u64 = 1 << 10;
+    pub const TASK: u64 = 1 << 13;
+    pub const PRECISE_SHIFT: u32 = 15;
+    pub const MMAP2: u64 = 1 << 23;
+    pub const COMM_EXEC: u64 = 1 << 24;
+    pub const BUILD_ID: u64 = 1 << 34;
+}
+
+const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+pub(crate) const SOFTWARE_CPU_CLOCK: u64 = 0;
+pub(crate) const SOFTWARE_DUMMY: u64 = 9;
+
+/// Opens an event for all threads on one CPU.
+pub(crate) fn open(attr: &Attr, cpu: u32) -> io::Result<OwnedFd> {
+    let attr = Attr { size: size_of::<Attr>() as u32, ..*attr };
+    // SAFETY: `attr` is a valid perf_event_attr of the size it names; the call keeps no pointer to it.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            -1 as libc::pid_t,
+            cpu as libc::c_int,
+            -1 as libc::c_int,
+            FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The clock of the ledger on one CPU.
+pub(crate) fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
+    let attr = Attr {
+        kind: event_type::SOFTWARE,
+        config: SOFTWARE_CPU_CLOCK,
+        sample_period_or_freq: period_ns,
+        ..Attr::default()
+    };
+    open(&attr, cpu)
+}
+
+/// An extra event on one CPU. Raw, cache and PMU events fall back to a looser precision as perf does not: what
+/// was asked for is what is opened.
+pub(crate) fn open_event(spec: &PerfEventSpec, cpu: u32, hz: u32) -> io::Result<OwnedFd> {
+    let (period, frequency) = match spec.sampling {
+        Sampling::Frequency => (u64::from(hz), flag::FREQ),
+        Sampling::EveryHit => (1, 0),
+    };
+    let excluded = [(spec.exclude_user, flag::EXCLUDE_USER), (spec.exclude_kernel, flag::EXCLUDE_KERNEL)];
+    let excluded = excluded.iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
+    let hypervisor = if spec.event_type == event_type::HARDWARE { flag::EXCLUDE_HV } else { 0 };
+    let attr = Attr {
+        kind: spec.event_type,
+        config: spec.config,
+        config1: spec.config1,
+        config2: spec.config2,
+        sample_period_or_freq: period,
+        flags: frequency | excluded | hypervisor | u64::from(spec.precise) << flag::PRECISE_SHIFT,
+        ..Attr::default()
+    };
+    open(&attr, cpu)
+}

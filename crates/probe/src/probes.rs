@@ -1,0 +1,521 @@
+//! The loaded probes: attach once, arm, read, disarm.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, RingBuffer, RingBufferBuilder,
+};
+use wallprof_model::MonoNs;
+
+use crate::batch::drain;
+use crate::bpf::{
+    OpenWallprofSkel, WallprofSkel, WallprofSkelBuilder, constants as c, interrupt_key, latency_key,
+    latency_value, record_from_bytes, sample_key, sample_value, stack_record, stall_record, thread_record,
+};
+use crate::clock;
+use crate::error::ProbeError;
+use crate::events::PerfEventSpec;
+use crate::features::{Features, KernelTypes};
+use crate::plan::{ProbeOptions, Targets, left_out};
+use crate::sideband::{News, Sideband};
+use crate::{cpus, messages, perf, reasons};
+
+/// What the rings hold together, at most. A stall is half a kilobyte.
+const RING_BYTES: u32 = 8 << 20;
+const SMALLEST_RING: u32 = 256 << 10;
+const BIGGEST_RING: u32 = 4 << 20;
+
+/// Records that arrived through the rings since the last look, in the order of each CPU.
+#[derive(Default)]
+pub struct Inbox {
+    pub ended: Vec<thread_record>,
+    pub stalls: Vec<stall_record>,
+}
+
+/// What the kernel side has dropped so far, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    pub losses: [u64; c::LOSSES as usize],
+    /// Runs of the probes, and their time: one run in 61 is timed.
+    pub probe_runs: u64,
+    pub probe_ns: u64,
+}
+
+/// The names of [`KernelCounts::losses`].
+pub const LOSS_NAMES: [&str; c::LOSSES as usize] = [
+    "stalls_ring_full",
+    "stacks_full",
+    "samples_full",
+    "latency_full",
+    "interrupts_full",
+    "threads_no_memory",
+    "stack_scratch_busy",
+    "sleeps_without_wakeup",
+    "interrupt_depth",
+];
+
+pub struct Probes {
+    skeleton: WallprofSkel<'static>,
+    features: Features,
+    _links: Vec<Link>,
+    create_states: Link,
+    snapshot: Link,
+    open_waits: Link,
+    rings: RingBuffer<'static>,
+    inbox: Rc<RefCell<Inbox>>,
+    sideband: Sideband,
+    bytes: Vec<u8>,
+}
+
+impl Probes {
+    /// Loads and attaches everything, disarmed. The sideband is open before the first thread is looked at.
+    pub fn load(options: &ProbeOptions) -> Result<Self, ProbeError> {
+        let types = KernelTypes::read()?;
+        let features = types.features();
+        let online = cpus::online();
+        if let Some(cpu) = options.cpus.iter().flatten().find(|cpu| !online.contains(cpu)) {
+            return Err(ProbeError::NoSuchCpu { cpu: *cpu });
+        }
+        let sideband = Sideband::open(&online).map_err(|error| not_permitted("read perf events", &error))?;
+        let skeleton = load_skeleton(options, &types, features)?;
+        let (rings, inbox) = make_rings(&skeleton)?;
+        let mut attached = Attached::default();
+        attached.attach_programs(&skeleton)?;
+        let sampled = options.cpus.clone().unwrap_or(online);
+        attached.attach_clock(&skeleton, &sampled, clock_period_ns(options.sample_hz))?;
+        attached.attach_events(&skeleton, &sampled, options)?;
+        let iterator = |program: &libbpf_rs::ProgramMut<'_>| {
+            program.attach().map_err(|error| not_attached(program, &error))
+        };
+        let (create_states, snapshot, open_waits) = (
+            iterator(&skeleton.progs.create_states)?,
+            iterator(&skeleton.progs.snapshot)?,
+            iterator(&skeleton.progs.open_waits)?,
+        );
+        let mut probes = Probes {
+            skeleton,
+            features,
+            _links: attached.links,
+            create_states,
+            snapshot,
+            open_waits,
+            rings,
+            inbox,
+            sideband,
+            bytes: Vec::new(),
+        };
+        probes.find_targets(options)?;
+        Ok(probes)
+    }
+
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Gives every thread that is to be recorded its state.
+    fn find_targets(&mut self, options: &ProbeOptions) -> Result<(), ProbeError> {
+        for (id, kind) in options.start_ids() {
+            self.skeleton
+                .maps
+                .targets
+                .update(&id.to_ne_bytes(), &[kind], MapFlags::ANY)
+                .map_err(|_| ProbeError::NoMemory { what: "the list of targets" })?;
+        }
+        iterate(&self.create_states, &mut self.bytes)
+    }
+
+    /// Starts the recording; the time from which on it counts.
+    pub fn arm(&mut self) -> MonoNs {
+        self.set_epoch_offset();
+        let now = clock::mono_now();
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.last_snapshot = 0;
+            bss.armed_at = now.0;
+            // Last: a window opens what armed_at begins.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            bss.window = u64::MAX >> 1;
+        }
+        now
+    }
+
+    /// Ends the recording; what happens later is not counted.
+    pub fn disarm(&mut self) -> MonoNs {
+        let now = clock::mono_now();
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.window = now.0.saturating_sub(bss.armed_at);
+        }
+        now
+    }
+
+    /// Tells the kernel side where seconds begin; to be repeated, since the wall clock may step.
+    pub fn set_epoch_offset(&mut self) {
+        let anchor = clock::anchor();
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.epoch_offset = anchor.epoch.0.saturating_sub(anchor.mono.0);
+        }
+    }
+
+    /// From now on only waits this long are sent one by one, the ones a thread chose and the others.
+    pub fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64) {
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.stall_ns = stall_ns;
+            data.voluntary_stall_ns = voluntary_stall_ns;
+        }
+    }
+
+    /// Waits until a ring fills up or the time is over, and takes what the rings hold.
+    pub fn poll(&mut self, timeout: Duration, take: impl FnOnce(&mut Inbox)) -> Result<(), ProbeError> {
+        let interrupted = |error: &libbpf_rs::Error| error.kind() == libbpf_rs::ErrorKind::Interrupted;
+        match self.rings.poll(timeout).and_then(|()| self.rings.consume()) {
+            Err(error) if !interrupted(&error) => {
+                Err(ProbeError::Reading { what: "the stall rings", error: std::io::Error::other(error) })
+            }
+            _ => {
+                take(&mut self.inbox.borrow_mut());
+                Ok(())
+            }
+        }
+    }
+
+    /// News about mappings and processes since the last call.
+    pub fn read_news(&mut self, news: &mut VecDeque<News>) {
+        self.sideband.read(news);
+    }
+
+    /// Hands over a record of each thread with news since the last snapshot.
+    pub fn snapshot(&mut self, mut take: impl FnMut(&thread_record)) -> Result<(), ProbeError> {
+        let began = clock::mono_now().0;
+        iterate(&self.snapshot, &mut self.bytes)?;
+        for bytes in self.bytes.chunks_exact(size_of::<thread_record>()) {
+            if let Some(record) = record_from_bytes(bytes) {
+                take(&record);
+            }
+        }
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.last_snapshot = began;
+        }
+        Ok(())
+    }
+
+    /// Hands over every wait older than `older_than_ns` that was not handed over before, with stacks.
+    pub fn open_waits(
+        &mut self,
+        older_than_ns: u64,
+        mut take: impl FnMut(&stall_record),
+    ) -> Result<(), ProbeError> {
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.open_after_ns = older_than_ns;
+        }
+        iterate(&self.open_waits, &mut self.bytes)?;
+        for bytes in self.bytes.chunks_exact(size_of::<stall_record>()) {
+            if let Some(record) = record_from_bytes(bytes) {
+                take(&record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over rows of samples; those for which `take` returns true are deleted: past seconds only.
+    pub fn drain_samples(
+        &self,
+        take: impl FnMut(&sample_key, &sample_value) -> bool,
+    ) -> Result<(), ProbeError> {
+        drain(&self.skeleton.maps.samples.as_fd(), take).map_err(|error| reading("samples", error))
+    }
+
+    pub fn drain_latency(
+        &self,
+        take: impl FnMut(&latency_key, &latency_value) -> bool,
+    ) -> Result<(), ProbeError> {
+        drain(&self.skeleton.maps.latency.as_fd(), take).map_err(|error| reading("latencies", error))
+    }
+
+    pub fn drain_interrupts(
+        &self,
+        take: impl FnMut(&interrupt_key, &latency_value) -> bool,
+    ) -> Result<(), ProbeError> {
+        drain(&self.skeleton.maps.interrupts.as_fd(), take).map_err(|error| reading("interrupts", error))
+    }
+
+    /// Hands over the distinct stacks met since the last time; all are deleted, being named by their content.
+    pub fn drain_stacks(&self, mut take: impl FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
+        let keep = |id: &u64, stack: &stack_record| {
+            take(*id, stack);
+            true
+        };
+        drain(&self.skeleton.maps.stacks.as_fd(), keep).map_err(|error| reading("stacks", error))
+    }
+
+    pub fn counts(&self) -> Result<KernelCounts, ProbeError> {
+        let mut counts = KernelCounts::default();
+        let maps = &self.skeleton.maps;
+        for (index, loss) in counts.losses.iter_mut().enumerate() {
+            let values = maps.losses.lookup_percpu(&(index as u32).to_ne_bytes(), MapFlags::ANY);
+            let values = values.map_err(|error| reading("losses", std::io::Error::other(error)))?;
+            *loss = values.iter().flatten().filter_map(|value| record_from_bytes::<u64>(value)).sum();
+        }
+        let values = maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(|error| reading("own cost", std::io::Error::other(error)))?;
+        for state in values.iter().flatten() {
+            // struct cpu_state: switch_ns, runs, next_timed, timed_ns.
+            let field = |at: usize| state.get(at * 8..).and_then(record_from_bytes::<u64>).unwrap_or(0);
+            counts.probe_runs += field(1);
+            counts.probe_ns += field(3);
+        }
+        Ok(counts)
+    }
+}
+
+fn reading(what: &'static str, error: std::io::Error) -> ProbeError {
+    ProbeError::Reading { what, error }
+}
+
+fn not_permitted(what: &'static str, error: &std::io::Error) -> ProbeError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => ProbeError::NotPermitted { what, capability: "CAP_PERFMON" },
+        _ => ProbeError::Reading { what, error: std::io::Error::from(error.kind()) },
+    }
+}
+
+fn not_attached(program: &libbpf_rs::ProgramMut<'_>, error: &libbpf_rs::Error) -> ProbeError {
+    ProbeError::NotAttached {
+        program: program.name().to_string_lossy().into_owned(),
+        reason: error.to_string(),
+    }
+}
+
+/// Runs an iterator to its end; what it wrote is in `bytes`.
+fn iterate(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
+    bytes.clear();
+    let mut iterator =
+        Iter::new(link).map_err(|error| reading("the list of threads", std::io::Error::other(error)))?;
+    iterator.read_to_end(bytes).map_err(|error| reading("the list of threads", error))?;
+    Ok(())
+}
+
+fn clock_period_ns(hz: u32) -> u64 {
+    1_000_000_000 / u64::from(hz.max(1))
+}
+
+/// Opens, configures and loads the object. It is never unloaded before the process ends, so its place is leaked.
+fn load_skeleton(
+    options: &ProbeOptions,
+    types: &KernelTypes,
+    features: Features,
+) -> Result<WallprofSkel<'static>, ProbeError> {
+    let log = messages::capture();
+    let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = WallprofSkelBuilder::default()
+        .open(place)
+        .map_err(|error| ProbeError::from_load(&error, &log.text()))?;
+    configure(&mut open, options, features);
+    let names: Vec<String> =
+        open.open_object().progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
+    let left_out = left_out(&names, types, options);
+    for mut program in open.open_object_mut().progs_mut() {
+        if left_out.iter().any(|name| program.name() == name.as_str()) {
+            program.set_autoload(false);
+        }
+    }
+    open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))
+}
+
+fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions, features: Features) {
+    if let Some(data) = open.maps.data_data.as_deref_mut() {
+        data.stall_ns = options.min_stall_ns;
+        data.voluntary_stall_ns = options.min_stall_ns;
+    }
+    let Some(rodata) = open.maps.rodata_data.as_deref_mut() else { return };
+    rodata.stacks_at_switch_out = !features.sched_exit_tp;
+    rodata.inherit_threads = options.inherits_threads();
+    rodata.inherit_children = options.inherits_children();
+    rodata.every_thread = options.targets == Targets::Everything;
+    rodata.limit_cpus = options.cpus.is_some();
+    for cpu in options.cpus.iter().flatten() {
+        if let Some(word) = rodata.cpu_mask.get_mut(*cpu as usize / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+    rodata.syscall_class = reasons::syscall_classes();
+    for (site, (from, to, reason)) in rodata.sites.iter_mut().zip(&options.sites) {
+        (site.from, site.to, site.reason) = (*from, *to, u64::from(*reason));
+    }
+    rodata.site_count = options.sites.len().min(c::MAX_SITES as usize) as u32;
+    if let Targets::Cgroup(group) = &options.targets {
+        rodata.cgroup_id = group.id;
+        rodata.cgroup_level = group.level;
+        rodata.cgroup_hierarchy = group.hierarchy;
+    }
+    rodata.clock_period_ns = clock_period_ns(options.sample_hz);
+}
+
+/// A ring a possible CPU, and the callbacks that move records into the inbox.
+fn make_rings(skeleton: &WallprofSkel<'_>) -> Result<(RingBuffer<'static>, Rc<RefCell<Inbox>>), ProbeError> {
+    let no_memory = |_| ProbeError::NoMemory { what: "the stall rings" };
+    let possible = cpus::possible();
+    let share = (RING_BYTES / possible.len() as u32).clamp(SMALLEST_RING, BIGGEST_RING);
+    let size = 1 << share.ilog2();
+    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let inbox = Rc::new(RefCell::new(Inbox::default()));
+    let mut maps = Vec::new();
+    for cpu in &possible {
+        let map = MapHandle::create(MapType::RingBuf, Some("wallprof_ring"), 0, 0, size, &options)
+            .map_err(no_memory)?;
+        let fd = map.as_fd().as_raw_fd();
+        skeleton
+            .maps
+            .rings
+            .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+            .map_err(no_memory)?;
+        maps.push(map);
+    }
+    let mut builder = RingBufferBuilder::new();
+    for map in &maps {
+        let inbox = Rc::clone(&inbox);
+        builder.add(map, move |bytes| take_record(&mut inbox.borrow_mut(), bytes)).map_err(no_memory)?;
+    }
+    Ok((builder.build().map_err(no_memory)?, inbox))
+}
+
+fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
+    match record_from_bytes::<u32>(bytes).map(u64::from) {
+        Some(c::RECORD_THREAD) => inbox.ended.extend(record_from_bytes::<thread_record>(bytes)),
+        Some(c::RECORD_STALL) => inbox.stalls.extend(record_from_bytes::<stall_record>(bytes)),
+        _ => {}
+    }
+    0
+}
+
+/// What holds the programs to the kernel: gone with it, so that a killed recorder leaves nothing behind.
+#[derive(Default)]
+struct Attached {
+    links: Vec<Link>,
+}
+
+impl Attached {
+    /// The BTF tracepoints. The sampler and the iterators are attached one by one.
+    fn attach_programs(&mut self, skeleton: &WallprofSkel<'static>) -> Result<(), ProbeError> {
+        let progs = &skeleton.progs;
+        let programs = [
+            &progs.on_switch,
+            &progs.on_switched,
+            &progs.on_waking,
+            &progs.on_migrate,
+            &progs.on_new_task,
+            &progs.on_rename,
+            &progs.on_cgroup_attach,
+            &progs.on_irq_entry,
+            &progs.on_irq_exit,
+            &progs.on_softirq_entry,
+            &progs.on_softirq_exit,
+            &progs.on_local_timer_entry,
+            &progs.on_local_timer_exit,
+            &progs.on_reschedule_entry,
+            &progs.on_reschedule_exit,
+            &progs.on_call_function_entry,
+            &progs.on_call_function_exit,
+            &progs.on_call_function_single_entry,
+            &progs.on_call_function_single_exit,
+            &progs.on_irq_work_entry,
+            &progs.on_irq_work_exit,
+            &progs.on_x86_platform_ipi_entry,
+            &progs.on_x86_platform_ipi_exit,
+        ];
+        for program in programs.into_iter().filter(|program| program.autoload()) {
+            self.links.push(program.attach().map_err(|error| not_attached(program, &error))?);
+        }
+        Ok(())
+    }
+
+    fn attach_clock(
+        &mut self,
+        skeleton: &WallprofSkel<'static>,
+        cpus: &[u32],
+        period_ns: u64,
+    ) -> Result<(), ProbeError> {
+        for &cpu in cpus {
+            let event = perf::open_clock(cpu, period_ns).map_err(|error| ProbeError::EventNotOpened {
+                event: "cpu-clock".into(),
+                cpu,
+                error,
+            })?;
+            self.attach_event(&skeleton.progs.on_clock, event, 0)?;
+        }
+        Ok(())
+    }
+
+    fn attach_events(
+        &mut self,
+        skeleton: &WallprofSkel<'static>,
+        cpus: &[u32],
+        options: &ProbeOptions,
+    ) -> Result<(), ProbeError> {
+        for (index, spec) in options.events.iter().enumerate() {
+            // A tracepoint's programs run on every CPU, whichever event they came with.
+            let cpus = if spec.is_tracepoint() { &cpus[..1] } else { cpus };
+            for &cpu in cpus {
+                let event = perf::open_event(spec, cpu, options.sample_hz)
+                    .map_err(|error| ProbeError::EventNotOpened { event: spec.name.clone(), cpu, error })?;
+                let program = if spec.is_tracepoint() {
+                    &skeleton.progs.on_tracepoint
+                } else {
+                    &skeleton.progs.on_event
+                };
+                self.attach_event(program, event, index as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_event(
+        &mut self,
+        program: &libbpf_rs::ProgramMut<'_>,
+        event: OwnedFd,
+        cookie: u64,
+    ) -> Result<(), ProbeError> {
+        let options = libbpf_rs::PerfEventOpts { cookie, ..Default::default() };
+        let link = program.attach_perf_event_with_opts(event.as_raw_fd(), options);
+        self.links.push(link.map_err(|error| not_attached(program, &error))?);
+        // libbpf's link now owns the descriptor and closes it.
+        std::mem::forget(event);
+        Ok(())
+    }
+}
+
+/// Whether an event can be opened here: before anything is loaded for it.
+pub fn try_event(spec: &PerfEventSpec, hz: u32) -> Result<(), ProbeError> {
+    let cpu = cpus::online()[0];
+    perf::open_event(spec, cpu, hz).map(drop).map_err(|error| ProbeError::EventNotOpened {
+        event: spec.name.clone(),
+        cpu,
+        error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::bytes_of;
+
+    #[test]
+    fn records_are_told_apart_by_their_type() {
+        let mut inbox = Inbox::default();
+        let stall = stall_record { r#type: c::RECORD_STALL as u32, key: 7, ..Default::default() };
+        take_record(&mut inbox, bytes_of(&stall));
+        take_record(&mut inbox, &[1, 2]);
+        take_record(&mut inbox, &bytes_of(&stall)[..20]);
+        assert_eq!(inbox.stalls.len(), 1);
+        assert_eq!(inbox.stalls[0].key, 7);
+        assert!(inbox.ended.is_empty());
+    }
+}

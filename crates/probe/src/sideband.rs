@@ -1,0 +1,274 @@
+//! News about processes from perf's own side-band: executable mappings, execs, forks and exits, as they happen.
+//!
+//! A dummy software event a CPU reports them for the whole machine; nothing polls `/proc`. What a full ring drops
+//! is counted.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::events::event_type;
+use crate::perf::{self, Attr, SOFTWARE_DUMMY, flag};
+
+/// One piece of news. Times are not carried: records of one CPU are in order, and processes' own news is rare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    Mapping(Mapping),
+    /// The process replaced its program; its mappings are gone.
+    Exec {
+        pid: u32,
+    },
+    Fork {
+        pid: u32,
+        parent_pid: u32,
+    },
+    /// The whole process ended.
+    Exit {
+        pid: u32,
+    },
+    Lost {
+        count: u64,
+    },
+}
+
+/// A new mapping with execute permission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub pid: u32,
+    pub start: u64,
+    pub len: u64,
+    pub page_offset: u64,
+    pub build_id: Option<Vec<u8>>,
+    pub path: Vec<u8>,
+}
+
+/// Pages of data a ring has: 256 KiB hold some two thousand mappings.
+const DATA_PAGES: usize = 64;
+const PAGE: usize = 4096;
+
+const RECORD_MMAP2: u32 = 10;
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_EXIT: u32 = 4;
+const RECORD_FORK: u32 = 7;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_BUILD_ID: u16 = 1 << 14;
+const PROT_EXEC: u32 = 4;
+
+/// The rings of all CPUs.
+pub struct Sideband {
+    rings: Vec<Ring>,
+    room: Vec<u8>,
+}
+
+struct Ring {
+    _event: OwnedFd,
+    pages: NonNull<u8>,
+}
+
+impl Sideband {
+    pub fn open(cpus: &[u32]) -> io::Result<Self> {
+        let rings = cpus.iter().filter_map(|&cpu| Ring::open(cpu).transpose_offline());
+        Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, room: Vec::new() })
+    }
+
+    /// Takes what has come since the last call, CPU by CPU.
+    pub fn read(&mut self, news: &mut VecDeque<News>) {
+        for ring in &mut self.rings {
+            ring.read(&mut self.room, news);
+        }
+    }
+}
+
+/// A CPU that went offline between listing and opening is not an error.
+trait TransposeOffline {
+    fn transpose_offline(self) -> Option<io::Result<Ring>>;
+}
+
+impl TransposeOffline for io::Result<Ring> {
+    fn transpose_offline(self) -> Option<io::Result<Ring>> {
+        match self {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+            other => Some(other),
+        }
+    }
+}
+
+impl Ring {
+    fn open(cpu: u32) -> io::Result<Self> {
+        let wanted = flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        let attr =
+            Attr { kind: event_type::SOFTWARE, config: SOFTWARE_DUMMY, flags: wanted, ..Attr::default() };
+        // Build ids in mapping records: 5.12+.
+        let with_build_id = Attr { flags: wanted | flag::BUILD_ID, ..attr };
+        let event = perf::open(&with_build_id, cpu).or_else(|_| perf::open(&attr, cpu))?;
+        // SAFETY: a fresh mapping of the event's control page and data pages; unmapped in Drop, before the event.
+        let pages = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                (1 + DATA_PAGES) * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        if pages == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let pages = NonNull::new(pages.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Ring { _event: event, pages })
+    }
+
+    /// data_head and data_tail of `struct perf_event_mmap_page`, at offsets 1024 and 1032.
+    fn positions(&self) -> (&AtomicU64, &AtomicU64) {
+        // SAFETY: both lie in the mapped control page, are aligned, and are shared with the kernel only through
+        // atomic accesses.
+        unsafe {
+            let control = self.pages.as_ptr();
+            (&*control.add(1024).cast::<AtomicU64>(), &*control.add(1032).cast::<AtomicU64>())
+        }
+    }
+
+    fn read(&mut self, room: &mut Vec<u8>, news: &mut VecDeque<News>) {
+        let (head, tail) = self.positions();
+        let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
+        while at < end {
+            self.copy(at, 8, room);
+            let size = usize::from(u16::from_le_bytes([room[6], room[7]]));
+            if size < 8 {
+                break;
+            }
+            self.copy(at, size, room);
+            news.extend(news_from_record(room));
+            at += size as u64;
+        }
+        self.positions().1.store(end, Ordering::Release);
+    }
+
+    fn copy(&self, at: u64, len: usize, room: &mut Vec<u8>) {
+        let data_len = DATA_PAGES * PAGE;
+        room.clear();
+        for index in 0..len.min(data_len) {
+            let offset = (at as usize + index) & (data_len - 1);
+            // SAFETY: `offset` is inside the data pages, which follow the control page; the kernel does not write
+            // between tail and head.
+            room.push(unsafe { self.pages.as_ptr().add(PAGE + offset).read_volatile() });
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `open`, used by nobody else.
+        unsafe { libc::munmap(self.pages.as_ptr().cast(), (1 + DATA_PAGES) * PAGE) };
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Layouts: perf_event_open(2), "MMAP layout". Records of other kinds, and of threads, say nothing here.
+fn news_from_record(record: &[u8]) -> Option<News> {
+    let kind = u32_at(record, 0)?;
+    let misc = u16::from_le_bytes([*record.get(4)?, *record.get(5)?]);
+    match kind {
+        RECORD_MMAP2 => mapping_from_record(record, misc).map(News::Mapping),
+        RECORD_COMM if misc & MISC_COMM_EXEC != 0 => Some(News::Exec { pid: u32_at(record, 8)? }),
+        RECORD_FORK => {
+            let (pid, parent_pid) = (u32_at(record, 8)?, u32_at(record, 12)?);
+            (pid != parent_pid).then_some(News::Fork { pid, parent_pid })
+        }
+        RECORD_EXIT => {
+            let (pid, tid) = (u32_at(record, 8)?, u32_at(record, 16)?);
+            (pid == tid).then_some(News::Exit { pid })
+        }
+        RECORD_LOST => Some(News::Lost { count: u64_at(record, 16)? }),
+        _ => None,
+    }
+}
+
+fn mapping_from_record(record: &[u8], misc: u16) -> Option<Mapping> {
+    let protection = u32_at(record, 64)?;
+    if protection & PROT_EXEC == 0 {
+        return None;
+    }
+    let path = record.get(72..)?;
+    let path = &path[..path.iter().position(|&byte| byte == 0).unwrap_or(path.len())];
+    let build_id = (misc & MISC_BUILD_ID != 0).then(|| {
+        let size = usize::from(record[40]).min(20);
+        record[44..44 + size].to_vec()
+    });
+    Some(Mapping {
+        pid: u32_at(record, 8)?,
+        start: u64_at(record, 16)?,
+        len: u64_at(record, 24)?,
+        page_offset: u64_at(record, 32)?,
+        build_id: build_id.filter(|id| !id.is_empty()),
+        path: path.to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend(misc.to_le_bytes());
+        bytes.extend((8 + body.len() as u16).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    fn mapping_body(protection: u32) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend(7u32.to_le_bytes());
+        body.extend(8u32.to_le_bytes());
+        for field in [0x1000u64, 0x2000, 0x3000] {
+            body.extend(field.to_le_bytes());
+        }
+        body.extend([4, 0, 0, 0]);
+        body.extend([0xaa; 20]);
+        body.extend(protection.to_le_bytes());
+        body.extend(0u32.to_le_bytes());
+        body.extend(b"/lib/x\0\0");
+        body
+    }
+
+    #[test]
+    fn mappings_with_execute_permission_are_news() {
+        let news = news_from_record(&record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5)));
+        let Some(News::Mapping(mapping)) = news else { panic!("{news:?}") };
+        assert_eq!(
+            (mapping.pid, mapping.start, mapping.len, mapping.page_offset),
+            (7, 0x1000, 0x2000, 0x3000)
+        );
+        assert_eq!(mapping.build_id, Some(vec![0xaa; 4]));
+        assert_eq!(mapping.path, b"/lib/x");
+        assert_eq!(news_from_record(&record(RECORD_MMAP2, 0, &mapping_body(1))), None);
+    }
+
+    #[test]
+    fn threads_are_no_news_and_short_records_are_none() {
+        let mut fork = Vec::new();
+        fork.extend([9u32, 9, 10, 9].iter().flat_map(|field| field.to_le_bytes()));
+        assert_eq!(news_from_record(&record(RECORD_FORK, 0, &fork)), None);
+        fork[0] = 11;
+        assert_eq!(
+            news_from_record(&record(RECORD_FORK, 0, &fork)),
+            Some(News::Fork { pid: 11, parent_pid: 9 })
+        );
+        for len in 0..70 {
+            let whole = record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5));
+            assert_eq!(news_from_record(&whole[..len]), None);
+        }
+    }
+}
