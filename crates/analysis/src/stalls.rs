@@ -128,13 +128,14 @@ impl StallDigest {
         groups
     }
 
-    /// The longest stalls, longest first; of equal ones the older.
+    /// The longest stalls, ordered as the groups are: late ones before waits for others, longest first, of equal
+    /// ones the older.
     pub fn longest(&self) -> &[StallRecord] {
         &self.longest
     }
 
     fn keep_if_long(&mut self, stall: &StallRecord) {
-        let rank = |stall: &StallRecord| (std::cmp::Reverse(stall.duration_ns()), stall.start, stall.id);
+        let rank = |stall: &StallRecord| (Class::of_stall(stall.reason), Example::of(stall).rank());
         let at = self.longest.partition_point(|kept| rank(kept) < rank(stall));
         if at < self.keep_longest {
             self.longest.insert(at, stall.clone());
@@ -314,7 +315,7 @@ mod tests {
             stall(2, "engine", LOCK, "release", 70),
         ]);
         assert_eq!(digest.groups()[0].key.comm, "engine");
-        assert_eq!(digest.longest()[0].comm, "acceptor");
+        assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]

@@ -1,1 +1,22 @@
-//! Views.
+//! What people and programs read: reports and stalls, as text for eyes and as JSON.
+//!
+//! A view takes plain values and writes to an `io::Write`; it opens nothing, asks nothing of its
+//! environment and computes nothing that [`wallprof_analysis`] does not. The same values and the same
+//! [`Style`] give the same bytes.
+
+mod bar;
+mod escape;
+mod function;
+mod json;
+mod line;
+mod moment;
+mod report;
+mod style;
+mod text;
+mod units;
+
+pub use escape::escape;
+pub use json::{report_json, stall_json};
+pub use report::Report;
+pub use style::Style;
+pub use text::{StallsText, report_text};

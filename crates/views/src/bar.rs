@@ -1,0 +1,90 @@
+//! Bars made of characters.
+
+use wallprof_analysis::Class;
+
+use crate::style::{Ink, Style};
+
+/// A bar of `part` in `whole`, at most `columns` long; an eighth of a column at least for what is not nothing.
+pub(crate) fn bar(part: u64, whole: u64, columns: usize, style: &Style) -> String {
+    if whole == 0 || part == 0 {
+        return String::new();
+    }
+    let steps_a_column = if style.unicode { 8 } else { 1 };
+    let all = (columns * steps_a_column) as u128;
+    let steps = (u128::from(part) * all / u128::from(whole)).min(all) as usize;
+    if !style.unicode {
+        return if steps == 0 { ".".into() } else { "#".repeat(steps) };
+    }
+    let eighths = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    format!("{}{}", "█".repeat(steps.max(1) / 8), eighths[steps.max(1) % 8])
+}
+
+/// How a class of states looks in a stacked bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub class: Class,
+    pub ns: u64,
+}
+
+pub(crate) fn glyph(class: Class, style: &Style) -> &'static str {
+    match (class, style.unicode) {
+        (Class::Running, true) => "█",
+        (Class::Late, true) => "▓",
+        (Class::Peer, true) => "░",
+        (Class::Voluntary, true) => "·",
+        (Class::Running, false) => "#",
+        (Class::Late, false) => "!",
+        (Class::Peer, false) => "-",
+        (Class::Voluntary, false) => ".",
+    }
+}
+
+/// Segments of `whole` side by side, `columns` long together where they add up to `whole`.
+pub(crate) fn stacked(segments: &[Segment], whole: u64, columns: usize, style: &Style) -> String {
+    let mut text = String::new();
+    let (mut sum, mut drawn) = (0u128, 0u128);
+    for segment in segments {
+        sum += u128::from(segment.ns);
+        let end = edge(sum, whole, columns);
+        let cells = end.saturating_sub(drawn) as usize;
+        drawn = end.max(drawn);
+        text.push_str(&style.paint(Ink::Of(segment.class), &glyph(segment.class, style).repeat(cells)));
+    }
+    text
+}
+
+/// The column, rounded, at which `sum` of `whole` ends.
+fn edge(sum: u128, whole: u64, columns: usize) -> u128 {
+    if whole == 0 {
+        return 0;
+    }
+    let columns = columns as u128;
+    ((sum * columns + u128::from(whole) / 2) / u128::from(whole)).min(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_in_proportion_and_never_vanish() {
+        let style = Style::plain();
+        assert_eq!(bar(1, 2, 4, &style), "██");
+        assert_eq!(bar(9, 16, 2, &style), "█▏");
+        assert_eq!(bar(1, 1_000_000, 4, &style), "▏");
+        assert_eq!(bar(0, 5, 4, &style), "");
+        assert_eq!(bar(7, 5, 4, &style), "████");
+        let ascii = Style { unicode: false, ..style };
+        assert_eq!(bar(1, 2, 4, &ascii), "##");
+        assert_eq!(bar(1, 1_000, 4, &ascii), ".");
+    }
+
+    #[test]
+    fn stacked_segments_fill_the_bar() {
+        let segments = [(Class::Running, 33), (Class::Late, 33), (Class::Peer, 0), (Class::Voluntary, 34)]
+            .map(|(class, ns)| Segment { class, ns });
+        assert_eq!(stacked(&segments, 100, 10, &Style::plain()), "███▓▓▓▓···");
+        assert_eq!(stacked(&segments, 0, 10, &Style::plain()), "");
+        assert_eq!(stacked(&segments, 50, 4, &Style { unicode: false, ..Style::plain() }), "###!");
+    }
+}

@@ -1,0 +1,94 @@
+//! Foreign names made harmless for a terminal: what could move the cursor, change colours, break a line,
+//! reorder text or hide comes out as an escape sequence in writing.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// `text` with control characters, line ends, backslashes, bidirectional controls and other invisible
+/// characters written out: `\n`, `\x1b`, `\\`, `\u{202e}`. Everything else stays as it is.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_if(text, is_harmful)
+}
+
+/// The same for a terminal that shows ASCII only: every other character is written out too.
+pub(crate) fn escape_to_ascii(text: &str) -> Cow<'_, str> {
+    escape_if(text, |c| is_harmful(c) || !c.is_ascii())
+}
+
+fn escape_if(text: &str, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if harmful(c) { write_out(&mut escaped, c) } else { escaped.push(c) }
+    }
+    Cow::Owned(escaped)
+}
+
+fn write_out(escaped: &mut String, c: char) {
+    let written = match c {
+        '\n' => write!(escaped, "\\n"),
+        '\r' => write!(escaped, "\\r"),
+        '\t' => write!(escaped, "\\t"),
+        '\\' => write!(escaped, "\\\\"),
+        c if c.is_ascii() => write!(escaped, "\\x{:02x}", u32::from(c)),
+        c => write!(escaped, "\\u{{{:x}}}", u32::from(c)),
+    };
+    debug_assert!(written.is_ok(), "a String takes everything");
+}
+
+fn is_harmful(c: char) -> bool {
+    c == '\\' || c.is_control() || is_invisible(c)
+}
+
+/// Unicode's format characters (category Cf), line and paragraph separators, and blank fillers.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+        | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        for (hostile, shown) in [
+            ("\x1b[31mred", "\\x1b[31mred"),
+            ("a\nb\r\tc\0", "a\\nb\\r\\tc\\x00"),
+            ("\u{9b}2J\x7f", "\\u{9b}2J\\x7f"),
+            ("cod\u{202e}exe", "cod\\u{202e}exe"),
+            ("zero\u{200b}width\u{feff}", "zero\\u{200b}width\\u{feff}"),
+            ("tag\u{e0041}", "tag\\u{e0041}"),
+            ("back\\slash", "back\\\\slash"),
+            ("line\u{2028}end", "line\\u{2028}end"),
+        ] {
+            assert_eq!(escape(hostile), shown);
+        }
+    }
+
+    #[test]
+    fn harmless_names_stay_as_they_are() {
+        for name in ["kworker/0:1-events", "größe", "日本語", "a;b", "std::vector<int>"] {
+            assert!(matches!(escape(name), Cow::Borrowed(same) if same == name));
+        }
+        assert_eq!(escape_to_ascii("größe"), "gr\\u{f6}\\u{df}e");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_harmful_is_left_and_no_two_names_look_alike(a in any::<String>(), b in any::<String>()) {
+            let shown = escape(&a);
+            prop_assert!(!shown.chars().any(|c| c.is_control() || is_invisible(c)));
+            prop_assert_eq!(shown == escape(&b), a == b);
+            prop_assert!(escape_to_ascii(&a).is_ascii());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The JSON that programs read, exactly as promised: integer nanoseconds, hex addresses as strings,
+//! `null` for what is not known, keys in one order.
+
+mod report;
+mod stack;
+mod stall;
+
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
+use wallprof_model::ClockMap;
+use wallprof_model::profile::StallRecord;
+
+use crate::report::Report;
+
+/// Writes the report as one line holding one object.
+///
+/// # Errors
+/// What `out` returns; a broken pipe among it.
+pub fn report_json(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+    write_line(out, &report::ReportJson::of(report))
+}
+
+/// Writes one stall as one line holding one object. `clock` is the recording's.
+///
+/// # Errors
+/// What `out` returns; a broken pipe among it.
+pub fn stall_json(out: &mut impl Write, stall: &StallRecord, clock: &ClockMap) -> io::Result<()> {
+    write_line(out, &stall::StallJson::of(stall, clock))
+}
+
+fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+/// An address: `"0x7f00"`.
+struct Hex(u64);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:#x}", self.0))
+    }
+}
+
+/// A text that is absent when empty.
+fn known(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,373 @@
+//! The report in JSON.
+
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use wallprof_analysis::latency::Bucket;
+use wallprof_analysis::totals::accounts;
+use wallprof_analysis::{Account, Inconsistency, Latency, States};
+use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread};
+use wallprof_model::{ClockMap, Histogram, Metric, Reason};
+
+use super::known;
+use crate::report::Report;
+
+/// The version of the contract that this JSON keeps.
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize)]
+pub(super) struct ReportJson<'a> {
+    schema: u32,
+    recording: RecordingJson<'a>,
+    threads: ThreadsJson<'a>,
+    findings: [(); 0],
+    functions: Option<()>,
+    losses: &'a BTreeMap<String, u64>,
+    unwinding: UnwindingJson<'a>,
+    overhead: OverheadJson,
+    interrupts: Vec<InterruptJson<'a>>,
+    folded_stalls: Vec<FoldedJson>,
+}
+
+impl<'a> ReportJson<'a> {
+    pub fn of(report: &Report<'a>) -> Self {
+        let info = report.info;
+        ReportJson {
+            schema: SCHEMA,
+            recording: RecordingJson::of(info),
+            threads: ThreadsJson::of(report),
+            findings: [],
+            functions: None,
+            losses: &info.losses,
+            unwinding: UnwindingJson {
+                stacks: info.unwinding.stacks,
+                complete: info.unwinding.complete,
+                incomplete: &info.unwinding.incomplete,
+            },
+            overhead: OverheadJson {
+                process_cpu_ns: info.overhead.process_cpu_ns,
+                probe_ns: info.overhead.probe_ns,
+                probe_runs: info.overhead.probe_runs,
+            },
+            interrupts: report.interrupts.iter().map(InterruptJson::of).collect(),
+            folded_stalls: report.folded.iter().map(FoldedJson::of).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RecordingJson<'a> {
+    start_ns: u64,
+    end_ns: u64,
+    duration_ns: u64,
+    clock: &'static str,
+    source: Option<&'a str>,
+    kernel: Option<&'a str>,
+    arch: Option<&'a str>,
+    cpus: Option<u32>,
+    hostname: Option<&'a str>,
+    machine_id: Option<&'a str>,
+    boot_id: Option<&'a str>,
+    command: Option<&'a str>,
+    min_stall_ns: u64,
+    ended_cleanly: bool,
+}
+
+impl<'a> RecordingJson<'a> {
+    fn of(info: &'a RecordingInfo) -> Self {
+        RecordingJson {
+            start_ns: info.clock.epoch_from_mono(info.start).0,
+            end_ns: info.clock.epoch_from_mono(info.end).0,
+            duration_ns: info.end.0.saturating_sub(info.start.0),
+            clock: if info.clock.anchors().is_empty() { "unknown" } else { "epoch" },
+            source: known(&info.source),
+            kernel: known(&info.kernel),
+            arch: known(&info.arch),
+            cpus: (info.cpus > 0).then_some(info.cpus),
+            hostname: known(&info.hostname),
+            machine_id: known(&info.machine_id),
+            boot_id: known(&info.boot_id),
+            command: known(&info.command),
+            min_stall_ns: info.min_stall_ns,
+            ended_cleanly: info.ended_cleanly,
+        }
+    }
+}
+
+/// All threads, made one by one while they are written.
+struct ThreadsJson<'a> {
+    threads: &'a [Thread],
+    accounts: Vec<Account>,
+    clock: &'a ClockMap,
+    /// Whether this recording measured faults at all.
+    measures_faults: bool,
+}
+
+impl<'a> ThreadsJson<'a> {
+    fn of(report: &Report<'a>) -> Self {
+        ThreadsJson {
+            threads: report.threads,
+            accounts: accounts(report.threads),
+            clock: &report.info.clock,
+            measures_faults: report.threads.iter().any(|thread| thread.latency.contains_key(&Metric::Fault)),
+        }
+    }
+}
+
+impl Serialize for ThreadsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let pairs = self.threads.iter().zip(&self.accounts);
+        serializer.collect_seq(pairs.map(|(thread, account)| ThreadJson::of(thread, account, self)))
+    }
+}
+
+#[derive(Serialize)]
+struct ThreadJson<'a> {
+    id: u32,
+    pid: u32,
+    tid: u32,
+    ns_pid: u32,
+    comm: &'a str,
+    process: &'a str,
+    cgroup: Option<&'a str>,
+    start_ns: u64,
+    end_ns: u64,
+    wall_ns: u64,
+    states: StatesJson,
+    unaccounted_ns: u64,
+    on_cpu_ns: u64,
+    run_queue_ns: u64,
+    samples: u64,
+    switches: SwitchesJson,
+    latency: LatenciesJson,
+    stalls: u64,
+    inconsistencies: Vec<InconsistencyJson>,
+}
+
+impl<'a> ThreadJson<'a> {
+    fn of(thread: &'a Thread, account: &Account, all: &ThreadsJson<'_>) -> Self {
+        let info = &thread.info;
+        ThreadJson {
+            id: info.key.0,
+            pid: info.pid,
+            tid: info.tid,
+            ns_pid: info.ns_pid,
+            comm: &info.comm,
+            process: &info.process,
+            cgroup: info.cgroup.as_deref(),
+            start_ns: all.clock.epoch_from_mono(thread.start).0,
+            end_ns: all.clock.epoch_from_mono(thread.end).0,
+            wall_ns: account.wall_ns,
+            states: StatesJson::of(&account.states),
+            unaccounted_ns: account.unaccounted_ns,
+            on_cpu_ns: account.on_cpu_ns,
+            run_queue_ns: account.run_queue_ns,
+            samples: account.samples,
+            switches: SwitchesJson {
+                voluntary: thread.ledger.voluntary_switches,
+                involuntary: thread.ledger.involuntary_switches,
+            },
+            latency: LatenciesJson::of(thread, all.measures_faults),
+            stalls: thread.stalls,
+            inconsistencies: account.inconsistencies.iter().copied().map(InconsistencyJson::of).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct StatesJson {
+    user: u64,
+    kernel: u64,
+    irq: u64,
+    fault_minor: u64,
+    fault_major: u64,
+    runnable: u64,
+    preempted: u64,
+    blocked: BlockedJson,
+}
+
+impl StatesJson {
+    fn of(states: &States) -> Self {
+        StatesJson {
+            user: states.user,
+            kernel: states.kernel,
+            irq: states.irq,
+            fault_minor: states.fault_minor,
+            fault_major: states.fault_major,
+            runnable: states.runnable,
+            preempted: states.preempted,
+            blocked: BlockedJson(states.blocked),
+        }
+    }
+}
+
+/// Every reason with its nanoseconds, in the order of the contract.
+struct BlockedJson([u64; Reason::COUNT]);
+
+impl Serialize for BlockedJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Reason::ALL.into_iter().zip(self.0).map(|(reason, ns)| (reason.name(), ns)))
+    }
+}
+
+#[derive(Serialize)]
+struct SwitchesJson {
+    voluntary: u64,
+    involuntary: u64,
+}
+
+#[derive(Serialize)]
+struct InconsistencyJson {
+    kind: &'static str,
+    by_ns: u64,
+}
+
+impl InconsistencyJson {
+    fn of(found: Inconsistency) -> Self {
+        InconsistencyJson { kind: found.name(), by_ns: found.by_ns() }
+    }
+}
+
+#[derive(Serialize)]
+struct LatenciesJson {
+    off_cpu: LatencyJson,
+    run_queue: LatencyJson,
+    fault: Option<LatencyJson>,
+    blocked: BlockedLatencyJson,
+}
+
+impl LatenciesJson {
+    fn of(thread: &Thread, measures_faults: bool) -> Self {
+        let latency = |metric| LatencyJson::of(thread.latency.get(&metric));
+        let blocked =
+            Reason::ALL.into_iter().filter(|&reason| thread.latency.contains_key(&Metric::Blocked(reason)));
+        LatenciesJson {
+            off_cpu: latency(Metric::OffCpu),
+            run_queue: latency(Metric::RunQueue),
+            fault: measures_faults.then(|| latency(Metric::Fault)),
+            blocked: BlockedLatencyJson(
+                blocked.map(|reason| (reason, latency(Metric::Blocked(reason)))).collect(),
+            ),
+        }
+    }
+}
+
+/// The reasons a thread was ever blocked for.
+struct BlockedLatencyJson(Vec<(Reason, LatencyJson)>);
+
+impl Serialize for BlockedLatencyJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (reason, latency) in &self.0 {
+            map.serialize_entry(reason.name(), latency)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct LatencyJson {
+    count: u64,
+    total_ns: u64,
+    p50_ns: u64,
+    p90_ns: u64,
+    p99_ns: u64,
+    p999_ns: u64,
+    max_ns: u64,
+    histogram: Vec<BucketJson>,
+}
+
+impl LatencyJson {
+    fn of(histogram: Option<&Histogram>) -> Self {
+        let latency = histogram.map(Latency::of).unwrap_or_default();
+        LatencyJson {
+            count: latency.count,
+            total_ns: latency.total_ns,
+            p50_ns: latency.p50_ns,
+            p90_ns: latency.p90_ns,
+            p99_ns: latency.p99_ns,
+            p999_ns: latency.p999_ns,
+            max_ns: latency.max_ns,
+            histogram: latency.histogram.into_iter().map(BucketJson::of).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct BucketJson {
+    from_ns: u64,
+    to_ns: u64,
+    count: u64,
+    total_ns: u64,
+}
+
+impl BucketJson {
+    fn of(bucket: Bucket) -> Self {
+        let Bucket { from_ns, to_ns, count, total_ns } = bucket;
+        BucketJson { from_ns, to_ns, count, total_ns }
+    }
+}
+
+#[derive(Serialize)]
+struct UnwindingJson<'a> {
+    stacks: u64,
+    complete: u64,
+    incomplete: &'a BTreeMap<String, u64>,
+}
+
+#[derive(Serialize)]
+struct OverheadJson {
+    process_cpu_ns: u64,
+    probe_ns: u64,
+    probe_runs: u64,
+}
+
+#[derive(Serialize)]
+struct InterruptJson<'a> {
+    cpu: u32,
+    kind: &'static str,
+    name: &'a str,
+    /// The row of the thread that was current.
+    victim: Option<u32>,
+    count: u64,
+    total_ns: u64,
+    max_ns: u64,
+}
+
+impl<'a> InterruptJson<'a> {
+    fn of(row: &'a InterruptRow) -> Self {
+        InterruptJson {
+            cpu: row.cpu,
+            kind: row.kind.name(),
+            name: &row.name,
+            victim: row.victim.map(|victim| victim.0),
+            count: row.count,
+            total_ns: row.total_ns,
+            max_ns: row.max_ns,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FoldedJson {
+    thread: u32,
+    reason: &'static str,
+    voluntary: bool,
+    count: u64,
+    total_ns: u64,
+    max_ns: u64,
+}
+
+impl FoldedJson {
+    fn of(folded: &FoldedStalls) -> Self {
+        FoldedJson {
+            thread: folded.thread.0,
+            reason: folded.reason.name(),
+            voluntary: folded.voluntary,
+            count: folded.count,
+            total_ns: folded.total_ns,
+            max_ns: folded.max_ns,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! One stall in JSON.
+
+use serde::Serialize;
+use wallprof_model::event::Fault;
+use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
+use wallprof_model::{ClockMap, StackEnd, ThreadRef};
+
+use super::stack::StackJson;
+use super::{Hex, known};
+
+#[derive(Serialize)]
+pub(super) struct StallJson<'a> {
+    id: u64,
+    start_ns: u64,
+    end_ns: u64,
+    duration_ns: u64,
+    open: bool,
+    thread: u32,
+    pid: u32,
+    tid: u32,
+    comm: &'a str,
+    kind: &'static str,
+    reason: &'static str,
+    voluntary: bool,
+    syscall: Option<&'a str>,
+    blocked_ns: u64,
+    runnable_ns: u64,
+    cpu: Option<u32>,
+    user_stack: Option<StackJson<'a>>,
+    kernel_stack: Option<StackJson<'a>>,
+    /// Whether the user stack reaches the thread's start; nothing is known of a stack that was not taken.
+    complete: Option<bool>,
+    waker: Option<WakerJson<'a>>,
+    lock: Option<LockJson<'a>>,
+    ran_instead: Vec<RanInsteadJson<'a>>,
+    fault: Option<FaultJson<'a>>,
+    counters: Option<()>,
+    /// The timeout that the thread had asked for.
+    asked_ns: Option<u64>,
+}
+
+impl<'a> StallJson<'a> {
+    pub fn of(stall: &'a StallRecord, clock: &ClockMap) -> Self {
+        StallJson {
+            id: stall.id,
+            start_ns: clock.epoch_from_mono(stall.start).0,
+            end_ns: clock.epoch_from_mono(stall.end).0,
+            duration_ns: stall.duration_ns(),
+            open: stall.open,
+            thread: stall.thread.0,
+            pid: stall.pid,
+            tid: stall.tid,
+            comm: &stall.comm,
+            kind: stall.kind.name(),
+            reason: stall.reason.name(),
+            voluntary: stall.voluntary,
+            syscall: stall.syscall.as_deref(),
+            blocked_ns: stall.blocked_ns,
+            runnable_ns: stall.runnable_ns,
+            cpu: stall.cpu,
+            user_stack: stall.user.as_ref().map(StackJson),
+            kernel_stack: stall.kernel.as_ref().map(StackJson),
+            complete: stall.user.as_ref().map(|stack| stack.end == StackEnd::Complete),
+            waker: stall.waker.as_ref().map(WakerJson::of),
+            lock: stall.lock.as_ref().map(LockJson::of),
+            ran_instead: stall.ran_instead.iter().map(RanInsteadJson::of).collect(),
+            fault: stall.fault.as_ref().map(FaultJson::of),
+            counters: None,
+            asked_ns: stall.asked_ns,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WakerJson<'a> {
+    context: &'static str,
+    thread: Option<u32>,
+    pid: Option<u32>,
+    tid: Option<u32>,
+    comm: Option<&'a str>,
+    user_stack: Option<StackJson<'a>>,
+    kernel_stack: Option<StackJson<'a>>,
+}
+
+impl<'a> WakerJson<'a> {
+    fn of(waker: &'a WakerRecord) -> Self {
+        let thread = waker.thread.as_ref();
+        WakerJson {
+            context: if thread.is_some() { "task" } else { "interrupt" },
+            thread: thread.and_then(row),
+            pid: thread.map(|thread| thread.pid),
+            tid: thread.map(|thread| thread.tid),
+            comm: thread.and_then(|thread| known(&thread.comm)),
+            user_stack: waker.user.as_ref().map(StackJson),
+            kernel_stack: waker.kernel.as_ref().map(StackJson),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LockJson<'a> {
+    address: Option<Hex>,
+    owner: Option<OwnerJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct OwnerJson<'a> {
+    thread: Option<u32>,
+    tid: u32,
+    comm: Option<&'a str>,
+}
+
+impl<'a> LockJson<'a> {
+    fn of(lock: &'a LockRecord) -> Self {
+        let owner =
+            |owner: &'a ThreadRef| OwnerJson { thread: row(owner), tid: owner.tid, comm: known(&owner.comm) };
+        LockJson {
+            address: (lock.address != 0).then_some(Hex(lock.address)),
+            owner: lock.owner.as_ref().map(owner),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RanInsteadJson<'a> {
+    thread: Option<u32>,
+    pid: u32,
+    tid: u32,
+    comm: Option<&'a str>,
+    ns: u64,
+}
+
+impl<'a> RanInsteadJson<'a> {
+    fn of((thread, ns): &'a (ThreadRef, u64)) -> Self {
+        RanInsteadJson {
+            thread: row(thread),
+            pid: thread.pid,
+            tid: thread.tid,
+            comm: known(&thread.comm),
+            ns: *ns,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FaultJson<'a> {
+    address: Hex,
+    access: Option<&'static str>,
+    major: bool,
+    file: Option<&'a str>,
+    file_offset: Option<u64>,
+}
+
+impl<'a> FaultJson<'a> {
+    fn of(fault: &'a Fault) -> Self {
+        FaultJson {
+            address: Hex(fault.address),
+            access: fault.access.map(|access| access.name()),
+            major: fault.major,
+            file: fault.file.as_deref(),
+            file_offset: fault.file_offset,
+        }
+    }
+}
+
+fn row(thread: &ThreadRef) -> Option<u32> {
+    thread.key.map(|key| key.0)
+}

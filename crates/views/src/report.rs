@@ -1,0 +1,21 @@
+//! What a report is made from.
+
+use wallprof_analysis::StallDigest;
+use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread};
+
+/// Everything a report reads of a recording. `stalls` has taken all of the recording's stalls.
+#[derive(Clone, Copy)]
+pub struct Report<'a> {
+    pub info: &'a RecordingInfo,
+    pub threads: &'a [Thread],
+    pub interrupts: &'a [InterruptRow],
+    pub folded: &'a [FoldedStalls],
+    pub stalls: &'a StallDigest,
+}
+
+impl Report<'_> {
+    /// Nanoseconds from the start to the end of the recording.
+    pub(crate) fn duration_ns(&self) -> u64 {
+        self.info.end.0.saturating_sub(self.info.start.0)
+    }
+}

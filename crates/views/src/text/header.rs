@@ -1,0 +1,57 @@
+//! The head of a report: what was recorded, when, how long and where.
+
+use std::io::{self, Write};
+
+use crate::line::cut;
+use crate::moment::Moments;
+use crate::report::Report;
+use crate::style::{Ink, Style};
+use crate::units::{counted, time};
+
+pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    let columns = style.columns();
+    writeln!(out, "{}", style.paint(Ink::Strong, &cut(&what(report, style), columns, style)))?;
+    writeln!(out, "{}", cut(&when(report, style), columns, style))?;
+    writeln!(out, "{}", cut(&place(report, style), columns, style))?;
+    if !report.info.ended_cleanly {
+        let warning = "The recorder was killed: the recording ends with the last second it wrote.";
+        writeln!(out, "{}", style.paint(Ink::Warning, warning))?;
+    }
+    Ok(())
+}
+
+fn what(report: &Report<'_>, style: &Style) -> String {
+    let threads = counted(report.threads.len() as u64, "thread", "threads");
+    match report.info.command.as_str() {
+        "" => format!("wallprof: {threads}"),
+        command => format!("wallprof: {}, {threads}", style.name(command)),
+    }
+}
+
+fn when(report: &Report<'_>, style: &Style) -> String {
+    let moments = Moments::new(report.info, &style.zone);
+    let lasted = time(report.duration_ns(), style);
+    match moments.date(report.info.start) {
+        Some(date) => format!("{lasted} from {} on {date}", moments.time(report.info.start)),
+        None => format!("{lasted}; the time of day is not known"),
+    }
+}
+
+fn place(report: &Report<'_>, style: &Style) -> String {
+    let info = report.info;
+    let mut parts = Vec::new();
+    if !info.hostname.is_empty() {
+        parts.push(format!("host {}", style.name(&info.hostname)));
+    }
+    let kernel = format!("{} {}", style.name(&info.kernel), style.name(&info.arch));
+    if !kernel.trim().is_empty() {
+        parts.push(format!("kernel {}", kernel.trim()));
+    }
+    if info.cpus > 0 {
+        parts.push(counted(u64::from(info.cpus), "CPU", "CPUs"));
+    }
+    if info.source != "live" && !info.source.is_empty() {
+        parts.push(format!("from {}", style.name(&info.source)));
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,224 @@
+//! Why threads were late: groups of stalls with who ended them, and the longest stalls.
+
+use std::io::{self, Write};
+
+use wallprof_analysis::stalls::Release;
+use wallprof_analysis::{Class, Site, StallGroup};
+use wallprof_model::profile::StallRecord;
+use wallprof_model::{Reason, StallReason};
+
+use super::write_title;
+use crate::function::{short_name, site_words};
+use crate::line::{Word, cut, left, right, write_wrapped};
+use crate::moment::Moments;
+use crate::report::Report;
+use crate::style::{Ink, Style};
+use crate::units::{count, counted, percent, time};
+
+/// Groups and stalls shown; the `stalls` command has all.
+const MOST_GROUPS: usize = 5;
+const MOST_STALLS: usize = 5;
+
+/// Columns of the facts below a group, and of their labels.
+const FACT_INDENT: usize = 19;
+
+pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    let stalls = report.stalls;
+    let limit = time(report.info.min_stall_ns, style);
+    if stalls.count == 0 {
+        write_title(out, "Why threads were late", "", style)?;
+        writeln!(out, "  No thread was kept waiting for {limit} or longer.")?;
+        return write_voluntary(out, report, style);
+    }
+    let about = format!(
+        "{} of {limit} or longer, {} in all",
+        counted(stalls.count, "stall", "stalls"),
+        time(stalls.total_ns, style)
+    );
+    write_title(out, "Why threads were late", &about, style)?;
+    write_groups(out, report, style)?;
+    write_voluntary(out, report, style)?;
+    write_longest(out, report, style)
+}
+
+fn write_groups(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    let head = format!("     {} {}", left("thread", 16, style), left("reason", 9, style));
+    let numbers =
+        [("stalls", 9), ("total", 10), ("longest", 10)].map(|(name, columns)| right(name, columns)).concat();
+    writeln!(out, "{}", style.paint(Ink::Faint, &format!("{head}{numbers}")))?;
+    let groups = report.stalls.groups();
+    for (rank, group) in groups.iter().take(MOST_GROUPS).enumerate() {
+        write_group(out, rank + 1, group, report, style)?;
+    }
+    let hidden =
+        groups.iter().skip(MOST_GROUPS).map(|group| group.count).sum::<u64>() + report.stalls.ungrouped;
+    if hidden > 0 {
+        let more = format!(
+            "     {} of other kinds: `wallprof stalls` shows them",
+            counted(hidden, "more stall", "more stalls")
+        );
+        writeln!(out, "{}", style.paint(Ink::Faint, &more))?;
+    }
+    Ok(())
+}
+
+fn write_group(
+    out: &mut impl Write,
+    rank: usize,
+    group: &StallGroup,
+    report: &Report<'_>,
+    style: &Style,
+) -> io::Result<()> {
+    let reason = group.key.reason;
+    let ink = Ink::Of(Class::of_stall(reason));
+    writeln!(
+        out,
+        "{:>3}  {} {}{}{}{}",
+        rank,
+        style.paint(Ink::Strong, &left(&style.name(&group.key.comm), 16, style)),
+        style.paint(ink, &left(reason.name(), 9, style)),
+        right(&count(group.count), 9),
+        style.paint(ink, &right(&time(group.total_ns, style), 10)),
+        right(&time(group.longest.duration_ns, style), 10),
+    )?;
+    let moments = Moments::new(report.info, &style.zone);
+    for (label, words) in facts(group, &moments, style) {
+        write_wrapped(out, (&format!("     {label}"), FACT_INDENT), &words, style)?;
+    }
+    Ok(())
+}
+
+/// What is known about a group, in the order in which one asks.
+fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'static str, Vec<Word>)> {
+    let mut facts = Vec::new();
+    if let Some(site) = &group.key.site {
+        facts.push(("waiting in", site_words(site, style)));
+    }
+    if let Some(lock) = lock_words(group, style) {
+        facts.push(("lock", lock));
+    }
+    if let Some((release, times)) = group.releases.top() {
+        let label =
+            if group.key.reason == StallReason::Blocked(Reason::Lock) { "released by" } else { "woken by" };
+        let mut words = release_words(release, style);
+        if times < group.count {
+            words.push(Word::plain(format!("({} of {})", count(times), count(group.count))));
+        }
+        facts.push((label, words));
+    }
+    if let Some((file, _)) = group.files.top() {
+        facts.push(("file", vec![Word::plain(style.name(file))]));
+    }
+    if let Some(words) = ran_instead_words(group, style) {
+        facts.push(("ran instead", words));
+    }
+    if group.open > 0 {
+        let text =
+            format!("{} of {} had not ended when the recording did", count(group.open), count(group.count));
+        facts.push(("still waiting", vec![Word { text, ink: Ink::Warning }]));
+    }
+    let example = format!("stall {} at {}", group.longest.id, moments.time(group.longest.start));
+    facts.push(("longest", vec![Word::plain(example)]));
+    facts
+}
+
+fn lock_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
+    let (&address, _) = group.lock_addresses.top()?;
+    let mut words = Vec::new();
+    if address != 0 {
+        words.push(Word::plain(format!("{address:#x}")));
+    }
+    if group.lock_addresses.len() > 1 {
+        words.push(Word::plain(format!(
+            "and {}",
+            counted(group.lock_addresses.len() as u64 - 1, "other", "others")
+        )));
+    }
+    if let Some((owner, times)) = group.owners.top() {
+        words.push(Word::plain("held by"));
+        words.push(Word::strong(style.name(owner)));
+        if times < group.count {
+            words.push(Word::plain(format!("({} of {})", count(times), count(group.count))));
+        }
+    }
+    (!words.is_empty()).then_some(words)
+}
+
+fn release_words(release: &Release, style: &Style) -> Vec<Word> {
+    let mut words = vec![match &release.comm {
+        Some(comm) => Word::strong(style.name(comm)),
+        None => Word::plain("an interrupt"),
+    }];
+    if let Some(site) = &release.site {
+        words.push(Word::plain("in"));
+        words.extend(site_words(site, style));
+    }
+    words
+}
+
+/// Who had the CPU, where waiting for one was a tenth of the group's time or more.
+fn ran_instead_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
+    if group.ran_instead.is_empty() || group.runnable_ns < group.total_ns / 10 {
+        return None;
+    }
+    let whole = group.runnable_ns.max(group.ran_instead.total());
+    let names = group
+        .ran_instead
+        .ranked()
+        .into_iter()
+        .take(3)
+        .map(|(comm, ns)| Word::plain(format!("{} {}", style.name(comm), percent(ns, whole))));
+    let mut words: Vec<Word> = names.collect();
+    let last = words.len() - 1;
+    words[..last].iter_mut().for_each(|word| word.text.push(','));
+    if !matches!(group.key.reason, StallReason::Preempted | StallReason::Runnable) {
+        words.push(Word::plain(format!("(of {} spent waiting for a CPU)", time(group.runnable_ns, style))));
+    }
+    Some(words)
+}
+
+fn write_voluntary(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    if report.stalls.voluntary == 0 {
+        return Ok(());
+    }
+    let waits =
+        counted(report.stalls.voluntary, "wait that a thread chose is", "waits that threads chose are");
+    let text = format!("     {waits} not counted: `wallprof stalls --all` shows them");
+    writeln!(out, "{}", style.paint(Ink::Faint, &text))
+}
+
+fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    let longest = report.stalls.longest();
+    if longest.len() < 2 {
+        return Ok(());
+    }
+    write_title(out, "Longest stalls", "`wallprof stalls` shows each with its stacks", style)?;
+    let moments = Moments::new(report.info, &style.zone);
+    for stall in longest.iter().take(MOST_STALLS) {
+        write_long_stall(out, stall, &moments, style)?;
+    }
+    Ok(())
+}
+
+fn write_long_stall(
+    out: &mut impl Write,
+    stall: &StallRecord,
+    moments: &Moments<'_>,
+    style: &Style,
+) -> io::Result<()> {
+    let ink = Ink::Of(Class::of_stall(stall.reason));
+    let fixed = 5 + 2 + 15 + 10 + 2 + 16 + 1 + 10;
+    let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref());
+    let function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
+    let open = if stall.open { style.pick("… ", ">") } else { "" };
+    writeln!(
+        out,
+        "{}  {}{}  {} {}{}",
+        right(&stall.id.to_string(), 5),
+        left(&moments.time(stall.start), 15, style),
+        style.paint(ink, &right(&format!("{open}{}", time(stall.duration_ns(), style)), 10)),
+        left(&style.name(&stall.comm), 16, style),
+        style.paint(ink, &left(stall.reason.name(), 10, style)),
+        cut(&style.name(&function), style.columns().saturating_sub(fixed), style),
+    )
+}

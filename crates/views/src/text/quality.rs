@@ -1,0 +1,129 @@
+//! How far the recording can be trusted: whether the ledgers add up, how stacks ended, what was lost,
+//! and what recording cost.
+
+use std::io::{self, Write};
+
+use wallprof_analysis::Account;
+
+use super::ledgers::Selection;
+use super::write_title;
+use crate::line::{Word, write_wrapped};
+use crate::report::Report;
+use crate::style::{Ink, Style};
+use crate::units::{count, counted, percent, time};
+
+const LABEL_COLUMNS: usize = 14;
+
+pub(super) fn write(
+    out: &mut impl Write,
+    report: &Report<'_>,
+    selection: &Selection,
+    style: &Style,
+) -> io::Result<()> {
+    write_title(out, "This recording", "", style)?;
+    let fact = |out: &mut _, label: &str, words: Vec<Word>| {
+        write_wrapped(out, (&format!("  {label}"), LABEL_COLUMNS), &words, style)
+    };
+    fact(out, "ledgers", ledger_words(report, &selection.accounts, style))?;
+    if report.info.unwinding.stacks > 0 {
+        fact(out, "stacks", unwinding_words(report))?;
+    }
+    for words in loss_words(report, style) {
+        fact(out, "lost", words)?;
+    }
+    if let Some(words) = folded_words(report, style) {
+        fact(out, "folded", words)?;
+    }
+    fact(out, "own cost", cost_words(report, style))
+}
+
+/// Time of a thread that its ledger cannot explain: not accounted for, or claimed twice.
+fn unexplained_ns(account: &Account) -> u64 {
+    account
+        .inconsistencies
+        .iter()
+        .fold(account.unaccounted_ns, |sum, found| sum.saturating_add(found.by_ns()))
+}
+
+fn ledger_words(report: &Report<'_>, accounts: &[Account], style: &Style) -> Vec<Word> {
+    let off: Vec<usize> = (0..accounts.len())
+        .filter(|&index| unexplained_ns(&accounts[index]) > accounts[index].wall_ns / 1_000)
+        .collect();
+    let share = |index: &usize| percent(unexplained_ns(&accounts[*index]), accounts[*index].wall_ns);
+    let worst = off.iter().max_by_key(|&&index| (unexplained_ns(&accounts[index]), std::cmp::Reverse(index)));
+    let Some(worst) = worst else {
+        return vec![Word::plain("add up: less than 0.1 % of any thread's time is unaccounted")];
+    };
+    let info = &report.threads[*worst].info;
+    let text = format!(
+        "{} of {} leave more than 0.1 % of their time unexplained; worst: {} {} with {}",
+        count(off.len() as u64),
+        counted(accounts.len() as u64, "thread", "threads"),
+        style.name(&info.comm),
+        info.tid,
+        share(worst)
+    );
+    sentence(&text, Ink::Warning)
+}
+
+fn unwinding_words(report: &Report<'_>) -> Vec<Word> {
+    let unwinding = &report.info.unwinding;
+    let stacks = counted(unwinding.stacks, "user stack", "user stacks");
+    let mut text = format!("{stacks}, {} proven complete", percent(unwinding.complete, unwinding.stacks));
+    for (reason, number) in unwinding.incomplete.iter().filter(|(_, number)| **number > 0) {
+        let what = match reason.as_str() {
+            "frame_pointer_end" => "walked by frame pointer to an end nobody proved",
+            "truncated" => "cut at the deepest frame kept",
+            "read_failed" => "cut where memory could not be read",
+            _ => "cut for another reason",
+        };
+        text.push_str(&format!(", {} {what}", percent(*number, unwinding.stacks)));
+    }
+    sentence(&text, Ink::Plain)
+}
+
+/// One line for each reason for which anything was lost.
+fn loss_words(report: &Report<'_>, style: &Style) -> Vec<Vec<Word>> {
+    let losses =
+        report.info.losses.iter().filter(|(reason, number)| **number > 0 && *reason != "stalls_folded");
+    let line = |(reason, number): (&String, &u64)| {
+        let words = style.name(reason).replace('_', " ");
+        sentence(&format!("{} × {words}", count(*number)).replace('×', style.pick("×", "x")), Ink::Warning)
+    };
+    losses.map(line).collect()
+}
+
+fn folded_words(report: &Report<'_>, style: &Style) -> Option<Vec<Word>> {
+    let folded = report.folded.iter();
+    let (number, total_ns, max_ns) = folded.fold((0u64, 0u64, 0u64), |(number, total_ns, max_ns), one| {
+        (number.saturating_add(one.count), total_ns.saturating_add(one.total_ns), max_ns.max(one.max_ns))
+    });
+    let text = format!(
+        "{} only counted, to keep the file small: {} in all, none longer than {}",
+        counted(number, "stall", "stalls"),
+        time(total_ns, style),
+        time(max_ns, style)
+    );
+    (number > 0).then(|| sentence(&text, Ink::Plain))
+}
+
+fn cost_words(report: &Report<'_>, style: &Style) -> Vec<Word> {
+    let overhead = &report.info.overhead;
+    let process = time(overhead.process_cpu_ns, style);
+    let share = percent(overhead.process_cpu_ns, report.duration_ns());
+    let mut text = format!("{process} of CPU time, {share} of one CPU");
+    if overhead.probe_runs > 0 {
+        text.push_str(&format!(
+            "; probes {} in {}, {} each",
+            time(overhead.probe_ns, style),
+            counted(overhead.probe_runs, "run", "runs"),
+            time(overhead.probe_ns / overhead.probe_runs, style)
+        ));
+    }
+    sentence(&text, Ink::Plain)
+}
+
+/// A text that may wrap at every space.
+fn sentence(text: &str, ink: Ink) -> Vec<Word> {
+    text.split(' ').map(|word| Word { text: word.into(), ink }).collect()
+}

@@ -1,0 +1,217 @@
+//! Stalls one by one: a block of lines each, with everything that is known about it.
+
+use std::io::{self, Write};
+
+use wallprof_analysis::Class;
+use wallprof_model::event::Fault;
+use wallprof_model::profile::{LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord};
+use wallprof_model::{Reason, StallReason, ThreadRef};
+
+use super::stack::write_stack;
+use crate::line::{Word, write_wrapped};
+use crate::moment::Moments;
+use crate::style::{Ink, Style};
+use crate::units::{counted, percent, time};
+
+const LABEL_COLUMNS: usize = 16;
+const STACK_INDENT: usize = 6;
+
+/// Writes stalls as they come, in constant memory, and a summary at the end.
+pub struct StallsText<'a> {
+    moments: Moments<'a>,
+    style: &'a Style,
+    date: Option<String>,
+    shown: u64,
+    total_ns: u64,
+}
+
+impl<'a> StallsText<'a> {
+    pub fn new(info: &'a RecordingInfo, style: &'a Style) -> Self {
+        StallsText { moments: Moments::new(info, &style.zone), style, date: None, shown: 0, total_ns: 0 }
+    }
+
+    /// Writes one stall; before the first one of a day, its date.
+    ///
+    /// # Errors
+    /// What `out` returns; a broken pipe among it.
+    pub fn write(&mut self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
+        self.shown += 1;
+        self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
+        let date = self.moments.date(stall.start);
+        if date != self.date {
+            writeln!(out, "{}\n", self.style.paint(Ink::Faint, date.as_deref().unwrap_or_default()))?;
+            self.date = date;
+        }
+        self.write_head(out, stall)?;
+        self.write_facts(out, stall)?;
+        self.write_waker(out, stall)?;
+        self.write_stacks(out, stall.user.as_ref(), stall.kernel.as_ref(), "")?;
+        writeln!(out)
+    }
+
+    /// Writes how many stalls were shown, and where others may be.
+    ///
+    /// # Errors
+    /// What `out` returns; a broken pipe among it.
+    pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
+        if self.shown == 0 {
+            return writeln!(
+                out,
+                "No stall matches. Waits that threads chose are left out unless --all is given."
+            );
+        }
+        let stalls = counted(self.shown, "stall", "stalls");
+        writeln!(out, "{stalls}, {} in all", time(self.total_ns, self.style))
+    }
+
+    fn write_head(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
+        let style = self.style;
+        let ink = Ink::Of(Class::of_stall(stall.reason));
+        let open = if stall.open { style.paint(Ink::Warning, "  still waiting") } else { String::new() };
+        writeln!(
+            out,
+            "{}  {}  {}  {} {}  {}{open}",
+            style.paint(Ink::Strong, &format!("stall {}", stall.id)),
+            self.moments.time(stall.start),
+            style.paint(ink, &time(stall.duration_ns(), style)),
+            style.paint(Ink::Strong, &style.name(&stall.comm)),
+            stall.tid,
+            style.paint(ink, reason_name(stall.reason)),
+        )
+    }
+
+    fn write_facts(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
+        self.write_fact(out, "", vec![Word::plain(course(stall, self.style))])?;
+        if let Some(asked) = stall.asked_ns {
+            let over = time(stall.duration_ns().saturating_sub(asked), self.style);
+            let text = format!("to wake after {}: {over} too late", time(asked, self.style));
+            self.write_fact(out, "had asked", vec![Word::plain(text)])?;
+        }
+        if let Some(lock) = &stall.lock {
+            self.write_fact(out, "lock", lock_words(lock, self.style))?;
+        }
+        if let Some(fault) = &stall.fault {
+            self.write_fact(out, "fault", vec![Word::plain(fault_text(fault, self.style))])?;
+        }
+        if !stall.ran_instead.is_empty() {
+            self.write_fact(out, "ran instead", ran_instead_words(stall, self.style))?;
+        }
+        Ok(())
+    }
+
+    fn write_fact(&self, out: &mut impl Write, label: &str, words: Vec<Word>) -> io::Result<()> {
+        if words.iter().all(|word| word.text.is_empty()) {
+            return Ok(());
+        }
+        write_wrapped(
+            out,
+            (&format!("  {label}"), if label.is_empty() { 2 } else { LABEL_COLUMNS }),
+            &words,
+            self.style,
+        )
+    }
+
+    fn write_waker(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
+        let Some(waker) = &stall.waker else { return Ok(()) };
+        let label =
+            if stall.reason == StallReason::Blocked(Reason::Lock) { "released by" } else { "woken by" };
+        self.write_fact(out, label, waker_words(waker, self.style))?;
+        self.write_stacks(out, waker.user.as_ref(), waker.kernel.as_ref(), "its ")
+    }
+
+    fn write_stacks(
+        &self,
+        out: &mut impl Write,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+        whose: &str,
+    ) -> io::Result<()> {
+        for (stack, name) in [(user, "user stack"), (kernel, "kernel stack")] {
+            let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { continue };
+            writeln!(out, "    {}", self.style.paint(Ink::Faint, &format!("{whose}{name}")))?;
+            write_stack(out, stack, STACK_INDENT, self.style)?;
+        }
+        Ok(())
+    }
+}
+
+fn reason_name(reason: StallReason) -> &'static str {
+    match reason {
+        StallReason::Minor => "minor fault",
+        StallReason::Major => "major fault",
+        other => other.name(),
+    }
+}
+
+/// `in futex, blocked 3.19 ms, then 20.0 µs without a CPU, on CPU 1`.
+fn course(stall: &StallRecord, style: &Style) -> String {
+    let mut parts = Vec::new();
+    if let Some(syscall) = &stall.syscall {
+        parts.push(format!("in {}", style.name(syscall)));
+    }
+    if stall.blocked_ns > 0 {
+        parts.push(format!("blocked {}", time(stall.blocked_ns, style)));
+    }
+    if stall.runnable_ns > 0 {
+        let then = if stall.blocked_ns > 0 { "then " } else { "" };
+        parts.push(format!("{then}{} without a CPU", time(stall.runnable_ns, style)));
+    }
+    if let Some(cpu) = stall.cpu {
+        parts.push(format!("on CPU {cpu}"));
+    }
+    parts.join(", ")
+}
+
+fn lock_words(lock: &LockRecord, style: &Style) -> Vec<Word> {
+    let mut words = Vec::new();
+    if lock.address != 0 {
+        words.push(Word::plain(format!("{:#x}", lock.address)));
+    }
+    if let Some(owner) = &lock.owner {
+        words.push(Word::plain("held by"));
+        words.extend(thread_words(owner, style));
+    }
+    words
+}
+
+fn fault_text(fault: &Fault, style: &Style) -> String {
+    let access = fault.access.map(|access| format!("{} ", access.name())).unwrap_or_default();
+    let mut text = format!("{access}at {:#x}", fault.address);
+    if let Some(file) = &fault.file {
+        text.push_str(&format!(" in {}", style.name(file)));
+        if let Some(offset) = fault.file_offset {
+            text.push_str(&format!("+{offset:#x}"));
+        }
+    }
+    text
+}
+
+fn ran_instead_words(stall: &StallRecord, style: &Style) -> Vec<Word> {
+    let last = stall.ran_instead.len().saturating_sub(1);
+    let word = |(at, (thread, ns)): (usize, &(ThreadRef, u64))| {
+        let share = percent(*ns, stall.runnable_ns.max(*ns));
+        let comma = if at < last { "," } else { "" };
+        let name = thread_name(thread, style);
+        Word::plain(format!("{name} {} ({share}){comma}", time(*ns, style)))
+    };
+    stall.ran_instead.iter().enumerate().map(word).collect()
+}
+
+fn waker_words(waker: &WakerRecord, style: &Style) -> Vec<Word> {
+    match &waker.thread {
+        Some(thread) => thread_words(thread, style),
+        None => vec![Word::plain("an interrupt")],
+    }
+}
+
+fn thread_words(thread: &ThreadRef, style: &Style) -> Vec<Word> {
+    vec![Word::strong(thread_name(thread, style))]
+}
+
+/// `housekeeper 4244`; the number alone where the name is not known.
+fn thread_name(thread: &ThreadRef, style: &Style) -> String {
+    match thread.comm.as_str() {
+        "" => format!("thread {}", thread.tid),
+        comm => format!("{} {}", style.name(comm), thread.tid),
+    }
+}

@@ -1,0 +1,115 @@
+//! Numbers as people read them: three significant digits with a unit, shares, counts.
+
+use crate::style::Style;
+
+/// A duration in at most 7 columns: `812 ns`, `12.3 µs`, `1.00 ms`, `9.99 s`, `1,234 s`, `12.5 h`.
+pub(crate) fn time(ns: u64, style: &Style) -> String {
+    if ns < 1_000 {
+        return format!("{ns} ns");
+    }
+    let micro = style.pick("µs", "us");
+    for (unit, name) in [(1_000, micro), (1_000_000, "ms"), (1_000_000_000, "s")] {
+        if let Some(digits) = three_digits(ns, unit) {
+            return format!("{digits} {name}");
+        }
+    }
+    let seconds = ns.saturating_add(500_000_000) / 1_000_000_000;
+    if seconds < 10_000 {
+        return format!("{} s", count(seconds));
+    }
+    for (unit, name) in [(3_600_000_000_000, "h"), (86_400_000_000_000, "d")] {
+        if let Some(digits) = three_digits(ns, unit) {
+            return format!("{digits} {name}");
+        }
+    }
+    format!("{} d", count(seconds / 86_400))
+}
+
+/// `ns` in `unit` with three significant digits, rounded; `None` from 1000 units on.
+fn three_digits(ns: u64, unit: u64) -> Option<String> {
+    [(10, 2usize), (100, 1), (1_000, 0)].into_iter().find_map(|(limit, decimals)| {
+        let scale = 10u128.pow(decimals as u32);
+        let rounded = (u128::from(ns) * scale + u128::from(unit / 2)) / u128::from(unit);
+        (rounded < limit * scale).then(|| decimal(rounded, scale, decimals))
+    })
+}
+
+fn decimal(scaled: u128, scale: u128, decimals: usize) -> String {
+    if decimals == 0 {
+        return scaled.to_string();
+    }
+    format!("{}.{:0decimals$}", scaled / scale, scaled % scale)
+}
+
+/// A share in percent with one decimal: `61.2 %`; what is there but rounds to nothing is `<0.1 %`.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 || part == 0 {
+        return "0 %".into();
+    }
+    let permille = (u128::from(part) * 1_000 + u128::from(whole) / 2) / u128::from(whole);
+    if permille == 0 { "<0.1 %".into() } else { format!("{} %", decimal(permille, 10, 1)) }
+}
+
+/// A whole number with commas: `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 stall`, `41 stalls`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_round_over_the_unit() {
+        for (ns, shown) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (12_345, "12.3 µs"),
+            (999_499, "999 µs"),
+            (999_500, "1.00 ms"),
+            (9_995_000, "10.0 ms"),
+            (62_149_999, "62.1 ms"),
+            (10_000_000_000, "10.0 s"),
+            (1_234_500_000_000, "1,235 s"),
+            (36_000_000_000_000, "10.0 h"),
+            (u64::MAX, "213,503 d"),
+        ] {
+            assert_eq!(time(ns, &Style::plain()), shown);
+        }
+        let ascii = Style { unicode: false, ..Style::plain() };
+        assert_eq!(time(50_000, &ascii), "50.0 us");
+    }
+
+    #[test]
+    fn shares_never_hide_what_is_there() {
+        assert_eq!(percent(0, 10), "0 %");
+        assert_eq!(percent(1, 3), "33.3 %");
+        assert_eq!(percent(1, 10_000), "<0.1 %");
+        assert_eq!(percent(10, 10), "100.0 %");
+        assert_eq!(percent(5, 0), "0 %");
+        assert_eq!(percent(u64::MAX, u64::MAX), "100.0 %");
+    }
+
+    #[test]
+    fn counts_have_commas() {
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_000), "1,000");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "stall", "stalls"), "1 stall");
+        assert_eq!(counted(0, "stall", "stalls"), "0 stalls");
+    }
+}
