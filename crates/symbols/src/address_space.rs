@@ -1,0 +1,157 @@
+//! Where a process's executable memory comes from: sorted, non-overlapping mappings.
+//!
+//! Owns no files and no module facts: a mapping carries the number that turns its addresses into ELF
+//! virtual addresses.
+
+use wallprof_model::{Frame, FrameKind, ModuleId};
+
+/// `vm.max_map_count` allows 65,530 mappings by default.
+const MAX_MAPPINGS: usize = 1 << 16;
+
+/// What lies behind executable memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A file: the address plus `bias`, wrapping, is the ELF virtual address.
+    Module { id: ModuleId, bias: u64 },
+    /// Memory that no file stands for: code written at run time.
+    Jit,
+}
+
+/// Executable memory `[start, end)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub target: Target,
+}
+
+/// The executable mappings of one process image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AddressSpace {
+    mappings: Vec<Mapping>,
+}
+
+impl AddressSpace {
+    /// Puts a mapping over whatever was there; false when there are too many to keep it.
+    pub(crate) fn map(&mut self, mapping: Mapping) -> bool {
+        if mapping.start >= mapping.end {
+            return true;
+        }
+        self.unmap(mapping.start, mapping.end);
+        let at = self.mappings.partition_point(|known| known.start < mapping.start);
+        if self.grow_neighbour(at, mapping) {
+            return true;
+        }
+        if self.mappings.len() >= MAX_MAPPINGS {
+            return false;
+        }
+        self.mappings.insert(at, mapping);
+        true
+    }
+
+    /// Forgets what was mapped in `[start, end)`.
+    pub(crate) fn unmap(&mut self, start: u64, end: u64) {
+        let from = self.mappings.partition_point(|known| known.end <= start);
+        let to = self.mappings.partition_point(|known| known.start < end);
+        if start >= end || from >= to {
+            return;
+        }
+        let (first, last) = (self.mappings[from], self.mappings[to - 1]);
+        let before = Mapping { end: start, ..first };
+        let after = Mapping { start: end, ..last };
+        let rests = [before, after].into_iter().filter(|rest| rest.start < rest.end);
+        self.mappings.splice(from..to, rests);
+    }
+
+    /// The frame of `address`, unless nothing executable is known there.
+    pub(crate) fn frame(&self, address: u64) -> Option<Frame> {
+        let after = self.mappings.partition_point(|known| known.start <= address);
+        let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end)?;
+        Some(match mapping.target {
+            Target::Module { id, bias } => {
+                Frame { kind: FrameKind::Native, module: Some(id), address: address.wrapping_add(bias) }
+            }
+            Target::Jit => Frame { kind: FrameKind::Jit, module: None, address },
+        })
+    }
+
+    /// A JIT compiler maps page after page: adjacent memory of the same origin is one mapping.
+    fn grow_neighbour(&mut self, at: usize, mapping: Mapping) -> bool {
+        let before = self.mappings[..at].last_mut();
+        let Some(before) =
+            before.filter(|known| known.end == mapping.start && known.target == mapping.target)
+        else {
+            return false;
+        };
+        before.end = mapping.end;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn module(start: u64, end: u64, id: u32) -> Mapping {
+        Mapping { start, end, target: Target::Module { id: ModuleId(id), bias: 0u64.wrapping_sub(start) } }
+    }
+
+    fn native(id: u32, address: u64) -> Option<Frame> {
+        Some(Frame { kind: FrameKind::Native, module: Some(ModuleId(id)), address })
+    }
+
+    #[test]
+    fn a_later_mapping_covers_an_earlier_one() {
+        let mut space = AddressSpace::default();
+        space.map(module(0x1000, 0x9000, 1));
+        space.map(module(0x3000, 0x4000, 2));
+        assert_eq!(space.frame(0x2fff), native(1, 0x1fff));
+        assert_eq!(space.frame(0x3000), native(2, 0));
+        assert_eq!(space.frame(0x8fff), native(1, 0x7fff));
+        assert_eq!(space.frame(0x9000), None);
+        assert_eq!(space.frame(0xfff), None);
+    }
+
+    #[test]
+    fn anonymous_memory_is_jit_at_its_own_address() {
+        let mut space = AddressSpace::default();
+        for page in [0x1000, 0x2000, 0x3000] {
+            space.map(Mapping { start: page, end: page + 0x1000, target: Target::Jit });
+        }
+        assert_eq!(space.mappings.len(), 1);
+        assert_eq!(space.frame(0x2abc), Some(Frame { kind: FrameKind::Jit, module: None, address: 0x2abc }));
+    }
+
+    #[test]
+    fn mappings_are_bounded() {
+        let mut space = AddressSpace::default();
+        for index in 0..MAX_MAPPINGS as u64 {
+            assert!(space.map(module(index * 2, index * 2 + 1, 1)));
+        }
+        assert!(!space.map(module(u64::MAX - 1, u64::MAX, 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_plain_table(steps in proptest::collection::vec((0u64..64, 0u64..64, 0u32..4), 0..40)) {
+            let mut space = AddressSpace::default();
+            let mut table = [None; 64];
+            for (start, end, id) in steps {
+                // Id 0 stands for an unmapping.
+                let known = (id > 0).then_some(id);
+                match known {
+                    Some(id) => {
+                        space.map(Mapping { start, end, target: Target::Module { id: ModuleId(id), bias: 0 } });
+                    }
+                    None => space.unmap(start, end),
+                }
+                table.iter_mut().take(end as usize).skip(start as usize).for_each(|slot| *slot = known);
+            }
+            for (address, slot) in table.iter().enumerate() {
+                let frame = space.frame(address as u64);
+                prop_assert_eq!(frame.and_then(|frame| frame.module), slot.map(ModuleId));
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Numbers for distinct frames.
+
+use std::collections::HashMap;
+
+use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
+
+/// Half a million distinct frames take 18 MiB here. More come from memory that was never code.
+const MAX_FRAMES: usize = 1 << 19;
+
+/// The kernel addresses memory with 57 bits at most; this one nobody has.
+const OVERFLOW: Frame = Frame { kind: FrameKind::Jit, module: None, address: u64::MAX };
+
+/// A frame in 12 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct PackedFrame {
+    address: [u32; 2],
+    /// The module's number plus one, shifted left by two, and the kind.
+    origin: u32,
+}
+
+impl From<Frame> for PackedFrame {
+    fn from(frame: Frame) -> Self {
+        let module = frame.module.map_or(0, |ModuleId(id)| id.wrapping_add(1));
+        PackedFrame {
+            address: [frame.address as u32, (frame.address >> 32) as u32],
+            origin: module << 2 | frame.kind as u32,
+        }
+    }
+}
+
+/// Gives each distinct frame a number, in the order of their first appearance.
+pub struct FrameTable {
+    ids: HashMap<PackedFrame, FrameId>,
+    limit: usize,
+    overflowed: u64,
+}
+
+impl Default for FrameTable {
+    fn default() -> Self {
+        Self::with_limit(MAX_FRAMES)
+    }
+}
+
+impl FrameTable {
+    fn with_limit(limit: usize) -> Self {
+        FrameTable { ids: HashMap::new(), limit, overflowed: 0 }
+    }
+
+    /// The number of `frame`, and the frame to announce under that number if it is new.
+    ///
+    /// When the table is full all further frames share one number, announced once as an unknown address;
+    /// [`FrameTable::overflowed`] counts them.
+    pub fn frame_id(&mut self, frame: Frame) -> (FrameId, Option<Frame>) {
+        if let Some(&id) = self.ids.get(&frame.into()) {
+            return (id, None);
+        }
+        if self.ids.len() + 1 < self.limit {
+            return (self.insert(frame), Some(frame));
+        }
+        self.overflowed += 1;
+        match self.ids.get(&OVERFLOW.into()) {
+            Some(&id) => (id, None),
+            None => (self.insert(OVERFLOW), Some(OVERFLOW)),
+        }
+    }
+
+    /// How often a frame was lost because the table was full.
+    pub fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
+
+    fn insert(&mut self, frame: Frame) -> FrameId {
+        let id = FrameId(self.ids.len() as u32);
+        self.ids.insert(frame.into(), id);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: FrameKind, module: Option<u32>, address: u64) -> Frame {
+        Frame { kind, module: module.map(ModuleId), address }
+    }
+
+    #[test]
+    fn frames_that_differ_anywhere_have_different_numbers() {
+        let frames = [
+            frame(FrameKind::Native, None, 1),
+            frame(FrameKind::Native, Some(0), 1),
+            frame(FrameKind::Native, Some(1), 1),
+            frame(FrameKind::Jit, None, 1),
+            frame(FrameKind::Kernel, None, 1),
+            frame(FrameKind::Kernel, None, 1 << 32),
+        ];
+        let mut table = FrameTable::default();
+        for (index, frame) in frames.into_iter().enumerate() {
+            assert_eq!(table.frame_id(frame), (FrameId(index as u32), Some(frame)));
+        }
+        for (index, frame) in frames.into_iter().enumerate() {
+            assert_eq!(table.frame_id(frame), (FrameId(index as u32), None));
+        }
+    }
+
+    #[test]
+    fn a_full_table_says_so_and_grows_no_more() {
+        let mut table = FrameTable::with_limit(3);
+        let ids: Vec<_> =
+            (0..5).map(|address| table.frame_id(frame(FrameKind::Jit, None, address))).collect();
+        assert_eq!(ids[2], (FrameId(2), Some(OVERFLOW)));
+        assert_eq!(ids[3..], [(FrameId(2), None), (FrameId(2), None)]);
+        assert_eq!(table.frame_id(frame(FrameKind::Jit, None, 1)), (FrameId(1), None));
+        assert_eq!((table.overflowed(), table.ids.len()), (3, 3));
+    }
+}

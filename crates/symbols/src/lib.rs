@@ -1,0 +1,36 @@
+//! Addresses to names, in two steps.
+//!
+//! 1. **Normalise**, at once and cheaply, because processes die: [`Processes`] turns an address of a process into
+//!    a [`wallprof_model::Frame`], a module and an ELF virtual address, and keeps the module's file open.
+//!    [`KernelStacks`] reads kernel stacks by name; [`FrameTable`] numbers frames.
+//! 2. **Resolve**, later and in batches: [`PendingFrames`] collects new frames, [`Resolver`] names those of modules,
+//!    [`KernelSymbols`] those of the kernel.
+//!
+//! Knows pids, addresses and files; no BPF, no perf, no recording.
+
+mod address_space;
+mod debug_file;
+mod elf;
+mod frame_table;
+mod kallsyms;
+mod kernel_stack;
+mod live_file;
+mod maps;
+mod module;
+mod pending;
+mod plt;
+mod process;
+mod read_at;
+mod resolver;
+mod section;
+mod vdso;
+
+pub use debug_file::SYSTEM_DEBUG_DIR;
+pub use elf::{ElfError, build_id, build_id_of_path, path_has_build_id};
+pub use frame_table::FrameTable;
+pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
+pub use kernel_stack::KernelStacks;
+pub use module::ModuleFile;
+pub use pending::{Batch, Origin, PendingFrames};
+pub use process::{MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel};
+pub use resolver::{Resolver, ResolverOptions};

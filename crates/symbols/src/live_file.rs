@@ -1,0 +1,164 @@
+//! Opening the files that processes have mapped, and knowing one file from another.
+//!
+//! Paths come from other processes: a FIFO must not block the opener, a device must not be touched, and
+//! a file that was put in another's place must not be taken for it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// What the kernel appends to the path of a file that is no longer there.
+const DELETED: &[u8] = b" (deleted)";
+
+/// Which file, and which contents of it: a file written to since is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileKey {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        FileKey {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// Opens `path` for reading if it is a regular file; never blocks on a FIFO, never opens a device.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    stat_regular(path)?;
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    // Looked at again: between the two calls the name may have been given to something else.
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+}
+
+/// What is at `path`, if that is a regular file.
+pub(crate) fn stat_regular(path: &Path) -> io::Result<Metadata> {
+    let metadata = path.metadata()?;
+    if metadata.is_file() { Ok(metadata) } else { Err(not_regular()) }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+/// A file as one mapping of one process shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedFile<'a> {
+    pub pid: u32,
+    pub start: u64,
+    pub end: u64,
+    /// As the kernel labels it.
+    pub path: &'a OsStr,
+    pub build_id: Option<&'a [u8]>,
+    pub inode: Option<u64>,
+}
+
+impl MappedFile<'_> {
+    /// The kernel's own link to the mapped file: right for deleted and replaced files and in every mount
+    /// namespace, but only for root and CAP_CHECKPOINT_RESTORE, and only while the mapping is there.
+    pub(crate) fn link(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", self.pid, self.start, self.end))
+    }
+
+    /// Where a file of this name is found: as the process sees it, then as wallprof does.
+    pub(crate) fn named_paths(&self) -> [PathBuf; 2] {
+        let path = path_from_label(self.path);
+        let mut in_process = OsString::from(format!("/proc/{}/root", self.pid));
+        in_process.push(&path);
+        [PathBuf::from(in_process), PathBuf::from(path)]
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.path.as_bytes().ends_with(DELETED)
+    }
+
+    /// Whether a file found by name may be the mapped one, as far as can be told without reading it.
+    pub(crate) fn may_be(&self, found: &Metadata) -> bool {
+        match (self.build_id, self.inode) {
+            // The build id decides later, by reading.
+            (Some(_), _) => true,
+            (None, Some(inode)) => !self.is_deleted() && found.ino() == inode,
+            (None, None) => !self.is_deleted(),
+        }
+    }
+}
+
+/// The path without the kernel's marks: `maps` writes a newline as `\012` and appends `(deleted)`.
+fn path_from_label(label: &OsStr) -> OsString {
+    let bytes = label.as_bytes();
+    let bytes = bytes.strip_suffix(DELETED).unwrap_or(bytes);
+    let mut path = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&first, tail)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(br"\012") {
+            path.push(b'\n');
+            rest = after;
+        } else {
+            path.push(first);
+            rest = tail;
+        }
+    }
+    OsString::from_vec(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn mapped<'a>(path: &'a str, build_id: Option<&'a [u8]>, inode: Option<u64>) -> MappedFile<'a> {
+        MappedFile { pid: 7, start: 0x1000, end: 0x3000, path: OsStr::new(path), build_id, inode }
+    }
+
+    #[test]
+    fn the_kernels_marks_are_not_part_of_the_path() {
+        let paths = mapped("/tmp/a\\012b (deleted)", None, None).named_paths();
+        assert_eq!(paths[0], Path::new("/proc/7/root/tmp/a\nb"));
+        assert_eq!(paths[1], Path::new("/tmp/a\nb"));
+        assert_eq!(mapped("/x", None, None).link(), Path::new("/proc/7/map_files/1000-3000"));
+    }
+
+    #[test]
+    fn a_name_alone_does_not_make_a_deleted_file() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let found = folder.path().metadata().expect("metadata");
+        assert!(mapped("/x", None, None).may_be(&found));
+        assert!(!mapped("/x (deleted)", None, Some(found.ino())).may_be(&found));
+        assert!(!mapped("/x", None, Some(found.ino() + 1)).may_be(&found));
+        assert!(mapped("/x (deleted)", Some(&[1]), Some(found.ino() + 1)).may_be(&found));
+    }
+
+    #[test]
+    fn a_fifo_a_folder_and_a_device_are_not_opened() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+        for path in [fifo.as_path(), folder.path(), Path::new("/dev/zero")] {
+            assert_eq!(open_regular(path).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn rewritten_contents_are_another_file() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, "one").expect("written");
+        let before = FileKey::of(&stat_regular(&path).expect("there"));
+        assert_eq!(before, FileKey::of(&stat_regular(&path).expect("there")));
+        std::fs::write(&path, "three").expect("written");
+        assert_ne!(before, FileKey::of(&stat_regular(&path).expect("there")));
+    }
+}

@@ -1,0 +1,107 @@
+//! Lines of `/proc/PID/maps` (`proc_pid_maps(5)`), executable ones only.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStringExt;
+
+/// No kernel allows a process more mappings by default; reading stops here.
+const MAX_LINES: usize = 1 << 20;
+/// A path of 4,096 bytes whose every byte is escaped, and the numbers before it.
+const MAX_LINE: u64 = 5 * 4096;
+
+/// One executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MapsLine {
+    pub start: u64,
+    pub end: u64,
+    pub file_offset: u64,
+    pub inode: u64,
+    /// As the kernel writes it; empty for anonymous memory.
+    pub path: OsString,
+}
+
+/// The executable mappings of a living process, by address.
+pub(crate) fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
+    read_executable(BufReader::new(File::open(format!("/proc/{pid}/maps"))?))
+}
+
+fn read_executable(mut reader: impl BufRead) -> io::Result<Vec<MapsLine>> {
+    let mut maps = Vec::new();
+    let mut line = Vec::new();
+    for _ in 0..MAX_LINES {
+        line.clear();
+        if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        maps.extend(executable_from_line(line.strip_suffix(b"\n").unwrap_or(&line)));
+    }
+    Ok(maps)
+}
+
+/// `None` for a mapping without execute permission and for a line of another form.
+fn executable_from_line(line: &[u8]) -> Option<MapsLine> {
+    let mut fields = line.splitn(6, |&byte| byte == b' ');
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (start, end) = text()?.split_once('-')?;
+    let permissions = text()?;
+    let file_offset = text()?;
+    let _device = text()?;
+    let inode = text()?;
+    let path = fields.next().unwrap_or_default();
+    let padding = path.iter().take_while(|&&byte| byte == b' ').count();
+    (permissions.as_bytes().get(2) == Some(&b'x')).then_some(())?;
+    Some(MapsLine {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        file_offset: u64::from_str_radix(file_offset, 16).ok()?,
+        inode: inode.parse().ok()?,
+        path: OsString::from_vec(path[padding..].to_vec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn executable_lines_are_read_and_others_are_not() {
+        let text = b"55d0-55e0 r--p 00000000 fe:00 12   /usr/bin/cat\n\
+            55e0-55f0 r-xp 00002000 fe:00 12                         /opt/my app/x (deleted)\n\
+            7f00-7f10 rwxp 00000000 00:00 0 \n\
+            7f20-7f30 r-xp 00000000 00:00 0                          [vdso]\n\
+            garbage\n";
+        let maps = read_executable(text.as_slice()).expect("readable");
+        let line = |start, end, file_offset, inode, path: &str| MapsLine {
+            start,
+            end,
+            file_offset,
+            inode,
+            path: path.into(),
+        };
+        assert_eq!(
+            maps,
+            [
+                line(0x55e0, 0x55f0, 0x2000, 12, "/opt/my app/x (deleted)"),
+                line(0x7f00, 0x7f10, 0, 0, ""),
+                line(0x7f20, 0x7f30, 0, 0, "[vdso]"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_own_process_executes_its_binary() {
+        let exe = std::fs::read_link("/proc/self/exe").expect("the test's own binary");
+        let maps = executable_maps(std::process::id()).expect("readable");
+        assert!(maps.iter().any(|line| line.path == exe));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_harmless(line in proptest::collection::vec(any::<u8>(), 0..200), tail in "[0-9a-f -]{0,80}") {
+            let _ = executable_from_line(&line);
+            let _ = executable_from_line(tail.as_bytes());
+        }
+    }
+}

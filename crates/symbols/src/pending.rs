@@ -1,0 +1,76 @@
+//! Frames that wait for their names, by module: resolving is cheap in batches and dear one by one.
+
+use std::collections::BTreeMap;
+
+use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
+
+/// Where a batch of frames is resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    Kernel,
+    Module(ModuleId),
+}
+
+/// Frames of one origin, in the order they came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    pub origin: Origin,
+    pub ids: Vec<FrameId>,
+    /// One for each id.
+    pub addresses: Vec<u64>,
+}
+
+/// Collects new frames until somebody has time for them.
+#[derive(Clone, Debug, Default)]
+pub struct PendingFrames {
+    by_origin: BTreeMap<Origin, Vec<(FrameId, u64)>>,
+}
+
+impl PendingFrames {
+    /// Remembers a new frame; one that belongs to no file and not to the kernel has nothing to resolve.
+    pub fn push(&mut self, id: FrameId, frame: Frame) {
+        let origin = match (frame.kind, frame.module) {
+            (FrameKind::Kernel, _) => Origin::Kernel,
+            (_, Some(module)) => Origin::Module(module),
+            (_, None) => return,
+        };
+        self.by_origin.entry(origin).or_default().push((id, frame.address));
+    }
+
+    /// Takes one origin's frames: the kernel's first, then module by module.
+    pub fn take_batch(&mut self) -> Option<Batch> {
+        let (origin, frames) = self.by_origin.pop_first()?;
+        let (ids, addresses) = frames.into_iter().unzip();
+        Some(Batch { origin, ids, addresses })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_by_origin() {
+        let mut pending = PendingFrames::default();
+        let module = |id| Some(ModuleId(id));
+        let frames = [
+            (FrameKind::Native, module(2), 20),
+            (FrameKind::Kernel, None, 30),
+            (FrameKind::Jit, None, 40),
+            (FrameKind::Native, module(1), 50),
+            (FrameKind::Native, module(2), 60),
+            (FrameKind::Native, None, 70),
+        ];
+        for (index, (kind, module, address)) in frames.into_iter().enumerate() {
+            pending.push(FrameId(index as u32), Frame { kind, module, address });
+        }
+        let batch = |origin, ids: &[u32], addresses: &[u64]| {
+            let ids = ids.iter().copied().map(FrameId).collect();
+            Some(Batch { origin, ids, addresses: addresses.to_vec() })
+        };
+        assert_eq!(pending.take_batch(), batch(Origin::Kernel, &[1], &[30]));
+        assert_eq!(pending.take_batch(), batch(Origin::Module(ModuleId(1)), &[3], &[50]));
+        assert_eq!(pending.take_batch(), batch(Origin::Module(ModuleId(2)), &[0, 4], &[20, 60]));
+        assert_eq!(pending.take_batch(), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Names of PLT stubs (x86-64), which no symbol table lists: `write@plt`.
+//!
+//! A stub jumps through a slot of the GOT, and the relocation of that slot names the function.
+
+use std::collections::HashMap;
+
+use crate::elf::Fields;
+use crate::read_at::{ReadAt, read_bounded};
+use crate::section::{Section, Sections};
+
+const EM_X86_64: u16 = 62;
+const R_X86_64_GLOB_DAT: u32 = 6;
+const R_X86_64_JUMP_SLOT: u32 = 7;
+
+/// Large programs have some thousand stubs of 16 bytes.
+const MAX_STUBS: u64 = 1 << 20;
+const MAX_RELOCATIONS: u64 = 8 << 20;
+const MAX_SYMBOLS: u64 = 16 << 20;
+/// Longer than the longest mangled names of real programs.
+const MAX_NAME: u64 = 4096;
+
+/// `jmp *slot(%rip)`.
+const JUMP_THROUGH_SLOT: [u8; 2] = [0xff, 0x25];
+const JUMP_LEN: usize = 6;
+
+/// The stubs of one module by address.
+#[derive(Debug, Default)]
+pub(crate) struct PltNames {
+    stubs: Vec<Stub>,
+}
+
+#[derive(Debug)]
+struct Stub {
+    start: u64,
+    end: u64,
+    name: String,
+}
+
+impl PltNames {
+    pub(crate) fn read<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Self {
+        if sections.machine != EM_X86_64 || !sections.wide {
+            return PltNames::default();
+        }
+        let names = slot_names(source, sections).unwrap_or_default();
+        let tables = sections.all.iter().filter(|section| section.name.starts_with(".plt"));
+        let mut stubs: Vec<Stub> =
+            tables.flat_map(|table| stubs_of_table(source, table, &names).unwrap_or_default()).collect();
+        stubs.sort_by_key(|stub| stub.start);
+        PltNames { stubs }
+    }
+
+    /// The name of the stub at `address` and the offset in it.
+    pub(crate) fn name(&self, address: u64) -> Option<(String, u64)> {
+        let after = self.stubs.partition_point(|stub| stub.start <= address);
+        let stub = self.stubs[..after].last().filter(|stub| address < stub.end)?;
+        Some((format!("{}@plt", stub.name), address - stub.start))
+    }
+}
+
+/// GOT slot → name of the function that its relocation puts there.
+fn slot_names<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<u64, String>> {
+    let symbols = sections.named(".dynsym")?;
+    let strings = sections.all.get(symbols.link as usize)?;
+    let symbol_table = read_bounded(source, symbols.offset, symbols.size, MAX_SYMBOLS)?;
+    let mut names = HashMap::new();
+    for table in [".rela.plt", ".rela.dyn"].into_iter().filter_map(|name| sections.named(name)) {
+        let Some(bytes) = read_bounded(source, table.offset, table.size, MAX_RELOCATIONS) else { continue };
+        for entry in bytes.chunks_exact(24) {
+            let fields = Fields { bytes: entry, wide: true };
+            if !matches!(fields.word(8), R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
+                continue;
+            }
+            let symbol_at = fields.word(12) as usize * 24;
+            let Some(symbol) = symbol_table.get(symbol_at..symbol_at + 24) else { continue };
+            let name_at = Fields { bytes: symbol, wide: true }.word(0);
+            if let Some(name) = string_at(source, strings, name_at.into()) {
+                names.insert(fields.long(0), name);
+            }
+        }
+    }
+    Some(names)
+}
+
+fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u64) -> Option<String> {
+    let left = strings.size.checked_sub(at)?;
+    let bytes = read_bounded(source, strings.offset.checked_add(at)?, left.min(MAX_NAME), MAX_NAME)?;
+    let end = bytes.iter().position(|&byte| byte == 0).filter(|&end| end > 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+/// A stub ends with its jump and begins where the one before ended, rounded to its alignment: with or without
+/// `endbr64`, 8 or 16 bytes, and the lazy kind with its push after the jump.
+fn stubs_of_table<R: ReadAt + ?Sized>(
+    source: &R,
+    table: &Section,
+    names: &HashMap<u64, String>,
+) -> Option<Vec<Stub>> {
+    let code = read_bounded(source, table.offset, table.size, MAX_STUBS)?;
+    let stub_len = if table.name == ".plt.got" && !starts_with_endbr(&code) { 8 } else { 16 };
+    let stub = |(index, bytes): (usize, &[u8])| {
+        let start = table.address.checked_add((index * stub_len) as u64)?;
+        let jump_at = bytes.windows(2).position(|window| window == JUMP_THROUGH_SLOT)?;
+        let displacement = bytes.get(jump_at + 2..jump_at + JUMP_LEN)?;
+        let displacement = i32::from_le_bytes(displacement.try_into().ok()?);
+        let next = start.wrapping_add((jump_at + JUMP_LEN) as u64);
+        let name = names.get(&next.wrapping_add_signed(displacement.into()))?.clone();
+        Some(Stub { start, end: start.saturating_add(stub_len as u64), name })
+    };
+    Some(code.chunks(stub_len).enumerate().filter_map(stub).collect())
+}
+
+fn starts_with_endbr(code: &[u8]) -> bool {
+    code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
+}

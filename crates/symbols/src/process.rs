@@ -1,0 +1,356 @@
+//! Processes and their executable memory over time: addresses → frames that mean the same in another
+//! process and on another day.
+//!
+//! Fed by `/proc/PID/maps` for processes that were there first, and by plain calls for everything that
+//! happens later. Normalising must be cheap and soon, because processes die.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use wallprof_model::{Frame, FrameKind, Module, ModuleId};
+
+use crate::address_space::{AddressSpace, Mapping, Target};
+use crate::live_file::MappedFile;
+use crate::maps::{MapsLine, executable_maps};
+use crate::module::{Identity, ModuleFile, Modules};
+use crate::vdso;
+
+/// Images of one process that are kept: stacks of the previous ones may still be on their way.
+const MAX_IMAGES: usize = 4;
+/// Below lies no user code: `vm.mmap_min_addr`.
+const LOWEST_ADDRESS: u64 = 0x1_0000;
+/// Above lies the kernel, on every 64-bit architecture.
+const HIGHEST_ADDRESS: u64 = 1 << 56;
+/// Misses before the next look at `/proc/PID/maps` grow by this factor.
+const PATIENCE: u64 = 16;
+
+/// One program image of one process: the generation grows with each `exec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessKey {
+    pub pid: u32,
+    pub generation: u32,
+}
+
+/// A mapping as it is made, from perf's mmap2 records or their like.
+#[derive(Clone, Copy, Debug)]
+pub struct MmapEvent<'a> {
+    pub pid: u32,
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Bytes into the file.
+    pub file_offset: u64,
+    /// As the kernel labels it: `/usr/lib/libc.so.6`, `[vdso]`, `//anon`, or empty.
+    pub path: &'a OsStr,
+    pub build_id: Option<&'a [u8]>,
+    pub inode: Option<u64>,
+    pub executable: bool,
+}
+
+/// `/proc/PID/maps` could not be read.
+#[derive(Debug)]
+pub struct ScanError {
+    pid: u32,
+    cause: io::Error,
+}
+
+impl ScanError {
+    /// The process does not exist (any more).
+    pub fn is_gone(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::NotFound || self.cause.raw_os_error() == Some(ESRCH)
+    }
+}
+
+/// What reading a file of `/proc/PID` gives once the process is a zombie.
+const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
+
+impl fmt::Display for ScanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pid = self.pid;
+        if self.is_gone() {
+            return write!(f, "process {pid} has no memory map any more; give a process that is running");
+        }
+        write!(
+            f,
+            "cannot read the memory map of process {pid} ({}); run as its user, as root or with CAP_SYS_PTRACE",
+            self.cause
+        )
+    }
+}
+
+impl std::error::Error for ScanError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// What was dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NormaliseLosses {
+    /// Mappings beyond what one process can have.
+    pub mappings: u64,
+    /// Mappings of files beyond the number of modules kept.
+    pub modules: u64,
+}
+
+/// One program image.
+struct Image {
+    generation: u32,
+    /// Shared with the processes it was forked from and to, until one of them maps something.
+    memory: Arc<AddressSpace>,
+    misses: u64,
+    next_scan: u64,
+}
+
+impl Image {
+    fn new(generation: u32, memory: Arc<AddressSpace>) -> Self {
+        Image { generation, memory, misses: 0, next_scan: 1 }
+    }
+
+    /// Whether this miss is one to look at the process for: the 1st, the 16th, the 256th …
+    fn wants_scan(&mut self) -> bool {
+        self.misses += 1;
+        let due = self.misses >= self.next_scan;
+        if due {
+            self.next_scan = self.next_scan.saturating_mul(PATIENCE);
+        }
+        due
+    }
+}
+
+#[derive(Default)]
+struct Process {
+    /// Oldest first; never empty once the process is in the table.
+    images: Vec<Image>,
+    exited: bool,
+}
+
+impl Process {
+    /// Adds an image, forgetting the oldest one of too many.
+    fn push(&mut self, generation: u32) -> &mut Image {
+        if self.images.len() == MAX_IMAGES {
+            self.images.remove(0);
+        }
+        let at = self.images.len();
+        self.images.push(Image::new(generation, Arc::default()));
+        &mut self.images[at]
+    }
+}
+
+/// All processes seen and not retired.
+#[derive(Default)]
+pub struct Processes {
+    table: HashMap<u32, Process>,
+    modules: Modules,
+    lost_mappings: u64,
+}
+
+impl Processes {
+    /// Reads the mappings a living process has now.
+    pub fn scan(&mut self, process: ProcessKey) -> Result<(), ScanError> {
+        let lines = executable_maps(process.pid).map_err(|cause| ScanError { pid: process.pid, cause })?;
+        let mappings: Vec<Mapping> =
+            lines.iter().map(|line| self.mapping_from_line(process.pid, line)).collect();
+        // What was known stays where nothing new covers it: a process that is ending has an empty map.
+        let memory = Arc::make_mut(&mut self.image(process).memory);
+        let refused = mappings.into_iter().filter(|&mapping| !memory.map(mapping)).count();
+        self.lost_mappings += refused as u64;
+        Ok(())
+    }
+
+    /// A mapping was made; one that is not executable covers what was there.
+    pub fn mmap(&mut self, event: &MmapEvent<'_>) {
+        let end = event.start.saturating_add(event.len);
+        let mapping = event.executable.then(|| {
+            let mapped = MappedFile {
+                pid: event.pid,
+                start: event.start,
+                end,
+                path: event.path,
+                build_id: event.build_id,
+                inode: event.inode,
+            };
+            Mapping { start: event.start, end, target: self.target(&mapped, event.file_offset) }
+        });
+        let memory = Arc::make_mut(&mut self.newest_image(event.pid).memory);
+        match mapping {
+            Some(mapping) if !memory.map(mapping) => self.lost_mappings += 1,
+            Some(_) => {}
+            None => memory.unmap(event.start, end),
+        }
+    }
+
+    /// `child` begins with the memory that the process `parent` has now.
+    pub fn fork(&mut self, parent: u32, child: ProcessKey) {
+        if parent == child.pid {
+            return;
+        }
+        let memory = self.table.get(&parent).and_then(|process| process.images.last());
+        let memory = memory.map(|image| Arc::clone(&image.memory)).unwrap_or_default();
+        let image = Image::new(child.generation, memory);
+        self.table.insert(child.pid, Process { images: vec![image], exited: false });
+    }
+
+    /// The process starts a new program in empty memory. The images before it stay known for stacks that
+    /// are still on their way.
+    pub fn exec(&mut self, process: ProcessKey) {
+        let known = self.table.entry(process.pid).or_default();
+        if known.exited {
+            *known = Process::default();
+        }
+        known.images.retain(|image| image.generation != process.generation);
+        known.push(process.generation);
+    }
+
+    /// The process has ended: nothing more is read from `/proc` about it, its memory stays known.
+    pub fn exit(&mut self, pid: u32) {
+        if let Some(process) = self.table.get_mut(&pid) {
+            process.exited = true;
+        }
+    }
+
+    /// No more stacks of this process will come: forgets it.
+    pub fn retire(&mut self, pid: u32) {
+        self.table.remove(&pid);
+    }
+
+    /// How many processes are known.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Appends the frames of a user stack, leaf first.
+    ///
+    /// `addresses[0]` is where the thread was; the others are return addresses, and their frames stand for
+    /// the call: the address of its last byte. (A call that never returns can be the last instruction of
+    /// its function, and the address after it belongs to another one.) An address that is in no known
+    /// mapping becomes a native frame without a module.
+    pub fn normalise_user(&mut self, process: ProcessKey, addresses: &[u64], frames: &mut Vec<Frame>) {
+        self.know(process);
+        let mut memory = self.memory(process);
+        for (depth, &address) in addresses.iter().enumerate() {
+            let address = call_site(depth, address);
+            let mut frame = memory.frame(address);
+            if frame.is_none() && self.look_again(process, address) {
+                memory = self.memory(process);
+                frame = memory.frame(address);
+            }
+            frames.push(frame.unwrap_or(Frame { kind: FrameKind::Native, module: None, address }));
+        }
+    }
+
+    /// Modules that have appeared since the last call, to be announced before frames that refer to them.
+    pub fn take_new_modules(&mut self) -> Vec<(ModuleId, Module)> {
+        self.modules.take_new()
+    }
+
+    /// A module with its file, ready for [`crate::Resolver::resolve`] on any thread.
+    pub fn module_file(&mut self, id: ModuleId) -> Option<ModuleFile> {
+        self.modules.file(id)
+    }
+
+    pub fn losses(&self) -> NormaliseLosses {
+        NormaliseLosses { mappings: self.lost_mappings, modules: self.modules.refused() }
+    }
+
+    /// A process or image that nobody announced is looked at once.
+    fn know(&mut self, process: ProcessKey) {
+        let newest = self.table.get(&process.pid).and_then(|known| known.images.last());
+        let exited = self.table.get(&process.pid).is_some_and(|known| known.exited);
+        if newest.is_none_or(|image| image.generation < process.generation && !exited) {
+            let image = self.image(process);
+            // Whatever this look gives, only misses lead to another one.
+            let _ = image.wants_scan();
+            let _ = self.scan(process);
+        }
+    }
+
+    fn memory(&self, process: ProcessKey) -> Arc<AddressSpace> {
+        let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
+        let image = images.iter().rev().find(|image| image.generation == process.generation);
+        image.map(|image| Arc::clone(&image.memory)).unwrap_or_default()
+    }
+
+    /// Memory made executable by `mprotect` raises no event; a wrong return address looks just the same.
+    /// True when the process was looked at again.
+    fn look_again(&mut self, process: ProcessKey, address: u64) -> bool {
+        if !(LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&address) {
+            return false;
+        }
+        let Some(known) = self.table.get_mut(&process.pid).filter(|known| !known.exited) else {
+            return false;
+        };
+        let newest = known.images.last_mut().filter(|image| image.generation == process.generation);
+        newest.is_some_and(Image::wants_scan) && self.scan(process).is_ok()
+    }
+
+    fn image(&mut self, process: ProcessKey) -> &mut Image {
+        let known = self.table.entry(process.pid).or_default();
+        match known.images.iter().position(|image| image.generation == process.generation) {
+            Some(at) => &mut known.images[at],
+            None => known.push(process.generation),
+        }
+    }
+
+    fn newest_image(&mut self, pid: u32) -> &mut Image {
+        let generation =
+            self.table.get(&pid).and_then(|known| known.images.last()).map(|image| image.generation);
+        self.image(ProcessKey { pid, generation: generation.unwrap_or(0) })
+    }
+
+    fn mapping_from_line(&mut self, pid: u32, line: &MapsLine) -> Mapping {
+        let mapped = MappedFile {
+            pid,
+            start: line.start,
+            end: line.end,
+            path: &line.path,
+            build_id: None,
+            inode: Some(line.inode),
+        };
+        Mapping { start: line.start, end: line.end, target: self.target(&mapped, line.file_offset) }
+    }
+
+    fn target(&mut self, mapped: &MappedFile<'_>, file_offset: u64) -> Target {
+        let identity = match mapped.path.to_str() {
+            Some(vdso::LABEL) => self.modules.vdso(mapped.start),
+            _ if is_file_path(mapped.path) => self.modules.identify(mapped),
+            _ => Identity::NotCode,
+        };
+        match identity {
+            Identity::Module(id, facts) => {
+                match facts.bias(mapped.start, mapped.end.saturating_sub(mapped.start), file_offset) {
+                    Some(bias) => Target::Module { id, bias },
+                    None => Target::Jit,
+                }
+            }
+            Identity::Unread(id) => Target::Module { id, bias: file_offset.wrapping_sub(mapped.start) },
+            Identity::NotCode => Target::Jit,
+        }
+    }
+}
+
+/// The frames of a kernel stack, leaf first; see [`Processes::normalise_user`] for return addresses.
+pub fn normalise_kernel(addresses: &[u64], frames: &mut Vec<Frame>) {
+    frames.extend(addresses.iter().enumerate().map(|(depth, &address)| Frame {
+        kind: FrameKind::Kernel,
+        module: None,
+        address: call_site(depth, address),
+    }));
+}
+
+fn call_site(depth: usize, address: u64) -> u64 {
+    if depth == 0 { address } else { address.saturating_sub(1) }
+}
+
+/// Whether a label names a file: anonymous memory has none, `//anon`, or one in brackets.
+fn is_file_path(label: &OsStr) -> bool {
+    let label = label.as_encoded_bytes();
+    label.starts_with(b"/") && !label.starts_with(b"//")
+}

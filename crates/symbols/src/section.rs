@@ -1,0 +1,296 @@
+//! An ELF file's section headers: what a symbol reader may trust before it opens the file.
+//!
+//! Owns the checks that keep a hostile file from costing memory: where sections lie, and how much
+//! compressed debug information would unpack to.
+
+use std::io::{self, BufReader, Read};
+
+use flate2::bufread::ZlibDecoder;
+
+use crate::elf::{ElfError, ElfHeader, Fields};
+use crate::read_at::{ReadAt, read_bounded};
+
+/// `e_shnum` is 16 bits; the escape for more is for object files with a section per function.
+const MAX_SECTIONS: u64 = 0xff00;
+const MAX_NAMES: u64 = 1 << 20;
+
+const SHT_NOTE: u32 = 7;
+const SHT_NOBITS: u32 = 8;
+const SHF_EXECINSTR: u64 = 4;
+const SHF_COMPRESSED: u64 = 0x800;
+const ELFCOMPRESS_ZLIB: u32 = 1;
+
+/// One section header with its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub name: String,
+    pub kind: u32,
+    pub flags: u64,
+    pub address: u64,
+    pub offset: u64,
+    pub size: u64,
+    pub link: u32,
+    pub align: u64,
+}
+
+impl Section {
+    pub(crate) fn is_note(&self) -> bool {
+        self.kind == SHT_NOTE
+    }
+
+    pub(crate) fn is_code(&self) -> bool {
+        self.flags & SHF_EXECINSTR != 0
+    }
+
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.kind != SHT_NOBITS && self.size > 0
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|offset| offset < self.size)
+    }
+
+    fn is_compressed(&self) -> bool {
+        self.flags & SHF_COMPRESSED != 0
+    }
+
+    fn is_debug(&self) -> bool {
+        self.name.starts_with(".debug_")
+    }
+}
+
+/// The section headers of a file whose sections all lie inside it.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    pub all: Vec<Section>,
+    pub wide: bool,
+    pub machine: u16,
+}
+
+impl Sections {
+    pub(crate) fn read<R: ReadAt + ?Sized>(source: &R) -> Result<Self, ElfError> {
+        let header = ElfHeader::read(source)?;
+        let all = read_table(source, &header)?;
+        let file_size = source.size().map_err(|_| ElfError::Truncated)?;
+        let inside = |section: &Section| {
+            !section.has_bytes()
+                || section.offset.checked_add(section.size).is_some_and(|end| end <= file_size)
+        };
+        if !all.iter().all(inside) {
+            return Err(ElfError::Truncated);
+        }
+        Ok(Sections { all, wide: header.wide, machine: header.machine })
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Section> {
+        self.all.iter().find(|section| section.name == name)
+    }
+
+    /// The code section that holds `address`.
+    pub(crate) fn code_at(&self, address: u64) -> Option<&Section> {
+        self.all.iter().find(|section| section.is_code() && section.contains(address))
+    }
+
+    pub(crate) fn has_bytes(&self, name: &str) -> bool {
+        self.named(name).is_some_and(Section::has_bytes)
+    }
+
+    /// Whether the file names other files to read debug information from.
+    pub(crate) fn refers_to_other_files(&self) -> bool {
+        [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"].into_iter().any(|name| self.has_bytes(name))
+    }
+
+    /// How much memory its debug sections take when unpacked, and how much there is in all.
+    /// `None` when one is damaged, holds more than its header says, or uses another compression than zlib.
+    pub(crate) fn debug_size<R: ReadAt + ?Sized>(&self, source: &R, limit: u64) -> Option<DebugSize> {
+        let mut size = DebugSize::default();
+        for section in self.all.iter().filter(|section| section.is_debug() && section.has_bytes()) {
+            let bytes = if section.is_compressed() {
+                let unpacked = unpacked_size(source, section, self.wide, limit)?;
+                size.unpacked += unpacked;
+                unpacked
+            } else {
+                section.size
+            };
+            size.total = size.total.saturating_add(bytes);
+            if size.unpacked > limit {
+                return None;
+            }
+        }
+        Some(size)
+    }
+}
+
+/// Bytes of debug information.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DebugSize {
+    /// The part that has to be unpacked into memory.
+    pub unpacked: u64,
+    pub total: u64,
+}
+
+/// The section headers as they are, names included; their contents are not checked.
+pub(crate) fn read_table<R: ReadAt + ?Sized>(
+    source: &R,
+    header: &ElfHeader,
+) -> Result<Vec<Section>, ElfError> {
+    let count = u64::from(header.section_count);
+    if header.sections_at == 0 || count == 0 {
+        return Ok(Vec::new());
+    }
+    let entry: u16 = if header.wide { 64 } else { 40 };
+    if header.section_size != entry {
+        return Err(ElfError::Truncated);
+    }
+    if count > MAX_SECTIONS {
+        return Err(ElfError::Oversized);
+    }
+    let len = count * u64::from(entry);
+    let bytes = read_bounded(source, header.sections_at, len, len).ok_or(ElfError::Truncated)?;
+    let raw: Vec<(u32, Section)> =
+        bytes.chunks_exact(entry.into()).map(|entry| section_from(entry, header.wide)).collect();
+    let names = raw.get(usize::from(header.section_names)).map_or(Vec::new(), |(_, names)| {
+        read_bounded(source, names.offset, names.size, MAX_NAMES).unwrap_or_default()
+    });
+    let named = |(name_at, section): (u32, Section)| Section { name: name_from(&names, name_at), ..section };
+    Ok(raw.into_iter().map(named).collect())
+}
+
+fn section_from(bytes: &[u8], wide: bool) -> (u32, Section) {
+    let fields = Fields { bytes, wide };
+    let [flags, address, offset, size, link, align] =
+        if wide { [8, 16, 24, 32, 40, 48] } else { [8, 12, 16, 20, 24, 32] };
+    let section = Section {
+        name: String::new(),
+        kind: fields.word(4),
+        flags: fields.native(flags),
+        address: fields.native(address),
+        offset: fields.native(offset),
+        size: fields.native(size),
+        link: fields.word(link),
+        align: fields.native(align),
+    };
+    (fields.word(0), section)
+}
+
+/// Section names are short; a longer one is not a name this crate asks for.
+fn name_from(names: &[u8], at: u32) -> String {
+    let bytes = names.get(at as usize..).unwrap_or_default();
+    let bytes = &bytes[..bytes.len().min(64)];
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// Unpacks a section to nowhere: a compression header can say anything, and its reader believes it.
+fn unpacked_size<R: ReadAt + ?Sized>(source: &R, section: &Section, wide: bool, limit: u64) -> Option<u64> {
+    let header_size: u64 = if wide { 24 } else { 12 };
+    let header = read_bounded(source, section.offset, header_size, header_size)?;
+    let fields = Fields { bytes: &header, wide };
+    let announced = if wide { fields.long(8) } else { fields.word(4).into() };
+    if fields.word(0) != ELFCOMPRESS_ZLIB || announced > limit {
+        return None;
+    }
+    let packed =
+        Window { source, at: section.offset + header_size, end: section.offset.checked_add(section.size)? };
+    let mut unpacked = ZlibDecoder::new(BufReader::new(packed)).take(announced + 1);
+    let size = io::copy(&mut unpacked, &mut io::sink()).ok()?;
+    (size == announced).then_some(size)
+}
+
+/// A part of a source as a stream.
+struct Window<'a, R: ?Sized> {
+    source: &'a R,
+    at: u64,
+    end: u64,
+}
+
+impl<R: ReadAt + ?Sized> Read for Window<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_sub(self.at);
+        let len = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.source.read_exact_at(&mut buffer[..len], self.at)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::ZlibEncoder;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn packed_section(contents: &[u8], announced: u64) -> (Vec<u8>, Section) {
+        let mut bytes = Vec::new();
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.extend(announced.to_le_bytes());
+        bytes.extend(1u64.to_le_bytes());
+        let mut encoder = ZlibEncoder::new(bytes, Compression::best());
+        encoder.write_all(contents).expect("memory");
+        let bytes = encoder.finish().expect("memory");
+        let section = Section {
+            name: ".debug_info".into(),
+            flags: SHF_COMPRESSED,
+            size: bytes.len() as u64,
+            ..Section::default()
+        };
+        (bytes, section)
+    }
+
+    fn sections(section: Section) -> Sections {
+        Sections { all: vec![section], wide: true, machine: 0 }
+    }
+
+    /// The vDSO is the smallest ELF file that is on every machine.
+    fn small_image() -> (usize, Vec<u8>) {
+        let mut image = Vec::new();
+        crate::vdso::image().expect("a vDSO").read_to_end(&mut image).expect("memory");
+        (ElfHeader::read(image.as_slice()).expect("a header").sections_at as usize, image)
+    }
+
+    #[test]
+    fn compressed_debug_information_is_measured() {
+        let (bytes, section) = packed_section(&[7; 100_000], 100_000);
+        let size = sections(section).debug_size(bytes.as_slice(), 1 << 20);
+        assert_eq!(size, Some(DebugSize { unpacked: 100_000, total: 100_000 }));
+    }
+
+    #[test]
+    fn a_section_that_lies_about_its_size_is_refused() {
+        for announced in [0, 99_999, 100_001, u64::MAX] {
+            let (bytes, section) = packed_section(&[7; 100_000], announced);
+            assert_eq!(sections(section).debug_size(bytes.as_slice(), 1 << 20), None, "{announced}");
+        }
+        let (bytes, section) = packed_section(&[7; 100_000], 100_000);
+        assert_eq!(sections(section).debug_size(bytes.as_slice(), 99_999), None);
+    }
+
+    #[test]
+    fn the_own_binary_has_text() {
+        let image = std::fs::read("/proc/self/exe").expect("the test's own binary");
+        let sections = Sections::read(image.as_slice()).expect("a valid ELF file");
+        let text = sections.named(".text").expect("code");
+        assert_eq!(sections.code_at(text.address), Some(text));
+        assert!(sections.code_at(text.address.wrapping_add(text.size)).is_none_or(|next| next != text));
+        let end = ElfHeader::read(image.as_slice()).expect("a header").sections_at as usize;
+        assert!(Sections::read(&image[..end]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_section_headers_never_panic(damage in proptest::collection::vec((0usize..2048, any::<u8>()), 1..24)) {
+            let (sections_at, mut image) = small_image();
+            for (offset, value) in damage {
+                if let Some(byte) = image.get_mut(sections_at + offset) {
+                    *byte = value;
+                }
+            }
+            if let Ok(sections) = Sections::read(image.as_slice()) {
+                let _ = sections.debug_size(image.as_slice(), 1 << 20);
+            }
+        }
+    }
+}
