@@ -1,0 +1,257 @@
+//! The command line as clap reads it: names, help and shapes. What the values mean is checked by each command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// The file that `record` writes and readers read when none is named.
+pub const DEFAULT_FILE: &str = "wallprof.db";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "wallprof",
+    version,
+    about = "Where did this thread's wall time go, and why was it late?",
+    max_term_width = 100,
+    subcommand_required = true
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Record where threads spend their wall time
+    Record(RecordArgs),
+    /// Show each thread's ledger, latencies, top stalls, losses and cost
+    Report(ReportArgs),
+    /// List the stalls one by one, with stacks, waker and who ran instead
+    Stalls(StallsArgs),
+    /// Say what this kernel, these permissions and this hardware allow
+    Doctor,
+    /// What `record -- CMD` starts CMD with: waits until the probes are armed
+    #[command(name = crate::record::held::SUBCOMMAND, hide = true)]
+    Held(HeldArgs),
+}
+
+#[derive(Debug, Default, Args)]
+pub struct RecordArgs {
+    /// Record these processes with all their threads
+    #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
+    pub pids: Vec<String>,
+
+    /// Record these threads
+    #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
+    pub tids: Vec<String>,
+
+    /// Record a cgroup (v1 or v2) and those below it: a directory, or a path as /proc/PID/cgroup prints it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Record everything
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
+
+    /// Only on these CPUs, such as 0-3,5
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
+    pub cpus: Option<String>,
+
+    /// End after this time: 30, 30s, 2m, 500ms (a bare number is seconds)
+    #[arg(short = 'd', long = "duration", value_name = "DURATION")]
+    pub duration: Option<String>,
+
+    /// Samples a second of each CPU
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99")]
+    pub sample_hz: String,
+
+    /// Also sample this event, by perf's names: cycles, page-faults, sched:sched_switch, cpu/event=0x3c/ …
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    pub events: Vec<String>,
+
+    /// Keep waits and faults at least this long one by one, with stacks: 100us, 1.5ms
+    #[arg(long, value_name = "DURATION", default_value = "100us")]
+    pub min_stall: String,
+
+    /// The file to write
+    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub output: PathBuf,
+
+    /// Say more on stderr
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+
+    /// Start this command and record it from its first instruction; beside another target: record while it runs
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StallsArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// One JSON object a line, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only stalls at least this long: 500us, 2ms (a bare number is seconds)
+    #[arg(long, value_name = "DURATION")]
+    pub longer_than: Option<String>,
+
+    /// Only threads whose name matches, such as 'worker-*'
+    #[arg(long, value_name = "GLOB")]
+    pub thread: Option<String>,
+
+    /// Only this kind: off-cpu or fault
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+
+    /// Only this reason: lock, disk, preempted, runnable …
+    #[arg(long, value_name = "REASON")]
+    pub reason: Option<String>,
+
+    /// Only stalls that end after this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+
+    /// Only stalls that start before this time
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+
+    /// Also the waits that threads chose: condition variables, poll, sleep, child
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct HeldArgs {
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Asked {
+    Command(Command),
+    /// `--help` or `--version`: this text, on stdout.
+    Text(String),
+}
+
+/// Reads the command line; what clap refuses becomes one sentence.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
+    let error = match CommandLine::try_parse_from(arguments) {
+        Ok(line) => return Ok(Asked::Command(line.command)),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Asked::Text(error.render().to_string())),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::usage(
+                "no command was given: use record, report, stalls or doctor (`wallprof --help` says more)",
+            ))
+        }
+        ErrorKind::UnknownArgument => {
+            Err(Failure::usage(stray_word(&error).unwrap_or_else(|| sentence(&error))))
+        }
+        _ => Err(Failure::usage(sentence(&error))),
+    }
+}
+
+/// `record 1234` and `record sleep 5`: a word where `record` takes none.
+fn stray_word(error: &clap::Error) -> Option<String> {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string)?;
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let stray = usage.contains("wallprof record") && !word.starts_with('-');
+    let process = if word.starts_with(|c: char| c.is_ascii_digit()) { word } else { "PID" };
+    stray
+        .then(|| format!("`{word}` stands alone: a process is given as -p {process}, a command as -- {word}"))
+}
+
+fn sentence(error: &clap::Error) -> String {
+    sentence_from_clap(&error.render().to_string())
+}
+
+/// clap prints `error: WHAT`, details, tips and the usage in paragraphs: the first paragraphs on one line.
+fn sentence_from_clap(rendered: &str) -> String {
+    let text = rendered.strip_prefix("error: ").unwrap_or(rendered);
+    let before_usage = text.split("\n\nUsage:").next().unwrap_or(text);
+    let before_help = before_usage.split("\n\nFor more information").next().unwrap_or(before_usage);
+    let lines = before_help.split('\n').map(str::trim).filter(|line| !line.is_empty());
+    // "to pass '--x' as a value, use '-- --x'": nobody who misspells an option wants a command of that name.
+    let lines: Vec<_> = lines.filter(|line| !line.starts_with("tip: to pass")).collect();
+    format!("{} (`wallprof --help` says more)", lines.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Asked, Failure> {
+        parse(
+            std::iter::once("wallprof")
+                .chain(line.split(' ').filter(|word| !word.is_empty()))
+                .map(OsString::from),
+        )
+    }
+
+    fn record(line: &str) -> RecordArgs {
+        match read(line) {
+            Ok(Asked::Command(Command::Record(args))) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn perf_habits_hold() {
+        let args = record("record -p 1,2 -F 199 -e cs -e faults -C 0-1 -d 30s -o x.db");
+        assert_eq!((args.pids, args.sample_hz.as_str()), (vec!["1".into(), "2".into()], "199"));
+        assert_eq!((args.events, args.cpus.as_deref()), (vec!["cs".into(), "faults".into()], Some("0-1")));
+        let args = record("record -- make -j 2 -p 7");
+        assert_eq!(args.command, ["make", "-j", "2", "-p", "7"]);
+        assert_eq!((args.min_stall.as_str(), args.output), ("100us", DEFAULT_FILE.into()));
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        for line in ["", "recrod", "record --nmae x", "report a b", "stalls --longer-than", "record 1234"] {
+            let failure = read(line).unwrap_err();
+            assert_eq!(failure.exit, crate::failure::Exit::Usage, "{line}");
+            assert!(!failure.message.contains('\n') && !failure.message.contains("error:"), "{failure:?}");
+        }
+        let unknown = read("record --durtaion 5").unwrap_err().message;
+        assert!(unknown.contains("'--durtaion'") && unknown.contains("'--duration'"), "{unknown}");
+        let stray = read("record 1234").unwrap_err().message;
+        assert!(stray.contains("-p 1234") && stray.contains("-- 1234"), "{stray}");
+    }
+
+    #[test]
+    fn help_is_not_an_error() {
+        for line in ["--help", "--version", "record --help"] {
+            assert!(matches!(read(line), Ok(Asked::Text(_))), "{line}");
+        }
+        assert!(!matches!(read("--help"), Ok(Asked::Text(text)) if text.contains("__")));
+    }
+}

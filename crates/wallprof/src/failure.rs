@@ -1,0 +1,83 @@
+//! How a command ends: its exit code and, when something failed, one sentence on stderr.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use wallprof_views::escape;
+
+/// The exit codes that are a promise to scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// Not permitted, or not offered by this kernel or this machine.
+    Unavailable = 3,
+    NothingRecorded = 4,
+}
+
+/// Why a command ended early: one sentence that says what failed, on what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub exit: Exit,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        Failure { exit, message: message.to_string() }
+    }
+
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    pub fn unavailable(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Unavailable, message)
+    }
+
+    /// Says it on stderr. Nothing can be done when stderr is gone.
+    pub fn report(&self) -> ExitCode {
+        say(&self.message);
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+impl From<wallprof_recording::Error> for Failure {
+    fn from(error: wallprof_recording::Error) -> Self {
+        Failure::failed(error)
+    }
+}
+
+/// One line on stderr, in wallprof's name. Nothing can be done when stderr is gone.
+pub fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "wallprof: {}", printable(message));
+}
+
+/// `message` with what a terminal would obey written out; it may name files and programs. Backslashes stay.
+fn printable(message: &str) -> String {
+    message.split('\\').map(escape).collect::<Vec<_>>().join("\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_in_messages_are_written_out() {
+        assert_eq!(printable("no file a\x1b[31m\nb"), "no file a\\x1b[31m\\nb");
+        assert_eq!(printable("write \\["), "write \\[");
+    }
+
+    #[test]
+    fn exit_codes_are_the_promised_ones() {
+        let exits = [Exit::Failed, Exit::Usage, Exit::Unavailable, Exit::NothingRecorded];
+        assert_eq!(exits.map(|exit| exit as u8), [1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,33 @@
+//! `wallprof`: wires the command line to the commands and their outcome to the exit code.
+
+mod args;
+mod doctor;
+mod failure;
+mod output;
+mod record;
+mod report;
+mod stalls;
+mod terminal;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use args::{Asked, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    let outcome = args::parse(std::env::args_os()).and_then(|asked| run(asked, started));
+    outcome.unwrap_or_else(|failure| failure.report())
+}
+
+fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
+    match asked {
+        Asked::Text(text) => output::to_stdout(|out| Ok(write!(out, "{text}")?)).map(|()| ExitCode::SUCCESS),
+        Asked::Command(Command::Record(args)) => record::run(args, started),
+        Asked::Command(Command::Report(args)) => report::run(&args),
+        Asked::Command(Command::Stalls(args)) => stalls::run(&args),
+        Asked::Command(Command::Doctor) => doctor::run(),
+        Asked::Command(Command::Held(args)) => record::held::hold(args.command),
+    }
+}

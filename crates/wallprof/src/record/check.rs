@@ -1,0 +1,229 @@
+//! Whether what `record` was asked for exists here; asked before anything is created.
+
+use std::path::{Path, PathBuf};
+
+use wallprof_probe::events::{EventError, EventSources, PerfEventSpec, parse_event};
+use wallprof_probe::facts::cgroups::{Cgroup, cgroup_mounts, find_cgroup};
+use wallprof_probe::facts::files::Files;
+
+use super::options::{RecordOptions, Target};
+use crate::failure::{Exit, Failure};
+
+/// Refuses processes, threads, CPUs and a sampling rate that this machine does not have.
+pub fn check_exists(options: &RecordOptions, files: &dyn Files) -> Result<(), Failure> {
+    match &options.target {
+        Target::Processes(pids) => pids.iter().try_for_each(|pid| check_process(*pid, files))?,
+        Target::Threads(tids) => tids.iter().try_for_each(|tid| check_thread(*tid, files))?,
+        Target::Cgroup(path) => cgroup(path, files).map(drop)?,
+        Target::System | Target::Command => {}
+    }
+    options.cpus.iter().flatten().try_for_each(|cpu| check_cpu(*cpu, files))?;
+    check_sample_rate(options.sample_hz, files)
+}
+
+/// The directory of the cgroup that the user wrote.
+pub fn cgroup(path: &Path, files: &dyn Files) -> Result<Cgroup, Failure> {
+    find_cgroup(path, files).ok_or_else(|| {
+        let mounts = cgroup_mounts(files);
+        let places: Vec<_> = mounts.iter().map(|mount| mount.at.display().to_string()).collect();
+        match places.is_empty() {
+            true => Failure::unavailable("no cgroup hierarchy is mounted: mount one at /sys/fs/cgroup"),
+            false => Failure::failed(format!(
+                "there is no cgroup {}: name a directory below {}",
+                path.display(),
+                places.join(", ")
+            )),
+        }
+    })
+}
+
+/// The extra events. `mount_tracefs` is asked for a tracefs when one is needed and none is mounted.
+pub fn events(
+    options: &RecordOptions,
+    files: &dyn Files,
+    mut tracefs: Option<PathBuf>,
+    mount_tracefs: impl FnOnce() -> Option<PathBuf>,
+) -> Result<Vec<PerfEventSpec>, Failure> {
+    let mut mount = Some(mount_tracefs);
+    let mut specs = Vec::new();
+    for event in &options.events {
+        let mut parsed = parse_event(event, &EventSources { files, tracefs: tracefs.as_deref() });
+        if let (Err(EventError::NeedsTracefs { .. }), Some(mount)) =
+            (&parsed, mount.take_if(|_| tracefs.is_none()))
+        {
+            tracefs = mount();
+            parsed = parse_event(event, &EventSources { files, tracefs: tracefs.as_deref() });
+        }
+        specs.push(parsed.map_err(failure_from_event)?);
+    }
+    Ok(specs)
+}
+
+fn check_process(pid: u32, files: &dyn Files) -> Result<(), Failure> {
+    match thread_group(pid, files) {
+        None => Err(Failure::failed(format!("there is no process {pid}: `ps -e` lists those there are"))),
+        Some(leader) if leader == pid => Ok(()),
+        Some(leader) => Err(Failure::failed(format!(
+            "{pid} is a thread of process {leader}: record it with -t {pid}, or its process with -p {leader}"
+        ))),
+    }
+}
+
+fn check_thread(tid: u32, files: &dyn Files) -> Result<(), Failure> {
+    match thread_group(tid, files) {
+        None => Err(Failure::failed(format!("there is no thread {tid}: `ps -eL` lists those there are"))),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The process that a thread belongs to; `None` for a number that is no living thread.
+fn thread_group(tid: u32, files: &dyn Files) -> Option<u32> {
+    let status = files.read(&PathBuf::from(format!("/proc/{tid}/status"))).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+fn check_cpu(cpu: u32, files: &dyn Files) -> Result<(), Failure> {
+    let online = files.read(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
+    let holds = |range: &str| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        matches!((from.parse::<u32>(), to.parse::<u32>()), (Ok(from), Ok(to)) if (from..=to).contains(&cpu))
+    };
+    // A machine that does not tell its CPUs is believed to have this one: attaching will say.
+    match online.trim().is_empty() || online.trim().split(',').any(holds) {
+        true => Ok(()),
+        false => {
+            Err(Failure::failed(format!("there is no CPU {cpu} online: this machine has {}", online.trim())))
+        }
+    }
+}
+
+fn check_sample_rate(hz: u32, files: &dyn Files) -> Result<(), Failure> {
+    let path = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let limit = files.read(Path::new(path)).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    match limit {
+        Some(limit) if hz > limit => Err(Failure::failed(format!(
+            "-F {hz} is more than this kernel allows: give at most {limit}, or raise {path}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn failure_from_event(error: EventError) -> Failure {
+    match error.is_unavailable() {
+        true => Failure::new(Exit::Unavailable, error),
+        false => Failure::usage(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io;
+
+    use super::*;
+
+    struct Machine(BTreeMap<&'static str, &'static str>);
+
+    impl Files for Machine {
+        fn read(&self, path: &Path) -> io::Result<String> {
+            let text = self.0.get(path.to_str().unwrap());
+            text.map(|text| text.to_string()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+
+        fn list(&self, _: &Path) -> io::Result<Vec<String>> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+
+        fn link(&self, _: &Path) -> io::Result<PathBuf> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+
+        fn exists(&self, path: &Path) -> bool {
+            self.0.keys().any(|file| Path::new(file).starts_with(path))
+        }
+    }
+
+    fn machine() -> Machine {
+        Machine(BTreeMap::from([
+            ("/proc/10/status", "Name:\tserver\nTgid:\t10\nPid:\t10\n"),
+            ("/proc/12/status", "Name:\tworker\nTgid:\t10\nPid:\t12\n"),
+            ("/sys/devices/system/cpu/online", "0-1,4\n"),
+            ("/proc/sys/kernel/perf_event_max_sample_rate", "10000\n"),
+            ("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
+            ("/sys/fs/cgroup/web/cgroup.procs", ""),
+            ("/private/events/sched/sched_switch/id", "316"),
+        ]))
+    }
+
+    fn options(target: Target) -> RecordOptions {
+        RecordOptions {
+            target,
+            command: None,
+            cpus: None,
+            duration: None,
+            sample_hz: 99,
+            events: Vec::new(),
+            min_stall_ns: 100_000,
+            output: "wallprof.db".into(),
+            verbose: false,
+        }
+    }
+
+    fn refused(options: RecordOptions) -> String {
+        let failure = check_exists(&options, &machine()).unwrap_err();
+        assert_eq!(failure.exit, Exit::Failed);
+        failure.message
+    }
+
+    #[test]
+    fn what_exists_passes() {
+        for target in [
+            Target::Processes(vec![10]),
+            Target::Threads(vec![10, 12]),
+            Target::Cgroup("/web".into()),
+            Target::Cgroup("/sys/fs/cgroup/web".into()),
+            Target::System,
+        ] {
+            assert_eq!(check_exists(&options(target.clone()), &machine()), Ok(()), "{target:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named() {
+        assert!(refused(options(Target::Processes(vec![10, 11]))).starts_with("there is no process 11"));
+        assert!(refused(options(Target::Threads(vec![11]))).starts_with("there is no thread 11"));
+        assert!(refused(options(Target::Processes(vec![12]))).contains("-t 12"));
+        assert!(refused(options(Target::Cgroup("/db".into()))).contains("no cgroup /db"));
+        assert!(
+            refused(RecordOptions { cpus: Some(vec![0, 3]), ..options(Target::System) }).contains("no CPU 3")
+        );
+        assert!(
+            refused(RecordOptions { sample_hz: 10_001, ..options(Target::System) }).contains("at most 10000")
+        );
+    }
+
+    #[test]
+    fn a_tracefs_is_mounted_once_and_only_when_needed() {
+        let with = |events: &[&str]| RecordOptions {
+            events: events.iter().map(|event| event.to_string()).collect(),
+            ..options(Target::System)
+        };
+        let never = || panic!("no tracepoint was asked for");
+        assert_eq!(events(&with(&["cs", "faults:u"]), &machine(), None, never).unwrap().len(), 2);
+        let asked = with(&["sched:sched_switch", "cs", "sched:sched_switch:u"]);
+        let specs = events(&asked, &machine(), None, || Some("/private".into())).unwrap();
+        assert_eq!(specs[2].config, 316);
+        let failed = events(&asked, &machine(), None, || None).unwrap_err();
+        assert_eq!(failed.exit, Exit::Unavailable);
+    }
+
+    #[test]
+    fn a_wrong_event_is_wrong_usage_and_a_missing_pmu_is_not() {
+        let exit = |event: &str| {
+            let options = RecordOptions { events: vec![event.into()], ..options(Target::System) };
+            events(&options, &machine(), None, || None).unwrap_err().exit
+        };
+        assert_eq!(exit("page-fautls"), Exit::Usage);
+        assert_eq!(exit("cycles"), Exit::Unavailable);
+    }
+}

@@ -1,0 +1,230 @@
+//! What ends a recording: a signal, the duration, the end of the command or of the last target.
+//!
+//! One `poll` waits for all of these and for the probes' data, so that no end waits for a timer.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::held::pidfd_from_pid;
+
+/// SIGINT, SIGTERM and SIGHUP, as something to poll.
+pub struct StopSignals {
+    arrived: UnixStream,
+}
+
+/// Targets whose end ends the recording.
+pub enum Watched {
+    /// pidfds; readable when the process has ended.
+    Processes(Vec<OwnedFd>),
+    /// tids: kernels before 6.9 have no pidfd of a thread.
+    Threads(Vec<u32>),
+    /// Never ends by itself.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    Signal,
+    Duration,
+    CommandEnded,
+    TargetsGone,
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The probes have data.
+    Data,
+    /// The time to wait for is there.
+    Tick,
+    End(EndReason),
+}
+
+/// Waits for the end of one recording.
+pub struct Ending<'a> {
+    pub signals: &'a StopSignals,
+    pub deadline: Option<Instant>,
+    /// The command's pidfd.
+    pub command: Option<BorrowedFd<'a>>,
+    pub watched: Watched,
+}
+
+impl StopSignals {
+    /// From here on the signals end the recording instead of the process. SIGHUP stays ignored where it is
+    /// (`nohup wallprof record …`).
+    pub fn install() -> io::Result<Self> {
+        let (arrived, sender) = UnixStream::pair()?;
+        arrived.set_nonblocking(true)?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            if signal != SIGHUP || !ignores(&status, SIGHUP) {
+                signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+            }
+        }
+        Ok(StopSignals { arrived })
+    }
+
+    /// Whether one has arrived since the last call.
+    pub fn take(&self) -> bool {
+        let mut bytes = [0; 64];
+        matches!((&self.arrived).read(&mut bytes), Ok(count) if count > 0)
+    }
+}
+
+impl AsFd for StopSignals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.arrived.as_fd()
+    }
+}
+
+impl Watched {
+    /// Processes that are gone already are left out.
+    pub fn processes(pids: &[u32]) -> Self {
+        Watched::Processes(pids.iter().filter_map(|pid| pidfd_from_pid(*pid).ok()).collect())
+    }
+
+    /// Forgets what has ended; true when there was something to watch and all of it is gone.
+    fn all_gone(&mut self) -> io::Result<bool> {
+        match self {
+            Watched::Nothing => Ok(false),
+            Watched::Threads(tids) => {
+                tids.retain(|tid| Path::new(&format!("/proc/{tid}")).exists());
+                Ok(tids.is_empty())
+            }
+            Watched::Processes(pidfds) => {
+                let ready = ready(&pidfds.iter().map(AsFd::as_fd).collect::<Vec<_>>(), Some(Duration::ZERO))?;
+                let mut ready = ready.into_iter();
+                pidfds.retain(|_| !ready.next().unwrap_or(false));
+                Ok(pidfds.is_empty())
+            }
+        }
+    }
+}
+
+impl Ending<'_> {
+    /// Waits until the recording is to end, `data` is readable, or `until` is there, in this order of importance.
+    pub fn wait(&mut self, data: Option<BorrowedFd>, until: Instant) -> io::Result<Wake> {
+        let until = self.deadline.map_or(until, |deadline| deadline.min(until));
+        let mut waiting = vec![self.signals.as_fd()];
+        waiting.extend(self.command);
+        waiting.extend(data);
+        if let Watched::Processes(pidfds) = &self.watched {
+            waiting.extend(pidfds.iter().map(AsFd::as_fd));
+        }
+        let ready = ready(&waiting, Some(until.saturating_duration_since(Instant::now())))?;
+        let has_data = data.is_some() && ready[1 + usize::from(self.command.is_some())];
+        if self.signals.take() {
+            return Ok(Wake::End(EndReason::Signal));
+        }
+        if self.command.is_some() && ready[1] {
+            return Ok(Wake::End(EndReason::CommandEnded));
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Ok(Wake::End(EndReason::Duration));
+        }
+        if self.watched.all_gone()? {
+            return Ok(Wake::End(EndReason::TargetsGone));
+        }
+        Ok(if has_data { Wake::Data } else { Wake::Tick })
+    }
+}
+
+/// Which of the descriptors are readable or closed; waits for the first one. An interrupted wait finds none.
+pub fn ready(descriptors: &[BorrowedFd], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
+        Err(rustix::io::Errno::INTR) => Ok(vec![false; descriptors.len()]),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the text of `/proc/PID/status` says that the signal is ignored.
+fn ignores(status: &str, signal: i32) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal - 1) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Signals that a test sends by hand.
+    fn signals() -> (StopSignals, UnixStream) {
+        let (arrived, sender) = UnixStream::pair().unwrap();
+        arrived.set_nonblocking(true).unwrap();
+        (StopSignals { arrived }, sender)
+    }
+
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn a_signal_ends_it_before_anything_else() {
+        let (signals, mut sender) = signals();
+        let mut ending =
+            Ending { signals: &signals, deadline: Some(now()), command: None, watched: Watched::Nothing };
+        sender.write_all(b"X").unwrap();
+        assert_eq!(ending.wait(None, now()).unwrap(), Wake::End(EndReason::Signal));
+        assert_eq!(ending.wait(None, now()).unwrap(), Wake::End(EndReason::Duration));
+    }
+
+    #[test]
+    fn data_a_tick_and_the_end_of_a_command_are_told_apart() {
+        let (signals, _sender) = signals();
+        let (mut writer, data) = UnixStream::pair().unwrap();
+        let (command_end, command) = UnixStream::pair().unwrap();
+        let mut ending = Ending {
+            signals: &signals,
+            deadline: None,
+            command: Some(command.as_fd()),
+            watched: Watched::Nothing,
+        };
+        assert_eq!(ending.wait(Some(data.as_fd()), now()).unwrap(), Wake::Tick);
+        writer.write_all(b"x").unwrap();
+        assert_eq!(ending.wait(Some(data.as_fd()), now()).unwrap(), Wake::Data);
+        drop(command_end);
+        assert_eq!(ending.wait(Some(data.as_fd()), now()).unwrap(), Wake::End(EndReason::CommandEnded));
+    }
+
+    #[test]
+    fn the_end_of_the_last_process_ends_it() {
+        let (signals, _sender) = signals();
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let watched = Watched::processes(&[child.id()]);
+        let mut ending = Ending { signals: &signals, deadline: None, command: None, watched };
+        assert_eq!(ending.wait(None, now()).unwrap(), Wake::Tick);
+        drop(child.stdin.take());
+        let forever = now() + Duration::from_secs(3600);
+        assert_eq!(ending.wait(None, forever).unwrap(), Wake::End(EndReason::TargetsGone));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_the_last_thread_is_seen_at_a_tick() {
+        let mut watched = Watched::Threads(vec![std::process::id()]);
+        assert!(!watched.all_gone().unwrap());
+        let mut gone = Watched::Threads(vec![u32::MAX]);
+        assert!(gone.all_gone().unwrap());
+        assert!(!Watched::Nothing.all_gone().unwrap());
+    }
+
+    #[test]
+    fn an_ignored_signal_is_recognised() {
+        assert!(ignores("SigIgn:\t0000000000001001\n", SIGHUP));
+        assert!(!ignores("SigIgn:\t0000000000001000\n", SIGHUP));
+        assert!(!ignores("", SIGHUP));
+    }
+}

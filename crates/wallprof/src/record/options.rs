@@ -1,0 +1,285 @@
+//! What `record` was asked for, as plain values: the command line's texts read and their combinations checked.
+//!
+//! Looks at nothing outside: whether a process or an event exists is checked in `check`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wallprof_analysis::ns_from_duration;
+use wallprof_probe::events::split_list;
+
+use crate::args::RecordArgs;
+use crate::failure::Failure;
+
+/// More CPUs than any kernel is built for (`NR_CPUS` is at most 8192 on x86).
+const MAX_CPU: u32 = 65_535;
+
+const NO_TARGET: &str = "nothing to record was named: give processes (-p PID), threads (-t TID), a cgroup \
+     (--cgroup PATH), everything (-a) or a command (-- CMD)";
+
+/// A recording to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordOptions {
+    pub target: Target,
+    /// To be started; the recording ends when it ends. With [`Target::Command`] it is what is recorded.
+    pub command: Option<Vec<OsString>>,
+    /// Sorted, each once; `None`: all of them.
+    pub cpus: Option<Vec<u32>>,
+    pub duration: Option<Duration>,
+    /// At least 1.
+    pub sample_hz: u32,
+    /// In perf's syntax, one event each.
+    pub events: Vec<String>,
+    pub min_stall_ns: u64,
+    pub output: PathBuf,
+    pub verbose: bool,
+}
+
+/// Whose time is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// pids; their threads and children too.
+    Processes(Vec<u32>),
+    /// tids; nothing else.
+    Threads(Vec<u32>),
+    /// As the user wrote it.
+    Cgroup(PathBuf),
+    System,
+    /// The command of the options, with its threads and children.
+    Command,
+}
+
+impl RecordOptions {
+    pub fn from_args(args: RecordArgs) -> Result<Self, Failure> {
+        let cpus = args.cpus.as_deref().map(cpus_from_list).transpose()?;
+        Ok(RecordOptions {
+            target: target(&args, cpus.is_some())?,
+            cpus,
+            duration: args.duration.as_deref().map(duration).transpose()?,
+            sample_hz: sample_hz(&args.sample_hz)?,
+            events: events(&args.events)?,
+            min_stall_ns: min_stall_ns(&args.min_stall)?,
+            output: args.output,
+            verbose: args.verbose,
+            command: Some(args.command).filter(|command| !command.is_empty()),
+        })
+    }
+}
+
+/// Exactly one target. A command beside another target only says how long, as with perf; `-C` alone means
+/// everything on those CPUs, as with perf.
+fn target(args: &RecordArgs, has_cpus: bool) -> Result<Target, Failure> {
+    let mut named: Vec<(&str, Target)> = Vec::new();
+    if !args.pids.is_empty() {
+        named.push(("-p", Target::Processes(ids_from_list("-p", "pid", &args.pids)?)));
+    }
+    if !args.tids.is_empty() {
+        named.push(("-t", Target::Threads(ids_from_list("-t", "tid", &args.tids)?)));
+    }
+    if let Some(path) = &args.cgroup {
+        named.push(("--cgroup", Target::Cgroup(path.clone())));
+    }
+    if args.all {
+        named.push(("-a", Target::System));
+    }
+    match (named.pop(), named.pop()) {
+        (Some((one, _)), Some((other, _))) => {
+            Err(Failure::usage(format!("{other} and {one} name two targets: give one of them")))
+        }
+        (Some((_, target)), None) => Ok(target),
+        (None, _) if !args.command.is_empty() => Ok(Target::Command),
+        (None, _) if has_cpus => Ok(Target::System),
+        (None, _) => Err(Failure::usage(NO_TARGET)),
+    }
+}
+
+/// Sorted, each once.
+fn ids_from_list(option: &str, what: &str, texts: &[String]) -> Result<Vec<u32>, Failure> {
+    let mut ids = Vec::new();
+    for text in texts {
+        // 0 is the idle task of every CPU, which is nobody; a pid fits an i32.
+        match text.trim().parse::<i32>() {
+            Ok(id) if id > 0 && !text.contains('+') => ids.push(id.unsigned_abs()),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "{option} takes {what}s such as 1234,1235: `{text}` is none"
+                )));
+            }
+        }
+    }
+    ids.sort();
+    ids.dedup();
+    Ok(ids)
+}
+
+/// `0-3,5`.
+fn cpus_from_list(list: &str) -> Result<Vec<u32>, Failure> {
+    let cpu = |text: &str| text.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU && !text.starts_with('+'));
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (cpu(from)?, cpu(to)?);
+        (from <= to).then_some(from..=to)
+    };
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let wrong = || Failure::usage(format!("-C takes CPUs such as 0-3,5: `{part}` is none"));
+        cpus.extend(range(part.trim()).ok_or_else(wrong)?);
+        if cpus.len() > MAX_CPU as usize {
+            return Err(wrong());
+        }
+    }
+    cpus.sort();
+    cpus.dedup();
+    Ok(cpus)
+}
+
+fn duration(text: &str) -> Result<Duration, Failure> {
+    match ns_from_duration(text) {
+        Ok(0) => {
+            Err(Failure::usage("-d 0 would record nothing: give a duration such as 30s, or leave -d out"))
+        }
+        Ok(ns) => Ok(Duration::from_nanos(ns)),
+        Err(error) => Err(Failure::usage(format!("-d: {error}"))),
+    }
+}
+
+fn sample_hz(text: &str) -> Result<u32, Failure> {
+    match text.parse::<u32>() {
+        Ok(hz) if hz > 0 && !text.starts_with('+') => Ok(hz),
+        _ => Err(Failure::usage(format!("-F takes samples a second such as 99: `{text}` is none"))),
+    }
+}
+
+fn events(lists: &[String]) -> Result<Vec<String>, Failure> {
+    let mut events: Vec<String> = Vec::new();
+    for event in lists.iter().flat_map(|list| split_list(list)) {
+        if event.is_empty() {
+            return Err(Failure::usage(
+                "-e takes events such as page-faults or sched:sched_switch: one is empty",
+            ));
+        }
+        if !events.iter().any(|known| known == event) {
+            events.push(event.to_string());
+        }
+    }
+    Ok(events)
+}
+
+/// A bare number could mean seconds or microseconds: only 0 is clear without a unit.
+fn min_stall_ns(text: &str) -> Result<u64, Failure> {
+    match ns_from_duration(text) {
+        Ok(ns) if ns > 0 && text.trim().ends_with(|c: char| c.is_ascii_digit() || c == '.') => Err(
+            Failure::usage(format!("--min-stall {text} has no unit: write {text}us, {text}ms or {text}s")),
+        ),
+        Ok(ns) => Ok(ns),
+        Err(error) => Err(Failure::usage(format!("--min-stall: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Exit;
+
+    fn args() -> RecordArgs {
+        RecordArgs { sample_hz: "99".into(), min_stall: "100us".into(), ..RecordArgs::default() }
+    }
+
+    fn texts(list: &str) -> Vec<String> {
+        list.split(',').map(String::from).collect()
+    }
+
+    fn refused(args: RecordArgs) -> String {
+        let failure = RecordOptions::from_args(args).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        failure.message
+    }
+
+    #[test]
+    fn without_a_target_it_says_what_to_give() {
+        let message = refused(args());
+        for way in ["-p PID", "-t TID", "--cgroup PATH", "-a", "-- CMD"] {
+            assert!(message.contains(way), "{way}");
+        }
+    }
+
+    #[test]
+    fn one_target_each() {
+        let target = |args| RecordOptions::from_args(args).unwrap().target;
+        assert_eq!(target(RecordArgs { pids: texts("9,7,9"), ..args() }), Target::Processes(vec![7, 9]));
+        assert_eq!(target(RecordArgs { tids: texts("7"), ..args() }), Target::Threads(vec![7]));
+        assert_eq!(target(RecordArgs { all: true, ..args() }), Target::System);
+        assert_eq!(target(RecordArgs { cpus: Some("0".into()), ..args() }), Target::System);
+        assert_eq!(target(RecordArgs { command: vec!["ls".into()], ..args() }), Target::Command);
+        let beside = RecordArgs { all: true, command: vec!["sleep".into(), "1".into()], ..args() };
+        let beside = RecordOptions::from_args(beside).unwrap();
+        assert_eq!((beside.target, beside.command.map(|command| command.len())), (Target::System, Some(2)));
+    }
+
+    #[test]
+    fn two_targets_are_refused_by_name() {
+        assert!(
+            refused(RecordArgs { pids: texts("1"), tids: texts("1"), ..args() }).starts_with("-p and -t ")
+        );
+        assert!(
+            refused(RecordArgs { cgroup: Some("x".into()), all: true, ..args() })
+                .starts_with("--cgroup and -a ")
+        );
+    }
+
+    #[test]
+    fn ids_that_are_none() {
+        for list in ["", "0", "-1", "x", "1,,2", "4294967297", "2147483648", "+1", "1 2"] {
+            assert!(refused(RecordArgs { pids: texts(list), ..args() }).contains("-p takes pids"), "{list}");
+        }
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpus_from_list("0-3,5").unwrap(), [0, 1, 2, 3, 5]);
+        assert_eq!(cpus_from_list("1,0,1").unwrap(), [0, 1]);
+        for list in ["", "-", "3-1", "a", "0-99999999", "1-", "0,", "+1"] {
+            assert!(cpus_from_list(list).is_err(), "{list}");
+        }
+        assert!(cpus_from_list(&vec!["0-65535"; 1000].join(",")).is_err());
+    }
+
+    #[test]
+    fn durations_and_rates() {
+        let options = RecordOptions::from_args(RecordArgs {
+            all: true,
+            duration: Some("1.5".into()),
+            sample_hz: "1".into(),
+            min_stall: "50us".into(),
+            ..args()
+        });
+        let options = options.unwrap();
+        assert_eq!(options.duration, Some(Duration::from_millis(1500)));
+        assert_eq!((options.sample_hz, options.min_stall_ns), (1, 50_000));
+        for hz in ["0", "-1", "x", "", "99Hz", "4294967296"] {
+            assert!(refused(RecordArgs { all: true, sample_hz: hz.into(), ..args() }).contains("-F"), "{hz}");
+        }
+        for text in ["0", "x", "-1", "", "5 parsecs"] {
+            assert!(
+                refused(RecordArgs { all: true, duration: Some(text.into()), ..args() }).contains("-d"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_least_stall_has_a_unit() {
+        assert_eq!(min_stall_ns("0"), Ok(0));
+        assert_eq!(min_stall_ns("1ms"), Ok(1_000_000));
+        assert!(min_stall_ns("100").unwrap_err().message.contains("100us"));
+        assert!(min_stall_ns("fast").unwrap_err().message.starts_with("--min-stall: "));
+    }
+
+    #[test]
+    fn events_divide_and_none_is_taken_twice() {
+        let read = |lists: &[&str]| events(&lists.iter().map(|list| list.to_string()).collect::<Vec<_>>());
+        assert_eq!(read(&["cs,cpu/a=1,b=2/", "cs"]).unwrap(), ["cs", "cpu/a=1,b=2/"]);
+        assert!(read(&["cs,"]).is_err() && read(&[""]).is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! What `record` says on stderr while it works: one line when armed, and on a terminal one that counts.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use super::options::{RecordOptions, Target};
+
+/// Names longer lists than this by their number.
+const NAMED: usize = 4;
+
+/// The counting line; nothing where stderr is not a terminal.
+pub struct Progress {
+    terminal: bool,
+    shown_second: Option<u64>,
+}
+
+impl Progress {
+    pub fn on_stderr() -> Self {
+        Progress { terminal: io::stderr().is_terminal(), shown_second: None }
+    }
+
+    /// Shows the numbers, once a second.
+    pub fn show(&mut self, elapsed: Duration, events: u64, file_bytes: u64) {
+        let second = elapsed.as_secs();
+        if !self.terminal || self.shown_second == Some(second) {
+            return;
+        }
+        self.shown_second = Some(second);
+        let line = format!("{}  {} events  {}", clock(second), grouped(events), size(file_bytes));
+        let _ = write!(io::stderr(), "\r\x1b[K{line}");
+    }
+
+    /// Takes the line away.
+    pub fn clear(&mut self) {
+        if self.shown_second.take().is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// `recording process 12 into wallprof.db (Ctrl-C ends it)`; with `-v` how long it took to get there.
+pub fn armed_line(options: &RecordOptions, since_start: Duration) -> String {
+    let what = subject(options);
+    let took = match options.verbose {
+        true => format!(", armed after {:.1} ms", since_start.as_secs_f64() * 1e3),
+        false => String::new(),
+    };
+    format!("recording {what} into {} (Ctrl-C ends it){took}", options.output.display())
+}
+
+/// `1.5 s recorded, 12,345 events, 3.2 MiB in wallprof.db: …`
+pub fn done_line(options: &RecordOptions, elapsed: Duration, events: u64, file_bytes: u64) -> String {
+    let file = options.output.display();
+    let (seconds, events, size) = (elapsed.as_secs_f64(), grouped(events), size(file_bytes));
+    format!("{seconds:.1} s recorded, {events} events, {size} in {file}: `wallprof report {file}` shows it")
+}
+
+fn subject(options: &RecordOptions) -> String {
+    match &options.target {
+        Target::Processes(pids) => numbered("process", "processes", pids),
+        Target::Threads(tids) => numbered("thread", "threads", tids),
+        Target::Cgroup(path) => format!("cgroup {}", path.display()),
+        Target::System => match &options.cpus {
+            Some(cpus) => numbered("CPU", "CPUs", cpus),
+            None => "everything".to_string(),
+        },
+        Target::Command => {
+            let program = options.command.iter().flatten().next();
+            program.map_or(String::new(), |program| program.display().to_string())
+        }
+    }
+}
+
+fn numbered(one: &str, many: &str, numbers: &[u32]) -> String {
+    match numbers {
+        [number] => format!("{one} {number}"),
+        few if few.len() <= NAMED => {
+            let few: Vec<_> = few.iter().map(u32::to_string).collect();
+            format!("{many} {}", few.join(", "))
+        }
+        all => format!("{} {many}", all.len()),
+    }
+}
+
+/// `1:02:03`, `0:07`.
+fn clock(seconds: u64) -> String {
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+/// `3.2 MiB`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => format!("{} KiB", bytes.div_ceil(1024)),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(target: Target) -> RecordOptions {
+        RecordOptions {
+            target,
+            command: Some(vec!["make".into(), "all".into()]),
+            cpus: None,
+            duration: None,
+            sample_hz: 99,
+            events: Vec::new(),
+            min_stall_ns: 100_000,
+            output: "out.db".into(),
+            verbose: false,
+        }
+    }
+
+    #[test]
+    fn the_armed_line_names_what_and_where() {
+        let line = |target| armed_line(&options(target), Duration::from_micros(1_234_567));
+        assert_eq!(line(Target::Processes(vec![7])), "recording process 7 into out.db (Ctrl-C ends it)");
+        assert_eq!(line(Target::Threads(vec![7, 8])), "recording threads 7, 8 into out.db (Ctrl-C ends it)");
+        assert_eq!(
+            line(Target::Processes((1..=9).collect())),
+            "recording 9 processes into out.db (Ctrl-C ends it)"
+        );
+        assert_eq!(line(Target::Command), "recording make into out.db (Ctrl-C ends it)");
+        let verbose = RecordOptions { verbose: true, cpus: Some(vec![1]), ..options(Target::System) };
+        let line = armed_line(&verbose, Duration::from_micros(123_456));
+        assert_eq!(line, "recording CPU 1 into out.db (Ctrl-C ends it), armed after 123.5 ms");
+    }
+
+    #[test]
+    fn numbers_are_made_for_eyes() {
+        assert_eq!([clock(7), clock(3723)], ["0:07", "1:02:03"]);
+        assert_eq!([grouped(0), grouped(999), grouped(1_234_567)], ["0", "999", "1,234,567"]);
+        assert_eq!([size(0), size(1), size(3_355_443)], ["0 KiB", "1 KiB", "3.2 MiB"]);
+    }
+
+    #[test]
+    fn nothing_is_shown_off_a_terminal() {
+        let mut progress = Progress { terminal: false, shown_second: None };
+        progress.show(Duration::from_secs(1), 1, 1);
+        assert_eq!(progress.shown_second, None);
+    }
+}

@@ -1,0 +1,164 @@
+//! One recording from its checks to its exit code.
+//!
+//! Nothing is created before what was asked for is known to exist and to be permitted.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use wallprof_probe::facts::capabilities::{CapabilitySet, setcap_argument};
+use wallprof_probe::facts::files::{Files, HostFiles};
+
+use super::check::check_exists;
+use super::ending::{EndReason, Ending, StopSignals, Wake, Watched, ready};
+use super::engine::{Engine, Setup};
+use super::held::{HeldCommand, RunningCommand, code_from_status};
+use super::options::{RecordOptions, Target};
+use super::progress::{Progress, armed_line, done_line};
+use crate::failure::{Exit, Failure, say};
+
+/// How long the recorder sleeps at most before it looks after its data and its terminal.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Records what `options` ask for; `started` is when the process began.
+pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Failure> {
+    check_exists(options, &HostFiles)?;
+    check_permitted(&HostFiles)?;
+    let setup = Setup::new(options, &HostFiles)?;
+    let signals = StopSignals::install().map_err(|error| failed("take signals", &error))?;
+    let held = options.command.as_deref().map(HeldCommand::start).transpose().map_err(Failure::failed)?;
+    let engine = Engine::arm(setup, held.as_ref().map(HeldCommand::pid))?;
+    say(&armed_line(options, started.elapsed()));
+    let command = held.map(HeldCommand::release).transpose().map_err(Failure::failed)?;
+    Run { options, signals, engine, command, armed: Instant::now() }.to_its_end()
+}
+
+/// A recording under way.
+struct Run<'a> {
+    options: &'a RecordOptions,
+    signals: StopSignals,
+    engine: Engine,
+    command: Option<RunningCommand>,
+    armed: Instant,
+}
+
+impl Run<'_> {
+    fn to_its_end(mut self) -> Result<ExitCode, Failure> {
+        let followed = self.follow();
+        let recorded = self.armed.elapsed();
+        // Whatever went wrong, what was recorded so far is kept and the command does not stay behind.
+        let totals = self.engine.finish();
+        let status = self.command.as_mut().map(|command| end_command(command, &self.signals)).transpose();
+        let (reason, totals) = (followed?, totals?);
+        let status = status.map_err(|error| failed("wait for the command", &error))?;
+        say(&done_line(self.options, recorded, totals.events, totals.file_bytes));
+        if totals.threads == 0 {
+            return Err(Failure::new(
+                Exit::NothingRecorded,
+                "nothing was recorded: no thread of the target ran",
+            ));
+        }
+        Ok(ExitCode::from(code(reason, status)))
+    }
+
+    /// Takes in what the probes say until something ends the recording.
+    fn follow(&mut self) -> Result<EndReason, Failure> {
+        let mut progress = Progress::on_stderr();
+        let mut ending = Ending {
+            signals: &self.signals,
+            deadline: self.options.duration.and_then(|duration| self.armed.checked_add(duration)),
+            command: self.command.as_ref().map(RunningCommand::pidfd),
+            watched: watched(&self.options.target),
+        };
+        loop {
+            let wake = ending.wait(self.engine.data(), Instant::now() + TICK);
+            match wake.map_err(|error| failed("wait for the probes", &error))? {
+                Wake::End(reason) => {
+                    progress.clear();
+                    return Ok(reason);
+                }
+                Wake::Data | Wake::Tick => self.engine.take_in()?,
+            }
+            progress.show(self.armed.elapsed(), self.engine.events(), self.engine.file_bytes());
+        }
+    }
+}
+
+fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
+    let status = files.read("/proc/self/status".as_ref()).unwrap_or_default();
+    let missing = CapabilitySet::effective_from_status(&status).missing_to_record();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing: Vec<_> = missing.iter().map(|capability| capability.name()).collect();
+    Err(Failure::unavailable(format!(
+        "recording needs {}: run with sudo, or once `sudo setcap {} $(which wallprof)` (`wallprof doctor` says more)",
+        missing.join(" and "),
+        setcap_argument()
+    )))
+}
+
+fn watched(target: &Target) -> Watched {
+    match target {
+        Target::Processes(pids) => Watched::processes(pids),
+        Target::Threads(tids) => Watched::Threads(tids.clone()),
+        Target::Cgroup(_) | Target::System | Target::Command => Watched::Nothing,
+    }
+}
+
+/// A command that outlives the recording is asked to end, as perf does; one more signal to the recorder kills it.
+fn end_command(command: &mut RunningCommand, signals: &StopSignals) -> io::Result<ExitStatus> {
+    if let Some(status) = command.ended()? {
+        return Ok(status);
+    }
+    command.signal(Signal::TERM);
+    loop {
+        ready(&[command.pidfd(), signals.as_fd()], None)?;
+        if let Some(status) = command.ended()? {
+            return Ok(status);
+        }
+        if signals.take() {
+            command.signal(Signal::KILL);
+        }
+    }
+}
+
+/// The command's own status; but one that was told to end because the recording had ended is simply done.
+fn code(reason: EndReason, status: Option<ExitStatus>) -> u8 {
+    match status {
+        Some(status) if reason != EndReason::CommandEnded && was_told_to_end(status) => 0,
+        Some(status) => code_from_status(status),
+        None => 0,
+    }
+}
+
+fn was_told_to_end(status: ExitStatus) -> bool {
+    let telling = [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL].map(Signal::as_raw);
+    status.signal().is_some_and(|signal| telling.contains(&signal))
+}
+
+fn failed(what: &str, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot {what}: {error}: record again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_own_status_passes_through() {
+        let ended = |wait_status| code(EndReason::CommandEnded, Some(ExitStatus::from_raw(wait_status)));
+        assert_eq!([ended(0), ended(7 << 8), ended(15), ended(9)], [0, 7, 143, 137]);
+        assert_eq!(code(EndReason::Duration, None), 0);
+    }
+
+    #[test]
+    fn a_command_that_was_told_to_end_is_done() {
+        let told = |wait_status| code(EndReason::Signal, Some(ExitStatus::from_raw(wait_status)));
+        assert_eq!([told(2), told(15), told(9)], [0, 0, 0]);
+        assert_eq!([told(7 << 8), told(11)], [7, 139], "what it says by itself still counts");
+    }
+}

@@ -1,0 +1,213 @@
+//! `wallprof stalls`: the stalls one by one, as they are read.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::process::ExitCode;
+
+use wallprof_analysis::{Glob, Timepoint, Zone, ns_from_duration};
+use wallprof_model::profile::{RecordingInfo, Thread};
+use wallprof_model::{MonoNs, Reason, StallKind, StallReason, ThreadKey};
+use wallprof_recording::{Recording, StallFilter, Stalls};
+use wallprof_views::{StallsText, Style, stall_json};
+
+use crate::args::StallsArgs;
+use crate::failure::Failure;
+use crate::output::{WriteFailure, to_stdout};
+use crate::terminal::style_for_stdout;
+
+/// Runs the command. What was asked is read before the file is opened.
+pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
+    let asked = Asked::from_args(args)?;
+    let recording = Recording::open(&args.file)?;
+    let info = recording.info()?;
+    let style = style_for_stdout();
+    let stalls = recording.stalls(&asked.filter(&recording, &info, &style.zone)?)?;
+    to_stdout(|out| match args.json {
+        true => write_json(out, stalls, &info),
+        false => write_text(out, stalls, &info, &style),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_json(mut out: &mut dyn Write, stalls: Stalls, info: &RecordingInfo) -> Result<(), WriteFailure> {
+    for stall in stalls {
+        stall_json(&mut out, &stall.map_err(Failure::from)?, &info.clock)?;
+    }
+    Ok(())
+}
+
+fn write_text(
+    mut out: &mut dyn Write,
+    stalls: Stalls,
+    info: &RecordingInfo,
+    style: &Style,
+) -> Result<(), WriteFailure> {
+    let mut text = StallsText::new(info, style);
+    for stall in stalls {
+        text.write(&mut out, &stall.map_err(Failure::from)?)?;
+    }
+    Ok(text.finish(&mut out)?)
+}
+
+/// The options, read but not yet applied to a recording.
+struct Asked {
+    kind: Option<StallKind>,
+    reason: Option<StallReason>,
+    min_duration_ns: u64,
+    thread: Option<Glob>,
+    from: Option<Timepoint>,
+    to: Option<Timepoint>,
+    all: bool,
+}
+
+impl Asked {
+    fn from_args(args: &StallsArgs) -> Result<Self, Failure> {
+        let longer_than = args.longer_than.as_deref().map(ns_from_duration).transpose();
+        let thread = args.thread.as_deref().map(Glob::new).transpose();
+        let reason = args.reason.as_deref().map(reason).transpose()?;
+        Ok(Asked {
+            kind: args.kind.as_deref().map(kind).transpose()?,
+            reason,
+            min_duration_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
+            thread: thread.map_err(|error| usage("--thread", error))?,
+            from: timepoint("--from", args.from.as_deref())?,
+            to: timepoint("--to", args.to.as_deref())?,
+            // Who asks for a voluntary reason by name wants to see it.
+            all: args.all || matches!(reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
+        })
+    }
+
+    fn filter(
+        &self,
+        recording: &Recording,
+        info: &RecordingInfo,
+        zone: &Zone,
+    ) -> Result<StallFilter, Failure> {
+        let threads =
+            self.thread.as_ref().map(|glob| Ok::<_, Failure>(matching(&recording.threads()?, glob)));
+        Ok(StallFilter {
+            kind: self.kind,
+            reason: self.reason,
+            min_duration_ns: self.min_duration_ns,
+            threads: threads.transpose()?,
+            during: self.during(info, zone)?,
+            include_voluntary: self.all,
+        })
+    }
+
+    fn during(&self, info: &RecordingInfo, zone: &Zone) -> Result<Option<std::ops::Range<MonoNs>>, Failure> {
+        if self.from.is_none() && self.to.is_none() {
+            return Ok(None);
+        }
+        let resolve = |option, point: &Option<Timepoint>, otherwise| match point {
+            Some(point) => point.resolve(info, zone).map_err(|error| usage(option, error)),
+            None => Ok(otherwise),
+        };
+        let (from, to) =
+            (resolve("--from", &self.from, MonoNs(0))?, resolve("--to", &self.to, MonoNs(u64::MAX))?);
+        match from < to {
+            true => Ok(Some(from..to)),
+            false => Err(Failure::usage("--from is not before --to: give the earlier time to --from")),
+        }
+    }
+}
+
+fn matching(threads: &[Thread], glob: &Glob) -> HashSet<ThreadKey> {
+    threads.iter().filter(|thread| glob.matches(&thread.info.comm)).map(|thread| thread.info.key).collect()
+}
+
+fn kind(text: &str) -> Result<StallKind, Failure> {
+    StallKind::from_name(text)
+        .ok_or_else(|| Failure::usage(format!("--kind takes off-cpu or fault: `{text}` is neither")))
+}
+
+fn reason(text: &str) -> Result<StallReason, Failure> {
+    StallReason::from_name(text).ok_or_else(|| {
+        let blocked: Vec<_> = Reason::ALL.into_iter().map(Reason::name).collect();
+        let blocked = blocked.join(", ");
+        Failure::usage(format!(
+            "--reason takes preempted, runnable, minor, major, {blocked}: `{text}` is none of them"
+        ))
+    })
+}
+
+fn timepoint(option: &str, text: Option<&str>) -> Result<Option<Timepoint>, Failure> {
+    text.map(Timepoint::parse).transpose().map_err(|error| usage(option, error))
+}
+
+fn usage(option: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("{option}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args() -> StallsArgs {
+        StallsArgs {
+            file: "x.db".into(),
+            json: false,
+            longer_than: None,
+            thread: None,
+            kind: None,
+            reason: None,
+            from: None,
+            to: None,
+            all: false,
+        }
+    }
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_string())
+    }
+
+    #[test]
+    fn options_are_read() {
+        let asked = Asked::from_args(&StallsArgs {
+            longer_than: text("2ms"),
+            kind: text("fault"),
+            reason: text("major"),
+            thread: text("worker-*"),
+            ..args()
+        });
+        let asked = asked.unwrap();
+        assert_eq!((asked.kind, asked.reason), (Some(StallKind::Fault), Some(StallReason::Major)));
+        assert_eq!((asked.min_duration_ns, asked.all), (2_000_000, false));
+        assert!(asked.thread.unwrap().matches("worker-3"));
+    }
+
+    #[test]
+    fn a_voluntary_reason_by_name_is_shown() {
+        let all =
+            |reason: &str| Asked::from_args(&StallsArgs { reason: text(reason), ..args() }).unwrap().all;
+        assert!(all("sleep") && all("wait") && !all("lock") && !all("preempted"));
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (wrong, option) in [
+            (StallsArgs { longer_than: text("x"), ..args() }, "--longer-than"),
+            (StallsArgs { thread: text("[a"), ..args() }, "--thread"),
+            (StallsArgs { kind: text("oncpu"), ..args() }, "--kind"),
+            (StallsArgs { reason: text("laziness"), ..args() }, "--reason"),
+            (StallsArgs { from: text("noon"), ..args() }, "--from"),
+            (StallsArgs { to: text("later"), ..args() }, "--to"),
+        ] {
+            let Err(failure) = Asked::from_args(&wrong) else { panic!("{wrong:?}") };
+            assert!(failure.message.starts_with(option), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_a_range_of_the_recording() {
+        let info = RecordingInfo { start: MonoNs(100), ..RecordingInfo::default() };
+        let during = |from: Option<String>, to: Option<String>| {
+            Asked::from_args(&StallsArgs { from, to, ..args() })?.during(&info, &Zone::utc())
+        };
+        assert_eq!(during(None, None).unwrap(), None);
+        assert_eq!(during(text("+5ns"), text("+9ns")).unwrap(), Some(MonoNs(105)..MonoNs(109)));
+        assert_eq!(during(None, text("+9ns")).unwrap(), Some(MonoNs(0)..MonoNs(109)));
+        assert!(during(text("+9ns"), text("+5ns")).unwrap_err().message.contains("earlier"));
+        assert!(during(text("12:00:00"), None).unwrap_err().message.contains("time of day"));
+    }
+}

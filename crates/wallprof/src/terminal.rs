@@ -1,0 +1,84 @@
+//! What the reader's screen can show, from the terminal and the environment.
+
+use std::env::{self, VarError};
+use std::io::{self, IsTerminal};
+
+use jiff::tz::TimeZone;
+use wallprof_views::Style;
+
+/// Columns where nothing says how many there are.
+const DEFAULT_WIDTH: usize = 100;
+
+/// The style for stdout: colour only on a terminal, and not with NO_COLOR (<https://no-color.org>) or TERM=dumb;
+/// the width of COLUMNS, else of the terminal; times of day in the local zone.
+pub fn style_for_stdout() -> Style {
+    let terminal = io::stdout().is_terminal();
+    let variable = |name: &str| present(env::var(name));
+    Style {
+        colour: terminal && colour_wanted(variable),
+        width: width(variable("COLUMNS"), terminal.then(terminal_width).flatten()),
+        unicode: is_utf8(variable),
+        zone: TimeZone::try_system().unwrap_or(TimeZone::UTC).into(),
+    }
+}
+
+/// A variable that is set and not empty.
+fn present(value: Result<String, VarError>) -> Option<String> {
+    value.ok().filter(|value| !value.is_empty())
+}
+
+fn colour_wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable("NO_COLOR").is_none() && variable("TERM").is_none_or(|term| term != "dumb")
+}
+
+fn width(columns: Option<String>, terminal: Option<usize>) -> usize {
+    let columns = columns.and_then(|columns| columns.parse().ok());
+    columns.or(terminal).filter(|width| *width > 0).unwrap_or(DEFAULT_WIDTH)
+}
+
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col))
+}
+
+/// By the variable that decides the character set (locale(7)); nothing set is taken as today's default.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(set: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+    }
+
+    #[test]
+    fn no_colour_where_it_is_not_wanted() {
+        assert!(colour_wanted(environment(&[("TERM", "xterm")])));
+        assert!(!colour_wanted(environment(&[("NO_COLOR", "1"), ("TERM", "xterm")])));
+        assert!(!colour_wanted(environment(&[("TERM", "dumb")])));
+        assert_eq!(present(Ok(String::new())), None, "an empty NO_COLOR is not set");
+    }
+
+    #[test]
+    fn the_width_is_what_the_user_says_then_what_the_terminal_has() {
+        assert_eq!(width(Some("132".into()), Some(80)), 132);
+        assert_eq!(width(Some("wide".into()), Some(80)), 80);
+        assert_eq!(width(None, Some(0)), DEFAULT_WIDTH);
+        assert_eq!(width(Some("0".into()), None), DEFAULT_WIDTH);
+    }
+
+    #[test]
+    fn the_first_locale_variable_decides() {
+        assert!(is_utf8(environment(&[("LANG", "de_DE.UTF-8")])));
+        assert!(!is_utf8(environment(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")])));
+        assert!(is_utf8(environment(&[("LC_CTYPE", "en_US.utf8")])));
+        assert!(is_utf8(environment(&[])));
+    }
+}
