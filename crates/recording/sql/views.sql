@@ -1,0 +1,250 @@
+-- What users query. `EPOCH(x)` stands for the time of day of the monotonic time x; schema.rs writes it out.
+
+CREATE VIEW meta AS
+    SELECT 'schema' AS name, schema AS value FROM recording
+    UNION ALL SELECT 'start_ns', start_ns FROM recording
+    UNION ALL SELECT 'end_ns', coalesce(end_ns, last_ns) FROM recording
+    UNION ALL SELECT 'start_epoch_ns', EPOCH(recording.start_ns) FROM recording
+    UNION ALL SELECT 'end_epoch_ns', EPOCH(coalesce(recording.end_ns, recording.last_ns)) FROM recording
+    UNION ALL SELECT 'duration_ns', coalesce(end_ns, last_ns) - start_ns FROM recording
+    UNION ALL SELECT 'ended_cleanly', end_ns IS NOT NULL FROM recording
+    UNION ALL SELECT 'source', source FROM recording
+    UNION ALL SELECT 'kernel', kernel FROM recording
+    UNION ALL SELECT 'arch', arch FROM recording
+    UNION ALL SELECT 'cpus', cpus FROM recording
+    UNION ALL SELECT 'hostname', hostname FROM recording
+    UNION ALL SELECT 'machine_id', machine_id FROM recording
+    UNION ALL SELECT 'boot_id', boot_id FROM recording
+    UNION ALL SELECT 'command', command FROM recording
+    UNION ALL SELECT 'min_stall_ns', min_stall_ns FROM recording
+    UNION ALL SELECT 'sample_period_ns', sample_period_ns FROM recording
+    UNION ALL SELECT 'writer', writer FROM recording
+    UNION ALL SELECT 'process_cpu_ns', process_cpu_ns FROM overhead
+    UNION ALL SELECT 'probe_ns', probe_ns FROM overhead
+    UNION ALL SELECT 'probe_runs', probe_runs FROM overhead;
+
+CREATE VIEW threads AS
+    SELECT thread.id, pid, tid, ns_pid, ns_tid,
+        comm.text AS comm, process.text AS process, cgroup.text AS cgroup, kernel_thread, start_boot_ns,
+        coalesce(thread.start_ns, recording.start_ns) AS start_ns,
+        min(coalesce(thread.end_ns, recording.end_ns, recording.last_ns),
+            coalesce(recording.end_ns, recording.last_ns)) AS end_ns,
+        EPOCH(coalesce(thread.start_ns, recording.start_ns)) AS start_epoch_ns,
+        EPOCH(min(coalesce(thread.end_ns, recording.end_ns, recording.last_ns),
+            coalesce(recording.end_ns, recording.last_ns))) AS end_epoch_ns,
+        coalesce(total.wall_ns, 0) AS wall_ns, coalesce(total.on_cpu_ns, 0) AS on_cpu_ns,
+        coalesce(total.run_queue_ns, 0) AS run_queue_ns, coalesce(total.blocked_ns, 0) AS blocked_ns,
+        coalesce(total.fault_ns, 0) AS fault_ns,
+        coalesce(total.voluntary_switches, 0) AS voluntary_switches,
+        coalesce(total.involuntary_switches, 0) AS involuntary_switches
+    FROM thread CROSS JOIN recording
+    LEFT JOIN text AS comm ON comm.id = thread.comm
+    LEFT JOIN text AS process ON process.id = thread.process
+    LEFT JOIN text AS cgroup ON cgroup.id = thread.cgroup
+    LEFT JOIN (
+        SELECT thread, sum(wall_ns) AS wall_ns, sum(on_cpu_ns) AS on_cpu_ns,
+            sum(runnable_ns + preempted_ns) AS run_queue_ns, sum(fault_minor_ns + fault_major_ns) AS fault_ns,
+            sum(lock_ns + wait_ns + disk_ns + network_ns + poll_ns + sleep_ns + pipe_ns + ipc_ns + child_ns
+                + memory_ns + stopped_ns + other_ns) AS blocked_ns,
+            sum(voluntary_switches) AS voluntary_switches, sum(involuntary_switches) AS involuntary_switches
+        FROM bucket GROUP BY thread
+    ) AS total ON total.thread = thread.id;
+
+-- One row for each second, thread and state that took time; a thread's rows of a second add up to the part of that second it
+-- lived. Running time is exact and divided into user and kernel by the thread's samples over the whole
+-- recording; 'running' is the time of a thread that was never sampled, 'unaccounted' what no state explains.
+CREATE VIEW ledger AS
+    SELECT second, datetime(second, 'unixepoch') AS time, thread, pid, tid, comm, state, ns
+    FROM (
+        SELECT bucket.second, bucket.thread, thread.pid, thread.tid, comm.text AS comm, state.name AS state,
+            CASE state.name
+                WHEN 'user' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns) * share.user / share.all_samples
+                WHEN 'kernel' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns)
+                    - (on_cpu_ns - irq_ns - fault_on_cpu_ns) * share.user / share.all_samples
+                WHEN 'running' THEN CASE WHEN share.all_samples IS NULL
+                    THEN on_cpu_ns - irq_ns - fault_on_cpu_ns END
+                WHEN 'irq' THEN irq_ns
+                WHEN 'fault:minor' THEN fault_minor_ns
+                WHEN 'fault:major' THEN fault_major_ns
+                WHEN 'runnable' THEN runnable_ns
+                WHEN 'preempted' THEN preempted_ns
+                WHEN 'blocked:lock' THEN lock_ns
+                WHEN 'blocked:wait' THEN wait_ns
+                WHEN 'blocked:disk' THEN disk_ns
+                WHEN 'blocked:network' THEN network_ns
+                WHEN 'blocked:poll' THEN poll_ns
+                WHEN 'blocked:sleep' THEN sleep_ns
+                WHEN 'blocked:pipe' THEN pipe_ns
+                WHEN 'blocked:ipc' THEN ipc_ns
+                WHEN 'blocked:child' THEN child_ns
+                WHEN 'blocked:memory' THEN memory_ns
+                WHEN 'blocked:stopped' THEN stopped_ns
+                WHEN 'blocked:other' THEN other_ns
+                WHEN 'unaccounted' THEN wall_ns - (on_cpu_ns - fault_on_cpu_ns) - fault_minor_ns - fault_major_ns
+                    - runnable_ns - preempted_ns - lock_ns - wait_ns - disk_ns - network_ns - poll_ns - sleep_ns
+                    - pipe_ns - ipc_ns - child_ns - memory_ns - stopped_ns - other_ns
+            END AS ns
+        FROM bucket
+        CROSS JOIN (SELECT name FROM state_name UNION ALL SELECT 'running' UNION ALL SELECT 'unaccounted') AS state
+        JOIN thread ON thread.id = bucket.thread
+        LEFT JOIN text AS comm ON comm.id = thread.comm
+        LEFT JOIN (
+            SELECT thread, sum(user_samples) AS user, nullif(sum(user_samples + kernel_samples), 0) AS all_samples
+            FROM bucket GROUP BY thread
+        ) AS share ON share.thread = bucket.thread
+    )
+    WHERE ns <> 0;
+
+-- Weight is in nanoseconds for a state and a count for an extra event ('event:NAME').
+CREATE VIEW samples AS
+    SELECT sample.second, datetime(sample.second, 'unixepoch') AS time,
+        sample.thread, thread.pid, thread.tid, comm.text AS comm,
+        coalesce(state_name.name, 'event:' || event.name) AS state, weight, count,
+        nullif(sample.user_stack, 0) AS user_stack, nullif(sample.kernel_stack, 0) AS kernel_stack,
+        CASE WHEN sample_waker.id IS NOT NULL THEN
+            CASE WHEN sample_waker.interrupt THEN 'interrupt' ELSE 'task' END END AS waker_context,
+        sample_waker.thread AS waker_thread, waker_comm.text AS waker_comm,
+        sample_waker.user_stack AS waker_user_stack, sample_waker.kernel_stack AS waker_kernel_stack
+    FROM sample
+    LEFT JOIN thread ON thread.id = sample.thread
+    LEFT JOIN text AS comm ON comm.id = thread.comm
+    LEFT JOIN state_name ON state_name.code = sample.what
+    LEFT JOIN event ON event.id = sample.what - 256
+    LEFT JOIN sample_waker ON sample_waker.id = sample.waker
+    LEFT JOIN thread AS waker_thread ON waker_thread.id = sample_waker.thread
+    LEFT JOIN text AS waker_comm ON waker_comm.id = waker_thread.comm;
+
+CREATE VIEW stalls AS
+    SELECT stall.id, stall.start_ns, stall.start_ns + stall.duration_ns AS end_ns, stall.duration_ns,
+        EPOCH(stall.start_ns) AS start_epoch_ns,
+        EPOCH(stall.start_ns) + stall.duration_ns AS end_epoch_ns,
+        (flags & 2) <> 0 AS open,
+        stall.thread, thread.pid, thread.tid, comm.text AS comm,
+        CASE WHEN flags & 4 THEN 'fault' ELSE 'off-cpu' END AS kind,
+        reason_name.name AS reason, (flags & 1) <> 0 AS voluntary,
+        stall.blocked_ns, stall.runnable_ns, stall.asked_ns, syscall.text AS syscall, stall.cpu,
+        stall.user_stack, stall.kernel_stack,
+        CASE WHEN flags & 16 THEN 'interrupt' WHEN stall.waker IS NOT NULL THEN 'task' END AS waker_context,
+        waker.thread AS waker_thread, waker.pid AS waker_pid, waker.tid AS waker_tid, waker_comm.text AS waker_comm,
+        stall.waker_user_stack, stall.waker_kernel_stack,
+        CASE WHEN lock_address IS NOT NULL THEN printf('0x%x', lock_address) END AS lock_address,
+        owner.thread AS lock_owner_thread, owner.tid AS lock_owner_tid, owner_comm.text AS lock_owner_comm
+    FROM stall
+    LEFT JOIN thread ON thread.id = stall.thread
+    LEFT JOIN text AS comm ON comm.id = stall.comm
+    LEFT JOIN text AS syscall ON syscall.id = stall.syscall
+    LEFT JOIN reason_name ON reason_name.code = stall.reason_code
+    LEFT JOIN mention AS waker ON waker.id = stall.waker
+    LEFT JOIN text AS waker_comm ON waker_comm.id = waker.comm
+    LEFT JOIN mention AS owner ON owner.id = stall.lock_owner
+    LEFT JOIN text AS owner_comm ON owner_comm.id = owner.comm;
+
+-- Who had the CPU while the thread of a stall waited for it, most time first.
+CREATE VIEW ran_instead AS
+    SELECT stall_ran.stall, stall_ran.position, mention.thread, mention.pid, mention.tid, comm.text AS comm, stall_ran.ns
+    FROM stall_ran
+    LEFT JOIN mention ON mention.id = stall_ran.mention
+    LEFT JOIN text AS comm ON comm.id = mention.comm;
+
+CREATE VIEW faults AS
+    SELECT stall_fault.stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread, stalls.pid,
+        stalls.tid, stalls.comm, printf('0x%x', stall_fault.address) AS address, stall_fault.access,
+        stall_fault.major, file.text AS file, stall_fault.file_offset, stalls.user_stack, stalls.kernel_stack
+    FROM stall_fault
+    JOIN stalls ON stalls.id = stall_fault.stall
+    LEFT JOIN text AS file ON file.id = stall_fault.file;
+
+-- Stalls that the size budget folded into counts.
+CREATE VIEW folded_stalls AS
+    SELECT folded.thread, thread.pid, thread.tid, comm.text AS comm, reason_name.name AS reason, folded.voluntary,
+        folded.count, folded.total_ns, folded.max_ns
+    FROM folded
+    LEFT JOIN thread ON thread.id = folded.thread
+    LEFT JOIN text AS comm ON comm.id = thread.comm
+    LEFT JOIN reason_name ON reason_name.code = folded.reason_code;
+
+-- One row a function: a frame with inlined functions has several, the innermost at inline_depth 0.
+CREATE VIEW frames AS
+    SELECT frame.id AS frame, coalesce(line.depth, 0) AS inline_depth, kind_name.name AS kind,
+        symbol.text AS symbol, line.offset AS offset, path.text AS module, lower(hex(module.build_id)) AS build_id,
+        printf('0x%x', frame.address) AS address, file.text AS file, line.line AS line,
+        coalesce(line.inlined, 0) AS inlined
+    FROM frame
+    LEFT JOIN kind_name ON kind_name.code = frame.kind_code
+    LEFT JOIN line ON line.frame = frame.id
+    LEFT JOIN text AS symbol ON symbol.id = line.symbol
+    LEFT JOIN text AS file ON file.id = line.file
+    LEFT JOIN module ON module.id = frame.module
+    LEFT JOIN text AS path ON path.id = module.path;
+
+-- The frames of each stack, the leaf at depth 0.
+CREATE VIEW stacks AS
+    SELECT node.id AS stack, path.key AS depth, frames.frame, frames.inline_depth, frames.symbol, frames.offset,
+        frames.module, frames.address, frames.kind, frames.file, frames.line
+    FROM node
+    JOIN json_each((
+        WITH RECURSIVE up (frame, parent) AS (
+            SELECT node.frame, node.parent
+            UNION ALL
+            SELECT above.frame, above.parent FROM up JOIN node AS above ON above.id = up.parent
+            WHERE above.frame IS NOT NULL
+        )
+        SELECT json_group_array(frame) FROM up
+    )) AS path
+    JOIN frames ON frames.frame = path.value
+    WHERE node.is_stack AND node.frame IS NOT NULL;
+
+-- Each stack in one text, leaf first; an unknown function is its module and address.
+CREATE VIEW stack_texts AS
+    SELECT node.id AS stack, (
+        WITH RECURSIVE up (frame, parent) AS (
+            SELECT node.frame, node.parent
+            UNION ALL
+            SELECT above.frame, above.parent FROM up JOIN node AS above ON above.id = up.parent
+            WHERE above.frame IS NOT NULL
+        )
+        SELECT group_concat(coalesce(frames.symbol, frames.module || '+' || frames.address, frames.address), ' < ')
+        FROM up CROSS JOIN frames ON frames.frame = up.frame
+    ) AS stack_text, (
+        WITH RECURSIVE up (id, parent) AS (
+            SELECT node.id, node.parent
+            UNION ALL
+            SELECT above.id, above.parent FROM up JOIN node AS above ON above.id = up.parent
+        )
+        SELECT root.ending FROM up JOIN root ON root.node = up.id
+    ) AS ending
+    FROM node WHERE node.is_stack;
+
+CREATE VIEW latency AS
+    SELECT thread, thread_pid AS pid, thread_tid AS tid, comm, metric,
+        CASE WHEN bucket < 16 THEN bucket ELSE (16 + bucket % 16) << (bucket / 16 - 1) END AS from_ns,
+        CASE WHEN bucket < 16 THEN bucket + 1 ELSE (17 + bucket % 16) << (bucket / 16 - 1) END AS to_ns,
+        count, total_ns, max_ns
+    FROM (
+        SELECT latency_cell.*, metric_name.name AS metric, comm.text AS comm,
+            thread.pid AS thread_pid, thread.tid AS thread_tid
+        FROM latency_cell
+        LEFT JOIN thread ON thread.id = latency_cell.thread
+        LEFT JOIN text AS comm ON comm.id = thread.comm
+        LEFT JOIN metric_name ON metric_name.code = latency_cell.metric_code
+    );
+
+CREATE VIEW interrupts AS
+    SELECT cpu, kind, name.text AS name, nullif(victim, 0) AS victim_thread, comm.text AS victim_comm,
+        count, total_ns, max_ns
+    FROM interrupt
+    LEFT JOIN text AS name ON name.id = interrupt.name
+    LEFT JOIN thread ON thread.id = interrupt.victim
+    LEFT JOIN text AS comm ON comm.id = thread.comm;
+
+CREATE VIEW losses AS SELECT reason, count FROM loss;
+
+CREATE VIEW counters AS
+    SELECT name.text AS name, nullif(thread, 0) AS thread, mono_ns AS at_ns, EPOCH(counter.mono_ns) AS at_epoch_ns, value
+    FROM counter LEFT JOIN text AS name ON name.id = counter.name;
+
+CREATE VIEW findings AS
+    SELECT id, rule, title, advice, count, total_ns, max_ns,
+        (SELECT json_group_array(thread) FROM finding_thread WHERE finding = finding.id) AS threads,
+        (SELECT json_group_array(stall) FROM finding_stall WHERE finding = finding.id) AS stalls
+    FROM finding;

@@ -1,0 +1,193 @@
+//! The size budget: which stalls a recording keeps one by one, and which it folds into counts.
+//!
+//! A token bucket on the size of the file: a burst to begin with, so that short recordings keep
+//! everything, then so many bytes a minute. Everything else that is recorded counts against it, but only
+//! stalls give way. Owns no stalls and no file.
+
+use wallprof_model::event::Stall;
+
+const NS_PER_MINUTE: u128 = 60_000_000_000;
+
+/// How large a recording may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeBudget {
+    pub bytes_per_minute: u64,
+    /// What a recording may hold before the first minute counts.
+    pub burst_bytes: u64,
+}
+
+impl Default for SizeBudget {
+    /// 15 MiB after a minute: with the symbols that come at the end, less than 20.
+    fn default() -> Self {
+        SizeBudget { bytes_per_minute: 11 << 20, burst_bytes: 4 << 20 }
+    }
+}
+
+impl SizeBudget {
+    pub const UNLIMITED: SizeBudget = SizeBudget { bytes_per_minute: u64::MAX, burst_bytes: u64::MAX };
+}
+
+/// How many bytes of stalls may be written now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    pub bytes: u64,
+    /// The part of `bytes` that voluntary stalls may use: they leave half of the burst to the others.
+    pub voluntary_bytes: u64,
+}
+
+impl SizeBudget {
+    /// The allowance after `elapsed_ns` of recording, of which `new_ns` since stalls were last written,
+    /// with a file of `file_bytes`. Stalls get a quarter of the rate even where the rest of the recording
+    /// uses all of it.
+    pub(crate) fn allowance(&self, elapsed_ns: u64, new_ns: u64, file_bytes: u64) -> Allowance {
+        let earned = self.burst_bytes.saturating_add(self.bytes_in(elapsed_ns));
+        let left = earned.saturating_sub(file_bytes);
+        Allowance {
+            bytes: left.max(self.bytes_in(new_ns) / 4),
+            voluntary_bytes: left.saturating_sub(self.burst_bytes / 2),
+        }
+    }
+
+    fn bytes_in(&self, ns: u64) -> u64 {
+        let bytes = u128::from(self.bytes_per_minute) * u128::from(ns) / NS_PER_MINUTE;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a stall costs in the file, with its share of new stacks and names. Measured on recordings of busy
+/// machines; the allowance looks at the file's real size, so an error here does not add up.
+pub(crate) fn bytes_of(stall: &Stall) -> u64 {
+    90 + 14 * stall.ran_instead.len() as u64 + if stall.fault.is_some() { 30 } else { 0 }
+}
+
+/// A stall that waits for the decision, and the row it has in the file if it has one already: open stalls
+/// do, and the ones that close them.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub stall: Stall,
+    pub row: Option<u64>,
+}
+
+/// What is kept and what is folded, both in the order given to [`divide`].
+#[derive(Default)]
+pub(crate) struct Division {
+    pub kept: Vec<Candidate>,
+    pub folded: Vec<Stall>,
+}
+
+/// Keeps every stall that has a row, then the involuntary ones, then the voluntary ones, the longest of
+/// each first, until the allowance is used up.
+pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Division {
+    let total: u64 = candidates.iter().map(|candidate| bytes_of(&candidate.stall)).sum();
+    if total <= allowance.voluntary_bytes {
+        return Division { kept: candidates, folded: Vec::new() };
+    }
+    let is_kept = choose(&candidates, allowance);
+    let mut division = Division::default();
+    for (candidate, kept) in candidates.into_iter().zip(is_kept) {
+        if kept { division.kept.push(candidate) } else { division.folded.push(candidate.stall) }
+    }
+    division
+}
+
+fn choose(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by_key(|&index| rank(&candidates[index]));
+    let mut used = 0;
+    let mut is_kept = vec![false; candidates.len()];
+    for index in order {
+        let Candidate { stall, row } = &candidates[index];
+        let limit = if stall.voluntary { allowance.voluntary_bytes } else { allowance.bytes };
+        if row.is_some() || used + bytes_of(stall) <= limit {
+            used += bytes_of(stall);
+            is_kept[index] = true;
+        }
+    }
+    is_kept
+}
+
+/// Smaller is more worth keeping.
+fn rank(candidate: &Candidate) -> (bool, bool, std::cmp::Reverse<u64>) {
+    let Candidate { stall, row } = candidate;
+    let duration_ns = stall.end.0.saturating_sub(stall.start.0);
+    (row.is_none(), stall.voluntary, std::cmp::Reverse(duration_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::{MonoNs, Reason, StallKind, StallReason, ThreadKey};
+
+    fn candidate(duration_ns: u64, voluntary: bool, row: Option<u64>) -> Candidate {
+        Candidate { stall: stall(duration_ns, voluntary), row }
+    }
+
+    fn stall(duration_ns: u64, voluntary: bool) -> Stall {
+        Stall {
+            thread: ThreadKey(1),
+            comm: "t".into(),
+            kind: StallKind::OffCpu,
+            reason: StallReason::Blocked(Reason::Lock),
+            voluntary,
+            start: MonoNs(1_000),
+            end: MonoNs(1_000 + duration_ns),
+            open: false,
+            blocked_ns: duration_ns,
+            runnable_ns: 0,
+            syscall: None,
+            cpu: None,
+            user: None,
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: vec![],
+            fault: None,
+            asked_ns: None,
+        }
+    }
+
+    /// The durations of what is kept and of what is folded.
+    fn durations(division: &Division) -> (Vec<u64>, Vec<u64>) {
+        let duration_ns = |stall: &Stall| stall.end.0 - stall.start.0;
+        let kept = division.kept.iter().map(|candidate| duration_ns(&candidate.stall)).collect();
+        (kept, division.folded.iter().map(duration_ns).collect())
+    }
+
+    #[test]
+    fn the_budget_earns_with_time_and_pays_with_file_size() {
+        let budget = SizeBudget { bytes_per_minute: 6_000, burst_bytes: 1_000 };
+        let minute = 60_000_000_000;
+        assert_eq!(budget.allowance(0, 0, 0), Allowance { bytes: 1_000, voluntary_bytes: 500 });
+        assert_eq!(budget.allowance(minute, 0, 500), Allowance { bytes: 6_500, voluntary_bytes: 6_000 });
+        assert_eq!(budget.allowance(minute, minute / 60, 9_000), Allowance { bytes: 25, voluntary_bytes: 0 });
+    }
+
+    #[test]
+    fn an_unlimited_budget_never_overflows() {
+        let allowance = SizeBudget::UNLIMITED.allowance(u64::MAX, u64::MAX, 1);
+        assert_eq!(allowance.bytes, u64::MAX - 1);
+    }
+
+    #[test]
+    fn what_has_a_row_the_involuntary_and_the_longest_stay() {
+        let one = bytes_of(&stall(1, false));
+        let candidates = vec![
+            candidate(10, false, None),
+            candidate(900, true, None),
+            candidate(30, false, None),
+            candidate(1, true, Some(7)),
+            candidate(20, false, None),
+        ];
+        let division = divide(candidates, Allowance { bytes: 3 * one, voluntary_bytes: 3 * one });
+        assert_eq!(durations(&division), (vec![30, 1, 20], vec![10, 900]));
+    }
+
+    #[test]
+    fn voluntary_stalls_leave_the_reserve_alone() {
+        let one = bytes_of(&stall(1, true));
+        let candidates =
+            vec![candidate(10, true, None), candidate(20, true, None), candidate(5, false, None)];
+        let division = divide(candidates, Allowance { bytes: 9 * one, voluntary_bytes: 2 * one });
+        assert_eq!(durations(&division), (vec![20, 5], vec![10]));
+    }
+}

@@ -1,0 +1,29 @@
+//! The recording: one SQLite file that `record` and `import` write and every view reads. This crate is the
+//! one home of SQLite.
+//!
+//! [`Recorder`] takes events and writes them; [`Recording`] reads them back as the values of the profile.
+//! The schema is described for users in `docs/recording.md`; its tables and views are in `sql/`.
+
+mod budget;
+mod error;
+mod header;
+mod ids;
+mod intern;
+mod new_file;
+mod pending;
+mod recorder;
+mod recording;
+mod row;
+mod schema;
+mod snapshot;
+mod stacks;
+mod stalls;
+mod write;
+
+pub use budget::SizeBudget;
+pub use error::{Action, Error, Result};
+pub use ids::UNKNOWN_REFERENCE;
+pub use recorder::{Recorder, RecordingStart, STALLS_FOLDED, Summary};
+pub use recording::{Recording, Seconds};
+pub use schema::{APPLICATION_ID, SCHEMA};
+pub use stalls::{StallFilter, Stalls};

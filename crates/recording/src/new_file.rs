@@ -1,0 +1,233 @@
+//! A new recording's file: where it may lie, whose it is, and what it holds before the first event.
+//!
+//! It is made under a temporary name and renamed when it is whole, so that at no moment a file without
+//! schema carries the recording's name.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+
+use crate::error::{Action, Error, Result};
+use crate::header::{self, Kind, beside};
+use crate::recorder::RecordingStart;
+use crate::schema::{self, SCHEMA};
+
+const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Creates the file and returns its path with symbolic links resolved. It is in write-ahead-log mode.
+pub(crate) fn create(path: &Path, start: &RecordingStart) -> Result<PathBuf> {
+    let path = resolved(path)?;
+    check_replaceable(&path)?;
+    let temporary = temporary_name(&path);
+    let failed = |error| Error::from_io(&path, Action::Write, error);
+    remove_with_side_files(&temporary).map_err(failed)?;
+    create_private(&temporary).map_err(failed)?;
+    let result = fill(&temporary, start)
+        .map_err(|source| Error::from_sqlite(&path, Action::Write, source))
+        .and_then(|()| put_in_place(&temporary, &path).map_err(failed));
+    if result.is_err() {
+        // The error that led here says more than one of cleaning up would.
+        let _ = remove_with_side_files(&temporary);
+    }
+    result.map(|()| path)
+}
+
+/// The absolute path of the file itself, where its folder exists.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    let failed = |error| Error::from_io(path, Action::Write, error);
+    let name = path.file_name().ok_or_else(|| Error::ForeignFile { path: path.to_owned() })?;
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let place = folder.canonicalize().map_err(failed)?.join(name);
+    match fs::symlink_metadata(&place) {
+        Ok(metadata) if metadata.is_symlink() => {
+            place.canonicalize().map_err(|_| Error::ForeignFile { path: path.to_owned() })
+        }
+        _ => Ok(place),
+    }
+}
+
+/// Only nothing, an empty file or a recording that nobody writes may be replaced.
+fn check_replaceable(path: &Path) -> Result<()> {
+    let metadata = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::from_io(path, Action::Write, error)),
+        Ok(metadata) => metadata,
+    };
+    if !metadata.is_file() {
+        return Err(Error::ForeignFile { path: path.to_owned() });
+    }
+    match header::kind_of_file(path).map_err(|error| Error::from_io(path, Action::Write, error))? {
+        Kind::Foreign | Kind::HeaderCut => Err(Error::ForeignFile { path: path.to_owned() }),
+        Kind::Recording(header) if header.is_wal && is_in_use(path) => {
+            Err(Error::InUse { path: path.to_owned() })
+        }
+        Kind::Empty | Kind::Recording(_) => Ok(()),
+    }
+}
+
+/// Every connection to a database in write-ahead-log mode holds a shared lock for as long as it is open.
+fn is_in_use(path: &Path) -> bool {
+    let attempt = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.busy_timeout(Duration::ZERO)?;
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        connection.execute_batch("BEGIN EXCLUSIVE")
+    };
+    let refused: Option<ErrorCode> =
+        attempt().err().and_then(|error: rusqlite::Error| error.sqlite_error_code());
+    matches!(refused, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+fn remove_with_side_files(path: &Path) -> io::Result<()> {
+    for file in [path.to_owned()].into_iter().chain(SIDE_FILES.map(|suffix| beside(path, suffix))) {
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// An empty file that only its owner can read: the caller, or under sudo the user who called it. SQLite
+/// gives the files that it creates beside the database the same owner and mode.
+fn create_private(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    if file.metadata()?.uid() == 0
+        && let (Some(uid), Some(gid)) =
+            (number_from_environment("SUDO_UID"), number_from_environment("SUDO_GID"))
+    {
+        // A root without CAP_CHOWN keeps the file: a recording that must be copied is better than none.
+        let _ = std::os::unix::fs::fchown(&file, Some(uid), Some(gid));
+    }
+    Ok(())
+}
+
+fn number_from_environment(name: &str) -> Option<u32> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn fill(path: &Path, start: &RecordingStart) -> rusqlite::Result<()> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.pragma_update(None, "page_size", 4096)?;
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    let transaction = connection.transaction()?;
+    schema::create(&transaction)?;
+    insert_start(&transaction, start)?;
+    transaction.commit()?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()> {
+    let known = |text: &str| (!text.is_empty()).then(|| crate::intern::clipped(text).to_owned());
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    to.execute(
+        "INSERT INTO recording VALUES (1, ?1, ?2, ?2, NULL, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        params![
+            SCHEMA,
+            number(start.start.0),
+            crate::intern::clipped(&start.source),
+            known(&start.kernel),
+            known(&start.arch),
+            (start.cpus > 0).then_some(start.cpus),
+            known(&start.hostname),
+            known(&start.machine_id),
+            known(&start.boot_id),
+            known(&start.command),
+            number(start.min_stall_ns),
+            start.sample_period_ns.map(number),
+            concat!("wallprof ", env!("CARGO_PKG_VERSION")),
+        ],
+    )?;
+    to.execute("INSERT INTO overhead VALUES (1, 0, 0, 0)", [])?;
+    if let Some(clock) = start.clock {
+        to.execute("INSERT INTO clock VALUES (?, ?)", [number(clock.mono.0), number(clock.epoch.0)])?;
+    }
+    Ok(())
+}
+
+/// Gives the whole new file its name. The side files of an earlier recording go first: SQLite would take
+/// them for the new one's.
+fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
+    remove_with_side_files(path)?;
+    fs::rename(temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn create_in(folder: &Path, name: &str) -> Result<PathBuf> {
+        create(&folder.join(name), &RecordingStart::default())
+    }
+
+    #[test]
+    fn a_new_file_is_private_and_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = create_in(folder.path(), "a.db").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(header::kind_of_file(&path).unwrap(), Kind::Recording(header) if header.is_wal));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn an_earlier_recording_and_an_empty_file_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.db"), "").unwrap();
+        let path = create_in(folder.path(), "a.db").unwrap();
+        fs::write(beside(&path, "-wal"), "of the earlier one").unwrap();
+        create_in(folder.path(), "a.db").unwrap();
+        assert!(!beside(&path, "-wal").exists());
+    }
+
+    #[test]
+    fn nothing_foreign_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_others = Connection::open(folder.path().join("other.db")).unwrap();
+        of_others.execute_batch("CREATE TABLE precious (x)").unwrap();
+        drop(of_others);
+        fs::write(folder.path().join("notes.txt"), "precious").unwrap();
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("dangling")).unwrap();
+        for name in ["other.db", "notes.txt", "folder", "dangling", ".."] {
+            let error = create_in(folder.path(), name).unwrap_err();
+            assert!(matches!(error, Error::ForeignFile { .. }), "{name}: {error}");
+        }
+        assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_symbolic_link_leads_to_its_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = create_in(folder.path(), "a.db").unwrap();
+        std::os::unix::fs::symlink(&path, folder.path().join("link.db")).unwrap();
+        assert_eq!(create_in(folder.path(), "link.db").unwrap(), path);
+        assert!(fs::symlink_metadata(folder.path().join("link.db")).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let error = create(Path::new("/nonexistent/a.db"), &RecordingStart::default()).unwrap_err();
+        assert!(matches!(error, Error::DirectoryMissing { .. }), "{error}");
+    }
+}

@@ -1,0 +1,254 @@
+//! What waits for the next commit: new rows, and sums to be added to rows. All ids are the file's.
+//!
+//! Kept until a commit has succeeded, so that a full disk that is freed again loses nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wallprof_model::event::{Fault, InterruptKind, LedgerDelta, Stall};
+use wallprof_model::histogram::Cell;
+use wallprof_model::{ClockAnchor, Frame, MonoNs};
+
+use crate::budget::Candidate;
+use crate::intern::Node;
+
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub clock: Vec<ClockAnchor>,
+    pub texts: Vec<(u32, Arc<str>)>,
+    pub threads: BTreeMap<u32, ThreadChange>,
+    pub mentions: Vec<(u32, MentionRow)>,
+    pub modules: Vec<ModuleRow>,
+    pub frames: Vec<FrameRow>,
+    pub lines: BTreeMap<u32, Vec<LineRow>>,
+    pub nodes: Vec<Node>,
+    pub stacks: Vec<u32>,
+    pub ledger: BTreeMap<(u32, u32), LedgerDelta>,
+    pub latency: BTreeMap<(u32, u8, u16), Cell>,
+    pub wakers: Vec<(u32, SampleWaker)>,
+    pub samples: BTreeMap<SampleKey, SampleSum>,
+    pub events: BTreeMap<u16, String>,
+    /// Not yet decided on.
+    pub candidates: Vec<Candidate>,
+    pub stalls: Vec<StallRow>,
+    pub folded: BTreeMap<(u32, u8, bool), Cell>,
+    pub interrupts: BTreeMap<InterruptKey, Cell>,
+    pub losses: BTreeMap<String, u64>,
+    pub overhead: Overhead,
+}
+
+/// What became known of a thread since the last commit.
+#[derive(Default)]
+pub(crate) struct ThreadChange {
+    pub names: Option<ThreadRow>,
+    pub start: Option<MonoNs>,
+    pub end: Option<MonoNs>,
+}
+
+pub(crate) struct ThreadRow {
+    pub tid: u32,
+    pub pid: u32,
+    pub ns_tid: u32,
+    pub ns_pid: u32,
+    pub start_boot_ns: u64,
+    pub comm: u32,
+    pub process: u32,
+    pub cgroup: Option<u32>,
+    pub kernel_thread: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct MentionRow {
+    pub thread: Option<u32>,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: u32,
+}
+
+pub(crate) struct ModuleRow {
+    pub id: u32,
+    pub path: u32,
+    pub build_id: Option<Vec<u8>>,
+}
+
+pub(crate) struct FrameRow {
+    pub id: u32,
+    pub frame: Frame,
+    pub module: Option<u32>,
+}
+
+pub(crate) struct LineRow {
+    pub symbol: Option<u32>,
+    pub offset: Option<u64>,
+    pub file: Option<u32>,
+    pub line: Option<u32>,
+    pub inlined: bool,
+}
+
+/// Rows of other tables; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SampleKey {
+    pub second: u32,
+    pub thread: u32,
+    pub what: i64,
+    pub user: u32,
+    pub kernel: u32,
+    pub waker: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SampleSum {
+    pub weight: u64,
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SampleWaker {
+    pub thread: Option<u32>,
+    pub interrupt: bool,
+    pub user: Option<u32>,
+    pub kernel: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct InterruptKey {
+    pub cpu: u32,
+    pub kind: InterruptKind,
+    pub name: u32,
+    pub victim: u32,
+}
+
+pub(crate) struct StallRow {
+    pub id: u64,
+    /// The row may be there already, for the stall while it was open.
+    pub replaces: bool,
+    pub stall: Stall,
+    pub comm: u32,
+    pub syscall: Option<u32>,
+    pub waker: Option<u32>,
+    pub lock_owner: Option<u32>,
+    pub ran_instead: Vec<(u32, u64)>,
+    pub fault: Option<(Fault, Option<u32>)>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Overhead {
+    pub process_cpu_ns: u64,
+    pub probe_ns: u64,
+    pub probe_runs: u64,
+}
+
+/// More undecided stalls than this are not held in memory.
+const MAX_CANDIDATES: usize = 16_384;
+
+/// More rows of one kind than this are not held in memory.
+const MAX_ROWS: usize = 65_536;
+
+impl Pending {
+    /// Whether it is time to write, although no commit was asked for.
+    pub fn is_full(&self) -> bool {
+        let longest = [
+            self.texts.len(),
+            self.threads.len(),
+            self.mentions.len(),
+            self.modules.len(),
+            self.frames.len(),
+            self.lines.len(),
+            self.nodes.len(),
+            self.stacks.len(),
+            self.ledger.len(),
+            self.latency.len(),
+            self.wakers.len(),
+            self.samples.len(),
+            self.stalls.len(),
+            self.interrupts.len(),
+            self.clock.len(),
+        ]
+        .into_iter()
+        .max();
+        self.candidates.len() >= MAX_CANDIDATES || longest >= Some(MAX_ROWS)
+    }
+
+    pub fn lose(&mut self, reason: &str, count: u64) {
+        if count > 0 {
+            let sum = self.losses.entry(reason.to_owned()).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    pub fn add_ledger(&mut self, delta: LedgerDelta) {
+        let key = (delta.second.0, delta.thread.0);
+        match self.ledger.entry(key) {
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                slot.insert(delta);
+            }
+            std::collections::btree_map::Entry::Occupied(mut slot) => add_ledger(slot.get_mut(), &delta),
+        }
+    }
+
+    pub fn add_sample(&mut self, key: SampleKey, weight: u64, count: u64) {
+        let sum = self.samples.entry(key).or_default();
+        sum.weight = sum.weight.saturating_add(weight);
+        sum.count = sum.count.saturating_add(count);
+    }
+
+    pub fn fold(&mut self, stall: &Stall) {
+        let key = (stall.thread.0, stall.reason.code(), stall.voluntary);
+        let ns = stall.end.0.saturating_sub(stall.start.0);
+        add_cell(self.folded.entry(key).or_default(), Cell { count: 1, total_ns: ns, max_ns: ns });
+    }
+}
+
+/// Adds `other` to `cell`; sums that would overflow stay at their largest value.
+pub(crate) fn add_cell(cell: &mut Cell, other: Cell) {
+    cell.count = cell.count.saturating_add(other.count);
+    cell.total_ns = cell.total_ns.saturating_add(other.total_ns);
+    cell.max_ns = cell.max_ns.max(other.max_ns);
+}
+
+/// Adds all of `other`'s numbers to `sum`, whatever thread and second they are of.
+pub(crate) fn add_ledger(sum: &mut LedgerDelta, other: &LedgerDelta) {
+    for (to, from) in ledger_numbers_mut(sum).into_iter().zip(ledger_numbers(other)) {
+        *to = to.saturating_add(from);
+    }
+}
+
+/// How many numbers a bucket of the ledger has.
+pub(crate) const LEDGER_NUMBERS: usize = 24;
+
+/// The numbers of a bucket in the order of table `bucket`'s columns.
+pub(crate) fn ledger_numbers(delta: &LedgerDelta) -> [u64; LEDGER_NUMBERS] {
+    let mut delta = delta.clone();
+    ledger_numbers_mut(&mut delta).map(|number| *number)
+}
+
+pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_NUMBERS] {
+    let [lock, wait, disk, network, poll, sleep, pipe, ipc, child, memory, stopped, other] =
+        &mut delta.blocked_ns;
+    [
+        &mut delta.wall_ns,
+        &mut delta.on_cpu_ns,
+        &mut delta.irq_ns,
+        &mut delta.fault_minor_ns,
+        &mut delta.fault_major_ns,
+        &mut delta.fault_on_cpu_ns,
+        &mut delta.runnable_ns,
+        &mut delta.preempted_ns,
+        lock,
+        wait,
+        disk,
+        network,
+        poll,
+        sleep,
+        pipe,
+        ipc,
+        child,
+        memory,
+        stopped,
+        other,
+        &mut delta.voluntary_switches,
+        &mut delta.involuntary_switches,
+        &mut delta.user_samples,
+        &mut delta.kernel_samples,
+    ]
+}

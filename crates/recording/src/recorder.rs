@@ -1,0 +1,472 @@
+//! The writer: takes events, adds up what belongs together, and commits about once a second.
+//!
+//! Owns the file while it is written. Decides nothing about what events mean; the only thing it leaves out
+//! is what the size budget folds into counts, and that is counted.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use wallprof_model::event::{InterruptDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
+use wallprof_model::histogram::{self, Cell};
+use wallprof_model::{
+    ClockAnchor, Event, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd, StackId, SymbolLine, ThreadInfo,
+    ThreadRef,
+};
+
+use crate::budget::{self, Candidate, SizeBudget};
+use crate::error::{Action, Error, Result};
+use crate::ids::{Ids, UNKNOWN_REFERENCE};
+use crate::intern::{StackTree, Texts};
+use crate::new_file;
+use crate::pending::{self, FrameRow, InterruptKey, LineRow, MentionRow, ModuleRow, Pending, SampleKey};
+use crate::pending::{SampleWaker, StallRow, ThreadRow};
+use crate::schema::FIRST_EVENT;
+use crate::write::{self, Progress};
+
+/// The reason under which stalls are counted that the size budget folded.
+pub const STALLS_FOLDED: &str = "stalls_folded";
+
+/// What is known when a recording starts. Empty texts are unknown.
+#[derive(Clone, Debug, Default)]
+pub struct RecordingStart {
+    pub start: MonoNs,
+    /// `None`: the source knows no times of day.
+    pub clock: Option<ClockAnchor>,
+    /// `live`, `perf.data`, `intel-pt` or `perf-script`.
+    pub source: String,
+    pub kernel: String,
+    pub arch: String,
+    pub cpus: u32,
+    pub hostname: String,
+    pub machine_id: String,
+    pub boot_id: String,
+    /// The recorded program's name; more only at the user's request.
+    pub command: String,
+    pub min_stall_ns: u64,
+    pub sample_period_ns: Option<u64>,
+    pub budget: SizeBudget,
+}
+
+/// What became of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub duration_ns: u64,
+    pub threads: u64,
+    /// Stalls in the file, the voluntary ones included.
+    pub stalls: u64,
+    /// Stalls folded into counts.
+    pub folded: u64,
+    pub file_bytes: u64,
+    /// False when someone was reading at the end: `-wal` and `-shm` then belong to the recording.
+    pub one_file: bool,
+    pub losses: BTreeMap<String, u64>,
+}
+
+pub struct Recorder {
+    path: PathBuf,
+    connection: Connection,
+    start: MonoNs,
+    /// The last moment that was committed.
+    last: MonoNs,
+    /// When the size budget was last asked.
+    decided: MonoNs,
+    budget: SizeBudget,
+    ids: Ids,
+    texts: Texts,
+    tree: StackTree,
+    next_stall: u64,
+    pending: Pending,
+    written: Summary,
+}
+
+impl Recorder {
+    /// Creates the recording, in place of an earlier one but never of any other file.
+    pub fn create(path: &Path, start: &RecordingStart) -> Result<Recorder> {
+        let path = new_file::create(path, start)?;
+        let connection = connect(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
+        Ok(Recorder {
+            path,
+            connection,
+            start: start.start,
+            last: start.start,
+            decided: start.start,
+            budget: start.budget,
+            ids: Ids::default(),
+            texts: Texts::default(),
+            tree: StackTree::default(),
+            next_stall: 1,
+            pending: Pending::default(),
+            written: Summary::default(),
+        })
+    }
+
+    /// Where the recording is, symbolic links resolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes one event. Ids that were never defined are counted as a loss, not an error; an error comes from
+    /// writing, which happens here only when more waits than memory should hold. The event is then not taken.
+    pub fn take(&mut self, event: Event) -> Result<()> {
+        if self.pending.is_full() {
+            self.flush(self.last)?;
+        }
+        match event {
+            Event::Clock(anchor) => self.pending.clock.push(anchor),
+            Event::Thread(info) => self.thread(&info),
+            Event::ThreadSeen { thread, from } => {
+                if let Some(row) = self.ids.thread(thread) {
+                    self.pending.threads.entry(row).or_default().start = Some(from);
+                }
+            }
+            Event::ThreadEnd { thread, at } => {
+                if let Some(row) = self.ids.thread(thread) {
+                    self.pending.threads.entry(row).or_default().end = Some(at);
+                }
+            }
+            Event::Module { id, module } => self.module(id, module),
+            Event::Frame { id, frame } => self.frame(id, frame),
+            Event::Symbol { frame, lines } => self.symbol(frame, &lines),
+            Event::Stack { id, frames, end } => self.stack(id, &frames, end),
+            Event::Ledger(delta) => self.ledger(delta),
+            Event::Latency(delta) => {
+                if let Some(thread) = self.ids.thread(delta.thread) {
+                    let bucket = delta.bucket.min(histogram::BUCKETS - 1);
+                    let key = (thread, delta.metric.code(), bucket);
+                    pending::add_cell(self.pending.latency.entry(key).or_default(), delta.cell);
+                }
+            }
+            Event::Sample(delta) => self.sample(delta),
+            Event::EventName { index, name } => {
+                self.pending.events.insert(index, crate::intern::clipped(&name).to_owned());
+            }
+            Event::Stall(stall) => self.stall(*stall),
+            Event::Interrupt(delta) => self.interrupt(delta),
+            Event::Loss { reason, count } => self.pending.lose(crate::intern::clipped(&reason), count),
+            Event::Overhead { process_cpu_ns, probe_ns, probe_runs } => {
+                let sum = &mut self.pending.overhead;
+                sum.process_cpu_ns = sum.process_cpu_ns.saturating_add(process_cpu_ns);
+                sum.probe_ns = sum.probe_ns.saturating_add(probe_ns);
+                sum.probe_runs = sum.probe_runs.saturating_add(probe_runs);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all that was taken, as of `now`, in one transaction. After an error nothing of it is in the
+    /// file, the recorder still holds it, and the next commit tries again.
+    pub fn commit(&mut self, now: MonoNs) -> Result<()> {
+        self.flush(now.max(self.last))
+    }
+
+    /// Commits the rest, marks the recording as ended and leaves one plain file. After an error the file
+    /// holds what the last successful commit left, as a killed recording does.
+    pub fn finish(mut self, end: MonoNs) -> Result<Summary> {
+        self.last = end.max(self.last);
+        self.settle();
+        self.write(Progress { last: self.last, end: Some(self.last) })?;
+        let one_file = self.leave_one_file();
+        let mut summary = std::mem::take(&mut self.written);
+        summary.duration_ns = self.last.0.saturating_sub(self.start.0);
+        summary.threads = u64::from(self.ids.threads.len());
+        summary.file_bytes = self.file_bytes();
+        summary.one_file = one_file;
+        Ok(summary)
+    }
+
+    fn thread(&mut self, info: &ThreadInfo) {
+        let (row, _) = self.ids.threads.get_or_define(info.key);
+        let names = ThreadRow {
+            tid: info.tid,
+            pid: info.pid,
+            ns_tid: info.ns_tid,
+            ns_pid: info.ns_pid,
+            start_boot_ns: info.start_boot_ns,
+            comm: self.text(&info.comm),
+            process: self.text(&info.process),
+            cgroup: self.optional_text(info.cgroup.as_deref()),
+            kernel_thread: info.kernel_thread,
+        };
+        self.pending.threads.entry(row).or_default().names = Some(names);
+    }
+
+    fn module(&mut self, id: ModuleId, module: Module) {
+        let path = self.text(&module.path);
+        let id = self.ids.modules.define(id);
+        let build_id = module.build_id.map(|mut bytes| {
+            bytes.truncate(MAX_BUILD_ID_BYTES);
+            bytes
+        });
+        self.pending.modules.push(ModuleRow { id, path, build_id });
+    }
+
+    fn frame(&mut self, id: FrameId, frame: Frame) {
+        let module = self.ids.module(frame.module);
+        let id = self.ids.frames.define(id);
+        self.pending.frames.push(FrameRow { id, frame, module });
+    }
+
+    /// Later lines replace earlier ones, unless only the earlier ones name a symbol.
+    fn symbol(&mut self, frame: FrameId, lines: &[SymbolLine]) {
+        let Some(row) = self.ids.frame(frame) else { return };
+        let lines = &lines[..lines.len().min(MAX_LINES)];
+        if lines.iter().any(|line| line.symbol.is_some()) {
+            self.ids.named_frames.insert(row);
+        } else if self.ids.named_frames.contains(&row) {
+            return;
+        }
+        let lines = lines.iter().map(|line| self.line(line)).collect();
+        self.pending.lines.insert(row, lines);
+    }
+
+    fn line(&mut self, line: &SymbolLine) -> LineRow {
+        LineRow {
+            symbol: self.optional_text(line.symbol.as_deref()),
+            offset: line.offset,
+            file: self.optional_text(line.file.as_deref()),
+            line: line.line,
+            inlined: line.inlined,
+        }
+    }
+
+    /// A stack with an unknown frame is unknown itself: half a stack would be a wrong one.
+    fn stack(&mut self, id: StackId, frames: &[FrameId], end: StackEnd) {
+        let rows: Option<Vec<u32>> = frames.iter().map(|&frame| self.ids.frames.get(frame)).collect();
+        let Some(rows) = rows else {
+            self.ids.unknown += 1;
+            self.ids.stacks.remove(&id);
+            return;
+        };
+        let node = self.tree.intern(&rows, end, &mut self.pending.nodes);
+        self.ids.stacks.insert(id, node);
+        self.pending.stacks.push(node);
+    }
+
+    fn ledger(&mut self, mut delta: LedgerDelta) {
+        if let Some(thread) = self.ids.thread(delta.thread) {
+            delta.thread.0 = thread;
+            self.pending.add_ledger(delta);
+        }
+    }
+
+    fn sample(&mut self, delta: SampleDelta) {
+        let Some(thread) = self.ids.thread(delta.thread) else { return };
+        let what = match delta.what {
+            Weighted::State(state) => i64::from(state.code()),
+            Weighted::Event(index) => FIRST_EVENT + i64::from(index),
+        };
+        let key = SampleKey {
+            second: delta.second.0,
+            thread,
+            what,
+            user: self.ids.stack(delta.user).unwrap_or(0),
+            kernel: self.ids.stack(delta.kernel).unwrap_or(0),
+            waker: delta.waker.map_or(0, |waker| self.sample_waker(&waker)),
+        };
+        self.pending.add_sample(key, delta.weight, delta.count);
+    }
+
+    fn sample_waker(&mut self, waker: &WakerStacks) -> u32 {
+        let waker = SampleWaker {
+            thread: self.ids.optional_thread(waker.thread),
+            interrupt: waker.interrupt,
+            user: self.ids.stack(waker.user),
+            kernel: self.ids.stack(waker.kernel),
+        };
+        let (row, is_new) = self.ids.wakers.get_or_define(waker);
+        if is_new {
+            self.pending.wakers.push((row, waker));
+        }
+        row
+    }
+
+    /// Rewrites the stall's ids to rows. An open stall gets its row at once, so that what is later known of
+    /// it replaces it.
+    fn stall(&mut self, mut stall: Stall) {
+        let Some(thread) = self.ids.thread(stall.thread) else { return };
+        stall.thread.0 = thread;
+        stall.user = self.ids.stack(stall.user).map(stack_id);
+        stall.kernel = self.ids.stack(stall.kernel).map(stack_id);
+        if let Some(waker) = &mut stall.waker {
+            waker.user = self.ids.stack(waker.user).map(stack_id);
+            waker.kernel = self.ids.stack(waker.kernel).map(stack_id);
+        }
+        let row = self.row_of_open_stall(&stall);
+        self.pending.candidates.push(Candidate { stall, row });
+    }
+
+    fn row_of_open_stall(&mut self, stall: &Stall) -> Option<u64> {
+        let key = (stall.thread.0, stall.kind);
+        let known =
+            self.ids.open_stalls.get(&key).filter(|(start, _)| *start == stall.start).map(|open| open.1);
+        if stall.open {
+            let row = known.unwrap_or_else(|| self.new_stall_row());
+            self.ids.open_stalls.insert(key, (stall.start, row));
+            return Some(row);
+        }
+        if known.is_some() {
+            self.ids.open_stalls.remove(&key);
+        }
+        known
+    }
+
+    fn new_stall_row(&mut self) -> u64 {
+        self.written.stalls += 1;
+        self.next_stall += 1;
+        self.next_stall - 1
+    }
+
+    fn interrupt(&mut self, delta: InterruptDelta) {
+        let key = InterruptKey {
+            cpu: delta.cpu,
+            kind: delta.kind,
+            name: self.text(&delta.name),
+            victim: self.ids.optional_thread(delta.victim).unwrap_or(0),
+        };
+        let cell = Cell { count: delta.count, total_ns: delta.total_ns, max_ns: delta.max_ns };
+        pending::add_cell(self.pending.interrupts.entry(key).or_default(), cell);
+    }
+
+    fn flush(&mut self, now: MonoNs) -> Result<()> {
+        self.last = now;
+        self.settle();
+        self.write(Progress { last: now, end: None })
+    }
+
+    /// Decides which stalls are kept, and counts what was lost.
+    fn settle(&mut self) {
+        let unknown = std::mem::take(&mut self.ids.unknown);
+        self.pending.lose(UNKNOWN_REFERENCE, unknown);
+        if self.pending.candidates.is_empty() {
+            return;
+        }
+        let allowance = self.budget.allowance(
+            self.last.0.saturating_sub(self.start.0),
+            self.last.0.saturating_sub(self.decided.0),
+            self.file_bytes(),
+        );
+        self.decided = self.last;
+        let candidates = std::mem::take(&mut self.pending.candidates);
+        let mut division = budget::divide(candidates, allowance);
+        division.kept.sort_by_key(|candidate| candidate.stall.start);
+        for candidate in division.kept {
+            let row = self.stall_row(candidate);
+            self.pending.stalls.push(row);
+        }
+        for stall in &division.folded {
+            self.pending.fold(stall);
+        }
+        self.pending.lose(STALLS_FOLDED, division.folded.len() as u64);
+        self.written.folded += division.folded.len() as u64;
+    }
+
+    fn stall_row(&mut self, candidate: Candidate) -> StallRow {
+        let Candidate { stall, row } = candidate;
+        let mut ran_instead = Vec::with_capacity(stall.ran_instead.len().min(MAX_RAN_INSTEAD));
+        for ran in stall.ran_instead.iter().take(MAX_RAN_INSTEAD) {
+            ran_instead.push((self.mention(&ran.thread), ran.ns));
+        }
+        StallRow {
+            id: row.unwrap_or_else(|| self.new_stall_row()),
+            replaces: row.is_some(),
+            comm: self.text(&stall.comm),
+            syscall: self.optional_text(stall.syscall.as_deref()),
+            waker: stall.waker.as_ref().and_then(|waker| self.stall_waker(waker)),
+            lock_owner: stall.lock.as_ref().and_then(|lock| Some(self.mention(lock.owner.as_ref()?))),
+            fault: stall.fault.as_ref().map(|fault| {
+                let file = fault.file.as_deref().map(|file| self.text(file));
+                (fault.clone(), file)
+            }),
+            ran_instead,
+            stall,
+        }
+    }
+
+    fn stall_waker(&mut self, waker: &Waker) -> Option<u32> {
+        Some(self.mention(waker.thread.as_ref()?))
+    }
+
+    fn mention(&mut self, thread: &ThreadRef) -> u32 {
+        let mention = MentionRow {
+            thread: self.ids.optional_thread(thread.key),
+            pid: thread.pid,
+            tid: thread.tid,
+            comm: self.text(&thread.comm),
+        };
+        let (row, is_new) = self.ids.mentions.get_or_define(mention);
+        if is_new {
+            self.pending.mentions.push((row, mention));
+        }
+        row
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        let (id, new) = self.texts.intern(text);
+        if let Some(content) = new {
+            self.pending.texts.push((id, content));
+        }
+        id
+    }
+
+    fn optional_text(&mut self, text: Option<&str>) -> Option<u32> {
+        Some(self.text(text?))
+    }
+
+    fn write(&mut self, progress: Progress) -> Result<()> {
+        // What interning of the last decisions could not resolve is lost in the same commit.
+        let unknown = std::mem::take(&mut self.ids.unknown);
+        self.pending.lose(UNKNOWN_REFERENCE, unknown);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let done = transaction.and_then(|transaction| {
+            write::write(&transaction, &self.pending, progress)?;
+            transaction.commit()
+        });
+        done.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))?;
+        let pending = std::mem::take(&mut self.pending);
+        for (reason, count) in pending.losses {
+            *self.written.losses.entry(reason).or_default() += count;
+        }
+        Ok(())
+    }
+
+    fn file_bytes(&self) -> u64 {
+        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let bytes = pragma("page_count").and_then(|pages| Ok(pages.saturating_mul(pragma("page_size")?)));
+        u64::try_from(bytes.unwrap_or(0)).unwrap_or(0)
+    }
+
+    /// Moves the write-ahead log into the file and removes it. Not possible while someone reads.
+    fn leave_one_file(&self) -> bool {
+        let mode = self.connection.busy_timeout(Duration::from_millis(500)).and_then(|()| {
+            self.connection.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0))
+        });
+        mode.is_ok_and(|mode: String| mode == "delete")
+    }
+}
+
+/// A build id is a hash: 20 bytes, rarely 32.
+const MAX_BUILD_ID_BYTES: usize = 64;
+
+/// Functions inlined at one frame.
+const MAX_LINES: usize = 256;
+
+/// Threads that had the CPU during one stall; the first ones had it longest.
+const MAX_RAN_INSTEAD: usize = 64;
+
+fn stack_id(node: u32) -> StackId {
+    StackId(u64::from(node))
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "cache_size", -2048)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}

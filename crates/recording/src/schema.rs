@@ -1,0 +1,162 @@
+//! The schema: what a new file holds before the first event, and how a file is known as ours.
+//!
+//! A schema number only grows. A reader refuses larger numbers than its own; within one number tables and
+//! columns may be added and nothing changes its meaning.
+
+use rusqlite::{Connection, params};
+use wallprof_model::state::{Metric, StallReason, State};
+use wallprof_model::{FrameKind, StackEnd};
+
+/// `WPRF`: at offset 68 of the file, where SQLite and file(1) look for the kind of a database.
+pub const APPLICATION_ID: u32 = 0x5750_5246;
+
+/// The schema that this version writes, and the newest that it reads.
+pub const SCHEMA: u32 = 1;
+
+const TABLES: &str = include_str!("../sql/tables.sql");
+const VIEWS: &str = include_str!("../sql/views.sql");
+
+/// Nodes below this number are roots; what they mean is in table `root`.
+pub(crate) const FIRST_NODE: u32 = 64;
+
+/// `sample.what` of an extra event is this plus the event's index.
+pub(crate) const FIRST_EVENT: i64 = 256;
+
+/// Bits of `stall.flags`.
+pub(crate) mod flag {
+    pub const VOLUNTARY: i64 = 1;
+    pub const OPEN: i64 = 2;
+    pub const FAULT: i64 = 4;
+    pub const RAN_INSTEAD: i64 = 8;
+    pub const WOKEN_BY_INTERRUPT: i64 = 16;
+}
+
+pub(crate) fn root_from_end(end: StackEnd) -> u32 {
+    1 + end as u32
+}
+
+pub(crate) fn end_from_root(node: u32) -> Option<StackEnd> {
+    StackEnd::from_code(u8::try_from(node.checked_sub(1)?).ok()?)
+}
+
+/// Writes tables, views and name tables into an empty database.
+pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(TABLES)?;
+    connection.execute_batch(&views())?;
+    fill_names(connection)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", SCHEMA)
+}
+
+/// The names of the tables that a reader relies on.
+pub(crate) fn table_names() -> impl Iterator<Item = &'static str> {
+    TABLES.lines().filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split(' ').next())
+}
+
+fn fill_names(connection: &Connection) -> rusqlite::Result<()> {
+    for code in 0..=u8::MAX {
+        if let Some(state) = State::from_code(code) {
+            connection.execute("INSERT INTO state_name VALUES (?, ?)", params![code, state.label()])?;
+        }
+        if let Some(reason) = StallReason::from_code(code) {
+            connection.execute("INSERT INTO reason_name VALUES (?, ?)", params![code, reason.name()])?;
+        }
+        if let Some(metric) = Metric::from_code(code) {
+            connection.execute("INSERT INTO metric_name VALUES (?, ?)", params![code, metric.name()])?;
+        }
+        if let Some(kind) = FrameKind::from_code(code) {
+            connection.execute("INSERT INTO kind_name VALUES (?, ?)", params![code, kind.name()])?;
+        }
+    }
+    for end in StackEnd::ALL {
+        let node = root_from_end(end);
+        connection.execute("INSERT INTO node VALUES (?, NULL, NULL, 0)", [node])?;
+        connection.execute("INSERT INTO root VALUES (?, ?)", params![node, end.name()])?;
+    }
+    Ok(())
+}
+
+/// The views with every `EPOCH(x)` written out: x shifted by the last clock reading at or before it, by
+/// the first one for earlier times, NULL without any.
+fn views() -> String {
+    let mut sql = String::new();
+    let mut rest = VIEWS;
+    while let Some((before, call)) = rest.split_once(" EPOCH(") {
+        let (time, after) = split_at_closing(call);
+        sql.push_str(before);
+        sql.push_str(&format!(
+            " ({time} + coalesce(\
+             (SELECT epoch_ns - mono_ns FROM clock WHERE mono_ns <= {time} ORDER BY mono_ns DESC LIMIT 1), \
+             (SELECT epoch_ns - mono_ns FROM clock ORDER BY mono_ns LIMIT 1)))"
+        ));
+        rest = after;
+    }
+    sql.push_str(rest);
+    sql
+}
+
+/// Splits behind the text of an opened parenthesis: what is inside, and what follows it.
+fn split_at_closing(text: &str) -> (&str, &str) {
+    let mut depth = 0;
+    for (at, character) in text.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' if depth == 0 => return (&text[..at], &text[at + 1..]),
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_view_answers_on_an_empty_recording() {
+        let connection = Connection::open_in_memory().unwrap();
+        create(&connection).unwrap();
+        let views: Vec<String> = connection
+            .prepare("SELECT name FROM sqlite_schema WHERE type = 'view'")
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .collect::<rusqlite::Result<_>>()
+            .unwrap();
+        for promised in
+            "threads ledger samples stalls faults stacks frames counters findings losses meta".split(' ')
+        {
+            assert!(views.iter().any(|view| view == promised), "no view {promised}");
+        }
+        for view in views {
+            let rows: i64 = connection
+                .query_row(&format!("SELECT count(*) FROM (SELECT * FROM {view})"), [], |row| row.get(0))
+                .unwrap_or_else(|error| panic!("{view}: {error}"));
+            assert!(rows <= 21, "{view} has {rows} rows");
+        }
+    }
+
+    #[test]
+    fn no_marker_is_left_in_the_views() {
+        assert_eq!(views().matches("EPOCH(").count(), 1, "only the comment that explains it");
+        assert!(views().contains("WHERE mono_ns <= coalesce(recording.end_ns, recording.last_ns) ORDER"));
+    }
+
+    #[test]
+    fn roots_and_ends_come_back() {
+        for end in StackEnd::ALL {
+            assert!(root_from_end(end) < FIRST_NODE);
+            assert_eq!(end_from_root(root_from_end(end)), Some(end));
+        }
+        assert_eq!(end_from_root(0), None);
+        assert_eq!(end_from_root(FIRST_NODE), None);
+    }
+
+    #[test]
+    fn the_tables_are_listed() {
+        let names: Vec<_> = table_names().collect();
+        assert!(names.contains(&"stall") && names.contains(&"recording"));
+        assert_eq!(names.len(), TABLES.matches("CREATE TABLE").count());
+    }
+}

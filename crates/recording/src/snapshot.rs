@@ -1,0 +1,200 @@
+//! How a reader gets a consistent, read-only view of a recording, whatever state its writer left it in.
+//!
+//! A finished recording is one plain file. One that is being written has `-wal` and `-shm` beside it, and
+//! SQLite reads all three without disturbing the writer. What a killed writer left, or a copy of it, may
+//! lack `-shm`, and SQLite would have to write beside the file; here it is instead copied to a private
+//! folder, recovered there, and the folder removed at once.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::time::SystemTime;
+
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::error::{Action, Error, Result};
+use crate::header::{self, beside};
+use crate::schema;
+
+/// No value in a recording is near this long.
+const MAX_VALUE_BYTES: i32 = 1 << 20;
+
+/// A connection in a read transaction: it sees the recording as it is now, for as long as it is open.
+pub(crate) fn open(path: &Path) -> Result<Connection> {
+    let header = header::read(path)?;
+    let side_file_exists = |suffix| beside(path, suffix).exists();
+    let in_place = if header.is_wal {
+        side_file_exists("-wal") && side_file_exists("-shm")
+    } else {
+        !side_file_exists("-journal")
+    };
+    if !in_place {
+        return open_private_copy(path);
+    }
+    match begin(path) {
+        Err(error) if needs_to_write(&error) => open_private_copy(path),
+        Err(error) => Err(Error::from_sqlite(path, Action::Read, error)),
+        Ok(connection) => checked(path, connection),
+    }
+}
+
+fn begin(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    harden(&connection)?;
+    start_reading(&connection)?;
+    Ok(connection)
+}
+
+/// A recording may come from anywhere: its schema is not trusted to call functions, and its values have
+/// bounds.
+fn harden(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "cache_size", -8192)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(())
+}
+
+fn start_reading(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN")?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+fn needs_to_write(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied)
+    )
+}
+
+/// Refuses files in which a name that we read is something else than a plain table.
+fn checked(path: &Path, connection: Connection) -> Result<Connection> {
+    let missing =
+        missing_table(&connection).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
+    match missing {
+        None => Ok(connection),
+        Some(name) => {
+            Err(Error::Corrupt { path: path.to_owned(), detail: format!("there is no table {name}") })
+        }
+    }
+}
+
+fn missing_table(connection: &Connection) -> rusqlite::Result<Option<&'static str>> {
+    let mut find = connection.prepare(
+        "SELECT count(*) FROM sqlite_schema WHERE name = ? AND type = 'table' AND sql LIKE 'CREATE TABLE %'",
+    )?;
+    for name in schema::table_names() {
+        let found: i64 = find.query_row([name], |row| row.get(0))?;
+        if found != 1 {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn open_private_copy(path: &Path) -> Result<Connection> {
+    let folder = PrivateFolder::create().map_err(|source| Error::RecoveryFailed {
+        path: path.to_owned(),
+        folder: std::env::temp_dir(),
+        source,
+    })?;
+    let copy = folder.path.join("recording");
+    copy_all(path, &copy, &folder.path)?;
+    let connection = recover(&copy).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
+    checked(path, connection)
+    // The folder goes here. The connection keeps its file, which from now on has no name.
+}
+
+/// Brings the copy into one file, and begins to read it.
+fn recover(copy: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(copy, flags)?;
+    harden(&connection)?;
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+    connection.pragma_update(None, "query_only", true)?;
+    start_reading(&connection)?;
+    Ok(connection)
+}
+
+/// Copies the file and what belongs to it, all of the same moment.
+fn copy_all(path: &Path, copy: &Path, folder: &Path) -> Result<()> {
+    const ATTEMPTS: usize = 5;
+    for _ in 0..ATTEMPTS {
+        let before = states(path);
+        for suffix in ["", "-wal", "-journal"] {
+            copy_one(path, copy, suffix, folder)?;
+        }
+        if states(path) == before {
+            return Ok(());
+        }
+    }
+    Err(Error::InUse { path: path.to_owned() })
+}
+
+/// The file itself must be there; what may lie beside it need not.
+fn copy_one(path: &Path, copy: &Path, suffix: &str, folder: &Path) -> Result<()> {
+    let (from, to) = (beside(path, suffix), beside(copy, suffix));
+    let failed = |source| Error::RecoveryFailed { path: path.to_owned(), folder: folder.to_owned(), source };
+    match copy_contents(&from, &to) {
+        Ok(()) => Ok(()),
+        Err(CopyError::From(error)) if error.kind() == io::ErrorKind::NotFound && !suffix.is_empty() => {
+            // Perhaps there was one in an earlier attempt.
+            match fs::remove_file(&to) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+                _ => Ok(()),
+            }
+        }
+        Err(CopyError::From(error)) => Err(Error::from_io(&from, Action::Read, error)),
+        Err(CopyError::To(error)) => Err(failed(error)),
+    }
+}
+
+enum CopyError {
+    From(io::Error),
+    To(io::Error),
+}
+
+/// Copies contents, not permissions: a read-only original must not give a read-only copy.
+fn copy_contents(from: &Path, to: &Path) -> std::result::Result<(), CopyError> {
+    let mut from = fs::File::open(from).map_err(CopyError::From)?;
+    let mut to = fs::File::create(to).map_err(CopyError::To)?;
+    io::copy(&mut from, &mut to).map(drop).map_err(CopyError::To)
+}
+
+fn states(path: &Path) -> [Option<(u64, SystemTime)>; 2] {
+    ["", "-wal"].map(|suffix| {
+        let metadata = fs::metadata(beside(path, suffix)).ok()?;
+        Some((metadata.len(), metadata.modified().ok()?))
+    })
+}
+
+/// A folder that nobody else can enter, removed with all that is in it.
+struct PrivateFolder {
+    path: PathBuf,
+}
+
+impl PrivateFolder {
+    fn create() -> io::Result<Self> {
+        let unpredictable = RandomState::new().build_hasher().finish();
+        let path = std::env::temp_dir().join(format!("wallprof-{unpredictable:016x}"));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(PrivateFolder { path })
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        // Nothing can be done about a folder that resists, and the recording is readable.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,227 @@
+//! Stack ids → frames with names. Loads the tree once and each frame once.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Result, Row};
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{FrameKind, StackEnd, SymbolLine};
+
+use crate::row::{bits, decoded, optional_unsigned};
+use crate::schema::{FIRST_NODE, end_from_root};
+
+/// Resolved stacks that are kept; their frames are shared, so that resolving one again is cheap.
+const CACHED_STACKS: usize = 8192;
+
+/// What is known of stacks in one recording.
+#[derive(Default)]
+pub(crate) struct Stacks {
+    tree: OnceCell<Tree>,
+    frames: RefCell<HashMap<u32, Arc<ResolvedFrame>>>,
+    stacks: RefCell<HashMap<u32, ResolvedStack>>,
+    texts: RefCell<HashMap<u32, Arc<str>>>,
+}
+
+impl Stacks {
+    pub fn resolve(&self, connection: &Connection, node: u32) -> Result<ResolvedStack> {
+        if let Some(stack) = self.stacks.borrow().get(&node) {
+            return Ok(stack.clone());
+        }
+        let (rows, end) = decoded(0, node, self.tree(connection)?.path(node))?;
+        let mut frames = Vec::with_capacity(rows.len());
+        for row in rows {
+            frames.push(self.frame(connection, row)?);
+        }
+        let stack = ResolvedStack { frames, end };
+        let mut cached = self.stacks.borrow_mut();
+        if cached.len() >= CACHED_STACKS {
+            cached.clear();
+        }
+        cached.insert(node, stack.clone());
+        Ok(stack)
+    }
+
+    /// How the walk of a stack ended, without resolving it.
+    pub fn end(&self, connection: &Connection, node: u32) -> Result<StackEnd> {
+        decoded(0, node, self.tree(connection)?.end(node))
+    }
+
+    pub fn text(&self, connection: &Connection, id: u32) -> Result<Arc<str>> {
+        if let Some(text) = self.texts.borrow().get(&id) {
+            return Ok(Arc::clone(text));
+        }
+        let text: Arc<str> = connection
+            .prepare_cached("SELECT text FROM text WHERE id = ?")?
+            .query_row([id], |row| row.get(0))?;
+        self.texts.borrow_mut().insert(id, Arc::clone(&text));
+        Ok(text)
+    }
+
+    pub fn optional_text(&self, connection: &Connection, id: Option<u32>) -> Result<Option<String>> {
+        id.map(|id| Ok(self.text(connection, id)?.as_ref().to_owned())).transpose()
+    }
+
+    fn tree(&self, connection: &Connection) -> Result<&Tree> {
+        if let Some(tree) = self.tree.get() {
+            return Ok(tree);
+        }
+        let tree = Tree::load(connection)?;
+        Ok(self.tree.get_or_init(|| tree))
+    }
+
+    fn frame(&self, connection: &Connection, id: u32) -> Result<Arc<ResolvedFrame>> {
+        if let Some(frame) = self.frames.borrow().get(&id) {
+            return Ok(Arc::clone(frame));
+        }
+        let frame = Arc::new(self.load_frame(connection, id)?);
+        self.frames.borrow_mut().insert(id, Arc::clone(&frame));
+        Ok(frame)
+    }
+
+    fn load_frame(&self, connection: &Connection, id: u32) -> Result<ResolvedFrame> {
+        let mut find = connection.prepare_cached(
+            "SELECT kind_code, address, path, build_id
+             FROM frame LEFT JOIN module ON module.id = frame.module WHERE frame.id = ?",
+        )?;
+        let (mut frame, path) = find.query_row([id], frame_from_row)?;
+        frame.module = self.optional_text(connection, path)?;
+        let mut find = connection.prepare_cached(
+            "SELECT symbol, offset, file, line, inlined FROM line WHERE frame = ? ORDER BY depth",
+        )?;
+        let mut rows = find.query([id])?;
+        while let Some(row) = rows.next()? {
+            frame.lines.push(self.line_from_row(connection, row)?);
+        }
+        if frame.lines.is_empty() {
+            frame.lines.push(SymbolLine::default());
+        }
+        Ok(frame)
+    }
+
+    fn line_from_row(&self, connection: &Connection, row: &Row<'_>) -> Result<SymbolLine> {
+        Ok(SymbolLine {
+            symbol: self.optional_text(connection, row.get(0)?)?,
+            offset: optional_unsigned(row, 1)?,
+            file: self.optional_text(connection, row.get(2)?)?,
+            line: row.get(3)?,
+            inlined: row.get(4)?,
+        })
+    }
+}
+
+/// A frame without its module's path and lines, and the text id of that path.
+fn frame_from_row(row: &Row<'_>) -> Result<(ResolvedFrame, Option<u32>)> {
+    let code: u8 = row.get(0)?;
+    let frame = ResolvedFrame {
+        kind: decoded(0, code, FrameKind::from_code(code))?,
+        module: None,
+        build_id: row.get(3)?,
+        address: bits(row, 1)?,
+        lines: Vec::new(),
+    };
+    Ok((frame, row.get(2)?))
+}
+
+/// The prefix tree: parents come before their children, so that every walk upwards ends.
+struct Tree {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    parent: u32,
+    frame: u32,
+    depth: u32,
+}
+
+impl Tree {
+    fn load(connection: &Connection) -> Result<Tree> {
+        let mut tree = Tree { nodes: Vec::new() };
+        let mut all = connection.prepare("SELECT id, parent, frame FROM node WHERE id >= ? ORDER BY id")?;
+        let mut rows = all.query([FIRST_NODE])?;
+        while let Some(row) = rows.next()? {
+            let (id, parent, frame): (u32, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if !tree.push(id, parent, frame) {
+                return Err(rusqlite::Error::IntegralValueOutOfRange(0, i64::from(id)));
+            }
+        }
+        Ok(tree)
+    }
+
+    /// False for a node that is out of order, stands on nothing, or is deeper than any that is written.
+    fn push(&mut self, id: u32, parent: u32, frame: u32) -> bool {
+        let depth = match self.get(parent) {
+            Some(above) => above.depth + 1,
+            None if end_from_root(parent).is_some() => 1,
+            None => return false,
+        };
+        let is_next = u64::from(id) == u64::from(FIRST_NODE) + self.nodes.len() as u64;
+        let fits = depth as usize <= crate::intern::MAX_FRAMES;
+        if is_next && fits {
+            self.nodes.push(Node { parent, frame, depth });
+        }
+        is_next && fits
+    }
+
+    fn get(&self, id: u32) -> Option<&Node> {
+        self.nodes.get(id.checked_sub(FIRST_NODE)? as usize)
+    }
+
+    /// The frame rows of a stack, leaf first, and how its walk ended.
+    fn path(&self, leaf: u32) -> Option<(Vec<u32>, StackEnd)> {
+        let mut frames = Vec::with_capacity(self.get(leaf).map_or(0, |node| node.depth as usize));
+        let mut at = leaf;
+        while let Some(node) = self.get(at) {
+            frames.push(node.frame);
+            at = node.parent;
+        }
+        Some((frames, end_from_root(at)?))
+    }
+
+    fn end(&self, leaf: u32) -> Option<StackEnd> {
+        let mut at = leaf;
+        while let Some(node) = self.get(at) {
+            at = node.parent;
+        }
+        end_from_root(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::root_from_end;
+
+    #[test]
+    fn a_path_leads_to_its_root() {
+        let mut tree = Tree { nodes: vec![] };
+        assert!(tree.push(FIRST_NODE, root_from_end(StackEnd::Truncated), 10));
+        assert!(tree.push(FIRST_NODE + 1, FIRST_NODE, 11));
+        assert_eq!(tree.path(FIRST_NODE + 1), Some((vec![11, 10], StackEnd::Truncated)));
+        let empty = root_from_end(StackEnd::ReadFailed);
+        assert_eq!(tree.path(empty), Some((vec![], StackEnd::ReadFailed)));
+        assert_eq!(tree.path(FIRST_NODE + 2), None);
+        assert_eq!(tree.path(0), None);
+    }
+
+    #[test]
+    fn no_tree_has_loops_or_gaps() {
+        let mut tree = Tree { nodes: vec![] };
+        let root = root_from_end(StackEnd::Complete);
+        assert!(!tree.push(FIRST_NODE + 1, root, 1), "a gap");
+        assert!(!tree.push(FIRST_NODE, FIRST_NODE, 1), "its own parent");
+        assert!(!tree.push(FIRST_NODE, FIRST_NODE - 1, 1), "not a root");
+        assert!(tree.push(FIRST_NODE, root, 1));
+    }
+
+    #[test]
+    fn no_stack_is_deeper_than_the_writer_writes() {
+        let mut tree = Tree { nodes: vec![] };
+        let mut parent = root_from_end(StackEnd::Complete);
+        for depth in 0..crate::intern::MAX_FRAMES as u32 {
+            assert!(tree.push(FIRST_NODE + depth, parent, 1));
+            parent = FIRST_NODE + depth;
+        }
+        assert!(!tree.push(parent + 1, parent, 1));
+    }
+}

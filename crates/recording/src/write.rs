@@ -1,0 +1,314 @@
+//! Pending rows and sums → one transaction.
+
+use rusqlite::{Connection, Result, ToSql, params};
+use wallprof_model::MonoNs;
+use wallprof_model::histogram::Cell;
+
+use crate::pending::{LEDGER_NUMBERS, Pending, StallRow, ledger_numbers};
+use crate::schema::flag;
+
+/// How far a recording is with this transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    pub last: MonoNs,
+    /// Given once, when the recording ends.
+    pub end: Option<MonoNs>,
+}
+
+pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> Result<()> {
+    write_names(to, pending)?;
+    write_threads(to, pending)?;
+    write_code(to, pending)?;
+    write_stacks(to, pending)?;
+    write_ledger(to, pending)?;
+    write_latency(to, pending)?;
+    write_samples(to, pending)?;
+    write_stalls(to, pending)?;
+    write_folded(to, pending)?;
+    write_interrupts(to, pending)?;
+    write_losses(to, pending)?;
+    write_progress(to, progress)
+}
+
+fn write_names(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut clock = to.prepare_cached("INSERT OR REPLACE INTO clock VALUES (?, ?)")?;
+    for anchor in &pending.clock {
+        clock.execute([time(anchor.mono.0), time(anchor.epoch.0)])?;
+    }
+    let mut text = to.prepare_cached("INSERT INTO text VALUES (?, ?)")?;
+    for (id, content) in &pending.texts {
+        text.execute(params![id, content])?;
+    }
+    let mut event = to.prepare_cached("INSERT OR REPLACE INTO event VALUES (?, ?)")?;
+    for (index, name) in &pending.events {
+        event.execute(params![index, name])?;
+    }
+    Ok(())
+}
+
+fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut names = to.prepare_cached(
+        "INSERT INTO thread VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)
+         ON CONFLICT (id) DO UPDATE SET tid = excluded.tid, pid = excluded.pid, ns_tid = excluded.ns_tid,
+             ns_pid = excluded.ns_pid, start_boot_ns = excluded.start_boot_ns, comm = excluded.comm,
+             process = excluded.process, cgroup = excluded.cgroup, kernel_thread = excluded.kernel_thread",
+    )?;
+    let mut span = to.prepare_cached(
+        "UPDATE thread SET start_ns = coalesce(?2, start_ns), end_ns = coalesce(?3, end_ns) WHERE id = ?1",
+    )?;
+    for (id, change) in &pending.threads {
+        if let Some(row) = &change.names {
+            let (start, comm, process) = (time(row.start_boot_ns), row.comm, row.process);
+            names.execute(params![
+                id,
+                row.tid,
+                row.pid,
+                row.ns_tid,
+                row.ns_pid,
+                start,
+                comm,
+                process,
+                row.cgroup,
+                row.kernel_thread
+            ])?;
+        }
+        if change.start.is_some() || change.end.is_some() {
+            span.execute(params![id, optional_time(change.start), optional_time(change.end)])?;
+        }
+    }
+    let mut mention = to.prepare_cached("INSERT INTO mention VALUES (?, ?, ?, ?, ?)")?;
+    for (id, row) in &pending.mentions {
+        mention.execute(params![id, row.thread, row.pid, row.tid, row.comm])?;
+    }
+    Ok(())
+}
+
+fn write_code(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut module = to.prepare_cached("INSERT INTO module VALUES (?, ?, ?)")?;
+    for row in &pending.modules {
+        module.execute(params![row.id, row.path, row.build_id])?;
+    }
+    let mut frame = to.prepare_cached("INSERT INTO frame VALUES (?, ?, ?, ?)")?;
+    for row in &pending.frames {
+        frame.execute(params![row.id, row.frame.kind as u8, row.module, bits(row.frame.address)])?;
+    }
+    let mut forget = to.prepare_cached("DELETE FROM line WHERE frame = ?")?;
+    let mut line = to.prepare_cached("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    for (frame, rows) in &pending.lines {
+        forget.execute([frame])?;
+        for (depth, row) in rows.iter().enumerate() {
+            let offset = row.offset.map(time);
+            line.execute(params![frame, depth as i64, row.symbol, offset, row.file, row.line, row.inlined])?;
+        }
+    }
+    Ok(())
+}
+
+fn write_stacks(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut node = to.prepare_cached("INSERT INTO node VALUES (?, ?, ?, 0)")?;
+    for row in &pending.nodes {
+        node.execute([row.id, row.parent, row.frame])?;
+    }
+    let mut mark = to.prepare_cached("UPDATE node SET is_stack = 1 WHERE id = ? AND NOT is_stack")?;
+    for id in &pending.stacks {
+        mark.execute([id])?;
+    }
+    let mut waker = to.prepare_cached("INSERT INTO sample_waker VALUES (?, ?, ?, ?, ?)")?;
+    for (id, row) in &pending.wakers {
+        waker.execute(params![id, row.thread, row.interrupt, row.user, row.kernel])?;
+    }
+    Ok(())
+}
+
+fn write_ledger(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut upsert = to.prepare_cached(include_str!("../sql/add_to_bucket.sql"))?;
+    for ((second, thread), delta) in &pending.ledger {
+        let numbers: [i64; LEDGER_NUMBERS] = ledger_numbers(delta).map(sum);
+        upsert.raw_bind_parameter(1, second)?;
+        upsert.raw_bind_parameter(2, thread)?;
+        for (index, number) in numbers.iter().enumerate() {
+            upsert.raw_bind_parameter(index + 3, number)?;
+        }
+        upsert.raw_execute()?;
+    }
+    Ok(())
+}
+
+fn write_latency(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut upsert = to.prepare_cached(
+        "INSERT INTO latency_cell VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
+             max_ns = max(max_ns, excluded.max_ns)",
+    )?;
+    for ((thread, metric, bucket), cell) in &pending.latency {
+        let [count, total, max] = cell_numbers(cell);
+        upsert.execute(params![thread, metric, bucket, count, total, max])?;
+    }
+    Ok(())
+}
+
+fn write_samples(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut upsert = to.prepare_cached(
+        "INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET weight = weight + excluded.weight, count = count + excluded.count",
+    )?;
+    for (key, total) in &pending.samples {
+        let (weight, count) = (sum(total.weight), sum(total.count));
+        upsert.execute(params![
+            key.second, key.thread, key.what, key.user, key.kernel, key.waker, weight, count
+        ])?;
+    }
+    Ok(())
+}
+
+fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut insert = to.prepare_cached(
+        "INSERT OR REPLACE INTO stall VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
+    let mut fault = to.prepare_cached("INSERT OR REPLACE INTO stall_fault VALUES (?, ?, ?, ?, ?, ?)")?;
+    let mut forget = to.prepare_cached("DELETE FROM stall_ran WHERE stall = ?")?;
+    let mut ran = to.prepare_cached("INSERT INTO stall_ran VALUES (?, ?, ?, ?)")?;
+    for row in &pending.stalls {
+        let id = time(row.id);
+        insert_stall(&mut insert, id, row)?;
+        if let Some((what, file)) = &row.fault {
+            let access = what.access.map(|access| access.name());
+            let offset = what.file_offset.map(bits);
+            fault.execute(params![id, bits(what.address), access, what.major, file, offset])?;
+        }
+        if row.replaces {
+            forget.execute([id])?;
+        }
+        for (position, (mention, ns)) in row.ran_instead.iter().enumerate() {
+            ran.execute(params![id, position as i64, mention, time(*ns)])?;
+        }
+    }
+    Ok(())
+}
+
+fn insert_stall(insert: &mut rusqlite::Statement<'_>, id: i64, row: &StallRow) -> Result<()> {
+    let stall = &row.stall;
+    let waker = stall.waker.as_ref();
+    let stack = |id: Option<wallprof_model::StackId>| id.map(|id| time(id.0));
+    let columns: [&dyn ToSql; 19] = [
+        &id,
+        &stall.thread.0,
+        &row.comm,
+        &stall.reason.code(),
+        &flags(row),
+        &time(stall.start.0),
+        &time(stall.end.0.saturating_sub(stall.start.0)),
+        &time(stall.blocked_ns),
+        &time(stall.runnable_ns),
+        &stall.asked_ns.map(time),
+        &row.syscall,
+        &stall.cpu,
+        &stack(stall.user),
+        &stack(stall.kernel),
+        &row.waker,
+        &stack(waker.and_then(|waker| waker.user)),
+        &stack(waker.and_then(|waker| waker.kernel)),
+        &stall.lock.as_ref().map(|lock| bits(lock.address)),
+        &row.lock_owner,
+    ];
+    insert.execute(columns).map(drop)
+}
+
+fn flags(row: &StallRow) -> i64 {
+    let stall = &row.stall;
+    let woken_by_interrupt = stall.waker.as_ref().is_some_and(|waker| waker.thread.is_none());
+    [
+        (stall.voluntary, flag::VOLUNTARY),
+        (stall.open, flag::OPEN),
+        (stall.kind == wallprof_model::StallKind::Fault, flag::FAULT),
+        (!row.ran_instead.is_empty(), flag::RAN_INSTEAD),
+        (woken_by_interrupt, flag::WOKEN_BY_INTERRUPT),
+    ]
+    .into_iter()
+    .filter_map(|(is_set, bit)| is_set.then_some(bit))
+    .sum()
+}
+
+fn write_folded(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut upsert = to.prepare_cached(
+        "INSERT INTO folded VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
+             max_ns = max(max_ns, excluded.max_ns)",
+    )?;
+    for ((thread, reason, voluntary), cell) in &pending.folded {
+        let [count, total, max] = cell_numbers(cell);
+        upsert.execute(params![thread, reason, voluntary, count, total, max])?;
+    }
+    Ok(())
+}
+
+fn write_interrupts(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut upsert = to.prepare_cached(
+        "INSERT INTO interrupt VALUES (?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
+             max_ns = max(max_ns, excluded.max_ns)",
+    )?;
+    for (key, cell) in &pending.interrupts {
+        let [count, total, max] = cell_numbers(cell);
+        upsert.execute(params![key.cpu, key.kind.name(), key.name, key.victim, count, total, max])?;
+    }
+    Ok(())
+}
+
+fn write_losses(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut loss = to.prepare_cached(
+        "INSERT INTO loss VALUES (?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+    )?;
+    for (reason, count) in &pending.losses {
+        loss.execute(params![reason, sum(*count)])?;
+    }
+    let overhead = &pending.overhead;
+    to.prepare_cached(
+        "UPDATE overhead SET process_cpu_ns = process_cpu_ns + ?, probe_ns = probe_ns + ?, probe_runs = probe_runs + ?",
+    )?
+    .execute([sum(overhead.process_cpu_ns), sum(overhead.probe_ns), sum(overhead.probe_runs)])
+    .map(drop)
+}
+
+fn write_progress(to: &Connection, progress: Progress) -> Result<()> {
+    to.prepare_cached("UPDATE recording SET last_ns = ?, end_ns = ?")?
+        .execute(params![time(progress.last.0), optional_time(progress.end)])
+        .map(drop)
+}
+
+fn cell_numbers(cell: &Cell) -> [i64; 3] {
+    [sum(cell.count), sum(cell.total_ns), sum(cell.max_ns)]
+}
+
+/// A value that is not added to others: SQLite's integers end at 2^63 - 1, 292 years of nanoseconds.
+fn time(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn optional_time(moment: Option<MonoNs>) -> Option<i64> {
+    moment.map(|moment| time(moment.0))
+}
+
+/// A value that is added to a row. Cut at 2^53, more than a hundred days, so that a thousand absurd ones do
+/// not overflow the row.
+fn sum(value: u64) -> i64 {
+    value.min(1 << 53) as i64
+}
+
+/// All 64 bits, as a negative number where the highest is set: addresses.
+fn bits(value: u64) -> i64 {
+    value as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_sqlites_are_cut_not_wrapped() {
+        assert_eq!(time(u64::MAX), i64::MAX);
+        assert_eq!(sum(u64::MAX), 1 << 53);
+        assert_eq!(sum(7), 7);
+        assert_eq!(bits(u64::MAX), -1);
+    }
+}

@@ -1,0 +1,459 @@
+//! Every event comes back as what it said.
+
+mod given;
+
+use std::collections::BTreeMap;
+
+use given::*;
+use wallprof_model::event::{
+    Access, Fault, InterruptDelta, InterruptKind, LatencyDelta, Lock, RanInstead, SampleDelta, Stall, Waker,
+    WakerStacks, Weighted,
+};
+use wallprof_model::histogram::Cell;
+use wallprof_model::profile::{Overhead, ResolvedStack, Thread, Unwinding};
+use wallprof_model::state::Metric;
+use wallprof_model::{
+    ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, MonoNs, Reason, StackEnd, StackId, StallKind,
+    StallReason, State, SymbolLine, ThreadKey, ThreadRef,
+};
+use wallprof_recording::{Recording, StallFilter, Summary, UNKNOWN_REFERENCE};
+
+/// Records the definitions and `events`, and opens the result.
+fn recording_of(events: Vec<Event>) -> (Place, Recording, Summary) {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    take_all(&mut recorder, events);
+    let summary = recorder.finish(at(2_000_000_000)).unwrap();
+    let recording = Recording::open(&place.file()).unwrap();
+    (place, recording, summary)
+}
+
+fn only_thread(recording: &Recording) -> Thread {
+    let threads = recording.threads().unwrap();
+    assert_eq!(threads.len(), 1);
+    threads.into_iter().next().unwrap()
+}
+
+fn all_stalls(recording: &Recording) -> Vec<wallprof_model::profile::StallRecord> {
+    let filter = StallFilter { include_voluntary: true, ..StallFilter::default() };
+    recording.stalls(&filter).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn symbols(stack: &ResolvedStack) -> Vec<Option<&str>> {
+    stack.frames.iter().map(|frame| frame.lines[0].symbol.as_deref()).collect()
+}
+
+#[test]
+fn what_the_recording_says_of_itself() {
+    let step = ClockAnchor { mono: at(1_000), epoch: EpochNs(5) };
+    let (_place, recording, summary) = recording_of(vec![
+        Event::Clock(step),
+        Event::EventName { index: 2, name: "cache-misses".into() },
+        Event::EventName { index: 0, name: "cycles".into() },
+        Event::Loss { reason: "ring_full".into(), count: 2 },
+        Event::Loss { reason: "ring_full".into(), count: 3 },
+        Event::Overhead { process_cpu_ns: 10, probe_ns: 20, probe_runs: 1 },
+        Event::Overhead { process_cpu_ns: 1, probe_ns: 2, probe_runs: 3 },
+    ]);
+    let info = recording.info().unwrap();
+    assert_eq!((info.start, info.end), (START, at(2_000_000_000)));
+    assert!(info.ended_cleanly);
+    assert_eq!(info.clock.anchors(), [start().clock.unwrap(), step]);
+    assert_eq!(
+        (info.source.as_str(), info.kernel.as_str(), info.arch.as_str()),
+        ("live", "6.18.0", "x86_64")
+    );
+    assert_eq!((info.cpus, info.hostname.as_str(), info.command.as_str()), (2, "host", "redis-server"));
+    assert_eq!((info.machine_id.as_str(), info.boot_id.as_str()), ("0123", "4567"));
+    assert_eq!(info.min_stall_ns, 100_000);
+    assert_eq!(info.events, ["cycles", "", "cache-misses"]);
+    assert_eq!(info.losses, BTreeMap::from([("ring_full".into(), 5)]));
+    assert_eq!(info.overhead, Overhead { process_cpu_ns: 11, probe_ns: 22, probe_runs: 4 });
+    assert_eq!(summary.losses, info.losses);
+    assert_eq!((summary.duration_ns, summary.threads, summary.one_file), (2_000_000_000, 1, true));
+}
+
+#[test]
+fn a_thread_with_its_last_names_and_its_span() {
+    let renamed = wallprof_model::ThreadInfo { cgroup: None, ..thread(7, "renamed") };
+    let (_place, recording, _) = recording_of(vec![
+        Event::Thread(renamed.clone()),
+        Event::ThreadSeen { thread: ThreadKey(7), from: at(100) },
+        Event::ThreadEnd { thread: ThreadKey(7), at: at(900) },
+    ]);
+    let thread = only_thread(&recording);
+    assert_eq!(thread.info, wallprof_model::ThreadInfo { key: ThreadKey(1), ..renamed });
+    assert_eq!((thread.start, thread.end), (at(100), at(900)));
+}
+
+#[test]
+fn a_thread_lives_no_longer_than_its_recording() {
+    let (_place, recording, _) =
+        recording_of(vec![Event::ThreadEnd { thread: ThreadKey(7), at: at(3_000_000_000) }]);
+    assert_eq!(only_thread(&recording).end, at(2_000_000_000));
+}
+
+#[test]
+fn ledger_and_latency_add_up() {
+    let full = wallprof_model::event::LedgerDelta {
+        wall_ns: 1,
+        on_cpu_ns: 2,
+        irq_ns: 3,
+        fault_minor_ns: 4,
+        fault_major_ns: 5,
+        fault_on_cpu_ns: 6,
+        runnable_ns: 7,
+        preempted_ns: 8,
+        blocked_ns: std::array::from_fn(|reason| 100 + reason as u64),
+        voluntary_switches: 9,
+        involuntary_switches: 10,
+        user_samples: 11,
+        kernel_samples: 12,
+        ..ledger(0, 0)
+    };
+    let latency = |bucket, ns| {
+        Event::Latency(LatencyDelta {
+            thread: ThreadKey(7),
+            metric: Metric::Blocked(Reason::Disk),
+            bucket,
+            cell: Cell { count: 1, total_ns: ns, max_ns: ns },
+        })
+    };
+    let (_place, recording, _) = recording_of(vec![
+        Event::Ledger(full.clone()),
+        Event::Ledger(full.clone()),
+        Event::Ledger(ledger(1, 50)),
+        latency(40, 110),
+        latency(40, 115),
+        latency(41, 120),
+    ]);
+    let rows: Vec<_> = recording.ledger(..).unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[0].blocked_ns[11], 222);
+    assert_eq!((rows[0].wall_ns, rows[0].fault_on_cpu_ns, rows[0].kernel_samples), (2, 12, 24));
+    assert_eq!(recording.ledger(rows[1].second..).unwrap().count(), 1);
+    assert_eq!(recording.ledger(..rows[1].second).unwrap().count(), 1);
+    assert_eq!(recording.ledger(..rows[0].second).unwrap().count(), 0);
+
+    let thread = only_thread(&recording);
+    assert_eq!((thread.ledger.wall_ns, thread.ledger.on_cpu_ns), (52, 54));
+    let mut expected = Histogram::default();
+    expected.add_cell(40, Cell { count: 2, total_ns: 225, max_ns: 115 });
+    expected.add_cell(41, Cell { count: 1, total_ns: 120, max_ns: 120 });
+    assert_eq!(thread.latency, BTreeMap::from([(Metric::Blocked(Reason::Disk), expected)]));
+}
+
+#[test]
+fn samples_keep_their_stacks_and_wakers() {
+    let waker = WakerStacks { thread: Some(ThreadKey(7)), interrupt: false, user: Some(USER), kernel: None };
+    let interrupt = WakerStacks { thread: None, interrupt: true, user: None, kernel: Some(KERNEL) };
+    let blocked = |waker| SampleDelta {
+        what: Weighted::State(State::Blocked(Reason::Lock)),
+        kernel: Some(KERNEL),
+        waker,
+        ..sample(0, 500)
+    };
+    let event = SampleDelta { what: Weighted::Event(0), user: None, ..sample(0, 3) };
+    let (_place, recording, _) = recording_of(vec![
+        Event::Sample(sample(0, 10)),
+        Event::Sample(sample(0, 30)),
+        Event::Sample(blocked(Some(waker.clone()))),
+        Event::Sample(blocked(Some(interrupt.clone()))),
+        Event::Sample(blocked(None)),
+        Event::Sample(event),
+        Event::Sample(sample(1, 7)),
+    ]);
+    let rows: Vec<_> = recording.samples(..).unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(rows.len(), 6);
+    assert_eq!((rows[0].weight, rows[0].count, rows[0].what), (40, 2, Weighted::State(State::User)));
+    let stack = recording.resolve(rows[0].user.unwrap()).unwrap();
+    assert_eq!(symbols(&stack), [None, Some("main")]);
+
+    let wakers: Vec<_> = rows.iter().filter_map(|row| row.waker.clone()).collect();
+    assert_eq!(wakers.len(), 2);
+    assert_eq!((wakers[0].thread, wakers[0].interrupt), (Some(ThreadKey(1)), false));
+    assert_eq!(wakers[0].user, rows[0].user);
+    assert_eq!((wakers[1].thread, wakers[1].interrupt), (None, true));
+    let kernel = recording.resolve(wakers[1].kernel.unwrap()).unwrap();
+    assert_eq!(kernel.end, StackEnd::Complete);
+    assert_eq!((kernel.frames[0].kind, kernel.frames[0].address), (FrameKind::Kernel, 0xffff_ffff_8100_0000));
+
+    assert_eq!((rows[4].what, rows[4].user, rows[4].weight), (Weighted::Event(0), None, 3));
+    assert_eq!(recording.samples(rows[5].second..).unwrap().count(), 1);
+}
+
+#[test]
+fn a_frame_knows_its_module_and_its_functions() {
+    let inlined = SymbolLine { inlined: true, ..line("inner") };
+    let (_place, recording, _) = recording_of(vec![
+        Event::Symbol { frame: FrameId(1), lines: vec![inlined.clone(), line("outer")] },
+        Event::Stall(Box::new(Stall { user: Some(USER), ..stall(0, 10) })),
+    ]);
+    let stack = all_stalls(&recording)[0].user.clone().unwrap();
+    assert_eq!(stack.end, StackEnd::FramePointerEnd);
+    let leaf = &stack.frames[0];
+    assert_eq!(leaf.module.as_deref(), Some("/usr/bin/server"));
+    assert_eq!(leaf.build_id, Some(vec![0xab; 20]));
+    assert_eq!(leaf.address, 0x2000);
+    assert_eq!(leaf.lines, [inlined, line("outer")]);
+    assert_eq!(stack.frames[1].lines, [line("main")]);
+}
+
+#[test]
+fn better_symbols_replace_worse_ones_and_not_the_other_way() {
+    let symbol = |lines| Event::Symbol { frame: FrameId(0), lines };
+    let (_place, recording, _) = recording_of(vec![
+        symbol(vec![line("_ZN4main"), line("x")]),
+        symbol(vec![line("main::main")]),
+        symbol(vec![SymbolLine::default()]),
+        Event::Sample(sample(0, 1)),
+    ]);
+    let row = recording.samples(..).unwrap().next().unwrap().unwrap();
+    assert_eq!(recording.resolve(row.user.unwrap()).unwrap().frames[1].lines, [line("main::main")]);
+}
+
+#[test]
+fn a_stall_with_everything() {
+    let somebody = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
+    let worker = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
+    let full = Stall {
+        syscall: Some("futex".into()),
+        cpu: Some(1),
+        user: Some(USER),
+        kernel: Some(KERNEL),
+        waker: Some(Waker { thread: Some(worker), user: Some(USER), kernel: None }),
+        lock: Some(Lock { address: u64::MAX, owner: Some(somebody.clone()) }),
+        ran_instead: vec![
+            RanInstead { thread: somebody.clone(), ns: 40 },
+            RanInstead { thread: ThreadRef { tid: 6, ..somebody.clone() }, ns: 30 },
+        ],
+        runnable_ns: 70,
+        asked_ns: Some(1_000),
+        ..stall(500, 1_000)
+    };
+    let (_place, recording, summary) = recording_of(vec![Event::Stall(Box::new(full))]);
+    assert_eq!(summary.stalls, 1);
+    let stalls = all_stalls(&recording);
+    let got = &stalls[0];
+    assert_eq!((got.thread, got.pid, got.tid, got.comm.as_str()), (ThreadKey(1), 1000, 1007, "worker"));
+    assert_eq!((got.start, got.end, got.duration_ns()), (at(500), at(1_500), 1_000));
+    assert_eq!((got.blocked_ns, got.runnable_ns, got.asked_ns), (1_000, 70, Some(1_000)));
+    assert_eq!((got.kind, got.reason), (StallKind::OffCpu, StallReason::Blocked(Reason::Lock)));
+    assert_eq!(
+        (got.voluntary, got.open, got.syscall.as_deref(), got.cpu),
+        (false, false, Some("futex"), Some(1))
+    );
+    assert_eq!(symbols(got.user.as_ref().unwrap()), [None, Some("main")]);
+    assert_eq!(got.kernel.as_ref().unwrap().frames.len(), 1);
+    let waker = got.waker.as_ref().unwrap();
+    assert_eq!(waker.thread.as_ref().unwrap().key, Some(ThreadKey(1)));
+    assert_eq!((waker.user.is_some(), waker.kernel.is_some()), (true, false));
+    let lock = got.lock.as_ref().unwrap();
+    assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&somebody)));
+    assert_eq!(got.ran_instead, [(somebody.clone(), 40), (ThreadRef { tid: 6, ..somebody }, 30)]);
+    assert_eq!(recording.stall(got.id).unwrap().as_ref(), Some(got));
+    assert_eq!(recording.stall(got.id + 1).unwrap(), None);
+}
+
+#[test]
+fn what_a_stall_lacks_stays_absent() {
+    let (_place, recording, _) = recording_of(vec![Event::Stall(Box::new(stall(0, 10)))]);
+    let got = all_stalls(&recording).remove(0);
+    assert_eq!((got.syscall, got.cpu, got.user, got.kernel, got.waker), (None, None, None, None, None));
+    assert_eq!((got.lock, got.fault, got.asked_ns, got.ran_instead.len()), (None, None, None, 0));
+}
+
+#[test]
+fn woken_by_an_interrupt_is_not_the_same_as_not_known() {
+    let waker = Some(Waker { thread: None, user: None, kernel: Some(KERNEL) });
+    let (_place, recording, _) = recording_of(vec![Event::Stall(Box::new(Stall { waker, ..stall(0, 10) }))]);
+    let got = all_stalls(&recording).remove(0).waker.unwrap();
+    assert_eq!((got.thread, got.user.is_some(), got.kernel.is_some()), (None, false, true));
+}
+
+#[test]
+fn a_fault_with_its_file() {
+    let fault = Fault {
+        address: 0x7fff_0000_1000,
+        access: Some(Access::Exec),
+        major: true,
+        file: Some("/lib/libc.so.6".into()),
+        file_offset: Some(u64::MAX),
+    };
+    let unknown = Fault { access: None, file: None, file_offset: None, major: false, ..fault.clone() };
+    let of = |fault: &Fault, reason, start| {
+        Event::Stall(Box::new(Stall {
+            kind: StallKind::Fault,
+            reason,
+            fault: Some(fault.clone()),
+            ..stall(start, 10)
+        }))
+    };
+    let (_place, recording, _) =
+        recording_of(vec![of(&fault, StallReason::Major, 5), of(&unknown, StallReason::Minor, 9)]);
+    let stalls = all_stalls(&recording);
+    assert_eq!(
+        (stalls[0].kind, stalls[0].reason, &stalls[0].fault),
+        (StallKind::Fault, StallReason::Major, &Some(fault))
+    );
+    assert_eq!(stalls[1].fault, Some(unknown));
+}
+
+#[test]
+fn stalls_come_oldest_first_and_filtered() {
+    let voluntary = Stall { voluntary: true, ..stall(5, 100) };
+    let (_place, recording, _) = recording_of(
+        [stall(50, 10), stall(10, 400), voluntary, stall(30, 20)]
+            .map(|stall| Event::Stall(Box::new(stall)))
+            .into(),
+    );
+    let starts = |filter: &StallFilter| -> Vec<u64> {
+        recording.stalls(filter).unwrap().map(|stall| stall.unwrap().start.0 - START.0).collect()
+    };
+    assert_eq!(starts(&StallFilter::default()), [10, 30, 50]);
+    assert_eq!(starts(&StallFilter { include_voluntary: true, ..Default::default() }), [5, 10, 30, 50]);
+    assert_eq!(starts(&StallFilter { min_duration_ns: 20, ..Default::default() }), [10, 30]);
+    assert_eq!(starts(&StallFilter { during: Some(at(55)..at(56)), ..Default::default() }), [10, 50]);
+    assert_eq!(only_thread(&recording).stalls, 3);
+}
+
+#[test]
+fn an_open_stall_becomes_the_closed_one() {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    let somebody = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
+    let open = Stall {
+        open: true,
+        ran_instead: vec![
+            RanInstead { thread: somebody.clone(), ns: 1 },
+            RanInstead { thread: somebody, ns: 2 },
+        ],
+        ..stall(0, 10)
+    };
+    recorder.take(Event::Stall(Box::new(open.clone()))).unwrap();
+    recorder.commit(at(100)).unwrap();
+    recorder.take(Event::Stall(Box::new(Stall { end: at(150), ..open }))).unwrap();
+    recorder.take(Event::Stall(Box::new(stall(0, 200)))).unwrap();
+    recorder.take(Event::Stall(Box::new(stall(300, 20)))).unwrap();
+    assert_eq!(recorder.finish(at(400)).unwrap().stalls, 2);
+    let stalls = all_stalls(&Recording::open(&place.file()).unwrap());
+    assert_eq!(
+        stalls.iter().map(|stall| (stall.duration_ns(), stall.open)).collect::<Vec<_>>(),
+        [(200, false), (20, false)]
+    );
+    assert!(stalls[0].ran_instead.is_empty());
+}
+
+#[test]
+fn interrupts_by_cpu_cause_and_victim() {
+    let of = |victim, ns| {
+        Event::Interrupt(InterruptDelta {
+            cpu: 1,
+            kind: InterruptKind::Vector,
+            name: "local_timer".into(),
+            victim,
+            count: 1,
+            total_ns: ns,
+            max_ns: ns,
+        })
+    };
+    let (_place, recording, _) =
+        recording_of(vec![of(None, 5), of(Some(ThreadKey(7)), 10), of(Some(ThreadKey(7)), 30)]);
+    let rows = recording.interrupts().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((rows[0].victim, rows[0].total_ns), (None, 5));
+    assert_eq!(
+        (rows[1].victim, rows[1].count, rows[1].total_ns, rows[1].max_ns),
+        (Some(ThreadKey(1)), 2, 40, 30)
+    );
+    assert_eq!((rows[1].cpu, rows[1].kind, rows[1].name.as_str()), (1, InterruptKind::Vector, "local_timer"));
+}
+
+#[test]
+fn unwinding_counts_how_often_user_stacks_were_taken() {
+    let twice = SampleDelta { count: 2, kernel: Some(KERNEL), ..sample(0, 5) };
+    let (_place, recording, _) = recording_of(vec![
+        Event::Stack { id: StackId(5), frames: vec![FrameId(0)], end: StackEnd::Complete },
+        Event::Sample(twice),
+        Event::Sample(SampleDelta { user: Some(StackId(5)), ..sample(0, 5) }),
+        Event::Stall(Box::new(Stall { user: Some(USER), ..stall(0, 10) })),
+        Event::Stall(Box::new(Stall { kernel: Some(KERNEL), ..stall(0, 10) })),
+    ]);
+    let expected =
+        Unwinding { stacks: 4, complete: 1, incomplete: BTreeMap::from([("frame_pointer_end".into(), 3)]) };
+    assert_eq!(recording.info().unwrap().unwinding, expected);
+}
+
+#[test]
+fn references_to_nothing_are_counted() {
+    let (_place, recording, _) = recording_of(vec![
+        Event::ThreadEnd { thread: ThreadKey(99), at: at(1) },
+        Event::Ledger(wallprof_model::event::LedgerDelta { thread: ThreadKey(99), ..ledger(0, 1) }),
+        Event::Symbol { frame: FrameId(99), lines: vec![] },
+        Event::Stack { id: StackId(9), frames: vec![FrameId(0), FrameId(99)], end: StackEnd::Complete },
+        Event::Sample(SampleDelta { user: Some(StackId(9)), ..sample(0, 5) }),
+        Event::Stall(Box::new(Stall {
+            lock: Some(Lock {
+                address: 1,
+                owner: Some(ThreadRef { key: Some(ThreadKey(99)), tid: 3, ..ThreadRef::default() }),
+            }),
+            ..stall(0, 10)
+        })),
+    ]);
+    assert_eq!(recording.info().unwrap().losses, BTreeMap::from([(UNKNOWN_REFERENCE.into(), 6)]));
+    let row = recording.samples(..).unwrap().next().unwrap().unwrap();
+    assert_eq!((row.user, row.weight), (None, 5), "the time stays, without a stack");
+    let owner = all_stalls(&recording).remove(0).lock.unwrap().owner.unwrap();
+    assert_eq!((owner.key, owner.tid), (None, 3), "what is known of the owner stays");
+}
+
+#[test]
+fn hostile_names_survive() {
+    let names = ["a\0b", "line\nbreak", "\u{fffd}\u{1b}[31m", "'; DROP TABLE stall; --", "", "ΩΩΩ"];
+    let mut events: Vec<Event> = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| Event::Thread(thread(100 + index as u32, name)))
+        .collect();
+    events.push(Event::Symbol { frame: FrameId(1), lines: vec![line(names[0])] });
+    events.push(Event::Loss { reason: names[1].into(), count: 1 });
+    events.push(Event::Sample(sample(0, 1)));
+    events.push(Event::Thread(thread(7, &"x".repeat(1 << 20))));
+    let (_place, recording, _) = recording_of(events);
+    let threads = recording.threads().unwrap();
+    let got: Vec<&str> = threads[1..].iter().map(|thread| thread.info.comm.as_str()).collect();
+    assert_eq!(got, names);
+    assert_eq!(threads[0].info.comm.len(), 8192, "cut, not refused");
+    let row = recording.samples(..).unwrap().next().unwrap().unwrap();
+    assert_eq!(symbols(&recording.resolve(row.user.unwrap()).unwrap())[0], Some(names[0]));
+    assert_eq!(recording.info().unwrap().losses.get(names[1]), Some(&1));
+}
+
+#[test]
+fn the_largest_numbers_neither_panic_nor_wrap() {
+    let huge = Stall {
+        start: MonoNs(0),
+        end: MonoNs(u64::MAX),
+        blocked_ns: u64::MAX,
+        asked_ns: Some(u64::MAX),
+        ..stall(0, 0)
+    };
+    let backwards = Stall { start: at(10), end: at(5), ..stall(0, 0) };
+    let (_place, recording, _) = recording_of(vec![
+        Event::Ledger(ledger(0, u64::MAX)),
+        Event::Ledger(ledger(0, u64::MAX)),
+        Event::Sample(SampleDelta { count: u64::MAX, ..sample(0, u64::MAX) }),
+        Event::Sample(SampleDelta { count: u64::MAX, ..sample(0, u64::MAX) }),
+        Event::Stall(Box::new(huge)),
+        Event::Stall(Box::new(backwards)),
+        Event::Loss { reason: "x".into(), count: u64::MAX },
+        Event::Loss { reason: "x".into(), count: u64::MAX },
+        Event::Clock(ClockAnchor { mono: MonoNs(u64::MAX), epoch: EpochNs(u64::MAX) }),
+    ]);
+    assert!(only_thread(&recording).ledger.wall_ns >= 1 << 53);
+    let stalls = all_stalls(&recording);
+    assert_eq!((stalls[0].blocked_ns, stalls[1].duration_ns()), (i64::MAX as u64, 0));
+    assert_eq!(recording.info().unwrap().clock.anchors().len(), 2);
+}
