@@ -11,6 +11,7 @@
 mod address_space;
 mod debug_file;
 mod elf;
+mod exported;
 mod frame_table;
 mod kallsyms;
 mod kernel_stack;

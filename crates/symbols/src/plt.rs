@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use crate::elf::Fields;
+use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
 
@@ -16,8 +17,6 @@ const R_X86_64_JUMP_SLOT: u32 = 7;
 const MAX_STUBS: u64 = 1 << 20;
 const MAX_RELOCATIONS: u64 = 8 << 20;
 const MAX_SYMBOLS: u64 = 16 << 20;
-/// Longer than the longest mangled names of real programs.
-const MAX_NAME: u64 = 4096;
 
 /// `jmp *slot(%rip)`.
 const JUMP_THROUGH_SLOT: [u8; 2] = [0xff, 0x25];
@@ -73,19 +72,12 @@ fn slot_names<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<Has
             let symbol_at = fields.word(12) as usize * 24;
             let Some(symbol) = symbol_table.get(symbol_at..symbol_at + 24) else { continue };
             let name_at = Fields { bytes: symbol, wide: true }.word(0);
-            if let Some(name) = string_at(source, strings, name_at.into()) {
+            if let Some(name) = string_at(source, strings, name_at) {
                 names.insert(fields.long(0), name);
             }
         }
     }
     Some(names)
-}
-
-fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u64) -> Option<String> {
-    let left = strings.size.checked_sub(at)?;
-    let bytes = read_bounded(source, strings.offset.checked_add(at)?, left.min(MAX_NAME), MAX_NAME)?;
-    let end = bytes.iter().position(|&byte| byte == 0).filter(|&end| end > 0)?;
-    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
 /// A stub ends with its jump and begins where the one before ended, rounded to its alignment: with or without

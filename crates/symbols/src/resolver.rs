@@ -7,6 +7,7 @@
 //! Known limit: symbols are read through a memory map, so a file that is cut short while it is read ends
 //! the process with SIGBUS. Programs and libraries in use are replaced, not cut, by every package manager.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +19,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use wallprof_model::SymbolLine;
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
+use crate::exported;
 use crate::live_file::FileKey;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
@@ -59,12 +61,10 @@ impl Resolver {
     /// For each ELF virtual address its functions, innermost first; at least one entry, whose symbol is
     /// `None` where nothing certain is known. Cheapest when a module's addresses come in one call.
     pub fn resolve(&mut self, module: &ModuleFile, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
-        let parsed = self.parsed(module);
-        let lines = |address: &u64| {
-            let known = parsed.and_then(|parsed| parsed.lines(*address));
-            known.unwrap_or_else(|| vec![SymbolLine::default()])
-        };
-        addresses.iter().map(lines).collect()
+        match self.parsed(module) {
+            Some(parsed) => parsed.resolve(addresses),
+            None => vec![vec![SymbolLine::default()]; addresses.len()],
+        }
     }
 
     /// Gives back the memory that the module used last takes.
@@ -94,6 +94,7 @@ struct SymbolSource {
 
 struct ParsedModule {
     key: FileKey,
+    file: Arc<File>,
     sections: Sections,
     sources: Vec<SymbolSource>,
     plt: PltNames,
@@ -116,7 +117,16 @@ impl ParsedModule {
         let debug_info = !sections.refers_to_other_files() && fits(options, &sections, file.as_ref());
         sources.push(SymbolSource::new(options, &own_path, Arc::clone(file), debug_info));
         let plt = PltNames::read(file.as_ref(), &sections);
-        Some(ParsedModule { key, sections, sources, plt })
+        Some(ParsedModule { key, file: Arc::clone(file), sections, sources, plt })
+    }
+
+    fn resolve(&self, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
+        let mut all: Vec<Vec<SymbolLine>> = addresses
+            .iter()
+            .map(|&address| self.lines(address).unwrap_or_else(|| vec![SymbolLine::default()]))
+            .collect();
+        self.use_exported_names(addresses, &mut all);
+        all
     }
 
     fn lines(&self, address: u64) -> Option<Vec<SymbolLine>> {
@@ -134,6 +144,24 @@ impl ParsedModule {
             let same_section = section.is_some_and(|section| section.contains(symbol.addr));
             (sized || same_section).then(|| lines_from_symbol(symbol))
         })
+    }
+
+    /// Of several names of a C function, the exported one: the same with and without debug information.
+    fn use_exported_names(&self, addresses: &[u64], all: &mut [Vec<SymbolLine>]) {
+        let mut names = HashMap::new();
+        let start_of = |address: u64, line: &SymbolLine| {
+            let is_plain = line.symbol.as_deref().is_some_and(is_c_name);
+            line.offset.filter(|_| is_plain).map(|offset| address.wrapping_sub(offset))
+        };
+        let physical = || addresses.iter().zip(all.iter().filter_map(|lines| lines.last()));
+        names.extend(physical().filter_map(|(&address, line)| Some((start_of(address, line)?, None))));
+        exported::fill_names(self.file.as_ref(), &self.sections, &mut names);
+        for (&address, line) in addresses.iter().zip(all.iter_mut().filter_map(|lines| lines.last_mut())) {
+            let start = start_of(address, line);
+            if let Some(Some(name)) = start.and_then(|start| names.get(&start)) {
+                line.symbol = Some(name.clone());
+            }
+        }
     }
 }
 
@@ -176,6 +204,11 @@ fn fits(options: &ResolverOptions, sections: &Sections, file: &File) -> bool {
         && sections
             .debug_size(file, options.unpacked_limit)
             .is_some_and(|size| size.total <= options.debug_limit)
+}
+
+/// Not a path of C++ or Rust, nor a PLT stub.
+fn is_c_name(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$'))
 }
 
 /// blazesym lists the physical function first and inlined ones outermost first.

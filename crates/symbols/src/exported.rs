@@ -1,0 +1,141 @@
+//! The names under which a module's functions are known outside of it.
+//!
+//! One address often has several names, and which of them debug information or a symbol table shows differs
+//! from machine to machine: with glibc's debug symbols installed `getenv` is `__GI_getenv`, and
+//! `pthread_mutex_lock` is `___pthread_mutex_lock`. The exported name is the one people know.
+
+use std::collections::HashMap;
+
+use crate::elf::Fields;
+use crate::read_at::{ReadAt, read_bounded};
+use crate::section::{Section, Sections};
+
+/// Read at a time; a multiple of both entry sizes.
+const CHUNK: u64 = 96 << 10;
+/// Tables of the largest programs have a few million entries.
+const MAX_TABLE: u64 = 256 << 20;
+/// Longer than the longest mangled names of real programs.
+const MAX_NAME: u64 = 4096;
+
+const STT_FUNC: u8 = 2;
+const STB_GLOBAL: u8 = 1;
+const STB_WEAK: u8 = 2;
+
+/// The best exported name of each function start that is a key of `wanted`.
+pub(crate) fn fill_names<R: ReadAt + ?Sized>(
+    source: &R,
+    sections: &Sections,
+    wanted: &mut HashMap<u64, Option<String>>,
+) {
+    let Some(table) = exporting_table(sections) else { return };
+    let Some(strings) = sections.all.get(table.link as usize) else { return };
+    let entry_size = if sections.wide { 24 } else { 16 };
+    for chunk_at in (0..table.size.min(MAX_TABLE)).step_by(CHUNK as usize) {
+        let len = CHUNK.min(table.size - chunk_at);
+        let Some(chunk) = read_bounded(source, table.offset + chunk_at, len, CHUNK) else { return };
+        for entry in chunk.chunks_exact(entry_size) {
+            let Some((start, name_at)) = exported_function(entry, sections.wide) else { continue };
+            let Some(known) = wanted.get_mut(&start) else { continue };
+            if let Some(name) = string_at(source, strings, name_at)
+                && !is_mangled(&name)
+                && known.as_ref().is_none_or(|known| is_better(&name, known))
+            {
+                *known = Some(name);
+            }
+        }
+    }
+}
+
+/// The string at `at` of a string table; `None` for an empty one.
+pub(crate) fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u32) -> Option<String> {
+    let left = strings.size.checked_sub(at.into())?;
+    let offset = strings.offset.checked_add(at.into())?;
+    let bytes = read_bounded(source, offset, left.min(MAX_NAME), MAX_NAME)?;
+    let end = bytes.iter().position(|&byte| byte == 0).filter(|&end| end > 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+/// The dynamic symbols; in a statically linked program all symbols, of which there the globals count.
+fn exporting_table(sections: &Sections) -> Option<&Section> {
+    let dynamic = sections.named(".dynsym").filter(|table| table.has_bytes() && table.size > 24);
+    dynamic.or_else(|| sections.named(".symtab").filter(|table| table.has_bytes()))
+}
+
+/// Address and name offset of a global function that is defined here.
+fn exported_function(entry: &[u8], wide: bool) -> Option<(u64, u32)> {
+    let fields = Fields { bytes: entry, wide };
+    let (info, section, value) = if wide { (4, 6, 8) } else { (12, 14, 4) };
+    let info = *entry.get(info)?;
+    let defined = fields.half(section) != 0;
+    let global = matches!(info >> 4, STB_GLOBAL | STB_WEAK);
+    (defined && global && info & 15 == STT_FUNC).then(|| (fields.native(value), fields.word(0)))
+}
+
+/// Whether a symbol's name is the encoded form of a C++ or Rust path.
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
+}
+
+/// Fewer leading underscores, then shorter, then first in the alphabet: the same choice on every machine.
+fn is_better(name: &str, known: &str) -> bool {
+    let underscores = |name: &str| name.bytes().take_while(|&byte| byte == b'_').count();
+    (underscores(name), name.len(), name) < (underscores(known), known.len(), known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(name_at: u32, info: u8, section: u16, value: u64) -> Vec<u8> {
+        let mut entry = Vec::new();
+        entry.extend(name_at.to_le_bytes());
+        entry.extend([info, 0]);
+        entry.extend(section.to_le_bytes());
+        entry.extend(value.to_le_bytes());
+        entry.extend(0u64.to_le_bytes());
+        entry
+    }
+
+    #[test]
+    fn the_name_people_know_wins() {
+        let strings = b"\0__read\0read\0_ZN4readEv\0hidden\0pread64\0pread\0";
+        let at = |name: &str| {
+            let found = strings
+                .windows(name.len() + 1)
+                .position(|window| window[..name.len()] == *name.as_bytes() && window[name.len()] == 0);
+            found.expect("a name") as u32
+        };
+        let function = STB_GLOBAL << 4 | STT_FUNC;
+        let mut image = [
+            symbol(0, 0, 0, 0),
+            symbol(1, function, 1, 0x100),
+            symbol(8, STB_WEAK << 4 | STT_FUNC, 1, 0x100),
+            symbol(at("_ZN4readEv"), function, 1, 0x100),
+            symbol(at("pread64"), function, 1, 0x200),
+            symbol(at("pread"), function, 1, 0x200),
+            symbol(at("hidden"), STT_FUNC, 1, 0x300),
+            symbol(at("hidden"), function, 0, 0x300),
+            symbol(u32::MAX, function, 1, 0x300),
+        ]
+        .concat();
+        let table_size = image.len() as u64;
+        image.extend(strings);
+        let section = |name: &str, offset, size, link| Section {
+            name: name.into(),
+            offset,
+            size,
+            link,
+            ..Section::default()
+        };
+        let all = vec![
+            section(".dynsym", 0, table_size, 1),
+            section(".dynstr", table_size, strings.len() as u64, 0),
+        ];
+        let sections = Sections { all, wide: true, machine: 0 };
+        let mut wanted = HashMap::from([(0x100, None), (0x200, None), (0x300, None)]);
+        fill_names(image.as_slice(), &sections, &mut wanted);
+        assert_eq!(wanted[&0x100].as_deref(), Some("read"));
+        assert_eq!(wanted[&0x200].as_deref(), Some("pread"));
+        assert_eq!(wanted[&0x300], None);
+    }
+}
