@@ -1,0 +1,89 @@
+//! A small recording with names that somebody chose to do harm.
+
+use std::path::Path;
+
+use wallprof_model::event::{LedgerDelta, Stall};
+use wallprof_model::{
+    ClockAnchor, EpochNs, EpochSecond, Event, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey,
+};
+use wallprof_recording::{Recorder, RecordingStart};
+
+pub const HOSTILE_NAME: &str = "\x1b[31mred\n;evil";
+
+const START: MonoNs = MonoNs(1_000_000_000);
+const END: MonoNs = MonoNs(3_000_000_000);
+/// 2026-11-21 08:00:00 UTC.
+const EPOCH_START: u64 = 1_795_248_000_000_000_000;
+
+/// Writes a recording of two seconds: `threads` threads of hostile name with one wait for a lock each, the
+/// first one of 5 ms, the others of 1 ms, and one voluntary sleep of the first.
+pub fn write(path: &Path, threads: u32) {
+    let start = RecordingStart {
+        start: START,
+        clock: Some(ClockAnchor { mono: START, epoch: EpochNs(EPOCH_START) }),
+        source: "live".into(),
+        command: HOSTILE_NAME.into(),
+        min_stall_ns: 100_000,
+        ..RecordingStart::default()
+    };
+    let mut recorder = Recorder::create(path, &start).expect("the recording is created");
+    let mut take = |event| recorder.take(event).expect("the event is taken");
+    for number in 0..threads {
+        let key = ThreadKey(number);
+        take(Event::Thread(thread(key)));
+        take(Event::ThreadSeen { thread: key, from: START });
+        take(Event::Ledger(ledger(key)));
+        let ms = if number == 0 { 5 } else { 1 };
+        take(Event::Stall(Box::new(stall(key, Reason::Lock, ms * 1_000_000))));
+    }
+    take(Event::Stall(Box::new(stall(ThreadKey(0), Reason::Sleep, 50_000_000))));
+    recorder.finish(END).expect("the recording is finished");
+}
+
+fn thread(key: ThreadKey) -> ThreadInfo {
+    ThreadInfo {
+        key,
+        tid: 100 + key.0,
+        pid: 100,
+        ns_tid: 100 + key.0,
+        ns_pid: 100,
+        start_boot_ns: 1,
+        comm: HOSTILE_NAME.into(),
+        process: HOSTILE_NAME.into(),
+        cgroup: None,
+        kernel_thread: false,
+    }
+}
+
+fn ledger(key: ThreadKey) -> LedgerDelta {
+    let mut delta = LedgerDelta::new(key, EpochSecond((EPOCH_START / 1_000_000_000) as u32));
+    delta.wall_ns = 2_000_000_000;
+    delta.on_cpu_ns = 2_000_000_000;
+    delta.user_samples = 198;
+    delta
+}
+
+fn stall(thread: ThreadKey, reason: Reason, duration_ns: u64) -> Stall {
+    let start = MonoNs(START.0 + 500_000_000);
+    Stall {
+        thread,
+        comm: HOSTILE_NAME.into(),
+        kind: StallKind::OffCpu,
+        reason: StallReason::Blocked(reason),
+        voluntary: reason.is_voluntary(),
+        start,
+        end: MonoNs(start.0 + duration_ns),
+        open: false,
+        blocked_ns: duration_ns,
+        runnable_ns: 0,
+        syscall: Some("futex".into()),
+        cpu: Some(0),
+        user: None,
+        kernel: None,
+        waker: None,
+        lock: None,
+        ran_instead: Vec::new(),
+        fault: None,
+        asked_ns: None,
+    }
+}

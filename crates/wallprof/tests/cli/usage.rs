@@ -1,0 +1,130 @@
+//! Wrong command lines, and requests for what does not exist: refused before anything is created.
+
+use std::os::unix::ffi::OsStrExt;
+
+use crate::program::{refused, run, wallprof};
+
+/// Above the largest pid that any kernel gives out (`PID_MAX_LIMIT` is 2^22).
+const NO_SUCH_PID: &str = "4194305";
+
+#[test]
+fn wrong_usage_is_two() {
+    for (arguments, says) in [
+        (&[][..], "record, report, stalls or doctor"),
+        (&["recrod"], "'record'"),
+        (&["record"], "-p PID"),
+        (&["record", "--name", "x"], "--name"),
+        (&["record", "-a", "--call-graph", "dwarf"], "--call-graph"),
+        (&["record", "1234"], "-p 1234"),
+        (&["record", "-p", "x"], "`x`"),
+        (&["record", "-p", "0"], "`0`"),
+        (&["record", "-p", "1,"], "-p takes pids"),
+        (&["record", "-t", "-5"], "'-5'"),
+        (&["record", "-a", "-p", "1"], "-p and -a"),
+        (&["record", "-p", "1", "-t", "1"], "-p and -t"),
+        (&["record", "-a", "-C", "3-1"], "`3-1`"),
+        (&["record", "-a", "-d", "5 parsecs"], "-d: "),
+        (&["record", "-a", "-d", "0"], "-d 0"),
+        (&["record", "-a", "-F", "0"], "-F"),
+        (&["record", "-a", "--min-stall", "100"], "100us"),
+        (&["record", "-a", "-e", ""], "-e"),
+        (&["record", "-a", "-d", "1", "-d", "2"], "-d"),
+        (&["report", "a", "b"], "'b'"),
+        (&["stalls", "--kind", "on-cpu"], "off-cpu or fault"),
+        (&["stalls", "--reason", "sloth"], "preempted, runnable"),
+        (&["stalls", "--longer-than", "fast"], "--longer-than: "),
+        (&["stalls", "--thread", "[a"], "--thread: "),
+        (&["stalls", "--from", "noon"], "--from: "),
+    ] {
+        let sentence = refused(arguments, 2);
+        assert!(sentence.contains(says), "{arguments:?}: {sentence}");
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_one_and_creates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new.db");
+    for (target, says) in [
+        (&["-p", NO_SUCH_PID][..], NO_SUCH_PID),
+        (&["-t", NO_SUCH_PID], NO_SUCH_PID),
+        (&["-p", "1", "-C", "65000"], "CPU 65000"),
+        (&["--cgroup", "/proc"], "/proc"),
+    ] {
+        let arguments = [&["record", "-o", file.to_str().unwrap()], target].concat();
+        // A machine without cgroups says so with 3: it has none to name.
+        if target[0] == "--cgroup" && !std::fs::read_to_string("/proc/mounts").unwrap().contains(" cgroup") {
+            continue;
+        }
+        let sentence = refused(&arguments, 1);
+        assert!(sentence.contains(says), "{sentence}");
+        assert!(!file.exists());
+    }
+}
+
+#[test]
+fn a_thread_that_is_no_process_is_told_from_none() {
+    let (send, receive) = std::sync::mpsc::channel();
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        send.send(rustix::thread::gettid()).unwrap();
+        wait.recv().unwrap_err();
+    });
+    let tid = receive.recv().unwrap().as_raw_nonzero().to_string();
+    let sentence = refused(&["record", "-p", &tid], 1);
+    assert!(sentence.contains(&format!("-t {tid}")), "{sentence}");
+    drop(done);
+    thread.join().unwrap();
+}
+
+#[test]
+fn hostile_arguments_come_out_escaped() {
+    for hostile in ["\x1b[31mred", "two\nlines", "\u{202e}txet"] {
+        for arguments in
+            [["record", "-p", hostile], ["stalls", "--kind", hostile], ["report", "--json", hostile]]
+        {
+            let code = if arguments[0] == "report" { 1 } else { 2 };
+            let sentence = refused(&arguments, code);
+            assert!(!sentence.contains(hostile), "{sentence:?}");
+        }
+    }
+    let not_utf8 = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let output = wallprof(&["record", "-p"]).arg(not_utf8).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().starts_with("wallprof: "));
+}
+
+#[test]
+fn an_endless_argument_is_refused_and_not_a_crash() {
+    let long = "9".repeat(100_000);
+    for arguments in [["record", "-p", &long], ["record", "-C", &long], ["stalls", "--longer-than", &long]] {
+        assert_eq!(run(&arguments).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn help_and_version_are_on_stdout() {
+    for arguments in [&["--help"][..], &["--version"], &["record", "--help"], &["help", "stalls"]] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(output.stdout.starts_with(b"w") || output.stdout.len() > 100, "{arguments:?}");
+        assert!(output.stderr.is_empty());
+        assert!(!String::from_utf8(output.stdout).unwrap().contains("__"), "hidden commands stay hidden");
+    }
+}
+
+/// Where the caller may record, these are refused for what they ask; where not, for the missing permission.
+#[test]
+fn what_this_machine_does_not_offer_is_three_and_wrong_events_are_two() {
+    let may_record = run(&["doctor"]).status.success();
+    let (unknown, says) = if may_record { (2, "page-faults") } else { (3, "cap_bpf") };
+    let sentence = refused(&["record", "-a", "-e", "page-fautls"], unknown);
+    assert!(sentence.contains(says), "{sentence}");
+    let has_pmu = ["cpu", "cpu_core"]
+        .iter()
+        .any(|pmu| std::path::Path::new("/sys/bus/event_source/devices").join(pmu).exists());
+    if !has_pmu {
+        let sentence = refused(&["record", "-a", "-e", "cycles"], 3);
+        assert!(!may_record || sentence.contains("cpu-clock"), "{sentence}");
+    }
+}
