@@ -31,11 +31,14 @@ impl Class {
         }
     }
 
-    pub fn of_stall(reason: StallReason) -> Self {
+    /// A wait that a thread chose is lateness when it is not `voluntary`: it overslept.
+    pub fn of_stall(reason: StallReason, voluntary: bool) -> Self {
         match reason {
+            _ if voluntary => Class::Voluntary,
             StallReason::Preempted | StallReason::Runnable | StallReason::Minor | StallReason::Major => {
                 Class::Late
             }
+            StallReason::Blocked(reason) if reason.is_voluntary() => Class::Late,
             StallReason::Blocked(reason) => Class::of_reason(reason),
         }
     }
@@ -96,7 +99,9 @@ mod tests {
         for reason in Reason::ALL {
             let voluntary = Class::of(State::Blocked(reason)) == Class::Voluntary;
             assert_eq!(voluntary, reason.is_voluntary(), "{}", reason.name());
-            assert_eq!(Class::of_stall(StallReason::Blocked(reason)), Class::of(State::Blocked(reason)));
+            let overslept = if voluntary { Class::Late } else { Class::of(State::Blocked(reason)) };
+            assert_eq!(Class::of_stall(StallReason::Blocked(reason), false), overslept);
+            assert_eq!(Class::of_stall(StallReason::Blocked(reason), true), Class::Voluntary);
         }
     }
 

@@ -71,7 +71,10 @@ fn is_plain_c_function(symbol: &str) -> bool {
 }
 
 fn functions_of(frame: &ResolvedFrame) -> impl Iterator<Item = Function<'_>> {
-    frame.lines.iter().map(move |line| Function { symbol: line.symbol.as_deref(), frame })
+    frame
+        .lines
+        .iter()
+        .map(move |line| Function { symbol: line.symbol.as_deref().filter(|name| !name.is_empty()), frame })
 }
 
 impl Function<'_> {
@@ -171,7 +174,7 @@ fn is_runtime_symbol(symbol: &str) -> bool {
     NAMES.contains(&plain) || PREFIXES.iter().any(|prefix| symbol.starts_with(prefix))
 }
 
-/// Functions every sleep, switch and system call has in common.
+/// Functions every sleep, wakeup, switch and system call has in common.
 fn is_kernel_plumbing(symbol: &str) -> bool {
     const NAMES: [&str; 12] = [
         "schedule",
@@ -187,7 +190,15 @@ fn is_kernel_plumbing(symbol: &str) -> bool {
         "el0_svc",
         "do_idle",
     ];
-    const PREFIXES: [&str; 13] = [
+    const PREFIXES: [&str; 21] = [
+        "try_to_wake_up",
+        "ttwu_",
+        "wake_up_",
+        "__wake_up",
+        "swake_up",
+        "default_wake_function",
+        "autoremove_wake_function",
+        "futex_wake",
         "schedule_",
         "preempt_schedule",
         "__cond_resched",
@@ -353,6 +364,13 @@ mod tests {
         );
         assert_eq!(Site::of(Some(&empty), None), None);
         assert_eq!(Site::of(None, None), None);
+    }
+
+    #[test]
+    fn an_interrupt_is_named_by_what_it_did() {
+        let stack =
+            kernel(&["try_to_wake_up", "__wake_up_common", "blk_mq_complete_request", "virtblk_done"]);
+        assert_eq!(shown(Site::of(None, Some(&stack))), "blk_mq_complete_request < virtblk_done");
     }
 
     #[test]

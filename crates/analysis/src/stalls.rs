@@ -52,6 +52,8 @@ pub struct StallGroup {
     pub count: u64,
     /// How many of them have not ended.
     pub open: u64,
+    /// How many of them outlasted the timeout that the thread had asked for.
+    pub overslept: u64,
     pub total_ns: u64,
     /// The part of `total_ns` that was spent waiting for a CPU.
     pub runnable_ns: u64,
@@ -135,7 +137,8 @@ impl StallDigest {
     }
 
     fn keep_if_long(&mut self, stall: &StallRecord) {
-        let rank = |stall: &StallRecord| (Class::of_stall(stall.reason), Example::of(stall).rank());
+        let rank =
+            |stall: &StallRecord| (Class::of_stall(stall.reason, stall.voluntary), Example::of(stall).rank());
         let at = self.longest.partition_point(|kept| rank(kept) < rank(stall));
         if at < self.keep_longest {
             self.longest.insert(at, stall.clone());
@@ -167,6 +170,7 @@ impl StallGroup {
             key,
             count: 0,
             open: 0,
+            overslept: 0,
             total_ns: 0,
             runnable_ns: 0,
             longest: Example::of(first),
@@ -183,6 +187,7 @@ impl StallGroup {
     fn add(&mut self, stall: &StallRecord) {
         self.count += 1;
         self.open += u64::from(stall.open);
+        self.overslept += u64::from(stall.asked_ns.is_some_and(|asked| stall.duration_ns() > asked));
         self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
         self.runnable_ns = self.runnable_ns.saturating_add(stall.runnable_ns);
         let example = Example::of(stall);
@@ -211,7 +216,7 @@ impl StallGroup {
     }
 
     fn rank(&self) -> impl Ord + use<> {
-        (Class::of_stall(self.key.reason), std::cmp::Reverse(self.total_ns))
+        (Class::of_stall(self.key.reason, false), std::cmp::Reverse(self.total_ns))
     }
 }
 
@@ -336,6 +341,7 @@ mod tests {
             waker: (id < 3).then(|| waker.clone()),
             lock: Some(lock.clone()),
             ran_instead: vec![(thread("neighbour"), 5)],
+            asked_ns: (id == 1).then_some(49),
             ..stall(id, "engine", LOCK, "release", 50)
         });
         let digest = digest(&stalls);
@@ -345,6 +351,7 @@ mod tests {
         assert_eq!(&*release.site.as_ref().unwrap().functions[0], "compact");
         assert_eq!(group.owners.top(), Some((&"housekeeper".to_string(), 3)));
         assert_eq!(group.ran_instead.total(), 15);
+        assert_eq!(group.overslept, 1);
     }
 
     #[test]

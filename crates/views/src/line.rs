@@ -73,13 +73,18 @@ impl Word {
     }
 }
 
-/// Writes `label` and then `words`, which continue under the first one when the line is full.
+/// Writes `label` and then `words`, which continue under the first one when the line is full. Nothing
+/// is written where there is nothing to say.
 pub(crate) fn write_wrapped(
     out: &mut impl Write,
     (label, indent): (&str, usize),
     words: &[Word],
     style: &Style,
 ) -> io::Result<()> {
+    let mut words = words.iter().filter(|word| !word.text.is_empty()).peekable();
+    if words.peek().is_none() {
+        return Ok(());
+    }
     let room = style.columns().saturating_sub(indent).max(20);
     write!(out, "{}", style.paint(Ink::Faint, &left(label, indent, style)))?;
     let mut used = 0;
@@ -116,14 +121,15 @@ mod tests {
 
     #[test]
     fn words_wrap_under_the_first() {
-        let words: Vec<Word> = ["in", "release_order_of_the_client", "← handle_tick", "← main_loop_of_it"]
-            .map(Word::plain)
-            .into();
+        let words: Vec<Word> =
+            ["in", "release_order_of_the_client_in_the_book", "← handle_tick", "← main_loop_of_it"]
+                .map(Word::plain)
+                .into();
         let mut out = Vec::new();
         write_wrapped(&mut out, ("  waited", 12), &words, &Style { width: 60, ..Style::plain() }).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "  waited    in release_order_of_the_client ← handle_tick\n            ← main_loop_of_it\n"
+            "  waited    in release_order_of_the_client_in_the_book ← handle_tick\n            ← main_loop_of_it\n"
         );
     }
 

@@ -6,8 +6,8 @@ use wallprof_analysis::{Class, Zone};
 
 use crate::escape::{escape, escape_to_ascii};
 
-/// Narrower terminals get lines of this width.
-const NARROWEST: usize = 60;
+/// The narrowest layout; a narrower terminal wraps its lines.
+const NARROWEST: usize = 76;
 
 /// What the reader's screen can show.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +48,11 @@ impl Style {
     /// A foreign name as it may be shown.
     pub(crate) fn name<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.unicode { escape(text) } else { escape_to_ascii(text) }
+    }
+
+    /// A thread's or process's name, which may be empty.
+    pub(crate) fn comm<'t>(&self, comm: &'t str) -> Cow<'t, str> {
+        if comm.is_empty() { Cow::Borrowed("(unnamed)") } else { self.name(comm) }
     }
 
     /// One of two ways to write the same.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use wallprof_analysis::interrupts::{InterruptCause, causes};
 use wallprof_model::ThreadKey;
 
-use super::write_title;
+use super::{write_note, write_title};
 use crate::line::{cut, left, right};
 use crate::report::Report;
 use crate::style::{Ink, Style};
@@ -31,11 +31,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
         write_cause(out, cause, &names, style)?;
     }
     if let Some(hidden) = causes.len().checked_sub(MOST_CAUSES).filter(|&hidden| hidden > 0) {
-        let more = format!(
-            "  {}: `wallprof report --json` has all",
-            counted(hidden as u64, "more cause", "more causes")
-        );
-        writeln!(out, "{}", style.paint(Ink::Faint, &more))?;
+        let more = counted(hidden as u64, "more cause", "more causes");
+        write_note(out, 2, &format!("{more}: `wallprof report --json` has all"), style)?;
     }
     Ok(())
 }
@@ -49,7 +46,7 @@ fn write_cause(
     let name = format!("{} {}", cause.kind.name(), style.name(&cause.name));
     let victim = cause
         .victim
-        .and_then(|(key, ns)| Some(format!("{} {}", style.name(names.get(&key)?), time(ns, style))));
+        .and_then(|(key, ns)| Some(format!("{} {}", style.comm(names.get(&key)?), time(ns, style))));
     let line = format!(
         "  {}{}{}{}  {}",
         left(&name, 28, style),

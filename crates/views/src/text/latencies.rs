@@ -8,7 +8,7 @@ use wallprof_model::{Metric, State};
 
 use super::ledgers::Selection;
 use super::write_title;
-use crate::line::{left, right};
+use crate::line::{cut, left, right};
 use crate::report::Report;
 use crate::style::{Ink, Style};
 use crate::units::{count, time};
@@ -37,7 +37,7 @@ fn write_thread(out: &mut impl Write, thread: &Thread, style: &Style) -> io::Res
     if shown.is_empty() {
         return Ok(());
     }
-    writeln!(out, "  {}", style.paint(Ink::Strong, &left(&style.name(&thread.info.comm), 18, style)))?;
+    writeln!(out, "  {}", style.paint(Ink::Strong, &cut(&style.comm(&thread.info.comm), 32, style)))?;
     for (metric, histogram) in shown {
         let latency = Latency::of(histogram);
         let percentiles = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];

@@ -7,7 +7,7 @@ use wallprof_analysis::{Class, Site, StallGroup};
 use wallprof_model::profile::StallRecord;
 use wallprof_model::{Reason, StallReason};
 
-use super::write_title;
+use super::{write_note, write_title};
 use crate::function::{short_name, site_words};
 use crate::line::{Word, cut, left, right, write_wrapped};
 use crate::moment::Moments;
@@ -53,11 +53,8 @@ fn write_groups(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io:
     let hidden =
         groups.iter().skip(MOST_GROUPS).map(|group| group.count).sum::<u64>() + report.stalls.ungrouped;
     if hidden > 0 {
-        let more = format!(
-            "     {} of other kinds: `wallprof stalls` shows them",
-            counted(hidden, "more stall", "more stalls")
-        );
-        writeln!(out, "{}", style.paint(Ink::Faint, &more))?;
+        let more = counted(hidden, "more stall", "more stalls");
+        return write_note(out, 5, &format!("{more} of other kinds: `wallprof stalls` shows them"), style);
     }
     Ok(())
 }
@@ -70,12 +67,12 @@ fn write_group(
     style: &Style,
 ) -> io::Result<()> {
     let reason = group.key.reason;
-    let ink = Ink::Of(Class::of_stall(reason));
+    let ink = Ink::Of(Class::of_stall(reason, false));
     writeln!(
         out,
         "{:>3}  {} {}{}{}{}",
         rank,
-        style.paint(Ink::Strong, &left(&style.name(&group.key.comm), 16, style)),
+        style.paint(Ink::Strong, &left(&style.comm(&group.key.comm), 16, style)),
         style.paint(ink, &left(reason.name(), 9, style)),
         right(&count(group.count), 9),
         style.paint(ink, &right(&time(group.total_ns, style), 10)),
@@ -112,6 +109,10 @@ fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'sta
     if let Some(words) = ran_instead_words(group, style) {
         facts.push(("ran instead", words));
     }
+    if group.overslept > 0 {
+        let text = format!("the timeout asked for, {} of {}", count(group.overslept), count(group.count));
+        facts.push(("overslept", vec![Word::plain(text)]));
+    }
     if group.open > 0 {
         let text =
             format!("{} of {} had not ended when the recording did", count(group.open), count(group.count));
@@ -136,7 +137,7 @@ fn lock_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
     }
     if let Some((owner, times)) = group.owners.top() {
         words.push(Word::plain("held by"));
-        words.push(Word::strong(style.name(owner)));
+        words.push(Word::strong(style.comm(owner)));
         if times < group.count {
             words.push(Word::plain(format!("({} of {})", count(times), count(group.count))));
         }
@@ -146,7 +147,7 @@ fn lock_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
 
 fn release_words(release: &Release, style: &Style) -> Vec<Word> {
     let mut words = vec![match &release.comm {
-        Some(comm) => Word::strong(style.name(comm)),
+        Some(comm) => Word::strong(style.comm(comm)),
         None => Word::plain("an interrupt"),
     }];
     if let Some(site) = &release.site {
@@ -167,7 +168,7 @@ fn ran_instead_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
         .ranked()
         .into_iter()
         .take(3)
-        .map(|(comm, ns)| Word::plain(format!("{} {}", style.name(comm), percent(ns, whole))));
+        .map(|(comm, ns)| Word::plain(format!("{} {}", style.comm(comm), percent(ns, whole))));
     let mut words: Vec<Word> = names.collect();
     let last = words.len() - 1;
     words[..last].iter_mut().for_each(|word| word.text.push(','));
@@ -181,15 +182,18 @@ fn write_voluntary(out: &mut impl Write, report: &Report<'_>, style: &Style) -> 
     if report.stalls.voluntary == 0 {
         return Ok(());
     }
-    let waits =
-        counted(report.stalls.voluntary, "wait that a thread chose is", "waits that threads chose are");
-    let text = format!("     {waits} not counted: `wallprof stalls --all` shows them");
-    writeln!(out, "{}", style.paint(Ink::Faint, &text))
+    let waits = counted(
+        report.stalls.voluntary,
+        "voluntary wait is left out: `wallprof stalls --all` shows it",
+        "voluntary waits are left out: `wallprof stalls --all` shows them",
+    );
+    write_note(out, 5, &waits, style)
 }
 
 fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     let longest = report.stalls.longest();
-    if longest.len() < 2 {
+    // Where every stall is a group of its own, the groups have said it all.
+    if report.stalls.count <= report.stalls.groups().len() as u64 {
         return Ok(());
     }
     write_title(out, "Longest stalls", "`wallprof stalls` shows each with its stacks", style)?;
@@ -206,7 +210,7 @@ fn write_long_stall(
     moments: &Moments<'_>,
     style: &Style,
 ) -> io::Result<()> {
-    let ink = Ink::Of(Class::of_stall(stall.reason));
+    let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
     let fixed = 5 + 2 + 15 + 10 + 2 + 16 + 1 + 10;
     let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref());
     let function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
@@ -217,7 +221,7 @@ fn write_long_stall(
         right(&stall.id.to_string(), 5),
         left(&moments.time(stall.start), 15, style),
         style.paint(ink, &right(&format!("{open}{}", time(stall.duration_ns(), style)), 10)),
-        left(&style.name(&stall.comm), 16, style),
+        left(&style.comm(&stall.comm), 16, style),
         style.paint(ink, &left(stall.reason.name(), 10, style)),
         cut(&style.name(&function), style.columns().saturating_sub(fixed), style),
     )

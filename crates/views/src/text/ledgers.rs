@@ -9,7 +9,7 @@ use wallprof_analysis::{Account, Class};
 use wallprof_model::State;
 use wallprof_model::profile::Thread;
 
-use super::write_title;
+use super::{write_note, write_title};
 use crate::bar::{Segment, bar, glyph, stacked};
 use crate::line::{cut, left, right, width};
 use crate::report::Report;
@@ -18,7 +18,7 @@ use crate::units::{counted, percent, time};
 
 /// Threads with a ledger of their own, threads with a line, processes with a line.
 const MOST_DETAILED: usize = 3;
-const MOST_LINES: usize = 20;
+const MOST_LINES: usize = 15;
 const MOST_PROCESSES: usize = 8;
 
 /// Which threads are shown, and how.
@@ -78,11 +78,12 @@ pub(super) fn write(
         write_lines(out, report, selection, style)?;
     }
     write_left_out(out, selection, style)?;
-    write_processes(out, report, selection, style)
+    let has_processes = write_processes(out, report, selection, style)?;
+    if has_processes || !selection.lines.is_empty() { write_legend(out, style) } else { Ok(()) }
 }
 
 fn write_ledger(out: &mut impl Write, thread: &Thread, account: &Account, style: &Style) -> io::Result<()> {
-    let name = cut(&style.name(&thread.info.comm), 32, style);
+    let name = cut(&style.comm(&thread.info.comm), 32, style);
     let about = format!("{}  {}", who(thread, style), what(thread, account, style));
     let about = cut(&about, style.columns().saturating_sub(width(&name) + 3), style);
     writeln!(out, "  {} {}", style.paint(Ink::Strong, &name), style.paint(Ink::Faint, &about))?;
@@ -101,7 +102,7 @@ fn who(thread: &Thread, style: &Style) -> String {
     if info.tid == info.pid {
         return info.tid.to_string();
     }
-    format!("{} of {} {}", info.tid, style.name(&info.process), info.pid)
+    format!("{} of {} {}", info.tid, style.comm(&info.process), info.pid)
 }
 
 fn what(thread: &Thread, account: &Account, style: &Style) -> String {
@@ -148,7 +149,10 @@ fn write_lines(
 
 /// Columns for the stacked bar beside names and numbers; too few are none.
 fn bar_columns(style: &Style) -> usize {
-    let columns = style.columns().saturating_sub(2 + 16 + 8 + 4 * 10 + 2).min(40);
+    let columns = style
+        .columns()
+        .saturating_sub(2 + 16 + 8 + Class::ALL.map(class_columns).iter().sum::<usize>() + 2)
+        .min(40);
     if columns < 8 { 0 } else { columns }
 }
 
@@ -156,9 +160,13 @@ fn write_line_head(out: &mut impl Write, (name, id): (&str, &str), style: &Style
     let mut head = format!("  {}{}", left(name, 16, style), right(id, 8));
     for class in Class::ALL {
         let label = format!("{} {}", glyph(class, style), class_name(class));
-        head.push_str(&right(&label, if class == Class::Voluntary { 11 } else { 10 }));
+        head.push_str(&right(&label, class_columns(class)));
     }
     writeln!(out, "{}", style.paint(Ink::Faint, head.trim_end()))
+}
+
+fn class_columns(class: Class) -> usize {
+    if class == Class::Voluntary { 13 } else { 10 }
 }
 
 fn class_name(class: Class) -> &'static str {
@@ -166,7 +174,7 @@ fn class_name(class: Class) -> &'static str {
         Class::Running => "running",
         Class::Late => "late",
         Class::Peer => "peers",
-        Class::Voluntary => "chosen",
+        Class::Voluntary => "voluntary",
     }
 }
 
@@ -176,12 +184,11 @@ fn write_line(
     account: &Account,
     style: &Style,
 ) -> io::Result<()> {
-    write!(out, "  {}{}", left(&style.name(name), 16, style), right(id, 8))?;
+    write!(out, "  {}{}", left(&style.comm(name), 16, style), right(id, 8))?;
     let segments = Class::ALL.map(|class| Segment { class, ns: class_ns(&account.states, class) });
     for segment in &segments {
         let text = if segment.ns == 0 { "-".to_string() } else { time(segment.ns, style) };
-        let columns = if segment.class == Class::Voluntary { 11 } else { 10 };
-        write!(out, "{}", style.paint(Ink::Of(segment.class), &right(&text, columns)))?;
+        write!(out, "{}", style.paint(Ink::Of(segment.class), &right(&text, class_columns(segment.class))))?;
     }
     match stacked(&segments, account.wall_ns, bar_columns(style), style) {
         bar if bar.is_empty() => writeln!(out),
@@ -200,8 +207,8 @@ fn write_left_out(out: &mut impl Write, selection: &Selection, style: &Style) ->
     if parts.is_empty() {
         return Ok(());
     }
-    let text = format!("  not shown: {} (`wallprof report --json` has every thread)", parts.join(" and "));
-    writeln!(out, "{}", style.paint(Ink::Faint, &text))
+    let text = format!("not shown: {} (`wallprof report --json` has every thread)", parts.join(" and "));
+    write_note(out, 2, &text, style)
 }
 
 /// Totals by process, where the threads of many are mixed.
@@ -210,10 +217,10 @@ fn write_processes(
     report: &Report<'_>,
     selection: &Selection,
     style: &Style,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let mut processes = process_totals(report.threads, &selection.accounts);
     if processes.len() < 2 {
-        return Ok(());
+        return Ok(false);
     }
     processes.sort_by_cached_key(|process| (std::cmp::Reverse(activity(process)), process.pid));
     writeln!(out)?;
@@ -222,7 +229,13 @@ fn write_processes(
         write_line(out, (&process.process, &process.pid.to_string()), &process.account, style)?;
     }
     let all = total(&selection.accounts);
-    write_line(out, (&format!("all {}", processes.len()), ""), &all, style)
+    write_line(out, (&format!("all {}", processes.len()), ""), &all, style)?;
+    Ok(true)
+}
+
+fn write_legend(out: &mut impl Write, style: &Style) -> io::Result<()> {
+    let text = "late: run queue, lock, disk, memory, faults, interrupts; peers: network, pipe, ipc, other";
+    write_note(out, 2, text, style)
 }
 
 fn activity(process: &ProcessTotal) -> u64 {

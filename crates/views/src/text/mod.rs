@@ -13,6 +13,7 @@ use std::io::{self, Write};
 
 pub use stall::StallsText;
 
+use crate::line::{Word, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
 
@@ -38,4 +39,10 @@ fn write_title(out: &mut impl Write, title: &str, about: &str, style: &Style) ->
     writeln!(out)?;
     let separator = if about.is_empty() { "" } else { "  " };
     writeln!(out, "{}{separator}{}", style.paint(Ink::Title, title), style.paint(Ink::Faint, &about))
+}
+
+/// A remark below a table, wrapped.
+fn write_note(out: &mut impl Write, indent: usize, text: &str, style: &Style) -> io::Result<()> {
+    let words: Vec<Word> = text.split(' ').map(|word| Word { text: word.into(), ink: Ink::Faint }).collect();
+    write_wrapped(out, ("", indent), &words, style)
 }

@@ -59,7 +59,7 @@ fn ledger_words(report: &Report<'_>, accounts: &[Account], style: &Style) -> Vec
         "{} of {} leave more than 0.1 % of their time unexplained; worst: {} {} with {}",
         count(off.len() as u64),
         counted(accounts.len() as u64, "thread", "threads"),
-        style.name(&info.comm),
+        style.comm(&info.comm),
         info.tid,
         share(worst)
     );
@@ -72,10 +72,10 @@ fn unwinding_words(report: &Report<'_>) -> Vec<Word> {
     let mut text = format!("{stacks}, {} proven complete", percent(unwinding.complete, unwinding.stacks));
     for (reason, number) in unwinding.incomplete.iter().filter(|(_, number)| **number > 0) {
         let what = match reason.as_str() {
-            "frame_pointer_end" => "walked by frame pointer to an end nobody proved",
-            "truncated" => "cut at the deepest frame kept",
-            "read_failed" => "cut where memory could not be read",
-            _ => "cut for another reason",
+            "frame_pointer_end" => "by frame pointers, their end not proven",
+            "truncated" => "deeper than is kept",
+            "read_failed" => "not readable to the end",
+            _ => "incomplete for other reasons",
         };
         text.push_str(&format!(", {} {what}", percent(*number, unwinding.stacks)));
     }
@@ -87,10 +87,27 @@ fn loss_words(report: &Report<'_>, style: &Style) -> Vec<Vec<Word>> {
     let losses =
         report.info.losses.iter().filter(|(reason, number)| **number > 0 && *reason != "stalls_folded");
     let line = |(reason, number): (&String, &u64)| {
-        let words = style.name(reason).replace('_', " ");
-        sentence(&format!("{} × {words}", count(*number)).replace('×', style.pick("×", "x")), Ink::Warning)
+        let what = loss_name(reason).map_or_else(|| style.name(reason).replace('_', " "), String::from);
+        sentence(&format!("{} {} {what}", count(*number), style.pick("×", "x")), Ink::Warning)
     };
     losses.map(line).collect()
+}
+
+/// What the losses of the recorder and of the kernel side mean.
+fn loss_name(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "stalls_ring_full" => "a stall, because the buffer from the kernel was full",
+        "stacks_full" => "a stack, because the kernel's table of stacks was full",
+        "samples_full" => "a sample, because the kernel's table of samples was full",
+        "latency_full" => "a latency, because the kernel's table of latencies was full",
+        "interrupts_full" => "an interrupt, because the kernel's table of interrupts was full",
+        "threads_no_memory" => "a thread, because the kernel had no memory for it",
+        "stack_scratch_busy" => "a stack, because probes were nested too deep",
+        "sleeps_without_wakeup" => "a sleep that ended without a wakeup being seen",
+        "interrupt_depth" => "an interrupt nested too deep",
+        "unknown_reference" => "an event about something that was never described",
+        _ => return None,
+    })
 }
 
 fn folded_words(report: &Report<'_>, style: &Style) -> Option<Vec<Word>> {
@@ -123,7 +140,20 @@ fn cost_words(report: &Report<'_>, style: &Style) -> Vec<Word> {
     sentence(&text, Ink::Plain)
 }
 
-/// A text that may wrap at every space.
+/// A text that may wrap at every space, but not between a number and its unit.
 fn sentence(text: &str, ink: Ink) -> Vec<Word> {
-    text.split(' ').map(|word| Word { text: word.into(), ink }).collect()
+    let mut words: Vec<Word> = Vec::new();
+    for text in text.split(' ') {
+        match words.last_mut() {
+            Some(number) if is_unit(text) => number.text.extend([" ", text]),
+            _ => words.push(Word { text: text.into(), ink }),
+        }
+    }
+    words
+}
+
+/// What stays on one line with the number before it.
+fn is_unit(word: &str) -> bool {
+    let unit = word.trim_end_matches([',', ';', ':']);
+    matches!(unit, "ns" | "µs" | "us" | "ms" | "s" | "h" | "d" | "%" | "×" | "x")
 }

@@ -44,8 +44,8 @@ impl<'a> StallsText<'a> {
         }
         self.write_head(out, stall)?;
         self.write_facts(out, stall)?;
-        self.write_waker(out, stall)?;
         self.write_stacks(out, stall.user.as_ref(), stall.kernel.as_ref(), "")?;
+        self.write_waker(out, stall)?;
         writeln!(out)
     }
 
@@ -55,10 +55,7 @@ impl<'a> StallsText<'a> {
     /// What `out` returns; a broken pipe among it.
     pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
         if self.shown == 0 {
-            return writeln!(
-                out,
-                "No stall matches. Waits that threads chose are left out unless --all is given."
-            );
+            return writeln!(out, "No stall matches. Voluntary waits are left out unless --all is given.");
         }
         let stalls = counted(self.shown, "stall", "stalls");
         writeln!(out, "{stalls}, {} in all", time(self.total_ns, self.style))
@@ -66,25 +63,29 @@ impl<'a> StallsText<'a> {
 
     fn write_head(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
         let style = self.style;
-        let ink = Ink::Of(Class::of_stall(stall.reason));
-        let open = if stall.open { style.paint(Ink::Warning, "  still waiting") } else { String::new() };
-        writeln!(
-            out,
-            "{}  {}  {}  {} {}  {}{open}",
-            style.paint(Ink::Strong, &format!("stall {}", stall.id)),
-            self.moments.time(stall.start),
-            style.paint(ink, &time(stall.duration_ns(), style)),
-            style.paint(Ink::Strong, &style.name(&stall.comm)),
-            stall.tid,
-            style.paint(ink, reason_name(stall.reason)),
-        )
+        let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
+        let end = if stall.open { "," } else { "" };
+        let mut words = vec![
+            Word::strong(format!("stall {}", stall.id)),
+            Word::plain(format!("at {}:", self.moments.time(stall.start))),
+            Word::strong(style.comm(&stall.comm)),
+            Word::plain(format!("{},", stall.tid)),
+            Word { text: reason_name(stall.reason).into(), ink },
+            Word { text: format!("{}{end}", time(stall.duration_ns(), style)), ink },
+        ];
+        if stall.open {
+            words.push(Word { text: "still waiting".into(), ink: Ink::Warning });
+        }
+        write_wrapped(out, ("", 0), &words, style)
     }
 
     fn write_facts(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
         self.write_fact(out, "", vec![Word::plain(course(stall, self.style))])?;
         if let Some(asked) = stall.asked_ns {
-            let over = time(stall.duration_ns().saturating_sub(asked), self.style);
-            let text = format!("to wake after {}: {over} too late", time(asked, self.style));
+            let mut text = format!("to wake after {}", time(asked, self.style));
+            if let Some(late) = stall.duration_ns().checked_sub(asked).filter(|&late| late > 0) {
+                text.push_str(&format!(": {} late", time(late, self.style)));
+            }
             self.write_fact(out, "had asked", vec![Word::plain(text)])?;
         }
         if let Some(lock) = &stall.lock {
@@ -100,9 +101,6 @@ impl<'a> StallsText<'a> {
     }
 
     fn write_fact(&self, out: &mut impl Write, label: &str, words: Vec<Word>) -> io::Result<()> {
-        if words.iter().all(|word| word.text.is_empty()) {
-            return Ok(());
-        }
         write_wrapped(
             out,
             (&format!("  {label}"), if label.is_empty() { 2 } else { LABEL_COLUMNS }),
@@ -143,7 +141,7 @@ fn reason_name(reason: StallReason) -> &'static str {
     }
 }
 
-/// `in futex, blocked 3.19 ms, then 20.0 µs without a CPU, on CPU 1`.
+/// `in futex, blocked 3.19 ms, then 20.0 µs without a CPU, back on CPU 1`.
 fn course(stall: &StallRecord, style: &Style) -> String {
     let mut parts = Vec::new();
     if let Some(syscall) = &stall.syscall {
@@ -157,7 +155,8 @@ fn course(stall: &StallRecord, style: &Style) -> String {
         parts.push(format!("{then}{} without a CPU", time(stall.runnable_ns, style)));
     }
     if let Some(cpu) = stall.cpu {
-        parts.push(format!("on CPU {cpu}"));
+        let back = if stall.open { "waiting for" } else { "back on" };
+        parts.push(format!("{back} CPU {cpu}"));
     }
     parts.join(", ")
 }
@@ -192,7 +191,7 @@ fn ran_instead_words(stall: &StallRecord, style: &Style) -> Vec<Word> {
         let share = percent(*ns, stall.runnable_ns.max(*ns));
         let comma = if at < last { "," } else { "" };
         let name = thread_name(thread, style);
-        Word::plain(format!("{name} {} ({share}){comma}", time(*ns, style)))
+        Word::plain(format!("{name} for {} ({share}){comma}", time(*ns, style)))
     };
     stall.ran_instead.iter().enumerate().map(word).collect()
 }
@@ -212,6 +211,6 @@ fn thread_words(thread: &ThreadRef, style: &Style) -> Vec<Word> {
 fn thread_name(thread: &ThreadRef, style: &Style) -> String {
     match thread.comm.as_str() {
         "" => format!("thread {}", thread.tid),
-        comm => format!("{} {}", style.name(comm), thread.tid),
+        comm => format!("{} {}", style.comm(comm), thread.tid),
     }
 }

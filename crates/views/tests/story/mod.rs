@@ -78,6 +78,7 @@ pub fn deadlock_story() -> Story {
             runnable_ns: 0,
             lock: Some(LockRecord { address: 0x5000 + id, owner: Some(thread_ref(None, other_tid, other)) }),
             waker: None,
+            cpu: None,
             comm: comm.into(),
             tid,
             ..stall(id, 1_000 * MILLI, 0, LOCK)
@@ -106,7 +107,8 @@ fn info(command: &str) -> RecordingInfo {
         ended_cleanly: true,
         events: vec![],
         losses: BTreeMap::from([
-            ("ring_full".into(), 12),
+            ("stalls_ring_full".into(), 12),
+            ("quantum\x1b_flux".into(), 3),
             ("stalls_folded".into(), 120),
             ("map_full".into(), 0),
         ]),
@@ -270,7 +272,7 @@ fn user_stack(libc: &[&str], program: &[(&str, u32)]) -> ResolvedStack {
     for (at, (symbol, number)) in program.iter().enumerate() {
         let source = Some(("/src/matchd/src/book.cc", *number));
         let mut lines = vec![line(symbol, 0x9c, source)];
-        if at == 0 {
+        if at == 0 && libc.iter().any(|symbol| symbol.contains("mutex")) {
             let guard = line(
                 "std::lock_guard<std::mutex>::lock_guard(std::mutex&)",
                 0,
@@ -426,8 +428,11 @@ fn stalls() -> Vec<StallRecord> {
         preempted_stall(22, 7_400 * MILLI, 2_000_000),
         StallRecord {
             asked_ns: Some(MILLI),
-            lock: None,
             syscall: Some("clock_nanosleep".into()),
+            user: Some(user_stack(
+                &["clock_nanosleep", "nanosleep"],
+                &[("Engine::pace(Tick const&)", 52), ("main", 20)],
+            )),
             ..stall(25, 8_000 * MILLI, 3_100_000, StallReason::Blocked(Reason::Sleep))
         },
         StallRecord {
