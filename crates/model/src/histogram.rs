@@ -40,9 +40,10 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Sums saturate: a damaged recording's numbers are as large as they like.
     pub fn add(&mut self, other: Cell) {
-        self.count += other.count;
-        self.total_ns += other.total_ns;
+        self.count = self.count.saturating_add(other.count);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 }
@@ -77,11 +78,11 @@ impl Histogram {
     }
 
     pub fn count(&self) -> u64 {
-        self.cells.values().map(|cell| cell.count).sum()
+        self.cells.values().fold(0, |sum, cell| sum.saturating_add(cell.count))
     }
 
     pub fn total_ns(&self) -> u64 {
-        self.cells.values().map(|cell| cell.total_ns).sum()
+        self.cells.values().fold(0, |sum, cell| sum.saturating_add(cell.total_ns))
     }
 
     pub fn max_ns(&self) -> u64 {
@@ -94,7 +95,7 @@ impl Histogram {
         let rank = ((share * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
         for cell in self.cells.values() {
-            seen += cell.count;
+            seen = cell.count.saturating_add(seen);
             if seen >= rank {
                 return cell.total_ns / cell.count.max(1);
             }
@@ -119,6 +120,15 @@ mod tests {
             expected_from = to;
         }
         assert_eq!(bucket_from_ns(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn damaged_cells_saturate() {
+        let mut histogram = Histogram::default();
+        let huge = Cell { count: u64::MAX, total_ns: u64::MAX, max_ns: u64::MAX };
+        [3, 3, 4].into_iter().for_each(|bucket| histogram.add_cell(bucket, huge));
+        assert_eq!((histogram.count(), histogram.total_ns()), (u64::MAX, u64::MAX));
+        assert_eq!(histogram.quantile_ns(0.5), 1);
     }
 
     #[test]

@@ -49,7 +49,9 @@ impl ClockMap {
         let after = self.anchors.partition_point(|anchor| anchor.mono <= mono);
         match self.anchors.get(after.saturating_sub(1)) {
             None => EpochNs(mono.0),
-            Some(anchor) if mono >= anchor.mono => EpochNs(anchor.epoch.0 + (mono.0 - anchor.mono.0)),
+            Some(anchor) if mono >= anchor.mono => {
+                EpochNs(anchor.epoch.0.saturating_add(mono.0 - anchor.mono.0))
+            }
             Some(anchor) => EpochNs(anchor.epoch.0.saturating_sub(anchor.mono.0 - mono.0)),
         }
     }
@@ -59,7 +61,9 @@ impl ClockMap {
         let anchor = self.anchors.iter().rev().find(|anchor| anchor.epoch <= epoch).or(self.anchors.first());
         match anchor {
             None => MonoNs(epoch.0),
-            Some(anchor) if epoch >= anchor.epoch => MonoNs(anchor.mono.0 + (epoch.0 - anchor.epoch.0)),
+            Some(anchor) if epoch >= anchor.epoch => {
+                MonoNs(anchor.mono.0.saturating_add(epoch.0 - anchor.epoch.0))
+            }
             Some(anchor) => MonoNs(anchor.mono.0.saturating_sub(anchor.epoch.0 - epoch.0)),
         }
     }
@@ -81,6 +85,16 @@ mod tests {
         assert_eq!(clock.epoch_from_mono(MonoNs(50)), EpochNs(1_050));
         assert_eq!(clock.mono_from_epoch(EpochNs(5_300)), MonoNs(300));
         assert_eq!(clock.mono_from_epoch(EpochNs(1_150)), MonoNs(150));
+    }
+
+    #[test]
+    fn a_damaged_time_saturates() {
+        let clock = ClockMap::new(vec![anchor(100, 1_100)]);
+        assert_eq!(clock.epoch_from_mono(MonoNs(u64::MAX)), EpochNs(u64::MAX));
+        assert_eq!(
+            ClockMap::new(vec![anchor(1_100, 100)]).mono_from_epoch(EpochNs(u64::MAX)),
+            MonoNs(u64::MAX)
+        );
     }
 
     #[test]
