@@ -155,6 +155,7 @@ ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record 
         return 0;
     room->tgid = 0;
     room->exec_id = 0;
+    room->from_probe = 0;
     room->frames = (u16)(bytes / 8);
     room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_COMPLETE;
     return keep_stack(room);
@@ -199,7 +200,8 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_record *r
     if (task->flags & PF_KTHREAD)
         return 0;
     room->tgid = task->tgid;
-    room->exec_id = task->self_exec_id;
+    room->exec_id = (u32)task->self_exec_id;
+    room->from_probe = 0;
     room->end = END_FRAME_POINTER;
     room->address[0] = regs->ip;
     room->frames = 1;

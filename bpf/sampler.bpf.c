@@ -20,7 +20,7 @@ ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu)
 }
 
 ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool user_mode, bool ledger_clock, u16 event,
-                               u64 weight)
+                               bool from_probe, u64 weight)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct sample_key key = {};
@@ -36,7 +36,7 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         roll(t, now);
     key.key = t->key;
     key.second = (u32)((now + epoch_offset) / 1000000000ULL);
-    take_stacks(ctx, cpu, task, &key.user_stack, &key.kernel_stack);
+    take_stacks(ctx, cpu, task, from_probe, &key.user_stack, &key.kernel_stack);
     if (ledger_clock) {
         if (!inside_interrupt(cpu)) {
             if (user_mode)
@@ -54,7 +54,7 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
     count_sample(&key, weight);
 }
 
-ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, u64 weight)
+ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, bool from_probe, u64 weight)
 {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
@@ -63,14 +63,14 @@ ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 even
     if (!cpu || !armed(now) || !cpu_wanted(bpf_get_smp_processor_id()))
         return;
     began = begin_run(cpu);
-    take_sample(ctx, cpu, now, user_mode, ledger_clock, event, weight);
+    take_sample(ctx, cpu, now, user_mode, ledger_clock, event, from_probe, weight);
     end_run(cpu, began);
 }
 
 SEC("perf_event")
 int on_clock(struct bpf_perf_event_data *ctx)
 {
-    sample(ctx, ctx->regs.cs & 3, true, 0, clock_period_ns);
+    sample(ctx, ctx->regs.cs & 3, true, 0, false, clock_period_ns);
     return 0;
 }
 
@@ -78,7 +78,7 @@ int on_clock(struct bpf_perf_event_data *ctx)
 SEC("perf_event")
 int on_event(struct bpf_perf_event_data *ctx)
 {
-    sample(ctx, ctx->regs.cs & 3, false, (u16)bpf_get_attach_cookie(ctx), ctx->sample_period);
+    sample(ctx, ctx->regs.cs & 3, false, (u16)bpf_get_attach_cookie(ctx), false, ctx->sample_period);
     return 0;
 }
 
@@ -86,6 +86,6 @@ int on_event(struct bpf_perf_event_data *ctx)
 SEC("tp")
 int on_tracepoint(void *ctx)
 {
-    sample(ctx, false, false, (u16)bpf_get_attach_cookie(ctx), 1);
+    sample(ctx, false, false, (u16)bpf_get_attach_cookie(ctx), true, 1);
     return 0;
 }

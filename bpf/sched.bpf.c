@@ -147,7 +147,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;
         t->out_kernel_stack = 0;
-        take_stacks(ctx, cpu, prev, &t->out_user_stack, &t->out_kernel_stack);
+        take_stacks(ctx, cpu, prev, true, &t->out_user_stack, &t->out_kernel_stack);
     }
 }
 
@@ -237,7 +237,7 @@ ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u6
 /* Whether an interval that has lasted `ns` in `reason` will want stacks. */
 ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns)
 {
-    return ns >= stall_ns || (state < REASONS + 2 && t->carried[state] + ns >= CARRY_NS);
+    return ns >= min_stall_ns || (state < REASONS + 2 && t->carried[state] + ns >= CARRY_NS);
 }
 
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now)
@@ -260,7 +260,7 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
     t->waker_user_stack = 0;
     t->waker_kernel_stack = 0;
     if (t->activity == ACTIVITY_BLOCKED && wants_stack(t, t->reason, now - t->since))
-        take_stacks(ctx, cpu, waker, &t->waker_user_stack, &t->waker_kernel_stack);
+        take_stacks(ctx, cpu, waker, true, &t->waker_user_stack, &t->waker_kernel_stack);
 }
 
 SEC("tp_btf/sched_waking")
@@ -423,7 +423,7 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
         interval->user_stack = t->out_user_stack;
         interval->kernel_stack = t->out_kernel_stack;
     } else {
-        take_stacks(ctx, cpu, task, &interval->user_stack, &interval->kernel_stack);
+        take_stacks(ctx, cpu, task, true, &interval->user_stack, &interval->kernel_stack);
     }
     if (interval->preempted) {
         count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);
@@ -440,11 +440,13 @@ ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interv
     bool chosen = t->reason == REASON_WAIT || t->reason == REASON_POLL || t->reason == REASON_SLEEP ||
                   t->reason == REASON_CHILD;
 
-    if (off < stall_ns)
-        return false;
-    if (!interval->preempted && chosen && interval->runnable < stall_ns)
-        return off >= voluntary_stall_ns;
-    return true;
+    bool sent = off >= stall_ns;
+
+    if (sent && !interval->preempted && chosen && interval->runnable < stall_ns)
+        sent = off >= voluntary_stall_ns;
+    if (!sent && off >= min_stall_ns)
+        lose(LOSS_FOLDED);
+    return sent;
 }
 
 /* Closes the off-CPU interval of the current thread, which got the CPU at `now`. */
@@ -499,7 +501,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
     count_latency(t, METRIC_RUN_QUEUE, interval.runnable);
     if (interval.preempted) {
         t->carried[CARRIED_PREEMPTED] += off;
-        if (!wants_stack(t, CARRIED_PREEMPTED, 0) && off < stall_ns)
+        if (!wants_stack(t, CARRIED_PREEMPTED, 0) && off < min_stall_ns)
             return;
     } else {
         u64 blocked = off - interval.runnable;
@@ -510,11 +512,11 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
         count_latency(t, METRIC_BLOCKED + reason, blocked);
         t->carried[reason] += blocked;
         t->carried[CARRIED_RUNNABLE] += interval.runnable;
-        if (!wants_stack(t, reason, 0) && !wants_stack(t, CARRIED_RUNNABLE, 0) && off < stall_ns)
+        if (!wants_stack(t, reason, 0) && !wants_stack(t, CARRIED_RUNNABLE, 0) && off < min_stall_ns)
             return;
     }
     take_interval_stack(ctx, t, &interval);
-    if (worth_sending(t, &interval) && cpu_wanted(interval.cpu))
+    if (cpu_wanted(interval.cpu) && worth_sending(t, &interval))
         send_stall(t, &interval);
 }
 

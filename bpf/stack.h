@@ -29,7 +29,7 @@ NOINLINE u64 keep_stack(struct stack_record *room)
     if (!room)
         return 0;
     id = mix(HASH_STEP, ((u64)room->tgid << 32) | room->exec_id);
-    id = mix(id, ((u64)room->end << 32) | room->frames);
+    id = mix(id, ((u64)room->end << 32) | (room->from_probe << 16) | room->frames);
     for (i = 0; i < MAX_FRAMES; i++) {
         if (i >= room->frames)
             break;
@@ -66,7 +66,7 @@ ALWAYS_INLINE void leave_scratch(struct cpu_state *cpu)
     cpu->scratch_level--;
 }
 
-ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room)
+ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe)
 {
     long bytes = bpf_get_stack(ctx, room->address, sizeof(room->address), 0);
 
@@ -74,6 +74,7 @@ ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room)
         return 0;
     room->tgid = 0;
     room->exec_id = 0;
+    room->from_probe = from_probe;
     room->frames = (u16)(bytes / 8);
     room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_COMPLETE;
     return keep_stack(room);
@@ -91,20 +92,22 @@ ALWAYS_INLINE u64 take_user_stack(void *ctx, struct stack_record *room, struct t
         return 0;
     room->tgid = current_task->tgid;
     room->exec_id = (u32)current_task->self_exec_id;
+    room->from_probe = 0;
     room->frames = (u16)(bytes / 8);
     room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_FRAME_POINTER;
     return keep_stack(room);
 }
 
-/* Both stacks of the current task. */
-ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_struct *current_task, u64 *user,
-                               u64 *kernel)
+/* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led to
+ * the probe; a sampled stack begins at the interrupted code. */
+ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_struct *current_task, bool from_probe,
+                               u64 *user, u64 *kernel)
 {
     struct stack_record *room = enter_scratch(cpu);
 
     if (!room)
         return;
-    *kernel = take_kernel_stack(ctx, room);
+    *kernel = take_kernel_stack(ctx, room, from_probe);
     *user = take_user_stack(ctx, room, current_task);
     leave_scratch(cpu);
 }

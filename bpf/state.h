@@ -17,6 +17,8 @@
 
 /* ---- set before loading ---- */
 
+const volatile u64 min_stall_ns = 100000;
+
 /* Take both stacks at switch-out: kernels without sched_exit_tp have no better moment. */
 const volatile bool stacks_at_switch_out = false;
 /* Record every thread; else those with a state, which target selection and inheritance create. */

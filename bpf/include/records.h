@@ -146,7 +146,7 @@ struct stack_record {
     u32 exec_id;
     u16 frames;
     u16 end; /* crates/model/src/stack.rs StackEnd */
-    u32 reserved;
+    u32 from_probe; /* taken in a tracepoint: the leaf frames are the probe's own */
     u64 address[MAX_FRAMES];
 };
 
@@ -220,7 +220,8 @@ enum loss {
     LOSS_SCRATCH_BUSY = 6,  /* nesting deeper than SCRATCH_LEVELS */
     LOSS_NO_WAKEUP = 7,     /* sleeps that ended without a wakeup being seen */
     LOSS_INTERRUPT_DEPTH = 8,
-    LOSSES = 9,
+    LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
+    LOSSES = 10,
 };
 
 /* A half-open range of kernel text whose sleepers have this reason. */

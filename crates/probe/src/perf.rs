@@ -42,6 +42,7 @@ pub(crate) mod flag {
     pub const FREQ: u64 = 1 << 10;
     pub const TASK: u64 = 1 << 13;
     pub const PRECISE_SHIFT: u32 = 15;
+    pub const SAMPLE_ID_ALL: u64 = 1 << 18;
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const BUILD_ID: u64 = 1 << 34;

@@ -59,6 +59,7 @@ pub const LOSS_NAMES: [&str; c::LOSSES as usize] = [
     "stack_scratch_busy",
     "sleeps_without_wakeup",
     "interrupt_depth",
+    "waits_folded",
 ];
 
 pub struct Probes {
@@ -333,6 +334,7 @@ fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions, features: 
         data.voluntary_stall_ns = options.min_stall_ns;
     }
     let Some(rodata) = open.maps.rodata_data.as_deref_mut() else { return };
+    rodata.min_stall_ns = options.min_stall_ns;
     rodata.stacks_at_switch_out = !features.sched_exit_tp;
     rodata.inherit_threads = options.inherits_threads();
     rodata.inherit_children = options.inherits_children();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::events::event_type;
 use crate::perf::{self, Attr, SOFTWARE_DUMMY, flag};
 
-/// One piece of news. Times are not carried: records of one CPU are in order, and processes' own news is rare.
+/// One piece of news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     Mapping(Mapping),
@@ -56,11 +56,14 @@ const RECORD_FORK: u32 = 7;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_BUILD_ID: u16 = 1 << 14;
 const PROT_EXEC: u32 = 4;
+/// PERF_SAMPLE_TIME.
+const SAMPLE_TIME: u64 = 1 << 2;
 
 /// The rings of all CPUs.
 pub struct Sideband {
     rings: Vec<Ring>,
     room: Vec<u8>,
+    timed: Vec<(u64, News)>,
 }
 
 struct Ring {
@@ -71,14 +74,17 @@ struct Ring {
 impl Sideband {
     pub fn open(cpus: &[u32]) -> io::Result<Self> {
         let rings = cpus.iter().filter_map(|&cpu| Ring::open(cpu).transpose_offline());
-        Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, room: Vec::new() })
+        Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, room: Vec::new(), timed: Vec::new() })
     }
 
-    /// Takes what has come since the last call, CPU by CPU.
+    /// Takes what has come since the last call, in the order in which it happened: a process forked on one CPU may
+    /// exec on another.
     pub fn read(&mut self, news: &mut VecDeque<News>) {
         for ring in &mut self.rings {
-            ring.read(&mut self.room, news);
+            ring.read(&mut self.room, &mut self.timed);
         }
+        self.timed.sort_by_key(|(time, _)| *time);
+        news.extend(self.timed.drain(..).map(|(_, item)| item));
     }
 }
 
@@ -98,7 +104,8 @@ impl TransposeOffline for io::Result<Ring> {
 
 impl Ring {
     fn open(cpu: u32) -> io::Result<Self> {
-        let wanted = flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        let wanted =
+            flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK | flag::SAMPLE_ID_ALL;
         let attr =
             Attr { kind: event_type::SOFTWARE, config: SOFTWARE_DUMMY, flags: wanted, ..Attr::default() };
         // Build ids in mapping records: 5.12+.
@@ -132,7 +139,7 @@ impl Ring {
         }
     }
 
-    fn read(&mut self, room: &mut Vec<u8>, news: &mut VecDeque<News>) {
+    fn read(&mut self, room: &mut Vec<u8>, news: &mut Vec<(u64, News)>) {
         let (head, tail) = self.positions();
         let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
         while at < end {
@@ -142,7 +149,9 @@ impl Ring {
                 break;
             }
             self.copy(at, size, room);
-            news.extend(news_from_record(room));
+            // With SAMPLE_TIME alone, the time is what every record ends with.
+            let time = u64_at(room, size.saturating_sub(8)).unwrap_or(0);
+            news.extend(news_from_record(room).map(|item| (time, item)));
             at += size as u64;
         }
         self.positions().1.store(end, Ordering::Release);

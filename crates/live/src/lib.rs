@@ -1,0 +1,14 @@
+//! The live source: drives the probes and turns what they say into the model's events.
+//!
+//! Owns the order in which things become known (threads, then stacks, then what refers to them) and the cutting
+//! of time into seconds. Owns no file and no BPF.
+
+mod accounts;
+mod interrupts;
+mod session;
+mod stacks;
+mod stalls;
+mod threads;
+mod thresholds;
+
+pub use session::{Session, SessionError, SessionOptions};

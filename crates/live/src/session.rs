@@ -1,0 +1,444 @@
+//! One live recording: from loaded probes to the last event.
+//!
+//! Once a second everything that belongs to past seconds is told, in the order in which it can be understood: what
+//! happened to processes, threads, stacks, and then what refers to them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use wallprof_model::event::{InterruptDelta, LatencyDelta, SampleDelta, WakerStacks, Weighted};
+use wallprof_model::histogram::Cell;
+use wallprof_model::{
+    ClockAnchor, EpochSecond, Event, Metric, MonoNs, Reason, StackId, State, ThreadKey, ThreadRef,
+};
+use wallprof_probe::bpf::{
+    constants as c, interrupt_key, latency_value, other_thread, sample_key, sample_value, stall_record,
+    thread_record,
+};
+use wallprof_probe::{KernelCounts, LOSS_NAMES, News, ProbeError, ProbeOptions, Probes, clock, reasons};
+use wallprof_symbols::KernelSymbols;
+
+use crate::accounts::Accounts;
+use crate::interrupts::InterruptNames;
+use crate::stacks::Stacks;
+use crate::stalls::{Lookup, stalls_from_record};
+use crate::threads::Threads;
+use crate::thresholds::Controller;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// How long after a second's end it is told: events under way on other CPUs have been counted by then.
+const SETTLE_NS: u64 = 20_000_000;
+/// A wait this long is told before it ends.
+const OPEN_AFTER_NS: u64 = 1_000_000_000;
+/// What naming frames may take of each second; the rest waits for the next, or for the end.
+const NAMING: Duration = Duration::from_millis(40);
+/// A step of the wall clock worth an anchor; less is drift, and the anchors at both ends tell that.
+const CLOCK_STEP_NS: u64 = 1_000_000;
+/// Stalls that arrive faster than once a second can take are told sooner.
+const EARLY: usize = 20_000;
+
+/// Why no recording could be made.
+pub type SessionError = ProbeError;
+
+/// What to record. Kernel symbols must have been read before, since some of them are needed in the kernel.
+pub struct SessionOptions {
+    pub probes: ProbeOptions,
+    pub kernel_symbols: Option<Arc<KernelSymbols>>,
+}
+
+/// Armed probes and everything that was understood so far.
+pub struct Session {
+    probes: Probes,
+    min_stall_ns: u64,
+    start: MonoNs,
+    clock: ClockAnchor,
+    told_until: u64,
+    accounts: Accounts,
+    threads: Threads,
+    stacks: Stacks,
+    names: InterruptNames,
+    controller: Controller,
+    news: VecDeque<News>,
+    ended: Vec<thread_record>,
+    stalls: Vec<stall_record>,
+    /// Waits told as open: thread → when they began.
+    open: HashMap<u32, u64>,
+    counts: KernelCounts,
+    cpu_ns: u64,
+    retiring: Vec<(u32, u32)>,
+}
+
+impl Session {
+    /// Loads, attaches and arms.
+    pub fn start(mut options: SessionOptions) -> Result<Self, SessionError> {
+        options.probes.sites = options.kernel_symbols.as_deref().map(sites).unwrap_or_default();
+        let mut probes = Probes::load(&options.probes)?;
+        let min_stall_ns = options.probes.min_stall_ns;
+        let start = probes.arm();
+        let clock = clock::anchor();
+        Ok(Session {
+            probes,
+            min_stall_ns,
+            start,
+            clock,
+            told_until: start.0,
+            accounts: Accounts::default(),
+            threads: Threads::default(),
+            stacks: Stacks::new(options.kernel_symbols),
+            names: InterruptNames::default(),
+            controller: Controller::new(min_stall_ns),
+            news: VecDeque::new(),
+            ended: Vec::new(),
+            stalls: Vec::new(),
+            open: HashMap::new(),
+            counts: KernelCounts::default(),
+            cpu_ns: clock::process_cpu_ns(),
+            retiring: Vec::new(),
+        })
+    }
+
+    /// When the recording began.
+    pub fn began(&self) -> MonoNs {
+        self.start
+    }
+
+    /// Both clocks at the beginning.
+    pub fn clock(&self) -> ClockAnchor {
+        self.clock
+    }
+
+    /// Tells the threads there are at the start, and where their code lies: before a short-lived one is gone.
+    pub fn look_around(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        tell(Event::Clock(self.clock));
+        self.take_snapshot(tell)
+    }
+
+    /// Takes in what has come. At a second's end tells what belongs to it; the time up to which everything is told.
+    pub fn take_in(&mut self, tell: &mut dyn FnMut(Event)) -> Result<Option<MonoNs>, SessionError> {
+        self.read_rings()?;
+        let now = clock::mono_now().0;
+        let boundary = second_end(now.saturating_sub(SETTLE_NS), self.epoch_offset());
+        if boundary <= self.told_until && self.stalls.len() < EARLY {
+            return Ok(None);
+        }
+        self.tell_second(boundary.max(self.told_until), now, tell)?;
+        self.stacks.resolve(NAMING, tell);
+        Ok(Some(MonoNs(self.told_until)))
+    }
+
+    /// Ends the recording and tells the rest. Returns its last moment.
+    pub fn finish(mut self, tell: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
+        let end = self.probes.disarm();
+        self.read_rings()?;
+        let boundary = second_end(end.0, self.epoch_offset());
+        self.tell_second(boundary.max(self.told_until), end.0, tell)?;
+        self.tell_open_waits(self.min_stall_ns, Some(end), tell)?;
+        self.tell_aggregates(u32::MAX, tell)?;
+        self.accounts.tell(end.0, self.epoch_offset(), tell);
+        self.stacks.resolve(Duration::from_secs(3600), tell);
+        tell(Event::Clock(clock::anchor()));
+        self.tell_cost(tell)?;
+        Ok(end)
+    }
+
+    fn epoch_offset(&self) -> u64 {
+        self.clock.epoch.0.saturating_sub(self.clock.mono.0)
+    }
+
+    fn read_rings(&mut self) -> Result<(), SessionError> {
+        let (ended, stalls) = (&mut self.ended, &mut self.stalls);
+        self.probes.poll(Duration::ZERO, |inbox| {
+            ended.append(&mut inbox.ended);
+            stalls.append(&mut inbox.stalls);
+        })?;
+        self.probes.read_news(&mut self.news);
+        Ok(())
+    }
+
+    fn tell_second(
+        &mut self,
+        boundary: u64,
+        now: u64,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        self.follow_clock(tell);
+        self.stacks.apply(&mut self.news);
+        self.take_snapshot(tell)?;
+        let ended = std::mem::take(&mut self.ended);
+        for record in &ended {
+            self.threads.update(record, tell);
+        }
+        self.tell_stacks(tell)?;
+        self.tell_stalls(tell);
+        self.tell_open_waits(OPEN_AFTER_NS, None, tell)?;
+        self.tell_aggregates(((boundary + self.epoch_offset()) / SECOND_NS) as u32, tell)?;
+        let offset = self.epoch_offset();
+        for record in &ended {
+            self.accounts.end(record, offset, tell);
+            self.open.remove(&record.key);
+        }
+        self.accounts.tell(boundary, offset, tell);
+        self.retire(&ended);
+        self.tell_cost(tell)?;
+        self.told_until = boundary.max(self.told_until).min(now);
+        Ok(())
+    }
+
+    /// A step of the wall clock is a row of its own, and moves the seconds.
+    fn follow_clock(&mut self, tell: &mut dyn FnMut(Event)) {
+        let anchor = clock::anchor();
+        let offset = anchor.epoch.0.saturating_sub(anchor.mono.0);
+        if offset.abs_diff(self.epoch_offset()) > CLOCK_STEP_NS {
+            self.clock = anchor;
+            tell(Event::Clock(anchor));
+        }
+        self.probes.set_epoch_offset();
+    }
+
+    fn take_snapshot(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let (accounts, threads, stacks) = (&mut self.accounts, &mut self.threads, &mut self.stacks);
+        self.probes.snapshot(|record| {
+            if accounts.update(record) && record.kernel_thread == 0 && record.tid == record.tgid {
+                stacks.process(record.tgid, record.exec_id);
+            }
+            threads.update(record, tell);
+        })
+    }
+
+    fn tell_stacks(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let stacks = &mut self.stacks;
+        self.probes.drain_stacks(|id, record| stacks.tell(id, record, tell))
+    }
+
+    fn tell_stalls(&mut self, tell: &mut dyn FnMut(Event)) {
+        let (mut voluntary, mut others) = (0, 0);
+        for record in std::mem::take(&mut self.stalls) {
+            self.open.remove(&record.key);
+            if self.threads.pid_of(record.key).is_none() {
+                tell(Event::Loss { reason: "stalls_of_unknown_threads".into(), count: 1 });
+                continue;
+            }
+            for stall in stalls_from_record(&record, self.min_stall_ns, self) {
+                if stall.voluntary {
+                    voluntary += 1
+                } else {
+                    others += 1
+                }
+                tell(Event::Stall(Box::new(stall)));
+            }
+        }
+        let next = self.controller.next(voluntary, others);
+        self.probes.set_thresholds(next.stall_ns, next.voluntary_ns);
+    }
+
+    /// Waits that have not ended: told once when they are a second old, and again at the end.
+    fn tell_open_waits(
+        &mut self,
+        older_than_ns: u64,
+        end: Option<MonoNs>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        self.probes.open_waits(older_than_ns, |record| records.push(*record))?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.tell_stacks(tell)?;
+        for mut record in records {
+            if let Some(end) = end {
+                let beyond = record.end.saturating_sub(end.0);
+                record.end -= beyond;
+                record.runnable_ns = record.runnable_ns.saturating_sub(beyond);
+            }
+            if self.threads.pid_of(record.key).is_none() || record.end <= record.start {
+                continue;
+            }
+            self.open.insert(record.key, record.start);
+            for stall in stalls_from_record(&record, self.min_stall_ns, self) {
+                tell(Event::Stall(Box::new(stall)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of seconds before `second`; nobody adds to them any more.
+    fn tell_aggregates(&mut self, second: u32, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        self.probes.drain_samples(|key, value| {
+            let past = key.second < second;
+            if past && let Some(sample) = sample_from_row(key, value, &self.stacks, &self.threads) {
+                tell(Event::Sample(sample));
+            }
+            past
+        })?;
+        self.probes.drain_latency(|key, value| {
+            let past = key.second < second;
+            if past && let Some(metric) = Metric::from_code(key.metric as u8) {
+                let (thread, bucket, cell) = (ThreadKey(key.key), key.bucket, cell_from_value(value));
+                tell(Event::Latency(LatencyDelta { thread, metric, bucket, cell }));
+            }
+            past
+        })?;
+        let names = &mut self.names;
+        self.probes.drain_interrupts(|key, value| {
+            let past = key.second < second;
+            if past {
+                tell(Event::Interrupt(interrupt_from_row(key, value, names)));
+            }
+            past
+        })
+    }
+
+    /// Processes whose leader ended are forgotten two seconds later: their last stacks are told by then.
+    fn retire(&mut self, ended: &[thread_record]) {
+        for (_, age) in &mut self.retiring {
+            *age += 1;
+        }
+        let gone: Vec<u32> = self.retiring.iter().filter(|(_, age)| *age > 2).map(|(pid, _)| *pid).collect();
+        self.retiring.retain(|(_, age)| *age <= 2);
+        gone.into_iter().for_each(|pid| self.stacks.retire(pid));
+        self.retiring
+            .extend(ended.iter().filter(|record| record.tid == record.tgid).map(|record| (record.tgid, 0)));
+    }
+
+    fn tell_cost(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let counts = self.probes.counts()?;
+        for (index, name) in LOSS_NAMES.iter().enumerate() {
+            let count = counts.losses[index].saturating_sub(self.counts.losses[index]);
+            if count > 0 {
+                tell(Event::Loss { reason: (*name).to_string(), count });
+            }
+        }
+        let mappings = self.stacks.take_losses();
+        if mappings > 0 {
+            tell(Event::Loss { reason: "mappings_ring_full".into(), count: mappings });
+        }
+        let cpu_ns = clock::process_cpu_ns();
+        tell(Event::Overhead {
+            process_cpu_ns: cpu_ns - self.cpu_ns,
+            probe_ns: counts.probe_ns.saturating_sub(self.counts.probe_ns),
+            probe_runs: counts.probe_runs.saturating_sub(self.counts.probe_runs),
+        });
+        (self.counts, self.cpu_ns) = (counts, cpu_ns);
+        Ok(())
+    }
+}
+
+impl Lookup for Session {
+    fn stack(&self, id: u64) -> Option<StackId> {
+        self.stacks.id(id)
+    }
+
+    fn is_interrupt(&self, id: u64) -> bool {
+        self.stacks.is_interrupt(id)
+    }
+
+    fn reference(&self, other: &other_thread) -> ThreadRef {
+        self.threads.reference(other)
+    }
+
+    fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef> {
+        self.threads.owner(self.threads.pid_of(waiting)?, ns_tid)
+    }
+}
+
+/// The last whole second's end, by the wall clock, that is not after `now`.
+fn second_end(now: u64, epoch_offset: u64) -> u64 {
+    let epoch = now.saturating_add(epoch_offset);
+    (epoch - epoch % SECOND_NS).saturating_sub(epoch_offset)
+}
+
+/// Kernel text whose sleepers have a reason.
+fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
+    let ranges = reasons::KERNEL_SITES.iter().flat_map(|(pattern, reason)| {
+        symbols.text_ranges(&[*pattern]).into_iter().map(|range| (range.start, range.end, reason.code()))
+    });
+    let mut ranges: Vec<_> = ranges.collect();
+    ranges.truncate(c::MAX_SITES as usize);
+    ranges
+}
+
+fn cell_from_value(value: &latency_value) -> Cell {
+    Cell { count: value.count, total_ns: value.total, max_ns: value.max }
+}
+
+fn weighted(key: &sample_key) -> Option<Weighted> {
+    let what = u64::from(key.what);
+    Some(match what {
+        c::SAMPLE_USER => Weighted::State(State::User),
+        c::SAMPLE_KERNEL => Weighted::State(State::Kernel),
+        c::SAMPLE_RUNNABLE => Weighted::State(State::Runnable),
+        c::SAMPLE_PREEMPTED => Weighted::State(State::Preempted),
+        c::SAMPLE_EVENT => Weighted::Event(key.event),
+        _ => {
+            Weighted::State(State::Blocked(Reason::from_code((what.checked_sub(c::SAMPLE_BLOCKED)?) as u8)?))
+        }
+    })
+}
+
+fn sample_from_row(
+    key: &sample_key,
+    value: &sample_value,
+    stacks: &Stacks,
+    threads: &Threads,
+) -> Option<SampleDelta> {
+    let waker = (key.woken != 0).then(|| {
+        let interrupt = key.waker_tid == 0 || stacks.is_interrupt(key.waker_kernel_stack);
+        WakerStacks {
+            thread: if interrupt { None } else { threads.key_of_tid(key.waker_tid) },
+            interrupt,
+            user: if interrupt { None } else { stacks.id(key.waker_user_stack) },
+            kernel: stacks.id(key.waker_kernel_stack),
+        }
+    });
+    Some(SampleDelta {
+        thread: ThreadKey(key.key),
+        second: EpochSecond(key.second),
+        what: weighted(key)?,
+        user: stacks.id(key.user_stack),
+        kernel: stacks.id(key.kernel_stack),
+        waker,
+        weight: value.weight,
+        count: value.count,
+    })
+}
+
+fn interrupt_from_row(
+    key: &interrupt_key,
+    value: &latency_value,
+    names: &mut InterruptNames,
+) -> InterruptDelta {
+    let (kind, name) = names.name(key.kind, key.number);
+    InterruptDelta {
+        cpu: u32::from(key.cpu),
+        kind,
+        name,
+        victim: (key.key != 0).then_some(ThreadKey(key.key)),
+        count: value.count,
+        total_ns: value.total,
+        max_ns: value.max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_end_by_the_wall_clock() {
+        assert_eq!(second_end(5_300_000_000, 0), 5_000_000_000);
+        assert_eq!(second_end(5_300_000_000, 800_000_000), 5_200_000_000);
+    }
+
+    #[test]
+    fn weights_are_states_or_events() {
+        let key = |what: u64| sample_key { what: what as u8, event: 3, ..sample_key::default() };
+        assert_eq!(weighted(&key(c::SAMPLE_USER)), Some(Weighted::State(State::User)));
+        assert_eq!(
+            weighted(&key(c::SAMPLE_BLOCKED + c::REASON_DISK)),
+            Some(Weighted::State(State::Blocked(Reason::Disk)))
+        );
+        assert_eq!(weighted(&key(c::SAMPLE_EVENT)), Some(Weighted::Event(3)));
+        assert_eq!(weighted(&key(9)), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Stacks as the kernel side took them → modules, frames and stacks of the model, each told once.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wallprof_model::{Event, Frame, StackEnd, StackId};
+use wallprof_probe::News;
+use wallprof_probe::bpf::stack_record;
+use wallprof_symbols::{
+    FrameTable, KernelStacks, KernelSymbols, MmapEvent, ModuleFile, Origin, PendingFrames, ProcessKey,
+    Processes, Resolver, ResolverOptions, normalise_kernel,
+};
+
+/// What later events need to know of a stack that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    /// It is the stack of an interrupt: the thread it was found on is a bystander.
+    interrupt: bool,
+}
+
+pub struct Stacks {
+    processes: Processes,
+    /// exec generation of processes by pid, counted from what their threads say.
+    generations: HashMap<u32, u32>,
+    frames: FrameTable,
+    pending: PendingFrames,
+    resolver: Resolver,
+    kernel: Option<KernelStacks>,
+    told: HashMap<u64, Told>,
+    room: Vec<Frame>,
+    lost_mappings: u64,
+}
+
+impl Stacks {
+    /// Without kernel symbols kernel frames stay without names.
+    pub fn new(kernel: Option<Arc<KernelSymbols>>) -> Self {
+        Stacks {
+            processes: Processes::default(),
+            generations: HashMap::new(),
+            frames: FrameTable::default(),
+            pending: PendingFrames::default(),
+            resolver: Resolver::new(ResolverOptions::default()),
+            kernel: kernel.map(KernelStacks::new),
+            told: HashMap::new(),
+            room: Vec::new(),
+            lost_mappings: 0,
+        }
+    }
+
+    /// A process exists, in this exec generation. Its mappings are read when first needed, or now if it may be gone
+    /// by then.
+    pub fn process(&mut self, pid: u32, generation: u32) {
+        let known = self.generations.insert(pid, generation);
+        if known.is_none() {
+            // A process that ended in between simply has no names.
+            let _ = self.processes.scan(ProcessKey { pid, generation });
+        }
+    }
+
+    /// Applies what happened to processes, in order.
+    pub fn apply(&mut self, news: &mut VecDeque<News>) {
+        for item in news.drain(..) {
+            match item {
+                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => {
+                    self.processes.mmap(&MmapEvent {
+                        pid: mapping.pid,
+                        start: mapping.start,
+                        len: mapping.len,
+                        file_offset: mapping.page_offset,
+                        path: OsStr::from_bytes(&mapping.path),
+                        build_id: mapping.build_id.as_deref(),
+                        inode: None,
+                        executable: true,
+                    });
+                }
+                News::Fork { pid, parent_pid } => {
+                    if let Some(&generation) = self.generations.get(&parent_pid) {
+                        self.generations.insert(pid, generation);
+                        self.processes.fork(parent_pid, ProcessKey { pid, generation });
+                    }
+                }
+                News::Exec { pid } => {
+                    if let Some(generation) = self.generations.get_mut(&pid) {
+                        *generation += 1;
+                        self.processes.exec(ProcessKey { pid, generation: *generation });
+                    }
+                }
+                News::Exit { pid } => self.processes.exit(pid),
+                News::Lost { count } => self.lost_mappings += count,
+                News::Mapping(_) => {}
+            }
+        }
+    }
+
+    /// No thread of this process is left and all its stacks were told.
+    pub fn retire(&mut self, pid: u32) {
+        self.generations.remove(&pid);
+        self.processes.retire(pid);
+    }
+
+    /// Tells a stack met for the first time, with what it is made of.
+    pub fn tell(&mut self, id: u64, record: &stack_record, tell: &mut dyn FnMut(Event)) {
+        if self.told.contains_key(&id) {
+            return;
+        }
+        let addresses = &record.address[..usize::from(record.frames).min(record.address.len())];
+        self.room.clear();
+        let mut interrupt = false;
+        if record.tgid == 0 {
+            let own = match self.kernel.as_mut() {
+                Some(kernel) if record.from_probe != 0 => kernel.trim_own_frames(addresses),
+                _ => 0,
+            };
+            interrupt = self.kernel.as_mut().is_some_and(|kernel| kernel.is_interrupt_stack(addresses));
+            normalise_kernel(&addresses[own..], &mut self.room);
+        } else {
+            let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
+            self.processes.normalise_user(process, addresses, &mut self.room);
+        }
+        self.told.insert(id, Told { interrupt });
+        for (id, module) in self.processes.take_new_modules() {
+            tell(Event::Module { id, module });
+        }
+        let mut ids = Vec::with_capacity(self.room.len());
+        for &frame in &self.room {
+            let (frame_id, new) = self.frames.frame_id(frame);
+            if let Some(frame) = new {
+                tell(Event::Frame { id: frame_id, frame });
+                self.pending.push(frame_id, frame);
+            }
+            ids.push(frame_id);
+        }
+        let end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
+        tell(Event::Stack { id: StackId(id), frames: ids, end });
+    }
+
+    /// The stack if it was told; 0 means that none was taken, and one the kernel side had to drop is not known.
+    pub fn id(&self, id: u64) -> Option<StackId> {
+        self.told.contains_key(&id).then_some(StackId(id))
+    }
+
+    pub fn is_interrupt(&self, id: u64) -> bool {
+        self.told.get(&id).is_some_and(|told| told.interrupt)
+    }
+
+    /// Names frames until none is left or the time is over.
+    pub fn resolve(&mut self, budget: Duration, tell: &mut dyn FnMut(Event)) {
+        let deadline = Instant::now() + budget;
+        while let Some(batch) = self.pending.take_batch() {
+            let lines = match batch.origin {
+                Origin::Kernel => match &self.kernel {
+                    Some(kernel) => kernel.symbols().resolve(&batch.addresses),
+                    None => continue,
+                },
+                Origin::Module(id) => match self.processes.module_file(id) {
+                    Some(file) => resolve_module(&mut self.resolver, &file, &batch.addresses),
+                    None => continue,
+                },
+            };
+            for (frame, lines) in batch.ids.into_iter().zip(lines) {
+                tell(Event::Symbol { frame, lines });
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        self.resolver.forget();
+    }
+
+    /// Mappings that were not seen since the last call, whatever dropped them.
+    pub fn take_losses(&mut self) -> u64 {
+        std::mem::take(&mut self.lost_mappings)
+    }
+}
+
+fn resolve_module(
+    resolver: &mut Resolver,
+    file: &ModuleFile,
+    addresses: &[u64],
+) -> Vec<Vec<wallprof_model::SymbolLine>> {
+    resolver.resolve(file, addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(stacks: &mut Stacks, id: u64, record: &stack_record) -> Vec<Event> {
+        let mut events = Vec::new();
+        stacks.tell(id, record, &mut |event| events.push(event));
+        events
+    }
+
+    #[test]
+    fn a_stack_is_told_once_with_its_frames_first() {
+        let mut stacks = Stacks::new(None);
+        let mut record =
+            stack_record { frames: 2, end: StackEnd::Complete as u16, ..stack_record::default() };
+        record.address[..2].copy_from_slice(&[0xffff_ffff_8100_0000, 0xffff_ffff_8100_1000]);
+        let told = events(&mut stacks, 9, &record);
+        assert!(matches!(told[0], Event::Frame { .. }));
+        assert!(matches!(&told[2], Event::Stack { id, frames, .. } if id.0 == 9 && frames.len() == 2));
+        assert!(events(&mut stacks, 9, &record).is_empty());
+        assert_eq!(stacks.id(9), Some(StackId(9)));
+        assert_eq!(stacks.id(0), None);
+    }
+
+    #[test]
+    fn own_code_is_named_from_its_own_mappings() {
+        let pid = std::process::id();
+        let mut stacks = Stacks::new(None);
+        stacks.process(pid, 3);
+        let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
+        record.address[0] = events as fn(&mut Stacks, u64, &stack_record) -> Vec<Event> as usize as u64;
+        let told = events(&mut stacks, 1, &record);
+        assert!(matches!(told[0], Event::Module { .. }), "{told:?}");
+        let mut names = Vec::new();
+        stacks.resolve(Duration::from_secs(60), &mut |event| {
+            if let Event::Symbol { lines, .. } = event {
+                names.extend(lines.into_iter().filter_map(|line| line.symbol));
+            }
+        });
+        assert!(names.iter().any(|name| name.contains("stacks::tests::events")), "{names:?}");
+    }
+}

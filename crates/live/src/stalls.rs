@@ -1,0 +1,204 @@
+//! One off-CPU interval as the kernel side sent it → stalls of the model.
+//!
+//! Pure. Here a wait gets its one word (preempted, runnable, or what it was blocked on), and here it is decided
+//! whether the thread chose it.
+
+use wallprof_model::event::{Lock, RanInstead, Stall, Waker};
+use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_probe::bpf::{constants as c, name_from_bytes, stall_record};
+use wallprof_probe::reasons::syscall_name;
+
+/// What has to be looked up elsewhere.
+pub trait Lookup {
+    fn stack(&self, id: u64) -> Option<StackId>;
+    fn is_interrupt(&self, id: u64) -> bool;
+    fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef;
+    /// The owner of a lock that a thread with this key waits for, by the tid in the lock.
+    fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef>;
+}
+
+/// The stalls in one interval: none if its thread is unknown, two where a wait that the thread chose was followed by a
+/// long wait for a CPU, which it did not.
+pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Vec<Stall> {
+    let whole = stall(record, min_stall_ns, lookup);
+    if !whole.voluntary || whole.runnable_ns < min_stall_ns {
+        return vec![whole];
+    }
+    let woken_at = MonoNs(whole.end.0 - whole.runnable_ns);
+    let late = Stall {
+        reason: StallReason::Runnable,
+        voluntary: false,
+        start: woken_at,
+        blocked_ns: 0,
+        asked_ns: None,
+        ..whole.clone()
+    };
+    // One that has ended lasted to its wakeup; one still open is the same wait, woken but not yet back.
+    let chosen = Stall { end: woken_at, open: false, runnable_ns: 0, ran_instead: Vec::new(), ..whole };
+    vec![chosen, late]
+}
+
+fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
+    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+    let duration_ns = record.end.saturating_sub(record.start);
+    let runnable_ns = record.runnable_ns.min(duration_ns);
+    let blocked_ns = duration_ns - runnable_ns;
+    let blocked_for = Reason::from_code(record.reason).unwrap_or(Reason::Other);
+    let reason = match flag(c::STALL_PREEMPTED) {
+        true => StallReason::Preempted,
+        false if blocked_ns < runnable_ns => StallReason::Runnable,
+        false => StallReason::Blocked(blocked_for),
+    };
+    let asked_ns = flag(c::STALL_ASKED).then_some(record.asked_ns);
+    let overslept = asked_ns.is_some_and(|asked| {
+        duration_ns >= asked.saturating_add(record.slack_ns).saturating_add(min_stall_ns)
+    });
+    let voluntary = matches!(reason, StallReason::Blocked(reason) if reason.is_voluntary()) && !overslept;
+    Stall {
+        thread: ThreadKey(record.key),
+        comm: name_from_bytes(&record.comm),
+        kind: StallKind::OffCpu,
+        reason,
+        voluntary,
+        start: MonoNs(record.start),
+        end: MonoNs(record.end),
+        open: u64::from(record.r#type) == c::RECORD_OPEN,
+        blocked_ns,
+        runnable_ns,
+        syscall: syscall_name(record.syscall),
+        cpu: Some(record.cpu),
+        user: lookup.stack(record.user_stack),
+        kernel: lookup.stack(record.kernel_stack),
+        waker: flag(c::STALL_WOKEN).then(|| waker(record, lookup)),
+        lock: flag(c::STALL_LOCK).then(|| Lock {
+            address: record.lock_address,
+            owner: flag(c::STALL_OWNER).then(|| lookup.owner(record.key, record.lock_owner)).flatten(),
+        }),
+        ran_instead: ran_instead(record, lookup),
+        fault: None,
+        asked_ns,
+    }
+}
+
+/// Current at the wakeup is the waker only in task context: on the way out of an interrupt it is a bystander, and the
+/// idle task is nobody.
+fn waker(record: &stall_record, lookup: &dyn Lookup) -> Waker {
+    let kernel = lookup.stack(record.waker_kernel_stack);
+    if record.waker.tid == 0 || lookup.is_interrupt(record.waker_kernel_stack) {
+        return Waker { thread: None, user: None, kernel };
+    }
+    Waker {
+        thread: Some(lookup.reference(&record.waker)),
+        user: lookup.stack(record.waker_user_stack),
+        kernel,
+    }
+}
+
+fn ran_instead(record: &stall_record, lookup: &dyn Lookup) -> Vec<RanInstead> {
+    let rans = &record.ran[..usize::from(record.rans).min(record.ran.len())];
+    let mut rans: Vec<_> =
+        rans.iter().map(|ran| RanInstead { thread: lookup.reference(&ran.thread), ns: ran.ns }).collect();
+    rans.sort_by_key(|ran| std::cmp::Reverse(ran.ns));
+    rans
+}
+
+#[cfg(test)]
+mod tests {
+    use wallprof_probe::bpf::other_thread;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const MIN: u64 = 100_000;
+
+    struct Nothing;
+
+    impl Lookup for Nothing {
+        fn stack(&self, id: u64) -> Option<StackId> {
+            (id != 0).then_some(StackId(id))
+        }
+        fn is_interrupt(&self, id: u64) -> bool {
+            id == 666
+        }
+        fn reference(&self, other: &other_thread) -> ThreadRef {
+            ThreadRef { tid: other.tid, ..ThreadRef::default() }
+        }
+        fn owner(&self, _: u32, ns_tid: u32) -> Option<ThreadRef> {
+            (ns_tid == 5).then(|| ThreadRef { tid: 5, ..ThreadRef::default() })
+        }
+    }
+
+    fn record(reason: Reason, blocked: u64, runnable: u64) -> stall_record {
+        stall_record {
+            r#type: c::RECORD_STALL as u32,
+            key: 1,
+            start: 1_000 * MS,
+            end: 1_000 * MS + blocked + runnable,
+            runnable_ns: runnable,
+            reason: reason.code(),
+            syscall: 202,
+            ..stall_record::default()
+        }
+    }
+
+    fn stalls(record: &stall_record) -> Vec<Stall> {
+        stalls_from_record(record, MIN, &Nothing)
+    }
+
+    #[test]
+    fn the_longer_part_names_the_stall() {
+        assert_eq!(stalls(&record(Reason::Lock, MS, 0))[0].reason, StallReason::Blocked(Reason::Lock));
+        assert_eq!(stalls(&record(Reason::Lock, MS, 2 * MS))[0].reason, StallReason::Runnable);
+        let mut preempted = record(Reason::Lock, 0, MS);
+        preempted.flags = c::STALL_PREEMPTED as u16;
+        assert_eq!(stalls(&preempted)[0].reason, StallReason::Preempted);
+    }
+
+    #[test]
+    fn chosen_waits_are_voluntary_unless_overslept() {
+        let mut sleep = record(Reason::Sleep, 10 * MS, 0);
+        assert!(stalls(&sleep)[0].voluntary);
+        sleep.flags = c::STALL_ASKED as u16;
+        (sleep.asked_ns, sleep.slack_ns) = (10 * MS - 140_000, 50_000);
+        assert!(stalls(&sleep)[0].voluntary, "late by its slack and less than a stall");
+        sleep.asked_ns = 10 * MS - 160_000;
+        assert!(!stalls(&sleep)[0].voluntary);
+        sleep.asked_ns = u64::MAX;
+        assert!(stalls(&sleep)[0].voluntary);
+    }
+
+    #[test]
+    fn a_late_return_from_a_chosen_wait_is_a_stall_of_its_own() {
+        let both = stalls(&record(Reason::Wait, 10 * MS, 3 * MS));
+        assert_eq!(both.len(), 2);
+        assert!(both[0].voluntary && !both[1].voluntary);
+        assert_eq!(both[0].end, both[1].start);
+        assert_eq!(both[1].reason, StallReason::Runnable);
+        assert_eq!((both[0].blocked_ns, both[1].blocked_ns, both[1].runnable_ns), (10 * MS, 0, 3 * MS));
+    }
+
+    #[test]
+    fn wakers_in_interrupts_are_no_threads() {
+        let mut woken = record(Reason::Network, MS, 0);
+        woken.flags = c::STALL_WOKEN as u16;
+        woken.waker.tid = 7;
+        woken.waker_kernel_stack = 666;
+        assert_eq!(stalls(&woken)[0].waker.as_ref().and_then(|waker| waker.thread.clone()), None);
+        woken.waker_kernel_stack = 665;
+        let waker = stalls(&woken)[0].waker.clone().expect("woken");
+        assert_eq!(waker.thread.map(|thread| thread.tid), Some(7));
+        woken.waker.tid = 0;
+        assert_eq!(stalls(&woken)[0].waker.as_ref().and_then(|waker| waker.thread.clone()), None);
+    }
+
+    #[test]
+    fn owners_that_are_no_threads_of_the_process_are_unknown() {
+        let mut waiting = record(Reason::Lock, MS, 0);
+        waiting.flags = (c::STALL_LOCK | c::STALL_OWNER) as u16;
+        (waiting.lock_address, waiting.lock_owner) = (0x1000, 1);
+        let lock = stalls(&waiting)[0].lock.clone().expect("a lock");
+        assert_eq!((lock.address, lock.owner), (0x1000, None));
+        waiting.lock_owner = 5;
+        assert!(stalls(&waiting)[0].lock.as_ref().is_some_and(|lock| lock.owner.is_some()));
+    }
+}

@@ -1,0 +1,143 @@
+//! Who is who: the kernel side's thread numbers, tids and names.
+
+use std::collections::HashMap;
+
+use wallprof_model::{Event, ThreadInfo, ThreadKey, ThreadRef};
+use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
+
+/// What is kept of a thread to find it again.
+struct Known {
+    pid: u32,
+    ns_tid: u32,
+    comm: [u8; 16],
+    process: [u8; 16],
+}
+
+/// Threads by number and by tid. A tid means the newest thread that had it.
+#[derive(Default)]
+pub struct Threads {
+    by_key: HashMap<u32, Known>,
+    by_tid: HashMap<u32, u32>,
+}
+
+impl Threads {
+    /// Takes a record; tells the thread when it is new or was renamed.
+    pub fn update(&mut self, record: &thread_record, tell: &mut dyn FnMut(Event)) {
+        let same = |known: &Known| known.comm == record.comm && known.process == record.process;
+        if self.by_key.get(&record.key).is_some_and(same) {
+            return;
+        }
+        let new = !self.by_key.contains_key(&record.key);
+        let known =
+            Known { pid: record.tgid, ns_tid: record.ns_tid, comm: record.comm, process: record.process };
+        self.by_key.insert(record.key, known);
+        self.by_tid.insert(record.tid, record.key);
+        let cgroup = if new { cgroup_of(record.tgid) } else { None };
+        tell(Event::Thread(ThreadInfo {
+            key: ThreadKey(record.key),
+            tid: record.tid,
+            pid: record.tgid,
+            ns_tid: record.ns_tid,
+            ns_pid: record.ns_tgid,
+            start_boot_ns: record.start_boottime,
+            comm: name_from_bytes(&record.comm),
+            process: name_from_bytes(&record.process),
+            cgroup,
+            kernel_thread: record.kernel_thread != 0,
+        }));
+    }
+
+    /// The number of the thread that has, or last had, this tid.
+    pub fn key_of_tid(&self, tid: u32) -> Option<ThreadKey> {
+        self.by_tid.get(&tid).copied().map(ThreadKey)
+    }
+
+    pub fn pid_of(&self, key: u32) -> Option<u32> {
+        self.by_key.get(&key).map(|known| known.pid)
+    }
+
+    /// A thread another thread's record names. Its own record's name is the better one when that is missing.
+    pub fn reference(&self, other: &other_thread) -> ThreadRef {
+        let key = self.by_tid.get(&other.tid);
+        let known = key.and_then(|key| self.by_key.get(key)).filter(|known| known.pid == other.tgid);
+        let comm = match (name_from_bytes(&other.comm), known) {
+            (name, Some(known)) if name.is_empty() => name_from_bytes(&known.comm),
+            (name, _) => name,
+        };
+        let key = known.and(key).copied().map(ThreadKey);
+        ThreadRef { key, pid: other.tgid, tid: other.tid, comm }
+    }
+
+    /// The thread of process `pid` that has this tid inside its own pid namespace: how a lock names its owner. `None`
+    /// when the process has no such thread, as when what was read was no owner at all.
+    pub fn owner(&self, pid: u32, ns_tid: u32) -> Option<ThreadRef> {
+        let outside = self.by_tid.get(&ns_tid).and_then(|key| Some((key, self.by_key.get(key)?)));
+        let is_it = |(_, known): &(&u32, &Known)| known.pid == pid && known.ns_tid == ns_tid;
+        let (key, known) = outside.filter(is_it).or_else(|| self.by_key.iter().find(is_it))?;
+        let tid = self.by_tid.iter().find(|(_, at)| *at == key).map(|(tid, _)| *tid)?;
+        Some(ThreadRef { key: Some(ThreadKey(*key)), pid, tid, comm: name_from_bytes(&known.comm) })
+    }
+}
+
+/// The control group of a process: its v2 path, else the deepest of its v1 paths. `None` when it is gone.
+fn cgroup_of(pid: u32) -> Option<String> {
+    cgroup_from_text(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+}
+
+fn cgroup_from_text(text: &str) -> Option<String> {
+    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::")).filter(|path| *path != "/");
+    let deepest = paths().max_by_key(|path| path.matches('/').count() + usize::from(*path != "/"));
+    unified.or(deepest).map(str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: u32, tid: u32, pid: u32, ns_tid: u32, comm: &str) -> thread_record {
+        let mut record = thread_record { key, tid, tgid: pid, ns_tid, ..thread_record::default() };
+        record.comm[..comm.len()].copy_from_slice(comm.as_bytes());
+        record
+    }
+
+    fn told(threads: &mut Threads, record: &thread_record) -> usize {
+        let mut events = 0;
+        threads.update(record, &mut |_| events += 1);
+        events
+    }
+
+    #[test]
+    fn new_and_renamed_threads_are_told_once() {
+        let mut threads = Threads::default();
+        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "a")), 1);
+        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "a")), 0);
+        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "b")), 1);
+    }
+
+    #[test]
+    fn a_reused_tid_is_the_newer_thread() {
+        let mut threads = Threads::default();
+        told(&mut threads, &record(1, 100, 100, 100, "old"));
+        told(&mut threads, &record(2, 100, 100, 100, "new"));
+        assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
+    }
+
+    #[test]
+    fn owners_are_threads_of_the_same_process_by_their_inner_tid() {
+        let mut threads = Threads::default();
+        told(&mut threads, &record(1, 1_000, 1_000, 1, "main"));
+        told(&mut threads, &record(2, 1_001, 1_000, 2, "worker"));
+        told(&mut threads, &record(3, 2, 2, 2, "kthreadd"));
+        let owner = threads.owner(1_000, 2).expect("the worker");
+        assert_eq!((owner.tid, owner.comm.as_str(), owner.key), (1_001, "worker", Some(ThreadKey(2))));
+        assert_eq!(threads.owner(1_000, 77), None);
+    }
+
+    #[test]
+    fn the_unified_cgroup_path_wins() {
+        assert_eq!(cgroup_from_text("0::/user.slice/a\n").as_deref(), Some("/user.slice/a"));
+        assert_eq!(cgroup_from_text("3:cpu:/\n2:memory:/docker/x\n0::/\n").as_deref(), Some("/docker/x"));
+        assert_eq!(cgroup_from_text("").as_deref(), None);
+    }
+}
