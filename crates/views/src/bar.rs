@@ -41,25 +41,32 @@ pub(crate) fn glyph(class: Class, style: &Style) -> &'static str {
 
 /// Segments of `whole` side by side, `columns` long together where they add up to `whole`.
 pub(crate) fn stacked(segments: &[Segment], whole: u64, columns: usize, style: &Style) -> String {
-    let mut text = String::new();
-    let (mut sum, mut drawn) = (0u128, 0u128);
-    for segment in segments {
-        sum += u128::from(segment.ns);
-        let end = edge(sum, whole, columns);
-        let cells = end.saturating_sub(drawn) as usize;
-        drawn = end.max(drawn);
-        text.push_str(&style.paint(Ink::Of(segment.class), &glyph(segment.class, style).repeat(cells)));
-    }
-    text
+    let cells = cells_from_segments(segments, whole, columns);
+    let drawn = segments.iter().zip(cells).map(|(segment, cells)| {
+        style.paint(Ink::Of(segment.class), &glyph(segment.class, style).repeat(cells))
+    });
+    drawn.collect()
 }
 
-/// The column, rounded, at which `sum` of `whole` ends.
-fn edge(sum: u128, whole: u64, columns: usize) -> u128 {
+/// Whole cells for each segment: those it fills, and what is left to the largest fractions.
+fn cells_from_segments(segments: &[Segment], whole: u64, columns: usize) -> Vec<usize> {
+    let (whole, all) = (u128::from(whole), columns as u128);
     if whole == 0 {
-        return 0;
+        return vec![0; segments.len()];
     }
-    let columns = columns as u128;
-    ((sum * columns + u128::from(whole) / 2) / u128::from(whole)).min(columns)
+    let scaled: Vec<u128> = segments.iter().map(|segment| u128::from(segment.ns) * all).collect();
+    let mut cells: Vec<usize> = scaled.iter().map(|ns| (ns / whole).min(all) as usize).collect();
+    let wanted = ((scaled.iter().sum::<u128>() + whole / 2) / whole).min(all) as usize;
+    let mut by_fraction: Vec<usize> = (0..segments.len()).collect();
+    by_fraction.sort_by_key(|&index| (std::cmp::Reverse(scaled[index] % whole), index));
+    let missing = wanted.saturating_sub(cells.iter().sum());
+    by_fraction.into_iter().take(missing).for_each(|index| cells[index] += 1);
+    let mut room = columns;
+    for cell in &mut cells {
+        *cell = (*cell).min(room);
+        room -= *cell;
+    }
+    cells
 }
 
 #[cfg(test)]
@@ -83,8 +90,10 @@ mod tests {
     fn stacked_segments_fill_the_bar() {
         let segments = [(Class::Running, 33), (Class::Late, 33), (Class::Peer, 0), (Class::Voluntary, 34)]
             .map(|(class, ns)| Segment { class, ns });
-        assert_eq!(stacked(&segments, 100, 10, &Style::plain()), "███▓▓▓▓···");
+        assert_eq!(stacked(&segments, 100, 10, &Style::plain()), "███▓▓▓····");
+        let tiny = [Segment { class: Class::Late, ns: 1 }, Segment { class: Class::Voluntary, ns: 99 }];
+        assert_eq!(stacked(&tiny, 100, 10, &Style::plain()), "··········");
         assert_eq!(stacked(&segments, 0, 10, &Style::plain()), "");
-        assert_eq!(stacked(&segments, 50, 4, &Style { unicode: false, ..Style::plain() }), "###!");
+        assert_eq!(stacked(&segments, 50, 4, &Style { unicode: false, ..Style::plain() }), "##!!");
     }
 }

@@ -88,18 +88,25 @@ pub(crate) fn write_wrapped(
     let room = style.columns().saturating_sub(indent).max(20);
     write!(out, "{}", style.paint(Ink::Faint, &left(label, indent, style)))?;
     let mut used = 0;
+    let mut run = Word::plain("");
     for word in words {
         let text = cut(&word.text, room, style);
-        if used > 0 && used + 1 + width(&text) > room {
+        let breaks = used > 0 && used + 1 + width(&text) > room;
+        if breaks || run.ink != word.ink {
+            write!(out, "{}", style.paint(run.ink, &run.text))?;
+            run = Word { text: String::new(), ink: word.ink };
+        }
+        if breaks {
             write!(out, "\n{}", " ".repeat(indent))?;
             used = 0;
         } else if used > 0 {
-            write!(out, " ")?;
+            run.text.push(' ');
             used += 1;
         }
-        write!(out, "{}", style.paint(word.ink, &text))?;
         used += width(&text);
+        run.text.push_str(&text);
     }
+    write!(out, "{}", style.paint(run.ink, &run.text))?;
     writeln!(out)
 }
 
