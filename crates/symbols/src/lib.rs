@@ -10,6 +10,7 @@
 
 mod address_space;
 mod debug_file;
+mod demangle;
 mod elf;
 mod exported;
 mod frame_table;

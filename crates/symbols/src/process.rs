@@ -354,3 +354,32 @@ fn is_file_path(label: &OsStr) -> bool {
     let label = label.as_encoded_bytes();
     label.starts_with(b"/") && !label.starts_with(b"//")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_at_a_process_become_rare() {
+        let mut image = Image::new(0, Arc::default());
+        let looks: Vec<u64> = (1..=300).filter(|_| image.wants_scan()).collect();
+        assert_eq!(looks, [1, 16, 256]);
+    }
+
+    #[test]
+    fn only_paths_are_files() {
+        for label in ["", "//anon", "[heap]", "[vsyscall]", "[anon: jit]", "anon_inode:[perf_event]"] {
+            assert!(!is_file_path(OsStr::new(label)), "{label}");
+        }
+        assert!(is_file_path(OsStr::new("/memfd:x (deleted)")));
+    }
+
+    #[test]
+    fn kernel_callers_stand_for_their_call() {
+        let mut frames = Vec::new();
+        normalise_kernel(&[10, 20, 0], &mut frames);
+        let addresses: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
+        assert_eq!(addresses, [10, 19, 0]);
+        assert!(frames.iter().all(|frame| frame.kind == FrameKind::Kernel && frame.module.is_none()));
+    }
+}

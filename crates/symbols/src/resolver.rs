@@ -1,12 +1,13 @@
 //! ELF virtual addresses → functions, inlined functions, files and lines. The one home of blazesym.
 //!
 //! Owns the checks around it: foreign files are looked over before they are parsed, debug information is
-//! read only within a limit of memory, and a name that cannot be right is left out. Parsed state is kept for
-//! the module used last and for nothing else, because it is anonymous memory.
+//! read only within a limit of memory, and a name that cannot be right is left out. Little parsed state is
+//! kept, because it is anonymous memory.
 //!
 //! Known limit: symbols are read through a memory map, so a file that is cut short while it is read ends
 //! the process with SIGBUS. Programs and libraries in use are replaced, not cut, by every package manager.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -19,11 +20,12 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use wallprof_model::SymbolLine;
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
+use crate::demangle::readable_name;
 use crate::exported;
 use crate::live_file::FileKey;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
-use crate::section::Sections;
+use crate::section::{Sections, Trust};
 
 /// How much debug information is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +49,24 @@ impl Default for ResolverOptions {
     }
 }
 
+/// Addresses that one parse of debug information answers before it starts over: what it keeps grows with the
+/// compilation units that were asked for (a thousand scattered addresses of a Rust program: 27 MiB).
+const ADDRESSES_A_PARSE: usize = 128;
+/// `PATH_MAX`.
+const MAX_PATH: usize = 4096;
+/// Modules whose parsed state is kept; at most one of them has debug information.
+const KEPT_MODULES: usize = 3;
+
 /// Names addresses, module by module.
 pub struct Resolver {
     options: ResolverOptions,
-    last: Option<ParsedModule>,
+    /// Last used last.
+    kept: Vec<ParsedModule>,
 }
 
 impl Resolver {
     pub fn new(options: ResolverOptions) -> Self {
-        Resolver { options, last: None }
+        Resolver { options, kept: Vec::new() }
     }
 
     /// For each ELF virtual address its functions, innermost first; at least one entry, whose symbol is
@@ -67,37 +78,50 @@ impl Resolver {
         }
     }
 
-    /// Gives back the memory that the module used last takes.
+    /// Gives back the memory that parsed modules take.
     pub fn forget(&mut self) {
-        self.last = None;
+        self.kept.clear();
     }
 
-    fn parsed(&mut self, module: &ModuleFile) -> Option<&ParsedModule> {
-        let key = module.file.as_ref().and_then(|file| file.metadata().ok()).map(|found| FileKey::of(&found));
-        if self.last.as_ref().map(|parsed| parsed.key) != key || key.is_none() {
-            // The old one goes before the new one comes: both together would need the memory of both.
-            self.last = None;
-            let built = module.file.as_ref().zip(key);
-            self.last = built.and_then(|(file, key)| ParsedModule::new(&self.options, module, file, key));
-        }
-        self.last.as_ref()
+    fn parsed(&mut self, module: &ModuleFile) -> Option<&mut ParsedModule> {
+        let file = module.file.as_ref()?;
+        let key = FileKey::of(&file.metadata().ok()?);
+        let parsed = match self.kept.iter().position(|parsed| parsed.key == key) {
+            Some(at) => self.kept.remove(at),
+            None => {
+                // Old ones go before the new one comes: both together would need the memory of both.
+                self.kept.retain(|parsed| !parsed.has_debug_info());
+                if self.kept.len() == KEPT_MODULES {
+                    self.kept.remove(0);
+                }
+                ParsedModule::new(&self.options, module, file, key)?
+            }
+        };
+        self.kept.push(parsed);
+        self.kept.last_mut()
     }
 }
 
-/// One file with symbols or debug information, the best first.
+/// One file with symbols or debug information.
 struct SymbolSource {
     symbolizer: Symbolizer,
-    source: Source<'static>,
-    /// Kept open: the source's path may be a link to this descriptor.
+    path: PathBuf,
+    debug_info: bool,
+    debug_dirs: Vec<PathBuf>,
+    /// Kept open: `path` may be a link to this descriptor.
     _file: Arc<File>,
 }
 
+/// One module's file, with its sources of names, the best first.
 struct ParsedModule {
     key: FileKey,
     file: Arc<File>,
     sections: Sections,
     sources: Vec<SymbolSource>,
-    plt: PltNames,
+    /// Addresses looked up since the sources were parsed.
+    asked: usize,
+    /// Read when the first address in a PLT comes.
+    plt: OnceCell<PltNames>,
 }
 
 impl ParsedModule {
@@ -110,29 +134,49 @@ impl ParsedModule {
         if let Some(DebugFile { path, file }) = split
             && let Ok(split_sections) = Sections::read(&file)
         {
-            let debug_info = fits(options, &split_sections, &file);
-            sources.push(SymbolSource::new(options, &path, Arc::new(file), debug_info));
+            let debug_info = fits(options, &split_sections, &file, Trust::Installed);
+            sources.push(SymbolSource::new(options, path, Arc::new(file), debug_info));
         }
         // Links to other files are followed from installed debug files only, not from what a process runs.
-        let debug_info = !sections.refers_to_other_files() && fits(options, &sections, file.as_ref());
-        sources.push(SymbolSource::new(options, &own_path, Arc::clone(file), debug_info));
-        let plt = PltNames::read(file.as_ref(), &sections);
-        Some(ParsedModule { key, file: Arc::clone(file), sections, sources, plt })
+        let debug_info = !sections.refers_to_other_files() && fits(options, &sections, file, Trust::Foreign);
+        sources.push(SymbolSource::new(options, own_path, Arc::clone(file), debug_info));
+        Some(ParsedModule { key, file: Arc::clone(file), sections, sources, asked: 0, plt: OnceCell::new() })
     }
 
-    fn resolve(&self, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
-        let mut all: Vec<Vec<SymbolLine>> = addresses
-            .iter()
-            .map(|&address| self.lines(address).unwrap_or_else(|| vec![SymbolLine::default()]))
-            .collect();
+    fn has_debug_info(&self) -> bool {
+        self.sources.iter().any(|source| source.debug_info)
+    }
+
+    fn resolve(&mut self, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
+        let mut all = vec![Vec::new(); addresses.len()];
+        // In the order of addresses neighbours share a compilation unit.
+        let mut order: Vec<usize> = (0..addresses.len()).collect();
+        order.sort_unstable_by_key(|&index| addresses[index]);
+        for part in order.chunks(ADDRESSES_A_PARSE) {
+            self.make_room(part.len());
+            for &index in part {
+                let known = self.lines(addresses[index]);
+                all[index] = known.unwrap_or_else(|| vec![SymbolLine::default()]);
+            }
+        }
         self.use_exported_names(addresses, &mut all);
         all
+    }
+
+    /// Starts debug information over when it has answered enough.
+    fn make_room(&mut self, coming: usize) {
+        if self.asked + coming > ADDRESSES_A_PARSE {
+            self.asked = 0;
+            self.sources.iter_mut().filter(|source| source.debug_info).for_each(SymbolSource::start_over);
+        }
+        self.asked += coming;
     }
 
     fn lines(&self, address: u64) -> Option<Vec<SymbolLine>> {
         let section = self.sections.code_at(address);
         if section.is_some_and(|section| section.name.starts_with(".plt")) {
-            return self.plt.name(address).map(|(name, offset)| {
+            let plt = self.plt.get_or_init(|| PltNames::read(self.file.as_ref(), &self.sections));
+            return plt.name(address).map(|(name, offset)| {
                 vec![SymbolLine { symbol: Some(name), offset: Some(offset), ..SymbolLine::default() }]
             });
         }
@@ -166,24 +210,35 @@ impl ParsedModule {
 }
 
 impl SymbolSource {
-    fn new(options: &ResolverOptions, path: &Path, file: Arc<File>, debug_info: bool) -> Self {
-        let symbolizer = Symbolizer::builder()
-            .enable_auto_reload(false)
-            .enable_code_info(debug_info)
-            .enable_inlined_fns(debug_info)
-            .set_debug_dirs(Some(&options.debug_dirs))
-            .build();
-        let mut source = Elf::new(path);
-        source.debug_syms = debug_info;
-        SymbolSource { symbolizer, source: Source::Elf(source), _file: file }
+    fn new(options: &ResolverOptions, path: PathBuf, file: Arc<File>, debug_info: bool) -> Self {
+        let debug_dirs = options.debug_dirs.clone();
+        let symbolizer = symbolizer(debug_info, &debug_dirs);
+        SymbolSource { symbolizer, path, debug_info, debug_dirs, _file: file }
+    }
+
+    fn start_over(&mut self) {
+        self.symbolizer = symbolizer(self.debug_info, &self.debug_dirs);
     }
 
     /// A damaged file must not end the recorder: blazesym's arithmetic on untrusted sizes is checked in debug
     /// builds only, and there it panics.
     fn symbolize(&self, address: u64) -> Option<Symbolized<'_>> {
-        let attempt = || self.symbolizer.symbolize_single(&self.source, Input::VirtOffset(address));
+        let mut elf = Elf::new(&self.path);
+        elf.debug_syms = self.debug_info;
+        let source = Source::Elf(elf);
+        let attempt = || self.symbolizer.symbolize_single(&source, Input::VirtOffset(address));
         catch_unwind(AssertUnwindSafe(attempt)).ok()?.ok()
     }
+}
+
+fn symbolizer(debug_info: bool, debug_dirs: &[PathBuf]) -> Symbolizer {
+    Symbolizer::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(debug_info)
+        .enable_inlined_fns(debug_info)
+        .enable_demangling(false)
+        .set_debug_dirs(Some(debug_dirs))
+        .build()
 }
 
 /// The module's separate debug file, unless it has its debug information with it.
@@ -199,11 +254,10 @@ fn split_debug_file(
     debug_file::find(&options.debug_dirs, Path::new(&module.module.path), build_id)
 }
 
-fn fits(options: &ResolverOptions, sections: &Sections, file: &File) -> bool {
-    sections.has_bytes(".debug_info")
-        && sections
-            .debug_size(file, options.unpacked_limit)
-            .is_some_and(|size| size.total <= options.debug_limit)
+/// Whether a file's debug information exists and may be read.
+fn fits(options: &ResolverOptions, sections: &Sections, file: &File, trust: Trust) -> bool {
+    let size = || sections.debug_size(file, options.unpacked_limit, trust);
+    sections.has_bytes(".debug_info") && size().is_some_and(|size| size.total <= options.debug_limit)
 }
 
 /// Not a path of C++ or Rust, nor a PLT stub.
@@ -214,13 +268,13 @@ fn is_c_name(name: &str) -> bool {
 /// blazesym lists the physical function first and inlined ones outermost first.
 fn lines_from_symbol(symbol: &Sym<'_>) -> Vec<SymbolLine> {
     let inlined = symbol.inlined.iter().rev().map(|inlined| SymbolLine {
-        symbol: known_name(&inlined.name),
+        symbol: readable_name(&inlined.name),
         offset: None,
         inlined: true,
         ..line_from_code(inlined.code_info.as_ref())
     });
     let physical = SymbolLine {
-        symbol: known_name(&symbol.name),
+        symbol: readable_name(&symbol.name),
         offset: Some(symbol.offset as u64),
         inlined: false,
         ..line_from_code(symbol.code_info.as_deref())
@@ -228,14 +282,11 @@ fn lines_from_symbol(symbol: &Sym<'_>) -> Vec<SymbolLine> {
     inlined.chain([physical]).collect()
 }
 
-fn known_name(name: &str) -> Option<String> {
-    (!name.is_empty()).then(|| name.to_owned())
-}
-
 fn line_from_code(code: Option<&CodeInfo<'_>>) -> SymbolLine {
-    SymbolLine {
-        file: code.map(|code| code.to_path().to_string_lossy().into_owned()),
-        line: code.and_then(|code| code.line),
-        ..SymbolLine::default()
-    }
+    let path = |code: &CodeInfo<'_>| {
+        let path = code.to_path();
+        let bytes = path.as_os_str().as_encoded_bytes();
+        String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_PATH)]).into_owned()
+    };
+    SymbolLine { file: code.map(path), line: code.and_then(|code| code.line), ..SymbolLine::default() }
 }

@@ -100,25 +100,37 @@ impl Sections {
         [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"].into_iter().any(|name| self.has_bytes(name))
     }
 
-    /// How much memory its debug sections take when unpacked, and how much there is in all.
-    /// `None` when one is damaged, holds more than its header says, or uses another compression than zlib.
-    pub(crate) fn debug_size<R: ReadAt + ?Sized>(&self, source: &R, limit: u64) -> Option<DebugSize> {
+    /// How much memory its debug sections take when unpacked, and how much there is in all. `None` when it is
+    /// more than `limit`, when a section is damaged, or uses another compression than zlib.
+    pub(crate) fn debug_size<R: ReadAt + ?Sized>(
+        &self,
+        source: &R,
+        limit: u64,
+        trust: Trust,
+    ) -> Option<DebugSize> {
         let mut size = DebugSize::default();
         for section in self.all.iter().filter(|section| section.is_debug() && section.has_bytes()) {
             let bytes = if section.is_compressed() {
-                let unpacked = unpacked_size(source, section, self.wide, limit)?;
-                size.unpacked += unpacked;
-                unpacked
+                let announced = announced_size(source, section, self.wide)?;
+                size.unpacked = size.unpacked.checked_add(announced).filter(|&sum| sum <= limit)?;
+                let holds = trust == Trust::Installed || unpacks_to(source, section, self.wide, announced);
+                holds.then_some(announced)?
             } else {
                 section.size
             };
             size.total = size.total.saturating_add(bytes);
-            if size.unpacked > limit {
-                return None;
-            }
         }
         Some(size)
     }
+}
+
+/// Whether what a file says about itself is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// From a directory for debug files: whoever can write there need not trick the profiler.
+    Installed,
+    /// Whatever a process runs.
+    Foreign,
 }
 
 /// Bytes of debug information.
@@ -181,20 +193,28 @@ fn name_from(names: &[u8], at: u32) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Unpacks a section to nowhere: a compression header can say anything, and its reader believes it.
-fn unpacked_size<R: ReadAt + ?Sized>(source: &R, section: &Section, wide: bool, limit: u64) -> Option<u64> {
-    let header_size: u64 = if wide { 24 } else { 12 };
-    let header = read_bounded(source, section.offset, header_size, header_size)?;
+/// What the compression header says.
+fn announced_size<R: ReadAt + ?Sized>(source: &R, section: &Section, wide: bool) -> Option<u64> {
+    let len = compression_header_len(wide);
+    let header = read_bounded(source, section.offset, len, len)?;
     let fields = Fields { bytes: &header, wide };
     let announced = if wide { fields.long(8) } else { fields.word(4).into() };
-    if fields.word(0) != ELFCOMPRESS_ZLIB || announced > limit {
-        return None;
-    }
-    let packed =
-        Window { source, at: section.offset + header_size, end: section.offset.checked_add(section.size)? };
-    let mut unpacked = ZlibDecoder::new(BufReader::new(packed)).take(announced + 1);
-    let size = io::copy(&mut unpacked, &mut io::sink()).ok()?;
-    (size == announced).then_some(size)
+    (fields.word(0) == ELFCOMPRESS_ZLIB).then_some(announced)
+}
+
+/// Unpacks a section to nowhere: a compression header can say anything, and its reader believes it.
+fn unpacks_to<R: ReadAt + ?Sized>(source: &R, section: &Section, wide: bool, announced: u64) -> bool {
+    let packed = Window {
+        source,
+        at: section.offset.saturating_add(compression_header_len(wide)),
+        end: section.offset.saturating_add(section.size),
+    };
+    let mut unpacked = ZlibDecoder::new(BufReader::new(packed)).take(announced.saturating_add(1));
+    io::copy(&mut unpacked, &mut io::sink()).is_ok_and(|size| size == announced)
+}
+
+fn compression_header_len(wide: bool) -> u64 {
+    if wide { 24 } else { 12 }
 }
 
 /// A part of a source as a stream.
@@ -254,18 +274,24 @@ mod tests {
     #[test]
     fn compressed_debug_information_is_measured() {
         let (bytes, section) = packed_section(&[7; 100_000], 100_000);
-        let size = sections(section).debug_size(bytes.as_slice(), 1 << 20);
-        assert_eq!(size, Some(DebugSize { unpacked: 100_000, total: 100_000 }));
+        let expected = Some(DebugSize { unpacked: 100_000, total: 100_000 });
+        for trust in [Trust::Foreign, Trust::Installed] {
+            assert_eq!(sections(section.clone()).debug_size(bytes.as_slice(), 1 << 20, trust), expected);
+        }
     }
 
     #[test]
     fn a_section_that_lies_about_its_size_is_refused() {
         for announced in [0, 99_999, 100_001, u64::MAX] {
             let (bytes, section) = packed_section(&[7; 100_000], announced);
-            assert_eq!(sections(section).debug_size(bytes.as_slice(), 1 << 20), None, "{announced}");
+            assert_eq!(
+                sections(section).debug_size(bytes.as_slice(), 1 << 20, Trust::Foreign),
+                None,
+                "{announced}"
+            );
         }
         let (bytes, section) = packed_section(&[7; 100_000], 100_000);
-        assert_eq!(sections(section).debug_size(bytes.as_slice(), 99_999), None);
+        assert_eq!(sections(section).debug_size(bytes.as_slice(), 99_999, Trust::Installed), None);
     }
 
     #[test]
@@ -289,7 +315,7 @@ mod tests {
                 }
             }
             if let Ok(sections) = Sections::read(image.as_slice()) {
-                let _ = sections.debug_size(image.as_slice(), 1 << 20);
+                let _ = sections.debug_size(image.as_slice(), 1 << 20, Trust::Foreign);
             }
         }
     }

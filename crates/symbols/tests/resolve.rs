@@ -160,15 +160,74 @@ fn plt_stubs_are_named_after_their_function() {
     let stub = listing.lines().find(|line| line.ends_with("<getchar@plt>:") || line.ends_with("<getc@plt>:"));
     let (address, name) = stub.expect("a stub").split_once(' ').expect("an address and a name");
     let address = u64::from_str_radix(address, 16).expect("an address");
+    // The first one only leads to the dynamic linker: not the function before it, nor the one after.
+    let first_stub = listing.lines().find_map(|line| line.strip_suffix(">:")?.split_once(' '));
+    let first_stub =
+        first_stub.and_then(|(address, _)| u64::from_str_radix(address, 16).ok()).expect("a stub");
     let file = ModuleFile::locate(&module);
     let mut resolver = Resolver::new(ResolverOptions { debug_dirs: vec![], ..ResolverOptions::default() });
-    let lines = resolver.resolve(&file, &[address + 6, address & !0xff]);
+    let lines = resolver.resolve(&file, &[address + 6, first_stub]);
     let line = SymbolLine {
         symbol: Some(name.trim_matches(['<', '>', ':']).into()),
         offset: Some(6),
         ..SymbolLine::default()
     };
     assert_eq!(lines[0], [line]);
+    assert_eq!(lines[1], [SymbolLine::default()]);
+}
+
+#[test]
+fn a_static_program_shows_exported_names_too() {
+    let running = Running::start(&compile_c(&["-static", "-no-pie"]).path);
+    for (address, expected) in running.addresses.iter().zip(["wanted", "getenv"]) {
+        assert_eq!(symbol(&mut Processes::default(), running.key(), *address).as_deref(), Some(expected));
+    }
+}
+
+/// The test's own binary has debug information enough for many parses.
+fn own_module() -> (ModuleFile, Vec<u64>) {
+    let file = std::fs::File::open("/proc/self/exe").expect("readable");
+    let module = Module { path: "/own".into(), build_id: wallprof_symbols::build_id(&file) };
+    let mut processes = Processes::default();
+    let own = support::key(std::process::id());
+    let here = own_module as fn() -> (ModuleFile, Vec<u64>) as usize as u64;
+    let at = frame(&mut processes, own, here).address;
+    (ModuleFile { module, file: Some(file.into()) }, (0..400).map(|index| at + index * 3).collect())
+}
+
+#[test]
+fn batches_and_single_addresses_agree() {
+    let (module, mut addresses) = own_module();
+    addresses.reverse();
+    let batch = Resolver::new(ResolverOptions::default()).resolve(&module, &addresses);
+    assert!(batch.iter().flatten().any(|line| line.line.is_some()));
+    let mut one_by_one = Resolver::new(ResolverOptions::default());
+    for (address, lines) in addresses.iter().zip(&batch).step_by(7) {
+        assert_eq!(one_by_one.resolve(&module, &[*address])[0], *lines);
+    }
+}
+
+#[test]
+fn debug_information_over_the_limit_leaves_the_symbol_table() {
+    let packed = compile_c(&["-g", "-gz=zlib"]);
+    let module = |path: &Path| ModuleFile {
+        module: Module { path: String::new(), build_id: None },
+        file: Some(std::fs::File::open(path).expect("readable").into()),
+    };
+    let running = Running::start(&packed.path);
+    let mut processes = Processes::default();
+    let address = frame(&mut processes, running.key(), running.addresses[0]).address;
+    let options = ResolverOptions { debug_dirs: vec![], ..ResolverOptions::default() };
+    let cases = [
+        (options.clone(), true),
+        (ResolverOptions { unpacked_limit: 1, ..options.clone() }, false),
+        (ResolverOptions { debug_limit: 1, ..options }, false),
+    ];
+    for (options, has_line) in cases {
+        let line =
+            Resolver::new(options).resolve(&module(&packed.path), &[address])[0].pop().expect("a line");
+        assert_eq!((line.symbol.as_deref(), line.line.is_some()), (Some("wanted"), has_line));
+    }
 }
 
 #[test]
