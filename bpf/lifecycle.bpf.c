@@ -29,18 +29,22 @@ ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task)
     return t;
 }
 
+/* Whether `group` is the recorded cgroup or below it. */
 ALWAYS_INLINE bool group_holds(struct cgroup *group)
 {
-    u32 level = cgroup_level;
     struct cgroup *at = NULL;
+    int level, i;
 
-    if (!group || BPF_CORE_READ(group, level) < (int)level)
+    if (!group || (u32)BPF_CORE_READ(group, root, hierarchy_id) != cgroup_hierarchy)
         return false;
-    if ((u32)BPF_CORE_READ(group, root, hierarchy_id) != cgroup_hierarchy)
-        return false;
-    if (bpf_core_read(&at, sizeof(at), &group->ancestors[level]))
-        return false;
-    return BPF_CORE_READ(at, kn, id) == cgroup_id;
+    level = BPF_CORE_READ(group, level);
+    for (i = 0; i < MAX_CGROUP_DEPTH; i++) {
+        if (i > level || bpf_core_read(&at, sizeof(at), &group->ancestors[i]))
+            return false;
+        if (BPF_CORE_READ(at, kn, id) == cgroup_id)
+            return true;
+    }
+    return false;
 }
 
 /* ---- start-up and snapshots ---- */

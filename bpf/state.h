@@ -31,9 +31,8 @@ const volatile u64 cpu_mask[MAX_CPUS / 64] = {};
 const volatile u8 syscall_class[MAX_SYSCALLS] = {};
 const volatile struct text_range sites[MAX_SITES] = {};
 const volatile u32 site_count = 0;
-/* --cgroup: the group's id, its depth and the hierarchy's number (0: cgroup v2). */
+/* --cgroup: the group's id and its hierarchy's number (0: cgroup v2). */
 const volatile u64 cgroup_id = 0;
-const volatile u32 cgroup_level = 0;
 const volatile u32 cgroup_hierarchy = 0;
 
 /* ---- written by user space while running ---- */

@@ -21,6 +21,8 @@
 /* Stack scratch: a tracepoint program, the sampler in the middle of it, and an NMI sampler in that. */
 #define SCRATCH_LEVELS 4
 #define MAX_CPUS 1024
+/* Cgroups this deep are looked through to find the recorded one above them. */
+#define MAX_CGROUP_DEPTH 32
 #define MAX_SYSCALLS 512
 #define MAX_SITES 64
 /* How many frames are looked at to classify an uninterruptible sleep. */

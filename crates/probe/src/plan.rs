@@ -21,8 +21,6 @@ pub enum Targets {
 pub struct CgroupTarget {
     /// The inode number of its folder.
     pub id: u64,
-    /// How deep it lies below its hierarchy's root.
-    pub level: u32,
     /// The hierarchy's number in `/proc/PID/cgroup`; 0 for cgroup v2.
     pub hierarchy: u32,
     /// Threads in it at the start.

@@ -352,7 +352,6 @@ fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions, features: 
     rodata.site_count = options.sites.len().min(c::MAX_SITES as usize) as u32;
     if let Targets::Cgroup(group) = &options.targets {
         rodata.cgroup_id = group.id;
-        rodata.cgroup_level = group.level;
         rodata.cgroup_hierarchy = group.hierarchy;
     }
     rodata.clock_period_ns = clock_period_ns(options.sample_hz);

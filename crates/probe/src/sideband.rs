@@ -106,8 +106,13 @@ impl Ring {
     fn open(cpu: u32) -> io::Result<Self> {
         let wanted =
             flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK | flag::SAMPLE_ID_ALL;
-        let attr =
-            Attr { kind: event_type::SOFTWARE, config: SOFTWARE_DUMMY, flags: wanted, ..Attr::default() };
+        let attr = Attr {
+            kind: event_type::SOFTWARE,
+            config: SOFTWARE_DUMMY,
+            sample_type: SAMPLE_TIME,
+            flags: wanted,
+            ..Attr::default()
+        };
         // Build ids in mapping records: 5.12+.
         let with_build_id = Attr { flags: wanted | flag::BUILD_ID, ..attr };
         let event = perf::open(&with_build_id, cpu).or_else(|_| perf::open(&attr, cpu))?;

@@ -1,18 +1,27 @@
 //! The probes, the symbols and the recording, behind the few calls that a run makes.
 
-use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
 
+use wallprof_live::{Session, SessionError, SessionOptions};
+use wallprof_model::{Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
+use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, try_event};
+use wallprof_recording::{Recorder, RecordingStart};
+use wallprof_symbols::KernelSymbols;
 
 use super::check;
-use super::options::RecordOptions;
-use crate::failure::Failure;
+use super::host;
+use super::options::{RecordOptions, Target};
+use crate::failure::{Exit, Failure, say};
 
 /// Everything that is known before anything is created.
 pub struct Setup<'a> {
     pub options: &'a RecordOptions,
-    pub events: Vec<PerfEventSpec>,
+    events: Vec<PerfEventSpec>,
+    targets: Option<Targets>,
+    command: String,
 }
 
 /// What a recording holds at its end.
@@ -23,42 +32,162 @@ pub struct Totals {
 }
 
 /// Armed probes and the recording they fill.
-pub struct Engine {}
+pub struct Engine {
+    session: Session,
+    recorder: Recorder,
+    events: u64,
+    file_bytes: u64,
+}
 
 impl<'a> Setup<'a> {
     pub fn new(options: &'a RecordOptions, files: &dyn Files) -> Result<Self, Failure> {
-        let events = check::events(options, files, find_tracefs(files), || None)?;
-        Ok(Setup { options, events })
+        let mut private = None;
+        let mount = || {
+            private = PrivateTracefs::mount().ok();
+            private.as_ref().map(PrivateTracefs::path)
+        };
+        let events = check::events(options, files, find_tracefs(files), mount)?;
+        for event in &events {
+            try_event(event, options.sample_hz).map_err(failure_from_session)?;
+        }
+        let targets = match &options.target {
+            Target::Processes(pids) => Some(Targets::Processes(pids.clone())),
+            Target::Threads(tids) => Some(Targets::Threads(tids.clone())),
+            Target::System => Some(Targets::Everything),
+            Target::Cgroup(path) => Some(Targets::Cgroup(host::cgroup_target(&check::cgroup(path, files)?, files)?)),
+            Target::Command => None,
+        };
+        Ok(Setup { options, events, targets, command: recorded_name(options, files) })
     }
 }
 
 impl Engine {
-    /// Creates the recording and arms the probes; `command` is the pid of the held command.
-    pub fn arm(_setup: Setup, _command: Option<u32>) -> Result<Self, Failure> {
-        Err(Failure::unavailable("this build cannot record yet"))
-    }
-
-    /// Becomes readable when there is something to take in.
-    pub fn data(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// Arms the probes and creates the recording; `command` is the pid of the held command.
+    pub fn arm(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
+        let kernel_symbols = match KernelSymbols::load() {
+            Ok(symbols) => Some(Arc::new(symbols)),
+            Err(error) => {
+                say(&format!("kernel functions stay without names: {error}"));
+                None
+            }
+        };
+        let options = setup.options;
+        let everything_started = || command.map_or(Targets::Everything, Targets::Descendants);
+        let names: Vec<String> = setup.events.iter().map(|event| event.name.clone()).collect();
+        let probes = ProbeOptions {
+            targets: setup.targets.unwrap_or_else(everything_started),
+            cpus: options.cpus.clone(),
+            sample_hz: options.sample_hz,
+            events: setup.events,
+            min_stall_ns: options.min_stall_ns,
+            sites: Vec::new(),
+        };
+        let session = Session::start(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
+        let start = RecordingStart {
+            start: session.began(),
+            clock: Some(session.clock()),
+            command: setup.command,
+            min_stall_ns: options.min_stall_ns,
+            sample_period_ns: Some(1_000_000_000 / u64::from(options.sample_hz)),
+            ..host::recording_start()
+        };
+        let recorder = Recorder::create(&options.output, &start)?;
+        let mut engine = Engine { session, recorder, events: 0, file_bytes: 0 };
+        engine.feed(|session, tell| {
+            for (index, name) in names.into_iter().enumerate() {
+                tell(Event::EventName { index: index as u16, name });
+            }
+            session.look_around(tell)
+        })?;
+        engine.recorder.commit(engine.session.began())?;
+        Ok(engine)
     }
 
     /// Takes in what the probes have said.
     pub fn take_in(&mut self) -> Result<(), Failure> {
+        if let Some(until) = self.feed(Session::take_in)? {
+            self.commit(until)?;
+        }
         Ok(())
     }
 
     /// How much has been taken in.
     pub fn events(&self) -> u64 {
-        0
+        self.events
     }
 
     pub fn file_bytes(&self) -> u64 {
-        0
+        self.file_bytes
     }
 
     /// Disarms, takes in the rest, and completes the file.
     pub fn finish(self) -> Result<Totals, Failure> {
-        Ok(Totals { threads: 0, events: 0, file_bytes: 0 })
+        let Engine { session, mut recorder, mut events, .. } = self;
+        let mut written = Ok(());
+        let end = session.finish(&mut |event| {
+            events += 1;
+            if written.is_ok() {
+                written = recorder.take(event);
+            }
+        });
+        let end = end.map_err(failure_from_session)?;
+        written?;
+        let summary = recorder.finish(end)?;
+        Ok(Totals { threads: summary.threads, events, file_bytes: summary.file_bytes })
+    }
+
+    fn commit(&mut self, until: MonoNs) -> Result<(), Failure> {
+        self.recorder.commit(until)?;
+        self.file_bytes = file_bytes(self.recorder.path());
+        Ok(())
+    }
+
+    /// Lets the session tell events into the recording; the first error of either ends it.
+    fn feed<T>(
+        &mut self,
+        step: impl FnOnce(&mut Session, &mut dyn FnMut(Event)) -> Result<T, SessionError>,
+    ) -> Result<T, Failure> {
+        let (recorder, events) = (&mut self.recorder, &mut self.events);
+        let mut written = Ok(());
+        let told = step(&mut self.session, &mut |event| {
+            *events += 1;
+            if written.is_ok() {
+                written = recorder.take(event);
+            }
+        });
+        written?;
+        told.map_err(failure_from_session)
+    }
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-wal");
+    [path, Path::new(&journal)].iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// What is recorded, by name: arguments are nobody's business.
+fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
+    let comm = |id: &u32| files.read(format!("/proc/{id}/comm").as_ref()).map(|name| name.trim_end().to_string());
+    let names = |ids: &[u32]| {
+        let mut names: Vec<String> = ids.iter().filter_map(|id| comm(id).ok()).collect();
+        names.dedup();
+        names.join(",")
+    };
+    match &options.target {
+        Target::Processes(ids) | Target::Threads(ids) => names(ids),
+        Target::Cgroup(path) => path.display().to_string(),
+        Target::System => "all threads".into(),
+        Target::Command => {
+            let program = options.command.iter().flatten().next().cloned().unwrap_or_default();
+            Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned()
+        }
+    }
+}
+
+fn failure_from_session(error: SessionError) -> Failure {
+    match error.is_refusal() {
+        true => Failure::new(Exit::Unavailable, error),
+        false => Failure::failed(error),
     }
 }

@@ -4,6 +4,7 @@ mod check;
 mod ending;
 mod engine;
 pub mod held;
+mod host;
 mod options;
 mod progress;
 mod run;

@@ -74,7 +74,7 @@ impl Run<'_> {
             watched: watched(&self.options.target),
         };
         loop {
-            let wake = ending.wait(self.engine.data(), Instant::now() + TICK);
+            let wake = ending.wait(None, Instant::now() + TICK);
             match wake.map_err(|error| failed("wait for the probes", &error))? {
                 Wake::End(reason) => {
                     progress.clear();

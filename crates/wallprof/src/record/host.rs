@@ -1,0 +1,86 @@
+//! Facts about this machine that a recording carries, and cgroups as the kernel side knows them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use wallprof_probe::facts::cgroups::{Cgroup, CgroupVersion};
+use wallprof_probe::facts::files::Files;
+use wallprof_probe::{CgroupTarget, cpus};
+use wallprof_recording::RecordingStart;
+
+use crate::failure::Failure;
+
+/// What is the same for every recording on this machine.
+pub fn recording_start() -> RecordingStart {
+    let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_string()).unwrap_or_default();
+    RecordingStart {
+        source: "live".into(),
+        kernel: read("/proc/sys/kernel/osrelease"),
+        arch: std::env::consts::ARCH.into(),
+        cpus: cpus::online().len() as u32,
+        hostname: read("/proc/sys/kernel/hostname"),
+        machine_id: read("/etc/machine-id"),
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        ..RecordingStart::default()
+    }
+}
+
+/// The cgroup with the threads that are in it, or below it, now.
+pub fn cgroup_target(cgroup: &Cgroup, files: &dyn Files) -> Result<CgroupTarget, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::failed(format!(
+            "the cgroup {} cannot be read ({error}): choose one that exists, as root",
+            cgroup.directory.display()
+        ))
+    };
+    let id = fs::metadata(&cgroup.directory).map_err(|error| unreadable(&error))?.ino();
+    let hierarchy = match &cgroup.version {
+        CgroupVersion::V2 => 0,
+        CgroupVersion::V1(controllers) => {
+            let text = files.read("/proc/self/cgroup".as_ref()).map_err(|error| unreadable(&error))?;
+            hierarchy_from_text(&text, controllers).ok_or_else(|| unreadable(&"its hierarchy is not in /proc/self/cgroup"))?
+        }
+    };
+    let mut threads = Vec::new();
+    collect_threads(&cgroup.directory, &cgroup.version, &mut threads);
+    Ok(CgroupTarget { id, hierarchy, threads })
+}
+
+/// Lines are `number:controllers:path`.
+fn hierarchy_from_text(text: &str, controllers: &[String]) -> Option<u32> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (number, names) = (fields.next()?, fields.next()?);
+        let ours = !names.is_empty() && names.split(',').all(|name| controllers.iter().any(|known| known == name));
+        ours.then(|| number.parse().ok())?
+    })
+}
+
+fn collect_threads(directory: &Path, version: &CgroupVersion, threads: &mut Vec<u32>) {
+    let file = match version {
+        CgroupVersion::V2 => "cgroup.threads",
+        CgroupVersion::V1(_) => "tasks",
+    };
+    let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
+    threads.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect_threads(&entry.path(), version, threads);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_found_by_their_controllers() {
+        let text = "5:cpu,cpuacct:/a\n3:name=systemd:/\n1:memory:/b\n0::/\n";
+        let named = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect::<Vec<_>>();
+        assert_eq!(hierarchy_from_text(text, &named(&["rw", "cpu", "cpuacct"])), Some(5));
+        assert_eq!(hierarchy_from_text(text, &named(&["memory"])), Some(1));
+        assert_eq!(hierarchy_from_text(text, &named(&["pids"])), None);
+    }
+}
