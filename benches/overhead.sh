@@ -1,0 +1,310 @@
+#!/bin/bash
+# What recording costs, measured beside its peers in the same run.
+#
+# usage: benches/overhead.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-s SECONDS] [-w WALLPROF] [pipe|recorder|all]
+#
+#   pipe      µs of a `perf bench sched pipe` operation (two switches) on one CPU: with nothing running, with
+#             wallprof, and with each peer, in interleaved rounds
+#   recorder  the recorder's own CPU time, memory and file, its time to armed, and the reader's time
+#
+# Needs root, taskset, perf (linux-perf) and, for the peers, libbpf-tools and bpftrace; stress-ng for the
+# second part. A peer that is missing gets a row that says so. Numbers mean something on a quiet machine only.
+set -euo pipefail
+
+rounds=7
+operations=100000
+cpu=$(($(nproc) - 1))
+seconds=60
+wallprof=$(dirname "$0")/../target/release/wallprof
+
+# --- setting ---
+
+fail() {
+    echo "overhead.sh: $*" >&2
+    exit 1
+}
+
+# perf and bpftrace find tracepoints in tracefs, which is not mounted everywhere. A mount namespace of our own
+# leaves the machine as it was.
+enter_own_mounts() {
+    [[ -n ${WALLPROF_BENCH_MOUNTS:-} ]] || WALLPROF_BENCH_MOUNTS=1 exec unshare --mount "$0" "$@"
+    [[ -e /sys/kernel/tracing/events ]] || mount -t tracefs tracefs /sys/kernel/tracing
+}
+
+describe_machine() {
+    local model
+    model=$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)
+    echo "machine: $(nproc) CPUs, ${model:-unknown}, kernel $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
+}
+
+have() {
+    command -v "$1" >/dev/null
+}
+
+# Waits until CHECK holds for the process PID, which must live on, for at most 20 s.
+wait_until() { # PID CHECK ARGUMENT…
+    local pid=$1 tries
+    shift
+    for ((tries = 0; tries < 2000; tries++)); do
+        "$1" "$pid" "${@:2}" && return 0
+        kill -0 "$pid" 2>/dev/null || return 1
+        sleep 0.01
+    done
+    echo 'not ready within 20 s' >>"$scratch/output"
+    return 1
+}
+
+has_said() { # PID PATTERN
+    grep -q "$2" "$scratch/output"
+}
+
+has_attached_bpf() { # PID
+    [[ $(readlink "/proc/$1"/fd/* 2>/dev/null) == *bpf_link* ]]
+}
+
+# Ends a child as Ctrl-C does, and waits for it.
+interrupt() { # PID
+    kill -INT "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
+# Becomes a command that Ctrl-C ends: background children of a script ignore it unless told not to.
+background() {
+    exec python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])' "$@"
+}
+
+# --- pipe: one function a row; each prints µs per operation, or fails with the reason in $scratch/why ---
+
+bench() {
+    taskset -c "$cpu" perf bench sched pipe -l "$operations" 2>/dev/null | awk '/usecs\/op/ { print $1 }'
+}
+
+# Runs the benchmark while COMMAND runs in the background, from when CHECK holds on.
+bench_beside() { # CHECK COMMAND…
+    local check=$1 status=0
+    shift
+    : >"$scratch/output"
+    background "$@" >"$scratch/output" 2>&1 &
+    local recorder=$!
+    # shellcheck disable=SC2086 # the check and its argument
+    if wait_until "$recorder" $check; then
+        bench
+    else
+        tail -1 "$scratch/output" >"$scratch/why"
+        status=1
+    fi
+    interrupt "$recorder"
+    return $status
+}
+
+missing() {
+    echo "$1 is not installed" >"$scratch/why"
+    return 1
+}
+
+row_nothing() {
+    bench
+}
+
+row_wallprof() {
+    [[ -x $wallprof ]] || missing "$wallprof" || return 1
+    bench_beside 'has_said recording' "$wallprof" record -a -o "$scratch/wallprof.db"
+}
+
+row_offcputime() {
+    local tool
+    tool=$(PATH=$PATH:/usr/sbin command -v offcputime) || missing 'offcputime (libbpf-tools)' || return 1
+    bench_beside has_attached_bpf "$tool"
+}
+
+# perf starts the command when its events are enabled.
+row_perf_sched_switch() {
+    perf record -q -e sched:sched_switch -g -a -o "$scratch/perf.data" -- \
+        taskset -c "$cpu" perf bench sched pipe -l "$operations" >"$scratch/output" 2>&1 || {
+        tail -1 "$scratch/output" >"$scratch/why"
+        return 1
+    }
+    awk '/usecs\/op/ { print $1 }' "$scratch/output"
+}
+
+row_bpftrace() {
+    have bpftrace || missing bpftrace || return 1
+    # shellcheck disable=SC2016
+    bench_beside 'has_said armed' bpftrace -e 'BEGIN { printf("armed\n"); }
+        tracepoint:sched:sched_switch { @[kstack, ustack] = count(); }'
+}
+
+print_table() { # lines "row µs" on stdin
+    awk '
+        { values[$1] = values[$1] " " $2; if (!($1 in seen)) { seen[$1] = 1; order[++rows] = $1 } }
+        function summary(text, sorted,   n, i, j, t) {
+            n = split(text, sorted, " ")
+            for (i = 2; i <= n; i++)
+                for (j = i; j > 1 && sorted[j - 1] + 0 > sorted[j] + 0; j--) {
+                    t = sorted[j]; sorted[j] = sorted[j - 1]; sorted[j - 1] = t
+                }
+            return n
+        }
+        END {
+            printf "%-22s %9s %9s %9s %9s %7s\n", "µs per operation", "median", "min", "max", "added", "rounds"
+            for (i = 1; i <= rows; i++) {
+                n = summary(values[order[i]], sorted)
+                median = n % 2 ? sorted[(n + 1) / 2] : (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+                if (i == 1) base = median
+                printf "%-21s %9.2f %9.2f %9.2f %+9.2f %7d\n", order[i], median, sorted[1], sorted[n], median - base, n
+            }
+        }'
+}
+
+measure_pipe() {
+    local names=(nothing wallprof offcputime perf_sched_switch bpftrace) round name us
+    have perf || fail 'perf is not installed: apt-get install linux-perf'
+    bench >/dev/null # warms up
+    for ((round = 0; round < rounds; round++)); do
+        for name in "${names[@]}"; do
+            [[ -e $scratch/failed.$name ]] && continue
+            if us=$("row_$name") && [[ -n $us ]]; then
+                echo "$name $us" >>"$scratch/results"
+            else
+                mv "$scratch/why" "$scratch/failed.$name" 2>/dev/null || echo 'no result' >"$scratch/failed.$name"
+            fi
+            rm -f "$scratch"/wallprof.db* "$scratch/perf.data"
+        done
+    done
+    echo
+    echo "perf bench sched pipe, $operations operations on CPU $cpu, $rounds interleaved rounds"
+    print_table <"$scratch/results"
+    for name in "${names[@]}"; do
+        [[ -e $scratch/failed.$name ]] && printf '%-21s not measured: %s\n' "$name" "$(<"$scratch/failed.$name")"
+    done
+    return 0
+}
+
+# --- recorder ---
+
+now_ms() {
+    echo $(($(date +%s%N) / 1000000))
+}
+
+# CPU time of a process so far, in ms.
+cpu_ms() { # PID
+    awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print int(($12 + $13) * 1000 / hz) }' "/proc/$1/stat"
+}
+
+anonymous_kib() { # PID
+    awk '/^RssAnon/ { print $2 }' "/proc/$1/status"
+}
+
+print_fact() { # NAME VALUE UNIT
+    printf '%-58s %10s %s\n' "$1" "$2" "$3"
+}
+
+# Median time from the command to armed probes, for one process.
+measure_arming() {
+    local i start times=()
+    sleep 600 &
+    local victim=$!
+    for ((i = 0; i < rounds; i++)); do
+        start=$(now_ms)
+        : >"$scratch/output"
+        background "$wallprof" record -p "$victim" -o "$scratch/arm.db" >"$scratch/output" 2>&1 &
+        local recorder=$!
+        wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+        times+=($(($(now_ms) - start)))
+        interrupt "$recorder"
+        rm -f "$scratch"/arm.db*
+    done
+    kill "$victim"
+    print_fact 'command to armed, one process (with 20 ms to start it)' \
+        "$(printf '%s\n' "${times[@]}" | sort -n | sed -n "$((rounds / 2 + 1))p")" ms
+}
+
+# A minute of a machine whose CPUs all compute.
+measure_busy_minute() {
+    local file=$scratch/busy.db peak=0 cpu_before cpu_after started ended kib
+    stress-ng --matrix 0 --timeout $((seconds + 30)) >/dev/null 2>&1 &
+    local load=$!
+    background "$wallprof" record -a -F 99 -o "$file" >"$scratch/output" 2>&1 &
+    local recorder=$!
+    wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+    cpu_before=$(cpu_ms "$recorder")
+    started=$(now_ms)
+    while (($(now_ms) - started < seconds * 1000)); do
+        kib=$(anonymous_kib "$recorder")
+        ((kib > peak)) && peak=$kib
+        sleep 0.5
+    done
+    cpu_after=$(cpu_ms "$recorder")
+    ended=$(now_ms)
+    interrupt "$recorder"
+    interrupt "$load"
+    print_fact "recorder's CPU, -a -F 99 beside stress-ng --matrix 0" \
+        "$(awk -v c=$((cpu_after - cpu_before)) -v t=$((ended - started)) 'BEGIN { printf "%.2f", 100 * c / t }')" \
+        '% of one CPU'
+    print_fact "recorder's anonymous memory, peak" "$((peak / 1024))" MiB
+    print_fact "file after $seconds s" "$(du -k --apparent-size "$file" | cut -f1)" KiB
+    started=$(now_ms)
+    "$wallprof" report "$file" >/dev/null
+    print_fact 'report' "$(($(now_ms) - started))" ms
+    rm -f "$file"*
+}
+
+# As many switches as the machine can make: what is lost must be counted.
+measure_messages() {
+    local file=$scratch/messages.db switches started
+    background "$wallprof" record -a -o "$file" >"$scratch/output" 2>&1 &
+    local recorder=$!
+    wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+    switches=$(awk '/^ctxt/ { print $2 }' /proc/stat)
+    started=$(now_ms)
+    perf bench sched messaging -g 20 -l 1000 >/dev/null 2>&1
+    switches=$(($(awk '/^ctxt/ { print $2 }' /proc/stat) - switches))
+    print_fact 'switches a second, perf bench sched messaging' $((switches * 1000 / ($(now_ms) - started))) ''
+    interrupt "$recorder"
+    "$wallprof" report "$file" --json | python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+counted = sum(sum(thread["switches"].values()) for thread in report["threads"])
+print("%-58s %10d %s" % ("switches in the recording", counted, "(of %s by /proc/stat, idle ones too)" % sys.argv[1]))
+print("%-58s %10s" % ("lost", json.dumps(report["losses"])))' "$switches"
+    rm -f "$file"*
+}
+
+measure_recorder() {
+    [[ -x $wallprof ]] || fail "$wallprof is not there: cargo build --release -p wallprof, or give -w"
+    have stress-ng || fail 'stress-ng is not installed: apt-get install stress-ng'
+    echo
+    echo "the recorder itself, $("$wallprof" --version)"
+    measure_arming
+    measure_busy_minute
+    measure_messages
+}
+
+# --- main ---
+
+enter_own_mounts "$@"
+while getopts 'r:n:c:s:w:' option; do
+    case $option in
+    r) rounds=$OPTARG ;;
+    n) operations=$OPTARG ;;
+    c) cpu=$OPTARG ;;
+    s) seconds=$OPTARG ;;
+    w) wallprof=$OPTARG ;;
+    *) fail 'usage: overhead.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-s SECONDS] [-w WALLPROF] [pipe|recorder|all]' ;;
+    esac
+done
+shift $((OPTIND - 1))
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+describe_machine
+case ${1:-all} in
+pipe) measure_pipe ;;
+recorder) measure_recorder ;;
+all)
+    measure_pipe
+    measure_recorder
+    ;;
+*) fail "there is no part called '$1': pipe, recorder or all" ;;
+esac
