@@ -1,6 +1,6 @@
 //! What ends a recording: a signal, the duration, the end of the command or of the last target.
 //!
-//! One `poll` waits for all of these and for the probes' data, so that no end waits for a timer.
+//! One `poll` waits for all of these, so that no end waits for a timer.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,8 +39,6 @@ pub enum EndReason {
 /// What a wait ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The probes have data.
-    Data,
     /// The time to wait for is there.
     Tick,
     End(EndReason),
@@ -108,17 +106,15 @@ impl Watched {
 }
 
 impl Ending<'_> {
-    /// Waits until the recording is to end, `data` is readable, or `until` is there, in this order of importance.
-    pub fn wait(&mut self, data: Option<BorrowedFd>, until: Instant) -> io::Result<Wake> {
+    /// Waits until the recording is to end or `until` is there.
+    pub fn wait(&mut self, until: Instant) -> io::Result<Wake> {
         let until = self.deadline.map_or(until, |deadline| deadline.min(until));
         let mut waiting = vec![self.signals.as_fd()];
         waiting.extend(self.command);
-        waiting.extend(data);
         if let Watched::Processes(pidfds) = &self.watched {
             waiting.extend(pidfds.iter().map(AsFd::as_fd));
         }
         let ready = ready(&waiting, Some(until.saturating_duration_since(Instant::now())))?;
-        let has_data = data.is_some() && ready[1 + usize::from(self.command.is_some())];
         if self.signals.take() {
             return Ok(Wake::End(EndReason::Signal));
         }
@@ -131,7 +127,7 @@ impl Ending<'_> {
         if self.watched.all_gone()? {
             return Ok(Wake::End(EndReason::TargetsGone));
         }
-        Ok(if has_data { Wake::Data } else { Wake::Tick })
+        Ok(Wake::Tick)
     }
 }
 
@@ -176,14 +172,13 @@ mod tests {
         let mut ending =
             Ending { signals: &signals, deadline: Some(now()), command: None, watched: Watched::Nothing };
         sender.write_all(b"X").unwrap();
-        assert_eq!(ending.wait(None, now()).unwrap(), Wake::End(EndReason::Signal));
-        assert_eq!(ending.wait(None, now()).unwrap(), Wake::End(EndReason::Duration));
+        assert_eq!(ending.wait(now()).unwrap(), Wake::End(EndReason::Signal));
+        assert_eq!(ending.wait(now()).unwrap(), Wake::End(EndReason::Duration));
     }
 
     #[test]
-    fn data_a_tick_and_the_end_of_a_command_are_told_apart() {
+    fn a_tick_and_the_end_of_a_command_are_told_apart() {
         let (signals, _sender) = signals();
-        let (mut writer, data) = UnixStream::pair().unwrap();
         let (command_end, command) = UnixStream::pair().unwrap();
         let mut ending = Ending {
             signals: &signals,
@@ -191,11 +186,10 @@ mod tests {
             command: Some(command.as_fd()),
             watched: Watched::Nothing,
         };
-        assert_eq!(ending.wait(Some(data.as_fd()), now()).unwrap(), Wake::Tick);
-        writer.write_all(b"x").unwrap();
-        assert_eq!(ending.wait(Some(data.as_fd()), now()).unwrap(), Wake::Data);
+        assert_eq!(ending.wait(now()).unwrap(), Wake::Tick);
         drop(command_end);
-        assert_eq!(ending.wait(Some(data.as_fd()), now()).unwrap(), Wake::End(EndReason::CommandEnded));
+        let forever = now() + Duration::from_secs(3600);
+        assert_eq!(ending.wait(forever).unwrap(), Wake::End(EndReason::CommandEnded));
     }
 
     #[test]
@@ -205,10 +199,10 @@ mod tests {
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let watched = Watched::processes(&[child.id()]);
         let mut ending = Ending { signals: &signals, deadline: None, command: None, watched };
-        assert_eq!(ending.wait(None, now()).unwrap(), Wake::Tick);
+        assert_eq!(ending.wait(now()).unwrap(), Wake::Tick);
         drop(child.stdin.take());
         let forever = now() + Duration::from_secs(3600);
-        assert_eq!(ending.wait(None, forever).unwrap(), Wake::End(EndReason::TargetsGone));
+        assert_eq!(ending.wait(forever).unwrap(), Wake::End(EndReason::TargetsGone));
         child.wait().unwrap();
     }
 

@@ -8,7 +8,7 @@ use wallprof_model::{Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
 use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, try_event};
-use wallprof_recording::{Recorder, RecordingStart};
+use wallprof_recording::{Recorder, RecordingStart, Summary};
 use wallprof_symbols::KernelSymbols;
 
 use super::check;
@@ -22,13 +22,6 @@ pub struct Setup<'a> {
     events: Vec<PerfEventSpec>,
     targets: Option<Targets>,
     command: String,
-}
-
-/// What a recording holds at its end.
-pub struct Totals {
-    pub threads: u64,
-    pub events: u64,
-    pub file_bytes: u64,
 }
 
 /// Armed probes and the recording they fill.
@@ -54,7 +47,9 @@ impl<'a> Setup<'a> {
             Target::Processes(pids) => Some(Targets::Processes(pids.clone())),
             Target::Threads(tids) => Some(Targets::Threads(tids.clone())),
             Target::System => Some(Targets::Everything),
-            Target::Cgroup(path) => Some(Targets::Cgroup(host::cgroup_target(&check::cgroup(path, files)?, files)?)),
+            Target::Cgroup(path) => {
+                Some(Targets::Cgroup(host::cgroup_target(&check::cgroup(path, files)?, files)?))
+            }
             Target::Command => None,
         };
         Ok(Setup { options, events, targets, command: recorded_name(options, files) })
@@ -82,7 +77,8 @@ impl Engine {
             min_stall_ns: options.min_stall_ns,
             sites: Vec::new(),
         };
-        let session = Session::start(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
+        let session =
+            Session::start(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
         let start = RecordingStart {
             start: session.began(),
             clock: Some(session.clock()),
@@ -111,29 +107,28 @@ impl Engine {
         Ok(())
     }
 
-    /// How much has been taken in.
+    /// How many events have been taken in.
     pub fn events(&self) -> u64 {
         self.events
     }
 
+    /// What the file and its journal held when they were last written.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
     /// Disarms, takes in the rest, and completes the file.
-    pub fn finish(self) -> Result<Totals, Failure> {
-        let Engine { session, mut recorder, mut events, .. } = self;
+    pub fn finish(self) -> Result<Summary, Failure> {
+        let Engine { session, mut recorder, .. } = self;
         let mut written = Ok(());
         let end = session.finish(&mut |event| {
-            events += 1;
             if written.is_ok() {
                 written = recorder.take(event);
             }
         });
         let end = end.map_err(failure_from_session)?;
         written?;
-        let summary = recorder.finish(end)?;
-        Ok(Totals { threads: summary.threads, events, file_bytes: summary.file_bytes })
+        Ok(recorder.finish(end)?)
     }
 
     fn commit(&mut self, until: MonoNs) -> Result<(), Failure> {
@@ -163,12 +158,17 @@ impl Engine {
 fn file_bytes(path: &Path) -> u64 {
     let mut journal = path.as_os_str().to_owned();
     journal.push("-wal");
-    [path, Path::new(&journal)].iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+    [path, Path::new(&journal)]
+        .iter()
+        .filter_map(|path| path.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
 }
 
 /// What is recorded, by name: arguments are nobody's business.
 fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
-    let comm = |id: &u32| files.read(format!("/proc/{id}/comm").as_ref()).map(|name| name.trim_end().to_string());
+    let comm =
+        |id: &u32| files.read(format!("/proc/{id}/comm").as_ref()).map(|name| name.trim_end().to_string());
     let names = |ids: &[u32]| {
         let mut names: Vec<String> = ids.iter().filter_map(|id| comm(id).ok()).collect();
         names.dedup();

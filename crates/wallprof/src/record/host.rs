@@ -39,7 +39,8 @@ pub fn cgroup_target(cgroup: &Cgroup, files: &dyn Files) -> Result<CgroupTarget,
         CgroupVersion::V2 => 0,
         CgroupVersion::V1(controllers) => {
             let text = files.read("/proc/self/cgroup".as_ref()).map_err(|error| unreadable(&error))?;
-            hierarchy_from_text(&text, controllers).ok_or_else(|| unreadable(&"its hierarchy is not in /proc/self/cgroup"))?
+            hierarchy_from_text(&text, controllers)
+                .ok_or_else(|| unreadable(&"its hierarchy is not in /proc/self/cgroup"))?
         }
     };
     let mut threads = Vec::new();
@@ -52,7 +53,8 @@ fn hierarchy_from_text(text: &str, controllers: &[String]) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (number, names) = (fields.next()?, fields.next()?);
-        let ours = !names.is_empty() && names.split(',').all(|name| controllers.iter().any(|known| known == name));
+        let ours =
+            !names.is_empty() && names.split(',').all(|name| controllers.iter().any(|known| known == name));
         ours.then(|| number.parse().ok())?
     })
 }

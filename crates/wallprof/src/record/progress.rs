@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use wallprof_recording::Summary;
+
 use super::options::{RecordOptions, Target};
 
 /// Names longer lists than this by their number.
@@ -48,11 +50,15 @@ pub fn armed_line(options: &RecordOptions, since_start: Duration) -> String {
     format!("recording {what} into {} (Ctrl-C ends it){took}", options.output.display())
 }
 
-/// `1.5 s recorded, 12,345 events, 3.2 MiB in wallprof.db: …`
-pub fn done_line(options: &RecordOptions, elapsed: Duration, events: u64, file_bytes: u64) -> String {
-    let file = options.output.display();
-    let (seconds, events, size) = (elapsed.as_secs_f64(), grouped(events), size(file_bytes));
-    format!("{seconds:.1} s recorded, {events} events, {size} in {file}: `wallprof report {file}` shows it")
+/// `1.5 s recorded, 12 threads, 345 stalls, 3.2 MiB: …`
+pub fn done_line(options: &RecordOptions, elapsed: Duration, summary: &Summary) -> String {
+    let (threads, stalls) = (grouped(summary.threads), grouped(summary.stalls));
+    format!(
+        "{:.1} s recorded, {threads} threads, {stalls} stalls, {}: `wallprof report {}` shows it",
+        elapsed.as_secs_f64(),
+        size(summary.file_bytes),
+        options.output.display()
+    )
 }
 
 fn subject(options: &RecordOptions) -> String {
@@ -137,6 +143,15 @@ mod tests {
         let verbose = RecordOptions { verbose: true, cpus: Some(vec![1]), ..options(Target::System) };
         let line = armed_line(&verbose, Duration::from_micros(123_456));
         assert_eq!(line, "recording CPU 1 into out.db (Ctrl-C ends it), armed after 123.5 ms");
+    }
+
+    #[test]
+    fn the_last_line_says_what_there_is() {
+        let summary = Summary { threads: 12, stalls: 3456, file_bytes: 3_355_443, ..Summary::default() };
+        assert_eq!(
+            done_line(&options(Target::System), Duration::from_millis(1520), &summary),
+            "1.5 s recorded, 12 threads, 3,456 stalls, 3.2 MiB: `wallprof report out.db` shows it"
+        );
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::options::{RecordOptions, Target};
 use super::progress::{Progress, armed_line, done_line};
 use crate::failure::{Exit, Failure, say};
 
-/// How long the recorder sleeps at most before it looks after its data and its terminal.
-const TICK: Duration = Duration::from_millis(200);
+/// How often the recorder empties the rings, which hold several times what a busy machine says in that time.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Records what `options` ask for; `started` is when the process began.
 pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Failure> {
@@ -50,12 +50,12 @@ impl Run<'_> {
         let followed = self.follow();
         let recorded = self.armed.elapsed();
         // Whatever went wrong, what was recorded so far is kept and the command does not stay behind.
-        let totals = self.engine.finish();
+        let summary = self.engine.finish();
         let status = self.command.as_mut().map(|command| end_command(command, &self.signals)).transpose();
-        let (reason, totals) = (followed?, totals?);
+        let (reason, summary) = (followed?, summary?);
         let status = status.map_err(|error| failed("wait for the command", &error))?;
-        say(&done_line(self.options, recorded, totals.events, totals.file_bytes));
-        if totals.threads == 0 {
+        say(&done_line(self.options, recorded, &summary));
+        if summary.threads == 0 {
             return Err(Failure::new(
                 Exit::NothingRecorded,
                 "nothing was recorded: no thread of the target ran",
@@ -74,13 +74,13 @@ impl Run<'_> {
             watched: watched(&self.options.target),
         };
         loop {
-            let wake = ending.wait(None, Instant::now() + TICK);
+            let wake = ending.wait(Instant::now() + TICK);
             match wake.map_err(|error| failed("wait for the probes", &error))? {
                 Wake::End(reason) => {
                     progress.clear();
                     return Ok(reason);
                 }
-                Wake::Data | Wake::Tick => self.engine.take_in()?,
+                Wake::Tick => self.engine.take_in()?,
             }
             progress.show(self.armed.elapsed(), self.engine.events(), self.engine.file_bytes());
         }
