@@ -94,7 +94,8 @@ impl Modules {
     pub(crate) fn file(&mut self, id: ModuleId) -> Option<ModuleFile> {
         let index = id.0 as usize;
         let entry = self.entries.get(index)?;
-        let (module, open) = (entry.module.clone(), entry.open.clone());
+        let module = entry.module.clone();
+        let open = entry.open.clone().filter(|file| entry.is_unchanged(file));
         let file = open.or_else(|| entry.reopen().map(Arc::new));
         if let Some(file) = &file {
             self.keep_open(index, Arc::clone(file));
@@ -253,16 +254,57 @@ impl Modules {
 impl Entry {
     /// Opens the file by name, if what is there now is still the same file.
     fn reopen(&self) -> Option<File> {
-        let file = open_regular(&self.found_at).ok()?;
-        let same = match &self.module.build_id {
-            Some(build_id) => crate::elf::build_id(&file).as_ref() == Some(build_id),
-            None => file.metadata().ok().map(|metadata| FileKey::of(&metadata)) == self.key,
+        open_regular(&self.found_at).ok().filter(|file| self.is_unchanged(file))
+    }
+
+    /// Whether the file has the contents that its headers were read from: it may have been written to since.
+    fn is_unchanged(&self, file: &File) -> bool {
+        let key = file.metadata().ok().map(|metadata| FileKey::of(&metadata));
+        let same_contents = || match &self.module.build_id {
+            Some(build_id) => crate::elf::build_id(file).as_ref() == Some(build_id),
+            None => false,
         };
-        same.then_some(file)
+        key.is_some() && (key == self.key || same_contents())
     }
 }
 
 fn label_from_path(path: &OsStr) -> String {
     let bytes = path.as_encoded_bytes();
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LABEL)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn only_names_of_shared_memory_mean_code_written_at_run_time() {
+        let mut modules = Modules::default();
+        for label in ["/memfd:jit (deleted)", "/dev/zero (deleted)", "/SYSV00000000 (deleted)", "/dev/shm/x"]
+        {
+            assert!(matches!(modules.not_elf(label), Identity::NotCode), "{label}");
+        }
+        assert!(matches!(modules.not_elf("/opt/managed.dll"), Identity::Unread(ModuleId(0))));
+        assert!(matches!(modules.not_elf("/opt/managed.dll"), Identity::Unread(ModuleId(0))));
+        assert_eq!(modules.take_new()[0].1, Module { path: "/opt/managed.dll".into(), build_id: None });
+        assert!(modules.take_new().is_empty());
+    }
+
+    #[test]
+    fn labels_are_text_of_bounded_length() {
+        assert_eq!(label_from_path(OsStr::from_bytes(b"/a\xff\nb")), "/a\u{fffd}\nb");
+        let long = "/x".repeat(MAX_LABEL);
+        assert_eq!(label_from_path(OsStr::new(&long)).len(), MAX_LABEL);
+    }
+
+    #[test]
+    fn modules_are_bounded_and_refusals_counted() {
+        let mut modules = Modules::default();
+        for index in 0..MAX_MODULES + 2 {
+            modules.unread_file(&format!("/{index}"));
+        }
+        assert_eq!((modules.entries.len(), modules.refused()), (MAX_MODULES, 2));
+        assert!(matches!(modules.unread_file("/0"), Identity::Unread(ModuleId(0))));
+    }
 }

@@ -3,9 +3,13 @@
 mod support;
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::MemfdFlags;
 use support::{Program, Running, compile, compile_c, frame, is_root, key, lines, run, symbol};
 use wallprof_model::{Frame, FrameKind, SymbolLine};
 use wallprof_symbols::{MmapEvent, ProcessKey, Processes, build_id_of_path};
@@ -192,7 +196,6 @@ fn code_written_at_run_time_is_found_without_an_event() {
     let mut processes = Processes::default();
     processes.scan(running.key()).expect("readable");
     let address = running.addresses[0] + 0x10;
-    use std::io::{BufRead, BufReader, Write};
     running.child.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("written");
     let mut ready = String::new();
     BufReader::new(running.child.stdout.as_mut().expect("a pipe")).read_line(&mut ready).expect("an answer");
@@ -273,4 +276,45 @@ fn many_modules_need_few_descriptors() {
     assert!(processes.module_file(modules[0].0).expect("known").file.is_some());
     std::fs::write(&paths[1], "replaced").expect("written");
     assert!(processes.module_file(modules[1].0).expect("known").file.is_none());
+    // An open one that is written to is another file, too.
+    assert!(processes.module_file(modules[399].0).expect("known").file.is_some());
+    std::fs::write(&paths[399], "replaced").expect("written");
+    assert!(processes.module_file(modules[399].0).expect("known").file.is_none());
+}
+
+#[test]
+fn a_program_run_from_memory_has_the_kernels_label_and_its_names() {
+    if !is_root() {
+        return eprintln!("SKIPPED: the file of a program run from memory is for root only");
+    }
+    let image = std::fs::read(compile_c(&[]).path).expect("readable");
+    let memory = rustix::fs::memfd_create("in memory", MemfdFlags::empty()).expect("a file in memory");
+    let mut memory = File::from(memory);
+    memory.write_all(&image).expect("written");
+    let running = Running::start(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    drop(memory);
+    let mut processes = Processes::default();
+    assert_eq!(symbol(&mut processes, running.key(), running.addresses[0]).as_deref(), Some("wanted"));
+    let modules = processes.take_new_modules();
+    assert!(modules.iter().any(|(_, module)| module.path == "/memfd:in memory (deleted)"));
+}
+
+#[test]
+fn run_time_code_in_shared_memory_is_jit() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <stdio.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        int main(void) {
+            int memory = memfd_create("jit", 0);
+            if (ftruncate(memory, 4096)) return 1;
+            printf("%p\n", mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, memory, 0)); fflush(stdout);
+            return getchar();
+        }
+    "#;
+    let running = Running::start(&compile("c", source, &["-O1"]).path);
+    let address = running.addresses[0] + 8;
+    let expected = Frame { kind: FrameKind::Jit, module: None, address };
+    assert_eq!(frame(&mut Processes::default(), running.key(), address), expected);
 }

@@ -184,6 +184,27 @@ fn a_static_program_shows_exported_names_too() {
     }
 }
 
+#[test]
+fn a_32_bit_program_is_read() {
+    let source = "int wanted(int value) { return value + 1; } void _start(void) { for (;;) wanted(1); }";
+    let program = compile(
+        "c",
+        source,
+        &["-m32", "-g", "-nostdlib", "-static", "-ffreestanding", "-fno-pic", "-no-pie"],
+    );
+    let listing = Command::new("nm").arg(&program.path).output().expect("nm").stdout;
+    let listing = String::from_utf8_lossy(&listing).into_owned();
+    let address =
+        listing.lines().find(|line| line.ends_with(" wanted")).and_then(|line| line.split_once(' '));
+    let address = address.and_then(|(address, _)| u64::from_str_radix(address, 16).ok()).expect("an address");
+    let build_id = build_id_of_path(&program.path);
+    assert!(build_id.is_some());
+    let module = Module { path: program.path.to_string_lossy().into_owned(), build_id };
+    let mut resolver = Resolver::new(ResolverOptions::default());
+    let line = resolver.resolve(&ModuleFile::locate(&module), &[address + 1])[0].pop().expect("a line");
+    assert_eq!((line.symbol.as_deref(), line.offset, line.line), (Some("wanted"), Some(1), Some(1)));
+}
+
 /// The test's own binary has debug information enough for many parses.
 fn own_module() -> (ModuleFile, Vec<u64>) {
     let file = std::fs::File::open("/proc/self/exe").expect("readable");
