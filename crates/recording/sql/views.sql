@@ -50,19 +50,33 @@ CREATE VIEW threads AS
         FROM bucket GROUP BY thread
     ) AS total ON total.thread = thread.id;
 
--- One row for each second, thread and state that took time; a thread's rows of a second add up to the part of that second it
--- lived. Running time is exact and divided into user and kernel by the thread's samples over the whole
--- recording; 'running' is the time of a thread that was never sampled, 'unaccounted' what no state explains.
+-- In which proportion a thread's running time divides into user and kernel: as its samples do, else as its
+-- process's do; where nothing of the process was sampled it is user time, a kernel thread's kernel time.
+CREATE VIEW user_share AS
+    SELECT thread.id AS thread,
+        CASE WHEN own.taken > 0 THEN own.in_user WHEN process.taken > 0 THEN process.in_user
+            ELSE NOT kernel_thread END AS in_user,
+        CASE WHEN own.taken > 0 THEN own.taken WHEN process.taken > 0 THEN process.taken ELSE 1 END AS taken
+    FROM thread
+    LEFT JOIN (
+        SELECT thread, sum(user_samples) AS in_user, sum(user_samples + kernel_samples) AS taken
+        FROM bucket GROUP BY thread
+    ) AS own ON own.thread = thread.id
+    LEFT JOIN (
+        SELECT thread.pid, sum(user_samples) AS in_user, sum(user_samples + kernel_samples) AS taken
+        FROM bucket JOIN thread ON thread.id = bucket.thread GROUP BY thread.pid
+    ) AS process ON process.pid = thread.pid;
+
+-- One row for each second, thread and state that took time; they add up to the part of the second that the
+-- thread lived. 'unaccounted' is what no state explains.
 CREATE VIEW ledger AS
     SELECT second, datetime(second, 'unixepoch') AS time, thread, pid, tid, comm, state, ns
     FROM (
         SELECT bucket.second, bucket.thread, thread.pid, thread.tid, comm.text AS comm, state.name AS state,
             CASE state.name
-                WHEN 'user' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns) * share.user / share.all_samples
+                WHEN 'user' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns) * user_share.in_user / user_share.taken
                 WHEN 'kernel' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns)
-                    - (on_cpu_ns - irq_ns - fault_on_cpu_ns) * share.user / share.all_samples
-                WHEN 'running' THEN CASE WHEN share.all_samples IS NULL
-                    THEN on_cpu_ns - irq_ns - fault_on_cpu_ns END
+                    - (on_cpu_ns - irq_ns - fault_on_cpu_ns) * user_share.in_user / user_share.taken
                 WHEN 'irq' THEN irq_ns
                 WHEN 'fault:minor' THEN fault_minor_ns
                 WHEN 'fault:major' THEN fault_major_ns
@@ -85,13 +99,10 @@ CREATE VIEW ledger AS
                     - pipe_ns - ipc_ns - child_ns - memory_ns - stopped_ns - other_ns
             END AS ns
         FROM bucket
-        CROSS JOIN (SELECT name FROM state_name UNION ALL SELECT 'running' UNION ALL SELECT 'unaccounted') AS state
+        CROSS JOIN (SELECT name FROM state_name UNION ALL SELECT 'unaccounted') AS state
         JOIN thread ON thread.id = bucket.thread
         LEFT JOIN text AS comm ON comm.id = thread.comm
-        LEFT JOIN (
-            SELECT thread, sum(user_samples) AS user, nullif(sum(user_samples + kernel_samples), 0) AS all_samples
-            FROM bucket GROUP BY thread
-        ) AS share ON share.thread = bucket.thread
+        JOIN user_share ON user_share.thread = bucket.thread
     )
     WHERE ns <> 0;
 

@@ -57,7 +57,7 @@ impl SizeBudget {
 /// What a stall costs in the file, with its share of new stacks and names. Measured on recordings of busy
 /// machines; the allowance looks at the file's real size, so an error here does not add up.
 pub(crate) fn bytes_of(stall: &Stall) -> u64 {
-    90 + 14 * stall.ran_instead.len() as u64 + if stall.fault.is_some() { 30 } else { 0 }
+    64 + 18 * stall.ran_instead.len() as u64 + if stall.fault.is_some() { 40 } else { 0 }
 }
 
 /// A stall that waits for the decision, and the row it has in the file if it has one already: open stalls

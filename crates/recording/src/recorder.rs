@@ -470,3 +470,107 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Recording;
+    use wallprof_model::{Frame, FrameKind, Module, ThreadKey};
+
+    /// A thread whose names fill about a page of the file.
+    fn bulky_thread(key: u32) -> Event {
+        let name = |of: &str| format!("{of}{key}").repeat(300);
+        Event::Thread(ThreadInfo {
+            key: ThreadKey(key),
+            tid: key,
+            pid: key,
+            ns_tid: key,
+            ns_pid: key,
+            start_boot_ns: 0,
+            comm: name("comm"),
+            process: name("process"),
+            cgroup: None,
+            kernel_thread: false,
+        })
+    }
+
+    /// SQLite refuses pages beyond its limit exactly as it does when the disk is full.
+    fn limit_pages(recorder: &Recorder, more: i64) {
+        let now = recorder.file_bytes() as i64 / 4096;
+        recorder.connection.pragma_update(None, "max_page_count", now + more).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_keeps_what_was_committed_and_loses_nothing_once_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
+        recorder.take(bulky_thread(1)).unwrap();
+        recorder.commit(MonoNs(10)).unwrap();
+        limit_pages(&recorder, 1);
+        for key in 2..50 {
+            recorder.take(bulky_thread(key)).unwrap();
+        }
+        for _ in 0..3 {
+            let error = recorder.commit(MonoNs(20)).unwrap_err();
+            assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+        }
+        let read = Recording::open(&path).unwrap();
+        assert_eq!((read.threads().unwrap().len(), read.info().unwrap().end), (1, MonoNs(10)));
+        drop(read);
+
+        limit_pages(&recorder, 10_000);
+        recorder.commit(MonoNs(30)).unwrap();
+        assert_eq!(recorder.finish(MonoNs(40)).unwrap().threads, 49);
+        assert_eq!(Recording::open(&path).unwrap().threads().unwrap().len(), 49);
+    }
+
+    #[test]
+    fn a_disk_still_full_at_the_end_leaves_an_unfinished_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
+        recorder.take(bulky_thread(1)).unwrap();
+        recorder.commit(MonoNs(10)).unwrap();
+        limit_pages(&recorder, 1);
+        for key in 2..50 {
+            recorder.take(bulky_thread(key)).unwrap();
+        }
+        assert!(matches!(recorder.finish(MonoNs(20)), Err(Error::DiskFull { .. })));
+        let read = Recording::open(&path).unwrap();
+        let info = read.info().unwrap();
+        assert_eq!((info.ended_cleanly, info.end, read.threads().unwrap().len()), (false, MonoNs(10), 1));
+    }
+
+    #[test]
+    fn memory_is_bounded_when_nobody_commits() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::create(&folder.path().join("a.db"), &RecordingStart::default()).unwrap();
+        recorder
+            .take(Event::Module { id: ModuleId(0), module: Module { path: "m".into(), build_id: None } })
+            .unwrap();
+        for id in 0..150_000 {
+            let frame = Frame { kind: FrameKind::Native, module: Some(ModuleId(0)), address: u64::from(id) };
+            recorder.take(Event::Frame { id: FrameId(id), frame }).unwrap();
+            assert!(recorder.pending.frames.len() <= 65_536);
+        }
+        let written: i64 =
+            recorder.connection.query_row("SELECT count(*) FROM frame", [], |row| row.get(0)).unwrap();
+        assert_eq!(written, 2 * 65_536);
+    }
+
+    #[test]
+    fn a_reader_at_the_end_leaves_the_log_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
+        recorder.commit(MonoNs(10)).unwrap();
+        let reader = Recording::open(&path).unwrap();
+        recorder.take(bulky_thread(1)).unwrap();
+        assert!(!recorder.finish(MonoNs(20)).unwrap().one_file);
+        assert_eq!(reader.info().unwrap().end, MonoNs(10), "a snapshot does not change");
+        drop(reader);
+        let info = Recording::open(&path).unwrap().info().unwrap();
+        assert_eq!((info.end, info.ended_cleanly), (MonoNs(20), true));
+    }
+}

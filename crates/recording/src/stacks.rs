@@ -11,8 +11,8 @@ use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 use crate::row::{bits, decoded, optional_unsigned};
 use crate::schema::{FIRST_NODE, end_from_root};
 
-/// Resolved stacks that are kept; their frames are shared, so that resolving one again is cheap.
-const CACHED_STACKS: usize = 8192;
+/// Resolved stacks that are kept, eight bytes a frame: at thirty frames each 15 MB.
+const CACHED_STACKS: usize = 65_536;
 
 /// What is known of stacks in one recording.
 #[derive(Default)]
@@ -131,7 +131,8 @@ struct Tree {
 struct Node {
     parent: u32,
     frame: u32,
-    depth: u32,
+    depth: u16,
+    end: StackEnd,
 }
 
 impl Tree {
@@ -150,15 +151,15 @@ impl Tree {
 
     /// False for a node that is out of order, stands on nothing, or is deeper than any that is written.
     fn push(&mut self, id: u32, parent: u32, frame: u32) -> bool {
-        let depth = match self.get(parent) {
-            Some(above) => above.depth + 1,
-            None if end_from_root(parent).is_some() => 1,
-            None => return false,
+        let above = match self.get(parent) {
+            Some(node) => Some((node.depth, node.end)),
+            None => end_from_root(parent).map(|end| (0, end)),
         };
+        let Some((depth, end)) = above else { return false };
         let is_next = u64::from(id) == u64::from(FIRST_NODE) + self.nodes.len() as u64;
-        let fits = depth as usize <= crate::intern::MAX_FRAMES;
+        let fits = usize::from(depth) < crate::intern::MAX_FRAMES;
         if is_next && fits {
-            self.nodes.push(Node { parent, frame, depth });
+            self.nodes.push(Node { parent, frame, depth: depth + 1, end });
         }
         is_next && fits
     }
@@ -169,7 +170,7 @@ impl Tree {
 
     /// The frame rows of a stack, leaf first, and how its walk ended.
     fn path(&self, leaf: u32) -> Option<(Vec<u32>, StackEnd)> {
-        let mut frames = Vec::with_capacity(self.get(leaf).map_or(0, |node| node.depth as usize));
+        let mut frames = Vec::with_capacity(self.get(leaf).map_or(0, |node| usize::from(node.depth)));
         let mut at = leaf;
         while let Some(node) = self.get(at) {
             frames.push(node.frame);
@@ -179,11 +180,7 @@ impl Tree {
     }
 
     fn end(&self, leaf: u32) -> Option<StackEnd> {
-        let mut at = leaf;
-        while let Some(node) = self.get(at) {
-            at = node.parent;
-        }
-        end_from_root(at)
+        self.get(leaf).map(|node| node.end).or_else(|| end_from_root(leaf))
     }
 }
 
@@ -198,6 +195,7 @@ mod tests {
         assert!(tree.push(FIRST_NODE, root_from_end(StackEnd::Truncated), 10));
         assert!(tree.push(FIRST_NODE + 1, FIRST_NODE, 11));
         assert_eq!(tree.path(FIRST_NODE + 1), Some((vec![11, 10], StackEnd::Truncated)));
+        assert_eq!(tree.end(FIRST_NODE + 1), Some(StackEnd::Truncated));
         let empty = root_from_end(StackEnd::ReadFailed);
         assert_eq!(tree.path(empty), Some((vec![], StackEnd::ReadFailed)));
         assert_eq!(tree.path(FIRST_NODE + 2), None);

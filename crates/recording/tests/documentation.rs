@@ -1,0 +1,143 @@
+//! `docs/recording.md` says what is there: every view with its columns, every table, and queries that work.
+
+mod given;
+
+use given::*;
+use rusqlite::Connection;
+use wallprof_model::event::{
+    InterruptDelta, InterruptKind, LatencyDelta, RanInstead, SampleDelta, Stall, Waker,
+};
+use wallprof_model::histogram::{Cell, bucket_from_ns};
+use wallprof_model::state::Metric;
+use wallprof_model::{Event, ThreadKey, ThreadRef};
+
+const DOCUMENT: &str = include_str!("../../../docs/recording.md");
+
+/// A recording in which each question has an answer.
+fn recorded() -> (Place, Connection) {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    let neighbour = ThreadRef { key: None, pid: 4, tid: 5, comm: "neighbour".into() };
+    let cell = |ns| Cell { count: 1, total_ns: ns, max_ns: ns };
+    let latency = |ns| LatencyDelta {
+        thread: ThreadKey(7),
+        metric: Metric::RunQueue,
+        bucket: bucket_from_ns(ns),
+        cell: cell(ns),
+    };
+    let timer = InterruptDelta {
+        cpu: 0,
+        kind: InterruptKind::Vector,
+        name: "local_timer".into(),
+        victim: Some(ThreadKey(7)),
+        count: 2,
+        total_ns: 3_000,
+        max_ns: 2_000,
+    };
+    let stall = Stall {
+        user: Some(USER),
+        runnable_ns: 400_000,
+        waker: Some(Waker { thread: Some(neighbour.clone()), user: Some(USER), kernel: None }),
+        ran_instead: vec![RanInstead { thread: neighbour, ns: 400_000 }],
+        ..stall(750_000_000, 2_500_000)
+    };
+    let bucket = wallprof_model::event::LedgerDelta {
+        on_cpu_ns: 600,
+        runnable_ns: 300,
+        user_samples: 1,
+        kernel_samples: 2,
+        ..ledger(0, 1_000)
+    };
+    take_all(
+        &mut recorder,
+        vec![
+            Event::Stall(Box::new(stall)),
+            Event::Ledger(bucket),
+            Event::Sample(SampleDelta { kernel: Some(KERNEL), ..sample(0, 10_000_000) }),
+            Event::Sample(sample(0, 20_000_000)),
+            Event::Latency(latency(1_100)),
+            Event::Latency(latency(81_000)),
+            Event::Interrupt(timer),
+        ],
+    );
+    recorder.finish(at(2_000_000_000)).unwrap();
+    let connection = Connection::open(place.file()).unwrap();
+    (place, connection)
+}
+
+/// A query's rows, each as one text.
+fn rows(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(sql).unwrap_or_else(|error| panic!("{error} in {sql}"));
+    let columns = statement.column_count();
+    let row = |row: &rusqlite::Row<'_>| {
+        let shown = |column| match row.get_ref(column)? {
+            rusqlite::types::ValueRef::Null => Ok("-".to_owned()),
+            rusqlite::types::ValueRef::Text(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+            _ => row.get::<_, f64>(column).map(|number| number.to_string()),
+        };
+        Ok((0..columns).map(shown).collect::<rusqlite::Result<Vec<_>>>()?.join("|"))
+    };
+    statement.query_map([], row).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+}
+
+#[test]
+fn the_ten_questions_have_these_answers() {
+    let (_place, connection) = recorded();
+    let queries: Vec<&str> =
+        DOCUMENT.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let answers: [&[&str]; 10] = [
+        &["worker|kernel|0", "worker|runnable|0", "worker|unaccounted|0", "worker|user|0"],
+        &["2027-01-15 08:00:00|0"],
+        &["1|2027-01-15 08:00:01|worker|lock|2.5|-|neighbour"],
+        &["lock|1|2.5|2.5|/usr/bin/server+0x2000 < main"],
+        &["0|-|/usr/bin/server|0x2000|-|-", "1|main|/usr/bin/server|0x1000|src/a.c|42"],
+        &["/usr/bin/server+0x2000|20", "0xffffffff81000000|10"],
+        &["worker|neighbour|1|2.5|/usr/bin/server+0x2000 < main"],
+        &["neighbour|1|0.4"],
+        &["worker|1|81.9"],
+        &["local_timer|worker|2|0.003|2"],
+    ];
+    assert_eq!(queries.len(), answers.len());
+    for (query, expected) in queries.into_iter().zip(answers) {
+        let mut got = rows(&connection, query);
+        got.sort();
+        let mut expected: Vec<_> = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(got, expected, "{query}");
+    }
+}
+
+#[test]
+fn every_view_every_column_and_every_table_is_documented() {
+    let (_place, connection) = recorded();
+    for view in rows(&connection, "SELECT name FROM sqlite_schema WHERE type = 'view'") {
+        let line = DOCUMENT.lines().find(|line| line.starts_with(&format!("| `{view}` |")));
+        let line = line.unwrap_or_else(|| panic!("view {view} is not documented"));
+        for column in rows(&connection, &format!("SELECT name FROM pragma_table_info('{view}')")) {
+            assert!(line.contains(&format!("`{column}`")), "{view}.{column} is not documented");
+        }
+    }
+    let tables = DOCUMENT.split("## Tables").nth(1).unwrap();
+    for table in rows(&connection, "SELECT name FROM sqlite_schema WHERE type = 'table'") {
+        assert!(tables.contains(&format!("`{table}`")), "table {table} is not documented");
+    }
+}
+
+#[test]
+fn a_threads_states_add_up_to_its_wall_time() {
+    let (_place, connection) = recorded();
+    assert_eq!(
+        rows(&connection, "SELECT state, ns FROM ledger ORDER BY state"),
+        ["kernel|400", "runnable|300", "unaccounted|100", "user|200"]
+    );
+    assert_eq!(rows(&connection, "SELECT wall_ns, on_cpu_ns, run_queue_ns FROM threads"), ["1000|600|300"]);
+}
+
+#[test]
+fn times_of_day_follow_the_clock() {
+    let (_place, connection) = recorded();
+    let epoch_ns = u64::from(SECOND.0) * 1_000_000_000 + 250_000_000 + 750_000_000;
+    let found: i64 = connection.query_row("SELECT start_epoch_ns FROM stalls", [], |row| row.get(0)).unwrap();
+    assert_eq!(found as u64, epoch_ns);
+}

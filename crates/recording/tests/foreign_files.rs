@@ -1,0 +1,203 @@
+//! Files that are no recording, are damaged, or were made to hurt: an error in one sentence, never a panic.
+
+mod given;
+
+use std::fs;
+use std::path::Path;
+
+use given::*;
+use wallprof_model::Event;
+use wallprof_model::event::{Fault, Stall};
+use wallprof_recording::{Error, Recorder, Recording, Result, StallFilter};
+
+/// A finished recording with a bit of everything in it.
+fn recorded(path: &Path) {
+    let mut recorder = recorder(path);
+    take_all(&mut recorder, definitions());
+    for index in 0..200 {
+        let stall = Stall { user: Some(USER), kernel: Some(KERNEL), ..stall(index * 10, index) };
+        recorder.take(Event::Stall(Box::new(stall))).unwrap();
+        recorder.take(Event::Sample(sample(index as u32, 5))).unwrap();
+        recorder.take(Event::Ledger(ledger(index as u32, 5))).unwrap();
+    }
+    recorder.finish(at(5_000)).unwrap();
+}
+
+/// Reads everything there is.
+fn read_all(path: &Path) -> Result<()> {
+    let recording = Recording::open(path)?;
+    recording.info()?;
+    recording.threads()?;
+    recording.interrupts()?;
+    recording.folded()?;
+    for stall in recording.stalls(&StallFilter { include_voluntary: true, ..StallFilter::default() })? {
+        stall?;
+    }
+    for row in recording.ledger(..)? {
+        row?;
+    }
+    for row in recording.samples(..)? {
+        if let Some(stack) = row?.user {
+            recording.resolve(stack)?;
+        }
+    }
+    Ok(())
+}
+
+fn sqlite(path: &Path, sql: &str) {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+#[test]
+fn what_is_missing_empty_or_something_else_is_named() {
+    let place = place();
+    let path = place.file();
+    assert!(matches!(Recording::open(&path).err(), Some(Error::NotFound { .. })));
+    fs::write(&path, "").unwrap();
+    assert!(matches!(Recording::open(&path).err(), Some(Error::Empty { .. })));
+    fs::write(&path, "PERFILE2 and so on, for more than a hundred bytes".repeat(9)).unwrap();
+    assert!(matches!(Recording::open(&path).err(), Some(Error::NotARecording { .. })));
+    assert!(matches!(Recording::open(place.folder()).err(), Some(Error::NotARecording { .. })));
+    fs::remove_file(&path).unwrap();
+    sqlite(&path, "CREATE TABLE of_somebody_else (x)");
+    assert!(matches!(Recording::open(&path).err(), Some(Error::NotARecording { .. })));
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let place = place();
+    recorded(&place.file());
+    sqlite(&place.file(), "PRAGMA user_version = 7");
+    let error = Recording::open(&place.file()).err().unwrap();
+    assert!(matches!(error, Error::NewerSchema { found: 7, known: 1, .. }), "{error}");
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let place = place();
+    recorded(&place.file());
+    read_all(&place.file()).unwrap();
+    let whole = fs::read(place.file()).unwrap();
+    let cut = place.folder().join("cut.db");
+    for length in (1..whole.len()).step_by(509).chain([99, 100, 4096, whole.len() - 1]) {
+        fs::write(&cut, &whole[..length]).unwrap();
+        let error = read_all(&cut).expect_err("a truncated file");
+        assert!(matches!(error, Error::Truncated { .. }), "{length} bytes: {error}");
+    }
+}
+
+#[test]
+fn a_truncated_log_loses_only_its_end() {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    recorder.commit(at(10)).unwrap();
+    recorder.take(Event::Stall(Box::new(stall(0, 10)))).unwrap();
+    recorder.commit(at(20)).unwrap();
+    let (file, wal) = (place.folder().join("copy.db"), place.folder().join("copy.db-wal"));
+    let whole = fs::read(place.folder().join("wallprof.db-wal")).unwrap();
+    let mut lasts = Vec::new();
+    for length in (0..=whole.len()).step_by(1031).chain([whole.len()]) {
+        fs::copy(place.file(), &file).unwrap();
+        fs::write(&wal, &whole[..length]).unwrap();
+        read_all(&file).unwrap_or_else(|error| panic!("{length} bytes of the log: {error}"));
+        lasts.push(Recording::open(&file).unwrap().info().unwrap().end);
+    }
+    assert!(lasts.is_sorted());
+    lasts.dedup();
+    assert_eq!(lasts, [START, at(10), at(20)]);
+}
+
+/// Garbage in any page gives an error or other values, but no panic and no endless loop.
+#[test]
+fn garbage_in_every_page_is_survived() {
+    let place = place();
+    recorded(&place.file());
+    let whole = fs::read(place.file()).unwrap();
+    let bad = place.folder().join("bad.db");
+    let mut errors = 0;
+    for page in 0..whole.len() / 4096 {
+        for (offset, garbage) in [(0, 0xffu8), (8, 0x00), (100, 0x7f), (2000, 0xff), (4000, 0x80)] {
+            let mut bytes = whole.clone();
+            let at = (page * 4096 + offset).max(100);
+            bytes[at..at + 90].fill(garbage);
+            fs::write(&bad, &bytes).unwrap();
+            errors += usize::from(read_all(&bad).is_err());
+        }
+    }
+    assert!(errors > 10, "only {errors} damages were noticed");
+}
+
+#[test]
+fn values_that_no_recorder_writes_are_errors() {
+    let place = place();
+    for damage in [
+        "UPDATE node SET parent = id",
+        "UPDATE node SET id = id + 1000000 WHERE frame IS NOT NULL",
+        "UPDATE node SET frame = 999 WHERE frame IS NOT NULL",
+        "UPDATE node SET parent = 'x' WHERE frame IS NOT NULL",
+        "UPDATE frame SET kind_code = 9",
+        "UPDATE frame SET module = NULL, kind_code = -1",
+        "UPDATE stall SET reason_code = 15",
+        "UPDATE stall SET duration_ns = -1",
+        "UPDATE stall SET thread = 99",
+        "UPDATE stall SET user_stack = 99999999",
+        "UPDATE stall SET comm = 99999",
+        "UPDATE stall SET flags = flags | 4; INSERT INTO stall_fault VALUES (1, 'x', NULL, 0, NULL, NULL)",
+        "UPDATE sample SET what = 200",
+        "UPDATE sample SET weight = 1e300",
+        "UPDATE bucket SET wall_ns = -5",
+        "UPDATE thread SET tid = 1 << 40",
+        "UPDATE text SET text = x'ff00'",
+        "UPDATE text SET text = zeroblob(3000000)",
+        "INSERT INTO latency_cell VALUES (1, 0, 60000, 1, 1, 1)",
+        "INSERT INTO interrupt VALUES (1, 'sparkle', 1, 0, 1, 1, 1)",
+        "DELETE FROM recording",
+        "DROP TABLE sample",
+        "DROP TABLE text; CREATE VIEW text AS SELECT 1 AS id, 'x' AS text",
+    ] {
+        recorded(&place.file());
+        sqlite(&place.file(), damage);
+        let error = read_all(&place.file()).err().unwrap_or_else(|| panic!("not noticed: {damage}"));
+        assert!(matches!(error, Error::Corrupt { .. }), "{damage}: {error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn an_error_in_a_stall_is_said_once() {
+    let place = place();
+    recorded(&place.file());
+    sqlite(&place.file(), "UPDATE stall SET user_stack = 99999999 WHERE id = 5");
+    let recording = Recording::open(&place.file()).unwrap();
+    let results: Vec<bool> =
+        recording.stalls(&StallFilter::default()).unwrap().map(|stall| stall.is_ok()).collect();
+    assert_eq!(results.len(), 200);
+    assert_eq!(results.iter().filter(|is_ok| !**is_ok).count(), 1);
+}
+
+#[test]
+fn a_recording_in_use_is_not_replaced() {
+    let place = place();
+    let first = recorder(&place.file());
+    // Another process would see the same: SQLite's locks are asked, not this recorder.
+    let second = Recorder::create(&place.file(), &start()).err();
+    assert!(matches!(second, Some(Error::InUse { .. })), "{second:?}");
+    first.finish(at(1)).unwrap();
+    recorder(&place.file()).finish(at(1)).unwrap();
+}
+
+#[test]
+fn a_fault_without_its_row_is_only_less_known() {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    let fault = Fault { address: 1, access: None, major: true, file: None, file_offset: None };
+    let stall = Stall { kind: wallprof_model::StallKind::Fault, fault: Some(fault), ..stall(0, 10) };
+    recorder.take(Event::Stall(Box::new(stall))).unwrap();
+    recorder.finish(at(50)).unwrap();
+    sqlite(&place.file(), "DELETE FROM stall_fault");
+    read_all(&place.file()).unwrap();
+}
