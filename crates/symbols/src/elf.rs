@@ -3,7 +3,6 @@
 //!
 //! Formats: `elf(5)`; build-id note: `man ld`, `--build-id`. 32- and 64-bit, little-endian.
 
-use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
@@ -25,7 +24,7 @@ const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Why a file's headers say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElfError {
+pub(crate) enum ElfError {
     /// The file does not begin with the ELF magic.
     NotElf,
     /// A class or byte order this version does not read.
@@ -35,19 +34,6 @@ pub enum ElfError {
     /// A table is larger than any linker makes it.
     Oversized,
 }
-
-impl fmt::Display for ElfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ElfError::NotElf => "not an ELF file: it has no symbols to read",
-            ElfError::ForeignFormat => "an ELF file of a byte order or class that is not supported",
-            ElfError::Truncated => "a damaged ELF file: a header lies outside of it; replace the file",
-            ElfError::Oversized => "a damaged ELF file: a header table is impossibly large; replace the file",
-        })
-    }
-}
-
-impl std::error::Error for ElfError {}
 
 /// The part of the ELF header that leads to the tables.
 #[derive(Clone, Copy, Debug)]

@@ -28,7 +28,7 @@ mod section;
 mod vdso;
 
 pub use debug_file::SYSTEM_DEBUG_DIR;
-pub use elf::{ElfError, build_id, build_id_of_path, path_has_build_id};
+pub use elf::{build_id, build_id_of_path, path_has_build_id};
 pub use frame_table::FrameTable;
 pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;

@@ -66,32 +66,47 @@ pub(crate) struct MappedFile<'a> {
     pub inode: Option<u64>,
 }
 
-impl MappedFile<'_> {
+/// Where a mapped file may be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
     /// The kernel's own link to the mapped file: right for deleted and replaced files and in every mount
     /// namespace, but only for root and CAP_CHECKPOINT_RESTORE, and only while the mapping is there.
-    pub(crate) fn link(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", self.pid, self.start, self.end))
+    Mapping,
+    /// The kernel's link to the program of the process: as good, open to its user, but one file only.
+    Program,
+    /// What has the file's name now, as the process or as wallprof sees it.
+    Name,
+}
+
+impl MappedFile<'_> {
+    /// All places, the surest first.
+    pub(crate) fn places(&self) -> [(Place, PathBuf); 4] {
+        let pid = self.pid;
+        let mut in_process = OsString::from(format!("/proc/{pid}/root"));
+        in_process.push(self.name());
+        [
+            (Place::Mapping, PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end))),
+            (Place::Program, PathBuf::from(format!("/proc/{pid}/exe"))),
+            (Place::Name, PathBuf::from(in_process)),
+            (Place::Name, self.name()),
+        ]
     }
 
-    /// Where a file of this name is found: as the process sees it, then as wallprof does.
-    pub(crate) fn named_paths(&self) -> [PathBuf; 2] {
-        let path = path_from_label(self.path);
-        let mut in_process = OsString::from(format!("/proc/{}/root", self.pid));
-        in_process.push(&path);
-        [PathBuf::from(in_process), PathBuf::from(path)]
+    /// The file's path, deleted or not.
+    pub(crate) fn name(&self) -> PathBuf {
+        PathBuf::from(path_from_label(self.path))
     }
 
-    pub(crate) fn is_deleted(&self) -> bool {
-        self.path.as_bytes().ends_with(DELETED)
-    }
-
-    /// Whether a file found by name may be the mapped one, as far as can be told without reading it.
-    pub(crate) fn may_be(&self, found: &Metadata) -> bool {
-        match (self.build_id, self.inode) {
-            // The build id decides later, by reading.
-            (Some(_), _) => true,
-            (None, Some(inode)) => !self.is_deleted() && found.ino() == inode,
-            (None, None) => !self.is_deleted(),
+    /// Whether what was found at a place may be the mapped file, as far as can be told without reading it. Where
+    /// the build id is known it decides later.
+    pub(crate) fn may_be(&self, place: Place, found: &Metadata) -> bool {
+        let same_inode = self.inode.map(|inode| inode == found.ino());
+        let named_so = || !self.path.as_bytes().ends_with(DELETED) && same_inode.unwrap_or(true);
+        match place {
+            Place::Mapping => true,
+            _ if self.build_id.is_some() => true,
+            Place::Program => same_inode == Some(true),
+            Place::Name => named_so(),
         }
     }
 }
@@ -125,20 +140,31 @@ mod tests {
 
     #[test]
     fn the_kernels_marks_are_not_part_of_the_path() {
-        let paths = mapped("/tmp/a\\012b (deleted)", None, None).named_paths();
-        assert_eq!(paths[0], Path::new("/proc/7/root/tmp/a\nb"));
-        assert_eq!(paths[1], Path::new("/tmp/a\nb"));
-        assert_eq!(mapped("/x", None, None).link(), Path::new("/proc/7/map_files/1000-3000"));
+        let places = mapped("/tmp/a\\012b (deleted)", None, None).places();
+        let paths = ["/proc/7/map_files/1000-3000", "/proc/7/exe", "/proc/7/root/tmp/a\nb", "/tmp/a\nb"];
+        assert_eq!(places.map(|(_, path)| path), paths.map(PathBuf::from));
     }
 
     #[test]
     fn a_name_alone_does_not_make_a_deleted_file() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let found = folder.path().metadata().expect("metadata");
-        assert!(mapped("/x", None, None).may_be(&found));
-        assert!(!mapped("/x (deleted)", None, Some(found.ino())).may_be(&found));
-        assert!(!mapped("/x", None, Some(found.ino() + 1)).may_be(&found));
-        assert!(mapped("/x (deleted)", Some(&[1]), Some(found.ino() + 1)).may_be(&found));
+        let (same, other) = (Some(found.ino()), Some(found.ino() + 1));
+        assert!(mapped("/x", None, None).may_be(Place::Name, &found));
+        assert!(mapped("/x", None, same).may_be(Place::Name, &found));
+        assert!(!mapped("/x", None, other).may_be(Place::Name, &found));
+        assert!(!mapped("/x (deleted)", None, same).may_be(Place::Name, &found));
+        assert!(mapped("/x (deleted)", Some(&[1]), other).may_be(Place::Name, &found));
+        assert!(mapped("/x (deleted)", None, other).may_be(Place::Mapping, &found));
+    }
+
+    #[test]
+    fn a_library_is_not_the_program() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let found = folder.path().metadata().expect("metadata");
+        assert!(!mapped("/x", None, None).may_be(Place::Program, &found));
+        assert!(!mapped("/x", None, Some(found.ino() + 1)).may_be(Place::Program, &found));
+        assert!(mapped("/x (deleted)", None, Some(found.ino())).may_be(Place::Program, &found));
     }
 
     #[test]

@@ -125,15 +125,9 @@ impl Modules {
         if let Some(id) = mapped.build_id.and_then(|id| self.by_build_id.get(id)) {
             return self.known(*id);
         }
-        let link = mapped.link();
-        if let Ok(metadata) = stat_regular(&link)
-            && let Some(identity) = self.identify_at(&link, mapped, &metadata)
-        {
-            return identity;
-        }
-        for path in mapped.named_paths() {
+        for (place, path) in mapped.places() {
             if let Ok(metadata) = stat_regular(&path)
-                && mapped.may_be(&metadata)
+                && mapped.may_be(place, &metadata)
                 && let Some(identity) = self.identify_at(&path, mapped, &metadata)
             {
                 return identity;
@@ -155,9 +149,8 @@ impl Modules {
             return mapped.build_id.is_none().then(|| self.not_elf(&label));
         };
         let same = mapped.build_id.is_none_or(|wanted| facts.build_id.as_deref() == Some(wanted));
-        // The link into map_files dies with the process, the name may live on.
-        let [_, by_name] = mapped.named_paths();
-        same.then(|| self.adopt(&label, file, by_name, facts))
+        // The kernel's links die with the process, the name may live on.
+        same.then(|| self.adopt(&label, file, mapped.name(), facts))
     }
 
     fn adopt(&mut self, label: &str, file: File, found_at: PathBuf, facts: ElfFacts) -> Identity {

@@ -141,7 +141,8 @@ fn mangled_names_become_readable() {
         ("rs", rust, &["-Csymbol-mangling-version=v0"], "<program::shop::Cart>::total"),
     ];
     for (suffix, source, arguments, expected) in cases {
-        let running = Running::start(&compile(suffix, source, arguments).path);
+        let program = compile(suffix, source, arguments);
+        let running = Running::start(&program.path);
         let name = symbol(&mut Processes::default(), running.key(), running.addresses[0]);
         assert_eq!(name.as_deref(), Some(expected));
     }
@@ -178,7 +179,8 @@ fn plt_stubs_are_named_after_their_function() {
 
 #[test]
 fn a_static_program_shows_exported_names_too() {
-    let running = Running::start(&compile_c(&["-static", "-no-pie"]).path);
+    let program = compile_c(&["-static", "-no-pie"]);
+    let running = Running::start(&program.path);
     for (address, expected) in running.addresses.iter().zip(["wanted", "getenv"]) {
         assert_eq!(symbol(&mut Processes::default(), running.key(), *address).as_deref(), Some(expected));
     }
