@@ -48,10 +48,8 @@ pub fn events(
     let mut specs = Vec::new();
     for event in &options.events {
         let mut parsed = parse_event(event, &EventSources { files, tracefs: tracefs.as_deref() });
-        if let (Err(EventError::NeedsTracefs { .. }), Some(mount)) =
-            (&parsed, mount.take_if(|_| tracefs.is_none()))
-        {
-            tracefs = mount();
+        if matches!(parsed, Err(EventError::NeedsTracefs { .. })) {
+            tracefs = mount.take().and_then(|mount| mount());
             parsed = parse_event(event, &EventSources { files, tracefs: tracefs.as_deref() });
         }
         specs.push(parsed.map_err(failure_from_event)?);
@@ -210,7 +208,7 @@ mod tests {
         };
         let never = || panic!("no tracepoint was asked for");
         assert_eq!(events(&with(&["cs", "faults:u"]), &machine(), None, never).unwrap().len(), 2);
-        let asked = with(&["sched:sched_switch", "cs", "sched:sched_switch:u"]);
+        let asked = with(&["cs", "sched:sched_switch", "sched:sched_switch:u"]);
         let specs = events(&asked, &machine(), None, || Some("/private".into())).unwrap();
         assert_eq!(specs[2].config, 316);
         let failed = events(&asked, &machine(), None, || None).unwrap_err();

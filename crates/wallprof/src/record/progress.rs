@@ -52,13 +52,10 @@ pub fn armed_line(options: &RecordOptions, since_start: Duration) -> String {
 
 /// `1.5 s recorded, 12 threads, 345 stalls, 3.2 MiB: …`
 pub fn done_line(options: &RecordOptions, elapsed: Duration, summary: &Summary) -> String {
-    let (threads, stalls) = (grouped(summary.threads), grouped(summary.stalls));
-    format!(
-        "{:.1} s recorded, {threads} threads, {stalls} stalls, {}: `wallprof report {}` shows it",
-        elapsed.as_secs_f64(),
-        size(summary.file_bytes),
-        options.output.display()
-    )
+    let (threads, stalls) = (counted(summary.threads, "thread"), counted(summary.stalls, "stall"));
+    let (time, size) = (time(elapsed), size(summary.file_bytes));
+    let file = options.output.display();
+    format!("{time} recorded, {threads}, {stalls}, {size}: `wallprof report {file}` shows it")
 }
 
 fn subject(options: &RecordOptions) -> String {
@@ -95,6 +92,20 @@ fn clock(seconds: u64) -> String {
         0 => format!("{minutes}:{seconds:02}"),
         _ => format!("{hours}:{minutes:02}:{seconds:02}"),
     }
+}
+
+/// `1.5 s`, below a second `20 ms`.
+fn time(elapsed: Duration) -> String {
+    match elapsed.as_secs() {
+        0 => format!("{} ms", elapsed.as_millis()),
+        _ => format!("{:.1} s", elapsed.as_secs_f64()),
+    }
+}
+
+/// `1 stall`, `2,345 stalls`.
+fn counted(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(number))
 }
 
 /// `1,234,567`.
@@ -159,6 +170,15 @@ mod tests {
         assert_eq!([clock(7), clock(3723)], ["0:07", "1:02:03"]);
         assert_eq!([grouped(0), grouped(999), grouped(1_234_567)], ["0", "999", "1,234,567"]);
         assert_eq!([size(0), size(1), size(3_355_443)], ["0 KiB", "1 KiB", "3.2 MiB"]);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([counted(0, "stall"), counted(1, "stall")], ["0 stalls", "1 stall"]);
+        assert_eq!(
+            [time(Duration::from_micros(20_700)), time(Duration::from_millis(61_250))],
+            ["20 ms", "61.2 s"]
+        );
     }
 
     #[test]
