@@ -149,7 +149,7 @@ pub struct HeldArgs {
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Asked {
-    Command(Command),
+    Command(Box<Command>),
     /// `--help` or `--version`: this text, on stdout.
     Text(String),
 }
@@ -157,7 +157,7 @@ pub enum Asked {
 /// Reads the command line; what clap refuses becomes one sentence.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
     let error = match CommandLine::try_parse_from(arguments) {
-        Ok(line) => return Ok(Asked::Command(line.command)),
+        Ok(line) => return Ok(Asked::Command(Box::new(line.command))),
         Err(error) => error,
     };
     match error.kind() {
@@ -212,10 +212,9 @@ mod tests {
     }
 
     fn record(line: &str) -> RecordArgs {
-        match read(line) {
-            Ok(Asked::Command(Command::Record(args))) => args,
-            other => panic!("{other:?}"),
-        }
+        let Ok(Asked::Command(command)) = read(line) else { panic!("{line}") };
+        let Command::Record(args) = *command else { panic!("{command:?}") };
+        args
     }
 
     #[test]

@@ -22,12 +22,17 @@ fn main() -> ExitCode {
 }
 
 fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
-    match asked {
-        Asked::Text(text) => output::to_stdout(|out| Ok(write!(out, "{text}")?)).map(|()| ExitCode::SUCCESS),
-        Asked::Command(Command::Record(args)) => record::run(args, started),
-        Asked::Command(Command::Report(args)) => report::run(&args),
-        Asked::Command(Command::Stalls(args)) => stalls::run(&args),
-        Asked::Command(Command::Doctor) => doctor::run(),
-        Asked::Command(Command::Held(args)) => record::held::hold(args.command),
+    let command = match asked {
+        Asked::Text(text) => {
+            return output::to_stdout(|out| Ok(write!(out, "{text}")?)).map(|()| ExitCode::SUCCESS);
+        }
+        Asked::Command(command) => *command,
+    };
+    match command {
+        Command::Record(args) => record::run(args, started),
+        Command::Report(args) => report::run(&args),
+        Command::Stalls(args) => stalls::run(&args),
+        Command::Doctor => doctor::run(),
+        Command::Held(args) => record::held::hold(args.command),
     }
 }

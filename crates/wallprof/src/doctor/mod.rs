@@ -2,6 +2,7 @@
 
 mod check;
 mod host;
+mod kernel;
 
 use std::process::ExitCode;
 
@@ -17,7 +18,11 @@ use check::{Check, Grade};
 /// Prints every check; exit code 3 when recording is not possible at all.
 pub fn run() -> Result<ExitCode, Failure> {
     let facts = HostFacts::read(&HostFiles);
-    let checks = host::checks(&facts);
+    let mut checks: Vec<_> = host::checks(&facts).into_iter().chain(kernel::checks()).collect();
+    // Where something blocks already, the refusal would only say it again in other words.
+    if worst(&checks) != Grade::Blocks {
+        checks.push(kernel::trial());
+    }
     let style = style_for_stdout();
     to_stdout(|out| {
         writeln!(out, "kernel {}", escape(facts.kernel.as_deref().unwrap_or("unknown")))?;

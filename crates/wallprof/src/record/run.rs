@@ -33,7 +33,7 @@ pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Fai
     let engine = Engine::arm(setup, held.as_ref().map(HeldCommand::pid))?;
     say(&armed_line(options, started.elapsed()));
     let command = held.map(HeldCommand::release).transpose().map_err(Failure::failed)?;
-    Run { options, signals, engine, command, armed: Instant::now() }.to_its_end()
+    Run { options, signals, engine, command, armed: Instant::now() }.complete()
 }
 
 /// A recording under way.
@@ -46,7 +46,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn to_its_end(mut self) -> Result<ExitCode, Failure> {
+    fn complete(mut self) -> Result<ExitCode, Failure> {
         let followed = self.follow();
         let recorded = self.armed.elapsed();
         // Whatever went wrong, what was recorded so far is kept and the command does not stay behind.

@@ -1,0 +1,87 @@
+//! What follows from the attach points that the kernel describes in its own type information.
+
+use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, Targets};
+
+use super::check::Check;
+
+/// Checks of the attach points; none where the kernel does not describe its types, which is said elsewhere.
+pub fn checks() -> Vec<Check> {
+    KernelTypes::read().map(|types| checks_from_features(types.features())).unwrap_or_default()
+}
+
+/// The proof of everything else: loads and attaches the probes, watching nobody but this process. A seccomp filter or a
+/// security module may refuse what capabilities allow.
+pub fn trial() -> Check {
+    let options = ProbeOptions {
+        targets: Targets::Processes(vec![std::process::id()]),
+        cpus: None,
+        sample_hz: 1,
+        events: Vec::new(),
+        min_stall_ns: u64::MAX,
+        sites: Vec::new(),
+    };
+    match Probes::load(&options) {
+        Ok(_) => Check::fine("probes", "load and attach here"),
+        Err(error) => {
+            Check::blocks("probes", error.to_string(), "nothing can be recorded before this is solved")
+        }
+    }
+}
+
+fn checks_from_features(features: Features) -> Vec<Check> {
+    vec![
+        match features.sched_exit_tp {
+            true => {
+                Check::fine("stacks of waits", "taken when a thread comes back, only of waits that need one")
+            }
+            false => Check::less(
+                "stacks of waits",
+                "this kernel has no sched_exit_tp (6.17 and newer have it)",
+                "stacks are taken when a thread leaves its CPU, before it is known which waits will be long: the probes \
+                 cost more; nothing is missing",
+            ),
+        },
+        match features.irq_vectors {
+            true => Check::fine("interrupts", "each vector has its own tracepoint"),
+            false => Check::less(
+                "interrupts",
+                "no tracepoints of interrupt vectors",
+                "time in timer and inter-processor interrupts counts as the interrupted thread's own",
+            ),
+        },
+        match features.sched_info {
+            true => {
+                Check::fine("scheduler's account", "each thread's waiting time is there to be compared with")
+            }
+            false => Check::blocks(
+                "scheduler's account",
+                "this kernel keeps no sched_info of its threads",
+                "the probes need it: run a kernel with CONFIG_SCHED_INFO, as distributions ship them",
+            ),
+        },
+        match features.cgroup_attach_task {
+            true => Check::fine("moves of threads", "threads that move into a recorded cgroup are noticed"),
+            false => Check::less(
+                "moves of threads",
+                "no tracepoint tells of a thread's move between cgroups",
+                "`--cgroup` records those that are in it at the start, and what they start",
+            ),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::Grade;
+    use super::*;
+
+    #[test]
+    fn whatever_is_missing_has_a_price() {
+        let features =
+            |all| Features { sched_exit_tp: all, irq_vectors: all, sched_info: all, cgroup_attach_task: all };
+        assert!(checks_from_features(features(true)).iter().all(|check| check.grade == Grade::Fine));
+        for check in checks_from_features(features(false)) {
+            assert!(check.grade != Grade::Fine && !check.advice.is_empty(), "{check:?}");
+        }
+    }
+}
