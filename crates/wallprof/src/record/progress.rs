@@ -50,12 +50,10 @@ pub fn armed_line(options: &RecordOptions, since_start: Duration) -> String {
     format!("recording {what} into {} (Ctrl-C ends it){took}", options.output.display())
 }
 
-/// `1.5 s recorded, 12 threads, 345 stalls, 3.2 MiB: …`
+/// `1.5 s recorded, 12 threads, 3.2 MiB: …`
 pub fn done_line(options: &RecordOptions, elapsed: Duration, summary: &Summary) -> String {
-    let (threads, stalls) = (counted(summary.threads, "thread"), counted(summary.stalls, "stall"));
-    let (time, size) = (time(elapsed), size(summary.file_bytes));
-    let file = options.output.display();
-    format!("{time} recorded, {threads}, {stalls}, {size}: `wallprof report {file}` shows it")
+    let (time, threads, size) = (time(elapsed), counted(summary.threads, "thread"), size(summary.file_bytes));
+    format!("{time} recorded, {threads}, {size}: `wallprof report {}` shows it", options.output.display())
 }
 
 fn subject(options: &RecordOptions) -> String {
@@ -102,7 +100,7 @@ fn time(elapsed: Duration) -> String {
     }
 }
 
-/// `1 stall`, `2,345 stalls`.
+/// `1 thread`, `2,345 threads`.
 fn counted(number: u64, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", grouped(number))
@@ -158,10 +156,10 @@ mod tests {
 
     #[test]
     fn the_last_line_says_what_there_is() {
-        let summary = Summary { threads: 12, stalls: 3456, file_bytes: 3_355_443, ..Summary::default() };
+        let summary = Summary { threads: 12, file_bytes: 3_355_443, ..Summary::default() };
         assert_eq!(
             done_line(&options(Target::System), Duration::from_millis(1520), &summary),
-            "1.5 s recorded, 12 threads, 3,456 stalls, 3.2 MiB: `wallprof report out.db` shows it"
+            "1.5 s recorded, 12 threads, 3.2 MiB: `wallprof report out.db` shows it"
         );
     }
 
@@ -174,7 +172,7 @@ mod tests {
 
     #[test]
     fn one_is_not_many() {
-        assert_eq!([counted(0, "stall"), counted(1, "stall")], ["0 stalls", "1 stall"]);
+        assert_eq!([counted(0, "thread"), counted(1, "thread")], ["0 threads", "1 thread"]);
         assert_eq!(
             [time(Duration::from_micros(20_700)), time(Duration::from_millis(61_250))],
             ["20 ms", "61.2 s"]
