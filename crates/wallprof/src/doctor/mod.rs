@@ -1,6 +1,7 @@
 //! `wallprof doctor`: what this kernel, these permissions and this hardware allow, line by line.
 
 mod check;
+mod events;
 mod host;
 mod kernel;
 
@@ -19,6 +20,7 @@ use check::{Check, Grade};
 pub fn run() -> Result<ExitCode, Failure> {
     let facts = HostFacts::read(&HostFiles);
     let mut checks: Vec<_> = host::checks(&facts).into_iter().chain(kernel::checks()).collect();
+    checks.push(events::check(&HostFiles));
     // Where something blocks already, the refusal would only say it again in other words.
     if worst(&checks) != Grade::Blocks {
         checks.push(kernel::trial());
