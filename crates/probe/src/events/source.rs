@@ -9,8 +9,8 @@ const DEVICES: &str = "/sys/bus/event_source/devices";
 /// The places where a tracefs is mounted; the second one mounts itself when it is looked at.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// PMUs whose events are set up with pointers, or describe a trace: not something to sample.
-const NOT_SAMPLING: [&str; 5] = ["breakpoint", "uprobe", "kprobe", "intel_pt", "intel_bts"];
+/// PMUs whose events are set up with pointers, describe a trace, or count without interrupting (msr): nothing to sample.
+const NOT_SAMPLING: [&str; 6] = ["breakpoint", "uprobe", "kprobe", "intel_pt", "intel_bts", "msr"];
 
 /// The files that say which events exist.
 #[derive(Clone, Copy)]
