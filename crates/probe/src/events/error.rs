@@ -127,7 +127,7 @@ impl fmt::Display for EventError {
             PmuCannotSample { event, pmu } => {
                 write!(
                     f,
-                    "event `{event}` cannot be sampled: the PMU `{pmu}` does not belong to a thread's CPU time"
+                    "event `{event}` cannot be sampled: the PMU `{pmu}` only counts, or counts for all CPUs at once"
                 )
             }
             UnknownTerm { event, term, known } => {
