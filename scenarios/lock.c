@@ -9,8 +9,9 @@
 // pointers loses the direct caller of a libc function without a frame.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"slow", "start_ns", "end_ns", "waited", "held_by"}   one malformed tick's time at the lock:
-//       waited says that the lock was taken by someone, held_by is that thread's tid (0 if not known)
+//   {"event":"slow", "start_ns", "end_ns", "cpu_ns", "waited", "held_by"}   one malformed tick's time at the
+//       lock: cpu_ns of it the engine was running, interrupts included; waited says that the lock was taken
+//       by someone, held_by is that thread's tid (0 if not known)
 //   {"event":"ticks", "count", "slow", "lock", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"}
 //       latency of ticks from when they were due to when they were handled; lock is the mutex' address
 // Options: -n N, one malformed tick in about N.
@@ -22,7 +23,7 @@
 #define MAX_TICKS (1 << 20)
 
 struct slow_operation {
-    uint64_t start_ns, end_ns;
+    uint64_t start_ns, end_ns, cpu_ns;
     bool waited;
     int held_by;
 };
@@ -65,9 +66,11 @@ SHOWN static void apply_tick(uint64_t tick) {
 }
 
 SHOWN static void format_error(uint64_t tick) {
+    uint64_t cpu = read_clock(CLOCK_THREAD_CPUTIME_ID);
     struct slow_operation operation = {.start_ns = now_ns()};
     take_registry_lock(&operation);
     operation.end_ns = now_ns();
+    operation.cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - cpu;
     book[tick % 64]++;
     release_registry();
     if (slow_count < MAX_SLOW)
@@ -134,9 +137,10 @@ static unsigned quantile(double share) {
 
 static void print_truth(void) {
     for (uint64_t i = 0; i < slow_count; i++)
-        printf("{\"event\":\"slow\",\"start_ns\":%llu,\"end_ns\":%llu,\"waited\":%s,\"held_by\":%d}\n",
+        printf("{\"event\":\"slow\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu,\"waited\":%s,\"held_"
+               "by\":%d}\n",
                (unsigned long long)slow[i].start_ns, (unsigned long long)slow[i].end_ns,
-               slow[i].waited ? "true" : "false", slow[i].held_by);
+               (unsigned long long)slow[i].cpu_ns, slow[i].waited ? "true" : "false", slow[i].held_by);
     qsort(latencies, tick_count < MAX_TICKS ? tick_count : MAX_TICKS, sizeof latencies[0], by_length);
     printf("{\"event\":\"ticks\",\"count\":%llu,\"slow\":%llu,\"lock\":\"%p\",\"p50_ns\":%u,\"p90_ns\":%u,"
            "\"p99_ns\":%u,\"p999_ns\":%u,\"max_ns\":%u}\n",

@@ -4,6 +4,9 @@
 // longer than 300 µs. `neighbour`, pinned to the same CPU, spins for 2 to 6 ms and sleeps for 5 to 15 ms in
 // turn, and logs when it ran, by the gaps in its own readings.
 //
+// read_market stands between watch_clock and glibc because a walk by frame pointers loses the direct caller
+// of a libc function without a frame.
+//
 // Truth, besides truth.h's lines:
 //   {"event":"gap", "start_ns", "end_ns", "switched"}   the worker did not run in between; switched says that
 //       the kernel counted an involuntary switch of the worker in the gap (otherwise an interrupt, or the
@@ -48,7 +51,7 @@ SHOWN static void watch_clock(struct actor *self) {
     (void)self;
     pin_to(cpu);
     long before = preemptions();
-    for (uint64_t last = read_market(), now; !run_is_over(); last = now) {
+    for (uint64_t last = read_market(), now; !run_is_over_at(last); last = now) {
         now = read_market();
         if (now - last <= MIN_GAP_NS)
             continue;

@@ -9,7 +9,8 @@
 //
 // Truth, besides truth.h's lines:
 //   {"event":"waits", "tid", "name", "count", "total_ns", "asked_ns"}   a thread's waits by its own clock,
-//       and the length each was asked to last (0: until someone ends it)
+//       and the length each was asked to last (0: until someone ends it); one more line, with tid 0, is about
+//       all the threads named `short`
 // Options: -n N, workers (1 to 16).
 
 #include "truth.h"
@@ -34,6 +35,7 @@ static sem_t posted;
 static struct actor actors[MAX_WORKERS + 5];
 static struct waits waits[MAX_WORKERS + 5];
 static int workers = 4, actor_count;
+static uint64_t shorts;
 static struct run run = {.scenario = "sleepers", .seconds = 10, .seed = 42};
 
 static void note_wait(const struct actor *self, uint64_t start_ns) {
@@ -119,6 +121,7 @@ static void *short_life(void *argument) {
 SHOWN static void join_others(struct actor *self) {
     while (!run_is_over()) {
         pthread_t other;
+        shorts++;
         int error = pthread_create(&other, NULL, short_life, NULL);
         if (error)
             die("cannot start a thread", error);
@@ -134,6 +137,9 @@ static void print_truth(void) {
                "ns\":%llu}\n",
                actors[i].tid, actors[i].name, (unsigned long long)waits[i].count,
                (unsigned long long)waits[i].total_ns, (unsigned long long)waits[i].asked_ns);
+    printf("{\"event\":\"waits\",\"tid\":0,\"name\":\"short\",\"count\":%llu,\"total_ns\":0,\"asked_ns\":%"
+           "llu}\n",
+           (unsigned long long)shorts, (unsigned long long)SHORT_NS);
 }
 
 static void cast(const char *name, void (*act)(struct actor *), uint64_t asked_ns) {

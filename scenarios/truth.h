@@ -106,9 +106,11 @@ struct run {
 
 static _Atomic uint64_t run_ends_at = UINT64_MAX;
 
-static inline bool run_is_over(void) {
-    return now_ns() >= atomic_load_explicit(&run_ends_at, memory_order_relaxed);
+static inline bool run_is_over_at(uint64_t now) {
+    return now >= atomic_load_explicit(&run_ends_at, memory_order_relaxed);
 }
+
+static inline bool run_is_over(void) { return run_is_over_at(now_ns()); }
 
 static inline double positive_number(const char *text) {
     char *end;

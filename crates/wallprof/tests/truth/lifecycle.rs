@@ -5,8 +5,8 @@ use serde::Deserialize;
 use crate::contract::{Report, Thread};
 use crate::ledger::assert_adds_up;
 use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use crate::scenario::Truth;
+use crate::stage::{self, program};
 
 /// What a thread runs before its first and after its last look at the clock: its creation, its exit, for a
 /// process also copying and tearing down its memory.
@@ -23,11 +23,11 @@ struct Life {
 }
 
 fn record() -> (Report, Vec<Life>, String) {
-    let mut scenario = Scenario::ready("lifecycle", &[]);
-    let pid = scenario.pid();
-    let recorder = Recorder::armed(&["-p", &pid], &[]);
-    let truth = scenario.perform();
-    let recording = recorder.stop();
+    let lifecycle = program("lifecycle");
+    let lifecycle = lifecycle.to_str().expect("a UTF-8 path");
+    let (status, recording) = Recorder::armed(&[], &[lifecycle]).wait();
+    assert!(status.success());
+    let truth = Truth::from_output(&recording.command_output());
     let mut lives: Vec<Life> = truth.all("life");
     for life in &mut lives {
         life.start_ns = truth.epoch_from_mono(life.start_ns);

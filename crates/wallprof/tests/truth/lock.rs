@@ -8,8 +8,8 @@ use crate::recorder::Recorder;
 use crate::scenario::{Scenario, Truth};
 use crate::stage;
 
-/// Between the scenario's clock reading and the switch there is a lock attempt, a system call and the
-/// recorder's own work: some µs. The rest is for interrupts.
+/// How far a stall's edge may lie from the operation's, besides the time the engine itself ran in between by
+/// its own CPU clock: the system call, the recorder's work, and interrupts that hit just then.
 const EDGE_NS: u64 = 50_000;
 const SLOW_NS: u64 = 300_000;
 /// Shorter waits cannot hide a preemption that moves an edge further than EDGE_NS.
@@ -19,6 +19,7 @@ const MIN_STALL: &str = "20us";
 struct Slow {
     start_ns: u64,
     end_ns: u64,
+    cpu_ns: u64,
     waited: bool,
     held_by: u32,
 }
@@ -58,12 +59,19 @@ fn is_wait_for_lock(stall: &Stall) -> bool {
     is_lock && stall.syscall.as_deref() == Some("futex")
 }
 
-/// The operation's two ends are those of its stalls.
+/// The operation's two ends are those of its stalls, and the stalls are all of it that the engine did not run.
 fn assert_edges(stalls: &[&Stall], start_ns: u64, end_ns: u64, slow: &Slow) {
     let first = stalls.iter().map(|stall| stall.start_ns).min().unwrap_or_default();
     let last = stalls.iter().map(|stall| stall.end_ns).max().unwrap_or_default();
-    assert!(first.abs_diff(start_ns) <= EDGE_NS, "{slow:?} starts at {start_ns}, its stall at {first}");
-    assert!(last.abs_diff(end_ns) <= EDGE_NS, "{slow:?} ends at {end_ns}, its stall at {last}");
+    let edge_ns = EDGE_NS + slow.cpu_ns;
+    assert!(first.abs_diff(start_ns) <= edge_ns, "{slow:?} starts at {start_ns}, its stall at {first}");
+    assert!(last.abs_diff(end_ns) <= edge_ns, "{slow:?} ends at {end_ns}, its stall at {last}");
+    let off_cpu_ns: u64 = stalls.iter().map(|stall| stall.duration_ns).sum();
+    let expected_ns = end_ns - start_ns - slow.cpu_ns.min(end_ns - start_ns);
+    assert!(
+        off_cpu_ns.abs_diff(expected_ns) <= EDGE_NS,
+        "{slow:?} was off CPU {expected_ns} ns: {stalls:#?}"
+    );
 }
 
 fn assert_names_the_lock(stall: &Stall, slow: &Slow, lock: &str, housekeeper: u32) {

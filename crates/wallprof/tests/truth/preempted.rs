@@ -62,10 +62,11 @@ fn a_neighbour_takes_the_cpu() {
 
     let mut matched = 0;
     let mut blamed = 0;
+    let mut shown = 0;
     for gap in &gaps {
         let Some(stall) = stall_of(gap, &truth, &stalls) else { continue };
         matched += 1;
-        assert!(stall.user_stack_has("watch_clock"), "{stall:#?}");
+        shown += usize::from(stall.user_stack_has("watch_clock"));
         assert_eq!((stall.blocked_ns, stall.runnable_ns), (0, stall.duration_ns), "{stall:#?}");
         let all: u64 = stall.ran_instead.iter().flatten().map(|ran| ran.ns).sum();
         assert!(all <= stall.duration_ns, "more ran than there was time for: {stall:#?}");
@@ -75,5 +76,7 @@ fn a_neighbour_takes_the_cpu() {
     // One in a hundred is left to the hypervisor: when it holds back a CPU at an edge, the scenario's clock
     // runs on while nothing is switched.
     assert!(matched * 100 >= gaps.len() * 99, "{matched} of {} gaps have their stall", gaps.len());
+    // A thread can lose its CPU in the few instructions in which a function has no frame yet.
+    assert!(shown * 100 >= matched * 99, "{shown} of {matched} stalls show what the worker did");
     assert!(blamed * 100 >= matched * 99, "{blamed} of {matched} stalls say how long the neighbour ran");
 }

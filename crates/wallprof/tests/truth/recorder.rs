@@ -1,5 +1,6 @@
 //! `wallprof record` as a child process, and what the readers say about its file.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -39,8 +40,9 @@ impl Recorder {
         if !command.is_empty() {
             recorder.arg("--").args(command);
         }
+        let stdout = File::create(file.stdout()).expect("a file for the command's output");
         let mut child =
-            recorder.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
+            recorder.stdout(stdout).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
         let stderr = Lines::from_pipe("the recorder", child.stderr.take().expect("a piped stderr"));
         Recorder { child, stderr, file }
     }
@@ -90,6 +92,15 @@ impl RecordingFile {
 
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("recording.db")
+    }
+
+    fn stdout(&self) -> PathBuf {
+        self.folder.path().join("stdout")
+    }
+
+    /// What the recorded command printed.
+    pub fn command_output(&self) -> String {
+        fs::read_to_string(self.stdout()).expect("UTF-8 from the command")
     }
 
     pub fn report(&self) -> Report {

@@ -76,7 +76,7 @@ impl Scenario {
         let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
         assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
         self.wait_until_parked();
-        Truth::from_lines(self.lines.seen())
+        Truth::from_lines(self.lines.seen().iter().map(String::as_str))
     }
 
     fn wait_until_parked(&self) {
@@ -108,9 +108,12 @@ pub struct Life {
 }
 
 impl Truth {
-    /// Lines that are no JSON objects, such as another program's, are left out.
-    pub fn from_lines(lines: &[String]) -> Self {
-        let lines: Vec<String> = lines.iter().filter(|line| line.starts_with('{')).cloned().collect();
+    pub fn from_output(output: &str) -> Self {
+        Self::from_lines(output.lines())
+    }
+
+    fn from_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
         let start = parse(lines.first().expect("a start line"));
         Truth { start, lines }
     }
