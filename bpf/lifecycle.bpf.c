@@ -24,6 +24,8 @@ ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task)
     if (level < 32)
         bpf_core_read(&t->ns_tgid, sizeof(t->ns_tgid), &pid->numbers[level].nr);
     t->syscall = -1;
+    t->exec_seen = task->se.sum_exec_runtime;
+    t->delay_seen = task->sched_info.run_delay;
     if (!limit_cpus)
         t->on_mask = 1;
     return t;
@@ -310,8 +312,6 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags)
     t->run_ns = now;
     t->activity = ACTIVITY_NEW;
     t->nvcsw_seen = task->nvcsw;
-    t->exec_seen = task->se.sum_exec_runtime;
-    t->delay_seen = task->sched_info.run_delay;
     return 0;
 }
 

@@ -4,23 +4,40 @@
  * its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch. */
 #include "reason.h"
 
-/* Running time of [t->since, now) by the scheduler's own account. Tracepoints fire a little after the scheduler
- * has read its clock, and by how much differs between switches; taking its sum keeps the total equal to
- * /proc/PID/schedstat. What the scheduler counted before our switch-in stays owed and is charged next time. */
-ALWAYS_INLINE u64 running_ns(struct thread_state *t, struct task_struct *prev, u64 now)
+/* Charges the running time that ends with this switch, by the scheduler's own account, so that the total equals
+ * /proc/PID/schedstat. Tracepoints and the scheduler's readings of its clock lie apart: a thread that wakes on an idle
+ * CPU counts as running from its enqueueing on (rq_clock_skip_update), microseconds before its switch-in, and what
+ * the scheduler does after its last reading counts as nobody's. What ran before the switch-in is taken from the wait
+ * that it ended; what did not run before the switch-out is left for the wait that begins. */
+ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *prev, u64 now)
 {
-    u64 wall = now - t->since;
     u64 executed = prev->se.sum_exec_runtime;
-    u64 ran = executed - t->exec_seen;
+    s64 ran = executed - t->exec_seen;
+    s64 wall = now - t->since;
 
-    t->exec_seen = executed;
     if (ran > wall) {
-        if (ran - wall < SWITCH_LAG_NS)
-            t->exec_seen -= ran - wall;
-        return wall;
+        u64 excess = ran - wall;
+        u64 taken = excess < t->borrowable ? excess : t->borrowable;
+        u32 lender = t->lender;
+
+        t->ledger.on_cpu += wall + taken;
+        barrier_var(lender); /* one register for the check and the index */
+        if (lender < REASONS)
+            t->ledger.blocked[lender] -= taken;
+        else
+            t->ledger.preempted -= taken;
+        t->since = now;
+        t->exec_seen = executed;
+    } else if ((u64)(wall - ran) > SWITCH_LAG_NS) {
+        /* Stolen or interrupt time, which the scheduler leaves out: it was running as far as wall time goes. */
+        t->ledger.on_cpu += wall;
+        t->since = now;
+        t->exec_seen = executed;
+    } else if (ran > 0) {
+        t->ledger.on_cpu += ran;
+        t->since += ran;
+        t->exec_seen = executed;
     }
-    /* More than a switch's own time: stolen or interrupt time. It was running as far as wall time goes. */
-    return wall - ran > SWITCH_LAG_NS ? wall : ran;
 }
 
 /* A thread's first event since arming: whatever it now stops doing it has done since `armed_at`. */
@@ -38,9 +55,45 @@ ALWAYS_INLINE void begin(struct thread_state *t, struct task_struct *task, u8 ac
     t->activity = activity;
     t->reason = REASON_OTHER;
     t->syscall = -1;
-    t->exec_seen = task->se.sum_exec_runtime;
-    t->delay_seen = task->sched_info.run_delay;
     t->nvcsw_seen = task->nvcsw;
+}
+
+/* Charges the rest of a wait, of which the last `waited` ns were spent waiting for a CPU. */
+ALWAYS_INLINE void charge_wait(struct thread_state *t, u64 now, u64 waited, bool preempted)
+{
+    u64 rest = now - t->since;
+    u64 runnable = waited < rest ? waited : rest;
+
+    t->since = now;
+    if (preempted) {
+        if (t->activity == ACTIVITY_PREEMPTED)
+            t->ledger.preempted += rest;
+        else
+            t->ledger.runnable += rest; /* a new thread */
+        t->borrowable = t->activity == ACTIVITY_PREEMPTED ? rest : 0;
+        t->lender = CARRIED_PREEMPTED;
+        return;
+    }
+    t->ledger.runnable += runnable;
+    if (t->reason < REASONS)
+        t->ledger.blocked[t->reason] += rest - runnable;
+    t->borrowable = rest - runnable;
+    t->lender = t->reason;
+}
+
+/* A thread leaves the CPU whose coming was not seen: what it has run by the scheduler's account ends the wait. */
+ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct *prev, u64 now)
+{
+    u64 ran = prev->se.sum_exec_runtime - t->exec_seen;
+    u64 delay = prev->sched_info.run_delay;
+    u64 wall = now - t->since;
+
+    roll(t, now - (ran < wall ? ran : wall));
+    wall = now - t->since;
+    charge_wait(t, now - (ran < wall ? ran : wall), delay - t->delay_seen, t->activity != ACTIVITY_BLOCKED);
+    t->delay_seen = delay;
+    t->run_ns = t->since;
+    t->activity = ACTIVITY_RUNNING;
 }
 
 ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_struct *task, struct thread_state *t,
@@ -107,22 +160,20 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
                               u32 prev_state, u64 now)
 {
     struct thread_state *t = state_of(prev);
-    u64 ran;
 
     if (!t)
         return;
     if (unlikely(t->since < armed_at)) {
         begin(t, prev, ACTIVITY_RUNNING);
         t->nvcsw_seen -= !preempt && prev_state;
-        charge_until(t, now);
-    } else if (unlikely(roll(t, now))) {
-        /* What was charged at the boundary went by the clock: so does the rest. */
         t->exec_seen = prev->se.sum_exec_runtime;
+        t->delay_seen = prev->sched_info.run_delay;
         charge_until(t, now);
     } else {
-        ran = running_ns(t, prev, now);
-        t->ledger.on_cpu += ran;
-        t->since += ran;
+        if (unlikely(t->activity != ACTIVITY_RUNNING))
+            settle_unseen_run(t, prev, now);
+        roll(t, now);
+        charge_running(t, prev, now);
     }
     t->moved_ns = 0;
     /* The kernel's own verdict: a sleep that a pending signal cancels counts as voluntary there. */
@@ -249,6 +300,8 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
         return;
     if (unlikely(t->since < armed_at)) {
         begin(t, task, task->on_cpu ? ACTIVITY_RUNNING : ACTIVITY_BLOCKED);
+        t->exec_seen = task->se.sum_exec_runtime;
+        t->delay_seen = task->sched_info.run_delay;
         if (!task->on_cpu)
             classify(ctx, NULL, t, task, task->__state);
     }
@@ -449,48 +502,51 @@ ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interv
     return sent;
 }
 
+/* The first event of a thread is that it gets a CPU. It has waited for one since arming, or its wakeup was not seen:
+ * the scheduler's account of its waiting tells. */
+ALWAYS_INLINE void begin_waiting(void *ctx, struct thread_state *t, struct task_struct *task, u64 now, u64 delay)
+{
+    begin(t, task, ACTIVITY_PREEMPTED);
+    t->exec_seen = task->se.sum_exec_runtime;
+    if (!stacks_at_switch_out && delay - t->delay_seen < now - t->since) {
+        t->activity = ACTIVITY_BLOCKED;
+        classify(ctx, NULL, t, task, TASK_INTERRUPTIBLE);
+    }
+}
+
 /* Closes the off-CPU interval of the current thread, which got the CPU at `now`. */
 ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
 {
     struct thread_state *t = state_of(task);
     struct interval interval = {};
     u64 off, delay, waited;
-    bool rolled;
 
     if (!t || t->activity == ACTIVITY_RUNNING)
         return;
     delay = task->sched_info.run_delay;
     if (unlikely(t->since < armed_at))
-        begin(t, task, ACTIVITY_PREEMPTED);
+        begin_waiting(ctx, t, task, now, delay);
+    /* Never seen, but an interval must not end before it starts. */
+    if ((s64)(now - t->since) < 0)
+        now = t->since;
     interval.start = t->since;
     interval.end = now;
     interval.cpu = bpf_get_smp_processor_id();
     interval.preempted = t->activity != ACTIVITY_BLOCKED;
     interval.woken = !interval.preempted && t->wake_ns > t->run_ns;
     off = now - t->since;
-    rolled = roll(t, now);
     waited = delay - t->delay_seen;
     t->delay_seen = delay;
-    if (interval.preempted) {
-        interval.runnable = off;
-        charge_until(t, now);
-    } else if (likely(interval.woken && !rolled && !stacks_at_switch_out && waited <= off)) {
-        /* The scheduler's own waiting time starts at the enqueueing, a little after the waking. */
-        interval.runnable = waited;
-        t->ledger.runnable += waited;
-        if (t->reason < REASONS)
-            t->ledger.blocked[t->reason] += off - waited;
-        t->since = now;
-    } else {
-        u64 wake = t->wake_ns > interval.start ? t->wake_ns : interval.start;
-
-        if (!interval.woken) {
-            lose(LOSS_NO_WAKEUP);
-            wake = now;
-        }
-        interval.runnable = wake < now ? now - wake : 0;
-        charge_until(t, now);
-    }
+    if (interval.preempted)
+        waited = off;
+    else if (stacks_at_switch_out || waited > off)
+        /* The scheduler has not added up this wait yet: from the wakeup on. */
+        waited = interval.woken ? now - (t->wake_ns > t->since ? t->wake_ns : t->since) : 0;
+    if (!interval.preempted && !interval.woken)
+        lose(LOSS_NO_WAKEUP);
+    interval.runnable = waited;
+    roll(t, now);
+    charge_wait(t, now, waited, interval.preempted);
     t->run_ns = now;
     t->activity = ACTIVITY_RUNNING;
     if (!t->on_mask && cpu_wanted(interval.cpu))
@@ -550,19 +606,29 @@ int BPF_PROG(on_switched, bool is_switch)
 {
     struct task_struct *task;
     struct cpu_state *cpu;
-    u64 began;
+    u64 began, now;
 
     if (!is_switch)
         return 0;
+    cpu = this_cpu();
+    if (!cpu)
+        return 0;
+    /* The switch's own time, so that out and in meet without a gap. */
+    now = cpu->switch_ns;
+    cpu->switch_ns = 0;
     task = bpf_get_current_task_btf();
+    if (unlikely(!now)) {
+        now = bpf_ktime_get_ns();
+        if (!armed(now))
+            return 0;
+        /* The outgoing thread is one that the kernel keeps from being traced (seen: a sandbox's supervisor). */
+        lose(LOSS_NO_SWITCH);
+        remember_run(task, now);
+    }
     if (!task->pid)
         return 0;
-    cpu = this_cpu();
-    /* The switch's own time, so that out and in meet without a gap. */
-    if (!cpu || !armed(cpu->switch_ns))
-        return 0;
     began = begin_run(cpu);
-    switch_in(ctx, task, cpu->switch_ns);
+    switch_in(ctx, task, now);
     end_run(cpu, began);
     return 0;
 }

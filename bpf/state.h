@@ -61,6 +61,7 @@ struct thread_state {
     u64 wake_ns; /* last wakeup */
     u64 second_end; /* the ledger's current one-second bucket ends here */
     u64 exec_seen;  /* se.sum_exec_runtime already charged */
+    u64 borrowable; /* how much of the last wait's charge may turn out to have been running time */
     u64 delay_seen; /* sched_info.run_delay already charged */
     u64 nvcsw_seen; /* the kernel's count of voluntary switches */
     u32 key;
@@ -71,7 +72,8 @@ struct thread_state {
     u8 news; /* a name changed: the next snapshot must carry it */
     u8 futex_lock;
     u8 owner_known;
-    u8 unused[2];
+    u8 lender; /* the state it would be taken from: a reason, or CARRIED_PREEMPTED */
+    u8 unused;
     s32 syscall;
     u32 lock_owner;
     u32 moved_from; /* CPU left at moved_ns while waiting */
@@ -303,7 +305,10 @@ NOINLINE int roll_slow(struct thread_state *t, u64 now)
     epoch = now + offset;
     end = epoch - epoch % 1000000000ULL;
     if (end - offset > t->since && end - offset <= now && t->since >= armed_at) {
+        if (t->activity == ACTIVITY_RUNNING)
+            t->exec_seen += end - offset - t->since;
         charge_until(t, end - offset);
+        t->borrowable = 0;
         t->boundary = end - offset;
         t->at_boundary = t->ledger;
     }

@@ -221,7 +221,8 @@ enum loss {
     LOSS_NO_WAKEUP = 7,     /* sleeps that ended without a wakeup being seen */
     LOSS_INTERRUPT_DEPTH = 8,
     LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
-    LOSSES = 10,
+    LOSS_NO_SWITCH = 10, /* switch-outs that were not seen */
+    LOSSES = 11,
 };
 
 /* A half-open range of kernel text whose sleepers have this reason. */

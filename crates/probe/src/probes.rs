@@ -60,6 +60,7 @@ pub const LOSS_NAMES: [&str; c::LOSSES as usize] = [
     "sleeps_without_wakeup",
     "interrupt_depth",
     "waits_folded",
+    "switches_unseen",
 ];
 
 pub struct Probes {
