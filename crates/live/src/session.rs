@@ -70,22 +70,27 @@ pub struct Session {
 }
 
 impl Session {
-    /// Loads, attaches and arms.
-    pub fn start(mut options: SessionOptions) -> Result<Self, SessionError> {
+    /// Loads and attaches everything, and reads where the code of the recorded processes lies. Nothing is counted yet.
+    pub fn load(mut options: SessionOptions) -> Result<Self, SessionError> {
         options.probes.sites = options.kernel_symbols.as_deref().map(sites).unwrap_or_default();
         let mut probes = Probes::load(&options.probes)?;
+        let mut stacks = Stacks::new(options.kernel_symbols);
+        probes.snapshot(|record| {
+            if is_user_process(record) {
+                stacks.process(record.tgid, record.exec_id);
+            }
+        })?;
         let min_stall_ns = options.probes.min_stall_ns;
-        let start = probes.arm();
         let clock = clock::anchor();
         Ok(Session {
             probes,
             min_stall_ns,
-            start,
+            start: clock.mono,
             clock,
-            told_until: start.0,
+            told_until: clock.mono.0,
             accounts: Accounts::default(),
             threads: Threads::default(),
-            stacks: Stacks::new(options.kernel_symbols),
+            stacks,
             names: InterruptNames::default(),
             controller: Controller::new(min_stall_ns),
             news: VecDeque::new(),
@@ -93,22 +98,25 @@ impl Session {
             stalls: Vec::new(),
             open: HashMap::new(),
             counts: KernelCounts::default(),
-            cpu_ns: clock::process_cpu_ns(),
+            cpu_ns: 0,
             retiring: Vec::new(),
         })
     }
 
-    /// When the recording began.
-    pub fn began(&self) -> MonoNs {
+    /// Starts the recording; its first moment.
+    pub fn arm(&mut self) -> MonoNs {
+        self.clock = clock::anchor();
+        self.start = self.probes.arm();
+        self.told_until = self.start.0;
         self.start
     }
 
-    /// Both clocks at the beginning.
+    /// Both clocks when the probes were loaded.
     pub fn clock(&self) -> ClockAnchor {
         self.clock
     }
 
-    /// Tells the threads there are at the start, and where their code lies: before a short-lived one is gone.
+    /// Tells the threads there are at the start.
     pub fn look_around(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         tell(Event::Clock(self.clock));
         self.take_snapshot(tell)
@@ -199,7 +207,7 @@ impl Session {
     fn take_snapshot(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let (accounts, threads, stacks) = (&mut self.accounts, &mut self.threads, &mut self.stacks);
         self.probes.snapshot(|record| {
-            if accounts.update(record) && record.kernel_thread == 0 && record.tid == record.tgid {
+            if accounts.update(record) && is_user_process(record) {
                 stacks.process(record.tgid, record.exec_id);
             }
             threads.update(record, tell);
@@ -340,6 +348,10 @@ impl Lookup for Session {
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef> {
         self.threads.owner(self.threads.pid_of(waiting)?, ns_tid)
     }
+}
+
+fn is_user_process(record: &thread_record) -> bool {
+    record.kernel_thread == 0 && record.tid == record.tgid
 }
 
 /// The last whole second's end, by the wall clock, that is not after `now`.

@@ -50,14 +50,17 @@ impl Stacks {
         }
     }
 
-    /// A process exists, in this exec generation. Its mappings are read when first needed, or now if it may be gone
-    /// by then.
+    /// A process exists, in this exec generation. One not known yet has its mappings read now: it may be gone soon.
     pub fn process(&mut self, pid: u32, generation: u32) {
-        let known = self.generations.insert(pid, generation);
-        if known.is_none() {
-            // A process that ended in between simply has no names.
-            let _ = self.processes.scan(ProcessKey { pid, generation });
+        if !self.generations.contains_key(&pid) {
+            self.look_at(ProcessKey { pid, generation });
         }
+    }
+
+    fn look_at(&mut self, process: ProcessKey) {
+        self.generations.insert(process.pid, process.generation);
+        // A process that ended in between simply has no names.
+        let _ = self.processes.scan(process);
     }
 
     /// Applies what happened to processes, in order.
@@ -118,6 +121,10 @@ impl Stacks {
             normalise_kernel(&addresses[own..], &mut self.room);
         } else {
             let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
+            // News of an exec can be counted twice, when the process was first looked at between exec and news.
+            if !self.processes.knows(process) {
+                self.look_at(process);
+            }
             self.processes.normalise_user(process, addresses, &mut self.room);
         }
         self.told.insert(id, Told { interrupt });

@@ -1,6 +1,7 @@
 //! Which attach points this kernel has: told from its own type information, never from its version.
 
-use libbpf_rs::btf::{Btf, BtfType};
+use std::collections::HashSet;
+use std::fs;
 
 use crate::error::ProbeError;
 
@@ -16,29 +17,83 @@ pub struct Features {
     pub cgroup_attach_task: bool,
 }
 
-/// The type information itself, for single questions.
-pub struct KernelTypes(Btf<'static>);
+/// The names in the kernel's type information that are asked for here. libbpf parses the whole of it once more to load the
+/// programs; for single questions a look at its strings is enough, and takes a tenth of the time.
+pub struct KernelTypes {
+    names: HashSet<String>,
+}
+
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// A typedef of this name and the tracepoint's exists for each BTF raw tracepoint.
+const TRACEPOINT: &[u8] = b"btf_trace_";
+/// A member that `struct sched_info` has where it is not empty.
+const WAITING_SINCE: &str = "last_queued";
 
 impl KernelTypes {
     pub fn read() -> Result<Self, ProbeError> {
-        Btf::from_vmlinux().map(KernelTypes).map_err(|_| ProbeError::NoTypeInformation)
+        fs::read(TYPES).map(|bytes| Self::from_bytes(&bytes)).map_err(|_| ProbeError::NoTypeInformation)
+    }
+
+    /// Names are NUL-terminated strings at the end of the file (Documentation/bpf/btf.rst).
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let strings = string_section(bytes).unwrap_or(bytes);
+        let wanted = |name: &&[u8]| name.starts_with(TRACEPOINT) || *name == WAITING_SINCE.as_bytes();
+        let names = strings.split(|&byte| byte == 0).filter(wanted);
+        KernelTypes { names: names.filter_map(|name| String::from_utf8(name.to_vec()).ok()).collect() }
     }
 
     /// Whether a BTF raw tracepoint of this name exists.
     pub fn has_tracepoint(&self, name: &str) -> bool {
-        self.0.type_by_name::<BtfType<'_>>(&format!("btf_trace_{name}")).is_some()
-    }
-
-    pub fn has_type(&self, name: &str) -> bool {
-        self.0.type_by_name::<BtfType<'_>>(name).is_some()
+        self.names.contains(&format!("btf_trace_{name}"))
     }
 
     pub fn features(&self) -> Features {
         Features {
             sched_exit_tp: self.has_tracepoint("sched_exit_tp"),
             irq_vectors: self.has_tracepoint("local_timer_entry"),
-            sched_info: self.has_type("sched_info"),
+            sched_info: self.names.contains(WAITING_SINCE),
             cgroup_attach_task: self.has_tracepoint("cgroup_attach_task"),
+        }
+    }
+}
+
+/// The string section by the header: `hdr_len` at 4, `str_off` at 16, `str_len` at 20.
+fn string_section(bytes: &[u8]) -> Option<&[u8]> {
+    let field = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
+    let from = field(4)?.checked_add(field(16)?)?;
+    bytes.get(from..from.checked_add(field(20)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn types(strings: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x9f, 0xeb, 1, 0];
+        for field in [24u32, 0, 4, 4, strings.len() as u32] {
+            bytes.extend(field.to_ne_bytes());
+        }
+        bytes.extend(b"btf_trace_in_a_type_section"[..4].iter());
+        bytes.extend(strings);
+        bytes
+    }
+
+    #[test]
+    fn tracepoints_are_found_by_their_whole_name() {
+        let kernel =
+            KernelTypes::from_bytes(&types(b"\0btf_trace_sched_exit_tp\0last_queued\0x_btf_trace_other\0"));
+        assert!(kernel.has_tracepoint("sched_exit_tp"));
+        assert!(!kernel.has_tracepoint("sched_exit"));
+        assert!(!kernel.has_tracepoint("other"));
+        assert!(kernel.features().sched_info);
+        assert!(!KernelTypes::from_bytes(&types(b"\0")).features().sched_exit_tp);
+    }
+
+    #[test]
+    fn damaged_headers_have_no_section() {
+        let whole = types(b"\0btf_trace_a\0");
+        for len in 0..whole.len() {
+            assert!(string_section(&whole[..len]).is_none() || len >= 24);
         }
     }
 }

@@ -107,6 +107,17 @@ impl Recorder {
         &self.path
     }
 
+    /// Moves the start to where the source began to count; before the first commit.
+    pub fn start_at(&mut self, start: MonoNs) -> Result<()> {
+        let moved = self.connection.execute(
+            "UPDATE recording SET start_ns = ?1, last_ns = ?1",
+            [i64::try_from(start.0).unwrap_or(i64::MAX)],
+        );
+        moved.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))?;
+        (self.start, self.last, self.decided) = (start, start, start);
+        Ok(())
+    }
+
     /// Takes one event. Ids that were never defined are counted as a loss, not an error; an error comes from
     /// writing, which happens here only when more waits than memory should hold. The event is then not taken.
     pub fn take(&mut self, event: Event) -> Result<()> {

@@ -217,6 +217,12 @@ impl Processes {
         self.table.remove(&pid);
     }
 
+    /// Whether this image of the process is known, with whatever mappings.
+    pub fn knows(&self, process: ProcessKey) -> bool {
+        let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
+        images.iter().any(|image| image.generation == process.generation)
+    }
+
     /// How many processes are known.
     pub fn len(&self) -> usize {
         self.table.len()

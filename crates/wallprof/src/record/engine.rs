@@ -57,8 +57,8 @@ impl<'a> Setup<'a> {
 }
 
 impl Engine {
-    /// Arms the probes and creates the recording; `command` is the pid of the held command.
-    pub fn arm(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
+    /// Loads the probes and creates the recording; `command` is the pid of the held command. Nothing is counted yet.
+    pub fn prepare(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
         let kernel_symbols = match KernelSymbols::load() {
             Ok(symbols) => Some(Arc::new(symbols)),
             Err(error) => {
@@ -78,9 +78,9 @@ impl Engine {
             sites: Vec::new(),
         };
         let session =
-            Session::start(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
+            Session::load(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
         let start = RecordingStart {
-            start: session.began(),
+            start: session.clock().mono,
             clock: Some(session.clock()),
             command: setup.command,
             min_stall_ns: options.min_stall_ns,
@@ -89,14 +89,23 @@ impl Engine {
         };
         let recorder = Recorder::create(&options.output, &start)?;
         let mut engine = Engine { session, recorder, events: 0, file_bytes: 0 };
-        engine.feed(|session, tell| {
+        engine.feed(|_, tell| {
             for (index, name) in names.into_iter().enumerate() {
                 tell(Event::EventName { index: index as u16, name });
             }
-            session.look_around(tell)
+            Ok(())
         })?;
-        engine.recorder.commit(engine.session.began())?;
         Ok(engine)
+    }
+
+    /// Starts counting. The recording begins at this moment.
+    pub fn arm(&mut self) -> Result<(), Failure> {
+        Ok(self.recorder.start_at(self.session.arm())?)
+    }
+
+    /// Writes which threads there are.
+    pub fn look_around(&mut self) -> Result<(), Failure> {
+        self.feed(Session::look_around)
     }
 
     /// Takes in what the probes have said.

@@ -30,10 +30,14 @@ pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Fai
     let setup = Setup::new(options, &HostFiles)?;
     let signals = StopSignals::install().map_err(|error| failed("take signals", &error))?;
     let held = options.command.as_deref().map(HeldCommand::start).transpose().map_err(Failure::failed)?;
-    let engine = Engine::arm(setup, held.as_ref().map(HeldCommand::pid))?;
-    say(&armed_line(options, started.elapsed()));
+    let mut engine = Engine::prepare(setup, held.as_ref().map(HeldCommand::pid))?;
+    engine.arm()?;
+    let armed = Instant::now();
+    // At once: the command's wait to be let go is not its own.
     let command = held.map(HeldCommand::release).transpose().map_err(Failure::failed)?;
-    Run { options, signals, engine, command, armed: Instant::now() }.complete()
+    say(&armed_line(options, armed - started));
+    engine.look_around()?;
+    Run { options, signals, engine, command, armed }.complete()
 }
 
 /// A recording under way.
