@@ -7,7 +7,7 @@
 #             wallprof, and with each peer, in interleaved rounds
 #   recorder  the recorder's own CPU time, memory and file, its time to armed, and the reader's time
 #
-# Needs root, taskset, perf (linux-perf) and, for the peers, libbpf-tools and bpftrace; stress-ng for the
+# Needs root, taskset, perf (linux-perf) and, for the peers, libbpf-tools and bpftrace; stress-ng and python3 for the
 # second part. A peer that is missing gets a row that says so. Numbers mean something on a quiet machine only.
 set -euo pipefail
 
@@ -70,9 +70,7 @@ interrupt() { # PID
 
 # Becomes a command that Ctrl-C ends: background children of a script ignore it unless told not to.
 background() {
-    exec python3 -c 'import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execvp(sys.argv[1], sys.argv[1:])' "$@"
+    exec env --default-signal=INT "$@"
 }
 
 # --- pipe: one function a row; each prints µs per operation, or fails with the reason in $scratch/why ---
@@ -217,7 +215,7 @@ measure_arming() {
         rm -f "$scratch"/arm.db*
     done
     kill "$victim"
-    print_fact 'command to armed, one process (with 20 ms to start it)' \
+    print_fact 'command to armed, one process' \
         "$(printf '%s\n' "${times[@]}" | sort -n | sed -n "$((rounds / 2 + 1))p")" ms
 }
 
@@ -251,24 +249,46 @@ measure_busy_minute() {
     rm -f "$file"*
 }
 
-# As many switches as the machine can make: what is lost must be counted.
-measure_messages() {
-    local file=$scratch/messages.db switches started
+switches_so_far() {
+    awk '/^ctxt/ { print $2 }' /proc/stat
+}
+
+# Hundreds of threads that all talk to each other.
+load_messaging() {
+    perf bench sched messaging -g 10 -l 500 >/dev/null 2>&1
+}
+
+# As many switches as the machine can make: a pair of threads on each CPU.
+load_pipes() {
+    local each pids=()
+    for ((each = 0; each < $(nproc); each++)); do
+        taskset -c "$each" perf bench sched pipe -l $((operations * 5)) >/dev/null 2>&1 &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+}
+
+# What is lost under LOAD must be counted, and little.
+measure_losses() { # NAME LOAD
+    local file=$scratch/losses.db switches started
+    : >"$scratch/output"
     background "$wallprof" record -a -o "$file" >"$scratch/output" 2>&1 &
     local recorder=$!
     wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
-    switches=$(awk '/^ctxt/ { print $2 }' /proc/stat)
+    switches=$(switches_so_far)
     started=$(now_ms)
-    perf bench sched messaging -g 20 -l 1000 >/dev/null 2>&1
-    switches=$(($(awk '/^ctxt/ { print $2 }' /proc/stat) - switches))
-    print_fact 'switches a second, perf bench sched messaging' $((switches * 1000 / ($(now_ms) - started))) ''
+    "$2"
+    switches=$(($(switches_so_far) - switches))
+    print_fact "$1: switches a second" $((switches * 1000 / ($(now_ms) - started))) ''
     interrupt "$recorder"
     "$wallprof" report "$file" --json | python3 -c '
 import json, sys
 report = json.load(sys.stdin)
 counted = sum(sum(thread["switches"].values()) for thread in report["threads"])
-print("%-58s %10d %s" % ("switches in the recording", counted, "(of %s by /proc/stat, idle ones too)" % sys.argv[1]))
-print("%-58s %10s" % ("lost", json.dumps(report["losses"])))' "$switches"
+print("%-58s %10d" % ("  switches of threads in the recording", counted))
+print("%-58s %10d" % ("  switches by /proc/stat, those of idle CPUs too", int(sys.argv[1])))
+for reason, count in sorted(report["losses"].items()):
+    print("%-58s %10d" % ("  lost: " + reason, count))' "$switches"
     rm -f "$file"*
 }
 
@@ -279,7 +299,8 @@ measure_recorder() {
     echo "the recorder itself, $("$wallprof" --version)"
     measure_arming
     measure_busy_minute
-    measure_messages
+    measure_losses 'perf bench sched messaging' load_messaging
+    measure_losses 'perf bench sched pipe on every CPU' load_pipes
 }
 
 # --- main ---
