@@ -199,6 +199,8 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         t->out_user_stack = 0;
         t->out_kernel_stack = 0;
         take_stacks(ctx, cpu, prev, true, &t->out_user_stack, &t->out_kernel_stack);
+        t->out_asked = t->activity == ACTIVITY_BLOCKED && t->syscall >= 0 &&
+                       asked_timeout(prev, t, now, &t->out_asked_ns, &t->out_slack_ns);
     }
 }
 
@@ -370,14 +372,25 @@ ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid)
         bpf_core_read(name, COMM_LEN, &task->comm);
 }
 
-NOINLINE int send_stall(struct thread_state *t, struct interval *interval)
+/* What a timeout was, is in user memory: read where `task` is current, at its switch-out or now. */
+ALWAYS_INLINE void note_asked(struct stall_record *stall, struct task_struct *task, struct thread_state *t, u64 start)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
+    if (stacks_at_switch_out) {
+        stall->asked_ns = t->out_asked_ns;
+        stall->slack_ns = t->out_slack_ns;
+        stall->flags |= t->out_asked ? STALL_ASKED : 0;
+    } else if (t->syscall >= 0 && asked_timeout(task, t, start, &stall->asked_ns, &stall->slack_ns)) {
+        stall->flags |= STALL_ASKED;
+    }
+}
+
+NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct interval *interval)
+{
     struct stall_record *stall;
     u64 runnable_from;
     u32 cpu;
 
-    if (!t || !interval)
+    if (!task || !t || !interval)
         return 0;
     stall = reserve(sizeof(struct stall_record));
     if (!stall)
@@ -421,8 +434,7 @@ NOINLINE int send_stall(struct thread_state *t, struct interval *interval)
                 stall->lock_owner = t->lock_owner;
             }
         }
-        if (t->syscall >= 0 && asked_timeout(task, t, interval->start, &stall->asked_ns, &stall->slack_ns))
-            stall->flags |= STALL_ASKED;
+        note_asked(stall, task, t, interval->start);
     }
     /* Who had the CPU it waited for: the one it came back on, before a move the one it was on. */
     runnable_from = interval->end - interval->runnable;
@@ -514,7 +526,7 @@ ALWAYS_INLINE void begin_waiting(void *ctx, struct thread_state *t, struct task_
     }
 }
 
-/* Closes the off-CPU interval of the current thread, which got the CPU at `now`. */
+/* Closes the off-CPU interval of `task`, which got the CPU at `now`; with stacks_at_switch_out it is not current yet. */
 ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
 {
     struct thread_state *t = state_of(task);
@@ -573,7 +585,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
     }
     take_interval_stack(ctx, t, &interval);
     if (cpu_wanted(interval.cpu) && worth_sending(t, &interval))
-        send_stall(t, &interval);
+        send_stall(task, t, &interval);
 }
 
 /* ---- the tracepoints ---- */

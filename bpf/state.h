@@ -86,8 +86,11 @@ struct thread_state {
     u32 waker_tid;
     u32 waker_tgid;
     u64 moved_ns;
-    u64 out_user_stack; /* with stacks_at_switch_out */
+    u64 out_user_stack; /* with stacks_at_switch_out, these and what the thread asked for */
     u64 out_kernel_stack;
+    u64 out_asked_ns;
+    u64 out_slack_ns;
+    bool out_asked;
     u64 open_reported; /* start of the wait that open_waits has reported */
     u64 observed_from;
     u64 boundary;

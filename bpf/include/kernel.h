@@ -136,8 +136,7 @@ struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
     unsigned int flags;
-    int on_cpu;
-    int on_rq;
+    unsigned int on_cpu; /* an int up to 7.1, one byte in 7.2: only unsigned reads are fitted to the size */
     int prio;
     struct sched_entity se;
     struct sched_info sched_info;
