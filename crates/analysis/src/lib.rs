@@ -16,6 +16,7 @@ pub mod stalls;
 pub mod tally;
 pub mod timepoint;
 pub mod totals;
+pub mod weights;
 pub mod zone;
 
 pub use duration::ns_from_duration;

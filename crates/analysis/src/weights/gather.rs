@@ -1,0 +1,636 @@
+//! From samples, long waits and ledgers to weighted stacks that add up to the ledger exactly.
+//!
+//! Samples of running time are statistical: each thread's are scaled so that they divide its exact user and kernel
+//! time. Intervals off CPU carry their own length and stay as they are; what they leave of their state is
+//! `[unsampled]`, and where they have more than the state (an interval counts whole in the second in which it ended)
+//! they are scaled down to it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use wallprof_model::event::{SampleDelta, WakerStacks, Weighted};
+use wallprof_model::profile::{ResolvedStack, StallRecord, Thread};
+use wallprof_model::{MonoNs, StackId, StallKind, StallReason, State, ThreadKey};
+
+use super::apportion::apportion;
+use super::frame::{FrameId, Frames, Mark};
+use super::paths::{PathId, Paths};
+use super::stack::{WeightedStack, WeightedThread, Weights};
+use super::view::{Side, View};
+use crate::ledger::Account;
+use crate::totals::accounts;
+
+/// Collects what one view of some threads weighs.
+pub struct Gather<'a> {
+    view: View,
+    /// The index of the event that the view counts.
+    event: Option<u16>,
+    side: Side,
+    threads: &'a [Thread],
+    /// The threads that were chosen: their place in `threads`.
+    chosen: BTreeMap<ThreadKey, usize>,
+    /// Every thread's place in `threads`.
+    places: HashMap<ThreadKey, usize>,
+    frames: Frames,
+    paths: Paths,
+    known: HashMap<StackId, PathId>,
+    sums: BTreeMap<Group, HashMap<Stacks, Sum>>,
+}
+
+/// What is fitted to the ledger together: a place in `threads`, and a state or an event.
+type Group = (usize, Weighted);
+
+/// The stacks that weights are added up for. `None`: there is no stack.
+type Stacks = Option<(Pair, Option<Waker>)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Pair {
+    user: PathId,
+    kernel: PathId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Waker {
+    thread: Option<ThreadKey>,
+    interrupt: bool,
+    stacks: Pair,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    weight: u64,
+    /// The part of `weight` that lies outside the range.
+    outside: u64,
+    count: u64,
+}
+
+impl<'a> Gather<'a> {
+    /// `events` are the recording's names of events; `threads` are all of its threads, with their ledgers of the range
+    /// that is looked at; those that `choose` accepts are shown.
+    pub fn new(
+        view: View,
+        side: Side,
+        events: &[String],
+        threads: &'a [Thread],
+        choose: impl Fn(&Thread) -> bool,
+    ) -> Self {
+        let event = match &view {
+            View::Event(name) => events.iter().position(|known| known == name),
+            _ => None,
+        };
+        let chosen = threads.iter().enumerate().filter(|(_, thread)| choose(thread));
+        Gather {
+            view,
+            event: event.and_then(|index| u16::try_from(index).ok()),
+            side,
+            threads,
+            chosen: chosen.map(|(at, thread)| (thread.info.key, at)).collect(),
+            places: threads.iter().enumerate().map(|(at, thread)| (thread.info.key, at)).collect(),
+            frames: Frames::default(),
+            paths: Paths::new(),
+            known: HashMap::new(),
+            sums: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a sample of the range. `resolve` is asked once for each stack.
+    ///
+    /// # Errors
+    /// What `resolve` says.
+    pub fn add<E>(
+        &mut self,
+        sample: &SampleDelta,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<(), E> {
+        let Some(group) = self.group(sample.thread, sample.what) else { return Ok(()) };
+        let mut pair = |user, kernel| self.pair(user, kernel, &mut resolve);
+        let stacks = match pair(sample.user, sample.kernel)? {
+            None => None,
+            Some(stacks) => Some((stacks, self.waker(sample.waker.as_ref(), &mut resolve)?)),
+        };
+        let sum = self.sums.entry(group).or_default().entry(stacks).or_default();
+        sum.weight = sum.weight.saturating_add(sample.weight);
+        sum.count = sum.count.saturating_add(sample.count);
+        Ok(())
+    }
+
+    /// Takes a wait that reaches beyond `range`, or that is still open. A wait that has ended counts as a sample in the
+    /// second in which it ended: `sampled` says that this one's was taken too, so that what is outside comes off.
+    pub fn add_wait(&mut self, wait: &StallRecord, range: &Range<MonoNs>, sampled: bool) {
+        let user = wait.user.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
+        let kernel = wait.kernel.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
+        for (state, part) in parts(wait) {
+            let Some(group) = self.group(wait.thread, Weighted::State(state)) else { continue };
+            let Some(stacks) = self.sided(user, kernel) else { continue };
+            // Who will end an open wait is not known, and who ended another one is told by its sample.
+            let sum = self.sums.entry(group).or_default().entry(Some((stacks, None))).or_default();
+            let (whole, inside) = (length(&part), length(&common(&part, range)));
+            if sampled {
+                sum.outside = sum.outside.saturating_add(whole - inside);
+            } else {
+                sum.weight = sum.weight.saturating_add(inside);
+                sum.count = sum.count.saturating_add(1);
+            }
+        }
+    }
+
+    /// Fits everything to the threads' ledgers.
+    pub fn finish(mut self) -> Weights {
+        let mut weights = Vec::new();
+        let mut left_out_ns = 0u64;
+        let chosen: Vec<usize> = self.chosen.values().copied().collect();
+        for (number, at) in chosen.iter().enumerate() {
+            weights.extend(self.counts(number, *at));
+        }
+        if self.view.is_time() {
+            let accounts = accounts(self.threads);
+            for (number, at) in chosen.iter().enumerate() {
+                let left_out = self.times((number, *at), &accounts[*at], &mut weights);
+                left_out_ns = left_out_ns.saturating_add(left_out);
+            }
+        }
+        weights.retain(|stack| stack.weight > 0);
+        Weights {
+            view: self.view,
+            threads: chosen.iter().map(|at| weighted_thread(&self.threads[*at])).collect(),
+            frames: self.frames,
+            stacks: weights,
+            left_out_ns,
+        }
+    }
+
+    fn group(&self, thread: ThreadKey, what: Weighted) -> Option<Group> {
+        let shown = match what {
+            Weighted::State(state) => self.view.includes(state),
+            Weighted::Event(index) => self.event == Some(index),
+        };
+        self.chosen.get(&thread).filter(|_| shown).map(|at| (*at, what))
+    }
+
+    /// The paths of two stacks, as far as the chosen side shows them; `None` where neither has a frame.
+    fn pair<E>(
+        &mut self,
+        user: Option<StackId>,
+        kernel: Option<StackId>,
+        resolve: &mut impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Option<Pair>, E> {
+        let user = user.map(|stack| self.path(stack, resolve)).transpose()?;
+        let kernel = kernel.map(|stack| self.path(stack, resolve)).transpose()?;
+        Ok(self.sided(user, kernel))
+    }
+
+    fn sided(&self, user: Option<PathId>, kernel: Option<PathId>) -> Option<Pair> {
+        let (user, kernel) = (user.unwrap_or(PathId::EMPTY), kernel.unwrap_or(PathId::EMPTY));
+        if (user, kernel) == (PathId::EMPTY, PathId::EMPTY) {
+            return None;
+        }
+        Some(match self.side {
+            Side::Both => Pair { user, kernel },
+            Side::User => Pair { user, kernel: PathId::EMPTY },
+            Side::Kernel => Pair { user: PathId::EMPTY, kernel },
+        })
+    }
+
+    fn path<E>(
+        &mut self,
+        stack: StackId,
+        resolve: &mut impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<PathId, E> {
+        if let Some(path) = self.known.get(&stack) {
+            return Ok(*path);
+        }
+        let path = self.paths.add(&resolve(stack)?, &mut self.frames);
+        self.known.insert(stack, path);
+        Ok(path)
+    }
+
+    fn waker<E>(
+        &mut self,
+        waker: Option<&WakerStacks>,
+        resolve: &mut impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Option<Waker>, E> {
+        let Some(waker) = waker.filter(|_| self.view == View::Wakers) else { return Ok(None) };
+        let stacks = self.pair(waker.user, waker.kernel, resolve)?;
+        let stacks = stacks.unwrap_or(Pair { user: PathId::EMPTY, kernel: PathId::EMPTY });
+        Ok(Some(Waker { thread: waker.thread, interrupt: waker.interrupt, stacks }))
+    }
+
+    /// The stacks of the event that the view counts: nothing to fit.
+    fn counts(&mut self, number: usize, at: usize) -> Vec<WeightedStack> {
+        let Some(event) = self.event else { return Vec::new() };
+        let sums = sorted(self.sums.remove(&(at, Weighted::Event(event))));
+        let stacks = sums.into_iter().map(|(stacks, sum)| WeightedStack {
+            thread: number,
+            frames: match stacks {
+                Some((pair, _)) => self.code(pair),
+                None => vec![self.frames.mark(Mark::Unsampled)],
+            },
+            state: None,
+            weight: sum.weight,
+            count: sum.count,
+        });
+        stacks.collect()
+    }
+
+    /// The stacks of one thread in all states of the view. Gives what has no place in it.
+    fn times(&mut self, thread: (usize, usize), account: &Account, into: &mut Vec<WeightedStack>) -> u64 {
+        let mut left_out_ns = 0u64;
+        for (state, ns) in account.states.iter() {
+            if self.view.includes(state) {
+                left_out_ns = left_out_ns.saturating_add(self.fit(thread, state, ns, into));
+            }
+        }
+        if self.view == View::Wall {
+            let frames = vec![self.frames.mark(Mark::Unaccounted)];
+            let weight = account.unaccounted_ns;
+            into.push(WeightedStack { thread: thread.0, frames, state: None, weight, count: 0 });
+        }
+        left_out_ns
+    }
+
+    /// The stacks of one thread in one state, which took `ns`. Gives what has no place in the view.
+    fn fit(
+        &mut self,
+        (number, at): (usize, usize),
+        state: State,
+        ns: u64,
+        into: &mut Vec<WeightedStack>,
+    ) -> u64 {
+        let sums = sorted(self.sums.remove(&(at, Weighted::State(state))));
+        let mut fitted: Vec<u64> =
+            sums.iter().map(|(_, sum)| sum.weight.saturating_sub(sum.outside)).collect();
+        let statistical = matches!(state, State::User | State::Kernel);
+        let stacked: u128 = fitted.iter().map(|weight| u128::from(*weight)).sum();
+        if statistical || stacked > u128::from(ns) {
+            apportion(&mut fitted, ns);
+        }
+        let mut without = ns;
+        for ((stacks, sum), weight) in sums.into_iter().zip(fitted) {
+            if let Some(frames) = stacks.and_then(|(pair, waker)| self.whole(pair, waker, state)) {
+                without -= weight;
+                into.push(WeightedStack {
+                    thread: number,
+                    frames,
+                    state: Some(state),
+                    weight,
+                    count: sum.count,
+                });
+            }
+        }
+        if self.view == View::Wakers {
+            return without;
+        }
+        let frames = vec![self.frames.mark(Mark::Unsampled), self.frames.mark(Mark::State(state))];
+        into.push(WeightedStack { thread: number, frames, state: Some(state), weight: without, count: 0 });
+        0
+    }
+
+    /// A whole stack of a time view; `None` where `wakers` knows no waker.
+    fn whole(&mut self, pair: Pair, waker: Option<Waker>, state: State) -> Option<Vec<FrameId>> {
+        let mut frames = self.code(pair);
+        frames.push(self.frames.mark(Mark::State(state)));
+        if self.view == View::Wakers {
+            let waker = waker?;
+            frames.push(self.frames.mark(Mark::WokenBy));
+            frames.extend(self.code(waker.stacks).into_iter().rev());
+            let by = self.waker_mark(waker);
+            frames.push(self.frames.mark(by));
+        }
+        Some(frames)
+    }
+
+    fn code(&self, pair: Pair) -> Vec<FrameId> {
+        [self.paths.get(pair.user), self.paths.get(pair.kernel)].concat()
+    }
+
+    fn waker_mark(&self, waker: Waker) -> Mark {
+        let place = waker.thread.and_then(|key| self.places.get(&key));
+        match place {
+            _ if waker.interrupt => Mark::Interrupt,
+            Some(at) => Mark::WakerThread(Arc::from(self.threads[*at].info.comm.as_str())),
+            None => Mark::UnknownWaker,
+        }
+    }
+}
+
+/// In an order that no hash decides.
+fn sorted(sums: Option<HashMap<Stacks, Sum>>) -> Vec<(Stacks, Sum)> {
+    let mut sums: Vec<(Stacks, Sum)> = sums.unwrap_or_default().into_iter().collect();
+    sums.sort_unstable_by_key(|(stacks, _)| *stacks);
+    sums
+}
+
+fn weighted_thread(thread: &Thread) -> WeightedThread {
+    let info = &thread.info;
+    WeightedThread { process: info.process.clone(), comm: info.comm.clone(), pid: info.pid, tid: info.tid }
+}
+
+/// The states of a wait, each with when it was in it. What a wait that is filed under `runnable` was blocked for
+/// before its wakeup is not known.
+fn parts(wait: &StallRecord) -> Vec<(State, Range<MonoNs>)> {
+    if wait.kind != StallKind::OffCpu || wait.end <= wait.start {
+        return Vec::new();
+    }
+    let woken = MonoNs(wait.start.0.saturating_add(wait.blocked_ns).min(wait.end.0));
+    let (blocked, rest) = (wait.start..woken, woken..wait.end);
+    match wait.reason {
+        StallReason::Preempted => vec![(State::Preempted, wait.start..wait.end)],
+        StallReason::Blocked(reason) => vec![(State::Blocked(reason), blocked), (State::Runnable, rest)],
+        StallReason::Runnable => vec![(State::Runnable, rest)],
+        StallReason::Minor | StallReason::Major => Vec::new(),
+    }
+}
+
+fn common(a: &Range<MonoNs>, b: &Range<MonoNs>) -> Range<MonoNs> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+fn length(range: &Range<MonoNs>) -> u64 {
+    range.end.0.saturating_sub(range.start.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::fixture::{code, kernel_code, stack, thread};
+    use proptest::prelude::*;
+    use wallprof_model::profile::ResolvedFrame;
+    use wallprof_model::{EpochSecond, Reason, StackEnd};
+
+    const USER: StackId = StackId(1);
+    const KERNEL: StackId = StackId(2);
+    const OTHER: StackId = StackId(3);
+    const NOTHING: StackId = StackId(4);
+
+    /// `main < handle`, `sys_futex < futex_wait`, `main < sweep`, and a stack without a frame.
+    fn resolve() -> impl Fn(StackId) -> Result<ResolvedStack, ()> {
+        let frame = |name: &str| code(&[name]);
+        let (main, handle, sweep) = (frame("main"), frame("handle"), frame("sweep"));
+        let (entry, wait) = (kernel_code("sys_futex"), kernel_code("futex_wait"));
+        move |id| {
+            let frames: [&Arc<ResolvedFrame>; 2] = match id {
+                USER => [&handle, &main],
+                KERNEL => [&wait, &entry],
+                OTHER => [&sweep, &main],
+                NOTHING => return Ok(ResolvedStack { frames: vec![], end: StackEnd::ReadFailed }),
+                _ => return Err(()),
+            };
+            Ok(stack(&frames))
+        }
+    }
+
+    fn sample(what: Weighted, user: Option<StackId>, kernel: Option<StackId>, weight: u64) -> SampleDelta {
+        SampleDelta {
+            thread: ThreadKey(1),
+            second: EpochSecond(0),
+            what,
+            user,
+            kernel,
+            waker: None,
+            weight,
+            count: 1,
+        }
+    }
+
+    fn state(state: State, user: StackId, weight: u64) -> SampleDelta {
+        sample(Weighted::State(state), Some(user), None, weight)
+    }
+
+    const LOCK: State = State::Blocked(Reason::Lock);
+
+    fn lock_waits(kernel: Option<StackId>, weight: u64, waker: Option<WakerStacks>) -> SampleDelta {
+        SampleDelta { waker, ..sample(Weighted::State(LOCK), Some(USER), kernel, weight) }
+    }
+
+    /// A thread that lived 1,000 ns: 500 user, 100 kernel, 50 in interrupts, 200 blocked, 90 preempted, 60 unexplained.
+    fn engine() -> Thread {
+        let mut engine = thread(1, "engine");
+        let ledger = &mut engine.ledger;
+        (ledger.wall_ns, ledger.on_cpu_ns, ledger.irq_ns) = (1_000, 650, 50);
+        (ledger.user_samples, ledger.kernel_samples) = (5, 1);
+        (ledger.preempted_ns, ledger.blocked_ns[0]) = (90, 200);
+        engine
+    }
+
+    fn gathered(view: View, side: Side, samples: &[SampleDelta]) -> Weights {
+        let threads = [engine(), thread(2, "keeper")];
+        let mut gather = Gather::new(view, side, &["cs".into()], &threads, |thread| thread.info.key.0 == 1);
+        samples.iter().for_each(|sample| gather.add(sample, resolve()).unwrap());
+        gather.finish()
+    }
+
+    /// `a;b;c WEIGHT`, as the folded format writes it, without the thread.
+    fn lines(weights: &Weights) -> Vec<String> {
+        let line = |stack: &WeightedStack| {
+            let functions = stack.frames.iter().flat_map(|frame| weights.frames.get(*frame).functions());
+            let names: Vec<_> = functions.map(|function| function.name.into_owned()).collect();
+            format!("{} {}", names.join(";"), stack.weight)
+        };
+        weights.stacks.iter().map(line).collect()
+    }
+
+    #[test]
+    fn the_wall_view_is_the_ledger_with_stacks() {
+        let weights = gathered(
+            View::Wall,
+            Side::Both,
+            &[
+                state(State::User, USER, 30),
+                state(State::User, OTHER, 10),
+                sample(Weighted::State(State::Kernel), Some(USER), Some(KERNEL), 10),
+                lock_waits(Some(KERNEL), 150, None),
+                sample(Weighted::State(State::Preempted), None, None, 70),
+                sample(Weighted::Event(0), Some(USER), None, 9),
+            ],
+        );
+        assert_eq!(
+            lines(&weights),
+            [
+                "main;handle;[user] 375",
+                "main;sweep;[user] 125",
+                "main;handle;sys_futex;futex_wait;[kernel] 100",
+                "[unsampled];[irq] 50",
+                "[unsampled];[preempted] 90",
+                "main;handle;sys_futex;futex_wait;[blocked:lock] 150",
+                "[unsampled];[blocked:lock] 50",
+                "[unaccounted] 60",
+            ]
+        );
+        assert_eq!((weights.total(), weights.left_out_ns), (1_000, 0));
+    }
+
+    #[test]
+    fn the_parts_of_wall_time_are_its_lines() {
+        let samples = [state(State::User, USER, 30), lock_waits(Some(KERNEL), 150, None)];
+        let mut wall = lines(&gathered(View::Wall, Side::Both, &samples));
+        let parts = [View::OnCpu, View::OffCpu, View::Faults];
+        let mut parts: Vec<_> =
+            parts.into_iter().flat_map(|view| lines(&gathered(view, Side::Both, &samples))).collect();
+        parts.push("[unaccounted] 60".into());
+        wall.sort();
+        parts.sort();
+        assert_eq!(wall, parts);
+    }
+
+    #[test]
+    fn one_side_of_the_stacks_keeps_all_of_the_time() {
+        let samples = [
+            state(State::User, USER, 1),
+            sample(Weighted::State(State::Kernel), Some(USER), Some(KERNEL), 1),
+            lock_waits(Some(KERNEL), 200, None),
+        ];
+        let user = gathered(View::Wall, Side::User, &samples);
+        assert!(lines(&user).contains(&"main;handle;[blocked:lock] 200".into()));
+        let kernel = gathered(View::Wall, Side::Kernel, &samples);
+        assert!(lines(&kernel).contains(&"[user] 500".into()), "sampled, and no kernel frame");
+        assert_eq!((user.total(), kernel.total()), (1_000, 1_000));
+    }
+
+    #[test]
+    fn waits_longer_than_their_state_are_scaled_down_to_it() {
+        let samples = [lock_waits(None, 900, None), lock_waits(Some(KERNEL), 300, None)];
+        let weights = gathered(View::OffCpu, Side::Both, &samples);
+        let lock: Vec<u64> = weights
+            .stacks
+            .iter()
+            .filter(|stack| stack.state == Some(LOCK))
+            .map(|stack| stack.weight)
+            .collect();
+        assert_eq!(lock, [150, 50]);
+    }
+
+    #[test]
+    fn who_ended_a_wait_stands_above_it_leaf_first() {
+        let waker = |thread, interrupt, user| {
+            Some(WakerStacks { thread, interrupt, user, kernel: interrupt.then_some(KERNEL) })
+        };
+        let weights = gathered(
+            View::Wakers,
+            Side::Both,
+            &[
+                lock_waits(None, 100, waker(Some(ThreadKey(2)), false, Some(OTHER))),
+                lock_waits(None, 20, waker(None, true, None)),
+                lock_waits(None, 10, waker(None, false, None)),
+                lock_waits(None, 30, None),
+            ],
+        );
+        let mut lines = lines(&weights);
+        lines.sort();
+        assert_eq!(
+            lines,
+            [
+                "main;handle;[blocked:lock];[woken by];[thread not recorded] 10",
+                "main;handle;[blocked:lock];[woken by];futex_wait;sys_futex;[interrupt] 20",
+                "main;handle;[blocked:lock];[woken by];sweep;main;keeper 100",
+            ]
+        );
+        assert_eq!(weights.left_out_ns, 30 + 40, "waits without a waker, and time without a stack");
+    }
+
+    #[test]
+    fn events_are_counted_as_they_are() {
+        let samples = [
+            sample(Weighted::Event(0), Some(USER), Some(KERNEL), 7),
+            sample(Weighted::Event(0), None, Some(NOTHING), 2),
+            sample(Weighted::Event(1), Some(USER), None, 1),
+            state(State::User, USER, 5),
+        ];
+        let weights = gathered(View::Event("cs".into()), Side::Both, &samples);
+        assert_eq!(lines(&weights), ["[unsampled] 2", "main;handle;sys_futex;futex_wait 7"]);
+        assert!(gathered(View::Event("faults".into()), Side::Both, &samples).stacks.is_empty());
+    }
+
+    fn wait(user: &ResolvedStack, reason: StallReason, times: [u64; 3]) -> StallRecord {
+        let [start, blocked_ns, end] = times;
+        StallRecord {
+            id: 1,
+            thread: ThreadKey(1),
+            pid: 100,
+            tid: 101,
+            comm: "engine".into(),
+            kind: StallKind::OffCpu,
+            reason,
+            voluntary: false,
+            open: true,
+            start: MonoNs(start),
+            end: MonoNs(end),
+            blocked_ns,
+            runnable_ns: (end - start) - blocked_ns,
+            syscall: None,
+            cpu: None,
+            user: Some(user.clone()),
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: vec![],
+            fault: None,
+            asked_ns: None,
+        }
+    }
+
+    /// What the range from 1,000 to 2,000 holds of a wait on `main < handle`, and of a sample of it.
+    fn weigh_wait(reason: StallReason, times: [u64; 3], sampled_ns: Option<u64>) -> Vec<String> {
+        let (threads, resolve) = ([engine()], resolve());
+        let mut gather = Gather::new(View::OffCpu, Side::Both, &[], &threads, |_| true);
+        if let Some(ns) = sampled_ns {
+            gather.add(&lock_waits(None, ns, None), &resolve).unwrap();
+        }
+        let wait = wait(&resolve(USER).unwrap(), reason, times);
+        gather.add_wait(&wait, &(MonoNs(1_000)..MonoNs(2_000)), sampled_ns.is_some());
+        lines(&gather.finish()).into_iter().filter(|line| line.starts_with("main")).collect()
+    }
+
+    #[test]
+    fn only_the_part_of_a_long_wait_that_lies_in_the_range_counts() {
+        let lock = StallReason::Blocked(Reason::Lock);
+        assert_eq!(weigh_wait(lock, [1_880, 5_000, 6_880], None), ["main;handle;[blocked:lock] 120"]);
+        assert_eq!(
+            weigh_wait(StallReason::Preempted, [1_950, 0, 2_050], None),
+            ["main;handle;[preempted] 50"]
+        );
+        // It ended in the range, and its sample there has all of its 850 ns.
+        assert_eq!(weigh_wait(lock, [300, 850, 1_150], Some(850)), ["main;handle;[blocked:lock] 150"]);
+        let empty: [&str; 0] = [];
+        assert_eq!(weigh_wait(StallReason::Runnable, [900, 20, 930], None), empty, "it ended before");
+    }
+
+    #[test]
+    fn a_wait_filed_under_runnable_does_not_say_what_it_was_blocked_for() {
+        let mut runnable = wait(&resolve()(USER).unwrap(), StallReason::Runnable, [1_100, 20, 1_200]);
+        assert_eq!(parts(&runnable), [(State::Runnable, MonoNs(1_120)..MonoNs(1_200))]);
+        runnable.kind = StallKind::Fault;
+        assert_eq!(parts(&runnable), []);
+    }
+
+    #[test]
+    fn an_unreadable_stack_is_an_error() {
+        let threads = [engine()];
+        let mut gather = Gather::new(View::Wall, Side::Both, &[], &threads, |_| true);
+        assert_eq!(gather.add(&state(State::User, StackId(99), 1), resolve()), Err(()));
+    }
+
+    proptest! {
+        #[test]
+        fn wall_is_wall_whatever_was_sampled(
+            samples in proptest::collection::vec((0..28u8, 0..5u64, 0..5u64, any::<u64>()), 0..40),
+            times in proptest::array::uniform4(0..3_000_000_000u64)
+        ) {
+            let mut engine = thread(1, "engine");
+            let [on_cpu, irq, blocked, gap] = times;
+            (engine.ledger.on_cpu_ns, engine.ledger.irq_ns) = (on_cpu + irq, irq);
+            engine.ledger.blocked_ns[3] = blocked;
+            engine.ledger.wall_ns = on_cpu + irq + blocked + gap;
+            let threads = [engine];
+            let mut gather = Gather::new(View::Wall, Side::Both, &[], &threads, |_| true);
+            let resolve = resolve();
+            for (code, user, kernel, weight) in samples {
+                let Some(state) = State::from_code(code) else { continue };
+                let stack = |id| (id > 0).then_some(StackId(id));
+                gather.add(&sample(Weighted::State(state), stack(user), stack(kernel), weight), &resolve).unwrap();
+            }
+            let weights = gather.finish();
+            prop_assert_eq!(weights.total(), u128::from(threads[0].ledger.wall_ns));
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Weighted stacks: what flame graphs and exports are made of.
+//!
+//! [`Gather`] takes a recording's samples and ledgers and gives [`Weights`]: stacks whose weights add up to the
+//! threads' wall time exactly. [`Tree`] merges them into the boxes of a flame graph.
+
+mod apportion;
+mod frame;
+mod gather;
+mod paths;
+mod pseudonyms;
+mod stack;
+mod tree;
+mod view;
+mod within;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+pub use frame::{Frame, FrameId, Frames, Function, Mark, Role};
+pub use gather::Gather;
+pub use stack::{WeightedStack, WeightedThread, Weights};
+pub use tree::{Node, Tree};
+pub use view::{NotAView, Side, View};
+pub use within::threads_within;

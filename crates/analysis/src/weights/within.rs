@@ -1,0 +1,69 @@
+//! Threads as they were during a part of a recording.
+
+use std::collections::HashMap;
+
+use wallprof_model::ThreadKey;
+use wallprof_model::event::LedgerDelta;
+use wallprof_model::profile::{LedgerRow, Thread};
+
+/// `threads` with their ledgers replaced by the sums of `rows`; a thread without rows has an empty one.
+///
+/// # Errors
+/// The first error among `rows`.
+pub fn threads_within<E>(
+    mut threads: Vec<Thread>,
+    rows: impl Iterator<Item = Result<LedgerRow, E>>,
+) -> Result<Vec<Thread>, E> {
+    let mut ledgers: HashMap<ThreadKey, &mut LedgerDelta> = HashMap::with_capacity(threads.len());
+    for thread in &mut threads {
+        thread.ledger = LedgerDelta::new(thread.info.key, thread.ledger.second);
+        ledgers.insert(thread.info.key, &mut thread.ledger);
+    }
+    for row in rows {
+        let row = row?;
+        if let Some(sum) = ledgers.get_mut(&row.thread) {
+            add(sum, &row);
+        }
+    }
+    Ok(threads)
+}
+
+fn add(sum: &mut LedgerDelta, row: &LedgerRow) {
+    let pairs = [
+        (&mut sum.wall_ns, row.wall_ns),
+        (&mut sum.on_cpu_ns, row.on_cpu_ns),
+        (&mut sum.irq_ns, row.irq_ns),
+        (&mut sum.fault_minor_ns, row.fault_minor_ns),
+        (&mut sum.fault_major_ns, row.fault_major_ns),
+        (&mut sum.fault_on_cpu_ns, row.fault_on_cpu_ns),
+        (&mut sum.runnable_ns, row.runnable_ns),
+        (&mut sum.preempted_ns, row.preempted_ns),
+        (&mut sum.voluntary_switches, row.voluntary_switches),
+        (&mut sum.involuntary_switches, row.involuntary_switches),
+        (&mut sum.user_samples, row.user_samples),
+        (&mut sum.kernel_samples, row.kernel_samples),
+    ];
+    for (to, number) in pairs.into_iter().chain(sum.blocked_ns.iter_mut().zip(row.blocked_ns)) {
+        *to = to.saturating_add(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::fixture::thread;
+    use wallprof_model::EpochSecond;
+
+    #[test]
+    fn only_the_rows_of_the_range_count() {
+        let row =
+            |second, wall_ns| LedgerRow { wall_ns, ..LedgerDelta::new(ThreadKey(1), EpochSecond(second)) };
+        let stranger = LedgerDelta::new(ThreadKey(9), EpochSecond(4));
+        let mut before = thread(1, "engine");
+        before.ledger.wall_ns = 99;
+        let rows = [row(4, 10), row(5, u64::MAX), stranger].map(Ok::<_, ()>);
+        let threads = threads_within(vec![before, thread(2, "idle")], rows.into_iter()).unwrap();
+        assert_eq!(threads.iter().map(|thread| thread.ledger.wall_ns).collect::<Vec<_>>(), [u64::MAX, 0]);
+        assert_eq!(threads_within(vec![], [Err("damaged")].into_iter()), Err("damaged"));
+    }
+}
