@@ -116,32 +116,45 @@ ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd)
     }
 }
 
+struct site_walk {
+    struct stack_record *room;
+    u32 reason;
+};
+
+static long site_step(u32 index, struct site_walk *walk)
+{
+    u64 address;
+    u32 i;
+
+    if (index >= SITE_FRAMES)
+        return 1;
+    address = walk->room->address[index];
+    for (i = 0; i < MAX_SITES; i++) {
+        if (i >= site_count)
+            break;
+        if (address >= sites[i].from && address < sites[i].to) {
+            walk->reason = sites[i].reason;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* The reason of the innermost known sleeping place on the current task's kernel stack, or CLASS_NONE. Costs a
  * stack walk: for uninterruptible sleeps only, which are few. */
 ALWAYS_INLINE u8 site_reason(void *ctx, struct cpu_state *cpu)
 {
-    struct stack_record *room = enter_scratch(cpu);
-    u8 reason = CLASS_NONE;
+    struct site_walk walk = {.reason = CLASS_NONE};
     long bytes;
-    u32 i, j;
 
-    if (!room)
-        return reason;
-    bytes = bpf_get_stack(ctx, room->address, SITE_FRAMES * 8, 0);
-    for (i = 0; i < SITE_FRAMES && reason == CLASS_NONE; i++) {
-        if ((s64)(i * 8) >= bytes)
-            break;
-        for (j = 0; j < MAX_SITES; j++) {
-            if (j >= site_count)
-                break;
-            if (room->address[i] >= sites[j].from && room->address[i] < sites[j].to) {
-                reason = (u8)sites[j].reason;
-                break;
-            }
-        }
-    }
+    walk.room = enter_scratch(cpu);
+    if (!walk.room)
+        return CLASS_NONE;
+    bytes = bpf_get_stack(ctx, walk.room->address, SITE_FRAMES * 8, 0);
+    if (bytes > 0)
+        bpf_loop((u32)bytes / 8, site_step, &walk, 0);
     leave_scratch(cpu);
-    return reason;
+    return walk.reason;
 }
 
 /* The system call the task is in, or -1: not in one (a fault, an interrupt), a kernel thread, or a 32-bit call,

@@ -206,24 +206,19 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
 
 /* ---- who ran instead ---- */
 
-ALWAYS_INLINE void remember_run(struct task_struct *next, u64 now)
+ALWAYS_INLINE void remember_run(struct cpu_state *cpu, struct task_struct *next, u64 now)
 {
-    u32 zero = 0;
-    struct run_ring *ring = bpf_map_lookup_elem(&runs, &zero);
-    struct run_entry *entry;
+    struct run_entry *entry = &cpu->run[cpu->run_count & (RUN_RING - 1)];
 
-    if (!ring)
-        return;
-    entry = &ring->entry[ring->count & (RUN_RING - 1)];
     entry->from = now;
     entry->task = (u64)next;
     entry->tid = next->pid;
     entry->tgid = next->tgid;
-    ring->count++;
+    cpu->run_count++;
 }
 
 struct ran_walk {
-    struct run_ring *ring;
+    struct cpu_state *cpu;
     struct stall_record *stall;
     u64 newest;
     u64 from;
@@ -234,7 +229,7 @@ struct ran_walk {
 static long ran_step(u32 index, struct ran_walk *walk)
 {
     u64 position = walk->newest - index;
-    struct run_entry *entry = &walk->ring->entry[position & (RUN_RING - 1)];
+    struct run_entry *entry = &walk->cpu->run[position & (RUN_RING - 1)];
     struct stall_record *stall = walk->stall;
     u64 from = entry->from;
     u32 i;
@@ -275,10 +270,10 @@ ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u6
 
     if ((s64)(to - from) <= 0)
         return;
-    walk.ring = bpf_map_lookup_percpu_elem(&runs, &zero, cpu);
-    if (!walk.ring)
+    walk.cpu = bpf_map_lookup_percpu_elem(&cpus, &zero, cpu);
+    if (!walk.cpu)
         return;
-    count = walk.ring->count;
+    count = walk.cpu->run_count;
     if (!count)
         return;
     walk.newest = count - 1;
@@ -603,7 +598,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     /* Interrupts do not nest across a switch: a depth that drifted (attached mid-interrupt) ends here. */
     cpu->interrupt_depth = 0;
     cpu->switch_ns = now;
-    remember_run(next, now);
+    remember_run(cpu, next, now);
     if (prev->pid)
         switch_out(ctx, cpu, preempt, prev, prev_state, now);
     if (stacks_at_switch_out && next->pid)
@@ -635,7 +630,7 @@ int BPF_PROG(on_switched, bool is_switch)
             return 0;
         /* The outgoing thread is one that the kernel keeps from being traced (seen: a sandbox's supervisor). */
         lose(LOSS_NO_SWITCH);
-        remember_run(task, now);
+        remember_run(cpu, task, now);
     }
     if (!task->pid)
         return 0;

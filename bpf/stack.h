@@ -20,23 +20,31 @@ ALWAYS_INLINE u64 mix(u64 hash, u64 value)
     return hash ^ (hash >> 29);
 }
 
+struct hash_walk {
+    struct stack_record *room;
+    u64 hash;
+};
+
+static long hash_step(u32 index, struct hash_walk *walk)
+{
+    if (index >= MAX_FRAMES)
+        return 1;
+    walk->hash = mix(walk->hash, walk->room->address[index]);
+    return 0;
+}
+
 /* Names and keeps the stack built in `room`, whose header and `frames` are set; 0 if it could not be kept. */
 NOINLINE u64 keep_stack(struct stack_record *room)
 {
+    struct hash_walk walk = {.room = room};
     u64 id;
-    u32 i;
 
     if (!room)
         return 0;
-    id = mix(HASH_STEP, ((u64)room->tgid << 32) | room->exec_id);
-    id = mix(id, ((u64)room->end << 32) | (room->from_probe << 16) | room->frames);
-    for (i = 0; i < MAX_FRAMES; i++) {
-        if (i >= room->frames)
-            break;
-        id = mix(id, room->address[i]);
-    }
-    if (!id)
-        id = 1;
+    walk.hash = mix(HASH_STEP, ((u64)room->tgid << 32) | room->exec_id);
+    walk.hash = mix(walk.hash, ((u64)room->end << 32) | (room->from_probe << 16) | room->frames);
+    bpf_loop(room->frames, hash_step, &walk, 0);
+    id = walk.hash ?: 1;
     if (bpf_map_lookup_elem(&stacks, &id))
         return id;
     /* An equal stack kept by another CPU in between is the same stack. */

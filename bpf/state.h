@@ -29,13 +29,16 @@ const volatile bool limit_cpus = false;
 const volatile u64 cpu_mask[MAX_CPUS / 64] = {};
 /* -C: threads count once they ran on one of these CPUs; samples and stalls are taken there only. */
 const volatile u8 syscall_class[MAX_SYSCALLS] = {};
-const volatile struct text_range sites[MAX_SITES] = {};
-const volatile u32 site_count = 0;
 /* --cgroup: the group's id and its hierarchy's number (0: cgroup v2). */
 const volatile u64 cgroup_id = 0;
 const volatile u32 cgroup_hierarchy = 0;
 
 /* ---- written by user space while running ---- */
+
+/* Kernel functions that tell what their sleepers wait for. Written after loading: reading the kernel's symbols takes
+ * as long as loading, and goes on beside it. */
+volatile struct text_range sites[MAX_SITES] = {};
+volatile u32 site_count = 0;
 
 /* The window of the recording: [armed_at, armed_at + window). A window of 0 is disarmed. */
 volatile u64 armed_at = 0;
@@ -181,24 +184,6 @@ struct interrupt_frame {
     u32 kind;
 };
 
-struct cpu_state {
-    u64 switch_ns; /* time of the last switch */
-    u64 runs;      /* of the probes on this CPU */
-    u64 next_timed;
-    u64 timed_ns; /* one run in TIMED_EVERY, times TIMED_EVERY */
-    u32 scratch_level;
-    u32 interrupt_depth;
-    struct interrupt_frame interrupt[IRQ_DEPTH];
-};
-
-/* 0 → this CPU's state. */
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, u32);
-    __type(value, struct cpu_state);
-} cpus SEC(".maps");
-
 struct run_entry {
     u64 from;
     u64 task; /* address, to look up the name if it is still the same task */
@@ -206,19 +191,25 @@ struct run_entry {
     u32 tgid;
 };
 
-struct run_ring {
-    u64 count;
-    struct run_entry entry[RUN_RING];
+struct cpu_state {
+    u64 switch_ns; /* time of the switch under way; 0: none, or not recorded */
+    u64 runs;      /* of the probes on this CPU */
+    u64 next_timed;
+    u64 timed_ns; /* one run in TIMED_EVERY, times TIMED_EVERY */
+    u32 scratch_level;
+    u32 interrupt_depth;
+    u64 run_count; /* who was switched in here: newest at (run_count - 1) % RUN_RING */
+    struct interrupt_frame interrupt[IRQ_DEPTH];
+    struct run_entry run[RUN_RING];
 };
 
-/* 0 → who was switched in on this CPU, newest at (count - 1) % RUN_RING. Read by other CPUs too: a torn entry
- * costs a wrong name in `ran_instead`, at worst. */
+/* 0 → this CPU's state. Other CPUs read who ran here: a torn entry costs a wrong name in `ran_instead`, at worst. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
     __type(key, u32);
-    __type(value, struct run_ring);
-} runs SEC(".maps");
+    __type(value, struct cpu_state);
+} cpus SEC(".maps");
 
 /* Nesting level → room to build one stack. A sampler may hit in the middle of a walk. */
 struct {

@@ -11,4 +11,4 @@ mod stalls;
 mod threads;
 mod thresholds;
 
-pub use session::{Session, SessionError, SessionOptions};
+pub use session::{Session, SessionError};

@@ -31,8 +31,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 const SETTLE_NS: u64 = 20_000_000;
 /// A wait this long is told before it ends.
 const OPEN_AFTER_NS: u64 = 1_000_000_000;
-/// What naming frames may take of each second; the rest waits for the next, or for the end.
-const NAMING: Duration = Duration::from_millis(40);
 /// A step of the wall clock worth an anchor; less is drift, and the anchors at both ends tell that.
 const CLOCK_STEP_NS: u64 = 1_000_000;
 /// Stalls that arrive faster than once a second can take are told sooner.
@@ -40,12 +38,6 @@ const EARLY: usize = 20_000;
 
 /// Why no recording could be made.
 pub type SessionError = ProbeError;
-
-/// What to record. Kernel symbols must have been read before, since some of them are needed in the kernel.
-pub struct SessionOptions {
-    pub probes: ProbeOptions,
-    pub kernel_symbols: Option<Arc<KernelSymbols>>,
-}
 
 /// Armed probes and everything that was understood so far.
 pub struct Session {
@@ -71,16 +63,15 @@ pub struct Session {
 
 impl Session {
     /// Loads and attaches everything, and reads where the code of the recorded processes lies. Nothing is counted yet.
-    pub fn load(mut options: SessionOptions) -> Result<Self, SessionError> {
-        options.probes.sites = options.kernel_symbols.as_deref().map(sites).unwrap_or_default();
-        let mut probes = Probes::load(&options.probes)?;
-        let mut stacks = Stacks::new(options.kernel_symbols);
+    pub fn load(options: &ProbeOptions) -> Result<Self, SessionError> {
+        let mut probes = Probes::load(options)?;
+        let mut stacks = Stacks::default();
         probes.snapshot(|record| {
             if is_user_process(record) {
                 stacks.process(record.tgid, record.exec_id);
             }
         })?;
-        let min_stall_ns = options.probes.min_stall_ns;
+        let min_stall_ns = options.min_stall_ns;
         let clock = clock::anchor();
         Ok(Session {
             probes,
@@ -101,6 +92,13 @@ impl Session {
             cpu_ns: 0,
             retiring: Vec::new(),
         })
+    }
+
+    /// Names kernel frames, and tells the kernel side what sleepers in some functions wait for. Before arming; without
+    /// them kernel frames stay without names.
+    pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
+        self.probes.set_sites(&sites(&symbols));
+        self.stacks.set_kernel_symbols(symbols);
     }
 
     /// Starts the recording; its first moment.
@@ -131,7 +129,7 @@ impl Session {
             return Ok(None);
         }
         self.tell_second(boundary.max(self.told_until), now, tell)?;
-        self.stacks.resolve(NAMING, tell);
+        self.stacks.resolve_when_due(tell);
         Ok(Some(MonoNs(self.told_until)))
     }
 
@@ -144,7 +142,7 @@ impl Session {
         self.tell_open_waits(self.min_stall_ns, Some(end), tell)?;
         self.tell_aggregates(u32::MAX, tell)?;
         self.accounts.tell(end.0, self.epoch_offset(), tell);
-        self.stacks.resolve(Duration::from_secs(3600), tell);
+        self.stacks.resolve(tell);
         tell(Event::Clock(clock::anchor()));
         self.tell_cost(tell)?;
         Ok(end)

@@ -4,14 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use wallprof_model::{Event, Frame, StackEnd, StackId};
 use wallprof_probe::News;
 use wallprof_probe::bpf::stack_record;
 use wallprof_symbols::{
-    FrameTable, KernelStacks, KernelSymbols, MmapEvent, ModuleFile, Origin, PendingFrames, ProcessKey,
-    Processes, Resolver, ResolverOptions, normalise_kernel,
+    FrameTable, KernelStacks, KernelSymbols, MmapEvent, Origin, PendingFrames, ProcessKey, Processes,
+    Resolver, normalise_kernel,
 };
 
 /// What later events need to know of a stack that was told.
@@ -21,7 +20,9 @@ struct Told {
     interrupt: bool,
 }
 
+#[derive(Default)]
 pub struct Stacks {
+    schedule: Schedule,
     processes: Processes,
     /// exec generation of processes by pid, counted from what their threads say.
     generations: HashMap<u32, u32>,
@@ -36,18 +37,8 @@ pub struct Stacks {
 
 impl Stacks {
     /// Without kernel symbols kernel frames stay without names.
-    pub fn new(kernel: Option<Arc<KernelSymbols>>) -> Self {
-        Stacks {
-            processes: Processes::default(),
-            generations: HashMap::new(),
-            frames: FrameTable::default(),
-            pending: PendingFrames::default(),
-            resolver: Resolver::new(ResolverOptions::default()),
-            kernel: kernel.map(KernelStacks::new),
-            told: HashMap::new(),
-            room: Vec::new(),
-            lost_mappings: 0,
-        }
+    pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
+        self.kernel = Some(KernelStacks::new(symbols));
     }
 
     /// A process exists, in this exec generation. One not known yet has its mappings read now: it may be gone soon.
@@ -153,9 +144,16 @@ impl Stacks {
         self.told.get(&id).is_some_and(|told| told.interrupt)
     }
 
-    /// Names frames until none is left or the time is over.
-    pub fn resolve(&mut self, budget: Duration, tell: &mut dyn FnMut(Event)) {
-        let deadline = Instant::now() + budget;
+    /// Names the frames that have come, at intervals that double: where debug information is installed a module's is
+    /// read anew each time, which costs as much for one frame as for a hundred.
+    pub fn resolve_when_due(&mut self, tell: &mut dyn FnMut(Event)) {
+        if self.schedule.is_due() {
+            self.resolve(tell);
+        }
+    }
+
+    /// Names all frames that have no names yet.
+    pub fn resolve(&mut self, tell: &mut dyn FnMut(Event)) {
         while let Some(batch) = self.pending.take_batch() {
             let lines = match batch.origin {
                 Origin::Kernel => match &self.kernel {
@@ -163,15 +161,12 @@ impl Stacks {
                     None => continue,
                 },
                 Origin::Module(id) => match self.processes.module_file(id) {
-                    Some(file) => resolve_module(&mut self.resolver, &file, &batch.addresses),
+                    Some(file) => self.resolver.resolve(&file, &batch.addresses),
                     None => continue,
                 },
             };
             for (frame, lines) in batch.ids.into_iter().zip(lines) {
                 tell(Event::Symbol { frame, lines });
-            }
-            if Instant::now() >= deadline {
-                break;
             }
         }
         self.resolver.forget();
@@ -183,12 +178,19 @@ impl Stacks {
     }
 }
 
-fn resolve_module(
-    resolver: &mut Resolver,
-    file: &ModuleFile,
-    addresses: &[u64],
-) -> Vec<Vec<wallprof_model::SymbolLine>> {
-    resolver.resolve(file, addresses)
+/// Calls, once a second, at which frames are named: the 1st, 2nd, 4th … and then each 32nd.
+#[derive(Default)]
+struct Schedule {
+    calls: u32,
+}
+
+const LONGEST_INTERVAL: u32 = 32;
+
+impl Schedule {
+    fn is_due(&mut self) -> bool {
+        self.calls += 1;
+        self.calls.is_power_of_two() || self.calls.is_multiple_of(LONGEST_INTERVAL)
+    }
 }
 
 #[cfg(test)]
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_stack_is_told_once_with_its_frames_first() {
-        let mut stacks = Stacks::new(None);
+        let mut stacks = Stacks::default();
         let mut record =
             stack_record { frames: 2, end: StackEnd::Complete as u16, ..stack_record::default() };
         record.address[..2].copy_from_slice(&[0xffff_ffff_8100_0000, 0xffff_ffff_8100_1000]);
@@ -216,16 +218,23 @@ mod tests {
     }
 
     #[test]
+    fn naming_comes_ever_less_often() {
+        let mut schedule = Schedule::default();
+        let due: Vec<u32> = (1..=100).filter(|_| schedule.is_due()).collect();
+        assert_eq!(due, [1, 2, 4, 8, 16, 32, 64, 96]);
+    }
+
+    #[test]
     fn own_code_is_named_from_its_own_mappings() {
         let pid = std::process::id();
-        let mut stacks = Stacks::new(None);
+        let mut stacks = Stacks::default();
         stacks.process(pid, 3);
         let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
         record.address[0] = events as fn(&mut Stacks, u64, &stack_record) -> Vec<Event> as usize as u64;
         let told = events(&mut stacks, 1, &record);
         assert!(matches!(told[0], Event::Module { .. }), "{told:?}");
         let mut names = Vec::new();
-        stacks.resolve(Duration::from_secs(60), &mut |event| {
+        stacks.resolve(&mut |event| {
             if let Event::Symbol { lines, .. } = event {
                 names.extend(lines.into_iter().filter_map(|line| line.symbol));
             }

@@ -34,6 +34,11 @@ impl KernelTypes {
         fs::read(TYPES).map(|bytes| Self::from_bytes(&bytes)).map_err(|_| ProbeError::NoTypeInformation)
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_tracepoints(names: &[&str]) -> Self {
+        KernelTypes { names: names.iter().map(|name| format!("btf_trace_{name}")).collect() }
+    }
+
     /// Names are NUL-terminated strings at the end of the file (Documentation/bpf/btf.rst).
     fn from_bytes(bytes: &[u8]) -> Self {
         let strings = string_section(bytes).unwrap_or(bytes);

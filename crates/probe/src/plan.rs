@@ -36,9 +36,6 @@ pub struct ProbeOptions {
     pub sample_hz: u32,
     pub events: Vec<PerfEventSpec>,
     pub min_stall_ns: u64,
-    /// Kernel text whose uninterruptible sleepers have a reason: name pattern of
-    /// [`crate::reasons::KERNEL_SITES`] resolved to `[from, to)`, and the reason's code.
-    pub sites: Vec<(u64, u64, u8)>,
 }
 
 impl ProbeOptions {
@@ -68,27 +65,115 @@ impl ProbeOptions {
 const OPTIONAL: &[(&str, &str)] =
     &[("on_switched", "sched_exit_tp"), ("on_cgroup_attach", "cgroup_attach_task")];
 
-/// Names of the programs that cannot load here: their tracepoint does not exist, or nothing wants them.
+/// Names of the programs that cannot load here, or that nothing wants.
 pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &ProbeOptions) -> Vec<String> {
-    let vector_of = |name: &str| {
-        let tracepoint = name.strip_prefix("on_")?;
-        let vector = tracepoint.ends_with("_entry") || tracepoint.ends_with("_exit");
-        (vector && !tracepoint.starts_with("irq_e") && !tracepoint.starts_with("softirq_"))
-            .then(|| tracepoint.to_string())
-    };
-    let missing = |name: &str| {
-        let optional = OPTIONAL
-            .iter()
-            .find(|(program, _)| *program == name)
-            .map(|(_, tracepoint)| (*tracepoint).to_string());
-        let tracepoint = optional.or_else(|| vector_of(name));
-        tracepoint.is_some_and(|tracepoint| !types.has_tracepoint(&tracepoint))
-    };
-    let unwanted = |name: &str| match name {
+    let unwanted = |name: &&String| match name.as_str() {
         "on_cgroup_attach" => !matches!(options.targets, Targets::Cgroup(_)),
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
         _ => false,
     };
-    programs.iter().filter(|name| missing(name) || unwanted(name)).cloned().collect()
+    let mut names = missing(programs, types);
+    names.extend(programs.iter().filter(unwanted).cloned());
+    names
+}
+
+/// Names of the programs that cannot load here: their tracepoint does not exist. Any other program has to load.
+pub(crate) fn missing(programs: &[String], types: &KernelTypes) -> Vec<String> {
+    let optional =
+        |name: &str| OPTIONAL.iter().find(|(program, _)| *program == name).map(|(_, tracepoint)| *tracepoint);
+    let missing = |name: &&String| {
+        let tracepoint = optional(name).or_else(|| vector_tracepoint(name));
+        tracepoint.is_some_and(|tracepoint| !types.has_tracepoint(tracepoint))
+    };
+    programs.iter().filter(missing).cloned().collect()
+}
+
+/// `on_local_timer_entry` → `local_timer_entry`; `None` for what is no interrupt vector's.
+fn vector_tracepoint(program: &str) -> Option<&str> {
+    let tracepoint = program.strip_prefix("on_")?;
+    let edge = tracepoint.ends_with("_entry") || tracepoint.ends_with("_exit");
+    let general = tracepoint.starts_with("irq_e") || tracepoint.starts_with("softirq_");
+    (edge && !general).then_some(tracepoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAMS: [&str; 10] = [
+        "on_switch",
+        "on_switched",
+        "on_cgroup_attach",
+        "on_irq_entry",
+        "on_irq_exit",
+        "on_softirq_exit",
+        "on_irq_work_entry",
+        "on_local_timer_exit",
+        "on_event",
+        "on_tracepoint",
+    ];
+
+    fn programs() -> Vec<String> {
+        PROGRAMS.map(String::from).to_vec()
+    }
+
+    fn options(targets: Targets) -> ProbeOptions {
+        ProbeOptions {
+            targets,
+            cpus: None,
+            sample_hz: 99,
+            events: Vec::new(),
+            min_stall_ns: 100_000,
+        }
+    }
+
+    #[test]
+    fn only_what_has_a_fallback_may_be_missing() {
+        let bare = KernelTypes::with_tracepoints(&[]);
+        assert_eq!(
+            missing(&programs(), &bare),
+            ["on_switched", "on_cgroup_attach", "on_irq_work_entry", "on_local_timer_exit"]
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_has_is_loaded() {
+        let old =
+            KernelTypes::with_tracepoints(&["cgroup_attach_task", "irq_work_entry", "local_timer_exit"]);
+        assert_eq!(missing(&programs(), &old), ["on_switched"]);
+        let new = KernelTypes::with_tracepoints(&[
+            "sched_exit_tp",
+            "cgroup_attach_task",
+            "irq_work_entry",
+            "local_timer_exit",
+        ]);
+        assert!(missing(&programs(), &new).is_empty());
+    }
+
+    #[test]
+    fn what_nothing_asked_for_stays_out() {
+        let types = KernelTypes::with_tracepoints(&["sched_exit_tp", "irq_work_entry", "local_timer_exit"]);
+        let everything = options(Targets::Everything);
+        assert_eq!(
+            left_out(&programs()[3..], &types, &everything),
+            ["on_event", "on_tracepoint"],
+            "no -e was given"
+        );
+        let group = options(Targets::Cgroup(CgroupTarget { id: 1, hierarchy: 0, threads: vec![] }));
+        assert_eq!(left_out(&programs()[..3], &types, &group), ["on_cgroup_attach"], "the kernel lacks it");
+        assert_eq!(left_out(&programs()[..2], &types, &everything), [""; 0]);
+    }
+
+    #[test]
+    fn targets_say_what_is_looked_for_and_inherited() {
+        let threads = options(Targets::Threads(vec![7]));
+        assert_eq!(threads.start_ids(), [(7, 1)]);
+        assert!(!threads.inherits_threads() && !threads.inherits_children());
+        let process = options(Targets::Processes(vec![7]));
+        assert_eq!(process.start_ids(), [(7, 2)]);
+        assert!(process.inherits_threads() && !process.inherits_children());
+        let descendants = options(Targets::Descendants(7));
+        assert!(descendants.inherits_threads() && descendants.inherits_children());
+    }
 }

@@ -133,6 +133,16 @@ impl Probes {
         iterate(&self.create_states, &mut self.bytes)
     }
 
+    /// Kernel text whose uninterruptible sleepers have a reason: [`crate::reasons::KERNEL_SITES`] resolved to
+    /// `[from, to)`, with the reason's code. Beyond the first 64 they are left out.
+    pub fn set_sites(&mut self, sites: &[(u64, u64, u8)]) {
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return };
+        for (site, (from, to, reason)) in bss.sites.iter_mut().zip(sites) {
+            (site.from, site.to, site.reason) = (*from, *to, u64::from(*reason));
+        }
+        bss.site_count = sites.len().min(c::MAX_SITES as usize) as u32;
+    }
+
     /// Starts the recording; the time from which on it counts.
     pub fn arm(&mut self) -> MonoNs {
         self.set_epoch_offset();
@@ -318,18 +328,23 @@ fn load_skeleton(
         .open(place)
         .map_err(|error| ProbeError::from_load(&error, &log.text()))?;
     configure(&mut open, options, features);
+    leave_out(&mut open, |names| left_out(names, types, options));
+    open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))
+}
+
+/// Keeps those programs from being loaded that `choose` names out of all.
+pub(crate) fn leave_out(open: &mut OpenWallprofSkel<'_>, choose: impl FnOnce(&[String]) -> Vec<String>) {
     let names: Vec<String> =
         open.open_object().progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
-    let left_out = left_out(&names, types, options);
+    let left_out = choose(&names);
     for mut program in open.open_object_mut().progs_mut() {
         if left_out.iter().any(|name| program.name() == name.as_str()) {
             program.set_autoload(false);
         }
     }
-    open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))
 }
 
-fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions, features: Features) {
+pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions, features: Features) {
     if let Some(data) = open.maps.data_data.as_deref_mut() {
         data.stall_ns = options.min_stall_ns;
         data.voluntary_stall_ns = options.min_stall_ns;
@@ -347,10 +362,6 @@ fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions, features: 
         }
     }
     rodata.syscall_class = reasons::syscall_classes();
-    for (site, (from, to, reason)) in rodata.sites.iter_mut().zip(&options.sites) {
-        (site.from, site.to, site.reason) = (*from, *to, u64::from(*reason));
-    }
-    rodata.site_count = options.sites.len().min(c::MAX_SITES as usize) as u32;
     if let Targets::Cgroup(group) = &options.targets {
         rodata.cgroup_id = group.id;
         rodata.cgroup_hierarchy = group.hierarchy;

@@ -64,6 +64,12 @@ pub struct Resolver {
     kept: Vec<ParsedModule>,
 }
 
+impl Default for Resolver {
+    fn default() -> Self {
+        Resolver::new(ResolverOptions::default())
+    }
+}
+
 impl Resolver {
     pub fn new(options: ResolverOptions) -> Self {
         Resolver { options, kept: Vec::new() }

@@ -18,7 +18,6 @@ pub fn trial() -> Check {
         sample_hz: 1,
         events: Vec::new(),
         min_stall_ns: u64::MAX,
-        sites: Vec::new(),
     };
     match Probes::load(&options) {
         Ok(_) => Check::fine("probes", "load and attach here"),

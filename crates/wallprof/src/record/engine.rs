@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use wallprof_live::{Session, SessionError, SessionOptions};
+use wallprof_live::{Session, SessionError};
 use wallprof_model::{Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
@@ -59,13 +59,8 @@ impl<'a> Setup<'a> {
 impl Engine {
     /// Loads the probes and creates the recording; `command` is the pid of the held command. Nothing is counted yet.
     pub fn prepare(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
-        let kernel_symbols = match KernelSymbols::load() {
-            Ok(symbols) => Some(Arc::new(symbols)),
-            Err(error) => {
-                say(&format!("kernel functions stay without names: {error}"));
-                None
-            }
-        };
+        // Reading the kernel's symbols and loading the probes take about as long: side by side.
+        let kernel_symbols = std::thread::spawn(KernelSymbols::load);
         let options = setup.options;
         let everything_started = || command.map_or(Targets::Everything, Targets::Descendants);
         let names: Vec<String> = setup.events.iter().map(|event| event.name.clone()).collect();
@@ -75,7 +70,6 @@ impl Engine {
             sample_hz: options.sample_hz,
             events: setup.events,
             min_stall_ns: options.min_stall_ns,
-            sites: Vec::new(),
         };
         let session =
             Session::load(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
