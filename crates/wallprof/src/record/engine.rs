@@ -71,8 +71,12 @@ impl Engine {
             events: setup.events,
             min_stall_ns: options.min_stall_ns,
         };
-        let session =
-            Session::load(SessionOptions { probes, kernel_symbols }).map_err(failure_from_session)?;
+        let mut session = Session::load(&probes).map_err(failure_from_session)?;
+        match kernel_symbols.join() {
+            Ok(Ok(symbols)) => session.set_kernel_symbols(Arc::new(symbols)),
+            Ok(Err(error)) => say(&format!("kernel functions stay without names: {error}")),
+            Err(_) => say("kernel functions stay without names: reading /proc/kallsyms failed"),
+        }
         let start = RecordingStart {
             start: session.clock().mono,
             clock: Some(session.clock()),
