@@ -3,8 +3,7 @@
  * Each entry is pushed on its CPU's small stack, so that an interrupt inside another is counted once. */
 #include "state.h"
 
-ALWAYS_INLINE void enter_interrupt(u32 kind, u32 number)
-{
+ALWAYS_INLINE void enter_interrupt(u32 kind, u32 number) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
     struct interrupt_frame *frame;
@@ -26,8 +25,7 @@ ALWAYS_INLINE void enter_interrupt(u32 kind, u32 number)
     cpu->interrupt_depth = depth + 1;
 }
 
-ALWAYS_INLINE void count_interrupt(u32 key, u32 second, struct interrupt_frame *frame, u64 ns)
-{
+ALWAYS_INLINE void count_interrupt(u32 key, u32 second, struct interrupt_frame *frame, u64 ns) {
     struct interrupt_key cell_key = {
         .key = key,
         .second = second,
@@ -49,8 +47,7 @@ ALWAYS_INLINE void count_interrupt(u32 key, u32 second, struct interrupt_frame *
         lose(LOSS_INTERRUPTS_FULL);
 }
 
-ALWAYS_INLINE void close_interrupt(struct cpu_state *cpu, u32 kind, u64 now)
-{
+ALWAYS_INLINE void close_interrupt(struct cpu_state *cpu, u32 kind, u64 now) {
     struct interrupt_frame *frame;
     struct task_struct *task;
     struct thread_state *t;
@@ -81,8 +78,7 @@ ALWAYS_INLINE void close_interrupt(struct cpu_state *cpu, u32 kind, u64 now)
     count_interrupt(t->key, t->second, frame, own);
 }
 
-NOINLINE int leave_interrupt(u32 kind)
-{
+NOINLINE int leave_interrupt(u32 kind) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
     u64 began;
@@ -96,42 +92,30 @@ NOINLINE int leave_interrupt(u32 kind)
 }
 
 SEC("tp_btf/irq_handler_entry")
-int BPF_PROG(on_irq_entry, int irq)
-{
+int BPF_PROG(on_irq_entry, int irq) {
     enter_interrupt(INTERRUPT_IRQ, irq);
     return 0;
 }
 
 SEC("tp_btf/irq_handler_exit")
-int BPF_PROG(on_irq_exit)
-{
-    return leave_interrupt(INTERRUPT_IRQ);
-}
+int BPF_PROG(on_irq_exit) { return leave_interrupt(INTERRUPT_IRQ); }
 
 SEC("tp_btf/softirq_entry")
-int BPF_PROG(on_softirq_entry, unsigned int vector)
-{
+int BPF_PROG(on_softirq_entry, unsigned int vector) {
     enter_interrupt(INTERRUPT_SOFTIRQ, vector);
     return 0;
 }
 
 SEC("tp_btf/softirq_exit")
-int BPF_PROG(on_softirq_exit)
-{
-    return leave_interrupt(INTERRUPT_SOFTIRQ);
-}
+int BPF_PROG(on_softirq_exit) { return leave_interrupt(INTERRUPT_SOFTIRQ); }
 
-#define VECTOR_PROGRAMS(number, name)                                                                                  \
-    SEC("tp_btf/" #name "_entry")                                                                                      \
-    int BPF_PROG(on_##name##_entry)                                                                                    \
-    {                                                                                                                  \
-        enter_interrupt(INTERRUPT_VECTOR, number);                                                                     \
-        return 0;                                                                                                      \
-    }                                                                                                                  \
-    SEC("tp_btf/" #name "_exit")                                                                                       \
-    int BPF_PROG(on_##name##_exit)                                                                                     \
-    {                                                                                                                  \
-        return leave_interrupt(INTERRUPT_VECTOR);                                                                      \
-    }
+#define VECTOR_PROGRAMS(number, name)                                                                        \
+    SEC("tp_btf/" #name "_entry")                                                                            \
+    int BPF_PROG(on_##name##_entry) {                                                                        \
+        enter_interrupt(INTERRUPT_VECTOR, number);                                                           \
+        return 0;                                                                                            \
+    }                                                                                                        \
+    SEC("tp_btf/" #name "_exit")                                                                             \
+    int BPF_PROG(on_##name##_exit) { return leave_interrupt(INTERRUPT_VECTOR); }
 
 FOR_EACH_VECTOR(VECTOR_PROGRAMS)

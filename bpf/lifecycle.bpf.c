@@ -2,8 +2,7 @@
 #include "reason.h"
 
 /* Deletes nothing: the state goes with the task. Returns NULL where memory is short, which is counted. */
-ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task)
-{
+ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task) {
     struct thread_state *t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
     struct pid *pid;
     u32 level;
@@ -32,8 +31,7 @@ ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task)
 }
 
 /* Whether `group` is the recorded cgroup or below it. */
-ALWAYS_INLINE bool group_holds(struct cgroup *group)
-{
+ALWAYS_INLINE bool group_holds(struct cgroup *group) {
     struct cgroup *at = NULL;
     int level, i;
 
@@ -51,8 +49,7 @@ ALWAYS_INLINE bool group_holds(struct cgroup *group)
 
 /* ---- start-up and snapshots ---- */
 
-ALWAYS_INLINE bool is_target(struct task_struct *task)
-{
+ALWAYS_INLINE bool is_target(struct task_struct *task) {
     u32 tid = task->pid, tgid = task->tgid;
     u8 *found;
 
@@ -65,11 +62,10 @@ ALWAYS_INLINE bool is_target(struct task_struct *task)
     return found && (*found & 2); /* a process */
 }
 
-/* Creates the state of every thread that is to be recorded. Runs before arming and, for threads born meanwhile
- * outside task_newtask's sight, may run again at any time. */
+/* Creates the state of every thread that is to be recorded. Runs before arming and, for threads born
+ * meanwhile outside task_newtask's sight, may run again at any time. */
 SEC("iter/task")
-int create_states(struct bpf_iter__task *ctx)
-{
+int create_states(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
 
     if (task && task->pid && is_target(task))
@@ -78,8 +74,8 @@ int create_states(struct bpf_iter__task *ctx)
 }
 
 /* What an unseen thread has been doing since arming, told from its state now. */
-ALWAYS_INLINE void guess_activity(struct bpf_iter__task *ctx, struct task_struct *task, struct thread_state *t)
-{
+ALWAYS_INLINE void guess_activity(struct bpf_iter__task *ctx, struct task_struct *task,
+                                  struct thread_state *t) {
     u32 state = task->__state;
 
     t->activity = ACTIVITY_BLOCKED;
@@ -107,8 +103,7 @@ struct {
     __type(value, struct iterator_room);
 } iterator_rooms SEC(".maps");
 
-ALWAYS_INLINE struct iterator_room *iterator_room(void)
-{
+ALWAYS_INLINE struct iterator_room *iterator_room(void) {
     u32 zero = 0;
 
     return bpf_map_lookup_elem(&iterator_rooms, &zero);
@@ -116,8 +111,7 @@ ALWAYS_INLINE struct iterator_room *iterator_room(void)
 
 /* Writes a record of every thread with news since the last snapshot. */
 SEC("iter/task")
-int snapshot(struct bpf_iter__task *ctx)
-{
+int snapshot(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
     struct iterator_room *room = iterator_room();
     struct thread_state *t;
@@ -129,7 +123,8 @@ int snapshot(struct bpf_iter__task *ctx)
     if (!t || t->activity == ACTIVITY_DEAD)
         return 0;
     if (t->since >= armed_at) {
-        bool quiet = t->activity != ACTIVITY_RUNNING && t->since < last_snapshot && t->wake_ns < last_snapshot;
+        bool quiet =
+            t->activity != ACTIVITY_RUNNING && t->since < last_snapshot && t->wake_ns < last_snapshot;
 
         if (quiet && !t->news)
             return 0;
@@ -153,8 +148,7 @@ int snapshot(struct bpf_iter__task *ctx)
 
 /* ---- waits that do not end ---- */
 
-ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *room)
-{
+ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *room) {
     long bytes = bpf_get_task_stack(task, room->address, sizeof(room->address), 0);
 
     if (bytes <= 0)
@@ -173,8 +167,7 @@ struct frame_walk {
     u64 frame_pointer;
 };
 
-static long frame_step(u32 index, struct frame_walk *walk)
-{
+static long frame_step(u32 index, struct frame_walk *walk) {
     struct stack_record *room = walk->room;
     u64 link[2] = {};
     u32 at = room->frames;
@@ -198,8 +191,7 @@ static long frame_step(u32 index, struct frame_walk *walk)
 }
 
 /* Another thread's user stack, by frame pointer from its saved registers. */
-ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_record *room)
-{
+ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_record *room) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     struct frame_walk walk = {.task = task, .room = room};
 
@@ -216,11 +208,10 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_record *r
     return keep_stack(room);
 }
 
-/* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet: a thread that
- * never comes back has no switch-in to take them. */
+/* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet: a thread
+ * that never comes back has no switch-in to take them. */
 SEC("iter.s/task")
-int open_waits(struct bpf_iter__task *ctx)
-{
+int open_waits(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
     struct iterator_room *room = iterator_room();
     struct stall_record *stall;
@@ -272,7 +263,8 @@ int open_waits(struct bpf_iter__task *ctx)
         stall->lock_address = seen->lock_address;
         /* Not seen at switch-out: read now, from the lock itself. */
         if (!seen->owner_known &&
-            !bpf_copy_from_user_task(&owner, sizeof(owner), (void *)(seen->lock_address + MUTEX_OWNER_OFFSET), task, 0))
+            !bpf_copy_from_user_task(&owner, sizeof(owner), (void *)(seen->lock_address + MUTEX_OWNER_OFFSET),
+                                     task, 0))
             owner &= FUTEX_TID_MASK;
         stall->lock_owner = owner;
         if (owner)
@@ -288,8 +280,7 @@ int open_waits(struct bpf_iter__task *ctx)
 /* ---- births and names ---- */
 
 SEC("tp_btf/task_newtask")
-int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags)
-{
+int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
     u64 now = bpf_ktime_get_ns();
     struct task_struct *parent = bpf_get_current_task_btf();
     struct thread_state *t;
@@ -316,8 +307,7 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags)
 }
 
 SEC("tp_btf/cgroup_attach_task")
-int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct task_struct *task)
-{
+int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct task_struct *task) {
     u64 now = bpf_ktime_get_ns();
     struct thread_state *t;
 
@@ -330,8 +320,7 @@ int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct ta
 }
 
 SEC("tp_btf/task_rename")
-int BPF_PROG(on_rename, struct task_struct *task)
-{
+int BPF_PROG(on_rename, struct task_struct *task) {
     struct thread_state *t = state_of(task);
 
     if (t)

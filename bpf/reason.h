@@ -27,16 +27,14 @@
 /* glibc's pthread_mutex_t: lock word, count, owner. */
 #define MUTEX_OWNER_OFFSET 8
 
-ALWAYS_INLINE void note_owner(struct thread_state *t, u32 owner)
-{
+ALWAYS_INLINE void note_owner(struct thread_state *t, u32 owner) {
     owner &= FUTEX_TID_MASK;
     t->lock_owner = owner;
     t->owner_known = owner != 0;
 }
 
 /* Reads the owner from user memory, which only the thread itself can. Absent pages mean unknown. */
-ALWAYS_INLINE void read_owner(struct thread_state *t, u64 address, bool own)
-{
+ALWAYS_INLINE void read_owner(struct thread_state *t, u64 address, bool own) {
     u32 owner = 0;
 
     if (own && !bpf_probe_read_user(&owner, sizeof(owner), (void *)address))
@@ -50,8 +48,7 @@ ALWAYS_INLINE void read_owner(struct thread_state *t, u64 address, bool own)
  *   join               WAIT_BITSET|REALTIME, shared (op 265)
  *   Rust: mutex WAIT_BITSET, 2; parked thread -1; rwlock has one of its two top bits set; condvar a counter
  * Observed with glibc 2.36 and Rust 1.95. */
-ALWAYS_INLINE u8 futex_reason(struct thread_state *t, u64 address, u64 op, u32 value, bool own)
-{
+ALWAYS_INLINE u8 futex_reason(struct thread_state *t, u64 address, u64 op, u32 value, bool own) {
     u64 command = op & FUTEX_CMD;
     bool lock = false;
 
@@ -82,8 +79,7 @@ ALWAYS_INLINE u8 futex_reason(struct thread_state *t, u64 address, u64 op, u32 v
 }
 
 /* What a read or write on this descriptor of the task waits for. */
-ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd)
-{
+ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
     struct fdtable *table;
     struct file *file = NULL;
     struct inode *inode;
@@ -121,8 +117,7 @@ struct site_walk {
     u32 reason;
 };
 
-static long site_step(u32 index, struct site_walk *walk)
-{
+static long site_step(u32 index, struct site_walk *walk) {
     u64 address;
     u32 i;
 
@@ -142,8 +137,7 @@ static long site_step(u32 index, struct site_walk *walk)
 
 /* The reason of the innermost known sleeping place on the current task's kernel stack, or CLASS_NONE. Costs a
  * stack walk: for uninterruptible sleeps only, which are few. */
-ALWAYS_INLINE u8 site_reason(void *ctx, struct cpu_state *cpu)
-{
+ALWAYS_INLINE u8 site_reason(void *ctx, struct cpu_state *cpu) {
     struct site_walk walk = {.reason = CLASS_NONE};
     long bytes;
 
@@ -157,20 +151,18 @@ ALWAYS_INLINE u8 site_reason(void *ctx, struct cpu_state *cpu)
     return walk.reason;
 }
 
-/* The system call the task is in, or -1: not in one (a fault, an interrupt), a kernel thread, or a 32-bit call,
- * whose numbers are others. */
-ALWAYS_INLINE s32 syscall_of(struct task_struct *task, struct pt_regs *regs)
-{
+/* The system call the task is in, or -1: not in one (a fault, an interrupt), a kernel thread, or a 32-bit
+ * call, whose numbers are others. */
+ALWAYS_INLINE s32 syscall_of(struct task_struct *task, struct pt_regs *regs) {
     if ((task->flags & PF_KTHREAD) || (task->thread_info.status & TS_COMPAT))
         return -1;
     return (s32)regs->orig_ax;
 }
 
-/* Sets reason, syscall and lock of a thread that sleeps in state `prev_state`. `cpu` is NULL where another thread
- * is current: its memory and kernel stack are then left alone. */
-ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_state *t, struct task_struct *prev,
-                            u32 prev_state)
-{
+/* Sets reason, syscall and lock of a thread that sleeps in state `prev_state`. `cpu` is NULL where another
+ * thread is current: its memory and kernel stack are then left alone. */
+ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_state *t,
+                            struct task_struct *prev, u32 prev_state) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(prev);
     s32 nr = syscall_of(prev, regs);
     u8 class = CLASS_NONE;
@@ -254,8 +246,7 @@ struct timespec64 {
 #define CLOCK_REALTIME 0
 #define SLACK_LIMIT_NS 100000000ULL
 
-ALWAYS_INLINE bool read_time(u64 address, u64 unit, u64 *ns)
-{
+ALWAYS_INLINE bool read_time(u64 address, u64 unit, u64 *ns) {
     struct timespec64 time = {};
 
     if (!address || bpf_probe_read_user(&time, sizeof(time), (void *)address) || time.seconds < 0)
@@ -266,26 +257,24 @@ ALWAYS_INLINE bool read_time(u64 address, u64 unit, u64 *ns)
     return true;
 }
 
-ALWAYS_INLINE bool milliseconds(u64 argument, u64 *ns)
-{
+ALWAYS_INLINE bool milliseconds(u64 argument, u64 *ns) {
     *ns = (u64)(u32)argument * 1000000ULL;
     return (s32)argument > 0;
 }
 
 /* An absolute deadline as a length from `start`. */
-ALWAYS_INLINE bool until_deadline(u64 deadline, bool realtime, u64 start, u64 *ns)
-{
+ALWAYS_INLINE bool until_deadline(u64 deadline, bool realtime, u64 start, u64 *ns) {
     if (realtime)
         deadline -= epoch_offset;
     *ns = (s64)(deadline - start) > 0 ? deadline - start : 0;
     return true;
 }
 
-/* The timeout that the current thread, back from a wait that began at `start`, had asked for, ns from `start`;
- * and how much later its kernel may wake it by its own rules (timer slack; poll-like calls add a thousandth of
- * the timeout: fs/select.c select_estimate_accuracy). False: it asked for none. */
-ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *t, u64 start, u64 *ns, u64 *slack)
-{
+/* The timeout that the current thread, back from a wait that began at `start`, had asked for, ns from
+ * `start`; and how much later its kernel may wake it by its own rules (timer slack; poll-like calls add a
+ * thousandth of the timeout: fs/select.c select_estimate_accuracy). False: it asked for none. */
+ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *t, u64 start, u64 *ns,
+                                 u64 *slack) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     bool poll_like = true;
     bool asked = false;

@@ -4,10 +4,9 @@
 /* In nanoseconds one sample of the ledger's clock stands for. */
 const volatile u64 clock_period_ns = 10101010;
 
-/* Whether the code that was interrupted is itself an interrupt's. The sampling clock arrives in the local timer's
- * vector, which is then the innermost entry and does not count. */
-ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu)
-{
+/* Whether the code that was interrupted is itself an interrupt's. The sampling clock arrives in the local
+ * timer's vector, which is then the innermost entry and does not count. */
+ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu) {
     u32 depth = cpu->interrupt_depth;
     struct interrupt_frame *top;
 
@@ -19,9 +18,8 @@ ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu)
     return depth > 0;
 }
 
-ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool user_mode, bool ledger_clock, u16 event,
-                               bool from_probe, u64 weight)
-{
+ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool user_mode, bool ledger_clock,
+                               u16 event, bool from_probe, u64 weight) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct sample_key key = {};
     struct thread_state *t;
@@ -54,8 +52,8 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
     count_sample(&key, weight);
 }
 
-ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, bool from_probe, u64 weight)
-{
+ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, bool from_probe,
+                          u64 weight) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
     u64 began;
@@ -68,24 +66,21 @@ ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 even
 }
 
 SEC("perf_event")
-int on_clock(struct bpf_perf_event_data *ctx)
-{
+int on_clock(struct bpf_perf_event_data *ctx) {
     sample(ctx, ctx->regs.cs & 3, true, 0, false, clock_period_ns);
     return 0;
 }
 
 /* The event's number is the link's cookie. */
 SEC("perf_event")
-int on_event(struct bpf_perf_event_data *ctx)
-{
+int on_event(struct bpf_perf_event_data *ctx) {
     sample(ctx, ctx->regs.cs & 3, false, (u16)bpf_get_attach_cookie(ctx), false, ctx->sample_period);
     return 0;
 }
 
 /* Tracepoint events fire in the kernel, once a hit. */
 SEC("tp")
-int on_tracepoint(void *ctx)
-{
+int on_tracepoint(void *ctx) {
     sample(ctx, false, false, (u16)bpf_get_attach_cookie(ctx), true, 1);
     return 0;
 }

@@ -1,16 +1,17 @@
 /* Switches and wakeups: the ledger's blocked, runnable, preempted and running time.
  *
- * sched_switch closes what the outgoing thread did; the incoming one is settled in sched_exit_tp, which runs in
- * its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch. */
+ * sched_switch closes what the outgoing thread did; the incoming one is settled in sched_exit_tp, which runs
+ * in its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch.
+ */
 #include "reason.h"
 
-/* Charges the running time that ends with this switch, by the scheduler's own account, so that the total equals
- * /proc/PID/schedstat. Tracepoints and the scheduler's readings of its clock lie apart: a thread that wakes on an idle
- * CPU counts as running from its enqueueing on (rq_clock_skip_update), microseconds before its switch-in, and what
- * the scheduler does after its last reading counts as nobody's. What ran before the switch-in is taken from the wait
- * that it ended; what did not run before the switch-out is left for the wait that begins. */
-ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *prev, u64 now)
-{
+/* Charges the running time that ends with this switch, by the scheduler's own account, so that the total
+ * equals /proc/PID/schedstat. Tracepoints and the scheduler's readings of its clock lie apart: a thread that
+ * wakes on an idle CPU counts as running from its enqueueing on (rq_clock_skip_update), microseconds before
+ * its switch-in, and what the scheduler does after its last reading counts as nobody's. What ran before the
+ * switch-in is taken from the wait that it ended; what did not run before the switch-out is left for the wait
+ * that begins. */
+ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *prev, u64 now) {
     u64 executed = prev->se.sum_exec_runtime;
     s64 ran = executed - t->exec_seen;
     s64 wall = now - t->since;
@@ -29,7 +30,8 @@ ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *pr
         t->since = now;
         t->exec_seen = executed;
     } else if ((u64)(wall - ran) > SWITCH_LAG_NS) {
-        /* Stolen or interrupt time, which the scheduler leaves out: it was running as far as wall time goes. */
+        /* Stolen or interrupt time, which the scheduler leaves out: it was running as far as wall time goes.
+         */
         t->ledger.on_cpu += wall;
         t->since = now;
         t->exec_seen = executed;
@@ -41,8 +43,7 @@ ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *pr
 }
 
 /* A thread's first event since arming: whatever it now stops doing it has done since `armed_at`. */
-ALWAYS_INLINE void begin(struct thread_state *t, struct task_struct *task, u8 activity)
-{
+ALWAYS_INLINE void begin(struct thread_state *t, struct task_struct *task, u8 activity) {
     u64 from = armed_at;
 
     if (t->observed_from > from)
@@ -59,8 +60,7 @@ ALWAYS_INLINE void begin(struct thread_state *t, struct task_struct *task, u8 ac
 }
 
 /* Charges the rest of a wait, of which the last `waited` ns were spent waiting for a CPU. */
-ALWAYS_INLINE void charge_wait(struct thread_state *t, u64 now, u64 waited, bool preempted)
-{
+ALWAYS_INLINE void charge_wait(struct thread_state *t, u64 now, u64 waited, bool preempted) {
     u64 rest = now - t->since;
     u64 runnable = waited < rest ? waited : rest;
 
@@ -81,9 +81,9 @@ ALWAYS_INLINE void charge_wait(struct thread_state *t, u64 now, u64 waited, bool
     t->lender = t->reason;
 }
 
-/* A thread leaves the CPU whose coming was not seen: what it has run by the scheduler's account ends the wait. */
-ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct *prev, u64 now)
-{
+/* A thread leaves the CPU whose coming was not seen: what it has run by the scheduler's account ends the
+ * wait. */
+ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct *prev, u64 now) {
     u64 ran = prev->se.sum_exec_runtime - t->exec_seen;
     u64 delay = prev->sched_info.run_delay;
     u64 wall = now - t->since;
@@ -96,9 +96,8 @@ ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct 
     t->activity = ACTIVITY_RUNNING;
 }
 
-ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_struct *task, struct thread_state *t,
-                                      u64 now)
-{
+ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_struct *task,
+                                      struct thread_state *t, u64 now) {
     record->type = RECORD_THREAD;
     record->key = t->key;
     record->tid = task->pid;
@@ -123,8 +122,7 @@ ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_
     record->at_boundary = t->at_boundary;
 }
 
-ALWAYS_INLINE void *reserve(u64 size)
-{
+ALWAYS_INLINE void *reserve(u64 size) {
     u32 cpu = bpf_get_smp_processor_id();
     void *ring = bpf_map_lookup_elem(&rings, &cpu);
     void *room = ring ? bpf_ringbuf_reserve(ring, size, 0) : NULL;
@@ -135,8 +133,7 @@ ALWAYS_INLINE void *reserve(u64 size)
 }
 
 /* Wakes the reader only when a ring fills up; it comes by itself several times a second. */
-ALWAYS_INLINE u64 ring_flags(void)
-{
+ALWAYS_INLINE u64 ring_flags(void) {
     u32 cpu = bpf_get_smp_processor_id();
     void *ring = bpf_map_lookup_elem(&rings, &cpu);
 
@@ -145,8 +142,7 @@ ALWAYS_INLINE u64 ring_flags(void)
     return BPF_RB_NO_WAKEUP;
 }
 
-ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, u64 now)
-{
+ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, u64 now) {
     struct thread_record *record = reserve(sizeof(struct thread_record));
 
     t->activity = ACTIVITY_DEAD;
@@ -157,8 +153,7 @@ ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, 
 }
 
 ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
-                              u32 prev_state, u64 now)
-{
+                              u32 prev_state, u64 now) {
     struct thread_state *t = state_of(prev);
 
     if (!t)
@@ -206,8 +201,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
 
 /* ---- who ran instead ---- */
 
-ALWAYS_INLINE void remember_run(struct cpu_state *cpu, struct task_struct *next, u64 now)
-{
+ALWAYS_INLINE void remember_run(struct cpu_state *cpu, struct task_struct *next, u64 now) {
     struct run_entry *entry = &cpu->run[cpu->run_count & (RUN_RING - 1)];
 
     entry->from = now;
@@ -226,8 +220,7 @@ struct ran_walk {
 };
 
 /* One step back through a CPU's switches, adding what lies inside the waiting time. */
-static long ran_step(u32 index, struct ran_walk *walk)
-{
+static long ran_step(u32 index, struct ran_walk *walk) {
     u64 position = walk->newest - index;
     struct run_entry *entry = &walk->cpu->run[position & (RUN_RING - 1)];
     struct stall_record *stall = walk->stall;
@@ -262,8 +255,7 @@ static long ran_step(u32 index, struct ran_walk *walk)
     return entry->from <= walk->from;
 }
 
-ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u64 to)
-{
+ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u64 to) {
     u32 zero = 0;
     struct ran_walk walk = {.stall = stall, .from = from, .to = to};
     u64 count;
@@ -283,13 +275,11 @@ ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u6
 /* ---- wakeups ---- */
 
 /* Whether an interval that has lasted `ns` in `reason` will want stacks. */
-ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns)
-{
+ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
     return ns >= min_stall_ns || (state < REASONS + 2 && t->carried[state] + ns >= CARRY_NS);
 }
 
-ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now)
-{
+ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct task_struct *waker;
 
@@ -314,8 +304,7 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
 }
 
 SEC("tp_btf/sched_waking")
-int BPF_PROG(on_waking, struct task_struct *task)
-{
+int BPF_PROG(on_waking, struct task_struct *task) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
     u64 began;
@@ -330,8 +319,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 
 /* A waiting thread is moved to another CPU: from now on others run instead of it. */
 SEC("tp_btf/sched_migrate_task")
-int BPF_PROG(on_migrate, struct task_struct *task, int to)
-{
+int BPF_PROG(on_migrate, struct task_struct *task, int to) {
     u64 now = bpf_ktime_get_ns();
     struct thread_state *t;
 
@@ -358,8 +346,7 @@ struct interval {
     bool woken;
 };
 
-ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid)
-{
+ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid) {
     struct task_struct *task = (struct task_struct *)task_address;
 
     __builtin_memset(name, 0, COMM_LEN);
@@ -368,8 +355,8 @@ ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid)
 }
 
 /* What a timeout was, is in user memory: read where `task` is current, at its switch-out or now. */
-ALWAYS_INLINE void note_asked(struct stall_record *stall, struct task_struct *task, struct thread_state *t, u64 start)
-{
+ALWAYS_INLINE void note_asked(struct stall_record *stall, struct task_struct *task, struct thread_state *t,
+                              u64 start) {
     if (stacks_at_switch_out) {
         stall->asked_ns = t->out_asked_ns;
         stall->slack_ns = t->out_slack_ns;
@@ -379,8 +366,7 @@ ALWAYS_INLINE void note_asked(struct stall_record *stall, struct task_struct *ta
     }
 }
 
-NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct interval *interval)
-{
+NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct interval *interval) {
     struct stall_record *stall;
     u64 runnable_from;
     u32 cpu;
@@ -444,8 +430,8 @@ NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct
     return 0;
 }
 
-ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 what, u64 ns)
-{
+ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 what,
+                                  u64 ns) {
     struct sample_key key = {
         .key = t->key,
         .second = t->second,
@@ -468,8 +454,7 @@ ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *inter
 }
 
 /* The stack policy: at least `stall_ns` long, or enough unstacked time gathered. */
-NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct interval *interval)
-{
+NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct interval *interval) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct cpu_state *cpu = this_cpu();
     u32 reason;
@@ -494,8 +479,7 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
     return 0;
 }
 
-ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interval)
-{
+ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interval) {
     u64 off = interval->end - interval->start;
     bool chosen = t->reason == REASON_WAIT || t->reason == REASON_POLL || t->reason == REASON_SLEEP ||
                   t->reason == REASON_CHILD;
@@ -509,10 +493,10 @@ ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interv
     return sent;
 }
 
-/* The first event of a thread is that it gets a CPU. It has waited for one since arming, or its wakeup was not seen:
- * the scheduler's account of its waiting tells. */
-ALWAYS_INLINE void begin_waiting(void *ctx, struct thread_state *t, struct task_struct *task, u64 now, u64 delay)
-{
+/* The first event of a thread is that it gets a CPU. It has waited for one since arming, or its wakeup was
+ * not seen: the scheduler's account of its waiting tells. */
+ALWAYS_INLINE void begin_waiting(void *ctx, struct thread_state *t, struct task_struct *task, u64 now,
+                                 u64 delay) {
     begin(t, task, ACTIVITY_PREEMPTED);
     t->exec_seen = task->se.sum_exec_runtime;
     if (!stacks_at_switch_out && delay - t->delay_seen < now - t->since) {
@@ -521,9 +505,9 @@ ALWAYS_INLINE void begin_waiting(void *ctx, struct thread_state *t, struct task_
     }
 }
 
-/* Closes the off-CPU interval of `task`, which got the CPU at `now`; with stacks_at_switch_out it is not current yet. */
-ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
-{
+/* Closes the off-CPU interval of `task`, which got the CPU at `now`; with stacks_at_switch_out it is not
+ * current yet. */
+ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct interval interval = {};
     u64 off, delay, waited;
@@ -586,8 +570,8 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now)
 /* ---- the tracepoints ---- */
 
 SEC("tp_btf/sched_switch")
-int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
-{
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+             unsigned int prev_state) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
     u64 began;
@@ -609,8 +593,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 /* Runs in the incoming thread, new ones included, with interrupts on. */
 SEC("tp_btf/sched_exit_tp")
-int BPF_PROG(on_switched, bool is_switch)
-{
+int BPF_PROG(on_switched, bool is_switch) {
     struct task_struct *task;
     struct cpu_state *cpu;
     u64 began, now;
@@ -628,7 +611,8 @@ int BPF_PROG(on_switched, bool is_switch)
         now = bpf_ktime_get_ns();
         if (!armed(now))
             return 0;
-        /* The outgoing thread is one that the kernel keeps from being traced (seen: a sandbox's supervisor). */
+        /* The outgoing thread is one that the kernel keeps from being traced (seen: a sandbox's supervisor).
+         */
         lose(LOSS_NO_SWITCH);
         remember_run(cpu, task, now);
     }

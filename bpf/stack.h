@@ -14,8 +14,7 @@
 
 #define HASH_STEP 0x9e3779b97f4a7c15ULL
 
-ALWAYS_INLINE u64 mix(u64 hash, u64 value)
-{
+ALWAYS_INLINE u64 mix(u64 hash, u64 value) {
     hash = (hash ^ value) * HASH_STEP;
     return hash ^ (hash >> 29);
 }
@@ -25,8 +24,7 @@ struct hash_walk {
     u64 hash;
 };
 
-static long hash_step(u32 index, struct hash_walk *walk)
-{
+static long hash_step(u32 index, struct hash_walk *walk) {
     if (index >= MAX_FRAMES)
         return 1;
     walk->hash = mix(walk->hash, walk->room->address[index]);
@@ -34,8 +32,7 @@ static long hash_step(u32 index, struct hash_walk *walk)
 }
 
 /* Names and keeps the stack built in `room`, whose header and `frames` are set; 0 if it could not be kept. */
-NOINLINE u64 keep_stack(struct stack_record *room)
-{
+NOINLINE u64 keep_stack(struct stack_record *room) {
     struct hash_walk walk = {.room = room};
     u64 id;
 
@@ -55,8 +52,7 @@ NOINLINE u64 keep_stack(struct stack_record *room)
     return id;
 }
 
-ALWAYS_INLINE struct stack_record *enter_scratch(struct cpu_state *cpu)
-{
+ALWAYS_INLINE struct stack_record *enter_scratch(struct cpu_state *cpu) {
     u32 level = cpu->scratch_level;
     struct stack_record *room;
 
@@ -69,13 +65,9 @@ ALWAYS_INLINE struct stack_record *enter_scratch(struct cpu_state *cpu)
     return room;
 }
 
-ALWAYS_INLINE void leave_scratch(struct cpu_state *cpu)
-{
-    cpu->scratch_level--;
-}
+ALWAYS_INLINE void leave_scratch(struct cpu_state *cpu) { cpu->scratch_level--; }
 
-ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe)
-{
+ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe) {
     long bytes = bpf_get_stack(ctx, room->address, sizeof(room->address), 0);
 
     if (bytes <= 0)
@@ -89,8 +81,7 @@ ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool f
 }
 
 /* The current task's user stack; 0 for kernel threads. */
-ALWAYS_INLINE u64 take_user_stack(void *ctx, struct stack_record *room, struct task_struct *current_task)
-{
+ALWAYS_INLINE u64 take_user_stack(void *ctx, struct stack_record *room, struct task_struct *current_task) {
     long bytes;
 
     if (current_task->flags & PF_KTHREAD)
@@ -106,11 +97,10 @@ ALWAYS_INLINE u64 take_user_stack(void *ctx, struct stack_record *room, struct t
     return keep_stack(room);
 }
 
-/* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led to
- * the probe; a sampled stack begins at the interrupted code. */
-ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_struct *current_task, bool from_probe,
-                               u64 *user, u64 *kernel)
-{
+/* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led
+ * to the probe; a sampled stack begins at the interrupted code. */
+ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_struct *current_task,
+                               bool from_probe, u64 *user, u64 *kernel) {
     struct stack_record *room = enter_scratch(cpu);
 
     if (!room)

@@ -1,12 +1,13 @@
 /* What the kernel side remembers, and the ledger's arithmetic.
  *
- * Owns every map and the per-thread state. Times are CLOCK_MONOTONIC ns. Nothing here attaches to anything. */
+ * Owns every map and the per-thread state. Times are CLOCK_MONOTONIC ns. Nothing here attaches to anything.
+ */
 #pragma once
 
 #include "include/kernel.h"
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
-#include <bpf/bpf_core_read.h>
 
 #include "include/histogram.h"
 #include "include/records.h"
@@ -35,8 +36,8 @@ const volatile u32 cgroup_hierarchy = 0;
 
 /* ---- written by user space while running ---- */
 
-/* Kernel functions that tell what their sleepers wait for. Written after loading: reading the kernel's symbols takes
- * as long as loading, and goes on beside it. */
+/* Kernel functions that tell what their sleepers wait for. Written after loading: reading the kernel's
+ * symbols takes as long as loading, and goes on beside it. */
 volatile struct text_range sites[MAX_SITES] = {};
 volatile u32 site_count = 0;
 
@@ -45,7 +46,8 @@ volatile u64 armed_at = 0;
 volatile u64 window = 0;
 /* CLOCK_REALTIME - CLOCK_MONOTONIC, for the one-second buckets. */
 volatile u64 epoch_offset = 0;
-/* Waits that the thread chose and that are shorter are not sent one by one; user space raises it under load. */
+/* Waits that the thread chose and that are shorter are not sent one by one; user space raises it under load.
+ */
 volatile u64 voluntary_stall_ns = 100000;
 volatile u64 stall_ns = 100000;
 /* Open waits older than this are reported by the open_waits iterator. */
@@ -59,9 +61,9 @@ u32 next_thread_key = 0;
 
 /* The state of one recorded thread. Hot fields first: a switch touches two cache lines. */
 struct thread_state {
-    u64 since;   /* the ledger is complete up to here */
-    u64 run_ns;  /* last switch-in */
-    u64 wake_ns; /* last wakeup */
+    u64 since;      /* the ledger is complete up to here */
+    u64 run_ns;     /* last switch-in */
+    u64 wake_ns;    /* last wakeup */
     u64 second_end; /* the ledger's current one-second bucket ends here */
     u64 exec_seen;  /* se.sum_exec_runtime already charged */
     u64 borrowable; /* how much of the last wait's charge may turn out to have been running time */
@@ -105,8 +107,8 @@ struct thread_state {
 #define CARRIED_RUNNABLE REASONS
 #define CARRIED_PREEMPTED (REASONS + 1)
 
-/* task → its state. Created by the start-up iterator and by task_newtask; deleted by the kernel with the task.
- * Full means no memory: counted as LOSS_THREADS_FULL. */
+/* task → its state. Created by the start-up iterator and by task_newtask; deleted by the kernel with the
+ * task. Full means no memory: counted as LOSS_THREADS_FULL. */
 struct {
     __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -203,7 +205,8 @@ struct cpu_state {
     struct run_entry run[RUN_RING];
 };
 
-/* 0 → this CPU's state. Other CPUs read who ran here: a torn entry costs a wrong name in `ran_instead`, at worst. */
+/* 0 → this CPU's state. Other CPUs read who ran here: a torn entry costs a wrong name in `ran_instead`, at
+ * worst. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -221,34 +224,27 @@ struct {
 
 /* ---- small tools ---- */
 
-ALWAYS_INLINE void lose(u32 what)
-{
+ALWAYS_INLINE void lose(u32 what) {
     u64 *count = bpf_map_lookup_elem(&losses, &what);
 
     if (count)
         (*count)++;
 }
 
-ALWAYS_INLINE struct cpu_state *this_cpu(void)
-{
+ALWAYS_INLINE struct cpu_state *this_cpu(void) {
     u32 zero = 0;
 
     return bpf_map_lookup_elem(&cpus, &zero);
 }
 
 /* Whether `now` is inside the recording. Wraps for times before arming, which is outside too. */
-ALWAYS_INLINE bool armed(u64 now)
-{
-    return now - armed_at < window;
-}
+ALWAYS_INLINE bool armed(u64 now) { return now - armed_at < window; }
 
-ALWAYS_INLINE bool cpu_wanted(u32 cpu)
-{
+ALWAYS_INLINE bool cpu_wanted(u32 cpu) {
     return !limit_cpus || (cpu < MAX_CPUS && (cpu_mask[cpu / 64] >> (cpu % 64)) & 1);
 }
 
-ALWAYS_INLINE struct thread_state *state_of(struct task_struct *task)
-{
+ALWAYS_INLINE struct thread_state *state_of(struct task_struct *task) {
     return bpf_task_storage_get(&threads, task, NULL, 0);
 }
 
@@ -256,8 +252,7 @@ ALWAYS_INLINE struct thread_state *state_of(struct task_struct *task)
 
 /* Adds [t->since, to) to the counter of the current activity, split at `wake` into blocked and runnable, and
  * moves `since`. The general form: exact by the tracepoints' own times. */
-ALWAYS_INLINE void charge_until(struct thread_state *t, u64 to)
-{
+ALWAYS_INLINE void charge_until(struct thread_state *t, u64 to) {
     u64 from = t->since;
     u64 wake;
 
@@ -287,10 +282,9 @@ ALWAYS_INLINE void charge_until(struct thread_state *t, u64 to)
     }
 }
 
-/* Closes the one-second bucket: charges up to the last second's end before `now` and keeps a copy of the ledger
- * as it was then. Rare: once a second and thread. */
-NOINLINE int roll_slow(struct thread_state *t, u64 now)
-{
+/* Closes the one-second bucket: charges up to the last second's end before `now` and keeps a copy of the
+ * ledger as it was then. Rare: once a second and thread. */
+NOINLINE int roll_slow(struct thread_state *t, u64 now) {
     u64 offset, epoch, end;
 
     if (!t)
@@ -311,33 +305,30 @@ NOINLINE int roll_slow(struct thread_state *t, u64 now)
     return 0;
 }
 
-/* ---- own cost: one run in TIMED_EVERY is timed, since a reading of the clock costs as much as a short run ---- */
+/* ---- own cost: one run in TIMED_EVERY is timed, since a reading of the clock costs as much as a short run
+ * ---- */
 
-ALWAYS_INLINE u64 begin_run(struct cpu_state *cpu)
-{
+ALWAYS_INLINE u64 begin_run(struct cpu_state *cpu) {
     if (likely(cpu->runs++ < cpu->next_timed))
         return 0;
     cpu->next_timed = cpu->runs + TIMED_EVERY - 1;
     return bpf_ktime_get_ns();
 }
 
-ALWAYS_INLINE void end_run(struct cpu_state *cpu, u64 began)
-{
+ALWAYS_INLINE void end_run(struct cpu_state *cpu, u64 began) {
     if (unlikely(began))
         cpu->timed_ns += (bpf_ktime_get_ns() - began) * TIMED_EVERY;
 }
 
 /* Must come before anything is counted for the thread at `now`. True if the bucket changed. */
-ALWAYS_INLINE bool roll(struct thread_state *t, u64 now)
-{
+ALWAYS_INLINE bool roll(struct thread_state *t, u64 now) {
     if (likely(now < t->second_end))
         return false;
     roll_slow(t, now);
     return true;
 }
 
-ALWAYS_INLINE void count_latency(struct thread_state *t, u32 metric, u64 ns)
-{
+ALWAYS_INLINE void count_latency(struct thread_state *t, u32 metric, u64 ns) {
     struct latency_key key = {
         .key = t->key, .second = t->second, .metric = (u16)metric, .bucket = (u16)bucket_from_ns(ns)};
     struct latency_value *cell = bpf_map_lookup_elem(&latency, &key);
@@ -355,8 +346,7 @@ ALWAYS_INLINE void count_latency(struct thread_state *t, u32 metric, u64 ns)
         lose(LOSS_LATENCY_FULL);
 }
 
-ALWAYS_INLINE void count_sample(struct sample_key *key, u64 weight)
-{
+ALWAYS_INLINE void count_sample(struct sample_key *key, u64 weight) {
     struct sample_value *row = bpf_map_lookup_elem(&samples, key);
 
     if (row) {

@@ -1,7 +1,7 @@
 /* The kernel side of wallprof, one object: each topic is a file, the maps and the ledger are in state.h. */
-#include "sched.bpf.c"
 #include "irq.bpf.c"
 #include "lifecycle.bpf.c"
 #include "sampler.bpf.c"
+#include "sched.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

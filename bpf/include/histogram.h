@@ -1,8 +1,8 @@
-/* Log-linear buckets, 16 an octave: the same index as crates/model/src/histogram.rs (a test compares them). */
+/* Log-linear buckets, 16 an octave: the same index as crates/model/src/histogram.rs (a test compares them).
+ */
 #pragma once
 
-static inline __attribute__((always_inline)) unsigned int bucket_from_ns(unsigned long long ns)
-{
+static inline __attribute__((always_inline)) unsigned int bucket_from_ns(unsigned long long ns) {
     unsigned int exponent = 0;
     unsigned long long rest = ns;
 

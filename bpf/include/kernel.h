@@ -173,7 +173,8 @@ struct bpf_iter__task {
 
 /* What a perf_event program gets: plain UAPI, not relocated. x86_64 register order. */
 struct user_pt_regs {
-    unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+    unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags,
+        sp, ss;
 };
 
 struct bpf_perf_event_data {

@@ -32,7 +32,8 @@ enum syscall_class {
     CLASS_CHILD_IF_D = 36,  /* clone, vfork: uninterruptible means waiting for the vforked child */
     CLASS_DISK_IF_D = 37,   /* fsync and its kin wait uninterruptibly without in_iowait */
     CLASS_MEMORY_IF_D = 38, /* mmap, munmap …: uninterruptible means the mmap lock */
-    CLASS_COMPLETION = 39,  /* io_uring_enter: waits for completions like poll, though the kernel says iowait */
+    CLASS_COMPLETION =
+        39, /* io_uring_enter: waits for completions like poll, though the kernel says iowait */
 };
 
 /* What a thread is doing between two events. */
@@ -106,11 +107,11 @@ struct ran {
 
 enum stall_flags {
     STALL_PREEMPTED = 1,
-    STALL_WOKEN = 2,      /* waker is valid */
-    STALL_LOCK = 4,       /* lock_address is valid */
-    STALL_OWNER = 8,      /* lock_owner is valid */
-    STALL_ASKED = 16,     /* asked_ns is valid */
-    STALL_CARRIED = 32,   /* a carried stack below the threshold: a weight, not a stall */
+    STALL_WOKEN = 2,    /* waker is valid */
+    STALL_LOCK = 4,     /* lock_address is valid */
+    STALL_OWNER = 8,    /* lock_owner is valid */
+    STALL_ASKED = 16,   /* asked_ns is valid */
+    STALL_CARRIED = 32, /* a carried stack below the threshold: a weight, not a stall */
 };
 
 /* One off-CPU interval that is kept by itself. */
@@ -126,7 +127,7 @@ struct stall_record {
     u64 waker_kernel_stack;
     u64 lock_address;
     u64 asked_ns;
-    u64 slack_ns; /* how much later than asked the kernel may be by its own rules */
+    u64 slack_ns;   /* how much later than asked the kernel may be by its own rules */
     u32 lock_owner; /* tid in the waiting thread's pid namespace */
     s32 syscall;    /* -1: not in one */
     u32 cpu;
@@ -145,7 +146,7 @@ struct stack_record {
     u32 tgid; /* 0: a kernel stack */
     u32 exec_id;
     u16 frames;
-    u16 end; /* crates/model/src/stack.rs StackEnd */
+    u16 end;        /* crates/model/src/stack.rs StackEnd */
     u32 from_probe; /* taken in a tracepoint: the leaf frames are the probe's own */
     u64 address[MAX_FRAMES];
 };
@@ -211,14 +212,14 @@ struct interrupt_key {
 };
 
 enum loss {
-    LOSS_RING_FULL = 0,     /* stall events */
-    LOSS_STACKS_FULL = 1,   /* distinct stacks */
-    LOSS_SAMPLES_FULL = 2,  /* sample rows */
-    LOSS_LATENCY_FULL = 3,  /* latency cells */
+    LOSS_RING_FULL = 0,    /* stall events */
+    LOSS_STACKS_FULL = 1,  /* distinct stacks */
+    LOSS_SAMPLES_FULL = 2, /* sample rows */
+    LOSS_LATENCY_FULL = 3, /* latency cells */
     LOSS_INTERRUPTS_FULL = 4,
-    LOSS_THREADS_FULL = 5,  /* no memory for a thread's state */
-    LOSS_SCRATCH_BUSY = 6,  /* nesting deeper than SCRATCH_LEVELS */
-    LOSS_NO_WAKEUP = 7,     /* sleeps that ended without a wakeup being seen */
+    LOSS_THREADS_FULL = 5, /* no memory for a thread's state */
+    LOSS_SCRATCH_BUSY = 6, /* nesting deeper than SCRATCH_LEVELS */
+    LOSS_NO_WAKEUP = 7,    /* sleeps that ended without a wakeup being seen */
     LOSS_INTERRUPT_DEPTH = 8,
     LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
     LOSS_NO_SWITCH = 10, /* switch-outs that were not seen */

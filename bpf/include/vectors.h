@@ -3,12 +3,12 @@
  * hardware errors are left out: they carry no time worth a program. */
 #pragma once
 
-#define FOR_EACH_VECTOR(X)                                                                                             \
-    X(0, local_timer)                                                                                                  \
-    X(1, reschedule)                                                                                                   \
-    X(2, call_function)                                                                                                \
-    X(3, call_function_single)                                                                                         \
-    X(4, irq_work)                                                                                                     \
+#define FOR_EACH_VECTOR(X)                                                                                   \
+    X(0, local_timer)                                                                                        \
+    X(1, reschedule)                                                                                         \
+    X(2, call_function)                                                                                      \
+    X(3, call_function_single)                                                                               \
+    X(4, irq_work)                                                                                           \
     X(5, x86_platform_ipi)
 
 #define VECTOR_LOCAL_TIMER 0
