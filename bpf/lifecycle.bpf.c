@@ -1,5 +1,6 @@
 /* Threads come, are renamed, exec and are looked at: the only places where a thread's state is created. */
 #include "reason.h"
+#include "thread.h"
 
 /* Deletes nothing: the state goes with the task. Returns NULL where memory is short, which is counted. */
 ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task) {

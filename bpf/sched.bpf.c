@@ -4,6 +4,7 @@
  * in its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch.
  */
 #include "reason.h"
+#include "thread.h"
 
 /* Charges the running time that ends with this switch, by the scheduler's own account, so that the total
  * equals /proc/PID/schedstat. Tracepoints and the scheduler's readings of its clock lie apart: a thread that
@@ -94,32 +95,6 @@ ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct 
     t->delay_seen = delay;
     t->run_ns = t->since;
     t->activity = ACTIVITY_RUNNING;
-}
-
-ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_struct *task,
-                                      struct thread_state *t, u64 now) {
-    record->type = RECORD_THREAD;
-    record->key = t->key;
-    record->tid = task->pid;
-    record->tgid = task->tgid;
-    record->ns_tid = t->ns_tid;
-    record->ns_tgid = t->ns_tgid;
-    record->start_boottime = task->start_boottime;
-    record->observed_from = t->observed_from;
-    record->now = now;
-    record->since = t->since;
-    record->run_ns = t->run_ns;
-    record->wake_ns = t->wake_ns;
-    record->boundary = t->boundary;
-    record->exec_id = task->self_exec_id;
-    record->activity = t->activity;
-    record->reason = t->reason;
-    record->kernel_thread = !!(task->flags & PF_KTHREAD);
-    record->on_mask = t->on_mask;
-    bpf_probe_read_kernel(record->comm, COMM_LEN, task->comm);
-    bpf_probe_read_kernel(record->process, COMM_LEN, task->group_leader->comm);
-    record->ledger = t->ledger;
-    record->at_boundary = t->at_boundary;
 }
 
 ALWAYS_INLINE void *reserve(u64 size) {
