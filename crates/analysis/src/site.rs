@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use wallprof_model::FrameKind;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{FrameKind, SymbolLine};
 
 /// Functions named in a site.
-const MOST_FUNCTIONS: usize = 3;
+pub(crate) const MOST_FUNCTIONS: usize = 3;
 
 /// The program's functions, leaf first, and how it got into the kernel from there. Equal sites group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,7 +63,7 @@ fn library_entry<'a, 'f>(plumbing: &'a [Function<'f>]) -> Option<&'a Function<'f
     user.clone().find(is_plain).or_else(|| user.find(|function| function.symbol.is_some()))
 }
 
-fn is_plain_c_function(symbol: &str) -> bool {
+pub(crate) fn is_plain_c_function(symbol: &str) -> bool {
     !symbol.starts_with(['_', '<'])
         && !symbol.starts_with("operator ")
         && !symbol.contains("::")
@@ -71,10 +71,16 @@ fn is_plain_c_function(symbol: &str) -> bool {
 }
 
 fn functions_of(frame: &ResolvedFrame) -> impl Iterator<Item = Function<'_>> {
-    frame
-        .lines
-        .iter()
-        .map(move |line| Function { symbol: line.symbol.as_deref().filter(|name| !name.is_empty()), frame })
+    frame.lines.iter().map(move |line| function(frame, line))
+}
+
+fn function<'a>(frame: &'a ResolvedFrame, line: &'a SymbolLine) -> Function<'a> {
+    Function { symbol: line.symbol.as_deref().filter(|name| !name.is_empty()), frame }
+}
+
+/// Whether a function is a library's or the kernel's common machinery, which a site leaves out.
+pub(crate) fn is_plumbing(frame: &ResolvedFrame, line: &SymbolLine) -> bool {
+    function(frame, line).is_plumbing()
 }
 
 impl Function<'_> {
@@ -236,7 +242,7 @@ fn is_thread_start(symbol: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::{StackEnd, SymbolLine};
+    use wallprof_model::StackEnd;
 
     fn line(symbol: &str, inlined: bool) -> SymbolLine {
         SymbolLine { symbol: (!symbol.is_empty()).then(|| symbol.into()), inlined, ..SymbolLine::default() }

@@ -1,0 +1,491 @@
+//! Two sides compared: every state of every matched group, and every node of the tree of stacks.
+
+use std::collections::BTreeMap;
+
+use wallprof_model::State;
+
+use super::collect::{Group, GroupTime, Side};
+use super::evidence::{Change, LEAST_WINDOWS, judged, rate_ns, unjudged};
+use super::news::{Floor, Rule};
+use super::place::site_of;
+use super::series::Series;
+use super::tree::{NodeId, Tree};
+use super::windows::Windows;
+use crate::interest::Class;
+use crate::site::Site;
+use crate::weights::View;
+
+/// A group that both sides have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matched {
+    pub group: Group,
+    pub threads_a: usize,
+    pub threads_b: usize,
+}
+
+/// A group that only one side has, in ns per second of wall time: running, and late by [`Class::Late`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupRate {
+    pub group: Group,
+    pub threads: usize,
+    pub running_ns: f64,
+    pub late_ns: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unmatched {
+    pub only_a: Vec<GroupRate>,
+    pub only_b: Vec<GroupRate>,
+}
+
+/// What a line of the ledger is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// User and kernel together: measured, where their division is sampled.
+    Running,
+    State(State),
+}
+
+impl Part {
+    pub fn label(self) -> String {
+        match self {
+            Part::Running => "running".into(),
+            Part::State(state) => state.label(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartChange {
+    pub group: Group,
+    pub part: Part,
+    pub change: Change,
+    pub is_news: bool,
+}
+
+/// A node that is reported: what its reported descendants leave of it is news.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Headline {
+    pub node: NodeId,
+    /// Without the reported descendants.
+    pub change: Change,
+    /// Whether there are reported descendants.
+    pub is_rest: bool,
+    pub site: Option<Site>,
+}
+
+/// One node's change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeChange {
+    pub change: Change,
+    pub is_news: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    pub view: View,
+    pub floor: Floor,
+    /// Seconds of wall time observed.
+    pub wall_a_s: f64,
+    pub wall_b_s: f64,
+    /// Whether both sides have windows enough to tell news from noise.
+    pub can_judge: bool,
+    pub matched: Vec<Matched>,
+    pub unmatched: Unmatched,
+    /// By group, then by state.
+    pub parts: Vec<PartChange>,
+    /// Largest difference first.
+    pub headlines: Vec<Headline>,
+    pub tree: Tree,
+    nodes: Vec<Option<NodeChange>>,
+}
+
+impl Comparison {
+    /// `None` for a node with no time on either side.
+    pub fn node(&self, id: NodeId) -> Option<NodeChange> {
+        self.nodes.get(id.index()).copied().flatten()
+    }
+
+    /// Neither a state nor a stack is news.
+    pub fn has_no_news(&self) -> bool {
+        self.headlines.is_empty() && self.parts.iter().all(|part| !part.is_news)
+    }
+}
+
+/// Compares two sides that were collected with the same `tree`, in a view of time.
+pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Comparison {
+    let pairs: Vec<(&Group, &GroupTime, &GroupTime)> =
+        a.groups.iter().filter_map(|(group, time)| Some((group, time, b.groups.get(group)?))).collect();
+    let sides = Sides { a: &a.windows, b: &b.windows, floor };
+    let mut parts = part_changes(&pairs, &sides, view);
+    let stacks = Stacks::of(&tree, &pairs, view);
+    let (changes, mut asked) = node_changes(&tree, stacks.clone(), &sides);
+    asked.extend(parts.iter().filter_map(|part| Some(part.change.uncertainty?.p)));
+    let rule = Rule::new(floor, asked);
+    parts.iter_mut().for_each(|part| part.is_news = rule.is_news(&part.change));
+    let judge = |change: Change| NodeChange { change, is_news: rule.is_news(&change) };
+    Comparison {
+        view: view.clone(),
+        floor,
+        wall_a_s: a.wall_s(),
+        wall_b_s: b.wall_s(),
+        can_judge: [a, b].iter().all(|side| side.effective_windows() >= LEAST_WINDOWS),
+        matched: pairs.iter().map(matched).collect(),
+        unmatched: Unmatched { only_a: only(a, b, view), only_b: only(b, a, view) },
+        headlines: headlines(&tree, stacks, &sides, &rule),
+        parts,
+        nodes: changes.into_iter().map(|change| change.map(judge)).collect(),
+        tree,
+    }
+}
+
+fn matched((group, a, b): &(&Group, &GroupTime, &GroupTime)) -> Matched {
+    Matched { group: (*group).clone(), threads_a: a.threads, threads_b: b.threads }
+}
+
+/// The groups of `side` that `other` has not, the busiest first.
+fn only(side: &Side, other: &Side, view: &View) -> Vec<GroupRate> {
+    let unmatched = side.groups.iter().filter(|(group, _)| !other.groups.contains_key(group));
+    let mut rates: Vec<GroupRate> = unmatched
+        .map(|(group, time)| {
+            let of_class = |class| {
+                let states = time.states.iter();
+                let states =
+                    states.filter(|(state, _)| Class::of(**state) == class && view.includes(**state));
+                states.map(|(_, series)| rate_ns(series, &side.windows)).sum()
+            };
+            let (running_ns, late_ns) = (of_class(Class::Running), of_class(Class::Late));
+            GroupRate { group: group.clone(), threads: time.threads, running_ns, late_ns }
+        })
+        .collect();
+    rates.sort_by(|x, y| (y.running_ns + y.late_ns).total_cmp(&(x.running_ns + x.late_ns)));
+    rates
+}
+
+/// What both sides are measured against.
+struct Sides<'s> {
+    a: &'s Windows,
+    b: &'s Windows,
+    floor: Floor,
+}
+
+impl Sides<'_> {
+    fn change(&self, a: &Series, b: &Series) -> Change {
+        let (a, b) = ((a, self.a), (b, self.b));
+        let change = unjudged(a, b);
+        if self.floor.could_be_reached(&change) { judged(a, b) } else { change }
+    }
+}
+
+fn part_changes(pairs: &[(&Group, &GroupTime, &GroupTime)], sides: &Sides, view: &View) -> Vec<PartChange> {
+    let mut parts = Vec::new();
+    for (group, a, b) in pairs {
+        let mut series: BTreeMap<Part, [Series; 2]> = BTreeMap::new();
+        for (side, time) in [a, b].into_iter().enumerate() {
+            for (part, one) in parts_of(time, view) {
+                series.entry(part).or_default()[side] = one.clone();
+            }
+        }
+        parts.extend(series.into_iter().map(|(part, [a, b])| PartChange {
+            group: (*group).clone(),
+            part,
+            change: sides.change(&a, &b),
+            is_news: false,
+        }));
+    }
+    parts
+}
+
+fn parts_of<'t>(time: &'t GroupTime, view: &View) -> impl Iterator<Item = (Part, &'t Series)> {
+    let runs = view.includes(State::User) && time.running.total_ns() > 0;
+    let running = runs.then_some((Part::Running, &time.running));
+    let states = time.states.iter().filter(move |(state, _)| view.includes(**state));
+    running.into_iter().chain(states.map(|(state, series)| (Part::State(*state), series)))
+}
+
+/// Each node's own time on both sides: leaves have some, the others none yet.
+#[derive(Clone)]
+struct Stacks(Vec<[Series; 2]>);
+
+impl Stacks {
+    fn of(tree: &Tree, pairs: &[(&Group, &GroupTime, &GroupTime)], view: &View) -> Self {
+        let mut own = vec![<[Series; 2]>::default(); tree.len()];
+        for (_, a, b) in pairs {
+            for (side, time) in [a, b].into_iter().enumerate() {
+                for (node, _, series) in time.stacks.iter().filter(|(_, state, _)| view.includes(*state)) {
+                    own[node.index()][side].add_all(series);
+                }
+            }
+        }
+        Stacks(own)
+    }
+
+    /// Visits every node that has time after its children, with the sum of its own and theirs. What `visit` keeps
+    /// to itself does not reach the parent.
+    fn sum_up(mut self, tree: &Tree, mut visit: impl FnMut(NodeId, &[Series; 2]) -> Passes) {
+        for id in tree.ids().rev() {
+            let sum = std::mem::take(&mut self.0[id.index()]);
+            if sum.iter().all(|series| series.total_ns() == 0) {
+                continue;
+            }
+            if visit(id, &sum) == Passes::On && id != NodeId::ALL {
+                let parent = &mut self.0[tree.node(id).parent.index()];
+                parent.iter_mut().zip(&sum).for_each(|(parent, child)| parent.add_all(child));
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Passes {
+    On,
+    Not,
+}
+
+/// Every node's change, and the p of everything that was asked. A node with one child only says the same as
+/// the child: it is not asked twice.
+fn node_changes(tree: &Tree, stacks: Stacks, sides: &Sides) -> (Vec<Option<Change>>, Vec<f64>) {
+    let mut changes: Vec<Option<Change>> = vec![None; tree.len()];
+    let mut only_child: Vec<Option<Change>> = vec![None; tree.len()];
+    let mut children = vec![0u32; tree.len()];
+    let mut asked = Vec::new();
+    stacks.sum_up(tree, |id, [a, b]| {
+        let repeated = only_child[id.index()].filter(|_| children[id.index()] == 1);
+        let change = repeated.unwrap_or_else(|| sides.change(a, b));
+        if repeated.is_none() {
+            asked.extend(change.uncertainty.map(|found| found.p));
+        }
+        changes[id.index()] = Some(change);
+        let parent = tree.node(id).parent.index();
+        children[parent] += 1;
+        only_child[parent] = Some(change);
+        Passes::On
+    });
+    (changes, asked)
+}
+
+/// From the leaves up: a node is reported when what is not yet reported of it is news.
+fn headlines(tree: &Tree, stacks: Stacks, sides: &Sides, rule: &Rule) -> Vec<Headline> {
+    let mut headlines: Vec<Headline> = Vec::new();
+    let mut is_above_one = vec![false; tree.len()];
+    stacks.sum_up(tree, |node, [a, b]| {
+        let change = sides.change(a, b);
+        let is_reported = tree.step(node).is_some() && rule.is_news(&change);
+        if !is_reported {
+            return Passes::On;
+        }
+        let is_rest = is_above_one[node.index()];
+        headlines.push(Headline { node, change, is_rest, site: site_of(tree, node) });
+        for above in tree.upwards(tree.node(node).parent) {
+            is_above_one[above.index()] = true;
+        }
+        Passes::Not
+    });
+    let size = |headline: &Headline| headline.change.difference_ns().abs();
+    headlines.sort_by(|x, y| size(y).total_cmp(&size(x)).then(x.node.cmp(&y.node)));
+    headlines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::story::Story;
+    use proptest::prelude::*;
+    use wallprof_model::Reason;
+
+    const LOCK: State = State::Blocked(Reason::Lock);
+
+    fn compared(a: &Story, b: &Story) -> Comparison {
+        compared_in(&View::Wall, a, b)
+    }
+
+    fn compared_in(view: &View, a: &Story, b: &Story) -> Comparison {
+        let mut tree = Tree::default();
+        let (a, b) = (a.side(&mut tree), b.side(&mut tree));
+        compare(tree, &a, &b, view, Floor::default())
+    }
+
+    fn shown(comparison: &Comparison, node: NodeId) -> String {
+        let path: Vec<String> = comparison.tree.path(node).iter().map(ToString::to_string).collect();
+        path.join(";")
+    }
+
+    fn headlines(comparison: &Comparison) -> Vec<(String, i64)> {
+        let line = |headline: &Headline| {
+            (shown(comparison, headline.node), (headline.change.difference_ns() / 1e6).round() as i64)
+        };
+        comparison.headlines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_takes_longer_is_named_where_it_does() {
+        let told = |ms| Story::new(10).waiting("t", LOCK, ms + 40, &[("main;take", ms), ("main;put", 40)]);
+        let comparison = compared(&told(20), &told(45));
+        assert_eq!(headlines(&comparison), [("main;take;[blocked:lock]".into(), 25)]);
+        let news: Vec<_> = comparison.parts.iter().filter(|part| part.is_news).collect();
+        assert_eq!(news.len(), 1);
+        assert_eq!((news[0].part, news[0].change.a_ns, news[0].change.b_ns), (Part::State(LOCK), 60e6, 85e6));
+    }
+
+    #[test]
+    fn many_small_differences_are_named_where_they_meet() {
+        let told = |ms| {
+            let names: Vec<String> = (0..20).map(|index| format!("main;work;leaf{index}")).collect();
+            let stacks: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), ms)).collect();
+            Story::new(10).waiting("t", LOCK, 20 * ms, &stacks)
+        };
+        let mut tree = Tree::default();
+        let (a, b) = (told(2).side(&mut tree), told(4).side(&mut tree));
+        let floor = Floor { ns: 5e6, share: 0.05 };
+        let comparison = compare(tree, &a, &b, &View::Wall, floor);
+        assert_eq!(headlines(&comparison), [("main;work".into(), 40)]);
+    }
+
+    #[test]
+    fn the_rest_of_a_parent_is_without_what_is_named() {
+        let told = |named: u64, others: u64| {
+            let stacks: Vec<(String, u64)> = std::iter::once(("main;hot".to_string(), named))
+                .chain((0..30).map(|index| (format!("main;leaf{index}"), others)))
+                .collect();
+            let stacks: Vec<(&str, u64)> = stacks.iter().map(|(name, ms)| (name.as_str(), *ms)).collect();
+            Story::new(10).waiting("t", LOCK, 900, &stacks)
+        };
+        let floor = Floor { ns: 5e6, share: 0.05 };
+        let mut tree = Tree::default();
+        let (a, b) = (told(100, 2).side(&mut tree), told(200, 4).side(&mut tree));
+        let comparison = compare(tree, &a, &b, &View::Wall, floor);
+        let found = headlines(&comparison);
+        assert_eq!(found[1], ("main;hot;[blocked:lock]".into(), 100));
+        assert_eq!(found[2], ("main".into(), 60));
+        assert!(comparison.headlines[2].is_rest && !comparison.headlines[1].is_rest);
+        assert_eq!(found[0], ("[unsampled];[blocked:lock]".into(), -160));
+    }
+
+    #[test]
+    fn what_appeared_and_what_went() {
+        let a = Story::new(5).waiting("t", LOCK, 10, &[("main;old", 10)]);
+        let b = Story::new(5).waiting("t", LOCK, 10, &[("main;new", 10)]);
+        let comparison = compared(&a, &b);
+        let of = |name: &str| {
+            let found = comparison.headlines.iter().find(|one| shown(&comparison, one.node).contains(name));
+            found.unwrap().change
+        };
+        assert!(of("new").appeared() && of("old").went());
+        assert!(comparison.parts.iter().all(|part| !part.is_news), "the state is as long as before");
+    }
+
+    #[test]
+    fn threads_of_one_side_are_named_and_not_compared() {
+        let a =
+            Story::new(5).waiting("t", LOCK, 10, &[]).waiting("idle", LOCK, 1, &[]).running("gone", 5, &[]);
+        let b = Story::new(5).waiting("t", LOCK, 10, &[]);
+        let comparison = compared(&a, &b);
+        assert!(comparison.has_no_news() && comparison.unmatched.only_b.is_empty());
+        let gone = &comparison.unmatched.only_a[0];
+        assert_eq!((gone.group.thread.as_str(), gone.running_ns), ("gone", 5e6));
+        assert_eq!(comparison.unmatched.only_a[1].late_ns, 1e6);
+        let other = compared(&a, &b.of_process("other"));
+        assert_eq!((other.matched.len(), other.unmatched.only_a.len()), (0, 3));
+    }
+
+    #[test]
+    fn views_choose_states() {
+        let a = Story::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 30, &[]);
+        let b = Story::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 60, &[]);
+        assert!(compared_in(&View::OnCpu, &a, &b).has_no_news());
+        let off = compared_in(&View::OffCpu, &a, &b);
+        assert_eq!(off.parts.iter().map(|part| part.part).collect::<Vec<_>>(), [Part::State(LOCK)]);
+        assert_eq!(off.node(NodeId::ALL).unwrap().change.a_ns, 30e6);
+        assert_eq!(compared(&a, &b).node(NodeId::ALL).unwrap().change.a_ns, 80e6);
+    }
+
+    #[test]
+    fn short_recordings_are_not_judged() {
+        let told = |seconds, ms| Story::new(seconds).waiting("t", LOCK, ms, &[]);
+        let comparison = compared(&told(2, 10), &told(9, 500));
+        assert!(!comparison.can_judge && comparison.has_no_news());
+        assert_eq!(comparison.parts[0].change.b_ns, 500e6);
+    }
+
+    /// A stack, its ms in each of six seconds.
+    fn any_story() -> impl Strategy<Value = Story> {
+        let stack =
+            prop_oneof![Just("main;a;x"), Just("main;a;y"), Just("main;b"), Just("main"), Just("go;a")];
+        let waits = proptest::collection::vec((stack, proptest::array::uniform6(0..150u64)), 1..8);
+        waits.prop_map(|waits| {
+            let mut story = Story::new(6);
+            for (index, (stack, ms)) in waits.iter().enumerate() {
+                let key = story.thread(["t", "u"][index % 2]);
+                for (second, ms) in ms.iter().enumerate() {
+                    story.wait(key, second as u32, (LOCK, ms * 1_000_000), &[(stack, *ms)]);
+                    story.run(key, second as u32, *ms, &[(stack, ms / 10)]);
+                }
+            }
+            story
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn equal_sides_have_no_news(story in any_story()) {
+            let comparison = compared(&story, &story);
+            prop_assert!(comparison.has_no_news());
+            for id in comparison.tree.ids() {
+                prop_assert!(comparison.node(id).is_none_or(|node| node.change.difference_ns() == 0.0));
+            }
+        }
+
+        #[test]
+        fn the_other_way_round_is_the_opposite(a in any_story(), b in any_story()) {
+            let (there, back) = (compared(&a, &b), compared(&b, &a));
+            let by_path = |comparison: &Comparison| -> BTreeMap<_, _> {
+                let named = |id: NodeId| (comparison.tree.group(id).cloned(), shown(comparison, id));
+                comparison.tree.ids().filter_map(|id| Some((named(id), comparison.node(id)?))).collect()
+            };
+            let (there_nodes, back_nodes) = (by_path(&there), by_path(&back));
+            prop_assert_eq!(there_nodes.len(), back_nodes.len());
+            for (path, node) in &there_nodes {
+                let other = back_nodes[path];
+                prop_assert_eq!(node.change.difference_ns(), -other.change.difference_ns());
+                prop_assert_eq!(node.is_news, other.is_news);
+            }
+            let parts = |comparison: &Comparison| -> Vec<_> {
+                comparison.parts.iter().map(|part| (part.part, part.is_news)).collect()
+            };
+            prop_assert_eq!(parts(&there), parts(&back));
+        }
+
+        #[test]
+        fn parents_are_the_sums_of_their_children(a in any_story(), b in any_story()) {
+            let comparison = compared(&a, &b);
+            let mut sums: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
+            for id in comparison.tree.ids().skip(1) {
+                if let Some(node) = comparison.node(id) {
+                    let sum = sums.entry(comparison.tree.node(id).parent).or_default();
+                    sum.0 += node.change.a_ns;
+                    sum.1 += node.change.b_ns;
+                }
+            }
+            for (id, (a, b)) in sums {
+                let change = comparison.node(id).unwrap().change;
+                prop_assert!((change.a_ns - a).abs() < 1e-3 && (change.b_ns - b).abs() < 1e-3);
+            }
+        }
+
+        #[test]
+        fn the_length_of_a_recording_changes_no_rate(ms in 0..400u64, count in 0..9u64, seconds in 1..50u32) {
+            let told = |seconds| {
+                let stacks = [("main;take", ms / 2)];
+                let story = Story::new(seconds).waiting("t", LOCK, ms, &stacks);
+                story.running("t", ms, &[("main;run", count), ("main", 1)])
+            };
+            let comparison = compared(&told(seconds), &told(7));
+            for id in comparison.tree.ids() {
+                let Some(node) = comparison.node(id) else { continue };
+                // Scaling to the ledger rounds each second of a stack by less than a nanosecond.
+                prop_assert!(node.change.difference_ns().abs() < 4.0, "{:?}", node.change);
+            }
+            prop_assert!(comparison.has_no_news());
+        }
+    }
+}

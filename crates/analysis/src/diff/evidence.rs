@@ -1,0 +1,223 @@
+//! One amount on two sides: its rates, their difference, and what the one-second windows say about its noise.
+//!
+//! A rate is a ratio of sums, time spent over time observed, and its variance is that of a ratio estimator
+//! (Cochran, Sampling Techniques, 6.9): short windows weigh less by themselves. Two things make it larger. Windows
+//! that resemble their neighbours say less than independent ones: they are counted as the number of independent
+//! windows that says as much (Bayley and Hammersley 1946), the correlation corrected for its bias in short series
+//! (Marriott and Pope 1954). And a time known from samples is never more certain than as many independent samples are.
+//! The difference is judged by Welch's t-test.
+
+use super::series::Series;
+use super::student::{critical_t, two_sided_p};
+use super::windows::Windows;
+
+/// Fewer windows than this on a side say nothing about its noise.
+pub const LEAST_WINDOWS: f64 = 3.0;
+
+/// Probability that the true difference lies within an [`Uncertainty`]'s bounds.
+pub const CONFIDENCE: f64 = 0.95;
+
+const SECOND_NS: f64 = 1e9;
+
+/// Windows can resemble each other so much that they say hardly more than one.
+const MOST_CORRELATED: f64 = 0.95;
+
+/// A rate in ns per second of wall time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate {
+    pub ns: f64,
+    variance: f64,
+    windows: f64,
+    /// Degrees of freedom of the variance.
+    degrees: f64,
+}
+
+/// What changed from one side to the other, in ns per second of wall time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    pub a_ns: f64,
+    pub b_ns: f64,
+    /// `None`: one side is too short to know its noise, or the amount too small to be asked about.
+    pub uncertainty: Option<Uncertainty>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Uncertainty {
+    /// The true difference lies within this of the measured one, with probability [`CONFIDENCE`].
+    pub margin_ns: f64,
+    /// The probability of so large a difference between equal sides, before any correction.
+    pub p: f64,
+}
+
+impl Change {
+    pub fn difference_ns(&self) -> f64 {
+        self.b_ns - self.a_ns
+    }
+
+    /// There in B only.
+    pub fn appeared(&self) -> bool {
+        self.a_ns == 0.0 && self.b_ns > 0.0
+    }
+
+    /// There in A only.
+    pub fn went(&self) -> bool {
+        self.b_ns == 0.0 && self.a_ns > 0.0
+    }
+}
+
+/// The rate alone, which every amount has.
+pub(crate) fn rate_ns(series: &Series, windows: &Windows) -> f64 {
+    let wall = windows.total_ns();
+    if wall == 0.0 { 0.0 } else { series.total_ns() as f64 / wall * SECOND_NS }
+}
+
+/// Compares without asking about noise.
+pub(crate) fn unjudged(a: (&Series, &Windows), b: (&Series, &Windows)) -> Change {
+    Change { a_ns: rate_ns(a.0, a.1), b_ns: rate_ns(b.0, b.1), uncertainty: None }
+}
+
+pub(crate) fn judged(a: (&Series, &Windows), b: (&Series, &Windows)) -> Change {
+    let (a, b) = (rate(a.0, a.1), rate(b.0, b.1));
+    Change { a_ns: a.ns, b_ns: b.ns, uncertainty: uncertainty(a, b) }
+}
+
+fn uncertainty(a: Rate, b: Rate) -> Option<Uncertainty> {
+    if a.windows < LEAST_WINDOWS || b.windows < LEAST_WINDOWS {
+        return None;
+    }
+    let difference = (b.ns - a.ns).abs();
+    let variance = a.variance + b.variance;
+    if variance == 0.0 {
+        return Some(Uncertainty { margin_ns: 0.0, p: if difference == 0.0 { 1.0 } else { 0.0 } });
+    }
+    let spread = a.variance.powi(2) / a.degrees + b.variance.powi(2) / b.degrees;
+    // Underflow makes 0/0 of two tiny variances; the smaller side's windows are the least there can be.
+    let degrees = match variance.powi(2) / spread {
+        degrees if degrees.is_finite() => degrees,
+        _ => a.degrees.min(b.degrees),
+    };
+    let error = variance.sqrt();
+    Some(Uncertainty {
+        margin_ns: critical_t(1.0 - CONFIDENCE, degrees) * error,
+        p: two_sided_p(difference / error, degrees),
+    })
+}
+
+fn rate(series: &Series, windows: &Windows) -> Rate {
+    let wall = windows.total_ns();
+    let count = windows.effective();
+    let ns = rate_ns(series, windows);
+    if wall == 0.0 || count < LEAST_WINDOWS {
+        return Rate { ns, variance: 0.0, windows: count, degrees: 0.0 };
+    }
+    let residuals = residuals(series, windows, ns / SECOND_NS);
+    let squares = products(&residuals, 0);
+    let inflation = inflation(&residuals);
+    let between_windows = squares * count / (count - 1.0) * inflation;
+    let variance = between_windows.max(series.sampling_variance()) / (wall * wall) * (SECOND_NS * SECOND_NS);
+    Rate { ns, variance, windows: count, degrees: (count / inflation - 1.0).max(1.0) }
+}
+
+/// What each window took beyond its share.
+fn residuals(series: &Series, windows: &Windows, share: f64) -> Vec<f64> {
+    let mut entries = series.entries().iter().peekable();
+    let mut taken = |second| {
+        while entries.next_if(|(at, _)| *at < second).is_some() {}
+        entries.next_if(|(at, _)| *at == second).map_or(0, |(_, ns)| *ns)
+    };
+    windows.walls().iter().map(|&(second, wall)| taken(second) as f64 - share * wall as f64).collect()
+}
+
+/// How many windows say as much as one independent one, by the correlation of neighbours.
+fn inflation(residuals: &[f64]) -> f64 {
+    let (count, squares) = (residuals.len() as f64, products(residuals, 0));
+    if squares == 0.0 {
+        return 1.0;
+    }
+    let correlation = products(residuals, 1) / squares;
+    let unbiased = ((count * correlation + 1.0) / (count - 3.0).max(1.0)).clamp(0.0, MOST_CORRELATED);
+    (1.0 + unbiased) / (1.0 - unbiased)
+}
+
+fn products(residuals: &[f64], lag: usize) -> f64 {
+    residuals.iter().zip(residuals.iter().skip(lag)).map(|(left, right)| left * right).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use wallprof_model::EpochSecond;
+    use wallprof_model::profile::RecordingInfo;
+
+    fn side(ms: &[u64]) -> (Series, Windows) {
+        let mut series = Series::default();
+        let mut lived = BTreeMap::new();
+        for (second, ms) in ms.iter().enumerate() {
+            series.add(EpochSecond(second as u32), ms * 1_000_000);
+            lived.insert(EpochSecond(second as u32), 1_000_000_000);
+        }
+        (series, Windows::new(&RecordingInfo::default(), &lived))
+    }
+
+    fn change(a: &[u64], b: &[u64]) -> Change {
+        let (a, b) = (side(a), side(b));
+        judged((&a.0, &a.1), (&b.0, &b.1))
+    }
+
+    /// Worked by hand: means 20 and 31 ms, variances of the means 1/2 and 5/3.
+    #[test]
+    fn welchs_test() {
+        let change = change(&[18, 21, 19, 22, 20], &[34, 28, 32, 30]);
+        assert_eq!((change.a_ns, change.b_ns, change.difference_ns()), (20e6, 31e6, 11e6));
+        let found = change.uncertainty.unwrap();
+        let variance = 0.5 + 5.0f64 / 3.0;
+        let degrees = variance.powi(2) / (0.25 / 4.0 + 25.0 / 27.0);
+        assert!((found.p - two_sided_p(11.0 / variance.sqrt(), degrees)).abs() < 1e-12, "{found:?}");
+        assert!((found.margin_ns / 1e6 - critical_t(0.05, degrees) * variance.sqrt()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn few_windows_say_nothing_about_noise() {
+        assert_eq!(change(&[5, 5], &[9, 9, 9]).uncertainty, None);
+        assert_eq!(change(&[], &[9, 9, 9]).a_ns, 0.0);
+        assert!(change(&[5, 5, 5], &[9, 9, 9]).uncertainty.is_some());
+    }
+
+    #[test]
+    fn constants_are_certain() {
+        assert_eq!(change(&[5; 4], &[5; 9]).uncertainty.unwrap().p, 1.0);
+        assert_eq!(change(&[5; 4], &[6; 9]).uncertainty.unwrap().p, 0.0);
+    }
+
+    #[test]
+    fn one_moment_in_one_second_proves_nothing() {
+        let mut moment = [0; 10];
+        moment[4] = 300;
+        let change = change(&[0; 10], &moment);
+        assert!(change.appeared() && change.uncertainty.unwrap().p > 0.2);
+    }
+
+    #[test]
+    fn windows_that_drift_prove_less_than_independent_ones() {
+        let drifting = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32];
+        let jumping = [10, 32, 12, 30, 14, 28, 16, 26, 18, 24, 20, 22];
+        let p = |a: &[u64]| change(a, &[26; 12]).uncertainty.unwrap().p;
+        assert!(p(&drifting) > 2.0 * p(&jumping));
+    }
+
+    #[test]
+    fn samples_are_no_more_certain_than_their_number() {
+        let (_, windows) = side(&[0; 10]);
+        let sampled = |per_second: u64| {
+            let mut series = Series::default();
+            for second in 0..10 {
+                series.add_samples(EpochSecond(second), per_second * 10_000_000, per_second);
+            }
+            series
+        };
+        let p = |a, b| judged((&sampled(a), &windows), (&sampled(b), &windows)).uncertainty.unwrap().p;
+        assert!(p(1, 2) > 0.01, "10 against 20 samples, without any noise between windows");
+        assert!(p(10, 20) < 1e-4);
+    }
+}

@@ -1,0 +1,35 @@
+//! Two recordings compared in absolute time: what takes longer, what shorter, what appeared and what went.
+//!
+//! Every number is nanoseconds per second of wall time, and the second is the recording's: a recording of
+//! ten seconds and one of a minute compare, eight busy workers count as eight, and nothing is divided by a
+//! count of samples. Threads are matched by the names of their process and their own; all of one name are
+//! one [`Group`]. Threads that only one recording has are named, and not compared with nothing.
+//!
+//! A difference is news when two things hold. It is larger than [`Floor`]: what is smaller would not be acted
+//! upon. And it stands out of the noise that each recording shows within itself: its one-second windows are
+//! compared by Welch's t-test, corrected for how many states and stacks are looked at (see [`evidence`] and [`news`]).
+//! What differs from run to run and not from second to second (another machine, another load) is a difference.
+
+mod collect;
+mod compare;
+pub mod evidence;
+mod news;
+#[cfg(test)]
+mod noise;
+mod place;
+mod series;
+mod step;
+#[cfg(test)]
+mod story;
+mod student;
+mod tree;
+mod windows;
+
+pub use collect::{Collector, Group, Side};
+pub use compare::{
+    Comparison, GroupRate, Headline, Matched, NodeChange, Part, PartChange, Unmatched, compare,
+};
+pub use evidence::{Change, Uncertainty};
+pub use news::{FALSE_NEWS, Floor};
+pub use step::Step;
+pub use tree::{Node, NodeId, Tree};

@@ -1,0 +1,157 @@
+//! Recordings for tests: threads of given names that spend given times in given stacks, the same every second
+//! or as a seed decides.
+
+use std::sync::Arc;
+
+use wallprof_model::event::{LedgerDelta, Weighted};
+use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow, Thread};
+use wallprof_model::{
+    EpochSecond, FrameKind, MonoNs, StackEnd, StackId, State, SymbolLine, ThreadInfo, ThreadKey,
+};
+
+use super::{Collector, Side, Tree};
+
+const MS: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    seconds: u32,
+    threads: Vec<Thread>,
+    ledger: Vec<LedgerRow>,
+    samples: Vec<SampleRow>,
+    /// Stack id - 1 is the index.
+    stacks: Vec<String>,
+}
+
+impl Story {
+    pub fn new(seconds: u32) -> Self {
+        Story { seconds, threads: vec![], ledger: vec![], samples: vec![], stacks: vec![] }
+    }
+
+    /// The same threads in a process of another name.
+    pub fn of_process(mut self, name: &str) -> Self {
+        self.threads.iter_mut().for_each(|thread| thread.info.process = name.into());
+        self
+    }
+
+    /// A thread that runs for `ms` of every second in user mode, with this many samples in each stack
+    /// (`outer;inner`) every second.
+    pub fn running(mut self, thread: &str, ms: u64, stacks: &[(&str, u64)]) -> Self {
+        let key = self.thread(thread);
+        for second in 0..self.seconds {
+            self.run(key, second, ms, stacks);
+        }
+        self
+    }
+
+    /// A thread that is in `state` for `ms` of every second, of which stacks carry the given ms.
+    pub fn waiting(mut self, thread: &str, state: State, ms: u64, stacks: &[(&str, u64)]) -> Self {
+        let key = self.thread(thread);
+        for second in 0..self.seconds {
+            self.wait(key, second, (state, ms * MS), stacks);
+        }
+        self
+    }
+
+    pub fn thread(&mut self, name: &str) -> ThreadKey {
+        let key = ThreadKey(self.threads.len() as u32 + 1);
+        let info = ThreadInfo {
+            key,
+            tid: 100 + key.0,
+            pid: 100,
+            ns_tid: 100 + key.0,
+            ns_pid: 100,
+            start_boot_ns: 0,
+            comm: name.into(),
+            process: "app".into(),
+            cgroup: None,
+            kernel_thread: false,
+        };
+        self.threads.push(Thread {
+            info,
+            start: MonoNs(0),
+            end: MonoNs(u64::from(self.seconds) * 1_000 * MS),
+            ledger: LedgerDelta::new(key, EpochSecond(0)),
+            latency: Default::default(),
+            stalls: 0,
+        });
+        key
+    }
+
+    pub fn run(&mut self, key: ThreadKey, second: u32, ms: u64, stacks: &[(&str, u64)]) {
+        let mut row = LedgerDelta::new(key, EpochSecond(second));
+        row.wall_ns = 1_000 * MS;
+        row.on_cpu_ns = ms * MS;
+        row.user_samples = stacks.iter().map(|(_, count)| count).sum();
+        self.add_ledger(row);
+        for &(stack, count) in stacks.iter().filter(|(_, count)| *count > 0) {
+            self.add_sample(key, second, State::User, stack, (count * 10 * MS, count));
+        }
+    }
+
+    pub fn wait(&mut self, key: ThreadKey, second: u32, (state, ns): (State, u64), stacks: &[(&str, u64)]) {
+        let mut row = LedgerDelta::new(key, EpochSecond(second));
+        row.wall_ns = 1_000 * MS;
+        match state {
+            State::Blocked(reason) => row.blocked_ns[usize::from(reason.code())] = ns,
+            State::Preempted => row.preempted_ns = ns,
+            other => panic!("{other:?} is no state this story tells"),
+        }
+        self.add_ledger(row);
+        for &(stack, ms) in stacks.iter().filter(|(_, ms)| *ms > 0) {
+            self.add_sample(key, second, state, stack, (ms * MS, 1));
+        }
+    }
+
+    fn add_ledger(&mut self, row: LedgerRow) {
+        let sum = &mut self.threads[row.thread.0 as usize - 1].ledger;
+        sum.wall_ns += row.wall_ns;
+        sum.on_cpu_ns += row.on_cpu_ns;
+        sum.user_samples += row.user_samples;
+        self.ledger.push(row);
+    }
+
+    fn add_sample(&mut self, key: ThreadKey, second: u32, state: State, stack: &str, weighs: (u64, u64)) {
+        let known = self.stacks.iter().position(|known| known == stack);
+        let index = known.unwrap_or_else(|| {
+            self.stacks.push(stack.into());
+            self.stacks.len() - 1
+        });
+        self.samples.push(SampleRow {
+            thread: key,
+            second: EpochSecond(second),
+            what: Weighted::State(state),
+            user: Some(StackId(index as u64 + 1)),
+            kernel: None,
+            waker: None,
+            weight: weighs.0,
+            count: weighs.1,
+        });
+    }
+
+    pub fn side(&self, tree: &mut Tree) -> Side {
+        let info =
+            RecordingInfo { end: MonoNs(u64::from(self.seconds) * 1_000 * MS), ..RecordingInfo::default() };
+        let mut collector = Collector::new(&self.threads);
+        self.ledger.iter().for_each(|row| collector.ledger(row));
+        for row in &self.samples {
+            let resolved: Result<(), std::convert::Infallible> =
+                collector.sample(row, tree, |id| Ok(resolved(&self.stacks[id.0 as usize - 1])));
+            resolved.unwrap();
+        }
+        collector.finish(&info, tree)
+    }
+}
+
+fn resolved(stack: &str) -> ResolvedStack {
+    let frame = |name: &str| {
+        Arc::new(ResolvedFrame {
+            kind: FrameKind::Native,
+            module: Some("/bin/app".into()),
+            build_id: None,
+            address: 1,
+            lines: vec![SymbolLine { symbol: Some(name.into()), ..SymbolLine::default() }],
+        })
+    };
+    ResolvedStack { frames: stack.rsplit(';').map(frame).collect(), end: StackEnd::Complete }
+}
