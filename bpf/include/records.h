@@ -32,8 +32,7 @@ enum syscall_class {
     CLASS_CHILD_IF_D = 36,  /* clone, vfork: uninterruptible means waiting for the vforked child */
     CLASS_DISK_IF_D = 37,   /* fsync and its kin wait uninterruptibly without in_iowait */
     CLASS_MEMORY_IF_D = 38, /* mmap, munmap …: uninterruptible means the mmap lock */
-    CLASS_COMPLETION =
-        39, /* io_uring_enter: waits for completions like poll, though the kernel says iowait */
+    CLASS_COMPLETION = 39,  /* io_uring_enter: like poll, though the kernel says iowait */
 };
 
 /* What a thread is doing between two events. */
