@@ -119,13 +119,7 @@ mod tests {
     }
 
     fn options(targets: Targets) -> ProbeOptions {
-        ProbeOptions {
-            targets,
-            cpus: None,
-            sample_hz: 99,
-            events: Vec::new(),
-            min_stall_ns: 100_000,
-        }
+        ProbeOptions { targets, cpus: None, sample_hz: 99, events: Vec::new(), min_stall_ns: 100_000 }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 
@@ -33,7 +33,10 @@ pub enum Command {
     /// List the stalls one by one, with stacks, waker and who ran instead
     Stalls(StallsArgs),
     /// Say what this kernel, these permissions and this hardware allow
-    Doctor,
+    Doctor(DoctorArgs),
+    /// Write man pages and shell completions: `make release`
+    #[command(name = crate::documents::SUBCOMMAND, hide = true)]
+    Documents(DocumentsArgs),
     /// What `record -- CMD` starts CMD with: waits until the probes are armed
     #[command(name = crate::record::held::SUBCOMMAND, hide = true)]
     Held(HeldArgs),
@@ -141,6 +144,20 @@ pub struct StallsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// How many instructions the kernel's verifier walks through for each program
+    #[arg(long, hide = true)]
+    pub programs: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DocumentsArgs {
+    /// Gets the folders man and completions
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub struct HeldArgs {
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
@@ -152,6 +169,11 @@ pub enum Asked {
     Command(Box<Command>),
     /// `--help` or `--version`: this text, on stdout.
     Text(String),
+}
+
+/// The definition, for what is generated from it.
+pub fn definition() -> clap::Command {
+    CommandLine::command()
 }
 
 /// Reads the command line; what clap refuses becomes one sentence.
@@ -219,8 +241,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
-        CommandLine::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]

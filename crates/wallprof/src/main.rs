@@ -2,6 +2,7 @@
 
 mod args;
 mod doctor;
+mod documents;
 mod failure;
 mod output;
 mod record;
@@ -32,7 +33,8 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Record(args) => record::run(args, started),
         Command::Report(args) => report::run(&args),
         Command::Stalls(args) => stalls::run(&args),
-        Command::Doctor => doctor::run(),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Documents(args) => documents::run(&args.folder),
         Command::Held(args) => record::held::hold(args.command),
     }
 }

@@ -4,6 +4,7 @@ mod check;
 mod events;
 mod host;
 mod kernel;
+mod programs;
 
 use std::process::ExitCode;
 
@@ -11,13 +12,19 @@ use wallprof_probe::facts::HostFacts;
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_views::{Style, escape};
 
+use crate::args::DoctorArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
 use check::{Check, Grade};
 
+/// Runs the command.
+pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    if args.programs { programs::run() } else { check_all() }
+}
+
 /// Prints every check; exit code 3 when recording is not possible at all.
-pub fn run() -> Result<ExitCode, Failure> {
+fn check_all() -> Result<ExitCode, Failure> {
     let facts = HostFacts::read(&HostFiles);
     let mut checks: Vec<_> = host::checks(&facts).into_iter().chain(kernel::checks()).collect();
     checks.push(events::check(&HostFiles));

@@ -1,0 +1,38 @@
+//! `doctor --programs`: what the kernel's verifier makes of each program, for the table of docs/kernels.md.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use wallprof_probe::{ProgramFacts, verified_programs};
+
+use crate::failure::Failure;
+use crate::output::to_stdout;
+
+/// Loads the programs and prints a line on each.
+pub fn run() -> Result<ExitCode, Failure> {
+    let programs = verified_programs().map_err(Failure::unavailable)?;
+    to_stdout(|out| Ok(write(out, &programs)?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `NAME INSTRUCTIONS`, or `NAME missing` where the kernel has no place for it.
+fn write(out: &mut dyn Write, programs: &[ProgramFacts]) -> io::Result<()> {
+    programs.iter().try_for_each(|program| match program.verified_instructions {
+        Some(count) => writeln!(out, "{} {count}", program.name),
+        None => writeln!(out, "{} missing", program.name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_a_program() {
+        let facts =
+            |name: &str, verified_instructions| ProgramFacts { name: name.into(), verified_instructions };
+        let mut text = Vec::new();
+        write(&mut text, &[facts("on_switch", Some(12345)), facts("on_switched", None)]).unwrap();
+        assert_eq!(text, b"on_switch 12345\non_switched missing\n");
+    }
+}
