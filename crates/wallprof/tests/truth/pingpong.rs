@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::ledger::{assert_adds_up, thread};
+use crate::ledger::{SWITCH_NS, assert_adds_up, thread};
 use crate::recorder::Recorder;
 use crate::scenario::Scenario;
 use crate::stage;
@@ -32,7 +32,8 @@ fn assert_play_is_accounted(args: &[&str]) -> Vec<Rounds> {
         assert!(player.rounds > 1_000, "{player:?}");
         // Time on the CPU by the thread's own CPU clock, which starts and ends within the recording. The
         // thread's first and last steps, at the gates, are outside its life and below 1 ms.
-        let on_cpu_tolerance_ns = life.cpu_ns / 100 + 1_000_000;
+        let switches = thread.switches.voluntary + thread.switches.involuntary;
+        let on_cpu_tolerance_ns = life.cpu_ns / 100 + switches * SWITCH_NS + 1_000_000;
         assert!(thread.on_cpu_ns.abs_diff(life.cpu_ns) <= on_cpu_tolerance_ns, "{life:?}, {thread:#?}");
         // The thread's clock around read sees the wait, the wait for a CPU, and the system call itself.
         let pipe_ns = thread.states.blocked["pipe"];
