@@ -133,6 +133,7 @@ fn assert_agrees_with_the_kernel(window: &Window) {
             actor.name
         );
     }
+    assert_complete(&report);
 }
 
 /// `perf bench sched messaging` in a loop of the test's own: each round ends by itself.
