@@ -14,7 +14,7 @@
 //       by someone, held_by is that thread's tid (0 if not known)
 //   {"event":"ticks", "count", "slow", "lock", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"}
 //       latency of ticks from when they were due to when they were handled; lock is the mutex' address
-// Options: -n N, one malformed tick in about N.
+// Options: -n N, one malformed tick in about N; -k K, the lock is held K times as long.
 
 #include "truth.h"
 
@@ -33,6 +33,7 @@ static atomic_int registry_owner;
 static struct slow_operation slow[MAX_SLOW];
 static uint32_t latencies[MAX_TICKS]; // ns; a longer one than 4 s is kept as 4 s
 static uint64_t slow_count, tick_count, one_in = 200;
+static double hold_factor = 1;
 static struct run run = {.scenario = "lock", .seconds = 10, .seed = 42};
 
 // --- the registry's lock ---
@@ -117,7 +118,8 @@ SHOWN static void housekeeping(struct actor *self) {
     uint64_t chance = run.seed + 2;
     (void)self;
     while (!run_is_over()) {
-        uint64_t hold_ns = random_between(&chance, NS_PER_MS / 2, 3 * NS_PER_MS);
+        uint64_t swept_ns = random_between(&chance, NS_PER_MS / 2, 3 * NS_PER_MS);
+        uint64_t hold_ns = (uint64_t)((double)swept_ns * hold_factor);
         sweep_registry(hold_ns, random_between(&chance, 0, 1) == 0);
         sleep_for(random_between(&chance, 200 * NS_PER_US, 600 * NS_PER_US));
     }
@@ -150,11 +152,13 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "n:")) != -1) {
+    while ((option = getopt(argc, argv, RUN_OPTIONS "n:k:")) != -1) {
         if (option == 'n')
             one_in = (uint64_t)positive_number(optarg);
+        else if (option == 'k')
+            hold_factor = positive_number(optarg);
         else
-            run_option(&run, option, optarg, "[-n ONE_IN]");
+            run_option(&run, option, optarg, "[-n ONE_IN] [-k HELD_TIMES]");
     }
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(slow, 1, sizeof slow);

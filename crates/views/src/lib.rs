@@ -5,6 +5,7 @@
 //! [`Style`] give the same bytes.
 
 mod bar;
+mod diff;
 mod escape;
 mod function;
 mod json;
@@ -15,6 +16,7 @@ mod style;
 mod text;
 mod units;
 
+pub use diff::{Diff, DiffRows, DiffSide, diff_json, diff_svg, diff_text};
 pub use escape::escape;
 pub use json::{report_json, stall_json};
 pub use report::Report;

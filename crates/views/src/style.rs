@@ -32,6 +32,9 @@ pub(crate) enum Ink {
     Kernel,
     Of(Class),
     Warning,
+    /// Of two recordings, the second has more of it.
+    More,
+    Less,
 }
 
 impl Style {
@@ -76,8 +79,8 @@ fn ansi_from_ink(ink: Ink) -> Option<&'static str> {
         Ink::Strong => Some("1"),
         Ink::Faint | Ink::Of(Class::Voluntary) => Some("2"),
         Ink::Kernel => Some("33"),
-        Ink::Of(Class::Running) => Some("32"),
-        Ink::Of(Class::Late) => Some("31"),
+        Ink::Of(Class::Running) | Ink::Less => Some("32"),
+        Ink::Of(Class::Late) | Ink::More => Some("31"),
         Ink::Of(Class::Peer) => Some("35"),
         Ink::Warning => Some("1;31"),
     }

@@ -32,6 +32,8 @@ pub enum Command {
     Report(ReportArgs),
     /// List the stalls one by one, with stacks, waker and who ran instead
     Stalls(StallsArgs),
+    /// Compare two recordings in time per second of wall time: what takes longer, what appeared, what went
+    Diff(DiffArgs),
     /// Say what this kernel, these permissions and this hardware allow
     Doctor(DoctorArgs),
     /// Write man pages and shell completions: `make release`
@@ -155,6 +157,33 @@ pub struct DocumentsArgs {
     /// Gets the folders man and completions
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The recording to compare with: before, or what is known to be good
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+
+    /// The recording in question
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+
+    /// Which time: wall, on-cpu or off-cpu
+    #[arg(long, value_name = "VIEW", default_value = "wall")]
+    pub view: String,
+
+    /// Also write a differential flame graph: widths are B's, red took longer than in A, blue shorter
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Every difference, not only the largest
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `wallprof`: wires the command line to the commands and their outcome to the exit code.
 
 mod args;
+mod diff;
 mod doctor;
 mod documents;
 mod failure;
@@ -33,6 +34,7 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Record(args) => record::run(args, started),
         Command::Report(args) => report::run(&args),
         Command::Stalls(args) => stalls::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Documents(args) => documents::run(&args.folder),
         Command::Held(args) => record::held::hold(args.command),

@@ -29,7 +29,7 @@ pub use collect::{Collector, Group, Side};
 pub use compare::{
     Comparison, GroupRate, Headline, Matched, NodeChange, Part, PartChange, Unmatched, compare,
 };
-pub use evidence::{Change, Uncertainty};
+pub use evidence::{Change, LEAST_WINDOWS, Uncertainty};
 pub use news::{FALSE_NEWS, Floor};
 pub use step::Step;
 pub use tree::{Node, NodeId, Tree};

@@ -13,6 +13,11 @@ impl NodeId {
     /// All matched threads together.
     pub const ALL: NodeId = NodeId(0);
 
+    /// Its place among [`Tree::ids`].
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }

@@ -29,7 +29,7 @@ pub fn stall_json(out: &mut impl Write, stall: &StallRecord, clock: &ClockMap) -
     write_line(out, &stall::StallJson::of(stall, clock))
 }
 
-fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
 }
@@ -44,6 +44,6 @@ impl Serialize for Hex {
 }
 
 /// A text that is absent when empty.
-fn known(text: &str) -> Option<&str> {
+pub(crate) fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }

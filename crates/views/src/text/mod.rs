@@ -33,7 +33,7 @@ pub fn report_text(out: &mut impl Write, report: &Report<'_>, style: &Style) -> 
 }
 
 /// A blank line and a section's title with what it is about.
-fn write_title(out: &mut impl Write, title: &str, about: &str, style: &Style) -> io::Result<()> {
+pub(crate) fn write_title(out: &mut impl Write, title: &str, about: &str, style: &Style) -> io::Result<()> {
     let room = style.columns().saturating_sub(crate::line::width(title) + 2);
     let about = crate::line::cut(about, room, style);
     writeln!(out)?;
@@ -42,7 +42,7 @@ fn write_title(out: &mut impl Write, title: &str, about: &str, style: &Style) ->
 }
 
 /// A remark below a table, wrapped.
-fn write_note(out: &mut impl Write, indent: usize, text: &str, style: &Style) -> io::Result<()> {
+pub(crate) fn write_note(out: &mut impl Write, indent: usize, text: &str, style: &Style) -> io::Result<()> {
     let words: Vec<Word> = text.split(' ').map(|word| Word { text: word.into(), ink: Ink::Faint }).collect();
     write_wrapped(out, ("", indent), &words, style)
 }

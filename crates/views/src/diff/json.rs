@@ -1,0 +1,241 @@
+//! A diff for programs: one object on one line. Times are integer nanoseconds per second of wall time,
+//! `null` for what is not known.
+//!
+//! ```text
+//! { "schema": 1, "view": "wall",
+//!   "a": { "file", "command", "hostname", "start_ns" (Unix epoch; null: unknown), "wall_ns" (observed) }, "b": …,
+//!   "judged": true,          — false: a side is too short to tell news from noise; then nothing is news
+//!   "floor": { "ns", "share" },
+//!   "threads": [ { "process", "thread", "a_threads", "b_threads" } ],          — compared, by their names
+//!   "only_a": [ { "process", "thread", "threads", "running_ns", "late_ns" } ], "only_b": …,
+//!   "states": [ { "process", "thread", "state", C } ],      — "running" is user and kernel together
+//!   "stacks": [ { "process", "thread", "stack": ["main", …, "[blocked:lock]"], "leaf", "rank", "rest": null|{ C }, C } ] }
+//! C = "a_ns", "b_ns", "difference_ns", "margin_ns" (95 %), "p" (before the correction for many), "news"
+//! ```
+//! `stack` goes from the outermost function inwards, as folded stacks do; a stack that is no leaf sums up all that
+//! begin with it. `rank` is 1 for the first stack of the text, null for those it does not name; `rest` is what a
+//! ranked stack has without those ranked below it. Stacks that take less than the floor on both sides are left out; largest
+//! difference first.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use wallprof_analysis::diff::{Change, Comparison, GroupRate, Headline, NodeId, Step};
+
+use super::amount::{difference_ns, whole_ns};
+use super::{Diff, DiffSide};
+use crate::json::{known, write_line};
+
+/// Writes the diff as one line holding one object.
+///
+/// # Errors
+/// What `out` returns; a broken pipe among it.
+pub fn diff_json(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
+    let comparison = diff.comparison;
+    let object = DiffJson {
+        schema: 1,
+        view: comparison.view.to_string(),
+        a: SideJson::of(&diff.a, comparison.wall_a_s),
+        b: SideJson::of(&diff.b, comparison.wall_b_s),
+        judged: comparison.can_judge,
+        floor: FloorJson { ns: whole_ns(comparison.floor.ns), share: comparison.floor.share },
+        threads: threads(comparison),
+        only_a: comparison.unmatched.only_a.iter().map(OnlyJson::of).collect(),
+        only_b: comparison.unmatched.only_b.iter().map(OnlyJson::of).collect(),
+        states: states(comparison),
+        stacks: stacks(comparison),
+    };
+    write_line(out, &object)
+}
+
+#[derive(Serialize)]
+struct DiffJson<'a> {
+    schema: u32,
+    view: String,
+    a: SideJson<'a>,
+    b: SideJson<'a>,
+    judged: bool,
+    floor: FloorJson,
+    threads: Vec<ThreadsJson<'a>>,
+    only_a: Vec<OnlyJson<'a>>,
+    only_b: Vec<OnlyJson<'a>>,
+    states: Vec<StateJson<'a>>,
+    stacks: Vec<StackJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct SideJson<'a> {
+    file: &'a str,
+    command: Option<&'a str>,
+    hostname: Option<&'a str>,
+    start_ns: Option<u64>,
+    wall_ns: u64,
+}
+
+impl<'a> SideJson<'a> {
+    fn of(side: &DiffSide<'a>, wall_s: f64) -> Self {
+        let clock = &side.info.clock;
+        SideJson {
+            file: side.file,
+            command: known(&side.info.command),
+            hostname: known(&side.info.hostname),
+            start_ns: (!clock.anchors().is_empty()).then(|| clock.epoch_from_mono(side.info.start).0),
+            wall_ns: whole_ns(wall_s * 1e9),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FloorJson {
+    ns: u64,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct ThreadsJson<'a> {
+    process: &'a str,
+    thread: &'a str,
+    a_threads: usize,
+    b_threads: usize,
+}
+
+fn threads(comparison: &Comparison) -> Vec<ThreadsJson<'_>> {
+    let matched = comparison.matched.iter().map(|matched| ThreadsJson {
+        process: &matched.group.process,
+        thread: &matched.group.thread,
+        a_threads: matched.threads_a,
+        b_threads: matched.threads_b,
+    });
+    matched.collect()
+}
+
+#[derive(Serialize)]
+struct OnlyJson<'a> {
+    process: &'a str,
+    thread: &'a str,
+    threads: usize,
+    running_ns: u64,
+    late_ns: u64,
+}
+
+impl<'a> OnlyJson<'a> {
+    fn of(rate: &'a GroupRate) -> Self {
+        OnlyJson {
+            process: &rate.group.process,
+            thread: &rate.group.thread,
+            threads: rate.threads,
+            running_ns: whole_ns(rate.running_ns),
+            late_ns: whole_ns(rate.late_ns),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct StateJson<'a> {
+    process: &'a str,
+    thread: &'a str,
+    state: String,
+    #[serde(flatten)]
+    change: ChangeJson,
+}
+
+fn states(comparison: &Comparison) -> Vec<StateJson<'_>> {
+    let parts = comparison.parts.iter().map(|part| StateJson {
+        process: &part.group.process,
+        thread: &part.group.thread,
+        state: part.part.label(),
+        change: ChangeJson::of(&part.change, part.is_news),
+    });
+    parts.collect()
+}
+
+#[derive(Serialize)]
+struct StackJson<'a> {
+    process: &'a str,
+    thread: &'a str,
+    stack: Vec<String>,
+    leaf: bool,
+    rank: Option<usize>,
+    rest: Option<ChangeJson>,
+    #[serde(flatten)]
+    change: ChangeJson,
+}
+
+fn stacks(comparison: &Comparison) -> Vec<StackJson<'_>> {
+    let tree = &comparison.tree;
+    let large = |id: &NodeId| {
+        comparison.node(*id).is_some_and(|node| comparison.floor.could_be_reached(&node.change))
+    };
+    let mut ids: Vec<NodeId> = tree.ids().filter(|id| tree.step(*id).is_some()).filter(large).collect();
+    let size = |id: NodeId| comparison.node(id).map_or(0.0, |node| node.change.difference_ns().abs());
+    ids.sort_by(|x, y| size(*y).total_cmp(&size(*x)).then(x.cmp(y)));
+    ids.into_iter().filter_map(|id| stack(comparison, id)).collect()
+}
+
+fn stack(comparison: &Comparison, id: NodeId) -> Option<StackJson<'_>> {
+    let (tree, node) = (&comparison.tree, comparison.node(id)?);
+    let group = tree.group(id)?;
+    let ranked: Option<(usize, &Headline)> =
+        comparison.headlines.iter().enumerate().find(|(_, headline)| headline.node == id);
+    let rest = ranked.filter(|(_, headline)| headline.is_rest);
+    Some(StackJson {
+        process: &group.process,
+        thread: &group.thread,
+        stack: tree.path(id).iter().map(ToString::to_string).collect(),
+        leaf: matches!(tree.step(id), Some(Step::State(_))),
+        rank: ranked.map(|(at, _)| at + 1),
+        rest: rest.map(|(_, headline)| ChangeJson::of(&headline.change, true)),
+        change: ChangeJson::of(&node.change, node.is_news),
+    })
+}
+
+#[derive(Serialize)]
+struct ChangeJson {
+    a_ns: u64,
+    b_ns: u64,
+    difference_ns: i64,
+    margin_ns: Option<u64>,
+    p: Option<f64>,
+    news: bool,
+}
+
+impl ChangeJson {
+    fn of(change: &Change, news: bool) -> Self {
+        let difference = difference_ns(change);
+        ChangeJson {
+            a_ns: whole_ns(change.a_ns),
+            b_ns: whole_ns(change.b_ns),
+            difference_ns: i64::try_from(difference).unwrap_or(if difference < 0 {
+                i64::MIN
+            } else {
+                i64::MAX
+            }),
+            margin_ns: change.uncertainty.map(|found| whole_ns(found.margin_ns)),
+            p: change.uncertainty.map(|found| two_digits(found.p)),
+            news,
+        }
+    }
+}
+
+/// Two significant digits: what another machine's logarithm may change is not shown.
+fn two_digits(p: f64) -> f64 {
+    format!("{p:.1e}").parse().unwrap_or(p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_have_two_digits() {
+        assert_eq!((two_digits(0.012345), two_digits(1.0), two_digits(0.0)), (0.012, 1.0, 0.0));
+        assert_eq!(two_digits(3.456e-40), 3.5e-40);
+    }
+
+    #[test]
+    fn damaged_numbers_saturate() {
+        let change = Change { a_ns: 1e300, b_ns: 0.0, uncertainty: None };
+        let json = ChangeJson::of(&change, false);
+        assert_eq!((json.a_ns, json.difference_ns, json.p), (u64::MAX, i64::MIN, None));
+    }
+}

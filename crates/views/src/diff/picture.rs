@@ -1,0 +1,88 @@
+//! The boxes of a differential flame graph: where each frame lies, how wide it is and what it says.
+
+use wallprof_analysis::diff::{Comparison, NodeChange, NodeId};
+
+/// Frames narrower than this share of the picture are not drawn.
+pub(super) const NARROWEST: f64 = 0.3 / 1200.0;
+
+/// A frame of B, in shares of the whole width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Box {
+    pub node: NodeId,
+    pub x: f64,
+    pub width: f64,
+    /// 0 for the box of all threads.
+    pub level: usize,
+    pub found: NodeChange,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Picture {
+    /// Parents first.
+    pub boxes: Vec<Box>,
+    /// Frames of B that are too narrow.
+    pub pruned: usize,
+    /// Stacks of A that B has not, which have no width: how many, and their ns per second in A.
+    pub went: (usize, f64),
+    /// The largest difference of a frame that is news.
+    pub largest_ns: f64,
+}
+
+impl Picture {
+    pub fn of(comparison: &Comparison) -> Self {
+        let mut picture = Picture::default();
+        let whole = comparison.node(NodeId::ALL).map_or(0.0, |node| node.change.b_ns);
+        let children = children(comparison);
+        let mut left = vec![NodeId::ALL];
+        let mut at = vec![0.0; comparison.tree.len()];
+        while let Some(node) = left.pop() {
+            let Some(found) = comparison.node(node) else { continue };
+            let is_leaf = children[index(node)].is_empty();
+            if is_leaf && found.change.went() {
+                picture.went = (picture.went.0 + 1, picture.went.1 + found.change.a_ns);
+            }
+            let width = if whole > 0.0 { found.change.b_ns / whole } else { 0.0 };
+            let x: f64 = at[index(node)];
+            match width {
+                _ if width >= NARROWEST => picture.add(comparison, Box { node, x, width, level: 0, found }),
+                _ if width > 0.0 => picture.pruned += 1,
+                _ => {}
+            }
+            let mut next = x;
+            for &child in &children[index(node)] {
+                at[index(child)] = next;
+                next += comparison.node(child).map_or(0.0, |node| node.change.b_ns) / whole.max(1e-9);
+                left.push(child);
+            }
+        }
+        picture
+    }
+
+    fn add(&mut self, comparison: &Comparison, frame: Box) {
+        if frame.found.is_news {
+            self.largest_ns = self.largest_ns.max(frame.found.change.difference_ns().abs());
+        }
+        self.boxes.push(Box { level: level(comparison, frame.node), ..frame });
+    }
+}
+
+fn index(node: NodeId) -> usize {
+    node.number() as usize
+}
+
+fn level(comparison: &Comparison, node: NodeId) -> usize {
+    if node == NodeId::ALL { 0 } else { comparison.tree.node(node).depth as usize + 1 }
+}
+
+/// The children of every node in the order of their names, so that equal recordings give equal pictures.
+fn children(comparison: &Comparison) -> Vec<Vec<NodeId>> {
+    let tree = &comparison.tree;
+    let mut children = vec![Vec::new(); tree.len()];
+    for id in tree.ids().skip(1).filter(|id| comparison.node(*id).is_some()) {
+        children[index(tree.node(id).parent)].push(id);
+    }
+    for siblings in &mut children {
+        siblings.sort_by_cached_key(|id| (tree.group(*id).cloned(), tree.step(*id).cloned()));
+    }
+    children
+}

@@ -1,0 +1,223 @@
+//! A diff for eyes: what was compared, the states and the stacks that differ, the largest difference first.
+
+use std::io::{self, Write};
+
+use wallprof_analysis::diff::{Change, GroupRate, Headline, LEAST_WINDOWS, PartChange, Step};
+
+use super::amount::{margin, mark, rate, signed, whole_ns};
+use super::{Diff, DiffSide, group_name};
+use crate::function::site_words;
+use crate::line::{Word, cut, left, right, width, write_wrapped};
+use crate::moment::Moments;
+use crate::style::{Ink, Style};
+use crate::text::{write_note, write_title};
+use crate::units::{counted, time};
+
+/// Rows of a table and threads of one side that are shown.
+const MOST_ROWS: usize = 20;
+const MOST_THREADS: usize = 8;
+
+/// Columns of a line's thread and state.
+const NAME: usize = 28;
+const STATE: usize = 16;
+
+/// How many rows to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiffRows {
+    /// The largest differences.
+    Largest,
+    All,
+}
+
+impl DiffRows {
+    fn most(self, rows: usize) -> usize {
+        if self == DiffRows::All { usize::MAX } else { rows }
+    }
+}
+
+/// Writes the diff.
+///
+/// # Errors
+/// What `out` returns; a broken pipe among it.
+pub fn diff_text(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
+    let about = format!("wallprof diff: {} view, time per second of wall time", diff.comparison.view);
+    writeln!(out, "{}", style.paint(Ink::Strong, &about))?;
+    write_side(out, ("A", &diff.a, diff.comparison.wall_a_s), style)?;
+    write_side(out, ("B", &diff.b, diff.comparison.wall_b_s), style)?;
+    write_parts(out, diff, rows, style)?;
+    write_stacks(out, diff, rows, style)?;
+    write_verdict(out, diff, style)?;
+    write_unmatched(out, diff, rows, style)
+}
+
+fn write_side(
+    out: &mut impl Write,
+    (label, side, wall_s): (&str, &DiffSide<'_>, f64),
+    style: &Style,
+) -> io::Result<()> {
+    let moments = Moments::new(side.info, &style.zone);
+    let lasted = time(whole_ns(wall_s * 1e9), style);
+    let when = match moments.date(side.info.start) {
+        Some(date) => format!(", {lasted} from {} on {date}", moments.time(side.info.start)),
+        None => format!(", {lasted}"),
+    };
+    let command = match side.info.command.as_str() {
+        "" => String::new(),
+        command => format!("  {}", style.name(command)),
+    };
+    let file = style.name(side.file);
+    let line = format!("  {label}  {file}{}", cut(&command, 40, style));
+    writeln!(out, "{}", cut(&format!("{line}{when}"), style.columns(), style))
+}
+
+fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
+    let mut parts: Vec<&PartChange> = diff.comparison.parts.iter().filter(|part| part.is_news).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let size = |part: &PartChange| part.change.difference_ns().abs();
+    parts.sort_by(|x, y| size(y).total_cmp(&size(x)));
+    write_title(out, "States", "largest difference first", style)?;
+    write_head(out, style)?;
+    let most = rows.most(MOST_ROWS);
+    for part in parts.iter().take(most) {
+        write_line(out, (&group_name(&part.group, style), &part.part.label()), &part.change, style)?;
+    }
+    write_left_out(out, parts.len().saturating_sub(most), style)
+}
+
+fn write_stacks(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
+    let headlines = &diff.comparison.headlines;
+    if headlines.is_empty() {
+        return Ok(());
+    }
+    write_title(out, "Stacks", "largest difference first", style)?;
+    write_head(out, style)?;
+    let most = rows.most(MOST_ROWS);
+    for headline in headlines.iter().take(most) {
+        let group = diff.comparison.tree.group(headline.node);
+        let name = group.map_or_else(|| "all".into(), |group| group_name(group, style));
+        write_line(out, (&name, &state_label(diff, headline)), &headline.change, style)?;
+        write_wrapped(out, ("", 4), &place_words(diff, headline, style), style)?;
+    }
+    write_left_out(out, headlines.len().saturating_sub(most), style)
+}
+
+/// The state a stack ends in; a function's time may be in several.
+fn state_label(diff: &Diff<'_>, headline: &Headline) -> String {
+    match diff.comparison.tree.step(headline.node) {
+        Some(Step::State(state)) => state.label(),
+        _ if headline.is_rest => "other below".into(),
+        _ => "all below".into(),
+    }
+}
+
+fn place_words(diff: &Diff<'_>, headline: &Headline, style: &Style) -> Vec<Word> {
+    let Some(site) = &headline.site else { return vec![Word::plain("without a stack")] };
+    let mut words = vec![Word::plain("in")];
+    words.extend(site_words(site, style));
+    let leaf = diff.comparison.tree.step(headline.node);
+    if leaf.is_some_and(|step| !matches!(step, Step::State(_))) {
+        words.push(Word::plain("and below"));
+    }
+    words
+}
+
+fn write_head(out: &mut impl Write, style: &Style) -> io::Result<()> {
+    let numbers = [right("A", 10), right("B", 10), right("change", 11)].concat();
+    let head =
+        format!("  {} {}{numbers}", left("thread", name_columns(style), style), left("state", STATE, style));
+    writeln!(out, "{}", style.paint(Ink::Faint, &head))
+}
+
+fn name_columns(style: &Style) -> usize {
+    if style.columns() < 100 { 16 } else { NAME }
+}
+
+fn write_line(
+    out: &mut impl Write,
+    (name, state): (&str, &str),
+    change: &Change,
+    style: &Style,
+) -> io::Result<()> {
+    let rates = format!("{}{}", right(&rate(change.a_ns, style), 10), right(&rate(change.b_ns, style), 10));
+    let ink = if change.difference_ns() > 0.0 { Ink::More } else { Ink::Less };
+    let names = format!(
+        "  {} {}",
+        style.paint(Ink::Strong, &left(name, name_columns(style), style)),
+        left(state, STATE, style)
+    );
+    let margin = margin(change, style);
+    let margin = left(&margin, width(&margin).max(if mark(change).is_empty() { 0 } else { 10 }), style);
+    writeln!(
+        out,
+        "{names}{rates}{} {}{}",
+        style.paint(ink, &right(&signed(change, style), 11)),
+        style.paint(Ink::Faint, &margin),
+        style.paint(ink, &format!(" {}", mark(change)).trim_end().replace("  ", " ")),
+    )
+}
+
+fn write_left_out(out: &mut impl Write, hidden: usize, style: &Style) -> io::Result<()> {
+    if hidden == 0 {
+        return Ok(());
+    }
+    let text = format!("{}: --all shows them", counted(hidden as u64, "more difference", "more differences"));
+    write_note(out, 2, &text, style)
+}
+
+fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Result<()> {
+    let comparison = diff.comparison;
+    writeln!(out)?;
+    if !comparison.can_judge {
+        let text = format!(
+            "A recording is too short to tell a difference from noise: each needs {LEAST_WINDOWS} seconds, better 10. \
+             --json has the rates."
+        );
+        return write_wrapped(out, ("", 2), &[words(&text, Ink::Warning)].concat(), style);
+    }
+    if comparison.has_no_news() {
+        writeln!(out, "  {}", style.paint(Ink::Strong, "No difference beyond noise."))?;
+    }
+    let text = format!(
+        "Left out: what is within the noise of the one-second windows, below {} per second, or below {} % of what was there.",
+        time(whole_ns(comparison.floor.ns), style),
+        (comparison.floor.share * 100.0).round()
+    );
+    write_note(out, 2, &text, style)
+}
+
+fn words(text: &str, ink: Ink) -> Vec<Word> {
+    text.split(' ').map(|word| Word { text: word.into(), ink }).collect()
+}
+
+fn write_unmatched(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
+    let unmatched = &diff.comparison.unmatched;
+    for (label, groups) in [("A", &unmatched.only_a), ("B", &unmatched.only_b)] {
+        if groups.is_empty() {
+            continue;
+        }
+        write_title(out, &format!("Threads in {label} only"), "not compared", style)?;
+        let most = rows.most(MOST_THREADS);
+        for group in groups.iter().take(most) {
+            writeln!(out, "  {}", cut(&unmatched_line(group, style), style.columns() - 2, style))?;
+        }
+        if groups.len() > most {
+            write_note(out, 2, &format!("and {} more: --all shows them", groups.len() - most), style)?;
+        }
+    }
+    Ok(())
+}
+
+fn unmatched_line(group: &GroupRate, style: &Style) -> String {
+    let several = match group.threads {
+        1 => String::new(),
+        threads => format!(" ({threads} threads)"),
+    };
+    format!(
+        "{}  running {}, late {}",
+        left(&(group_name(&group.group, style) + &several), 44, style),
+        rate(group.running_ns, style),
+        rate(group.late_ns, style)
+    )
+}

@@ -1,0 +1,173 @@
+//! `wallprof diff`: two recordings compared in absolute time.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use wallprof_analysis::diff::{Collector, Comparison, Floor, Group, Side, Tree, compare};
+use wallprof_analysis::weights::View;
+use wallprof_model::profile::RecordingInfo;
+use wallprof_recording::Recording;
+use wallprof_views::{Diff, DiffRows, DiffSide, diff_json, diff_svg, diff_text};
+
+use crate::args::DiffArgs;
+use crate::failure::Failure;
+use crate::output::to_stdout;
+use crate::terminal::style_for_stdout;
+
+/// Names of each side that an error shows.
+const MOST_NAMES: usize = 5;
+
+/// Runs the command. What was asked is read before the files are opened.
+pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
+    let view = time_view(&args.view)?;
+    if let Some(file) = &args.output {
+        check_output(file, [&args.a, &args.b])?;
+    }
+    let mut tree = Tree::default();
+    let (info_a, side_a) = collect(&args.a, &mut tree)?;
+    let (info_b, side_b) = collect(&args.b, &mut tree)?;
+    let comparison = compare(tree, &side_a, &side_b, &view, Floor::default());
+    check(args, &comparison)?;
+    let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
+    let diff = Diff {
+        a: DiffSide { file: &file_a, info: &info_a },
+        b: DiffSide { file: &file_b, info: &info_b },
+        comparison: &comparison,
+    };
+    if let Some(file) = &args.output {
+        write_picture(file, &diff)?;
+    }
+    to_stdout(|mut out| {
+        match args.json {
+            true => diff_json(&mut out, &diff)?,
+            false => {
+                let rows = if args.all { DiffRows::All } else { DiffRows::Largest };
+                diff_text(&mut out, &diff, rows, &style_for_stdout())?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn time_view(name: &str) -> Result<View, Failure> {
+    match View::parse(name) {
+        Ok(view @ (View::Wall | View::OnCpu | View::OffCpu)) => Ok(view),
+        _ => Err(Failure::usage(format!("--view takes wall, on-cpu or off-cpu: `{name}` is none of them"))),
+    }
+}
+
+fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
+    let is_svg = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    if !is_svg {
+        return Err(Failure::usage(format!(
+            "-o {} is no SVG file: give it a name that ends in .svg; --json prints on standard output",
+            file.display()
+        )));
+    }
+    if recordings.contains(&file) {
+        return Err(Failure::usage(format!(
+            "-o {} is one of the recordings: give it another name",
+            file.display()
+        )));
+    }
+    Ok(())
+}
+
+fn collect(file: &Path, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failure> {
+    let recording = Recording::open(file)?;
+    let info = recording.info()?;
+    let mut collector = Collector::new(&recording.threads()?);
+    for row in recording.ledger(..)? {
+        collector.ledger(&row?);
+    }
+    for row in recording.samples(..)? {
+        collector.sample(&row?, tree, |stack| recording.resolve(stack))?;
+    }
+    let side = collector.finish(&info, tree);
+    Ok((info, side))
+}
+
+/// Refuses what cannot be compared.
+fn check(args: &DiffArgs, comparison: &Comparison) -> Result<(), Failure> {
+    if comparison.matched.is_empty() {
+        let names = |groups: &[_]| names(groups);
+        let of = |rates: &[wallprof_analysis::diff::GroupRate]| -> Vec<Group> {
+            rates.iter().map(|rate| rate.group.clone()).collect()
+        };
+        return Err(Failure::failed(format!(
+            "{} and {} have no thread in common by the names of process and thread, the first has {}, the second {}: \
+             compare recordings of the same program",
+            args.a.display(),
+            args.b.display(),
+            names(&of(&comparison.unmatched.only_a)),
+            names(&of(&comparison.unmatched.only_b)),
+        )));
+    }
+    if comparison.parts.is_empty() {
+        return Err(Failure::failed(format!(
+            "neither {} nor {} has time in the {} view of the threads they have in common: try --view wall",
+            args.a.display(),
+            args.b.display(),
+            comparison.view
+        )));
+    }
+    Ok(())
+}
+
+fn names(groups: &[Group]) -> String {
+    if groups.is_empty() {
+        return "none".into();
+    }
+    let mut names: Vec<String> =
+        groups.iter().take(MOST_NAMES).map(|group| format!("{}/{}", group.process, group.thread)).collect();
+    if groups.len() > MOST_NAMES {
+        names.push(format!("{} more", groups.len() - MOST_NAMES));
+    }
+    names.join(", ")
+}
+
+fn write_picture(file: &Path, diff: &Diff<'_>) -> Result<(), Failure> {
+    let write = || {
+        let mut out = BufWriter::new(File::create(file)?);
+        diff_svg(&mut out, diff)?;
+        out.flush()
+    };
+    write().map_err(|error| {
+        Failure::failed(format!(
+            "cannot write {}: {error}: give -o a place that can be written",
+            file.display()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_views_of_time_that_add_up() {
+        assert_eq!(time_view("on-cpu").unwrap(), View::OnCpu);
+        for wrong in ["faults", "wakers", "event:cycles", "oncpu", ""] {
+            assert!(time_view(wrong).unwrap_err().message.starts_with("--view takes"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_picture_does_not_replace_a_recording() {
+        let [a, b, svg] = ["a.svg", "b.db", "c.SVG"].map(Path::new);
+        assert!(check_output(svg, [a, b]).is_ok());
+        assert!(check_output(a, [a, b]).unwrap_err().message.contains("one of the recordings"));
+        assert!(check_output(b, [a, b]).unwrap_err().message.contains(".svg"));
+    }
+
+    #[test]
+    fn many_names_are_counted() {
+        let group = |number: usize| Group { process: "app".into(), thread: format!("w{number}") };
+        let groups: Vec<Group> = (0..7).map(group).collect();
+        assert_eq!(names(&groups), "app/w0, app/w1, app/w2, app/w3, app/w4, 2 more");
+        assert_eq!(names(&[]), "none");
+    }
+}
