@@ -71,8 +71,10 @@ impl Accounts {
 
 impl Account {
     fn tell(&mut self, until: u64, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
-        // The thread has already passed a later second's end: up to there everything is known exactly.
-        let until = until.max(self.record.boundary);
+        // A thread that has gone on past `until` is known exactly only where it closed a second: at a later one's end, or
+        // at an earlier one's when the wall clock was stepped in between.
+        let gone_on = self.record.boundary >= until || self.record.since > until;
+        let until = if gone_on { self.record.boundary } else { until };
         if until <= self.upto || self.record.on_mask == 0 {
             return;
         }
@@ -224,6 +226,20 @@ mod tests {
         assert_eq!(deltas(&mut accounts, end)[0].on_cpu_ns, SECOND_NS);
         let rest = deltas(&mut accounts, end + 100);
         assert_eq!((rest[0].on_cpu_ns, rest[0].preempted_ns, rest[0].wall_ns), (70, 30, 100));
+    }
+
+    #[test]
+    fn a_second_closed_a_little_early_is_told_as_it_was_closed() {
+        let mut accounts = Accounts::default();
+        let end = START + SECOND_NS;
+        let mut busy = record(c::ACTIVITY_RUNNING, end + 50);
+        busy.boundary = end - 7;
+        busy.at_boundary.on_cpu = SECOND_NS - 7;
+        busy.ledger.on_cpu = SECOND_NS + 50;
+        accounts.update(&busy);
+        let told = deltas(&mut accounts, end);
+        assert_eq!((told[0].on_cpu_ns, told[0].wall_ns), (SECOND_NS - 7, SECOND_NS - 7));
+        assert_eq!(deltas(&mut accounts, end + 100)[0].on_cpu_ns, 107);
     }
 
     #[test]

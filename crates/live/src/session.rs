@@ -104,7 +104,7 @@ impl Session {
     /// Starts the recording; its first moment.
     pub fn arm(&mut self) -> MonoNs {
         self.clock = clock::anchor();
-        self.start = self.probes.arm();
+        self.start = self.probes.arm(self.epoch_offset());
         self.told_until = self.start.0;
         self.start
     }
@@ -197,9 +197,9 @@ impl Session {
         let offset = anchor.epoch.0.saturating_sub(anchor.mono.0);
         if offset.abs_diff(self.epoch_offset()) > CLOCK_STEP_NS {
             self.clock = anchor;
+            self.probes.set_epoch_offset(offset);
             tell(Event::Clock(anchor));
         }
-        self.probes.set_epoch_offset();
     }
 
     fn take_snapshot(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {

@@ -143,9 +143,10 @@ impl Probes {
         bss.site_count = sites.len().min(c::MAX_SITES as usize) as u32;
     }
 
-    /// Starts the recording; the time from which on it counts.
-    pub fn arm(&mut self) -> MonoNs {
-        self.set_epoch_offset();
+    /// Starts the recording; the time from which on it counts. `epoch_offset` is the wall clock's distance from
+    /// CLOCK_MONOTONIC, ns: it says where seconds begin.
+    pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {
+        self.set_epoch_offset(epoch_offset);
         let now = clock::mono_now();
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.last_snapshot = 0;
@@ -166,11 +167,10 @@ impl Probes {
         now
     }
 
-    /// Tells the kernel side where seconds begin; to be repeated, since the wall clock may step.
-    pub fn set_epoch_offset(&mut self) {
-        let anchor = clock::anchor();
+    /// Tells the kernel side where seconds begin, after a step of the wall clock.
+    pub fn set_epoch_offset(&mut self, epoch_offset: u64) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.epoch_offset = anchor.epoch.0.saturating_sub(anchor.mono.0);
+            bss.epoch_offset = epoch_offset;
         }
     }
 
