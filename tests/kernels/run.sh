@@ -1,0 +1,283 @@
+#!/bin/bash
+# Boots Debian's kernels in an emulator, records the lock scenario in each with the release binary, checks what the
+# recordings say (check.jq), and writes docs/kernels.md.
+#
+#   tests/kernels/run.sh              every series; 6.1, the oldest that is promised, must have run
+#   tests/kernels/run.sh 6.1 7.2      only these; writes no table
+#
+# Needs `make release` and the Debian packages qemu-system-x86, busybox-static and jq. No kernel is installed: its
+# image is taken out of its package and kept in target/kernels. A series that Debian no longer has is skipped with a
+# message.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+readonly HERE=$PWD/tests/kernels
+readonly STORE=$PWD/target/kernels
+readonly WALLPROF=${WALLPROF:-$PWD/target/release/wallprof}
+readonly TABLE=docs/kernels.md
+
+readonly REQUIRED=6.1
+readonly EVERY_SERIES=(6.1 6.12 6.18 newest)
+readonly AT_ONCE=2
+# A guest is done after 12 to 20 s. The emulator now and then hangs before the guest's first program: once more, then.
+readonly BOOT_SECONDS=50
+
+say() { echo "kernels: $*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# --- Debian's packages, through a list of sources of our own ---
+
+readonly APT=$STORE/apt
+readonly ARCHIVE=http://deb.debian.org/debian
+readonly KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
+
+write_apt_settings() {
+    mkdir -p "$APT/lists/partial" "$APT/archives/partial"
+    cat > "$APT/sources.list" <<-END
+	deb [arch=amd64 signed-by=$KEYS] $ARCHIVE bookworm main
+	deb [arch=amd64 signed-by=$KEYS] $ARCHIVE-security bookworm-security main
+	deb [arch=amd64 signed-by=$KEYS] $ARCHIVE trixie main
+	deb [arch=amd64 signed-by=$KEYS] $ARCHIVE trixie-backports main
+	END
+    cat > "$APT/apt.conf" <<-END
+	Dir::State "$APT";
+	Dir::State::Lists "$APT/lists";
+	Dir::State::status "/dev/null";
+	Dir::Cache "$APT";
+	Dir::Etc::SourceList "$APT/sources.list";
+	Dir::Etc::SourceParts "-";
+	Acquire::Languages "none";
+	Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+	APT::Sandbox::User "$(id -un)";
+	END
+}
+
+# Fresh lists once a day. Without a network, what is there is used.
+refresh_lists() {
+    write_apt_settings
+    if [ -z "$(find "$APT/lists" -maxdepth 1 -name '*_Packages*' -mtime -1 -print -quit)" ]; then
+        APT_CONFIG=$APT/apt.conf apt-get update -qq || say "no fresh lists of packages: using what is in $STORE"
+    fi
+}
+
+# The releases of a series that Debian has, newest first: 6.1.0-56-cloud-amd64.
+releases_of() {
+    local series=${1//./\\.}
+    [ "$1" = newest ] && series='[0-9]+\.[0-9]+'
+    APT_CONFIG=$APT/apt.conf apt-cache search --names-only "^linux-image-$series\.[^ ]*-cloud-amd64\$" |
+        sed -E 's/^linux-image-([^ ]*) .*/\1/' | sort -rV
+}
+
+# Up to 7.1 the kernel is in linux-image, from 7.2 on in linux-binary.
+download() {
+    local release=$1 folder
+    folder=$(mktemp -d "$STORE/download.XXXXXX")
+    (
+        cd "$folder"
+        export APT_CONFIG=$APT/apt.conf
+        apt-get download -qq "linux-binary-$release" || apt-get download -qq "linux-image-$release"
+        dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards '*/vmlinuz*' --transform 's,.*/,,'
+        mv vmlinuz* "$STORE/vmlinuz-$release"
+    ) > "$folder.log" 2>&1 || true
+    rm -r "$folder"
+    [ -e "$STORE/vmlinuz-$release" ] && rm "$folder.log"
+}
+
+# Prints the release of a series whose kernel is in the store, downloaded if need be. A release in the lists may be
+# gone from the archive: then the one before it.
+kernel_of() {
+    local series=$1 release pattern=$1
+    while read -r release; do
+        if [ -e "$STORE/vmlinuz-$release" ] || download "$release"; then
+            echo "$release"
+            return
+        fi
+    done < <(releases_of "$series" | head -3)
+    [ "$series" = newest ] && pattern=''
+    find "$STORE" -maxdepth 1 -name "vmlinuz-$pattern*" -printf '%f\n' | sed 's/^vmlinuz-//' |
+        { [ -n "$pattern" ] && grep -E "^${pattern//./\\.}\." || cat; } | sort -rV | head -1
+}
+
+# --- the guest ---
+
+make_initramfs() {
+    local root=$STORE/root
+    rm -rf "$root"
+    mkdir -p "$root"/{bin,proc,sys,dev,tmp}
+    cp /bin/busybox "$root/bin/busybox"
+    cp "$WALLPROF" "$root/bin/wallprof"
+    cp "$HERE/init" "$root/init"
+    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE/scenarios/lock"
+    cp "$STORE/scenarios/lock" "$root/bin/lock"
+    (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
+}
+
+# Boots a release; the guest's results are in the folder $STORE/results-RELEASE.
+boot() {
+    local release=$1 results=$STORE/results-$1
+    rm -rf "$results"
+    mkdir -p "$results"
+    nice timeout "$BOOT_SECONDS" qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 \
+        -nodefaults -nographic -monitor none -no-reboot \
+        -kernel "$STORE/vmlinuz-$release" -initrd "$STORE/initramfs" \
+        -append 'console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init' \
+        -serial "file:$results/console" -serial "file:$results/archive" < /dev/null > "$results/emulator" 2>&1 || true
+    tar -C "$results" -xzf "$results/archive" 2> /dev/null
+}
+
+boot_and_check() {
+    local release=$1 results=$STORE/results-$1
+    if ! boot "$release" && ! grep -q 'guest is up' "$results/console"; then
+        say "$release hung before its first program: once more"
+        boot "$release" || true
+    fi
+    findings "$results" "$release" > "$results/findings" || echo "the check itself failed" >> "$results/findings"
+    if [ -s "$results/findings" ]; then
+        sed "s/^/kernels: $release: /" "$results/findings" >&2
+    else
+        say "$release: the lock scenario is recorded and told"
+    fi
+}
+
+# --- the check: prints a sentence for everything that is wrong ---
+
+findings() {
+    local results=$1 release=$2 command
+    if [ ! -e "$results/runnable.status" ]; then
+        echo "the guest did not finish: $(tail -c 300 "$results/console" | tr -d '\r' | tail -1)"
+        return
+    fi
+    for command in doctor programs record report lock runnable; do
+        if [ "$(cat "$results/$command.status")" != 0 ]; then
+            echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
+        fi
+    done
+    doctor_agrees "$results"
+    [ "$(cat "$results/record.status")" = 0 ] || return 0
+    cat "$results"/{lock,runnable}.out > "$results/stalls"
+    jq -r -f "$HERE/check.jq" --arg kernel "$release" --rawfile tracepoints "$results/tracepoints" \
+        --slurpfile truth "$results/record.out" --slurpfile stalls "$results/stalls" "$results/report.out"
+}
+
+# What the doctor says, what the kernel has, and what was loaded must be the same.
+doctor_agrees() {
+    local results=$1 subject tracepoint program has
+    while IFS='|' read -r subject tracepoint program; do
+        has=no
+        grep -qx "$tracepoint" "$results/tracepoints" && has=yes
+        [ "$(doctor_says "$results" "$subject")" = "$has" ] || echo "doctor is wrong about $tracepoint, which is there: $has"
+        [ "$(is_loaded "$results" "$program")" = "$has" ] || echo "$program is loaded where $tracepoint is there: $has"
+    done <<-END
+	stacks of waits|sched_exit_tp|on_switched
+	interrupts|local_timer_entry|on_local_timer_entry
+	moves of threads|cgroup_attach_task|on_cgroup_attach
+	END
+}
+
+doctor_says() { grep -q "^ok *$2 " "$1/doctor.out" && echo yes || echo no; }
+is_loaded() { grep -Eq "^$2 [0-9]+\$" "$1/programs.out" && echo yes || echo no; }
+
+# --- the table ---
+
+row() { echo "| $1 | $(shift; IFS='|'; echo "$*" | sed 's/|/ | /g') |"; }
+
+# One word a release: what `$1 RELEASE` prints.
+cells() {
+    local what=$1 release
+    shift
+    for release in "$@"; do "$what" "$release"; done
+}
+
+short() { echo "${1%%-cloud*}"; }
+has() { grep -qx "$1" "$STORE/results-$2/tracepoints"; }
+stacks_cell() { has sched_exit_tp "$1" && echo "at switch-in" || echo "at switch-out"; }
+vectors_cell() { has local_timer_entry "$1" && echo yes || echo no; }
+cgroups_cell() { has cgroup_attach_task "$1" && echo yes || echo no; }
+programs_cell() { awk '$2 != "missing" {n++} END {print n " of " NR}' "$STORE/results-$1/programs.out"; }
+total_cell() { awk '{sum += $2} END {print sum}' "$STORE/results-$1/programs.out"; }
+
+write_table() {
+    local releases=("$@") names program counts
+    mapfile -t names < <(cells short "${releases[@]}")
+    {
+        cat <<-'END'
+		# Kernels
+
+		Written by `tests/kernels/run.sh`, which boots each of these kernels of Debian, records the lock scenario from
+		start to end with the release binary, and checks that the stall is there with the waiting function, the lock's
+		owner and the function that released it, that every thread's ledger adds up, and that nothing was lost.
+		The oldest kernel that is supported is 6.1. What a kernel lacks is told from its type information, never from its
+		version, and `wallprof doctor` says the same as this table: the run compares them.
+
+		END
+		row 'Debian kernel' "${names[@]}"
+		row '---' "${names[@]//*/---}"
+		mapfile -t counts < <(cells stacks_cell "${releases[@]}"); row 'stacks of waits (`sched_exit_tp`)' "${counts[@]}"
+		mapfile -t counts < <(cells vectors_cell "${releases[@]}"); row 'a tracepoint for each interrupt vector' "${counts[@]}"
+		mapfile -t counts < <(cells cgroups_cell "${releases[@]}"); row 'moves into a recorded cgroup are seen' "${counts[@]}"
+		mapfile -t counts < <(cells programs_cell "${releases[@]}"); row 'programs loaded' "${counts[@]}"
+		mapfile -t counts < <(cells total_cell "${releases[@]}"); row 'instructions verified' "${counts[@]}"
+		cat <<-'END'
+
+		Without `sched_exit_tp` (before 6.17) the stacks of a wait are taken when the thread leaves its CPU, before it is
+		known whether the wait will be long: recording costs more there, and nothing is missing.
+
+		## Instructions that the verifier walks through
+
+		A kernel gives up at 1,000,000 for one program. `wallprof doctor --programs` prints a machine's own numbers.
+
+		END
+		row program "${names[@]}"
+		row '---' "${names[@]//*/---:}"
+		while read -r program _; do
+			mapfile -t counts < <(for release in "${releases[@]}"; do
+				awk -v program="$program" '$1 == program {print $2}' "$STORE/results-$release/programs.out"
+			done)
+			row "\`$program\`" "${counts[@]}"
+		done < "$STORE/results-${releases[0]}/programs.out"
+    } > "$STORE/table"
+    mv "$STORE/table" "$TABLE"
+    say "$TABLE is written"
+}
+
+# --- all of it ---
+
+check_tools() {
+    local tool
+    for tool in qemu-system-x86_64 busybox jq apt-get dpkg-deb; do
+        command -v "$tool" > /dev/null || fail "$tool is missing: apt-get install qemu-system-x86 busybox-static jq"
+    done
+    [ -x "$WALLPROF" ] || fail "$WALLPROF is missing: run make release"
+    ! readelf -lW "$WALLPROF" | grep -q INTERP || fail "$WALLPROF is not static: run make release"
+}
+
+main() {
+    local series=("$@") releases=() name release failed=0
+    [ $# -gt 0 ] || series=("${EVERY_SERIES[@]}")
+    check_tools
+    mkdir -p "$STORE"
+    refresh_lists
+    make_initramfs
+    for name in "${series[@]}"; do
+        release=$(kernel_of "$name")
+        if [ -n "$release" ]; then
+            releases+=("$release")
+        elif [ "$name" = "$REQUIRED" ]; then
+            fail "no kernel of the series $name can be had from $ARCHIVE, and it is the oldest that is promised"
+        else
+            say "skipped $name: no kernel of that series can be had"
+        fi
+    done
+    for release in "${releases[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$AT_ONCE" ]; do wait -n || true; done
+        boot_and_check "$release" &
+    done
+    wait
+    for release in "${releases[@]}"; do
+        [ -e "$STORE/results-$release/findings" ] && [ ! -s "$STORE/results-$release/findings" ] || failed=1
+    done
+    [ $failed = 0 ] || fail "wallprof does not hold what it promises on the kernels above"
+    [ $# -gt 0 ] || write_table "${releases[@]}"
+}
+
+main "$@"
