@@ -507,7 +507,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
         waited = off;
     else if (stacks_at_switch_out || waited > off)
         /* The scheduler has not added up this wait yet: from the wakeup on. */
-        waited = interval.woken ? now - (t->wake_ns > t->since ? t->wake_ns : t->since) : 0;
+        waited = interval.woken ? since_wakeup(t, now) : 0;
     if (!interval.preempted && !interval.woken)
         lose(LOSS_NO_WAKEUP);
     interval.runnable = waited;

@@ -7,9 +7,9 @@
 /* Distinct stacks between two drains. User space drains every second, sooner when told. */
 #define MAX_STACKS 8192
 /* Distinct (thread, second, state, stacks) rows: two seconds' worth of a very busy machine. */
-#define MAX_SAMPLES 32768
+#define MAX_SAMPLES 65536
 /* Distinct (thread, second, metric, bucket) cells. */
-#define MAX_LATENCY 65536
+#define MAX_LATENCY 131072
 /* Distinct (thread, cpu, cause, second) cells. */
 #define MAX_INTERRUPTS 16384
 /* Switches remembered per CPU, to tell who ran instead of a waiting thread. */

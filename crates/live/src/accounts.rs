@@ -48,6 +48,11 @@ impl Accounts {
         }
     }
 
+    /// Since when a thread has been doing what it does: the start of its wait, if it waits.
+    pub fn since(&self, key: u32) -> Option<u64> {
+        self.by_key.get(&key).map(|account| account.record.since)
+    }
+
     /// Tells what every thread did up to `until`, which is a second's end or the recording's.
     pub fn tell(&mut self, until: u64, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
         for account in self.by_key.values_mut() {

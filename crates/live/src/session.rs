@@ -54,8 +54,8 @@ pub struct Session {
     news: VecDeque<News>,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
-    /// Waits told as open: thread → when they began.
-    open: HashMap<u32, u64>,
+    /// Waits told as open, by thread.
+    open: HashMap<u32, stall_record>,
     counts: KernelCounts,
     cpu_ns: u64,
     retiring: Vec<(u32, u32)>,
@@ -139,7 +139,8 @@ impl Session {
         self.read_rings()?;
         let boundary = second_end(end.0, self.epoch_offset());
         self.tell_second(boundary.max(self.told_until), end.0, tell)?;
-        self.tell_open_waits(self.min_stall_ns, Some(end), tell)?;
+        self.tell_open_waits(self.min_stall_ns, tell)?;
+        self.tell_waits_still_open(end, tell);
         self.tell_aggregates(u32::MAX, tell)?;
         self.accounts.tell(end.0, self.epoch_offset(), tell);
         self.stacks.resolve(tell);
@@ -177,7 +178,7 @@ impl Session {
         }
         self.tell_stacks(tell)?;
         self.tell_stalls(tell);
-        self.tell_open_waits(OPEN_AFTER_NS, None, tell)?;
+        self.tell_open_waits(OPEN_AFTER_NS, tell)?;
         self.tell_aggregates(((boundary + self.epoch_offset()) / SECOND_NS) as u32, tell)?;
         let offset = self.epoch_offset();
         for record in &ended {
@@ -238,11 +239,10 @@ impl Session {
         self.probes.set_thresholds(next.stall_ns, next.voluntary_ns);
     }
 
-    /// Waits that have not ended: told once when they are a second old, and again at the end.
+    /// Waits that have not ended: told when they are a second old.
     fn tell_open_waits(
         &mut self,
         older_than_ns: u64,
-        end: Option<MonoNs>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         let mut records = Vec::new();
@@ -251,21 +251,34 @@ impl Session {
             return Ok(());
         }
         self.tell_stacks(tell)?;
-        for mut record in records {
-            if let Some(end) = end {
-                let beyond = record.end.saturating_sub(end.0);
-                record.end -= beyond;
-                record.runnable_ns = record.runnable_ns.saturating_sub(beyond);
-            }
-            if self.threads.pid_of(record.key).is_none() || record.end <= record.start {
-                continue;
-            }
-            self.open.insert(record.key, record.start);
-            for stall in stalls_from_record(&record, self.min_stall_ns, self) {
-                tell(Event::Stall(Box::new(stall)));
+        for record in records {
+            if self.threads.pid_of(record.key).is_some() {
+                self.open.insert(record.key, record);
+                self.tell_stall(&record, tell);
             }
         }
         Ok(())
+    }
+
+    /// The waits that were told as open and have not ended by the end of the recording: told again, up to there.
+    fn tell_waits_still_open(&mut self, end: MonoNs, tell: &mut dyn FnMut(Event)) {
+        for mut record in std::mem::take(&mut self.open).into_values() {
+            if self.accounts.since(record.key) != Some(record.start) || record.start >= end.0 {
+                continue;
+            }
+            let woken_at = record.end - record.runnable_ns.min(record.end);
+            record.end = end.0;
+            if record.runnable_ns > 0 {
+                record.runnable_ns = end.0.saturating_sub(woken_at);
+            }
+            self.tell_stall(&record, tell);
+        }
+    }
+
+    fn tell_stall(&self, record: &stall_record, tell: &mut dyn FnMut(Event)) {
+        for stall in stalls_from_record(record, self.min_stall_ns, self) {
+            tell(Event::Stall(Box::new(stall)));
+        }
     }
 
     /// Rows of seconds before `second`; nobody adds to them any more.

@@ -39,7 +39,7 @@ pub struct RecordOptions {
 /// Whose time is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// pids; their threads and children too.
+    /// pids, with their threads, later ones too; not their children.
     Processes(Vec<u32>),
     /// tids; nothing else.
     Threads(Vec<u32>),
