@@ -480,6 +480,16 @@ ALWAYS_INLINE void begin_waiting(void *ctx, struct thread_state *t, struct task_
     }
 }
 
+/* How long the thread has been awake at `now`, within its wait. Its next wakeup may already have happened:
+ * interrupts are on between a switch and the end of it. */
+ALWAYS_INLINE u64 since_wakeup(struct thread_state *t, u64 now) {
+    u64 wake = t->wake_ns;
+
+    if (wake > now)
+        return 0;
+    return now - (wake > t->since ? wake : t->since);
+}
+
 /* Closes the off-CPU interval of `task`, which got the CPU at `now`; with stacks_at_switch_out it is not
  * current yet. */
 ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
