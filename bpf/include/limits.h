@@ -7,9 +7,10 @@
 /* Distinct stacks between two drains. User space drains every second, sooner when told. */
 #define MAX_STACKS 8192
 /* Distinct (thread, second, state, stacks) rows: two seconds' worth of a very busy machine. */
-#define MAX_SAMPLES 65536
-/* Distinct (thread, second, metric, bucket) cells. */
-#define MAX_LATENCY 131072
+#define MAX_SAMPLES 32768
+/* Distinct (thread, second, metric, bucket) cells. Reading a hash map costs by its size, full or empty: this
+ * one and the samples together a millisecond, each second. */
+#define MAX_LATENCY 65536
 /* Distinct (thread, cpu, cause, second) cells. */
 #define MAX_INTERRUPTS 16384
 /* Switches remembered per CPU, to tell who ran instead of a waiting thread. */
