@@ -1,4 +1,5 @@
-//! What people and programs read: reports and stalls, as text for eyes and as JSON.
+//! What people and programs read: reports and stalls as text for eyes and as JSON, flame graphs, and
+//! exports for other tools.
 //!
 //! A view takes plain values and writes to an `io::Write`; it opens nothing, asks nothing of its
 //! environment and computes nothing that [`wallprof_analysis`] does not. The same values and the same
@@ -7,6 +8,9 @@
 mod bar;
 mod diff;
 mod escape;
+mod export;
+mod flame;
+mod frame_name;
 mod function;
 mod json;
 mod line;
@@ -15,9 +19,12 @@ mod report;
 mod style;
 mod text;
 mod units;
+mod xml;
 
 pub use diff::{Diff, DiffRows, DiffSide, diff_json, diff_svg, diff_text};
 pub use escape::escape;
+pub use export::{folded, pprof, speedscope};
+pub use flame::{Flame, flame_svg};
 pub use json::{report_json, stall_json};
 pub use report::Report;
 pub use style::Style;

@@ -32,6 +32,10 @@ pub enum Command {
     Report(ReportArgs),
     /// List the stalls one by one, with stacks, waker and who ran instead
     Stalls(StallsArgs),
+    /// Draw where the time went as a flame graph: an SVG with zoom and search for any browser
+    Flame(FlameArgs),
+    /// Write stacks and weights for other tools: folded, speedscope, pprof
+    Export(ExportArgs),
     /// Compare two recordings in time per second of wall time: what takes longer, what appeared, what went
     Diff(DiffArgs),
     /// Say what this kernel, these permissions and this hardware allow
@@ -184,6 +188,70 @@ pub struct DiffArgs {
     /// Every difference, not only the largest
     #[arg(long)]
     pub all: bool,
+}
+
+/// What of a recording is drawn or exported.
+#[derive(Debug, Args)]
+pub struct SelectionArgs {
+    /// What stacks weigh: wall, on-cpu, off-cpu, faults, wakers, or event:NAME (counts)
+    #[arg(long, value_name = "VIEW", default_value = "wall")]
+    pub view: String,
+
+    /// Only threads whose name matches, such as 'worker-*'
+    #[arg(long, value_name = "GLOB")]
+    pub thread: Option<String>,
+
+    /// Only the program's frames; all of the time stays
+    #[arg(long, conflicts_with = "kernel")]
+    pub user: bool,
+
+    /// Only the kernel's frames; all of the time stays
+    #[arg(long)]
+    pub kernel: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FlameArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+
+    /// Only from the second of this time on: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+
+    /// Only to the end of the second of this time
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+
+    /// The file to write: .svg, or .folded or .txt for folded stacks; - is SVG on standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg", default_value = "wallprof.svg")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// The format: folded, speedscope or pprof
+    #[arg(long = "to", value_name = "FORMAT", required = true)]
+    pub format: String,
+
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+
+    /// Replace the names of functions, files, processes and threads, the same ones alike; the kernel's functions stay
+    #[arg(long)]
+    pub anonymize: bool,
+
+    /// The file to write; - is standard output
+    #[arg(short = 'o', long = "output", value_name = "OUT", required = true)]
+    pub output: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -4,10 +4,13 @@ mod args;
 mod diff;
 mod doctor;
 mod documents;
+mod export;
 mod failure;
+mod flame;
 mod output;
 mod record;
 mod report;
+mod selection;
 mod stalls;
 mod terminal;
 
@@ -34,6 +37,8 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Record(args) => record::run(args, started),
         Command::Report(args) => report::run(&args),
         Command::Stalls(args) => stalls::run(&args),
+        Command::Flame(args) => flame::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Documents(args) => documents::run(&args.folder),

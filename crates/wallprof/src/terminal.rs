@@ -4,6 +4,7 @@ use std::env::{self, VarError};
 use std::io::{self, IsTerminal};
 
 use jiff::tz::TimeZone;
+use wallprof_analysis::Zone;
 use wallprof_views::Style;
 
 /// Columns where nothing says how many there are.
@@ -18,8 +19,28 @@ pub fn style_for_stdout() -> Style {
         colour: terminal && colour_wanted(variable),
         width: width(variable("COLUMNS"), terminal.then(terminal_width).flatten()),
         unicode: is_utf8(variable),
-        zone: TimeZone::try_system().unwrap_or(TimeZone::UTC).into(),
+        zone: zone(),
     }
+}
+
+/// The local time zone.
+pub fn zone() -> Zone {
+    TimeZone::try_system().unwrap_or(TimeZone::UTC).into()
+}
+
+/// Lines of whole words, at most `width` characters where the words allow it.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
 }
 
 /// A variable that is set and not empty.
@@ -80,5 +101,12 @@ mod tests {
         assert!(!is_utf8(environment(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")])));
         assert!(is_utf8(environment(&[("LC_CTYPE", "en_US.utf8")])));
         assert!(is_utf8(environment(&[])));
+    }
+
+    #[test]
+    fn words_wrap() {
+        assert_eq!(wrap("a bb ccc dddd", 6), ["a bb", "ccc", "dddd"]);
+        assert_eq!(wrap("longer than that", 3), ["longer", "than", "that"]);
+        assert!(wrap("", 10).is_empty());
     }
 }

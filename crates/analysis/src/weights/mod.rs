@@ -18,7 +18,7 @@ pub(crate) mod fixture;
 
 pub use frame::{Frame, FrameId, Frames, Function, Mark, Role};
 pub use gather::Gather;
-pub use stack::{WeightedStack, WeightedThread, Weights};
+pub use stack::{Step, WeightedStack, WeightedThread, Weights};
 pub use tree::{Node, Tree};
 pub use view::{NotAView, Side, View};
 pub use within::threads_within;

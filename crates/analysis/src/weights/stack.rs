@@ -48,23 +48,32 @@ impl Weights {
         self.stacks.iter().map(|stack| u128::from(stack.weight)).sum()
     }
 
-    /// The functions of a stack, root first. Those of a waking stack come leaf first, as its frames do.
-    pub fn functions<'a>(&'a self, stack: &'a WeightedStack) -> impl Iterator<Item = Function<'a>> {
+    /// The frames of a stack, root first, each with its place.
+    pub fn steps<'a>(&'a self, stack: &'a WeightedStack) -> impl Iterator<Item = Step> + 'a {
         let mut waking = false;
-        stack.frames.iter().flat_map(move |frame| {
-            let functions = self.functions_of(*frame, waking);
+        stack.frames.iter().map(move |frame| {
+            let step = Step { frame: *frame, waking };
             waking |= *self.frames.get(*frame) == Frame::Mark(Mark::WokenBy);
-            functions
+            step
         })
     }
 
-    pub(super) fn functions_of(&self, frame: FrameId, waking: bool) -> Vec<Function<'_>> {
-        let mut functions = self.frames.get(frame).functions();
-        if waking {
+    /// The functions at a step, in the order in which they stand in the stack.
+    pub fn functions(&self, step: Step) -> Vec<Function<'_>> {
+        let mut functions = self.frames.get(step.frame).functions();
+        if step.waking {
             functions.reverse();
         }
         functions
     }
+}
+
+/// A frame at its place in a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    pub frame: FrameId,
+    /// Part of the stack that woke the thread below: these come leaf first.
+    pub waking: bool,
 }
 
 #[cfg(test)]
@@ -83,7 +92,11 @@ mod tests {
         let stack = WeightedStack { thread: 0, frames: ids, state: None, weight: 1, count: 1 };
         let weights =
             Weights { view: View::Wakers, threads: vec![], frames, stacks: vec![stack], left_out_ns: 0 };
-        let names: Vec<_> = weights.functions(&weights.stacks[0]).map(|function| function.name).collect();
+        let names: Vec<_> = weights
+            .steps(&weights.stacks[0])
+            .flat_map(|step| weights.functions(step))
+            .map(|function| function.name)
+            .collect();
         assert_eq!(names, ["b", "a", "[woken by]", "c", "d"]);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use wallprof_model::State;
 
-use super::frame::{Frame, FrameId, Mark, Role};
-use super::stack::{WeightedStack, Weights};
+use super::frame::Role;
+use super::stack::{Step, WeightedStack, Weights};
 
 /// The shares of the whole below which boxes may be left out, finest first: one in so many.
 const SHARES: [u64; 4] = [100_000, 10_000, 1_000, 100];
@@ -68,6 +68,11 @@ impl Tree {
         }
         Tree { nodes: nodes(&boxes.kept, &labels), one_in, left_out: boxes.left_out }
     }
+
+    /// The weight of all boxes.
+    pub fn total(&self) -> u64 {
+        self.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.own))
+    }
 }
 
 fn least_weight(whole: u128, one_in: u64) -> u64 {
@@ -78,14 +83,14 @@ fn least_weight(whole: u128, one_in: u64) -> u64 {
 struct Labels<'a> {
     weights: &'a Weights,
     numbers: HashMap<Label, u32>,
-    /// Frames that were met, by whether they are part of a waking stack.
-    frames: HashMap<(FrameId, bool), Vec<u32>>,
+    /// The functions of steps that were met.
+    steps: HashMap<Step, Vec<u32>>,
 }
 
 impl Labels<'_> {
     /// The labels in their order, and a row of ranks among them for each stack, in order.
     fn of(weights: &Weights) -> (Vec<Label>, Vec<(Vec<u32>, usize)>) {
-        let mut labels = Labels { weights, numbers: HashMap::new(), frames: HashMap::new() };
+        let mut labels = Labels { weights, numbers: HashMap::new(), steps: HashMap::new() };
         let rows = weights.stacks.iter().enumerate().map(|(at, stack)| (labels.row(stack), at));
         let mut rows: Vec<(Vec<u32>, usize)> = rows.collect();
         let mut sorted: Vec<(Label, u32)> = labels.numbers.into_iter().collect();
@@ -105,26 +110,22 @@ impl Labels<'_> {
             self.number(named(&thread.process), Role::Process, false),
             self.number(named(&thread.comm), Role::Thread, false),
         ];
-        let mut waking = false;
-        for frame in &stack.frames {
-            self.extend(&mut row, *frame, waking);
-            waking |= *self.weights.frames.get(*frame) == Frame::Mark(Mark::WokenBy);
+        for step in self.weights.steps(stack) {
+            self.extend(&mut row, step);
         }
         row
     }
 
-    fn extend(&mut self, row: &mut Vec<u32>, id: FrameId, waking: bool) {
-        if let Some(known) = self.frames.get(&(id, waking)) {
+    fn extend(&mut self, row: &mut Vec<u32>, step: Step) {
+        if let Some(known) = self.steps.get(&step) {
             row.extend(known);
             return;
         }
-        let functions = self.weights.functions_of(id, waking);
-        let numbers: Vec<u32> = functions
-            .into_iter()
-            .map(|function| self.number(&function.name, function.role, waking))
-            .collect();
+        let functions = self.weights.functions(step).into_iter();
+        let numbers: Vec<u32> =
+            functions.map(|function| self.number(&function.name, function.role, step.waking)).collect();
         row.extend(&numbers);
-        self.frames.insert((id, waking), numbers);
+        self.steps.insert(step, numbers);
     }
 
     fn number(&mut self, name: &str, role: Role, waking: bool) -> u32 {
@@ -254,7 +255,7 @@ fn nodes(boxes: &[Box], labels: &[Label]) -> Vec<Node> {
 mod tests {
     use super::*;
     use crate::weights::fixture::code;
-    use crate::weights::{Frames, View, WeightedThread};
+    use crate::weights::{FrameId, Frames, Mark, View, WeightedThread};
     use proptest::prelude::*;
     use wallprof_model::Reason;
 

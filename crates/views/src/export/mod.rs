@@ -1,0 +1,11 @@
+//! Weighted stacks in the formats of other tools.
+
+mod folded;
+mod per_step;
+mod pprof;
+mod protobuf;
+mod speedscope;
+
+pub use folded::folded;
+pub use pprof::pprof;
+pub use speedscope::speedscope;

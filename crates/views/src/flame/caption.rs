@@ -1,0 +1,98 @@
+//! What a flame graph says above and below the boxes.
+
+use wallprof_analysis::weights::{Side, Tree, View};
+
+use super::Flame;
+use super::words::shown_weight;
+use crate::moment::Moments;
+use crate::style::Style;
+use crate::units::{counted, time};
+use crate::xml::xml_text;
+
+/// Titles and notes, on one line each.
+pub(super) struct Caption {
+    pub title: String,
+    pub subtitle: String,
+    /// What is not in the picture.
+    pub notes: Vec<String>,
+}
+
+/// Characters of a name in a title.
+const LONGEST_NAME: usize = 60;
+
+impl Caption {
+    pub fn of(flame: &Flame<'_>, tree: &Tree) -> Self {
+        Caption { title: title(flame), subtitle: subtitle(flame), notes: notes(flame, tree) }
+    }
+}
+
+fn title(flame: &Flame<'_>) -> String {
+    let what = match &flame.weights.view {
+        View::Wall => "Wall time".into(),
+        View::OnCpu => "Time on CPU".into(),
+        View::OffCpu => "Time off CPU".into(),
+        View::Faults => "Page faults".into(),
+        View::Wakers => "Blocked time and who ended it".into(),
+        View::Event(event) => format!("Counts of {}", xml_text(event, LONGEST_NAME)),
+    };
+    match flame.info.command.as_str() {
+        "" => what,
+        command => format!("{what}: {}", xml_text(command, LONGEST_NAME)),
+    }
+}
+
+fn subtitle(flame: &Flame<'_>) -> String {
+    let mut parts = vec![when(flame), threads(flame)];
+    parts.extend(match flame.side {
+        Side::Both => None,
+        Side::User => Some("user frames only".into()),
+        Side::Kernel => Some("kernel frames only".into()),
+    });
+    if !flame.info.hostname.is_empty() {
+        parts.push(format!("host {}", xml_text(&flame.info.hostname, LONGEST_NAME)));
+    }
+    parts.join(" · ")
+}
+
+fn when(flame: &Flame<'_>) -> String {
+    let moments = Moments::new(flame.info, flame.zone);
+    let range = &flame.range;
+    let lasted = time(range.end.0.saturating_sub(range.start.0), &Style::plain());
+    match moments.date(range.start) {
+        Some(date) => format!("{lasted} from {} on {date}", moments.time(range.start)),
+        None => format!("{lasted} from {}", moments.time(range.start)),
+    }
+}
+
+fn threads(flame: &Flame<'_>) -> String {
+    let number = counted(flame.weights.threads.len() as u64, "thread", "threads");
+    match flame.thread_glob {
+        Some(glob) => format!("{number} named {}", xml_text(glob, LONGEST_NAME)),
+        None => number,
+    }
+}
+
+fn notes(flame: &Flame<'_>, tree: &Tree) -> Vec<String> {
+    let mut notes = Vec::new();
+    if tree.left_out > 0 {
+        let (boxes, are) = (counted(tree.left_out as u64, "frame", "frames"), are(tree.left_out));
+        notes.push(format!("{boxes} under {} {are} not drawn.", share_of_one_in(tree.one_in)));
+    }
+    if flame.weights.left_out_ns > 0 {
+        let ns = shown_weight(flame.weights.left_out_ns, true);
+        notes.push(format!("{ns} of blocked time are left out: it is not known who ended it."));
+    }
+    if !flame.info.ended_cleanly {
+        notes.push("The recorder was killed: the recording ends with the last second it wrote.".into());
+    }
+    notes
+}
+
+fn are(number: usize) -> &'static str {
+    if number == 1 { "is" } else { "are" }
+}
+
+/// `0.001 %` for one in 100,000.
+fn share_of_one_in(one_in: u64) -> String {
+    format!("{} %", 100.0 / one_in.max(1) as f64)
+}

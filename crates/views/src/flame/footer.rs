@@ -1,0 +1,87 @@
+//! Below the boxes: which colour is which state and how much of it there is, and what is not in the picture.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use wallprof_analysis::weights::{View, Weights};
+use wallprof_model::State;
+
+use super::colour::{Colour, colour_of_state};
+use super::words::shown_weight;
+
+/// Pixels of the picture before the script adapts it to its window, and of a character.
+const WIDTH: usize = 1200;
+const CHARACTER_WIDTH: usize = 8;
+
+/// Pixels from one row to the next, from the edge, and of a square of colour with the gap behind it.
+const ROW_HEIGHT: usize = 18;
+const MARGIN: usize = 10;
+const SQUARE: usize = 16;
+
+/// One text, at its place from the upper left corner of the footer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub x: usize,
+    pub y: usize,
+    /// That of the square before the text.
+    pub colour: Option<Colour>,
+    pub text: String,
+}
+
+/// Everything below the boxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub items: Vec<Item>,
+    /// In pixels.
+    pub height: usize,
+}
+
+impl Footer {
+    pub fn new(weights: &Weights, notes: &[String]) -> Self {
+        let mut footer = Footer { items: Vec::new(), height: 0 };
+        let mut x = MARGIN;
+        for (colour, text) in legend(weights) {
+            let width = SQUARE + (text.chars().count() + 2) * CHARACTER_WIDTH;
+            if x + width > WIDTH && x > MARGIN {
+                (x, footer.height) = (MARGIN, footer.height + ROW_HEIGHT);
+            }
+            footer.items.push(Item { x, y: footer.height, colour: Some(colour), text });
+            x += width;
+        }
+        if !footer.items.is_empty() {
+            footer.height += ROW_HEIGHT;
+        }
+        for note in notes {
+            footer.items.push(Item { x: MARGIN, y: footer.height, colour: None, text: note.clone() });
+            footer.height += ROW_HEIGHT;
+        }
+        footer
+    }
+}
+
+impl Item {
+    /// Where the text begins.
+    pub fn text_x(&self) -> usize {
+        self.x + if self.colour.is_some() { SQUARE } else { 0 }
+    }
+}
+
+/// The states of a time view, the longest first.
+fn legend(weights: &Weights) -> Vec<(Colour, String)> {
+    if matches!(weights.view, View::Event(_)) {
+        return Vec::new();
+    }
+    let mut states: BTreeMap<State, u64> = BTreeMap::new();
+    for stack in &weights.stacks {
+        if let Some(state) = stack.state {
+            let sum = states.entry(state).or_default();
+            *sum = sum.saturating_add(stack.weight);
+        }
+    }
+    let mut states: Vec<(State, u64)> = states.into_iter().collect();
+    states.sort_by_key(|(state, ns)| (Reverse(*ns), *state));
+    let entry = |(state, ns): (State, u64)| {
+        (colour_of_state(state), format!("{} {}", state.label(), shown_weight(ns, true)))
+    };
+    states.into_iter().map(entry).collect()
+}

@@ -1,0 +1,241 @@
+//! From the options that choose a part of a recording to its weighted stacks.
+
+use std::ops::{Bound, Range};
+use std::path::Path;
+
+use wallprof_analysis::weights::{Gather, Side, View, Weights, threads_within};
+use wallprof_analysis::{Glob, Timepoint, Zone};
+use wallprof_model::profile::{RecordingInfo, Thread};
+use wallprof_model::{EpochNs, EpochSecond, MonoNs, ThreadKey};
+use wallprof_recording::{Recording, StallFilter};
+
+use crate::args::SelectionArgs;
+use crate::failure::{Exit, Failure};
+
+/// Names that an error lists.
+const MOST_NAMES: usize = 8;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The options, read but not yet applied to a recording.
+pub struct Selection {
+    view: View,
+    pub side: Side,
+    thread: Option<(String, Glob)>,
+    from: Option<Timepoint>,
+    to: Option<Timepoint>,
+}
+
+/// What was chosen of a recording.
+pub struct Selected {
+    pub info: RecordingInfo,
+    pub weights: Weights,
+    /// Whole seconds of the recording.
+    pub range: Range<MonoNs>,
+}
+
+impl Selection {
+    /// # Errors
+    /// An option that cannot be read, by name.
+    pub fn from_args(args: &SelectionArgs) -> Result<Self, Failure> {
+        let view = View::parse(&args.view).map_err(|error| usage("--view", error))?;
+        let side = match (args.user, args.kernel) {
+            (true, _) => Side::User,
+            (_, true) => Side::Kernel,
+            _ => Side::Both,
+        };
+        let glob = |text: &String| {
+            Ok::<_, Failure>((text.clone(), Glob::new(text).map_err(|error| usage("--thread", error))?))
+        };
+        let thread = args.thread.as_ref().map(glob).transpose()?;
+        Ok(Selection { view, side, thread, from: None, to: None })
+    }
+
+    /// The same for a part of the recording's time.
+    pub fn between(self, from: Option<&str>, to: Option<&str>) -> Result<Self, Failure> {
+        let point = |option, text: Option<&str>| {
+            text.map(Timepoint::parse).transpose().map_err(|error| usage(option, error))
+        };
+        Ok(Selection { from: point("--from", from)?, to: point("--to", to)?, ..self })
+    }
+
+    /// The glob that chooses threads, as it was written.
+    pub fn thread_glob(&self) -> Option<&str> {
+        self.thread.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// Reads what was chosen. There is always something.
+    pub fn read(&self, file: &Path, zone: &Zone) -> Result<Selected, Failure> {
+        let recording = Recording::open(file)?;
+        let info = recording.info()?;
+        self.check_event(&info, file)?;
+        let range = self.range(&info, zone, file)?;
+        let seconds = seconds(&info, &range);
+        let threads = threads_within(recording.threads()?, recording.ledger(seconds)?)?;
+        self.check_threads(&threads, file)?;
+        let chosen = |thread: &Thread| thread.ledger.wall_ns > 0 && self.chooses(thread);
+        let mut gather = Gather::new(self.view.clone(), self.side, &info.events, &threads, chosen);
+        for sample in recording.samples(seconds)? {
+            gather.add(&sample?, |stack| recording.resolve(stack))?;
+        }
+        if self.view.is_time() {
+            let chosen = threads.iter().filter(|thread| chosen(thread)).map(|thread| thread.info.key);
+            add_waits(&mut gather, &recording, &range, chosen.collect())?;
+        }
+        let weights = gather.finish();
+        if weights.stacks.is_empty() {
+            return Err(self.nothing(file));
+        }
+        Ok(Selected { info, weights, range })
+    }
+
+    fn chooses(&self, thread: &Thread) -> bool {
+        self.thread.as_ref().is_none_or(|(_, glob)| glob.matches(&thread.info.comm))
+    }
+
+    fn check_event(&self, info: &RecordingInfo, file: &Path) -> Result<(), Failure> {
+        let View::Event(event) = &self.view else { return Ok(()) };
+        let file = file.display();
+        if info.events.contains(event) {
+            return Ok(());
+        }
+        Err(Failure::failed(if info.events.is_empty() {
+            format!("the recording {file} has no events to count: record them with -e {event}")
+        } else {
+            let events = listed(info.events.iter().map(String::as_str));
+            format!("the recording {file} has no event `{event}`: it has {events}")
+        }))
+    }
+
+    fn check_threads(&self, threads: &[Thread], file: &Path) -> Result<(), Failure> {
+        let file = file.display();
+        if threads.iter().all(|thread| thread.ledger.wall_ns == 0) {
+            let message =
+                format!("nothing was recorded in {file} in that time: record again, or give another time");
+            return Err(Failure::new(Exit::NothingRecorded, message));
+        }
+        match &self.thread {
+            Some((glob, _)) if !threads.iter().any(|thread| self.chooses(thread)) => {
+                let names = listed(threads.iter().map(|thread| thread.info.comm.as_str()));
+                Err(Failure::failed(format!("no thread in {file} is named `{glob}`: there are {names}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The moments between which whole seconds are read.
+    fn range(&self, info: &RecordingInfo, zone: &Zone, file: &Path) -> Result<Range<MonoNs>, Failure> {
+        let resolve = |option, point: &Option<Timepoint>| {
+            point
+                .as_ref()
+                .map(|point| point.resolve(info, zone).map_err(|error| usage(option, error)))
+                .transpose()
+        };
+        let (from, to) = (resolve("--from", &self.from)?, resolve("--to", &self.to)?);
+        if let (Some(from), Some(to)) = (from, to)
+            && from >= to
+        {
+            return Err(Failure::usage("--from is not before --to: give the earlier time to --from"));
+        }
+        if from.is_some_and(|from| from >= info.end) || to.is_some_and(|to| to <= info.start) {
+            return Err(outside(info, zone, file));
+        }
+        let start = from.map_or(info.start, |from| second_of(info, from, u64::div_euclid));
+        let end = to.map_or(info.end, |to| second_of(info, to, u64::div_ceil));
+        Ok(start.max(info.start)..end.min(info.end))
+    }
+
+    fn nothing(&self, file: &Path) -> Failure {
+        let file = file.display();
+        Failure::failed(match &self.view {
+            View::Faults => {
+                format!("the recording {file} has no page faults: wall and the other views show the rest")
+            }
+            View::Wakers => format!(
+                "the recording {file} knows no waker of a wait of these threads: off-cpu shows the waits"
+            ),
+            View::Event(event) => format!(
+                "the event `{event}` was never counted on these threads in {file}: leave --thread, --from and --to out"
+            ),
+            view => {
+                format!("the recording {file} has no {view} time of these threads: wall shows what they did")
+            }
+        })
+    }
+}
+
+/// Waits that began before the range, or that its end finds open: samples tell nothing or too much of them.
+fn add_waits(
+    gather: &mut Gather<'_>,
+    recording: &Recording,
+    range: &Range<MonoNs>,
+    threads: std::collections::HashSet<ThreadKey>,
+) -> Result<(), Failure> {
+    let first = range.start..MonoNs(range.start.0.saturating_add(1));
+    let last = MonoNs(range.end.0.saturating_sub(1))..range.end;
+    let filter = StallFilter { threads: Some(threads), include_voluntary: true, ..StallFilter::default() };
+    let mut seen = None;
+    for edge in [first, last] {
+        for wait in recording.stalls(&StallFilter { during: Some(edge), ..filter.clone() })? {
+            let wait = wait?;
+            let crosses = wait.open || wait.start < range.start || wait.end > range.end;
+            let again = seen.replace(wait.id) == Some(wait.id);
+            if crosses && !again {
+                gather.add_wait(&wait, range, !wait.open && wait.end <= range.end);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The seconds whose rows belong to the range.
+fn seconds(info: &RecordingInfo, range: &Range<MonoNs>) -> (Bound<EpochSecond>, Bound<EpochSecond>) {
+    let second = |at: MonoNs| {
+        let second = info.clock.epoch_from_mono(at).0 / SECOND_NS;
+        EpochSecond(u32::try_from(second).unwrap_or(u32::MAX))
+    };
+    let first =
+        if range.start > info.start { Bound::Included(second(range.start)) } else { Bound::Unbounded };
+    let end = if range.end < info.end { Bound::Excluded(second(range.end)) } else { Bound::Unbounded };
+    (first, end)
+}
+
+/// The beginning or the end of the second of a moment, by the wall clock.
+fn second_of(info: &RecordingInfo, at: MonoNs, round: fn(u64, u64) -> u64) -> MonoNs {
+    let second = round(info.clock.epoch_from_mono(at).0, SECOND_NS);
+    info.clock.mono_from_epoch(EpochNs(second.saturating_mul(SECOND_NS)))
+}
+
+fn outside(info: &RecordingInfo, zone: &Zone, file: &Path) -> Failure {
+    let file = file.display();
+    let lasted = (info.end.0.saturating_sub(info.start.0)) as f64 / SECOND_NS as f64;
+    Failure::failed(if info.clock.anchors().is_empty() {
+        format!("--from and --to lie outside the recording {file}: it lasts {lasted:.3} s, from +0s on")
+    } else {
+        let shown = |at| {
+            let at = info.clock.epoch_from_mono(at);
+            format!("{} {}", zone.date_at(at), zone.time_of_day_at(at, 3))
+        };
+        let offset = zone.offset_at(info.clock.epoch_from_mono(info.start));
+        format!(
+            "--from and --to lie outside the recording {file}: it lasts from {} to {} {offset}",
+            shown(info.start),
+            shown(info.end)
+        )
+    })
+}
+
+/// The first of some names, each once.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    let mut shown: Vec<&str> = names.iter().copied().take(MOST_NAMES).collect();
+    let more = format!("{} more", names.len() - shown.len());
+    if names.len() > shown.len() {
+        shown.push(&more);
+    }
+    shown.join(", ")
+}
+
+fn usage(option: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("{option}: {error}"))
+}
