@@ -129,7 +129,7 @@ impl Session {
             return Ok(None);
         }
         self.tell_second(boundary.max(self.told_until), now, tell)?;
-        self.stacks.resolve_when_due(tell);
+        self.stacks.name_when_due(tell);
         Ok(Some(MonoNs(self.told_until)))
     }
 
@@ -143,7 +143,7 @@ impl Session {
         self.tell_waits_still_open(end, tell);
         self.tell_aggregates(u32::MAX, tell)?;
         self.accounts.tell(end.0, self.epoch_offset(), tell);
-        self.stacks.resolve(tell);
+        self.stacks.name_all(tell);
         tell(Event::Clock(clock::anchor()));
         self.tell_cost(tell)?;
         Ok(end)

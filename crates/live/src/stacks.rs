@@ -9,8 +9,8 @@ use wallprof_model::{Event, Frame, StackEnd, StackId};
 use wallprof_probe::News;
 use wallprof_probe::bpf::stack_record;
 use wallprof_symbols::{
-    FrameTable, KernelStacks, KernelSymbols, MmapEvent, Origin, PendingFrames, ProcessKey, Processes,
-    Resolver, normalise_kernel,
+    Batch, FrameTable, KernelStacks, KernelSymbols, MmapEvent, Origin, PendingFrames, ProcessKey, Processes,
+    Resolver, ResolverOptions, normalise_kernel,
 };
 
 /// What later events need to know of a stack that was told.
@@ -27,8 +27,10 @@ pub struct Stacks {
     /// exec generation of processes by pid, counted from what their threads say.
     generations: HashMap<u32, u32>,
     frames: FrameTable,
+    /// Frames without a name, and frames of modules that have one from the symbol table but none from debug
+    /// information.
     pending: PendingFrames,
-    resolver: Resolver,
+    named: PendingFrames,
     kernel: Option<KernelStacks>,
     told: HashMap<u64, Told>,
     room: Vec<Frame>,
@@ -144,32 +146,45 @@ impl Stacks {
         self.told.get(&id).is_some_and(|told| told.interrupt)
     }
 
-    /// Names the frames that have come, at intervals that double: where debug information is installed a module's is
-    /// read anew each time, which costs as much for one frame as for a hundred.
-    pub fn resolve_when_due(&mut self, tell: &mut dyn FnMut(Event)) {
+    /// Names the frames that have come, at intervals that double, by symbol tables only: debug information costs tens of
+    /// milliseconds a module however few frames ask for it, and is read once, at the end.
+    pub fn name_when_due(&mut self, tell: &mut dyn FnMut(Event)) {
         if self.schedule.is_due() {
-            self.resolve(tell);
+            let mut resolver = Resolver::new(ResolverOptions {
+                debug_dirs: Vec::new(),
+                debug_limit: 0,
+                ..Default::default()
+            });
+            while let Some(batch) = self.pending.take_batch() {
+                self.tell_names(&mut resolver, &batch, tell);
+                if batch.origin != Origin::Kernel {
+                    self.named.put_back(batch);
+                }
+            }
         }
     }
 
-    /// Names all frames that have no names yet.
-    pub fn resolve(&mut self, tell: &mut dyn FnMut(Event)) {
+    /// Names all frames by everything there is: debug information, with inlined functions, files and lines.
+    pub fn name_all(&mut self, tell: &mut dyn FnMut(Event)) {
+        let mut resolver = Resolver::default();
         while let Some(batch) = self.pending.take_batch() {
-            let lines = match batch.origin {
-                Origin::Kernel => match &self.kernel {
-                    Some(kernel) => kernel.symbols().resolve(&batch.addresses),
-                    None => continue,
-                },
-                Origin::Module(id) => match self.processes.module_file(id) {
-                    Some(file) => self.resolver.resolve(&file, &batch.addresses),
-                    None => continue,
-                },
-            };
-            for (frame, lines) in batch.ids.into_iter().zip(lines) {
-                tell(Event::Symbol { frame, lines });
-            }
+            self.named.put_back(batch);
         }
-        self.resolver.forget();
+        while let Some(batch) = self.named.take_batch() {
+            self.tell_names(&mut resolver, &batch, tell);
+        }
+    }
+
+    fn tell_names(&mut self, resolver: &mut Resolver, batch: &Batch, tell: &mut dyn FnMut(Event)) {
+        let lines = match batch.origin {
+            Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
+            Origin::Module(id) => {
+                self.processes.module_file(id).map(|file| resolver.resolve(&file, &batch.addresses))
+            }
+        };
+        for (frame, lines) in batch.ids.iter().zip(lines.unwrap_or_default()) {
+            tell(Event::Symbol { frame: *frame, lines });
+        }
     }
 
     /// Mappings that were not seen since the last call, whatever dropped them.
@@ -234,7 +249,7 @@ mod tests {
         let told = events(&mut stacks, 1, &record);
         assert!(matches!(told[0], Event::Module { .. }), "{told:?}");
         let mut names = Vec::new();
-        stacks.resolve(&mut |event| {
+        stacks.name_all(&mut |event| {
             if let Event::Symbol { lines, .. } = event {
                 names.extend(lines.into_iter().filter_map(|line| line.symbol));
             }

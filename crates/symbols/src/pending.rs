@@ -37,6 +37,12 @@ impl PendingFrames {
         self.by_origin.entry(origin).or_default().push((id, frame.address));
     }
 
+    /// Adds a batch's frames again, for another look.
+    pub fn put_back(&mut self, batch: Batch) {
+        let frames = batch.ids.into_iter().zip(batch.addresses);
+        self.by_origin.entry(batch.origin).or_default().extend(frames);
+    }
+
     /// Takes one origin's frames: the kernel's first, then module by module.
     pub fn take_batch(&mut self) -> Option<Batch> {
         let (origin, frames) = self.by_origin.pop_first()?;
@@ -68,6 +74,9 @@ mod tests {
             let ids = ids.iter().copied().map(FrameId).collect();
             Some(Batch { origin, ids, addresses: addresses.to_vec() })
         };
+        let kernel = pending.take_batch();
+        assert_eq!(kernel, batch(Origin::Kernel, &[1], &[30]));
+        pending.put_back(kernel.unwrap());
         assert_eq!(pending.take_batch(), batch(Origin::Kernel, &[1], &[30]));
         assert_eq!(pending.take_batch(), batch(Origin::Module(ModuleId(1)), &[3], &[50]));
         assert_eq!(pending.take_batch(), batch(Origin::Module(ModuleId(2)), &[0, 4], &[20, 60]));
