@@ -147,13 +147,14 @@ findings() {
         echo "the guest did not finish: $(tail -c 300 "$results/console" | tr -d '\r' | tail -1)"
         return
     fi
-    for command in doctor programs record report lock runnable; do
+    # What fails first makes the rest fail.
+    for command in programs record report lock runnable doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
+            return
         fi
     done
     doctor_agrees "$results"
-    [ "$(cat "$results/record.status")" = 0 ] || return 0
     cat "$results"/{lock,runnable}.out > "$results/stalls"
     jq -r -f "$HERE/check.jq" --arg kernel "$release" --rawfile tracepoints "$results/tracepoints" \
         --slurpfile truth "$results/record.out" --slurpfile stalls "$results/stalls" "$results/report.out"

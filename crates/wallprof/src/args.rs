@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::demo::Scenario;
 use crate::failure::Failure;
 
 /// The file that `record` writes and readers read when none is named.
@@ -40,6 +41,8 @@ pub enum Command {
     Diff(DiffArgs),
     /// Say what this kernel, these permissions and this hardware allow
     Doctor(DoctorArgs),
+    /// Run a built-in workload, record it, print the report and write the flame graph
+    Demo(DemoArgs),
     /// Write man pages and shell completions: `make release`
     #[command(name = crate::documents::SUBCOMMAND, hide = true)]
     Documents(DocumentsArgs),
@@ -154,6 +157,21 @@ pub struct DoctorArgs {
     /// How many instructions the kernel's verifier walks through for each program
     #[arg(long, hide = true)]
     pub programs: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// The workload
+    #[arg(value_name = "SCENARIO", value_enum, default_value_t)]
+    pub scenario: Scenario,
+
+    /// How long it runs: 10, 30s, 1m (a bare number is seconds)
+    #[arg(short = 'd', long = "duration", value_name = "DURATION", default_value = "10s")]
+    pub duration: String,
+
+    /// The recording to write; the flame graph gets its name with .svg
+    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "wallprof-demo.db")]
+    pub output: PathBuf,
 }
 
 #[derive(Debug, Args)]

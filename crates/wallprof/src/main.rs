@@ -1,6 +1,7 @@
 //! `wallprof`: wires the command line to the commands and their outcome to the exit code.
 
 mod args;
+mod demo;
 mod diff;
 mod doctor;
 mod documents;
@@ -40,6 +41,7 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Flame(args) => flame::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Demo(args) => demo::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
         Command::Documents(args) => documents::run(&args.folder),
         Command::Held(args) => record::held::hold(args.command),

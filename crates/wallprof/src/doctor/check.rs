@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use wallprof_views::Style;
 
+use crate::terminal::wrap;
+
 /// One thing looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
@@ -61,21 +63,6 @@ impl Check {
 const SUBJECT: usize = 20;
 const INDENT: usize = SUBJECT + 5;
 
-/// Lines of whole words, at most `width` characters where the words allow it.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_string()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,12 +74,5 @@ mod tests {
         check.write(&mut text, &Style::plain()).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "less tracefs             not mounted\n                         one two\n");
-    }
-
-    #[test]
-    fn words_wrap() {
-        assert_eq!(wrap("a bb ccc dddd", 6), ["a bb", "ccc", "dddd"]);
-        assert_eq!(wrap("longer than that", 3), ["longer", "than", "that"]);
-        assert!(wrap("", 10).is_empty());
     }
 }

@@ -1,7 +1,8 @@
 //! The command line as scripts see it: exit codes, one sentence on stderr, nothing left behind.
 //!
-//! Needs no privilege and loads nothing into the kernel.
+//! Needs no privilege; where it is there, `doctor` and `demo` try the probes.
 
+mod demo;
 mod doctor;
 mod held;
 mod program;

@@ -1,0 +1,87 @@
+//! The scenarios' program, carried in the binary, as a file that can be run for as long as this lives.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scenarios"));
+
+/// A folder of our own with the program in it; removed with this.
+pub struct ShippedProgram {
+    folder: PathBuf,
+    path: PathBuf,
+}
+
+impl ShippedProgram {
+    /// Writes the program, under the name by which it knows which scenario to play, into the first of `places` where
+    /// programs may be run.
+    pub fn write(name: &str, places: &[PathBuf]) -> io::Result<Self> {
+        let place = places.iter().find(|place| runs_programs(place)).ok_or(io::ErrorKind::NotFound)?;
+        // Refused if it exists: nobody else's folder is ever used.
+        let folder = place.join(format!("wallprof-demo-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let program = ShippedProgram { path: folder.join(name), folder };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&program.path)?;
+        file.write_all(PROGRAM)?;
+        Ok(program)
+    }
+
+    pub fn path(&self) -> OsString {
+        self.path.clone().into()
+    }
+}
+
+impl Drop for ShippedProgram {
+    fn drop(&mut self) {
+        // What cannot be removed is a small file in a folder for temporary ones.
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// Where temporary programs may be kept, the usual place first.
+pub fn places() -> Vec<PathBuf> {
+    let here = std::env::current_dir().unwrap_or_default();
+    vec![std::env::temp_dir(), "/var/tmp".into(), "/run".into(), here]
+}
+
+fn runs_programs(place: &Path) -> bool {
+    statvfs(place)
+        .is_ok_and(|mount| !mount.f_flag.intersects(StatVfsMountFlags::NOEXEC | StatVfsMountFlags::RDONLY))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_program_plays_what_its_name_says_and_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let program = ShippedProgram::write("spinning", &["/nowhere".into(), place.path().into()]).unwrap();
+        let folder = program.folder.clone();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        let unknown = Command::new(program.path()).output().unwrap();
+        assert_eq!(unknown.status.code(), Some(2), "no scenario is called spinning");
+        assert!(
+            ShippedProgram::write("lock", &[place.path().into()]).is_err(),
+            "the folder is there already"
+        );
+        drop(program);
+        assert!(!folder.exists());
+        let lock = ShippedProgram::write("lock", &[place.path().into()]).unwrap();
+        let usage = Command::new(lock.path()).arg("-?").output().unwrap();
+        assert!(String::from_utf8_lossy(&usage.stderr).contains("usage: lock"), "{usage:?}");
+    }
+
+    #[test]
+    fn where_nothing_may_run_nothing_is_written() {
+        assert!(ShippedProgram::write("lock", &["/proc".into(), "/nowhere".into()]).is_err());
+    }
+}

@@ -1,0 +1,30 @@
+//! `demo`: the workload that comes with the binary.
+
+use crate::program::run;
+
+#[test]
+fn an_unknown_scenario_is_refused_with_those_there_are() {
+    let output = run(&["demo", "lokc"]);
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{says}");
+    assert!(says.contains("'lokc'") && says.contains("preempted, fsync"), "{says}");
+}
+
+/// Where the caller may record, the whole of it; where not, the refusal that `record` gives.
+#[test]
+fn it_records_reports_draws_and_says_what_to_look_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("demo.db");
+    let output = run(&["demo", "-d", "2s", "-o", file.to_str().unwrap()]);
+    let (text, says) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    if !run(&["doctor"]).status.success() {
+        assert_eq!(output.status.code(), Some(3), "{says}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{says}");
+    assert!(text.contains("housekeeper") && text.contains("What to look at"), "{text}");
+    assert!(!text.contains("\"event\""), "the scenario's own truth is no part of a demo: {text}");
+    let picture = std::fs::read_to_string(folder.path().join("demo.svg")).unwrap();
+    assert!(picture.contains("<svg") && picture.contains("take_registry_lock"));
+    assert!(run(&["stalls", file.to_str().unwrap()]).status.success());
+}
