@@ -42,10 +42,12 @@ fn write_readable(symbol: &str, text: &mut LimitedText) -> fmt::Result {
 
 /// Rust's v0 names begin with `_R`; its older ones look like C++ and end in a hash of 16 digits.
 fn is_rust(symbol: &str) -> bool {
+    // What the linker appends (`.llvm.123`) comes after the hash; dots before it belong to the path.
     let old = || {
-        let path = symbol.split('.').next().unwrap_or_default();
-        let hash = path.strip_suffix('E').and_then(|path| path.rsplit_once("17h"));
-        hash.is_some_and(|(_, hash)| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        let rest = symbol.rsplit_once("17h").map_or("", |(_, rest)| rest);
+        let hash = rest.as_bytes().get(..16).unwrap_or_default();
+        let ends = rest.get(16..).is_some_and(|tail| tail == "E" || tail.starts_with("E."));
+        ends && hash.iter().all(u8::is_ascii_hexdigit)
     };
     symbol.starts_with("_R") || (symbol.starts_with("_ZN") && old())
 }
@@ -91,6 +93,10 @@ mod tests {
     #[test]
     fn every_encoding_is_read() {
         let cases = [
+            (
+                "_ZN78_$LT$core..result..Result$LT$T$C$E$GT$$u20$as$u20$core..ops..try_trait..Try$GT$6branch17hcf5d50659f6a3217E",
+                "<core::result::Result<T,E> as core::ops::try_trait::Try>::branch",
+            ),
             ("main", "main"),
             ("_ZN4shop4Cart5totalEi", "shop::Cart::total(int)"),
             ("_ZN4shop4Cart5totalEv.cold", "shop::Cart::total() [clone .cold]"),
