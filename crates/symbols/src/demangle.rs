@@ -94,7 +94,7 @@ mod tests {
     fn every_encoding_is_read() {
         let cases = [
             (
-                "_ZN78_$LT$core..result..Result$LT$T$C$E$GT$$u20$as$u20$core..ops..try_trait..Try$GT$6branch17hcf5d50659f6a3217E",
+                "_ZN79_$LT$core..result..Result$LT$T$C$E$GT$$u20$as$u20$core..ops..try_trait..Try$GT$6branch17hcf5d50659f6a3217E",
                 "<core::result::Result<T,E> as core::ops::try_trait::Try>::branch",
             ),
             ("main", "main"),
