@@ -15,6 +15,7 @@ use wallprof_model::{MonoNs, StackId, StallKind, StallReason, State, ThreadKey};
 
 use super::apportion::apportion;
 use super::frame::{FrameId, Frames, Mark};
+use super::interrupt::from_entry;
 use super::paths::{PathId, Paths};
 use super::stack::{WeightedStack, WeightedThread, Weights};
 use super::view::{Side, View};
@@ -293,7 +294,9 @@ impl<'a> Gather<'a> {
         if self.view == View::Wakers {
             let waker = waker?;
             frames.push(self.frames.mark(Mark::WokenBy));
-            frames.extend(self.code(waker.stacks).into_iter().rev());
+            let code = self.code(waker.stacks);
+            let code = if waker.interrupt { from_entry(&code, &self.frames) } else { &code };
+            frames.extend(code.iter().rev());
             let by = self.waker_mark(waker);
             frames.push(self.frames.mark(by));
         }

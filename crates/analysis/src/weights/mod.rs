@@ -6,6 +6,7 @@
 mod apportion;
 mod frame;
 mod gather;
+mod interrupt;
 mod paths;
 mod pseudonyms;
 mod stack;

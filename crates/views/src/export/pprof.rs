@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use wallprof_analysis::site::base_name;
 use wallprof_analysis::weights::{Frame, FrameId, Function, Mark, View, WeightedStack, Weights};
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame};
 use wallprof_model::{FrameKind, MonoNs, State};
@@ -86,6 +87,7 @@ pub fn pprof(
     duration_ns: u64,
 ) -> io::Result<()> {
     let mut profile = Profile::new(weights);
+    profile.meet_program();
     profile.add_sample_types();
     weights.stacks.iter().for_each(|stack| profile.add_sample(stack));
     profile.add_mappings();
@@ -121,6 +123,21 @@ impl<'a> Profile<'a> {
             located: vec![false; weights.frames.iter().count()],
             functions: Functions::default(),
             mappings: Mappings::default(),
+        }
+    }
+
+    /// The first mapping is taken for the program: the file that the first process is named after, where there is one.
+    fn meet_program(&mut self) {
+        let Some(thread) = self.weights.threads.first() else { return };
+        let program = self.weights.frames.iter().find_map(|frame| match frame {
+            Frame::Code(code) => {
+                let file = base_name(code.module.as_deref()?);
+                (!thread.process.is_empty() && file.starts_with(&thread.process)).then_some(code)
+            }
+            Frame::Mark(_) => None,
+        });
+        if let Some(program) = program {
+            self.mappings.number(program);
         }
     }
 

@@ -85,3 +85,44 @@ fn legend(weights: &Weights) -> Vec<(Colour, String)> {
     };
     states.into_iter().map(entry).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_analysis::weights::{Frames, WeightedStack};
+
+    /// One stack in each state, the first state the longest.
+    fn weights(states: &[State]) -> Weights {
+        let stack = |(at, state): (usize, &State)| WeightedStack {
+            thread: 0,
+            frames: vec![],
+            state: Some(*state),
+            weight: 1_000 - at as u64,
+            count: 1,
+        };
+        let stacks = states.iter().enumerate().map(stack).collect();
+        Weights { view: View::Wall, threads: vec![], frames: Frames::default(), stacks, left_out_ns: 0 }
+    }
+
+    #[test]
+    fn states_fill_rows_and_notes_have_their_own() {
+        let states: Vec<State> = (0..=u8::MAX).filter_map(State::from_code).collect();
+        let footer = Footer::new(&weights(&states), &["a note".into(), "another".into()]);
+        let rows: std::collections::BTreeSet<usize> = footer.items.iter().map(|item| item.y).collect();
+        assert_eq!(footer.height, rows.len() * ROW_HEIGHT);
+        for item in &footer.items {
+            assert!(item.text_x() + item.text.chars().count() * CHARACTER_WIDTH <= WIDTH, "{item:?}");
+        }
+        for (one, next) in footer.items.iter().zip(&footer.items[1..]) {
+            let end = one.text_x() + one.text.chars().count() * CHARACTER_WIDTH;
+            assert!(next.y > one.y || next.x > end, "{one:?} {next:?}");
+        }
+        assert_eq!((footer.items[0].x, footer.items[0].text.as_str()), (MARGIN, "user 1.00 µs"));
+        assert_eq!(footer.items.last().unwrap().colour, None);
+    }
+
+    #[test]
+    fn nothing_to_say_takes_no_room() {
+        assert_eq!(Footer::new(&weights(&[]), &[]), Footer { items: vec![], height: 0 });
+    }
+}

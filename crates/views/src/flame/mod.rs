@@ -12,6 +12,7 @@ mod words;
 use std::io::{self, Write};
 use std::ops::Range;
 
+use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 use wallprof_analysis::Zone;
 use wallprof_analysis::weights::{Side, Tree, Weights};
@@ -26,7 +27,9 @@ use words::Words;
 const MOST_BOXES: usize = 10_000;
 
 /// Numbers up to here are exact in the script.
-const MOST_EXACT: u64 = 1 << 53;
+const MOST_EXACT: u128 = 1 << 53;
+
+const BACKGROUND: Color = Color { r: 250, g: 250, b: 248 };
 
 /// What a flame graph is made from.
 pub struct Flame<'a> {
@@ -63,6 +66,7 @@ fn draw(tree: &Tree, caption: &Caption) -> io::Result<Vec<u8>> {
     options.direction = Direction::Straight;
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.min_width = 0.0;
+    options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
     options.no_sort = true;
     let mut drawn = Vec::new();
     from_lines(&mut options, lines.lines(), &mut drawn)?;
@@ -71,8 +75,9 @@ fn draw(tree: &Tree, caption: &Caption) -> io::Result<Vec<u8>> {
 
 /// Folded lines, sorted as inferno wants them: numbers of equal length sort as the boxes do.
 fn lines(tree: &Tree) -> String {
+    let total: u128 = tree.nodes.iter().map(|node| u128::from(node.own)).sum();
     // What is wide enough to be kept stays above 0: one of 100,000 of 2^53 is.
-    let shift = (tree.total() / MOST_EXACT).checked_ilog2().map_or(0, |bits| bits + 1);
+    let shift = (total / MOST_EXACT).checked_ilog2().map_or(0, |bits| bits + 1);
     let mut lines = String::new();
     let mut paths: Vec<(usize, usize)> = Vec::new();
     let mut path = String::new();
