@@ -1,0 +1,110 @@
+//! What views, threads, sides and times show.
+
+use crate::program::{run, wallprof};
+use crate::story::{MILLI, SECOND, Story};
+
+const KERNEL: &str = "[kernel+0xffffffff81000000]_[k]";
+
+#[test]
+fn the_wall_view_shows_all_of_the_time() {
+    let story = Story::new();
+    let lines = story.folded(&[]);
+    assert_eq!(
+        lines,
+        [
+            format!("engine;[unsampled];[preempted] {}", 400 * MILLI),
+            format!("engine;main;tick;{KERNEL};[kernel] {}", 400 * MILLI),
+            format!("engine;main;tick;[user] {}", 1_200 * MILLI),
+            format!("engine;main;tick;take_lock;{KERNEL};[blocked:lock] {}", 2 * SECOND),
+            format!("stuck;main;wait_forever;[blocked:lock] {}", 4 * SECOND),
+        ],
+        "a thread that never wakes has its stack too"
+    );
+}
+
+#[test]
+fn views_threads_and_sides_choose() {
+    let story = Story::new();
+    let locking = format!("engine;main;tick;take_lock;{KERNEL};[blocked:lock] {}", 2 * SECOND);
+    let engine = ["--thread", "eng*"];
+    let off_cpu = story.folded(&[&engine[..], &["--view", "off-cpu"]].concat());
+    assert_eq!(off_cpu, [format!("engine;[unsampled];[preempted] {}", 400 * MILLI), locking]);
+    let on_cpu = story.folded(&["--view", "on-cpu", "--kernel"]);
+    assert_eq!(
+        on_cpu,
+        [format!("engine;{KERNEL};[kernel] {}", 400 * MILLI), format!("engine;[user] {}", 1_200 * MILLI)]
+    );
+    let wakers = story.folded(&["--view", "wakers", "--user"]);
+    assert_eq!(
+        wakers,
+        [format!("engine;main;tick;take_lock;[blocked:lock];[woken by];release;main;stuck {}", 2 * SECOND)]
+    );
+    assert_eq!(story.folded(&["--view", "event:cs"]), ["engine;main;tick 28"]);
+}
+
+#[test]
+fn a_range_shows_the_part_of_a_wait_that_lies_in_it() {
+    let story = Story::new();
+    let locking = |arguments: &[&str]| -> Vec<String> {
+        let lines = story.folded(&[&["--thread", "engine", "--view", "off-cpu"], arguments].concat());
+        lines.into_iter().filter(|line| line.contains("[blocked:lock]")).collect()
+    };
+    let line = |ns| vec![format!("engine;main;tick;take_lock;{KERNEL};[blocked:lock] {ns}")];
+    // The wait that ends in the third second has no sample in the second one, where half of it lies.
+    assert_eq!(locking(&["--from", "08:00:01.2", "--to", "08:00:01.9"]), line(500 * MILLI));
+    assert_eq!(locking(&["--from", "08:00:01", "--to", "2026-11-21T08:00:02Z"]), line(500 * MILLI));
+    assert_eq!(locking(&["--from", "+2s"]), line(SECOND));
+    assert_eq!(locking(&["--to", "+1ms"]), line(500 * MILLI));
+    assert_eq!(locking(&["--from", "1795248000", "--to", "1795248004"]), line(2 * SECOND));
+    let stuck = story.folded(&["--thread", "stuck", "--from", "+2s", "--to", "+3s"]);
+    assert_eq!(stuck, [format!("stuck;main;wait_forever;[blocked:lock] {SECOND}")]);
+}
+
+#[test]
+fn the_picture_has_a_default_name() {
+    let story = Story::new();
+    let output = wallprof(&["flame", "story.db"]).current_dir(&story.folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty());
+    let svg = std::fs::read_to_string(story.folder.path().join("wallprof.svg")).unwrap();
+    assert!(svg.contains("take_lock (2.00 s, 25.00 %)"), "{svg}");
+    assert!(svg.contains("4.00 s from 08:00:00.000000 on 2026-11-21 UTC · 2 threads"), "{svg}");
+    assert_eq!(story.output(&["flame"]), svg.into_bytes(), "- is the same on stdout");
+}
+
+#[test]
+fn exports_are_what_they_are_called() {
+    let story = Story::new();
+    let folded = String::from_utf8(story.output(&["export", "--to", "folded"])).unwrap();
+    assert_eq!(folded.lines().collect::<Vec<_>>(), story.folded(&[]));
+    let speedscope: serde_json::Value =
+        serde_json::from_slice(&story.output(&["export", "--to", "speedscope"])).unwrap();
+    assert_eq!(speedscope["profiles"][0]["endValue"], 4 * SECOND);
+    assert_eq!(story.output(&["export", "--to", "pprof"])[..2], [0x1f, 0x8b], "gzipped");
+}
+
+#[test]
+fn the_same_recording_gives_the_same_bytes() {
+    let story = Story::new();
+    for arguments in [
+        &["flame"][..],
+        &["flame", "--view", "wakers"],
+        &["export", "--to", "folded"],
+        &["export", "--to", "speedscope"],
+        &["export", "--to", "pprof"],
+    ] {
+        assert!(story.output(arguments) == story.output(arguments), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let story = Story::new();
+    let mut child = wallprof(&["export", "--to", "folded", story.path(), "-o", "-"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert!(run(&["flame", "--help"]).status.success());
+}

@@ -1,0 +1,93 @@
+//! What cannot be drawn: one sentence, the right exit code, and no file.
+
+use std::fs;
+
+use wallprof_recording::Recorder;
+
+use crate::program::{refused, sentence_of, wallprof};
+use crate::story::{SECOND, Story, after, start};
+
+#[test]
+fn wrong_usage_is_two() {
+    for (arguments, says) in [
+        (&["flame", "--view", "sideways"][..], "on-cpu"),
+        (&["flame", "--view", "calls"], "on-cpu"),
+        (&["flame", "--view", "event:"], "event:NAME"),
+        (&["flame", "--thread", "[a"], "--thread: "),
+        (&["flame", "--from", "noon"], "--from: "),
+        (&["flame", "--user", "--kernel"], "--kernel"),
+        (&["flame", "-o", "x.png"], ".svg"),
+        (&["flame", "-o", "picture"], ".svg"),
+        (&["export", "-o", "x"], "--to"),
+        (&["export", "--to", "folded"], "--output"),
+        (&["export", "--to", "firefox", "-o", "x"], "not there yet"),
+        (&["export", "--to", "flamegraph", "-o", "x"], "speedscope"),
+    ] {
+        let sentence = refused(arguments, 2);
+        assert!(sentence.contains(says), "{arguments:?}: {sentence}");
+    }
+}
+
+#[test]
+fn what_the_recording_does_not_hold_is_one() {
+    let story = Story::new();
+    let out = story.folder.path().join("out.svg");
+    for (options, code, says) in [
+        (&["--view", "faults"][..], 1, "no page faults"),
+        (&["--view", "event:cycles"], 1, "it has cs, never"),
+        (&["--view", "event:never"], 1, "never counted"),
+        (&["--view", "on-cpu", "--thread", "stuck"], 1, "no on-cpu time"),
+        (&["--view", "wakers", "--thread", "stuck"], 1, "no waker"),
+        (&["--thread", "worker-*"], 1, "there are engine, stuck"),
+        (&["--from", "09:00:00"], 1, "from 2026-11-21 08:00:00.000 to 2026-11-21 08:00:04.000 UTC"),
+        (&["--to", "2026-11-20T08:00:00Z"], 1, "outside"),
+        (&["--from", "+3s", "--to", "+1s"], 2, "--from is not before --to"),
+    ] {
+        let arguments = [&["flame", story.path(), "-o", out.to_str().unwrap()], options].concat();
+        let sentence = refused(&arguments, code);
+        assert!(sentence.contains(says), "{options:?}: {sentence}");
+        assert!(!out.exists(), "{options:?}");
+    }
+}
+
+#[test]
+fn a_recording_of_nothing_is_four() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("empty.db");
+    Recorder::create(&file, &start()).unwrap().finish(after(SECOND)).unwrap();
+    let sentence = refused(&["flame", file.to_str().unwrap(), "-o", "-"], 4);
+    assert!(sentence.contains("nothing was recorded"), "{sentence}");
+}
+
+#[test]
+fn files_that_are_no_recordings_are_one() {
+    for command in [&["flame"][..], &["export", "--to", "pprof"]] {
+        for (file, says) in [("/nonexistent/x.db", "no recording"), ("/dev/null", "/dev/null")] {
+            let sentence = refused(&[command, &[file, "-o", "-"]].concat(), 1);
+            assert!(sentence.contains(says), "{sentence}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_is_never_written_over() {
+    let story = Story::new();
+    let before = fs::read(&story.file).unwrap();
+    let other_name = story.folder.path().join(".").join("story.db");
+    let arguments = ["export", "--to", "folded", story.path(), "-o", other_name.to_str().unwrap()];
+    let sentence = refused(&arguments, 2);
+    assert!(sentence.contains("the recording itself"), "{sentence}");
+    assert_eq!(fs::read(&story.file).unwrap(), before);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named() {
+    let story = Story::new();
+    let sentence = refused(&["flame", story.path(), "-o", "/nonexistent/x.svg"], 1);
+    assert!(sentence.contains("/nonexistent/x.svg"), "{sentence}");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = wallprof(&["flame", story.path(), "-o", "-"]).stdout(full).output().unwrap();
+    assert!(sentence_of(&output, 1, &["flame"]).contains("standard output"));
+    let sentence = refused(&["export", story.path(), "--to", "pprof", "-o", "/dev/full"], 1);
+    assert!(sentence.contains("/dev/full"), "{sentence}");
+}
