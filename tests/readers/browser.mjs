@@ -1,0 +1,34 @@
+// A headless browser, and what every check with it asks for: no dialog that was not expected, nothing on the console,
+// nothing fetched from the network.
+
+import { chromium } from "playwright-core";
+
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+
+export function check(holds, message) {
+  if (!holds) throw new Error(message);
+}
+
+/** Runs `steps(page, answers)`; the next dialog gets the next of `answers`. */
+export async function inBrowser(steps) {
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  try {
+    const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+    const complaints = [];
+    const answers = [];
+    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    page.on("request", (request) => {
+      const url = request.url();
+      if (!/^(file|data|blob):/.test(url)) complaints.push(`asks the network for ${url}`);
+    });
+    page.on("dialog", async (dialog) => {
+      if (answers.length === 0) complaints.push(`dialog: ${dialog.message()}`);
+      await dialog.accept(answers.shift());
+    });
+    await steps(page, answers);
+    check(complaints.length === 0, complaints.join("\n"));
+  } finally {
+    await browser.close();
+  }
+}

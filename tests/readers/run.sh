@@ -1,0 +1,121 @@
+#!/bin/bash
+# Opens what wallprof draws and exports with the programs people open it with: a browser, speedscope, go tool pprof,
+# inferno-flamegraph. Records the lock scenario for that.
+#
+#   tests/readers/run.sh
+#
+# Uses target/release/wallprof (WALLPROF names another) and target/scenarios. What is missing is skipped with a message;
+# with WALLPROF_REQUIRE_READERS=1 it is a failure, but for inferno-flamegraph, whose crate the unit tests run.
+# Pictures and exports stay in target/readers to be looked at.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+readonly HERE=$PWD/tests/readers
+readonly STORE=$PWD/target/readers
+readonly WALLPROF=${WALLPROF:-$PWD/target/release/wallprof}
+readonly SCENARIOS=${SCENARIOS:-$PWD/target/scenarios}
+export CHROMIUM=${CHROMIUM:-/usr/bin/chromium}
+
+# A thread's name, as comm holds it: at most 15 characters.
+readonly HOSTILE='<svg onload=x>'
+
+say() { echo "readers: $*" >&2; }
+fail() { say "$*"; exit 1; }
+
+skip() {
+    if [ "${WALLPROF_REQUIRE_READERS:-}" = 1 ]; then
+        fail "required, and missing: $*"
+    fi
+    say "SKIPPED: $*"
+}
+
+passed() { say "ok: $*"; }
+
+record() {
+    local status=0
+    "$WALLPROF" record -o "$1" -- "${@:2}" > /dev/null 2> "$STORE/record.log" || status=$?
+    [ $status = 0 ] || cat "$STORE/record.log" >&2
+    return $status
+}
+
+# Both recordings; 3 where this machine may not record.
+record_all() {
+    record "$STORE/lock.db" "$SCENARIOS/lock" -d 2 || return
+    cp "$SCENARIOS/spin" "$STORE/$HOSTILE"
+    record "$STORE/hostile.db" "$STORE/$HOSTILE" -d 1
+}
+
+export_all() {
+    "$WALLPROF" flame "$STORE/lock.db" -o "$STORE/lock.svg"
+    "$WALLPROF" flame "$STORE/hostile.db" -o "$STORE/hostile.svg"
+    "$WALLPROF" export "$STORE/lock.db" --to folded -o "$STORE/lock.folded"
+    "$WALLPROF" export "$STORE/lock.db" --to speedscope -o "$STORE/lock.speedscope.json"
+    "$WALLPROF" export "$STORE/lock.db" --to pprof -o "$STORE/lock.pb.gz"
+}
+
+# What all formats must agree on.
+wall_ns() { awk '{ sum += $NF } END { printf "%.0f\n", sum }' "$STORE/lock.folded"; }
+
+check_pprof() {
+    command -v go > /dev/null || { skip "go tool pprof: there is no go"; return; }
+    local top="$STORE/pprof.txt"
+    go tool pprof -unit=ns -nodefraction=0 -top "$STORE/lock.pb.gz" > "$top" 2>&1 || fail "go tool pprof: $(cat "$top")"
+    grep -q "Total samples = $(wall_ns)ns" "$top" || fail "go tool pprof: not the wall time $(wall_ns): $(head -6 "$top")"
+    grep -q take_registry_lock "$top" || fail "go tool pprof: take_registry_lock is missing"
+    go tool pprof -unit=ns -tags "$STORE/lock.pb.gz" 2> /dev/null | grep -q 'blocked:lock' || fail "go tool pprof: no state"
+    passed "go tool pprof"
+}
+
+check_inferno() {
+    if ! command -v inferno-flamegraph > /dev/null; then
+        say "SKIPPED: inferno-flamegraph is not installed"
+        return
+    fi
+    inferno-flamegraph "$STORE/lock.folded" > "$STORE/inferno.svg"
+    grep -q "total_samples=\"$(wall_ns)\"" "$STORE/inferno.svg" || fail "inferno-flamegraph: not the wall time $(wall_ns)"
+    passed "inferno-flamegraph"
+}
+
+# The packages of package-lock.json, kept in target/readers.
+npm_packages() {
+    if ! cmp -s "$HERE/package-lock.json" "$STORE/node_modules/.from"; then
+        cp "$HERE"/package*.json "$STORE"
+        npm ci --prefix "$STORE" --silent --no-audit --no-fund > /dev/null 2>&1 || return
+        cp "$HERE/package-lock.json" "$STORE/node_modules/.from"
+    fi
+    cp "$HERE"/*.mjs "$STORE"
+}
+
+check_in_browser() {
+    [ -x "$CHROMIUM" ] || { skip "the browser: there is no $CHROMIUM (apt-get install chromium)"; return; }
+    command -v npm > /dev/null || { skip "the browser: there is no npm"; return; }
+    npm_packages || { skip "the browser: npm cannot install playwright-core and speedscope"; return; }
+    node "$STORE/flame.mjs" "$STORE/lock.svg" || fail "the flame graph in a browser"
+    passed "the flame graph in a browser: hover, zoom, search"
+    node "$STORE/hostile.mjs" "$STORE/hostile.svg" "$HOSTILE" || fail "hostile names in a browser"
+    passed "hostile names in a browser"
+    node "$STORE/speedscope.mjs" "$STORE/lock.speedscope.json" "$STORE/speedscope.png" || fail "speedscope"
+    passed "speedscope"
+    take_picture
+}
+
+# playwright takes none of a document that is not HTML.
+take_picture() {
+    "$CHROMIUM" --headless --no-sandbox --window-size=1400,800 --screenshot="$STORE/lock.png" "file://$STORE/lock.svg" \
+        > /dev/null 2>&1 || say "no picture: the browser took none"
+}
+
+mkdir -p "$STORE"
+[ -x "$WALLPROF" ] || fail "there is no $WALLPROF: make release"
+[ -x "$SCENARIOS/lock" ] || fail "there is no $SCENARIOS/lock: make scenarios"
+status=0
+record_all || status=$?
+case $status in
+    0) ;;
+    3) skip "everything: this machine cannot record"; exit 0 ;;
+    *) fail "the scenarios could not be recorded" ;;
+esac
+export_all
+check_pprof
+check_inferno
+check_in_browser
