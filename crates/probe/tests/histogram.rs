@@ -34,7 +34,8 @@ fn values() -> Vec<u64> {
 #[test]
 fn both_sides_count_into_the_same_bucket() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, program, input) = (folder.join("bucket.c"), folder.join("bucket"), folder.join("bucket.txt"));
+    let (source, program, input) =
+        (folder.join("bucket.c"), folder.join("bucket"), folder.join("bucket.txt"));
     fs::write(&source, PROGRAM).expect("the test's folder is writable");
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let compiled = Command::new("cc").arg("-I").arg(bpf).arg("-o").arg(&program).arg(&source).status();
