@@ -125,24 +125,28 @@ boot() {
         -append 'console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init' \
         -serial "file:$results/console" -serial "file:$results/archive" < /dev/null > "$results/emulator" 2>&1 &
     emulator=$!
-    is_up "$results/console" || kill "$emulator"
+    await_up "$emulator" "$results/console" || kill "$emulator" 2> /dev/null || true
     wait "$emulator" || true
-    grep -qs 'guest is up' "$results/console"
+    is_up "$results/console"
 }
 
-is_up() {
-    local second
-    for ((second = 0; second < UP_SECONDS; second++)); do
-        grep -qs 'guest is up' "$1" && return
-        sleep 1
+is_up() { grep -qs 'guest is up' "$1"; }
+
+# Until the guest is up, its emulator is gone, or the time is over.
+await_up() {
+    local emulator=$1 console=$2 until=$((SECONDS + UP_SECONDS))
+    while ! is_up "$console"; do
+        [ "$SECONDS" -lt "$until" ] && kill -0 "$emulator" 2> /dev/null || return 1
+        sleep 0.5
     done
-    return 1
 }
+
+last_words() { tr -d '\r' < "$1/console" | grep . | tail -1 | cut -c1-300; }
 
 boot_and_check() {
     local release=$1 results=$STORE/results-$1
     if ! boot "$release"; then
-        say "$release hung before its first program: once more"
+        say "$release did not come up ($(last_words "$results")): once more"
         boot "$release" || true
     fi
     tar -C "$results" -xzf "$results/archive" 2> /dev/null || true
@@ -159,7 +163,7 @@ boot_and_check() {
 findings() {
     local results=$1 release=$2 command
     if [ ! -e "$results/switches.status" ]; then
-        echo "the guest did not finish: $(tail -c 300 "$results/console" | tr -d '\r' | tail -1)"
+        echo "the guest did not finish: $(last_words "$results")"
         return
     fi
     # What fails first makes the rest fail.
