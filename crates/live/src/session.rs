@@ -139,6 +139,7 @@ impl Session {
         self.read_rings()?;
         let boundary = second_end(end.0, self.epoch_offset());
         self.tell_second(boundary.max(self.told_until), end.0, tell)?;
+        lose_stalls(self.stalls.len() as u64, tell);
         self.tell_open_waits(self.min_stall_ns, tell)?;
         self.tell_waits_still_open(end, tell);
         self.tell_aggregates(u32::MAX, tell)?;
@@ -223,7 +224,13 @@ impl Session {
         for record in std::mem::take(&mut self.stalls) {
             self.open.remove(&record.key);
             if self.threads.pid_of(record.key).is_none() {
-                tell(Event::Loss { reason: "stalls_of_unknown_threads".into(), count: 1 });
+                // A brief thread that ended after the rings were read and before the snapshot: its own record
+                // comes with the next reading.
+                if record.end >= self.told_until {
+                    self.stalls.push(record);
+                } else {
+                    lose_stalls(1, tell);
+                }
                 continue;
             }
             for stall in stalls_from_record(&record, self.min_stall_ns, self) {
@@ -383,6 +390,12 @@ fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
 
 fn cell_from_value(value: &latency_value) -> Cell {
     Cell { count: value.count, total_ns: value.total, max_ns: value.max }
+}
+
+fn lose_stalls(count: u64, tell: &mut dyn FnMut(Event)) {
+    if count > 0 {
+        tell(Event::Loss { reason: "stalls_of_unknown_threads".into(), count });
+    }
 }
 
 fn weighted(key: &sample_key) -> Option<Weighted> {
