@@ -11,7 +11,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Debian packages, each with the reason it is asked for.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
-TEST_PACKAGES := g++ binutils util-linux stress-ng linux-perf
+TEST_PACKAGES := g++ binutils util-linux stress-ng linux-perf redis-server redis-tools
 LINT_PACKAGES := clang-format-19
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 
@@ -26,6 +26,8 @@ why_binutils := tests strip and split programs
 why_util-linux := tests in other mount namespaces and as another user
 why_stress-ng := tests on a loaded machine
 why_linux-perf := perf bench makes switches to count
+why_redis-server := tests on a program that has idle workers
+why_redis-tools := keeps it busy
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := what those kernels run besides wallprof

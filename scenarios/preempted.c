@@ -8,8 +8,9 @@
 // of a libc function without a frame.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"gap", "start_ns", "end_ns", "switched"}   the worker did not run in between; switched says that
-//       the kernel counted an involuntary switch of the worker in the gap (otherwise an interrupt, or the
+//   {"event":"gap", "start_ns", "end_ns", "cpu_ns", "switched"}   the worker did not run its loop in between:
+//       for cpu_ns of it by its CPU clock it had the CPU, for interrupts and the like; switched says that the
+//       kernel counted an involuntary switch of the worker in the gap (otherwise an interrupt, or the
 //       hypervisor, had the CPU)
 //   {"event":"ran", "start_ns", "end_ns"}   the neighbour ran, interrupted by less than 20 µs at a time
 // Options: -c CPU, the shared CPU (default 0).
@@ -21,7 +22,7 @@
 #define MAX_INTERVALS 65536
 
 struct interval {
-    uint64_t start_ns, end_ns;
+    uint64_t start_ns, end_ns, cpu_ns;
     bool switched;
 };
 
@@ -47,16 +48,35 @@ static long preemptions(void) {
 
 SHOWN static uint64_t read_market(void) { return now_ns(); }
 
+// Both clocks when a gap was over: until the next one they advance alike.
+struct resumed {
+    uint64_t at_ns, cpu_ns;
+    long preemptions;
+};
+
+static struct resumed resume(void) {
+    uint64_t cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
+    return (struct resumed){.at_ns = now_ns(), .cpu_ns = cpu_ns, .preemptions = preemptions()};
+}
+
+static void keep_gap(uint64_t start, uint64_t end, struct resumed before, struct resumed after) {
+    uint64_t outside_ns = start - before.at_ns, ran_ns = after.cpu_ns - before.cpu_ns;
+    keep(&gaps, (struct interval){.start_ns = start,
+                                  .end_ns = end,
+                                  .cpu_ns = ran_ns > outside_ns ? ran_ns - outside_ns : 0,
+                                  .switched = after.preemptions != before.preemptions});
+}
+
 SHOWN static void watch_clock(struct actor *self) {
     (void)self;
     pin_to(cpu);
-    long before = preemptions();
+    struct resumed before = resume();
     for (uint64_t last = read_market(), now; !run_is_over_at(last); last = now) {
         now = read_market();
         if (now - last <= MIN_GAP_NS)
             continue;
-        long after = preemptions();
-        keep(&gaps, (struct interval){.start_ns = last, .end_ns = now, .switched = after != before});
+        struct resumed after = resume();
+        keep_gap(last, now, before, after);
         before = after;
         now = read_market();
     }
@@ -86,9 +106,9 @@ SHOWN static void disturb(struct actor *self) {
 
 static void print_truth(void) {
     for (int i = 0; i < gaps.count; i++)
-        printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu,\"switched\":%s}\n",
+        printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu,\"switched\":%s}\n",
                (unsigned long long)gaps.list[i].start_ns, (unsigned long long)gaps.list[i].end_ns,
-               gaps.list[i].switched ? "true" : "false");
+               (unsigned long long)gaps.list[i].cpu_ns, gaps.list[i].switched ? "true" : "false");
     for (int i = 0; i < ran.count; i++)
         printf("{\"event\":\"ran\",\"start_ns\":%llu,\"end_ns\":%llu}\n",
                (unsigned long long)ran.list[i].start_ns, (unsigned long long)ran.list[i].end_ns);

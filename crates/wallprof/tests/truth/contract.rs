@@ -102,6 +102,7 @@ pub struct Stall {
     pub duration_ns: u64,
     pub open: bool,
     pub thread: u64,
+    pub pid: u32,
     pub tid: u32,
     pub comm: String,
     pub kind: String,

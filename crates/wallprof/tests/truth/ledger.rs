@@ -8,19 +8,20 @@ use std::process::{Command, Stdio};
 
 use crate::contract::{Report, Stall, Thread};
 use crate::load::Load;
-use crate::proc::{Counters, steal_ns};
+use crate::proc::{Counters, STEAL_TICK_NS, process_switches, steal_ns};
 use crate::recorder::{Recorder, RecordingFile};
 use crate::scenario::{Actor, Scenario};
 use crate::stage;
 
-/// The scheduler reads its clock when it begins a switch, the tracepoint fires at its end; what lies between
-/// (choosing the next thread, looking for one on other CPUs) counts for one thread here and another there.
-pub const SWITCH_NS: u64 = 500;
+/// The first process: in a sandbox it may be one that the kernel keeps from being traced.
+const SUPERVISOR: u32 = 1;
 
 /// What the kernel counted about each thread between two moments of rest.
 struct Window {
     counted: BTreeMap<u32, Counters>,
+    /// At most.
     steal_ns: u64,
+    supervisors_switches: u64,
     recording: RecordingFile,
     actors: Vec<Actor>,
 }
@@ -28,14 +29,18 @@ struct Window {
 fn record(name: &str, args: &[&str]) -> Window {
     let mut scenario = Scenario::ready(name, args);
     let pid = scenario.pid();
+    let switches_before = process_switches(SUPERVISOR);
     let recorder = Recorder::armed(&["-p", &pid], &[]);
     let steal_before = steal_ns();
     let before = counters(&scenario);
     scenario.perform();
     let after = counters(&scenario);
     let counted = after.into_iter().map(|(tid, counters)| (tid, counters.since(before[&tid]))).collect();
-    let steal_ns = steal_ns() - steal_before;
-    Window { counted, steal_ns, recording: recorder.stop(), actors: scenario.cast.actors().to_vec() }
+    let steal_ns = steal_ns() - steal_before + STEAL_TICK_NS;
+    let recording = recorder.stop();
+    let supervisors_switches = process_switches(SUPERVISOR).saturating_sub(switches_before);
+    let actors = scenario.cast.actors().to_vec();
+    Window { counted, steal_ns, supervisors_switches, recording, actors }
 }
 
 fn counters(scenario: &Scenario) -> BTreeMap<u32, Counters> {
@@ -81,17 +86,37 @@ fn assert_lived_through(thread: &Thread, report: &Report) {
     assert!(difference * 1_000 <= duration, "{} has {} ns of {duration}", thread.comm, thread.wall_ns);
 }
 
-fn assert_agrees(what: &str, thread: &Thread, recorded: u64, counted: u64, window: &Window) {
-    let switches = window.counted[&thread.tid].switches();
-    let tolerance = counted / 100 + switches * SWITCH_NS + window.steal_ns;
-    let difference = recorded.abs_diff(counted);
-    assert!(
-        difference <= tolerance,
-        "{what} of {}: recorded {recorded} ns, the kernel counted {counted}; {difference} apart, {tolerance} allowed \
-         ({switches} switches, {} ns steal)",
-        thread.comm,
-        window.steal_ns
-    );
+/// One of the ledger's sums beside the kernel's own, for each thread of the scenario.
+struct Comparison {
+    what: &'static str,
+    pairs: Vec<(String, u64, u64)>,
+}
+
+impl Comparison {
+    fn new(what: &'static str) -> Self {
+        Comparison { what, pairs: Vec::new() }
+    }
+
+    fn add(&mut self, thread: &Thread, recorded_ns: u64, counted_ns: u64) {
+        self.pairs.push((thread.comm.clone(), recorded_ns, counted_ns));
+    }
+
+    /// Each thread's two sums agree within 1 %. Beyond that they differ by what the hypervisor took, which the
+    /// scheduler leaves out of running time: all threads together by no more than it took.
+    fn assert_agrees(&self, steal_ns: u64) {
+        let beyond_ns: u64 =
+            self.pairs.iter().map(|(_, recorded, counted)| beyond_a_percent(*recorded, *counted)).sum();
+        assert!(
+            beyond_ns <= steal_ns,
+            "{}: {beyond_ns} ns beyond 1 %, {steal_ns} ns may be steal; thread, recorded, counted: {:#?}",
+            self.what,
+            self.pairs
+        );
+    }
+}
+
+fn beyond_a_percent(recorded: u64, counted: u64) -> u64 {
+    recorded.abs_diff(counted).saturating_sub(counted / 100)
 }
 
 /// A live recording in schema 1.
@@ -101,9 +126,18 @@ fn assert_describes_itself(report: &Report) {
     assert_eq!(recording.end_ns - recording.start_ns, recording.duration_ns);
 }
 
-/// Nothing was lost, no sleep ended without its wakeup.
-fn assert_complete(report: &Report) {
-    assert!(report.losses.values().all(|count| *count == 0), "lost: {:?}", report.losses);
+/// Nothing was lost. Where a supervisor's threads are kept from being traced, their switches cannot be seen, nor
+/// the wakeups that happen while one of them runs: of the sleeps that is less than one in a hundred.
+fn assert_complete(report: &Report, supervisors_switches: u64) {
+    let sleeps: u64 = report.threads.iter().map(|thread| thread.switches.voluntary).sum();
+    for (reason, count) in &report.losses {
+        let allowed = match reason.as_str() {
+            "sleeps_without_wakeup" => 1 + sleeps / 100,
+            "switches_unseen" => supervisors_switches,
+            _ => 0,
+        };
+        assert!(*count <= allowed, "{count} {reason}, {allowed} allowed: {:?}", report.losses);
+    }
 }
 
 /// Every stall belongs to a thread of the report, which counts it.
@@ -119,13 +153,14 @@ fn assert_agrees_with_the_kernel(window: &Window) {
     let report = window.recording.report();
     assert_describes_itself(&report);
     assert_stalls_are_counted(&report, &window.recording.stalls(&[]));
+    let (mut on_cpu, mut run_queue) = (Comparison::new("on_cpu_ns"), Comparison::new("run_queue_ns"));
     for actor in &window.actors {
         let thread = thread(&report, actor.tid, &actor.name);
         let counted = window.counted[&actor.tid];
         assert_adds_up(thread);
         assert_lived_through(thread, &report);
-        assert_agrees("on_cpu_ns", thread, thread.on_cpu_ns, counted.on_cpu_ns, window);
-        assert_agrees("run_queue_ns", thread, thread.run_queue_ns, counted.run_queue_ns, window);
+        on_cpu.add(thread, thread.on_cpu_ns, counted.on_cpu_ns);
+        run_queue.add(thread, thread.run_queue_ns, counted.run_queue_ns);
         assert_eq!(thread.switches.voluntary, counted.voluntary, "voluntary switches of {}", actor.name);
         assert_eq!(
             thread.switches.involuntary, counted.involuntary,
@@ -133,7 +168,9 @@ fn assert_agrees_with_the_kernel(window: &Window) {
             actor.name
         );
     }
-    assert_complete(&report);
+    on_cpu.assert_agrees(window.steal_ns);
+    run_queue.assert_agrees(window.steal_ns);
+    assert_complete(&report, window.supervisors_switches);
 }
 
 /// `perf bench sched messaging` in a loop of the test's own: each round ends by itself.

@@ -33,7 +33,7 @@ fn record() -> (Report, Vec<Life>, String) {
         life.start_ns = truth.epoch_from_mono(life.start_ns);
         life.end_ns = truth.epoch_from_mono(life.end_ns);
     }
-    (recording.report(), lives, recording.text_report())
+    (recording.report(), lives, recording.read("report", &[]))
 }
 
 /// A pid that was given away twice has two threads in the report: the one that lived at that time counts.

@@ -4,6 +4,7 @@
 //! They measure time, so they run one after the other whatever `--test-threads` says. Where BPF is not
 //! permitted they say so on stderr and pass, unless `WALLPROF_REQUIRE_BPF=1` turns that into a failure.
 
+mod bpf_objects;
 mod contract;
 mod lines;
 mod load;
@@ -15,11 +16,15 @@ mod stage;
 mod command;
 mod deadlock;
 mod durability;
+mod events;
 mod fsync;
 mod ledger;
 mod lifecycle;
 mod lock;
 mod pingpong;
 mod preempted;
+mod redis;
 mod sleepers;
 mod spin;
+mod targets;
+mod trouble;

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::ledger::{SWITCH_NS, assert_adds_up, thread};
+use crate::ledger::{assert_adds_up, thread};
+use crate::proc::{STEAL_TICK_NS, steal_ns};
 use crate::recorder::Recorder;
 use crate::scenario::Scenario;
 use crate::stage;
@@ -21,7 +22,9 @@ fn assert_play_is_accounted(args: &[&str]) -> Vec<Rounds> {
     let mut scenario = Scenario::ready("pingpong", args);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
+    let steal_before = steal_ns();
     let truth = scenario.perform();
+    let stolen_ns = steal_ns() - steal_before + STEAL_TICK_NS;
     let report = recorder.stop().report();
     let players: Vec<Rounds> = truth.all("rounds");
     for player in &players {
@@ -32,8 +35,7 @@ fn assert_play_is_accounted(args: &[&str]) -> Vec<Rounds> {
         assert!(player.rounds > 1_000, "{player:?}");
         // Time on the CPU by the thread's own CPU clock, which starts and ends within the recording. The
         // thread's first and last steps, at the gates, are outside its life and below 1 ms.
-        let switches = thread.switches.voluntary + thread.switches.involuntary;
-        let on_cpu_tolerance_ns = life.cpu_ns / 100 + switches * SWITCH_NS + 1_000_000;
+        let on_cpu_tolerance_ns = life.cpu_ns / 100 + 1_000_000 + stolen_ns;
         assert!(thread.on_cpu_ns.abs_diff(life.cpu_ns) <= on_cpu_tolerance_ns, "{life:?}, {thread:#?}");
         // The thread's clock around read sees the wait, the wait for a CPU, and the system call itself.
         let pipe_ns = thread.states.blocked["pipe"];

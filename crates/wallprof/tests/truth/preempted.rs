@@ -9,8 +9,9 @@ use crate::stage;
 
 const EDGE_NS: u64 = 50_000;
 /// What the neighbour's own clock cannot see of its time on the CPU: waking up, going to sleep, and pauses
-/// below 20 µs.
+/// below 20 µs; and of each time it is interrupted, how long the switches took.
 const UNSEEN_NS: u64 = 150_000;
+const UNSEEN_A_PAUSE_NS: u64 = 50_000;
 
 #[derive(Debug, Deserialize)]
 struct Interval {
@@ -22,17 +23,25 @@ struct Interval {
 struct Gap {
     start_ns: u64,
     end_ns: u64,
+    cpu_ns: u64,
     switched: bool,
 }
 
-fn overlap_ns(stall: &Stall, truth: &Truth, ran: &[Interval]) -> u64 {
-    ran.iter()
-        .map(|interval| {
-            let start = truth.epoch_from_mono(interval.start_ns).max(stall.start_ns);
-            let end = truth.epoch_from_mono(interval.end_ns).min(stall.end_ns);
-            end.saturating_sub(start)
-        })
-        .sum()
+impl Gap {
+    /// In the others an interrupt took most of the time, and a switch hardly any.
+    fn is_mostly_off_cpu(&self) -> bool {
+        self.cpu_ns * 2 < self.end_ns - self.start_ns
+    }
+}
+
+/// For how long the neighbour ran during the stall by its own clock, and in how many pieces.
+fn overlap(stall: &Stall, truth: &Truth, ran: &[Interval]) -> (u64, u64) {
+    let inside = ran.iter().filter_map(|interval| {
+        let start = truth.epoch_from_mono(interval.start_ns).max(stall.start_ns);
+        let end = truth.epoch_from_mono(interval.end_ns).min(stall.end_ns);
+        end.checked_sub(start)
+    });
+    inside.fold((0, 0), |(ns, pieces), piece| (ns + piece, pieces + 1))
 }
 
 /// The worker's stalls in a gap, if the gap's two ends are theirs. Mostly one; with other load on the CPU the
@@ -41,7 +50,9 @@ fn stalls_of<'a>(gap: &Gap, truth: &Truth, stalls: &'a [Stall]) -> Option<Vec<&'
     let (start, end) = (truth.epoch_from_mono(gap.start_ns), truth.epoch_from_mono(gap.end_ns));
     let inside: Vec<_> = stalls.iter().filter(|stall| stall.overlaps(start, end)).collect();
     let (first, last) = (inside.first()?.start_ns, inside.last()?.end_ns);
-    (first.abs_diff(start) <= EDGE_NS && last.abs_diff(end) <= EDGE_NS).then_some(inside)
+    // The interrupt that takes the CPU away still runs as the worker, by its CPU clock.
+    let edge_ns = EDGE_NS + gap.cpu_ns;
+    (first.abs_diff(start) <= edge_ns && last.abs_diff(end) <= edge_ns).then_some(inside)
 }
 
 fn neighbours_ns(stall: &Stall, neighbour: u32) -> u64 {
@@ -67,26 +78,35 @@ fn a_neighbour_takes_the_cpu() {
     let ran: Vec<Interval> = truth.all("ran");
     let (gaps, holes): (Vec<Gap>, Vec<Gap>) =
         truth.all("gap").into_iter().partition(|gap: &Gap| gap.switched);
+    let gaps: Vec<Gap> = gaps.into_iter().filter(Gap::is_mostly_off_cpu).collect();
     assert!(gaps.len() >= 100, "{} gaps are too few to judge by", gaps.len());
 
     let mut matched = 0;
     let mut blamed = 0;
     let mut shown = 0;
+    let mut apart = Vec::new();
     for gap in &gaps {
-        let Some(inside) = stalls_of(gap, &truth, &stalls) else { continue };
+        let Some(inside) = stalls_of(gap, &truth, &stalls) else {
+            apart.push(gap);
+            continue;
+        };
         matched += 1;
         shown += usize::from(inside.iter().all(|stall| stall.user_stack_has("watch_clock")));
         inside.iter().for_each(|stall| assert_all_of_it_waited_for_a_cpu(stall));
-        let own_clock_ns: u64 = inside.iter().map(|stall| overlap_ns(stall, &truth, &ran)).sum();
+        let own_clock = inside.iter().map(|stall| overlap(stall, &truth, &ran));
+        let (own_clock_ns, pieces) =
+            own_clock.fold((0, 0), |(ns, all), (more, pieces)| (ns + more, all + pieces));
         let recorded_ns: u64 = inside.iter().map(|stall| neighbours_ns(stall, neighbour)).sum();
-        blamed += usize::from(recorded_ns.abs_diff(own_clock_ns) <= UNSEEN_NS);
+        let unseen_ns = UNSEEN_NS + pieces * UNSEEN_A_PAUSE_NS;
+        blamed += usize::from(recorded_ns.abs_diff(own_clock_ns) <= unseen_ns);
     }
     // A hypervisor that holds a CPU back delays the clock reading before a switch or after it, while nothing is
-    // switched yet. How often it does is known from the gaps without a switch.
-    let excused = gaps.len() / 100 + holes.len();
+    // switched yet. The gaps without a switch tell of the long times it does; of the short ones, and most are
+    // when a timer is set or a CPU is woken, one gap in 40 is left to it.
+    let excused = gaps.len() / 40 + holes.len();
     assert!(
         matched + excused >= gaps.len(),
-        "{matched} of {} gaps have their stall; {excused} excused",
+        "{matched} of {} gaps have their stall; {excused} excused; the others: {apart:#?}",
         gaps.len()
     );
     // A thread can lose its CPU in the few instructions in which a function has no frame yet.

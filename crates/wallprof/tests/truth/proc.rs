@@ -43,11 +43,19 @@ impl Counters {
     }
 }
 
-/// Time the hypervisor took from all CPUs since boot, in ns; `/proc/stat` counts it in ticks of 10 ms.
+/// `/proc/stat` shows whole ticks: of two readings, one tick more may lie between.
+pub const STEAL_TICK_NS: u64 = 10_000_000;
+
+/// Time the hypervisor took from all CPUs since boot, in whole ticks.
 pub fn steal_ns() -> u64 {
     let stat = read("/proc/stat");
     let total = stat.lines().next().expect("the line of all CPUs");
-    total.split_whitespace().nth(8).map_or(0, number) * 10_000_000
+    total.split_whitespace().nth(8).map_or(0, number) * STEAL_TICK_NS
+}
+
+/// Context switches of the process' living threads so far.
+pub fn process_switches(pid: u32) -> u64 {
+    threads(pid).into_iter().map(|tid| Counters::of(pid, tid).switches()).sum()
 }
 
 /// Returns when every thread of the process sleeps in the kernel.

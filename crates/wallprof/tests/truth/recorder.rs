@@ -47,6 +47,10 @@ impl Recorder {
         Recorder { child, stderr, file }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends the recording as Ctrl-C does.
     pub fn stop(self) -> RecordingFile {
         self.signal(Signal::INT);
@@ -109,22 +113,27 @@ impl RecordingFile {
 
     /// The stalls, oldest first; `args` as `wallprof stalls` takes them.
     pub fn stalls(&self, args: &[&str]) -> Vec<Stall> {
-        let text = read(Command::arg(wallprof().arg("stalls"), self.path()).arg("--json").args(args));
-        text.lines()
+        self.read("stalls", &[&["--json"], args].concat())
+            .lines()
             .map(|line| {
                 serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the stall {line}"))
             })
             .collect()
     }
 
-    pub fn text_report(&self) -> String {
-        read(Command::arg(wallprof().arg("report"), self.path()))
+    /// What a reading command prints about the recording.
+    pub fn read(&self, command: &str, args: &[&str]) -> String {
+        read(Command::arg(wallprof().arg(command), self.path()).args(args))
     }
 }
 
 pub fn report_from(file: &Path) -> Report {
     let text = read(Command::arg(wallprof().arg("report"), file).arg("--json"));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in the report {text}"))
+    parse_report(&text)
+}
+
+pub fn parse_report(text: &str) -> Report {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in the report {text}"))
 }
 
 /// What a reading command prints, which must succeed.

@@ -70,9 +70,14 @@ impl Scenario {
         self.cast.pid.to_string()
     }
 
+    /// Opens the gate.
+    pub fn begin(&mut self) {
+        writeln!(self.gate).and_then(|()| self.gate.flush()).expect("the scenario reads its gate");
+    }
+
     /// Opens the gate, and returns when the scenario has run and its threads are parked again.
     pub fn perform(&mut self) -> Truth {
-        writeln!(self.gate).and_then(|()| self.gate.flush()).expect("the scenario reads its gate");
+        self.begin();
         let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
         assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
         self.wait_until_parked();

@@ -1,0 +1,85 @@
+//! Events beside the clock: counted where they happened, with stacks of their own.
+
+use std::process::Output;
+
+use crate::ledger::thread;
+use crate::recorder::{Recorder, wallprof};
+use crate::scenario::Scenario;
+use crate::stage;
+
+fn refused(event: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("recording.db");
+    let output = wallprof()
+        .args(["record", "-a", "-d", "1", "-e", event, "-o"])
+        .arg(&file)
+        .output()
+        .expect("the wallprof binary runs");
+    assert!(!file.exists(), "nothing is created");
+    output
+}
+
+/// The weights of the folded stacks of an event whose thread is `name`.
+fn count_of(folded: &str, name: &str) -> u64 {
+    let stacks = folded.lines().filter_map(|line| line.rsplit_once(' '));
+    let of_thread = stacks.filter(|(stack, _)| stack.split(';').next() == Some(name));
+    of_thread.map(|(_, count)| count.parse::<u64>().expect("a count")).sum()
+}
+
+/// The scheduler's tracepoint and its counter, both of which the kernel counts another time as the players'
+/// context switches.
+#[test]
+fn a_tracepoint_and_a_software_event() {
+    let Some(_stage) = stage::enter("a_tracepoint_and_a_software_event") else { return };
+    let events = ["sched:sched_switch", "context-switches"];
+    let mut scenario = Scenario::ready("pingpong", &["-d", "1", "-c", "0"]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid, "-e", events[0], "-e", events[1]], &[]);
+    scenario.perform();
+    let recording = recorder.stop();
+    let report = recording.report();
+    for event in events {
+        let view = format!("event:{event}");
+        let folded = recording.read("export", &["--to", "folded", "--view", &view, "-o", "-"]);
+        for actor in scenario.cast.actors() {
+            let player = thread(&report, actor.tid, &actor.name);
+            let switches = player.switches.voluntary + player.switches.involuntary;
+            let counted = count_of(&folded, &actor.name);
+            assert!(
+                switches > 1_000 && counted.abs_diff(switches) * 100 <= switches,
+                "{event}: {counted} of {switches}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_event_that_this_machine_has_not() {
+    let Some(_stage) = stage::enter("an_event_that_this_machine_has_not") else { return };
+    // A type of hardware event is offered exactly if the kernel lists a PMU of that name.
+    let devices = std::path::Path::new("/sys/bus/event_source/devices");
+    if ["cpu", "cpu_core"].iter().any(|pmu| devices.join(pmu).exists()) {
+        return stage::skip("an_event_that_this_machine_has_not", "this machine has a PMU");
+    }
+    for event in ["cycles", "cache-misses", "dTLB-load-misses"] {
+        let output = refused(event);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{event}: {complaint}");
+        assert_eq!(complaint.trim_end().lines().count(), 1, "one sentence: {complaint}");
+        for offered in [event, "cpu-clock", "page-faults", "sched:sched_switch"] {
+            assert!(complaint.contains(offered), "{event}: {complaint}");
+        }
+    }
+}
+
+#[test]
+fn an_event_that_nobody_has() {
+    let Some(_stage) = stage::enter("an_event_that_nobody_has") else { return };
+    for event in ["sched:no_such_tracepoint", "cyclse"] {
+        let output = refused(event);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(2 | 3)), "{event}: {complaint}");
+        assert_eq!(complaint.trim_end().lines().count(), 1, "one sentence: {complaint}");
+        assert!(complaint.contains(event), "{complaint}");
+    }
+}

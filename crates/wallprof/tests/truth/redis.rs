@@ -1,0 +1,121 @@
+//! Real software: a busy Redis has threads that wait for work. That is nobody's stall.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use crate::contract::Stall;
+use crate::ledger::assert_adds_up;
+use crate::lines::PATIENCE;
+use crate::recorder::Recorder;
+use crate::stage;
+
+const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
+const MS: u64 = 1_000_000;
+/// The recorder's own.
+const MIN_STALL_NS: u64 = 100_000;
+
+/// A server of the test's own: on a socket in a folder, nothing saved. Killed when dropped.
+struct Redis {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Redis {
+    /// `None` where Redis is not installed.
+    fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .arg("--unixsocket")
+            .arg(folder.path().join("socket"))
+            .arg("--dir")
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match child {
+            Ok(child) => Some(Redis { child, folder }.wait_until_it_listens()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("redis-server does not start: {error}"),
+        }
+    }
+
+    fn wait_until_it_listens(self) -> Self {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.benchmark(1) {
+            assert!(Instant::now() < deadline, "redis-server does not listen");
+        }
+        self
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Whether that many requests of each kind were answered.
+    fn benchmark(&self, requests: u32) -> bool {
+        let status = Command::new("redis-benchmark")
+            .arg("-s")
+            .arg(self.socket())
+            .args(["-t", "set,get,lpush,lrange_100", "-c", "8", "-q", "-n", &requests.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Work comes from a task: the client, or the main thread. Woken by an interrupt, a thread's timeout has passed:
+/// that is nobody's choice if it was late. epoll_wait takes whole milliseconds.
+fn overslept(stall: &Stall) -> bool {
+    let by_a_timer = stall.waker.as_ref().is_some_and(|waker| waker.context == "interrupt");
+    by_a_timer && (stall.runnable_ns >= MIN_STALL_NS || stall.blocked_ns % MS >= MIN_STALL_NS)
+}
+
+#[test]
+fn idle_workers_of_redis_are_no_stalls() {
+    let Some(_stage) = stage::enter("idle_workers_of_redis_are_no_stalls") else { return };
+    let Some(redis) = Redis::start() else {
+        return stage::skip("idle_workers_of_redis_are_no_stalls", "redis-server is not installed");
+    };
+    let recorder = Recorder::armed(&["-p", &redis.child.id().to_string()], &[]);
+    assert!(redis.benchmark(20_000), "the server answers");
+    let recording = recorder.stop();
+    let report = recording.report();
+    let workers: Vec<_> = report.threads.iter().filter(|thread| thread.tid != thread.pid).collect();
+    for name in ["bio_close_file", "bio_aof", "bio_lazy_free"] {
+        assert!(workers.iter().any(|thread| thread.comm.starts_with(name)), "{name} is in {workers:#?}");
+    }
+    for thread in &report.threads {
+        assert_adds_up(thread);
+    }
+
+    let stalls = recording.stalls(&[]);
+    let is_chosen = |stall: &&Stall| VOLUNTARY.contains(&stall.reason.as_str()) && !overslept(stall);
+    let chosen: Vec<&Stall> = stalls.iter().filter(is_chosen).collect();
+    assert!(chosen.is_empty(), "waits for work: {chosen:#?}");
+    let locks: Vec<&Stall> =
+        stalls.iter().filter(|stall| stall.reason == "lock" && stall.tid != stall.pid).collect();
+    assert!(locks.is_empty(), "idle workers wait for no lock: {locks:#?}");
+
+    // They are there for those who ask: each worker waited all the time.
+    let all = recording.stalls(&["--all"]);
+    for worker in workers {
+        let waits = all.iter().filter(|stall| stall.thread == worker.id && stall.reason == "wait");
+        assert!(waits.clone().count() >= 1, "a wait of {worker:#?}");
+        assert!(waits.clone().all(|stall| stall.voluntary), "{:#?}", waits.collect::<Vec<_>>());
+    }
+}

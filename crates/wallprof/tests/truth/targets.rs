@@ -1,0 +1,178 @@
+//! What is recorded is what was asked for: threads, CPUs, control groups, and nothing else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::contract::Report;
+use crate::ledger::{assert_adds_up, thread};
+use crate::lines::Lines;
+use crate::recorder::Recorder;
+use crate::scenario::{Scenario, Truth};
+use crate::stage::{self, program};
+
+fn tids(report: &Report) -> BTreeSet<u32> {
+    report.threads.iter().map(|thread| thread.tid).collect()
+}
+
+#[test]
+fn one_thread_of_several() {
+    let Some(_stage) = stage::enter("one_thread_of_several") else { return };
+    let mut scenario = Scenario::ready("spin", &["-d", "1"]);
+    let chosen = scenario.cast.actors()[0].clone();
+    let recorder = Recorder::armed(&["-t", &chosen.tid.to_string()], &[]);
+    let truth = scenario.perform();
+    let report = recorder.stop().report();
+    assert_eq!(tids(&report), BTreeSet::from([chosen.tid]));
+    let recorded = thread(&report, chosen.tid, &chosen.name);
+    assert_adds_up(recorded);
+    let life = truth.lives().into_iter().find(|life| life.tid == chosen.tid).expect("a life");
+    assert!(recorded.on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}: {recorded:#?}");
+}
+
+/// The players are pinned to one CPU: all of their time is on it, and none on the other.
+#[test]
+fn one_cpu_of_several() {
+    let Some(_stage) = stage::enter("one_cpu_of_several") else { return };
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return stage::skip("one_cpu_of_several", "this machine has one CPU");
+    }
+    for (cpus, is_theirs) in [("0", true), ("1", false)] {
+        let mut scenario = Scenario::ready("pingpong", &["-d", "1", "-c", "0"]);
+        let pid = scenario.pid();
+        let recorder = Recorder::armed(&["-p", &pid, "-C", cpus], &[]);
+        let truth = scenario.perform();
+        let report = recorder.stop().report();
+        for life in truth.lives() {
+            let recorded = report.threads.iter().find(|thread| thread.tid == life.tid);
+            let on_cpu_ns = recorded.map_or(0, |thread| thread.on_cpu_ns);
+            let samples = recorded.map_or(0, |thread| thread.samples);
+            if is_theirs {
+                assert!(on_cpu_ns >= life.cpu_ns * 99 / 100 && samples > 0, "{life:?}: {recorded:#?}");
+            } else {
+                // Before it pins itself, at the gate, a player may be anywhere.
+                assert!(on_cpu_ns * 100 <= life.cpu_ns && samples == 0, "{life:?}: {recorded:#?}");
+            }
+        }
+    }
+}
+
+/// A control group of the test's own; its processes and itself are gone when dropped.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    fn new(path: PathBuf) -> Option<Self> {
+        fs::create_dir(&path).is_ok().then_some(Group { path })
+    }
+
+    fn child(&self) -> Group {
+        Group::new(self.path.join("child")).expect("a control group in a control group")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// A shell that, told so, starts the scenario as its child. Killed when dropped.
+struct Parent {
+    child: Child,
+    output: Lines,
+}
+
+impl Parent {
+    fn waiting_in(group: &Path) -> Self {
+        let script = format!("echo here; read go; '{}' -d 0.4; true", program("spin").display());
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell starts");
+        let mut output = Lines::from_pipe("the shell", child.stdout.take().expect("a piped stdout"));
+        output.find(|line| line == "here").expect("the shell runs");
+        fs::write(group.join("cgroup.procs"), child.id().to_string()).expect("a process enters the group");
+        Parent { child, output }
+    }
+
+    fn go(&mut self) {
+        writeln!(self.child.stdin.as_ref().expect("a piped stdin")).expect("the shell reads");
+    }
+
+    fn truth(&mut self) -> Truth {
+        self.output.find(|line| line.starts_with(r#"{"event":"end""#)).expect("an end line");
+        self.child.wait().expect("the shell is waited for");
+        Truth::from_output(&self.output.seen()[1..].join("\n"))
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Processes in the group, in a group within, and those they start later; not one beside the group.
+fn assert_records_the_group(root: &Path) {
+    let group = Group::new(root.join(format!("wallprof-truth-{}", std::process::id())))
+        .unwrap_or_else(|| panic!("a control group in {}", root.display()));
+    let within = group.child();
+    let mut inside = [Parent::waiting_in(&group.path), Parent::waiting_in(&within.path)];
+    let mut beside = Parent::waiting_in(root);
+    let recorder = Recorder::armed(&["--cgroup", &group.path.display().to_string()], &[]);
+    inside.iter_mut().for_each(Parent::go);
+    beside.go();
+    let mut expected: BTreeSet<u32> = inside.iter().map(|parent| parent.child.id()).collect();
+    let truths: Vec<Truth> = inside.iter_mut().map(Parent::truth).collect();
+    beside.truth();
+    let report = recorder.stop().report();
+    expected.extend(truths.iter().flat_map(|truth| &truth.start.threads).map(|thread| thread.tid));
+    assert_eq!(tids(&report), expected, "{:#?}", report.threads);
+    for life in truths.iter().flat_map(Truth::lives) {
+        let recorded = thread(&report, life.tid, &life.name);
+        assert_adds_up(recorded);
+        assert!(recorded.on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}: {recorded:#?}");
+    }
+}
+
+/// Where a hierarchy is mounted that this process may make groups in.
+fn writable_root(filesystem: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").ok()?;
+    let of_kind = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (folder, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        // A cpuset group takes no process before it is given CPUs.
+        (kind == filesystem && !options.contains("cpuset")).then(|| PathBuf::from(folder))
+    });
+    let mut roots: Vec<PathBuf> = of_kind.collect();
+    roots.retain(|root| {
+        let trial = root.join(format!("wallprof-trial-{}", std::process::id()));
+        Group::new(trial).is_some()
+    });
+    roots.into_iter().next()
+}
+
+#[test]
+fn a_control_group_of_version_1() {
+    let Some(_stage) = stage::enter("a_control_group_of_version_1") else { return };
+    match writable_root("cgroup") {
+        Some(root) => assert_records_the_group(&root),
+        None => stage::skip("a_control_group_of_version_1", "no cgroup v1 can be made here"),
+    }
+}
+
+#[test]
+fn a_control_group_of_version_2() {
+    let Some(_stage) = stage::enter("a_control_group_of_version_2") else { return };
+    match writable_root("cgroup2") {
+        Some(root) => assert_records_the_group(&root),
+        None => stage::skip("a_control_group_of_version_2", "no cgroup v2 can be made here"),
+    }
+}
