@@ -44,6 +44,20 @@ fn hostile_names_stay_in_their_place_of_a_folded_line() {
     assert!(text.contains("two\\nlines 99;"));
 }
 
+/// What inferno-flamegraph draws of the folded file: every line counts.
+#[test]
+fn inferno_reads_folded_stacks() {
+    for stacks in [lock_stacks(), hostile_stacks()] {
+        let text = folded_text(&stacks.weights);
+        let mut svg = Vec::new();
+        let mut options = inferno::flamegraph::Options::default();
+        inferno::flamegraph::from_reader(&mut options, text.as_bytes(), &mut svg).unwrap();
+        let svg = String::from_utf8(svg).unwrap();
+        let total = format!("total_samples=\"{}\"", stacks.weights.total());
+        assert!(svg.contains(&total), "{total}");
+    }
+}
+
 fn speedscope_json(weights: &Weights) -> Value {
     let mut out = Vec::new();
     speedscope(&mut out, weights, "matchd").unwrap();

@@ -1,5 +1,6 @@
 //! From the options that choose a part of a recording to its weighted stacks.
 
+use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, Range};
 use std::path::Path;
 
@@ -169,18 +170,17 @@ fn add_waits(
     gather: &mut Gather<'_>,
     recording: &Recording,
     range: &Range<MonoNs>,
-    threads: std::collections::HashSet<ThreadKey>,
+    threads: HashSet<ThreadKey>,
 ) -> Result<(), Failure> {
     let first = range.start..MonoNs(range.start.0.saturating_add(1));
     let last = MonoNs(range.end.0.saturating_sub(1))..range.end;
     let filter = StallFilter { threads: Some(threads), include_voluntary: true, ..StallFilter::default() };
-    let mut seen = None;
+    let mut seen = HashSet::new();
     for edge in [first, last] {
         for wait in recording.stalls(&StallFilter { during: Some(edge), ..filter.clone() })? {
             let wait = wait?;
             let crosses = wait.open || wait.start < range.start || wait.end > range.end;
-            let again = seen.replace(wait.id) == Some(wait.id);
-            if crosses && !again {
+            if crosses && seen.insert(wait.id) {
                 gather.add_wait(&wait, range, !wait.open && wait.end <= range.end);
             }
         }
@@ -227,7 +227,7 @@ fn outside(info: &RecordingInfo, zone: &Zone, file: &Path) -> Failure {
 
 /// The first of some names, each once.
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: std::collections::BTreeSet<&str> = names.collect();
+    let names: BTreeSet<&str> = names.collect();
     let mut shown: Vec<&str> = names.iter().copied().take(MOST_NAMES).collect();
     let more = format!("{} more", names.len() - shown.len());
     if names.len() > shown.len() {

@@ -1,7 +1,7 @@
 //! The boxes of a flame graph: stacks merged by the names of their functions, narrow ones left out.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use wallprof_model::State;
 
@@ -10,10 +10,6 @@ use super::stack::{Step, WeightedStack, Weights};
 
 /// The shares of the whole below which boxes may be left out, finest first: one in so many.
 const SHARES: [u64; 4] = [100_000, 10_000, 1_000, 100];
-
-/// How many state codes there are at most, and one for "no state".
-const STATES: usize = 32;
-const NO_STATE: usize = STATES - 1;
 
 /// A flame graph's boxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,18 +163,24 @@ struct Growth<'a> {
     least: u64,
     boxes: Boxes,
     open: Vec<Open>,
+    /// The state and weight of each row so far, and what they weigh together.
+    rows: Vec<(Option<State>, u64)>,
+    sum: u128,
 }
 
 /// A box that rows may still add to; its place in `kept` is kept free for it.
 struct Open {
     label: u32,
     place: usize,
-    by_state: [u64; STATES],
+    /// How many rows came before it, and what they weigh.
+    rows_before: usize,
+    sum_before: u128,
 }
 
 impl<'a> Growth<'a> {
     fn new(labels: &'a [Label], least: u64) -> Self {
-        Growth { labels, least, boxes: Boxes { kept: Vec::new(), left_out: 0 }, open: Vec::new() }
+        let boxes = Boxes { kept: Vec::new(), left_out: 0 };
+        Growth { labels, least, boxes, open: Vec::new(), rows: Vec::new(), sum: 0 }
     }
 
     fn add(&mut self, row: &[u32], stack: &WeightedStack) {
@@ -187,23 +189,17 @@ impl<'a> Growth<'a> {
         for label in &row[common..] {
             let place = self.boxes.kept.len();
             self.boxes.kept.push(Box { label: *label, depth: self.open.len(), weight: 0, state: None });
-            self.open.push(Open { label: *label, place, by_state: [0; STATES] });
+            let (rows_before, sum_before) = (self.rows.len(), self.sum);
+            self.open.push(Open { label: *label, place, rows_before, sum_before });
         }
-        let state = stack.state.map_or(NO_STATE, |state| usize::from(state.code()));
-        if let Some(last) = self.open.last_mut() {
-            last.by_state[state] = last.by_state[state].saturating_add(stack.weight);
-        }
+        self.rows.push((stack.state, stack.weight));
+        self.sum += u128::from(stack.weight);
     }
 
     fn close(&mut self, depth: usize) {
         while self.open.len() > depth {
             let Some(open) = self.open.pop() else { return };
-            let weight = open.by_state.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
-            if let Some(below) = self.open.last_mut() {
-                for (sum, part) in below.by_state.iter_mut().zip(open.by_state) {
-                    *sum = sum.saturating_add(part);
-                }
-            }
+            let weight = u64::try_from(self.sum - open.sum_before).unwrap_or(u64::MAX);
             if weight < self.least {
                 // What stood on it was narrower and is gone: it is the last one.
                 self.boxes.kept.truncate(open.place);
@@ -212,7 +208,8 @@ impl<'a> Growth<'a> {
             }
             let kept = &mut self.boxes.kept[open.place];
             kept.weight = weight;
-            kept.state = own_state(&self.labels[kept.label as usize]).or_else(|| most(&open.by_state));
+            let own = own_state(&self.labels[kept.label as usize]);
+            kept.state = own.or_else(|| most(&self.rows[open.rows_before..]));
         }
     }
 
@@ -229,9 +226,15 @@ fn own_state(label: &Label) -> Option<State> {
     }
 }
 
-fn most(by_state: &[u64; STATES]) -> Option<State> {
-    let (code, _) = by_state.iter().enumerate().max_by_key(|(code, weight)| (**weight, Reverse(*code)))?;
-    u8::try_from(code).ok().filter(|_| code != NO_STATE).and_then(State::from_code)
+/// The state of most of the weight, the first in the order of states where several have as much.
+fn most(rows: &[(Option<State>, u64)]) -> Option<State> {
+    let mut by_state: BTreeMap<State, u128> = BTreeMap::new();
+    for (state, weight) in rows {
+        if let Some(state) = state {
+            *by_state.entry(*state).or_default() += u128::from(*weight);
+        }
+    }
+    by_state.into_iter().max_by_key(|(state, weight)| (*weight, Reverse(*state))).map(|(state, _)| state)
 }
 
 fn nodes(boxes: &[Box], labels: &[Label]) -> Vec<Node> {
