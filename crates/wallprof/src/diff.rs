@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use wallprof_analysis::diff::{Collector, Comparison, Floor, Group, Side, Tree, compare};
+use wallprof_analysis::diff::{Collector, Comparison, Floor, GroupRate, Side, Tree, compare};
 use wallprof_analysis::weights::View;
 use wallprof_model::profile::RecordingInfo;
 use wallprof_recording::Recording;
@@ -67,7 +67,11 @@ fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
             file.display()
         )));
     }
-    if recordings.contains(&file) {
+    let is_same = |recording: &Path| match (file.canonicalize(), recording.canonicalize()) {
+        (Ok(file), Ok(recording)) => file == recording,
+        _ => file == recording,
+    };
+    if recordings.into_iter().any(is_same) {
         return Err(Failure::usage(format!(
             "-o {} is one of the recordings: give it another name",
             file.display()
@@ -93,17 +97,13 @@ fn collect(file: &Path, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failur
 /// Refuses what cannot be compared.
 fn check(args: &DiffArgs, comparison: &Comparison) -> Result<(), Failure> {
     if comparison.matched.is_empty() {
-        let names = |groups: &[_]| names(groups);
-        let of = |rates: &[wallprof_analysis::diff::GroupRate]| -> Vec<Group> {
-            rates.iter().map(|rate| rate.group.clone()).collect()
-        };
         return Err(Failure::failed(format!(
             "{} and {} have no thread in common by the names of process and thread, the first has {}, the second {}: \
              compare recordings of the same program",
             args.a.display(),
             args.b.display(),
-            names(&of(&comparison.unmatched.only_a)),
-            names(&of(&comparison.unmatched.only_b)),
+            names(&comparison.unmatched.only_a),
+            names(&comparison.unmatched.only_b),
         )));
     }
     if comparison.parts.is_empty() {
@@ -117,14 +117,14 @@ fn check(args: &DiffArgs, comparison: &Comparison) -> Result<(), Failure> {
     Ok(())
 }
 
-fn names(groups: &[Group]) -> String {
-    if groups.is_empty() {
+fn names(rates: &[GroupRate]) -> String {
+    if rates.is_empty() {
         return "none".into();
     }
-    let mut names: Vec<String> =
-        groups.iter().take(MOST_NAMES).map(|group| format!("{}/{}", group.process, group.thread)).collect();
-    if groups.len() > MOST_NAMES {
-        names.push(format!("{} more", groups.len() - MOST_NAMES));
+    let name = |rate: &GroupRate| format!("{}/{}", rate.group.process, rate.group.thread);
+    let mut names: Vec<String> = rates.iter().take(MOST_NAMES).map(name).collect();
+    if rates.len() > MOST_NAMES {
+        names.push(format!("{} more", rates.len() - MOST_NAMES));
     }
     names.join(", ")
 }
@@ -146,9 +146,10 @@ fn write_picture(file: &Path, diff: &Diff<'_>) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wallprof_analysis::diff::Group;
 
     #[test]
-    fn only_views_of_time_that_add_up() {
+    fn only_some_views_are_compared() {
         assert_eq!(time_view("on-cpu").unwrap(), View::OnCpu);
         for wrong in ["faults", "wakers", "event:cycles", "oncpu", ""] {
             assert!(time_view(wrong).unwrap_err().message.starts_with("--view takes"), "{wrong}");
@@ -165,9 +166,14 @@ mod tests {
 
     #[test]
     fn many_names_are_counted() {
-        let group = |number: usize| Group { process: "app".into(), thread: format!("w{number}") };
-        let groups: Vec<Group> = (0..7).map(group).collect();
-        assert_eq!(names(&groups), "app/w0, app/w1, app/w2, app/w3, app/w4, 2 more");
+        let rate = |number: usize| GroupRate {
+            group: Group { process: "app".into(), thread: format!("w{number}") },
+            threads: 1,
+            running_ns: 0.0,
+            late_ns: 0.0,
+        };
+        let rates: Vec<GroupRate> = (0..7).map(rate).collect();
+        assert_eq!(names(&rates), "app/w0, app/w1, app/w2, app/w3, app/w4, 2 more");
         assert_eq!(names(&[]), "none");
     }
 }

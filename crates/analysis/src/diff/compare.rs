@@ -9,6 +9,7 @@ use super::evidence::{Change, LEAST_WINDOWS, judged, rate_ns, unjudged};
 use super::news::{Floor, Rule};
 use super::place::site_of;
 use super::series::Series;
+use super::step::Step;
 use super::tree::{NodeId, Tree};
 use super::windows::Windows;
 use crate::interest::Class;
@@ -94,7 +95,7 @@ pub struct Comparison {
     pub unmatched: Unmatched,
     /// By group, then by state.
     pub parts: Vec<PartChange>,
-    /// Largest difference first.
+    /// Largest difference first, waits that threads chose last.
     pub headlines: Vec<Headline>,
     pub tree: Tree,
     nodes: Vec<Option<NodeChange>>,
@@ -264,26 +265,38 @@ fn node_changes(tree: &Tree, stacks: Stacks, sides: &Sides) -> (Vec<Option<Chang
     (changes, asked)
 }
 
-/// From the leaves up: a node is reported when what is not yet reported of it is news.
+/// From the leaves up: a node is reported when what is not yet reported of it is news. Ranked by how much the
+/// time differs that threads did not choose; a thread that waits longer for a lock sleeps shorter by as much.
 fn headlines(tree: &Tree, stacks: Stacks, sides: &Sides, rule: &Rule) -> Vec<Headline> {
-    let mut headlines: Vec<Headline> = Vec::new();
+    let mut ranked: Vec<(f64, Headline)> = Vec::new();
     let mut is_above_one = vec![false; tree.len()];
+    let mut unchosen_ns = vec![0.0; tree.len()];
     stacks.sum_up(tree, |node, [a, b]| {
         let change = sides.change(a, b);
-        let is_reported = tree.step(node).is_some() && rule.is_news(&change);
-        if !is_reported {
+        if tree.step(node).is_some_and(is_unchosen) {
+            unchosen_ns[node.index()] = change.difference_ns();
+        }
+        let unchosen = unchosen_ns[node.index()];
+        let parent = tree.node(node).parent;
+        if tree.step(node).is_none() || !rule.is_news(&change) {
+            unchosen_ns[parent.index()] += unchosen;
             return Passes::On;
         }
         let is_rest = is_above_one[node.index()];
-        headlines.push(Headline { node, change, is_rest, site: site_of(tree, node) });
-        for above in tree.upwards(tree.node(node).parent) {
-            is_above_one[above.index()] = true;
-        }
+        ranked.push((unchosen.abs(), Headline { node, change, is_rest, site: site_of(tree, node) }));
+        tree.upwards(parent).for_each(|above| is_above_one[above.index()] = true);
         Passes::Not
     });
     let size = |headline: &Headline| headline.change.difference_ns().abs();
-    headlines.sort_by(|x, y| size(y).total_cmp(&size(x)).then(x.node.cmp(&y.node)));
-    headlines
+    ranked.sort_by(|(x_unchosen, x), (y_unchosen, y)| {
+        let by_size = || size(y).total_cmp(&size(x));
+        y_unchosen.total_cmp(x_unchosen).then_with(by_size).then(x.node.cmp(&y.node))
+    });
+    ranked.into_iter().map(|(_, headline)| headline).collect()
+}
+
+fn is_unchosen(step: &Step) -> bool {
+    matches!(step, Step::State(state) if Class::of(*state) != Class::Voluntary)
 }
 
 #[cfg(test)]
@@ -359,6 +372,18 @@ mod tests {
         assert_eq!(found[2], ("main".into(), 60));
         assert!(comparison.headlines[2].is_rest && !comparison.headlines[1].is_rest);
         assert_eq!(found[0], ("[unsampled];[blocked:lock]".into(), -160));
+    }
+
+    #[test]
+    fn sleeping_less_comes_after_what_it_is_due_to() {
+        let told = |ms| {
+            let sleep = State::Blocked(Reason::Sleep);
+            let story = Story::new(10).waiting("t", sleep, 1_000 - ms, &[("main;idle", 1_000 - ms)]);
+            story.waiting("t", LOCK, ms, &[("main;take", ms * 3 / 4), ("main;put", ms / 4)])
+        };
+        let found = headlines(&compared(&told(100), &told(300)));
+        assert_eq!(found[0], ("main;take;[blocked:lock]".into(), 150));
+        assert_eq!(found[2], ("main;idle;[blocked:sleep]".into(), -200), "though largest");
     }
 
     #[test]

@@ -22,14 +22,16 @@ const SECOND_NS: f64 = 1e9;
 /// Windows can resemble each other so much that they say hardly more than one.
 const MOST_CORRELATED: f64 = 0.95;
 
-/// A rate in ns per second of wall time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rate {
-    pub ns: f64,
-    variance: f64,
+/// One side: a rate in ns per second of wall time, and what each window took beyond it.
+#[derive(Clone, Debug, PartialEq)]
+struct Rate {
+    ns: f64,
+    /// Effective number.
     windows: f64,
-    /// Degrees of freedom of the variance.
-    degrees: f64,
+    wall: f64,
+    residuals: Vec<f64>,
+    /// Variance of the sum that sampling makes, in ns².
+    sampling_variance: f64,
 }
 
 /// What changed from one side to the other, in ns per second of wall time.
@@ -77,24 +79,27 @@ pub(crate) fn unjudged(a: (&Series, &Windows), b: (&Series, &Windows)) -> Change
 }
 
 pub(crate) fn judged(a: (&Series, &Windows), b: (&Series, &Windows)) -> Change {
-    let (a, b) = (rate(a.0, a.1), rate(b.0, b.1));
-    Change { a_ns: a.ns, b_ns: b.ns, uncertainty: uncertainty(a, b) }
+    let (a, b) = (Rate::of(a.0, a.1), Rate::of(b.0, b.1));
+    Change { a_ns: a.ns, b_ns: b.ns, uncertainty: uncertainty(&a, &b) }
 }
 
-fn uncertainty(a: Rate, b: Rate) -> Option<Uncertainty> {
+fn uncertainty(a: &Rate, b: &Rate) -> Option<Uncertainty> {
     if a.windows < LEAST_WINDOWS || b.windows < LEAST_WINDOWS {
         return None;
     }
     let difference = (b.ns - a.ns).abs();
-    let variance = a.variance + b.variance;
+    let correlation = correlation(&a.residuals, &b.residuals);
+    let (variance_a, variance_b) = (a.variance(correlation), b.variance(correlation));
+    let (degrees_a, degrees_b) = (a.degrees(correlation), b.degrees(correlation));
+    let variance = variance_a + variance_b;
     if variance == 0.0 {
         return Some(Uncertainty { margin_ns: 0.0, p: if difference == 0.0 { 1.0 } else { 0.0 } });
     }
-    let spread = a.variance.powi(2) / a.degrees + b.variance.powi(2) / b.degrees;
-    // Underflow makes 0/0 of two tiny variances; the smaller side's windows are the least there can be.
+    let spread = variance_a.powi(2) / degrees_a + variance_b.powi(2) / degrees_b;
+    // Underflow makes 0/0 of two tiny variances; the smaller side's degrees are the least there can be.
     let degrees = match variance.powi(2) / spread {
         degrees if degrees.is_finite() => degrees,
-        _ => a.degrees.min(b.degrees),
+        _ => degrees_a.min(degrees_b),
     };
     let error = variance.sqrt();
     Some(Uncertainty {
@@ -103,19 +108,30 @@ fn uncertainty(a: Rate, b: Rate) -> Option<Uncertainty> {
     })
 }
 
-fn rate(series: &Series, windows: &Windows) -> Rate {
-    let wall = windows.total_ns();
-    let count = windows.effective();
-    let ns = rate_ns(series, windows);
-    if wall == 0.0 || count < LEAST_WINDOWS {
-        return Rate { ns, variance: 0.0, windows: count, degrees: 0.0 };
+impl Rate {
+    fn of(series: &Series, windows: &Windows) -> Self {
+        let ns = rate_ns(series, windows);
+        Rate {
+            ns,
+            windows: windows.effective(),
+            wall: windows.total_ns(),
+            residuals: residuals(series, windows, ns / SECOND_NS),
+            sampling_variance: series.sampling_variance(),
+        }
     }
-    let residuals = residuals(series, windows, ns / SECOND_NS);
-    let squares = products(&residuals, 0);
-    let inflation = inflation(&residuals);
-    let between_windows = squares * count / (count - 1.0) * inflation;
-    let variance = between_windows.max(series.sampling_variance()) / (wall * wall) * (SECOND_NS * SECOND_NS);
-    Rate { ns, variance, windows: count, degrees: (count / inflation - 1.0).max(1.0) }
+
+    /// Of the rate. Windows that are correlated say as much as fewer independent ones.
+    fn variance(&self, correlation: f64) -> f64 {
+        let inflation = (1.0 + correlation) / (1.0 - correlation);
+        let between_windows = products(&self.residuals, 0) * self.windows / (self.windows - 1.0) * inflation;
+        between_windows.max(self.sampling_variance) / self.wall.powi(2) * SECOND_NS.powi(2)
+    }
+
+    /// How well the variance is known; about itself it says more than about the mean.
+    fn degrees(&self, correlation: f64) -> f64 {
+        let square = correlation * correlation;
+        ((self.windows - 1.0) * (1.0 - square) / (1.0 + square)).max(1.0)
+    }
 }
 
 /// What each window took beyond its share.
@@ -128,15 +144,20 @@ fn residuals(series: &Series, windows: &Windows, share: f64) -> Vec<f64> {
     windows.walls().iter().map(|&(second, wall)| taken(second) as f64 - share * wall as f64).collect()
 }
 
-/// How many windows say as much as one independent one, by the correlation of neighbours.
-fn inflation(residuals: &[f64]) -> f64 {
-    let (count, squares) = (residuals.len() as f64, products(residuals, 0));
-    if squares == 0.0 {
-        return 1.0;
+/// The correlation of neighbouring windows on both sides: they are taken to drift alike, as each alone is too
+/// short to know. Never negative: that would make noise smaller.
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let (mut windows, mut weighted) = (0.0, 0.0);
+    for residuals in [a, b] {
+        let squares = products(residuals, 0);
+        if squares > 0.0 {
+            let count = residuals.len() as f64;
+            // Measured from their own mean, n independent windows seem correlated by -1/n.
+            weighted += products(residuals, 1) / squares * count + 1.0;
+            windows += count;
+        }
     }
-    let correlation = products(residuals, 1) / squares;
-    let unbiased = ((count * correlation + 1.0) / (count - 3.0).max(1.0)).clamp(0.0, MOST_CORRELATED);
-    (1.0 + unbiased) / (1.0 - unbiased)
+    if windows == 0.0 { 0.0 } else { (weighted / windows).clamp(0.0, MOST_CORRELATED) }
 }
 
 fn products(residuals: &[f64], lag: usize) -> f64 {

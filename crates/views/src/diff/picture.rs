@@ -86,3 +86,74 @@ fn children(comparison: &Comparison) -> Vec<Vec<NodeId>> {
     }
     children
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_analysis::diff::{Collector, Floor, Tree, compare};
+    use wallprof_analysis::weights::View;
+    use wallprof_model::event::LedgerDelta;
+    use wallprof_model::profile::{RecordingInfo, Thread};
+    use wallprof_model::{EpochSecond, MonoNs, Reason, ThreadInfo, ThreadKey};
+
+    fn thread() -> Thread {
+        let info = ThreadInfo {
+            key: ThreadKey(1),
+            tid: 1,
+            pid: 1,
+            ns_tid: 1,
+            ns_pid: 1,
+            start_boot_ns: 0,
+            comm: "t".into(),
+            process: "app".into(),
+            cgroup: None,
+            kernel_thread: false,
+        };
+        let ledger = LedgerDelta::new(info.key, EpochSecond(0));
+        Thread { info, start: MonoNs(0), end: MonoNs(0), ledger, latency: Default::default(), stalls: 0 }
+    }
+
+    /// Ten seconds of a thread that is blocked for these ms of each.
+    fn compared(a: &[(Reason, u64)], b: &[(Reason, u64)]) -> Comparison {
+        let mut tree = Tree::default();
+        let [a, b] = [a, b].map(|waits| {
+            let mut collector = Collector::new(&[thread()]);
+            for second in 0..10 {
+                let mut row = LedgerDelta::new(ThreadKey(1), EpochSecond(second));
+                row.wall_ns = 1_000_000_000;
+                waits.iter().for_each(|(reason, ms)| {
+                    row.blocked_ns[usize::from(reason.code())] = ms * 1_000_000;
+                });
+                collector.ledger(&row);
+            }
+            collector.finish(&RecordingInfo::default(), &mut tree)
+        });
+        compare(tree, &a, &b, &View::Wall, Floor::default())
+    }
+
+    #[test]
+    fn boxes_lie_within_their_parents_and_fill_the_width() {
+        let comparison = compared(&[(Reason::Lock, 20)], &[(Reason::Lock, 45), (Reason::Disk, 135)]);
+        let picture = Picture::of(&comparison);
+        let root = picture.boxes[0];
+        assert_eq!((root.node, root.x, root.width, root.level), (NodeId::ALL, 0.0, 1.0, 0));
+        for frame in &picture.boxes[1..] {
+            let parent = comparison.tree.node(frame.node).parent;
+            let above = picture.boxes.iter().find(|other| other.node == parent).unwrap();
+            assert!(frame.x >= above.x - 1e-9 && frame.x + frame.width <= above.x + above.width + 1e-9);
+            assert_eq!(frame.level, above.level + 1);
+        }
+        let widths: Vec<f64> =
+            picture.boxes.iter().filter(|frame| frame.level == 3).map(|frame| frame.width).collect();
+        assert_eq!(widths.iter().sum::<f64>(), 1.0);
+        assert!(widths.contains(&0.25) && picture.largest_ns == 160e6);
+    }
+
+    #[test]
+    fn what_is_not_drawn_is_counted() {
+        let comparison = compared(&[(Reason::Lock, 20)], &[(Reason::Disk, 135)]);
+        assert_eq!(Picture::of(&comparison).went, (1, 20e6));
+        let nothing = Picture::of(&compared(&[(Reason::Lock, 20)], &[]));
+        assert!(nothing.boxes.is_empty());
+    }
+}

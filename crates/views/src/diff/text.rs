@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use wallprof_analysis::diff::{Change, GroupRate, Headline, LEAST_WINDOWS, PartChange, Step};
+use wallprof_analysis::Class;
+use wallprof_analysis::diff::{Change, GroupRate, Headline, LEAST_WINDOWS, Part, PartChange, Step};
 
 use super::amount::{margin, mark, rate, signed, whole_ns};
 use super::{Diff, DiffSide, group_name};
@@ -20,6 +21,8 @@ const MOST_THREADS: usize = 8;
 /// Columns of a line's thread and state.
 const NAME: usize = 28;
 const STATE: usize = 16;
+
+const ORDER: &str = "largest difference first, waits that threads chose last";
 
 /// How many rows to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +79,8 @@ fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &St
         return Ok(());
     }
     let size = |part: &PartChange| part.change.difference_ns().abs();
-    parts.sort_by(|x, y| size(y).total_cmp(&size(x)));
-    write_title(out, "States", "largest difference first", style)?;
+    parts.sort_by(|x, y| is_voluntary(x).cmp(&is_voluntary(y)).then(size(y).total_cmp(&size(x))));
+    write_title(out, "States", ORDER, style)?;
     write_head(out, style)?;
     let most = rows.most(MOST_ROWS);
     for part in parts.iter().take(most) {
@@ -86,12 +89,17 @@ fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &St
     write_left_out(out, parts.len().saturating_sub(most), style)
 }
 
+/// Whether a part is a wait that the thread chose.
+fn is_voluntary(part: &PartChange) -> bool {
+    matches!(part.part, Part::State(state) if Class::of(state) == Class::Voluntary)
+}
+
 fn write_stacks(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
     let headlines = &diff.comparison.headlines;
     if headlines.is_empty() {
         return Ok(());
     }
-    write_title(out, "Stacks", "largest difference first", style)?;
+    write_title(out, "Stacks", ORDER, style)?;
     write_head(out, style)?;
     let most = rows.most(MOST_ROWS);
     for headline in headlines.iter().take(most) {
@@ -174,17 +182,22 @@ fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Re
             "A recording is too short to tell a difference from noise: each needs {LEAST_WINDOWS} seconds, better 10. \
              --json has the rates."
         );
-        return write_wrapped(out, ("", 2), &[words(&text, Ink::Warning)].concat(), style);
+        return write_wrapped(out, ("", 2), &words(&text, Ink::Warning), style);
     }
     if comparison.has_no_news() {
         writeln!(out, "  {}", style.paint(Ink::Strong, "No difference beyond noise."))?;
     }
     let text = format!(
-        "Left out: what is within the noise of the one-second windows, below {} per second, or below {} % of what was there.",
-        time(whole_ns(comparison.floor.ns), style),
-        (comparison.floor.share * 100.0).round()
+        "Left out: what is within the noise of the one-second windows, less than {} per second, or less than",
+        time(whole_ns(comparison.floor.ns), style)
     );
-    write_note(out, 2, &text, style)
+    let share = format!("{} %", (comparison.floor.share * 100.0).round());
+    let parts = [
+        words(&text, Ink::Faint),
+        vec![Word { text: share, ink: Ink::Faint }],
+        words("of the larger side.", Ink::Faint),
+    ];
+    write_wrapped(out, ("", 2), &parts.concat(), style)
 }
 
 fn words(text: &str, ink: Ink) -> Vec<Word> {
