@@ -2,8 +2,10 @@
 
 use super::evidence::Change;
 
-/// In at most this share of comparisons of equal sides anything at all is news (Holm 1979: holds however the
-/// tests depend on each other).
+/// In at most this share of comparisons of equal sides is anything at all news, however the tests depend on
+/// each other (Holm 1979), as long as each test's p is right. It is where windows are independent or drift mildly: of 1000
+/// drawn pairs 0 to 8 were false up to a correlation of neighbours of 0.5. At 0.8 it is not: 11 to 34 were. Too few
+/// windows cannot tell so slow a drift from a difference.
 pub const FALSE_NEWS: f64 = 0.01;
 
 /// Below this a difference is not news, however certain.

@@ -1,4 +1,5 @@
-//! Tests of the promise: equal processes are no news, however they vary, and real differences are.
+//! Tests of the promise: equal processes are no news, where they drift no more than mildly (neighbouring seconds
+//! correlated by 0.5), and real differences are.
 //!
 //! The processes are drawn from seeds; every run of these tests sees the same ones.
 
