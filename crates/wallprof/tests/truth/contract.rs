@@ -162,7 +162,8 @@ pub struct Owner {
 #[derive(Clone, Debug, Deserialize)]
 pub struct RanInstead {
     pub tid: u32,
-    pub comm: String,
+    /// `null` for a thread that was gone before it could be asked.
+    pub comm: Option<String>,
     pub ns: u64,
 }
 

@@ -19,7 +19,7 @@ use crate::stage;
 
 const KILLS: usize = 20;
 /// The moments lie within this time after arming: before the first write, between writes, and in one.
-const LATEST_MS: u64 = 3_000;
+const LATEST_MS: u64 = 2_500;
 /// A second is written when it is over, and may be missing until its write is over: on a busy machine as much again.
 const MAY_BE_MISSING: Duration = Duration::from_secs(2);
 const NOBODY: u32 = 65_534;

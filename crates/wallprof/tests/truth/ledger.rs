@@ -192,7 +192,7 @@ fn with_messaging(perform: impl FnOnce() -> Window) -> Option<Window> {
 #[test]
 fn spinning_threads() {
     let Some(_stage) = stage::enter("spinning_threads") else { return };
-    assert_agrees_with_the_kernel(&record("spin", &["-d", "3"]));
+    assert_agrees_with_the_kernel(&record("spin", &["-d", "2"]));
 }
 
 #[test]
@@ -204,19 +204,19 @@ fn threads_that_wait_for_a_lock() {
 #[test]
 fn threads_that_sleep() {
     let Some(_stage) = stage::enter("threads_that_sleep") else { return };
-    assert_agrees_with_the_kernel(&record("sleepers", &["-d", "3"]));
+    assert_agrees_with_the_kernel(&record("sleepers", &["-d", "2"]));
 }
 
 #[test]
 fn threads_that_switch_all_the_time() {
     let Some(_stage) = stage::enter("threads_that_switch_all_the_time") else { return };
-    assert_agrees_with_the_kernel(&record("pingpong", &["-d", "3", "-c", "0"]));
+    assert_agrees_with_the_kernel(&record("pingpong", &["-d", "2", "-c", "0"]));
 }
 
 #[test]
 fn threads_that_migrate() {
     let Some(_stage) = stage::enter("threads_that_migrate") else { return };
-    assert_agrees_with_the_kernel(&record("pingpong", &["-d", "3", "-m", "10"]));
+    assert_agrees_with_the_kernel(&record("pingpong", &["-d", "2", "-m", "10"]));
 }
 
 #[test]
@@ -225,8 +225,8 @@ fn on_a_machine_under_stress() {
     let Some(_load) = Load::stress() else {
         return stage::skip("on_a_machine_under_stress", "stress-ng is not installed");
     };
-    assert_agrees_with_the_kernel(&record("lock", &["-d", "4"]));
-    assert_agrees_with_the_kernel(&record("spin", &["-d", "4"]));
+    assert_agrees_with_the_kernel(&record("lock", &["-d", "3"]));
+    assert_agrees_with_the_kernel(&record("spin", &["-d", "3"]));
 }
 
 #[test]

@@ -35,7 +35,7 @@ struct Evidence {
 }
 
 fn record() -> Evidence {
-    let mut scenario = Scenario::ready("lock", &["-d", "6", "-n", "50"]);
+    let mut scenario = Scenario::ready("lock", &["-d", "4", "-n", "30"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", MIN_STALL], &[]);
     let truth = scenario.perform();

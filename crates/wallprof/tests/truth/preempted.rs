@@ -57,7 +57,7 @@ fn stalls_of<'a>(gap: &Gap, truth: &Truth, stalls: &'a [Stall]) -> Option<Vec<&'
 
 fn neighbours_ns(stall: &Stall, neighbour: u32) -> u64 {
     let ran = stall.ran_instead.iter().flatten();
-    ran.filter(|ran| ran.tid == neighbour && ran.comm == "neighbour").map(|ran| ran.ns).sum()
+    ran.filter(|ran| ran.tid == neighbour && ran.comm.as_deref() == Some("neighbour")).map(|ran| ran.ns).sum()
 }
 
 fn assert_all_of_it_waited_for_a_cpu(stall: &Stall) {

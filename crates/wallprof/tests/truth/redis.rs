@@ -78,11 +78,11 @@ impl Drop for Redis {
     }
 }
 
-/// Work comes from a task: the client, or the main thread. Woken by an interrupt, a thread's timeout has passed:
-/// that is nobody's choice if it was late. epoll_wait takes whole milliseconds.
+/// Woken and then kept waiting for a CPU, or woken late: that is nobody's choice. Work comes from a task, the client
+/// or the main thread; a timeout from an interrupt, and epoll_wait takes whole milliseconds.
 fn overslept(stall: &Stall) -> bool {
     let by_a_timer = stall.waker.as_ref().is_some_and(|waker| waker.context == "interrupt");
-    by_a_timer && (stall.runnable_ns >= MIN_STALL_NS || stall.blocked_ns % MS >= MIN_STALL_NS)
+    stall.runnable_ns >= MIN_STALL_NS || (by_a_timer && stall.blocked_ns % MS >= MIN_STALL_NS)
 }
 
 #[test]
