@@ -14,6 +14,7 @@ BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
 TEST_PACKAGES := g++ binutils util-linux stress-ng linux-perf redis-server redis-tools
 LINT_PACKAGES := clang-format-19
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
+READER_PACKAGES := chromium
 
 why_clang-19 := compiles the BPF programs
 why_gcc := links, and compiles SQLite and the scenarios
@@ -25,6 +26,7 @@ why_g++ := tests of C++ names
 why_binutils := tests strip and split programs
 why_util-linux := tests in other mount namespaces and as another user
 why_stress-ng := tests on a loaded machine
+why_chromium := opens flame graphs and speedscope files
 why_linux-perf := perf bench makes switches to count
 why_redis-server := tests on a program that has idle workers
 why_redis-tools := keeps it busy
@@ -47,7 +49,7 @@ endef
 
 TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: demo test lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
+.PHONY: demo test readers reader-packages lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -75,6 +77,10 @@ release: build-packages rust
 	@! readelf -lW target/release/wallprof | grep INTERP || { echo "target/release/wallprof is not static" >&2; exit 1; }
 	target/release/wallprof __documents target/release
 
+# Pictures and exports, opened with the programs people open them with; what is missing is skipped and said.
+readers: release scenarios reader-packages
+	tests/readers/run.sh
+
 kernels: release kernel-packages
 	tests/kernels/run.sh
 
@@ -92,6 +98,9 @@ test-packages:
 
 kernel-packages:
 	$(call install,$(KERNEL_PACKAGES))
+
+reader-packages:
+	$(call install,$(READER_PACKAGES))
 
 lint-packages:
 	$(call install,$(BUILD_PACKAGES) $(LINT_PACKAGES))

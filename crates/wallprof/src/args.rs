@@ -301,7 +301,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Fai
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Asked::Text(error.render().to_string())),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Err(Failure::usage(
-                "no command was given: use record, report, stalls or doctor (`wallprof --help` says more)",
+                "no command was given: use demo, record, report, stalls, flame or diff (`wallprof --help` says more)",
             ))
         }
         ErrorKind::UnknownArgument => {

@@ -10,7 +10,7 @@ const NO_SUCH_PID: &str = "4194305";
 #[test]
 fn wrong_usage_is_two() {
     for (arguments, says) in [
-        (&[][..], "record, report, stalls or doctor"),
+        (&[][..], "demo, record, report, stalls, flame or diff"),
         (&["recrod"], "'record'"),
         (&["record"], "-p PID"),
         (&["record", "--name", "x"], "--name"),

@@ -20,6 +20,7 @@ struct Run {
 }
 
 #[test]
+#[ignore = "compares the machine with itself: run it on a quiet one with `cargo test --test diff -- --ignored`"]
 fn a_lock_held_twice_as_long_is_named_first_and_equal_runs_are_no_news() {
     let folder = tempfile::tempdir().unwrap();
     if let Some(refusal) = bpf_refusal(folder.path()) {
