@@ -150,16 +150,7 @@ int snapshot(struct bpf_iter__task *ctx) {
 /* ---- waits that do not end ---- */
 
 ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *room) {
-    long bytes = bpf_get_task_stack(task, room->address, sizeof(room->address), 0);
-
-    if (bytes <= 0)
-        return 0;
-    room->tgid = 0;
-    room->exec_id = 0;
-    room->from_probe = 0;
-    room->frames = (u16)(bytes / 8);
-    room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_COMPLETE;
-    return keep_stack(room);
+    return keep_kernel_stack(room, bpf_get_task_stack(task, room->address, sizeof(room->address), 0), false);
 }
 
 struct frame_walk {

@@ -67,9 +67,8 @@ ALWAYS_INLINE struct stack_record *enter_scratch(struct cpu_state *cpu) {
 
 ALWAYS_INLINE void leave_scratch(struct cpu_state *cpu) { cpu->scratch_level--; }
 
-ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe) {
-    long bytes = bpf_get_stack(ctx, room->address, sizeof(room->address), 0);
-
+/* Keeps the kernel stack of `bytes` that was read into `room`; 0 if none was. */
+ALWAYS_INLINE u64 keep_kernel_stack(struct stack_record *room, long bytes, bool from_probe) {
     if (bytes <= 0)
         return 0;
     room->tgid = 0;
@@ -78,6 +77,10 @@ ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool f
     room->frames = (u16)(bytes / 8);
     room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_COMPLETE;
     return keep_stack(room);
+}
+
+ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe) {
+    return keep_kernel_stack(room, bpf_get_stack(ctx, room->address, sizeof(room->address), 0), from_probe);
 }
 
 /* The current task's user stack; 0 for kernel threads. */

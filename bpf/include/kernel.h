@@ -130,22 +130,17 @@ struct css_set {
     struct cgroup *dfl_cgrp;
 };
 
-struct mm_struct;
-
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
     unsigned int flags;
     unsigned int on_cpu; /* an int up to 7.1, one byte in 7.2: only unsigned reads are fitted to the size */
-    int prio;
     struct sched_entity se;
     struct sched_info sched_info;
-    struct mm_struct *mm;
     unsigned int in_iowait : 1;
     unsigned long nvcsw;
     int pid;
     int tgid;
-    struct task_struct *real_parent;
     struct task_struct *group_leader;
     struct pid *thread_pid;
     u64 start_boottime;
@@ -189,7 +184,6 @@ struct bpf_perf_event_data {
 #define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_STOPPED 0x4
 #define TASK_TRACED 0x8
-#define TASK_PARKED 0x40
 #define TASK_DEAD 0x80
 #define TASK_NOLOAD 0x400
 #define TASK_FROZEN 0x8000
@@ -200,9 +194,6 @@ struct bpf_perf_event_data {
 #define S_IFMT 0170000
 #define S_IFIFO 0010000
 #define S_IFCHR 0020000
-#define S_IFDIR 0040000
-#define S_IFBLK 0060000
-#define S_IFREG 0100000
 #define S_IFSOCK 0140000
 #define ANON_INODE_FS_MAGIC 0x09041934
 #define AF_UNIX 1

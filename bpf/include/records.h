@@ -106,11 +106,10 @@ struct ran {
 
 enum stall_flags {
     STALL_PREEMPTED = 1,
-    STALL_WOKEN = 2,    /* waker is valid */
-    STALL_LOCK = 4,     /* lock_address is valid */
-    STALL_OWNER = 8,    /* lock_owner is valid */
-    STALL_ASKED = 16,   /* asked_ns is valid */
-    STALL_CARRIED = 32, /* a carried stack below the threshold: a weight, not a stall */
+    STALL_WOKEN = 2,  /* waker is valid */
+    STALL_LOCK = 4,   /* lock_address is valid */
+    STALL_OWNER = 8,  /* lock_owner is valid */
+    STALL_ASKED = 16, /* asked_ns is valid */
 };
 
 /* One off-CPU interval that is kept by itself. */
