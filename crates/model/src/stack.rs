@@ -45,11 +45,30 @@ pub enum StackEnd {
     Truncated = 2,
     /// A stack address could not be read.
     ReadFailed = 3,
+    /// The process was too new: where its files are mapped was not known yet.
+    NoMappings = 4,
+    /// In a file without an unwind table, and the frame pointer led nowhere.
+    NoTable = 5,
+    /// An unwind rule that rows cannot express, or that needs a register lost on the way.
+    Unsupported = 6,
+    /// Frames that do not ascend, or a return address that is none.
+    BadFrame = 7,
+    /// In code that is in no file (made at run time), and the frame pointer led nowhere.
+    Jit = 8,
 }
 
 impl StackEnd {
-    pub const ALL: [StackEnd; 4] =
-        [StackEnd::Complete, StackEnd::FramePointerEnd, StackEnd::Truncated, StackEnd::ReadFailed];
+    pub const ALL: [StackEnd; 9] = [
+        StackEnd::Complete,
+        StackEnd::FramePointerEnd,
+        StackEnd::Truncated,
+        StackEnd::ReadFailed,
+        StackEnd::NoMappings,
+        StackEnd::NoTable,
+        StackEnd::Unsupported,
+        StackEnd::BadFrame,
+        StackEnd::Jit,
+    ];
 
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
@@ -61,6 +80,11 @@ impl StackEnd {
             StackEnd::FramePointerEnd => "frame_pointer_end",
             StackEnd::Truncated => "truncated",
             StackEnd::ReadFailed => "read_failed",
+            StackEnd::NoMappings => "no_mappings",
+            StackEnd::NoTable => "no_table",
+            StackEnd::Unsupported => "unsupported_rule",
+            StackEnd::BadFrame => "bad_frame",
+            StackEnd::Jit => "jit",
         }
     }
 }

@@ -75,6 +75,11 @@ fn unwinding_words(report: &Report<'_>) -> Vec<Word> {
             "frame_pointer_end" => "by frame pointers, their end not proven",
             "truncated" => "deeper than is kept",
             "read_failed" => "not readable to the end",
+            "no_mappings" => "of processes too new to be known",
+            "no_table" => "through files without unwind tables",
+            "unsupported_rule" => "by unwind rules that cannot be followed",
+            "bad_frame" => "with frames that contradict each other",
+            "jit" => "through code made at run time without frame pointers",
             _ => "incomplete for other reasons",
         };
         text.push_str(&format!(", {} {what}", percent(*number, unwinding.stacks)));

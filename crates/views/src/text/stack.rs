@@ -122,5 +122,10 @@ fn note_from_end(end: StackEnd) -> Option<&'static str> {
         StackEnd::Complete | StackEnd::FramePointerEnd => None,
         StackEnd::Truncated => Some("(cut: deeper than is kept)"),
         StackEnd::ReadFailed => Some("(cut: the stack could not be read further)"),
+        StackEnd::NoMappings => Some("(cut: the process was too new)"),
+        StackEnd::NoTable => Some("(cut: the file has no unwind table)"),
+        StackEnd::Unsupported => Some("(cut: an unwind rule that cannot be followed)"),
+        StackEnd::BadFrame => Some("(cut: the next frame made no sense)"),
+        StackEnd::Jit => Some("(cut: code made at run time, without frame pointers)"),
     }
 }
