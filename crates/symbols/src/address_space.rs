@@ -75,6 +75,11 @@ impl AddressSpace {
         })
     }
 
+    /// All mappings, ascending.
+    pub(crate) fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
     /// A JIT compiler maps page after page: adjacent memory of the same origin is one mapping.
     fn grow_neighbour(&mut self, at: usize, mapping: Mapping) -> bool {
         let before = self.mappings[..at].last_mut();

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
 
+use crate::process::ProcessKey;
+
 /// Half a million distinct frames take 18 MiB here. More come from memory that was never code.
 const MAX_FRAMES: usize = 1 << 19;
 
@@ -14,7 +16,7 @@ const OVERFLOW: Frame = Frame { kind: FrameKind::Jit, module: None, address: u64
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct PackedFrame {
     address: [u32; 2],
-    /// The module's number plus one, shifted left by two, and the kind.
+    /// The module's number plus one, or for run-time code that of its process; shifted left by two, and the kind.
     origin: u32,
 }
 
@@ -31,6 +33,8 @@ impl From<Frame> for PackedFrame {
 /// Gives each distinct frame a number, in the order of their first appearance.
 pub struct FrameTable {
     ids: HashMap<PackedFrame, FrameId>,
+    /// Processes with run-time code, from 1 on: what is at an address there is at another one elsewhere.
+    jit_processes: HashMap<ProcessKey, u32>,
     limit: usize,
     overflowed: u64,
 }
@@ -43,7 +47,7 @@ impl Default for FrameTable {
 
 impl FrameTable {
     fn with_limit(limit: usize) -> Self {
-        FrameTable { ids: HashMap::new(), limit, overflowed: 0 }
+        FrameTable { ids: HashMap::new(), jit_processes: HashMap::new(), limit, overflowed: 0 }
     }
 
     /// The number of `frame`, and the frame to announce under that number if it is new.
@@ -51,17 +55,17 @@ impl FrameTable {
     /// When the table is full all further frames share one number, announced once as an unknown address;
     /// [`FrameTable::overflowed`] counts them.
     pub fn frame_id(&mut self, frame: Frame) -> (FrameId, Option<Frame>) {
-        if let Some(&id) = self.ids.get(&frame.into()) {
-            return (id, None);
+        self.packed_id(frame.into(), frame)
+    }
+
+    /// The same for a frame of this process: run-time code at one address is another frame in each process.
+    pub fn frame_id_in(&mut self, process: ProcessKey, frame: Frame) -> (FrameId, Option<Frame>) {
+        let mut packed = PackedFrame::from(frame);
+        if frame.kind == FrameKind::Jit {
+            let next = self.jit_processes.len() as u32 + 1;
+            packed.origin |= *self.jit_processes.entry(process).or_insert(next) << 2;
         }
-        if self.ids.len() + 1 < self.limit {
-            return (self.insert(frame), Some(frame));
-        }
-        self.overflowed += 1;
-        match self.ids.get(&OVERFLOW.into()) {
-            Some(&id) => (id, None),
-            None => (self.insert(OVERFLOW), Some(OVERFLOW)),
-        }
+        self.packed_id(packed, frame)
     }
 
     /// How often a frame was lost because the table was full.
@@ -69,9 +73,23 @@ impl FrameTable {
         self.overflowed
     }
 
-    fn insert(&mut self, frame: Frame) -> FrameId {
+    fn packed_id(&mut self, packed: PackedFrame, frame: Frame) -> (FrameId, Option<Frame>) {
+        if let Some(&id) = self.ids.get(&packed) {
+            return (id, None);
+        }
+        if self.ids.len() + 1 < self.limit {
+            return (self.insert(packed), Some(frame));
+        }
+        self.overflowed += 1;
+        match self.ids.get(&OVERFLOW.into()) {
+            Some(&id) => (id, None),
+            None => (self.insert(OVERFLOW.into()), Some(OVERFLOW)),
+        }
+    }
+
+    fn insert(&mut self, packed: PackedFrame) -> FrameId {
         let id = FrameId(self.ids.len() as u32);
-        self.ids.insert(frame.into(), id);
+        self.ids.insert(packed, id);
         id
     }
 }
@@ -101,6 +119,17 @@ mod tests {
         for (index, frame) in frames.into_iter().enumerate() {
             assert_eq!(table.frame_id(frame), (FrameId(index as u32), None));
         }
+    }
+
+    #[test]
+    fn run_time_code_belongs_to_its_process() {
+        let mut table = FrameTable::default();
+        let process = |pid, generation| ProcessKey { pid, generation };
+        let (native, jit) = (frame(FrameKind::Native, Some(0), 7), frame(FrameKind::Jit, None, 7));
+        let mut id = |process, frame| table.frame_id_in(process, frame).0.0;
+        assert_eq!([id(process(1, 0), native), id(process(2, 0), native)], [0, 0]);
+        assert_eq!([id(process(1, 0), jit), id(process(2, 0), jit), id(process(1, 1), jit)], [1, 2, 3]);
+        assert_eq!([id(process(1, 0), jit), id(process(2, 0), jit)], [1, 2]);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //!    a [`wallprof_model::Frame`], a module and an ELF virtual address, and keeps the module's file open.
 //!    [`KernelStacks`] reads kernel stacks by name; [`FrameTable`] numbers frames.
 //! 2. **Resolve**, later and in batches: [`PendingFrames`] collects new frames, [`Resolver`] names those of modules,
-//!    [`KernelSymbols`] those of the kernel.
+//!    [`KernelSymbols`] those of the kernel. Run-time code is named by what its process writes down about it
+//!    ([`Processes::jit_names`]).
 //!
 //! Knows pids, addresses and files; no BPF, no perf, no recording.
 
@@ -14,6 +15,7 @@ mod demangle;
 mod elf;
 mod exported;
 mod frame_table;
+mod jit;
 mod kallsyms;
 mod kernel_stack;
 mod live_file;
@@ -34,5 +36,5 @@ pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
 pub use module::ModuleFile;
 pub use pending::{Batch, Origin, PendingFrames};
-pub use process::{MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel};
+pub use process::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel};
 pub use resolver::{Resolver, ResolverOptions};

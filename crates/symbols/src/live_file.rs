@@ -33,6 +33,11 @@ impl FileKey {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
         }
     }
+
+    /// Whether it is the same file, whatever was written to it in between.
+    pub(crate) fn is_same_file(&self, other: &FileKey) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 /// Opens `path` for reading if it is a regular file; never blocks on a FIFO, never opens a device.
@@ -185,6 +190,8 @@ mod tests {
         let before = FileKey::of(&stat_regular(&path).expect("there"));
         assert_eq!(before, FileKey::of(&stat_regular(&path).expect("there")));
         std::fs::write(&path, "three").expect("written");
-        assert_ne!(before, FileKey::of(&stat_regular(&path).expect("there")));
+        let after = FileKey::of(&stat_regular(&path).expect("there"));
+        assert_ne!(before, after);
+        assert!(before.is_same_file(&after));
     }
 }

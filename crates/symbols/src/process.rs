@@ -9,10 +9,12 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use wallprof_model::{Frame, FrameKind, Module, ModuleId};
+use wallprof_model::{Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, SymbolLine};
 
 use crate::address_space::{AddressSpace, Mapping, Target};
+use crate::jit::JitCode;
 use crate::live_file::MappedFile;
 use crate::maps::{MapsLine, executable_maps};
 use crate::module::{Identity, ModuleFile, Modules};
@@ -24,8 +26,9 @@ const MAX_IMAGES: usize = 4;
 const LOWEST_ADDRESS: u64 = 0x1_0000;
 /// Above lies the kernel, on every 64-bit architecture.
 const HIGHEST_ADDRESS: u64 = 1 << 56;
-/// Misses before the next look at `/proc/PID/maps` grow by this factor.
-const PATIENCE: u64 = 16;
+/// The pause after a look at `/proc/PID/maps` that explained nothing doubles from the first to the second.
+const SHORT_PAUSE: Duration = Duration::from_millis(500);
+const LONG_PAUSE: Duration = Duration::from_secs(512);
 
 /// One program image of one process: the generation grows with each `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +51,15 @@ pub struct MmapEvent<'a> {
     pub build_id: Option<&'a [u8]>,
     pub inode: Option<u64>,
     pub executable: bool,
+}
+
+/// Executable memory `[start, end)` of a file: an address in it plus `bias`, wrapping, is an ELF virtual address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeRange {
+    pub start: u64,
+    pub end: u64,
+    pub module: ModuleId,
+    pub bias: u64,
 }
 
 /// `/proc/PID/maps` could not be read.
@@ -94,6 +106,8 @@ pub struct NormaliseLosses {
     pub mappings: u64,
     /// Mappings of files beyond the number of modules kept.
     pub modules: u64,
+    /// Lists of run-time code's names that were too large, or of too many processes.
+    pub jit_names: u64,
 }
 
 /// One program image.
@@ -101,23 +115,37 @@ struct Image {
     generation: u32,
     /// Shared with the processes it was forked from and to, until one of them maps something.
     memory: Arc<AddressSpace>,
-    misses: u64,
-    next_scan: u64,
+    looks: Looks,
 }
 
 impl Image {
     fn new(generation: u32, memory: Arc<AddressSpace>) -> Self {
-        Image { generation, memory, misses: 0, next_scan: 1 }
+        Image { generation, memory, looks: Looks::default() }
     }
+}
 
-    /// Whether this miss is one to look at the process for: the 1st, the 16th, the 256th …
-    fn wants_scan(&mut self) -> bool {
-        self.misses += 1;
-        let due = self.misses >= self.next_scan;
+/// When to look at a process again for memory that no event has told of.
+#[derive(Default)]
+struct Looks {
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Looks {
+    /// Whether an unknown address is one to look at the process for.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= self.pause);
         if due {
-            self.next_scan = self.next_scan.saturating_mul(PATIENCE);
+            self.last = Some(now);
         }
         due
+    }
+
+    /// The last look did or did not explain the address: a compiler at work explains many, a wrong return address
+    /// stays wrong.
+    fn learn(&mut self, explained: bool) {
+        let longer = (self.pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE);
+        self.pause = if explained { SHORT_PAUSE } else { longer };
     }
 }
 
@@ -145,6 +173,7 @@ impl Process {
 pub struct Processes {
     table: HashMap<u32, Process>,
     modules: Modules,
+    jit: JitCode,
     lost_mappings: u64,
 }
 
@@ -152,8 +181,7 @@ impl Processes {
     /// Reads the mappings a living process has now.
     pub fn scan(&mut self, process: ProcessKey) -> Result<(), ScanError> {
         let lines = executable_maps(process.pid).map_err(|cause| ScanError { pid: process.pid, cause })?;
-        let mappings: Vec<Mapping> =
-            lines.iter().map(|line| self.mapping_from_line(process.pid, line)).collect();
+        let mappings: Vec<Mapping> = lines.iter().map(|line| self.mapping_from_line(process, line)).collect();
         // What was known stays where nothing new covers it: a process that is ending has an empty map.
         let memory = Arc::make_mut(&mut self.image(process).memory);
         let refused = mappings.into_iter().filter(|&mapping| !memory.map(mapping)).count();
@@ -163,6 +191,7 @@ impl Processes {
 
     /// A mapping was made; one that is not executable covers what was there.
     pub fn mmap(&mut self, event: &MmapEvent<'_>) {
+        let process = self.newest(event.pid);
         let end = event.start.saturating_add(event.len);
         let mapping = event.executable.then(|| {
             let mapped = MappedFile {
@@ -173,9 +202,9 @@ impl Processes {
                 build_id: event.build_id,
                 inode: event.inode,
             };
-            Mapping { start: event.start, end, target: self.target(&mapped, event.file_offset) }
+            Mapping { start: event.start, end, target: self.target(process, &mapped, event.file_offset) }
         });
-        let memory = Arc::make_mut(&mut self.newest_image(event.pid).memory);
+        let memory = Arc::make_mut(&mut self.image(process).memory);
         match mapping {
             Some(mapping) if !memory.map(mapping) => self.lost_mappings += 1,
             Some(_) => {}
@@ -197,6 +226,7 @@ impl Processes {
     /// The process starts a new program in empty memory. The images before it stay known for stacks that
     /// are still on their way.
     pub fn exec(&mut self, process: ProcessKey) {
+        self.jit.forget(self.newest(process.pid));
         let known = self.table.entry(process.pid).or_default();
         if known.exited {
             *known = Process::default();
@@ -212,15 +242,42 @@ impl Processes {
         }
     }
 
-    /// No more stacks of this process will come: forgets it.
+    /// No more stacks of this process will come: forgets it. The names of its run-time code are
+    /// read a last time, for [`Processes::jit_names`].
     pub fn retire(&mut self, pid: u32) {
         self.table.remove(&pid);
+        self.jit.retire(pid);
+    }
+
+    /// A new frame of run-time code, met at `met`: it waits for its name.
+    pub fn push_jit(&mut self, process: ProcessKey, id: FrameId, frame: Frame, met: MonoNs) {
+        if frame.kind == FrameKind::Jit {
+            self.jit.push(process, id, frame.address, met);
+        }
+    }
+
+    /// Names of run-time code that are there by now, each told once. To be called now and then: they are read from
+    /// files that grow.
+    pub fn jit_names(&mut self) -> Vec<(FrameId, SymbolLine)> {
+        self.jit.names()
     }
 
     /// Whether this image of the process is known, with whatever mappings.
     pub fn knows(&self, process: ProcessKey) -> bool {
         let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
         images.iter().any(|image| image.generation == process.generation)
+    }
+
+    /// Where the files lie that the process runs now, ascending; and its exec generation.
+    pub fn code(&self, pid: u32) -> Option<(u32, Vec<CodeRange>)> {
+        let image = self.table.get(&pid)?.images.last()?;
+        let ranges = image.memory.mappings().iter().filter_map(|mapping| match mapping.target {
+            Target::Module { id, bias } => {
+                Some(CodeRange { start: mapping.start, end: mapping.end, module: id, bias })
+            }
+            Target::Jit => None,
+        });
+        Some((image.generation, ranges.collect()))
     }
 
     /// How many processes are known.
@@ -247,6 +304,7 @@ impl Processes {
             if frame.is_none() && self.look_again(process, address) {
                 memory = self.memory(process);
                 frame = memory.frame(address);
+                self.image(process).looks.learn(frame.is_some());
             }
             frames.push(frame.unwrap_or(Frame { kind: FrameKind::Native, module: None, address }));
         }
@@ -263,7 +321,11 @@ impl Processes {
     }
 
     pub fn losses(&self) -> NormaliseLosses {
-        NormaliseLosses { mappings: self.lost_mappings, modules: self.modules.refused() }
+        NormaliseLosses {
+            mappings: self.lost_mappings,
+            modules: self.modules.refused(),
+            jit_names: self.jit.lost(),
+        }
     }
 
     /// A process or image that nobody announced is looked at once.
@@ -271,9 +333,8 @@ impl Processes {
         let newest = self.table.get(&process.pid).and_then(|known| known.images.last());
         let exited = self.table.get(&process.pid).is_some_and(|known| known.exited);
         if newest.is_none_or(|image| image.generation < process.generation && !exited) {
-            let image = self.image(process);
-            // Whatever this look gives, only misses lead to another one.
-            let _ = image.wants_scan();
+            // Whatever this look gives, only unknown addresses lead to another one.
+            let _ = self.image(process);
             let _ = self.scan(process);
         }
     }
@@ -294,7 +355,7 @@ impl Processes {
             return false;
         };
         let newest = known.images.last_mut().filter(|image| image.generation == process.generation);
-        newest.is_some_and(Image::wants_scan) && self.scan(process).is_ok()
+        newest.is_some_and(|image| image.looks.is_due(Instant::now())) && self.scan(process).is_ok()
     }
 
     fn image(&mut self, process: ProcessKey) -> &mut Image {
@@ -305,25 +366,25 @@ impl Processes {
         }
     }
 
-    fn newest_image(&mut self, pid: u32) -> &mut Image {
-        let generation =
-            self.table.get(&pid).and_then(|known| known.images.last()).map(|image| image.generation);
-        self.image(ProcessKey { pid, generation: generation.unwrap_or(0) })
+    fn newest(&self, pid: u32) -> ProcessKey {
+        let image = self.table.get(&pid).and_then(|known| known.images.last());
+        ProcessKey { pid, generation: image.map_or(0, |image| image.generation) }
     }
 
-    fn mapping_from_line(&mut self, pid: u32, line: &MapsLine) -> Mapping {
+    fn mapping_from_line(&mut self, process: ProcessKey, line: &MapsLine) -> Mapping {
         let mapped = MappedFile {
-            pid,
+            pid: process.pid,
             start: line.start,
             end: line.end,
             path: &line.path,
             build_id: None,
             inode: Some(line.inode),
         };
-        Mapping { start: line.start, end: line.end, target: self.target(&mapped, line.file_offset) }
+        Mapping { start: line.start, end: line.end, target: self.target(process, &mapped, line.file_offset) }
     }
 
-    fn target(&mut self, mapped: &MappedFile<'_>, file_offset: u64) -> Target {
+    fn target(&mut self, process: ProcessKey, mapped: &MappedFile<'_>, file_offset: u64) -> Target {
+        self.jit.mapped(process, mapped);
         let identity = match mapped.path.to_str() {
             Some(vdso::LABEL) => self.modules.vdso(mapped.start),
             _ if is_file_path(mapped.path) => self.modules.identify(mapped),
@@ -366,10 +427,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_at_a_process_become_rare() {
-        let mut image = Image::new(0, Arc::default());
-        let looks: Vec<u64> = (1..=300).filter(|_| image.wants_scan()).collect();
-        assert_eq!(looks, [1, 16, 256]);
+    fn looks_that_explain_nothing_become_rare() {
+        let mut looks = Looks::default();
+        let start = Instant::now();
+        let mut at = Vec::new();
+        for second in 0..60 {
+            if looks.is_due(start + Duration::from_secs(second)) {
+                at.push(second);
+                looks.learn(second == 32);
+            }
+        }
+        assert_eq!(at, [0, 1, 2, 4, 8, 16, 32, 33, 34, 36, 40, 48]);
     }
 
     #[test]
