@@ -36,5 +36,7 @@ pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
 pub use module::ModuleFile;
 pub use pending::{Batch, Origin, PendingFrames};
-pub use process::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel};
+pub use process::{
+    CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
+};
 pub use resolver::{Resolver, ResolverOptions};
