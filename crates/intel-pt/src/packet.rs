@@ -1,0 +1,164 @@
+//! What a packet of the trace can say (Intel SDM vol. 3, "Intel Processor Trace", packet definitions), one variant a
+//! packet, payloads as plain integers. Reading them from bytes is `packets`; what they mean for control flow is `flow`.
+
+/// One packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packet {
+    Pad,
+    /// Start of a synchronisation point; the packets up to `PsbEnd` state where the processor is.
+    Psb,
+    PsbEnd,
+    /// The processor's own buffer overflowed: packets were lost.
+    Overflow,
+    TraceStop,
+    Tnt(Tnt),
+    Tip(IpPayload),
+    /// Tracing goes on, at this address.
+    TipPge(IpPayload),
+    /// Tracing goes off.
+    TipPgd(IpPayload),
+    /// Where an asynchronous event, or the packet before it, happened.
+    Fup(IpPayload),
+    /// The low 56 bits of the time-stamp counter.
+    Tsc(u64),
+    /// The crystal's counter at the last TSC packet, and the TSC ticks since its last increment.
+    Tma {
+        ctc: u16,
+        fast: u16,
+    },
+    /// Eight bits of the crystal's counter.
+    Mtc(u8),
+    /// Core cycles since the last CYC packet.
+    Cyc(u64),
+    /// Ratio of the core's clock to the bus clock.
+    Cbr(u8),
+    ModeExec {
+        code: CodeSize,
+        interrupts: bool,
+    },
+    ModeTsx {
+        inside: bool,
+        abort: bool,
+    },
+    Pip {
+        cr3: u64,
+        non_root: bool,
+    },
+    Vmcs(u64),
+    Mnt(u64),
+    PtWrite {
+        value: u64,
+        ip_follows: bool,
+    },
+    Mwait {
+        hints: u32,
+        extensions: u32,
+    },
+    PowerEntry(u16),
+    PowerExit(u64),
+    ExecStop {
+        ip_follows: bool,
+    },
+    BlockBegin {
+        kind: u8,
+        item: BlockItemSize,
+    },
+    BlockItem {
+        id: u8,
+        value: u64,
+    },
+    BlockEnd {
+        ip_follows: bool,
+    },
+    /// An interrupt, fault, `iret` … of the event trace; `vector` where the kind has one.
+    ControlFlowEvent {
+        kind: u8,
+        vector: u8,
+        ip_follows: bool,
+    },
+    EventData {
+        kind: u8,
+        value: u64,
+    },
+}
+
+/// Results of conditional branches, and of returns that went where their call came from: the oldest is the highest
+/// of `count` bits, 1 is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tnt {
+    pub bits: u64,
+    pub count: u8,
+}
+
+/// An address as the packet carries it: how many bytes, and which bits of the last one they replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpPayload {
+    /// The address is not in the trace (it lies outside what is traced).
+    Suppressed,
+    Low16(u16),
+    Low32(u32),
+    /// 48 bits, sign-extended.
+    Signed48(u64),
+    /// 48 bits, the upper 16 from the last address.
+    Low48(u64),
+    Full(u64),
+}
+
+/// The address that compressed ones refer to. A PSB resets it to 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastIp(u64);
+
+impl LastIp {
+    /// The address that `payload` says, which becomes the last one; `None` when it is suppressed.
+    #[inline]
+    pub fn update(&mut self, payload: IpPayload) -> Option<u64> {
+        self.0 = match payload {
+            IpPayload::Suppressed => return None,
+            IpPayload::Low16(low) => self.0 & !0xffff | u64::from(low),
+            IpPayload::Low32(low) => self.0 & !0xffff_ffff | u64::from(low),
+            IpPayload::Signed48(low) => ((low << 16) as i64 >> 16) as u64,
+            IpPayload::Low48(low) => self.0 & !0xffff_ffff_ffff | low,
+            IpPayload::Full(address) => address,
+        };
+        Some(self.0)
+    }
+}
+
+/// How the processor reads code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CodeSize {
+    Bits16,
+    Bits32,
+    #[default]
+    Bits64,
+}
+
+/// Payload bytes of the items between BBP and BEP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockItemSize {
+    Four,
+    Eight,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_addresses_replace_the_low_bits_of_the_last_one() {
+        let mut last = LastIp::default();
+        assert_eq!(last.update(IpPayload::Full(0xffff_8000_1234_5678)), Some(0xffff_8000_1234_5678));
+        assert_eq!(last.update(IpPayload::Low16(0xabcd)), Some(0xffff_8000_1234_abcd));
+        assert_eq!(last.update(IpPayload::Low32(0x1)), Some(0xffff_8000_0000_0001));
+        assert_eq!(last.update(IpPayload::Low48(0x7fff_0000_0002)), Some(0xffff_7fff_0000_0002));
+        assert_eq!(last.update(IpPayload::Suppressed), None);
+        assert_eq!(last.update(IpPayload::Low16(0x3)), Some(0xffff_7fff_0000_0003));
+    }
+
+    #[test]
+    fn bit_47_is_the_sign_of_a_signed_address() {
+        let mut last = LastIp::default();
+        assert_eq!(last.update(IpPayload::Signed48(0x8000_0000_0001)), Some(0xffff_8000_0000_0001));
+        assert_eq!(last.update(IpPayload::Signed48(0x7fff_ffff_ffff)), Some(0x7fff_ffff_ffff));
+    }
+}

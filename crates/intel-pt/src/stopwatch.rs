@@ -1,0 +1,320 @@
+//! The time of the packet at hand, in ticks of the time-stamp counter, from TSC, TMA, MTC, CYC and CBR packets.
+//!
+//! TSC packets are exact and rare. TMA ties the crystal's counter to one of them, from where MTC packets, exact too, count
+//! on; CYC packets fill in between, at the core's frequency that CBR states. Time never runs backwards between two PSBs:
+//! an estimate that was ahead waits until the exact times have caught up.
+
+/// What the recording's header says about the clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockFacts {
+    /// An MTC packet comes every `1 << mtc_shift` ticks of the crystal.
+    pub mtc_shift: u8,
+    /// Ticks of the time-stamp counter per tick of the crystal, as a fraction; 0 when unknown (MTC is then ignored).
+    pub tsc_ctc_numerator: u32,
+    pub tsc_ctc_denominator: u32,
+    /// The ratio of the time-stamp counter to the bus clock, in CBR's unit; 0 when unknown.
+    pub max_non_turbo_ratio: u8,
+    /// A time near the trace's: TSC packets carry 56 bits, the upper 8 are taken from here.
+    pub reference_ticks: u64,
+}
+
+const FRACTION: u32 = 20;
+
+/// Follows the timing packets.
+#[derive(Clone, Debug)]
+pub struct Stopwatch {
+    facts: ClockFacts,
+    now: u64,
+    /// The last exact time, and core cycles since then as ticks with `FRACTION` fractional bits.
+    anchor: u64,
+    since_anchor: u64,
+    ticks_per_cycle: u64,
+    crystal: Option<Crystal>,
+    /// Ticks from CYC packets between the last two exact times, for a frequency when CBR says none.
+    cycles_since_anchor: u64,
+    seen_tsc: bool,
+}
+
+/// The crystal's counter, once a TMA packet has tied it to the time-stamp counter.
+#[derive(Clone, Copy, Debug)]
+struct Crystal {
+    /// The time-stamp counter when the crystal's last counted tick, rounded to MTC's period, began.
+    base: u64,
+    ticks_since_base: u64,
+    last_mtc: u8,
+    /// Bits of `last_mtc` that a 16-bit TMA could not say.
+    unknown_bits: u8,
+}
+
+impl Stopwatch {
+    pub fn new(facts: ClockFacts) -> Stopwatch {
+        Stopwatch {
+            facts,
+            now: 0,
+            anchor: 0,
+            since_anchor: 0,
+            ticks_per_cycle: 1 << FRACTION,
+            crystal: None,
+            cycles_since_anchor: 0,
+            seen_tsc: false,
+        }
+    }
+
+    /// The time of the last packet, in ticks.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether a TSC packet has been seen: before it, times mean nothing.
+    pub fn is_set(&self) -> bool {
+        self.seen_tsc
+    }
+
+    /// A PSB: what follows states the time anew, so what was estimated before does not hold it back.
+    pub fn psb(&mut self) {
+        self.crystal = None;
+        self.anchor = self.now;
+        self.since_anchor = 0;
+        self.cycles_since_anchor = 0;
+    }
+
+    /// The first TSC packet after a PSB may be earlier than an estimate before it.
+    pub fn tsc_after_psb(&mut self, low56: u64) {
+        let ticks = self.extended(low56);
+        self.now = ticks;
+        self.exact(ticks);
+    }
+
+    pub fn tsc(&mut self, low56: u64) {
+        let ticks = self.extended(low56);
+        self.crystal = None;
+        self.exact(ticks);
+    }
+
+    pub fn tma(&mut self, ctc: u16, fast: u16) {
+        let shift = u32::from(self.facts.mtc_shift.min(16));
+        let remainder = u64::from(ctc) & ((1 << shift) - 1);
+        let Some(remainder) = self.ticks_from_crystal(remainder) else { return };
+        let unknown_bits = if shift > 8 { !0u8 << (16 - shift) } else { 0 };
+        self.crystal = Some(Crystal {
+            base: self.anchor.wrapping_sub(u64::from(fast)).wrapping_sub(remainder),
+            ticks_since_base: 0,
+            last_mtc: (u32::from(ctc) >> shift) as u8,
+            unknown_bits,
+        });
+    }
+
+    pub fn mtc(&mut self, mtc: u8) {
+        let Some(mut crystal) = self.crystal else { return };
+        if crystal.unknown_bits != 0 {
+            crystal.assume_bits_of(mtc);
+        }
+        let periods = u64::from(mtc.wrapping_sub(crystal.last_mtc));
+        crystal.ticks_since_base += periods << self.facts.mtc_shift.min(16);
+        crystal.last_mtc = mtc;
+        self.crystal = Some(crystal);
+        if let Some(elapsed) = self.ticks_from_crystal(crystal.ticks_since_base) {
+            self.exact(crystal.base.wrapping_add(elapsed));
+        }
+    }
+
+    #[inline(always)]
+    pub fn cyc(&mut self, cycles: u64) {
+        self.cycles_since_anchor = self.cycles_since_anchor.wrapping_add(cycles);
+        let ticks = cycles.checked_mul(self.ticks_per_cycle).unwrap_or(0);
+        self.since_anchor = self.since_anchor.wrapping_add(ticks);
+        self.advance(self.anchor.wrapping_add(self.since_anchor >> FRACTION));
+    }
+
+    pub fn cbr(&mut self, ratio: u8) {
+        let full = u64::from(self.facts.max_non_turbo_ratio);
+        if ratio != 0 && full != 0 {
+            self.ticks_per_cycle = (full << FRACTION) / u64::from(ratio);
+            self.anchor = self.anchor.wrapping_add(self.since_anchor >> FRACTION);
+            self.since_anchor = 0;
+        }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, ticks: u64) {
+        if ticks > self.now {
+            self.now = ticks;
+        }
+    }
+
+    fn exact(&mut self, ticks: u64) {
+        if self.facts.max_non_turbo_ratio == 0 && self.seen_tsc {
+            self.measure(ticks.saturating_sub(self.anchor));
+        }
+        self.seen_tsc = true;
+        self.anchor = ticks;
+        self.since_anchor = 0;
+        self.cycles_since_anchor = 0;
+        self.advance(ticks);
+    }
+
+    /// Without CBR the frequency is what the last interval between exact times had, within what processors do.
+    fn measure(&mut self, ticks: u64) {
+        if self.cycles_since_anchor < 64 || ticks >= 1 << 40 {
+            return;
+        }
+        let measured = (ticks << FRACTION) / self.cycles_since_anchor;
+        if (1 << (FRACTION - 3)..=1 << (FRACTION + 3)).contains(&measured) {
+            self.ticks_per_cycle = measured;
+        }
+    }
+
+    /// Of the times with these low 56 bits the one next to the time before it, or to the reference.
+    fn extended(&self, low56: u64) -> u64 {
+        const STEP: u64 = 1 << 56;
+        let near = if self.seen_tsc { self.now } else { self.facts.reference_ticks };
+        let same = near & !(STEP - 1) | low56 & (STEP - 1);
+        if same > near && same - near > STEP / 2 {
+            same.checked_sub(STEP).unwrap_or(same)
+        } else if near > same && near - same > STEP / 2 {
+            same.checked_add(STEP).unwrap_or(same)
+        } else {
+            same
+        }
+    }
+
+    fn ticks_from_crystal(&self, crystal: u64) -> Option<u64> {
+        let denominator = u128::from(self.facts.tsc_ctc_denominator);
+        if denominator == 0 || self.facts.tsc_ctc_numerator == 0 {
+            return None;
+        }
+        let scaled = u128::from(crystal) * u128::from(self.facts.tsc_ctc_numerator);
+        Some((scaled / denominator) as u64)
+    }
+}
+
+impl Crystal {
+    /// The bits that TMA did not carry are those of the first MTC, or one less where the rest has wrapped.
+    fn assume_bits_of(&mut self, mtc: u8) {
+        let known = !self.unknown_bits;
+        let mut assumed = mtc & self.unknown_bits | self.last_mtc & known;
+        if assumed > mtc {
+            assumed = assumed.wrapping_sub(known.wrapping_add(1));
+        }
+        self.last_mtc = assumed;
+        self.unknown_bits = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: ClockFacts = ClockFacts {
+        mtc_shift: 3,
+        tsc_ctc_numerator: 200,
+        tsc_ctc_denominator: 2,
+        max_non_turbo_ratio: 25,
+        reference_ticks: 0,
+    };
+
+    fn started(facts: ClockFacts) -> Stopwatch {
+        let mut watch = Stopwatch::new(facts);
+        watch.psb();
+        watch.tsc_after_psb(1_000_000);
+        watch
+    }
+
+    #[test]
+    fn cycles_count_at_the_ratio_of_the_clocks() {
+        let mut watch = started(FACTS);
+        watch.cbr(25);
+        watch.cyc(40);
+        assert_eq!(watch.now(), 1_000_040);
+        watch.cbr(50);
+        watch.cyc(3);
+        watch.cyc(3);
+        assert_eq!(watch.now(), 1_000_043, "half a tick a cycle, fractions kept");
+    }
+
+    #[test]
+    fn the_crystal_counts_on_from_a_tsc_packet() {
+        let mut watch = started(FACTS);
+        watch.tma(0x1005, 30);
+        watch.mtc(0x01);
+        // CTC 0x1000 was 5 crystal ticks and 30 ticks ago; 0x1008 is 800 ticks after that.
+        assert_eq!(watch.now(), 1_000_000 - 30 - 500 + 800);
+        watch.mtc(0x03);
+        assert_eq!(watch.now(), 1_000_000 - 30 - 500 + 2_400);
+    }
+
+    #[test]
+    fn the_crystal_wraps_at_eight_bits() {
+        let mut watch = started(FACTS);
+        watch.tma(0x07f8, 0);
+        watch.mtc(0x00);
+        assert_eq!(watch.now(), 1_000_800);
+    }
+
+    #[test]
+    fn a_long_mtc_period_leaves_bits_that_tma_does_not_have() {
+        let mut watch = started(ClockFacts { mtc_shift: 12, ..FACTS });
+        watch.tma(0xf000, 0);
+        watch.mtc(0x60);
+        assert_eq!(watch.now(), 1_000_000 + (0x1000 * 100), "0x5f to 0x60: one period");
+        let mut watch = started(ClockFacts { mtc_shift: 12, ..FACTS });
+        watch.tma(0x3000, 0);
+        watch.mtc(0xa5);
+        assert_eq!(watch.now(), 1_000_000 + 2 * (0x1000 * 100));
+    }
+
+    #[test]
+    fn an_estimate_ahead_waits_for_the_exact_time() {
+        let mut watch = started(FACTS);
+        watch.tma(0x1000, 0);
+        watch.cyc(900);
+        watch.mtc(0x01);
+        assert_eq!(watch.now(), 1_000_900);
+        watch.cyc(50);
+        assert_eq!(watch.now(), 1_000_900);
+        watch.cyc(60);
+        assert_eq!(watch.now(), 1_000_910);
+        watch.psb();
+        watch.tsc_after_psb(1_000_905);
+        assert_eq!(watch.now(), 1_000_905, "a PSB starts anew, as it must for segments to agree");
+    }
+
+    #[test]
+    fn without_cbr_the_frequency_is_measured() {
+        let mut watch = started(ClockFacts { max_non_turbo_ratio: 0, ..FACTS });
+        watch.cyc(1_000);
+        watch.tsc(1_002_000);
+        watch.cyc(100);
+        assert_eq!(watch.now(), 1_002_200);
+    }
+
+    #[test]
+    fn the_upper_bits_come_from_the_reference() {
+        let near = 3u64 << 56 | 10;
+        for (low, expected) in [(5, 3u64 << 56 | 5), ((1 << 56) - 1, (3u64 << 56) - 1), (20, 3 << 56 | 20)] {
+            let mut watch = Stopwatch::new(ClockFacts { reference_ticks: near, ..FACTS });
+            watch.tsc(low);
+            assert_eq!(watch.now(), expected);
+        }
+    }
+
+    #[test]
+    fn absurd_clocks_do_not_panic() {
+        let facts = ClockFacts {
+            mtc_shift: 255,
+            tsc_ctc_numerator: u32::MAX,
+            tsc_ctc_denominator: 1,
+            max_non_turbo_ratio: 255,
+            reference_ticks: u64::MAX,
+        };
+        let mut watch = Stopwatch::new(facts);
+        for step in 0..2_000u64 {
+            watch.tsc(step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            watch.tma(step as u16, 511);
+            watch.mtc(step as u8 ^ 0xff);
+            watch.cbr(step as u8);
+            watch.cyc(u64::MAX >> (step % 64));
+        }
+    }
+}
