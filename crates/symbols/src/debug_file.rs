@@ -46,7 +46,7 @@ fn candidates(dir: &Path, module_path: &Path, build_id: &[u8]) -> Vec<PathBuf> {
 }
 
 /// `ab/cdef…`, as below `.build-id`.
-fn build_id_path(build_id: &[u8]) -> Option<String> {
+pub(crate) fn build_id_path(build_id: &[u8]) -> Option<String> {
     let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let mut path = format!("{first:02x}/");
     for byte in rest {
@@ -56,7 +56,7 @@ fn build_id_path(build_id: &[u8]) -> Option<String> {
 }
 
 /// The path without its root, and without `..`: it comes from a recording or another process.
-fn relative(path: &Path) -> PathBuf {
+pub(crate) fn relative(path: &Path) -> PathBuf {
     path.components().filter(|component| matches!(component, Component::Normal(_))).collect()
 }
 

@@ -27,6 +27,7 @@ mod process;
 mod read_at;
 mod resolver;
 mod section;
+mod stored;
 mod vdso;
 
 pub use debug_file::SYSTEM_DEBUG_DIR;
@@ -40,3 +41,4 @@ pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
 };
 pub use resolver::{Resolver, ResolverOptions};
+pub use stored::{FileCounts, FileSearch, StoredProcesses};

@@ -117,7 +117,7 @@ impl MappedFile<'_> {
 }
 
 /// The path without the kernel's marks: `maps` writes a newline as `\012` and appends `(deleted)`.
-fn path_from_label(label: &OsStr) -> OsString {
+pub(crate) fn path_from_label(label: &OsStr) -> OsString {
     let bytes = label.as_bytes();
     let bytes = bytes.strip_suffix(DELETED).unwrap_or(bytes);
     let mut path = Vec::with_capacity(bytes.len());

@@ -176,8 +176,7 @@ impl Modules {
     /// A mapped file without ELF headers to read: a name that stands for shared memory means code written at
     /// run time, any other a file.
     fn not_elf(&mut self, label: &str) -> Identity {
-        let run_time_code = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
-        if run_time_code.into_iter().any(|prefix| label.starts_with(prefix)) {
+        if names_run_time_code(label) {
             return Identity::NotCode;
         }
         self.unread_file(label)
@@ -261,7 +260,13 @@ impl Entry {
     }
 }
 
-fn label_from_path(path: &OsStr) -> String {
+/// Whether a file without ELF headers is shared memory by its name.
+pub(crate) fn names_run_time_code(label: &str) -> bool {
+    let names = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
+    names.into_iter().any(|prefix| label.starts_with(prefix))
+}
+
+pub(crate) fn label_from_path(path: &OsStr) -> String {
     let bytes = path.as_encoded_bytes();
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LABEL)]).into_owned()
 }

@@ -417,7 +417,7 @@ fn call_site(depth: usize, address: u64) -> u64 {
 }
 
 /// Whether a label names a file: anonymous memory has none, `//anon`, or one in brackets.
-fn is_file_path(label: &OsStr) -> bool {
+pub(crate) fn is_file_path(label: &OsStr) -> bool {
     let label = label.as_encoded_bytes();
     label.starts_with(b"/") && !label.starts_with(b"//")
 }
