@@ -1,0 +1,359 @@
+//! What a table needs of an ELF image: its code, its sections' bytes, and reading at virtual addresses.
+//!
+//! Formats: `elf(5)`. 64-bit little-endian, x86_64 and aarch64. Every size is checked against the image, so what is
+//! kept is proportional to it.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use crate::bytes::Bytes;
+use crate::error::{Part, TableError};
+
+const ET_EXEC: u16 = 2;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PF_X: u32 = 1;
+const SHT_SYMTAB: u32 = 2;
+const SHT_RELA: u32 = 4;
+const SHT_NOBITS: u32 = 8;
+const SHF_COMPRESSED: u64 = 1 << 11;
+const COMPRESSED_ZLIB: u32 = 1;
+const DT_FLAGS_1: u64 = 0x6fff_fffb;
+const DF_1_PIE: u64 = 0x0800_0000;
+
+const SEGMENT_BYTES: usize = 56;
+const SECTION_BYTES: u64 = 64;
+const SYMBOL_BYTES: usize = 24;
+const RELA_BYTES: usize = 24;
+const DYNAMIC_BYTES: usize = 16;
+/// Of the header before a compressed section's data.
+const COMPRESSED_HEADER_BYTES: usize = 24;
+/// More program headers than any linker writes.
+const MAX_SEGMENTS: u16 = 4096;
+/// What a compressed section may expand to: the `.debug_frame` of the largest programs has some 10 MB.
+const MAX_EXPANDED: u64 = 256 << 20;
+
+/// The architectures whose registers have roles here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    X86_64,
+    Aarch64,
+}
+
+/// `[start, end)` of virtual addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub start: u64,
+    pub end: u64,
+}
+
+/// A program header: file bytes at `offset` live at `address`.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    kind: u32,
+    executable: bool,
+    offset: u64,
+    address: u64,
+    /// Bytes that are in the image.
+    len: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Section {
+    kind: u32,
+    flags: u64,
+    pub address: u64,
+    offset: u64,
+    size: u64,
+    link: u32,
+}
+
+pub(crate) struct Elf<'a> {
+    image: &'a [u8],
+    pub machine: Machine,
+    kind: u16,
+    entry: u64,
+    segments: Vec<Segment>,
+    sections_at: u64,
+    section_count: u64,
+    /// `.shstrtab`.
+    names: &'a [u8],
+}
+
+impl<'a> Elf<'a> {
+    pub(crate) fn read(image: &'a [u8]) -> Result<Self, TableError> {
+        let header = Header::read(image)?;
+        let mut elf = Elf {
+            image,
+            machine: header.machine,
+            kind: header.kind,
+            entry: header.entry,
+            segments: read_segments(image, &header)?,
+            sections_at: header.sections_at,
+            section_count: header.section_count.into(),
+            names: &[],
+        };
+        elf.find_sections(&header)?;
+        Ok(elf)
+    }
+
+    /// Large section tables keep their counts in section 0. A file without section headers is a whole one.
+    fn find_sections(&mut self, header: &Header) -> Result<(), TableError> {
+        if self.sections_at == 0 || u64::from(header.section_size) != SECTION_BYTES {
+            self.section_count = 0;
+            return Ok(());
+        }
+        if self.section_count == 0 {
+            self.section_count = 1;
+            self.section_count = self.section(0).map_or(0, |(_, first)| first.size);
+        }
+        let len = self.section_count.checked_mul(SECTION_BYTES);
+        let end = len.and_then(|len| self.sections_at.checked_add(len));
+        if end.is_none_or(|end| end > self.image.len() as u64) {
+            return Err(TableError::Truncated(Part::Sections));
+        }
+        let names = match header.names {
+            0xffff => self.section(0).map_or(0, |(_, first)| first.link.into()),
+            names => names.into(),
+        };
+        self.names = self.section(names).and_then(|(_, names)| self.section_bytes(&names)).unwrap_or(&[]);
+        Ok(())
+    }
+
+    /// Its name's offset, and the section.
+    fn section(&self, index: u64) -> Option<(u32, Section)> {
+        if index >= self.section_count {
+            return None;
+        }
+        let at = self.sections_at.checked_add(index * SECTION_BYTES)?;
+        let mut header = Bytes::at(self.image, usize::try_from(at).ok()?);
+        let (name, kind, flags) = (header.u32()?, header.u32()?, header.u64()?);
+        let (address, offset, size) = (header.u64()?, header.u64()?, header.u64()?);
+        Some((name, Section { kind, flags, address, offset, size, link: header.u32()? }))
+    }
+
+    fn sections(&self) -> impl Iterator<Item = (u32, Section)> + '_ {
+        (0..self.section_count).filter_map(|index| self.section(index))
+    }
+
+    pub(crate) fn section_named(&self, name: &str) -> Option<Section> {
+        let named = |&(at, _): &(u32, Section)| is_text_at(self.names, at, name);
+        self.sections().find(named).map(|(_, section)| section)
+    }
+
+    /// As the bytes lie in the image; `None` where they do not lie in it.
+    pub(crate) fn section_bytes(&self, section: &Section) -> Option<&'a [u8]> {
+        if section.kind == SHT_NOBITS {
+            return None;
+        }
+        slice(self.image, section.offset, section.size)
+    }
+
+    /// A section's bytes as they were before compression.
+    pub(crate) fn expanded(&self, section: &Section) -> Result<Cow<'a, [u8]>, TableError> {
+        let truncated = TableError::Truncated(Part::UnwindSection);
+        let bytes = self.section_bytes(section).ok_or(truncated)?;
+        if section.flags & SHF_COMPRESSED == 0 {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let (header, data) = bytes.split_at_checked(COMPRESSED_HEADER_BYTES).ok_or(truncated)?;
+        let kind = Bytes::new(header).u32().ok_or(truncated)?;
+        if kind != COMPRESSED_ZLIB {
+            return Err(TableError::Compression(kind));
+        }
+        inflate(data, Bytes::at(header, 8).u64().ok_or(truncated)?)
+    }
+
+    /// The old form of compression, of sections named `.zdebug_*`: "ZLIB", and the size in big-endian.
+    pub(crate) fn expanded_zdebug(&self, section: &Section) -> Result<Cow<'a, [u8]>, TableError> {
+        let truncated = TableError::Truncated(Part::UnwindSection);
+        let bytes = self.section_bytes(section).ok_or(truncated)?;
+        let bytes = bytes.strip_prefix(b"ZLIB").ok_or(truncated)?;
+        let (size, data) = bytes.split_first_chunk().ok_or(truncated)?;
+        inflate(data, u64::from_be_bytes(*size))
+    }
+
+    /// The bytes from `address` to the end of what its segment has in the image.
+    pub(crate) fn bytes_at(&self, address: u64) -> Option<&'a [u8]> {
+        let holds = |segment: &&Segment| {
+            segment.kind == PT_LOAD && address.wrapping_sub(segment.address) < segment.len
+        };
+        let segment = self.segments.iter().find(holds)?;
+        let skip = address - segment.address;
+        slice(self.image, segment.offset + skip, segment.len - skip)
+    }
+
+    pub(crate) fn word_at(&self, address: u64) -> Option<u64> {
+        Bytes::new(self.bytes_at(address)?).u64()
+    }
+
+    /// Where code can be: executable segments, ascending, apart from each other, together no larger than the image.
+    pub(crate) fn code(&self) -> Vec<Range> {
+        let is_code = |segment: &&Segment| segment.kind == PT_LOAD && segment.executable;
+        let mut segments: Vec<&Segment> = self.segments.iter().filter(is_code).collect();
+        segments.sort_by_key(|segment| segment.address);
+        let mut left = self.image.len() as u64;
+        let mut code: Vec<Range> = Vec::new();
+        for segment in segments {
+            let start = code.last().map_or(segment.address, |last| segment.address.max(last.end));
+            let len = (segment.address + segment.len).saturating_sub(start).min(left);
+            if len > 0 {
+                left -= len;
+                code.push(Range { start, end: start + len });
+            }
+        }
+        code
+    }
+
+    /// `.eh_frame_hdr`'s address and bytes, by program header.
+    pub(crate) fn eh_frame_header(&self) -> Option<(u64, &'a [u8])> {
+        let segment = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
+        Some((segment.address, slice(self.image, segment.offset, segment.len)?))
+    }
+
+    /// Where the kernel enters the file. Linkers of old gave libraries the start of `.text` as their entry: that is
+    /// none.
+    pub(crate) fn entry(&self) -> Option<u64> {
+        let is_program = self.kind == ET_EXEC
+            || self.segments.iter().any(|segment| segment.kind == PT_INTERP)
+            || self.is_pie()
+            || self.section_named(".text").is_some_and(|text| text.address != self.entry);
+        (self.entry != 0 && is_program).then_some(self.entry)
+    }
+
+    /// A static position-independent program looks like a library but for this flag.
+    fn is_pie(&self) -> bool {
+        let dynamic = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC);
+        let bytes = dynamic.and_then(|dynamic| slice(self.image, dynamic.offset, dynamic.len));
+        let (tags, _) = bytes.unwrap_or(&[]).as_chunks::<DYNAMIC_BYTES>();
+        tags.iter().any(|tag| {
+            let mut tag = Bytes::new(tag);
+            tag.u64() == Some(DT_FLAGS_1) && tag.u64().is_some_and(|flags| flags & DF_1_PIE != 0)
+        })
+    }
+
+    /// The value of the symbol `name` in the full symbol table.
+    pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
+        let (_, table) = self.sections().find(|(_, section)| section.kind == SHT_SYMTAB)?;
+        let names = self.section_bytes(&self.section(table.link.into())?.1)?;
+        let (symbols, _) = self.section_bytes(&table)?.as_chunks::<SYMBOL_BYTES>();
+        let named = |symbol: &&[u8; SYMBOL_BYTES]| {
+            Bytes::new(*symbol).u32().is_some_and(|at| is_text_at(names, at, name))
+        };
+        Bytes::at(symbols.iter().find(named)?, 8).u64()
+    }
+
+    /// What the loader finds or writes at `address`: pointers of position-independent files may be in their
+    /// relocations only.
+    pub(crate) fn relocated_word(&self, address: u64) -> Option<u64> {
+        let tables = self.sections().filter(|(_, section)| section.kind == SHT_RELA);
+        let entry = tables.filter_map(|(_, table)| self.section_bytes(&table)).find_map(|bytes| {
+            let (entries, _) = bytes.as_chunks::<RELA_BYTES>();
+            entries.iter().find(|entry| entry[..8] == address.to_le_bytes())
+        });
+        entry.and_then(|entry| Bytes::at(entry, 16).u64()).or_else(|| self.word_at(address))
+    }
+}
+
+/// The fields of the ELF header that lead on.
+struct Header {
+    machine: Machine,
+    kind: u16,
+    entry: u64,
+    segments_at: u64,
+    segment_size: u16,
+    segment_count: u16,
+    sections_at: u64,
+    section_size: u16,
+    section_count: u16,
+    names: u16,
+}
+
+impl Header {
+    fn read(image: &[u8]) -> Result<Self, TableError> {
+        let truncated = TableError::Truncated(Part::Header);
+        if !image.starts_with(b"\x7fELF") {
+            return Err(TableError::NotElf);
+        }
+        let format = image.get(4..6).ok_or(truncated)?;
+        if format != [2, 1] {
+            return Err(TableError::ForeignFormat);
+        }
+        let (mut header, machine) = Self::fields(image).ok_or(truncated)?;
+        header.machine = match machine {
+            62 => Machine::X86_64,
+            183 => Machine::Aarch64,
+            other => return Err(TableError::ForeignMachine(other)),
+        };
+        Ok(header)
+    }
+
+    /// The header, and the number of the machine it is to be for.
+    fn fields(image: &[u8]) -> Option<(Self, u16)> {
+        let mut header = Bytes::at(image, 16);
+        let (kind, machine, _version) = (header.u16()?, header.u16()?, header.u32()?);
+        let (entry, segments_at, sections_at) = (header.u64()?, header.u64()?, header.u64()?);
+        let (_flags, _size) = (header.u32()?, header.u16()?);
+        let (segment_size, segment_count) = (header.u16()?, header.u16()?);
+        let (section_size, section_count, names) = (header.u16()?, header.u16()?, header.u16()?);
+        let header = Header {
+            machine: Machine::X86_64,
+            kind,
+            entry,
+            segments_at,
+            segment_size,
+            segment_count,
+            sections_at,
+            section_size,
+            section_count,
+            names,
+        };
+        Some((header, machine))
+    }
+}
+
+fn read_segments(image: &[u8], header: &Header) -> Result<Vec<Segment>, TableError> {
+    let truncated = TableError::Truncated(Part::Segments);
+    if header.segment_count == 0 {
+        return Ok(Vec::new());
+    }
+    if usize::from(header.segment_size) != SEGMENT_BYTES || header.segment_count > MAX_SEGMENTS {
+        return Err(truncated);
+    }
+    let len = u64::from(header.segment_count) * SEGMENT_BYTES as u64;
+    let (headers, _) = slice(image, header.segments_at, len).ok_or(truncated)?.as_chunks::<SEGMENT_BYTES>();
+    Ok(headers.iter().filter_map(|header| segment(image, header)).collect())
+}
+
+/// A segment, its length cut to what the image has.
+fn segment(image: &[u8], header: &[u8]) -> Option<Segment> {
+    let mut header = Bytes::new(header);
+    let (kind, flags, offset, address) = (header.u32()?, header.u32()?, header.u64()?, header.u64()?);
+    let (_physical, file_size) = (header.u64()?, header.u64()?);
+    let in_image = (image.len() as u64).saturating_sub(offset);
+    let len = file_size.min(in_image).min(u64::MAX - address);
+    Some(Segment { kind, executable: flags & PF_X != 0, offset, address, len })
+}
+
+fn slice(bytes: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
+    bytes.get(start..end)
+}
+
+/// Whether the zero-terminated text at `at` is `text`.
+fn is_text_at(bytes: &[u8], at: u32, text: &str) -> bool {
+    let rest = bytes.get(at as usize..).and_then(|rest| rest.strip_prefix(text.as_bytes()));
+    rest.is_some_and(|rest| rest.first() == Some(&0))
+}
+
+fn inflate(data: &[u8], size: u64) -> Result<Cow<'static, [u8]>, TableError> {
+    let mut expanded = Vec::new();
+    let read = flate2::read::ZlibDecoder::new(data).take(size.min(MAX_EXPANDED)).read_to_end(&mut expanded);
+    match read {
+        Ok(len) if len as u64 == size => Ok(Cow::Owned(expanded)),
+        _ => Err(TableError::Truncated(Part::UnwindSection)),
+    }
+}

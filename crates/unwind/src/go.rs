@@ -1,0 +1,320 @@
+//! Go's function table, `.gopclntab`: by how much each instruction of a function has moved the stack pointer.
+//!
+//! Layouts: `runtime/symtab.go`, `runtime/runtime2.go` (`_func`) and `internal/abi/symtab.go` of Go 1.16 to 1.26.
+//! Values and addresses are delta-encoded pairs, `cmd/link`'s pcsp tables. Every one moves forward, so reading a
+//! table takes no more steps than its code has bytes.
+
+use crate::bytes::Bytes;
+use crate::coverage::Unencodable;
+use crate::elf::{Elf, Machine, Range};
+use crate::rule::{Rule, RuleKind};
+
+const MAGIC_1_16: u32 = 0xffff_fffa;
+const MAGIC_1_18: u32 = 0xffff_fff0;
+const MAGIC_1_20: u32 = 0xffff_fff1;
+
+/// Where `text` is in `runtime.moduledata`, since Go 1.16.
+const MODULEDATA_TEXT: u64 = 176;
+/// `FuncFlagSPWrite`: the function sets the stack pointer to what no table can say.
+const FLAG_SP_WRITE: u8 = 2;
+
+/// Threads and goroutines begin in these, and return to nobody.
+const OUTERMOST: [&[u8]; 4] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go", b"_rt0_"];
+/// The kernel enters this when a signal handler returns.
+const TRAMPOLINE: &[u8] = b"runtime.sigreturn";
+/// These change stacks half-way: what they save is told by their frame pointer only. Go 1.17 and later flag them.
+const STACK_SWITCHES: [&[u8]; 5] =
+    [b"runtime.systemstack", b"runtime.mcall", b"runtime.morestack", b"runtime.asmcgocall", b"runtime.gogo"];
+
+pub(crate) struct GoTable<'e, 'a> {
+    elf: &'e Elf<'a>,
+    layout: Layout,
+    /// What function entries count from; 0 where they are addresses.
+    text: u64,
+    /// Bytes of the smallest instruction.
+    quantum: u64,
+    functions: usize,
+    names: &'a [u8],
+    pctab: &'a [u8],
+    /// The index of functions, and what it points to.
+    index: &'a [u8],
+}
+
+/// What changed between versions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Go1_16,
+    Go1_18,
+    Go1_20,
+}
+
+/// One function's record.
+struct Function<'a> {
+    name: &'a [u8],
+    pcsp: u32,
+    flags: u8,
+}
+
+impl<'e, 'a> GoTable<'e, 'a> {
+    pub(crate) fn find(elf: &'e Elf<'a>) -> Option<Self> {
+        let by_name =
+            [".gopclntab", ".data.rel.ro.gopclntab"].iter().find_map(|name| elf.section_named(name));
+        match by_name {
+            Some(section) => Self::read(elf, section.address, elf.section_bytes(&section)?),
+            None => {
+                elf.section_named(".go.buildinfo")?;
+                let address = elf.symbol("runtime.pclntab").or_else(|| search(elf))?;
+                Self::read(elf, address, elf.bytes_at(address)?)
+            }
+        }
+    }
+
+    fn read(elf: &'e Elf<'a>, address: u64, bytes: &'a [u8]) -> Option<Self> {
+        let mut header = Bytes::new(bytes);
+        let layout = match header.u32()? {
+            MAGIC_1_16 => Layout::Go1_16,
+            MAGIC_1_18 => Layout::Go1_18,
+            MAGIC_1_20 => Layout::Go1_20,
+            _ => return None,
+        };
+        let (_padding, quantum, pointer) = (header.u16()?, header.u8()?, header.u8()?);
+        let (functions, _files) = (header.u64()?, header.u64()?);
+        if pointer != 8 || quantum == 0 {
+            return None;
+        }
+        let text = match layout {
+            Layout::Go1_16 => 0,
+            _ => text_start(elf, address, header.u64()?),
+        };
+        let [names, _units, _files, pctab, index] = read_parts(&mut header, bytes)?;
+        let functions = usize::try_from(functions).ok()?;
+        // The index ends with the address behind the last function.
+        functions.checked_add(1)?.checked_mul(layout.index_bytes()).filter(|&len| len <= index.len())?;
+        Some(GoTable { elf, layout, text, quantum: quantum.into(), functions, names, pctab, index })
+    }
+
+    /// Tells `row` the rules of all functions within `gap`, ascending.
+    pub(crate) fn rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
+        let first = self.first_from(gap.start);
+        let mut from = gap.start;
+        for number in first..self.functions {
+            let (Some(start), Some(end)) = (self.entry(number), self.entry(number + 1)) else { return };
+            if start >= gap.end {
+                return;
+            }
+            let function = Range { start: start.max(from), end: end.min(gap.end) };
+            if function.start >= function.end {
+                continue;
+            }
+            from = function.end;
+            self.function_rows(number, start, function, row);
+        }
+    }
+
+    pub(crate) fn functions(&self) -> u64 {
+        self.functions as u64
+    }
+
+    /// The first function that ends behind `address`.
+    fn first_from(&self, address: u64) -> usize {
+        let (mut low, mut high) = (0, self.functions);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle + 1).is_some_and(|end| end <= address) {
+                low = middle + 1
+            } else {
+                high = middle
+            }
+        }
+        low
+    }
+
+    fn entry(&self, number: usize) -> Option<u64> {
+        let mut bytes = Bytes::at(self.index, number * self.layout.index_bytes());
+        match self.layout {
+            Layout::Go1_16 => bytes.u64(),
+            _ => self.text.checked_add(bytes.u32()?.into()),
+        }
+    }
+
+    fn function(&self, number: usize) -> Option<Function<'a>> {
+        let half = self.layout.index_bytes() / 2;
+        let mut place = Bytes::at(self.index, number * 2 * half + half);
+        let at = match self.layout {
+            Layout::Go1_16 => usize::try_from(place.u64()?).ok()?,
+            _ => place.u32()? as usize,
+        };
+        // Behind the entry: name, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset, 4 bytes each.
+        let fields = at.checked_add(half)?;
+        let name = Bytes::at(self.index, fields).u32()?;
+        let pcsp = Bytes::at(self.index, fields.checked_add(12)?).u32()?;
+        let flags_at = if self.layout == Layout::Go1_20 { 37 } else { 33 };
+        let flags = Bytes::at(self.index, fields.checked_add(flags_at)?).u8()?;
+        Some(Function { name: self.names.get(name as usize..)?, pcsp, flags })
+    }
+
+    fn function_rows(
+        &self,
+        number: usize,
+        entry: u64,
+        part: Range,
+        row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>),
+    ) {
+        let Some(function) = self.function(number) else { return };
+        if function.name.starts_with(TRAMPOLINE) {
+            row(part.start, part.end, Ok(Rule::SIGNAL));
+        } else if function.is_outermost() {
+            row(part.start, part.end, Ok(Rule::END));
+        } else if !function.switches_stacks() {
+            self.deltas(&function, entry, part, row);
+        }
+    }
+
+    /// The rows of one pcsp table: pairs of how much the value and the address grow.
+    fn deltas(
+        &self,
+        function: &Function,
+        entry: u64,
+        part: Range,
+        row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>),
+    ) {
+        let mut bytes = Bytes::at(self.pctab, function.pcsp as usize);
+        let mut frame = Frame { machine: self.elf.machine, saved_from: None };
+        let (mut value, mut start) = (-1i64, entry);
+        if function.pcsp == 0 {
+            return;
+        }
+        while start < part.end {
+            let Some((grown, advanced)) = bytes.uleb().zip(bytes.uleb()) else { return };
+            let step = advanced.saturating_mul(self.quantum);
+            if grown == 0 && start != entry || step == 0 {
+                return;
+            }
+            value = value.wrapping_add(unzigzag(grown));
+            let end = start.saturating_add(step);
+            frame.look_for_saved_fp(self.elf, start, value);
+            frame.rows(value, Range { start: start.max(part.start), end: end.min(part.end) }, row);
+            start = end;
+        }
+    }
+}
+
+/// A frame of Go code. On x86_64 the return address lies over it and the caller's fp, if it is saved, at its top. On
+/// aarch64 the return address lies at its bottom, and the caller's fp below that.
+struct Frame {
+    machine: Machine,
+    /// The address from which on the caller's fp is saved in the frame; `None`: not by now.
+    saved_from: Option<u64>,
+}
+
+impl Frame {
+    /// Assembly may open a frame without saving fp there, which only its code tells: `start` is where the frame of
+    /// `size` begins.
+    fn look_for_saved_fp(&mut self, elf: &Elf, start: u64, size: i64) {
+        if size <= 0 || self.saved_from.is_some() {
+            return;
+        }
+        self.saved_from = match self.machine {
+            Machine::Aarch64 => Some(start),
+            Machine::X86_64 => saved_fp_from(elf, start, size),
+        };
+    }
+
+    fn rows(&self, size: i64, range: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
+        let split = self.saved_from.filter(|_| size > 0).unwrap_or(u64::MAX).clamp(range.start, range.end);
+        for (start, end, saved) in [(range.start, split, false), (split, range.end, true)] {
+            if start < end {
+                row(start, end, self.rule(size, saved).ok_or(Unencodable::CfaOffset));
+            }
+        }
+    }
+
+    fn rule(&self, size: i64, fp_saved: bool) -> Option<Rule> {
+        let size = i32::try_from(size).ok().filter(|&size| size >= 0)?;
+        let rule = Rule { kind: RuleKind::Sp, ..Rule::default() };
+        match self.machine {
+            Machine::X86_64 => {
+                let fp = if fp_saved { -2 } else { 0 };
+                Some(Rule { cfa_offset: size.checked_add(8)?, ra: -1, fp, ..rule })
+            }
+            Machine::Aarch64 if size == 0 => Some(Rule { flags: Rule::RA_IN_REGISTER, ..rule }),
+            Machine::Aarch64 => {
+                let ra = i16::try_from(-(size / 8)).ok().filter(|_| size % 8 == 0)?;
+                let fp = if fp_saved { ra.checked_sub(1)? } else { 0 };
+                Some(Rule { cfa_offset: size, ra, fp, ..rule })
+            }
+        }
+    }
+}
+
+/// Since Go 1.21 a frame begins with `push %rbp`; before, rbp was stored at its top by the instruction after the one
+/// that made it.
+fn saved_fp_from(elf: &Elf, start: u64, size: i64) -> Option<u64> {
+    const PUSH_RBP: u8 = 0x55;
+    let before = elf.bytes_at(start.checked_sub(1)?)?;
+    match before {
+        [PUSH_RBP, ..] if size == 8 => Some(start),
+        [_, 0x48, 0x89, 0x6c, 0x24, ..] => start.checked_add(5),
+        [_, 0x48, 0x89, 0xac, 0x24, ..] => start.checked_add(8),
+        _ => None,
+    }
+}
+
+impl Layout {
+    /// Bytes of one entry of the index: where a function begins, and where its record is.
+    fn index_bytes(self) -> usize {
+        if self == Layout::Go1_16 { 16 } else { 8 }
+    }
+}
+
+impl Function<'_> {
+    fn is_outermost(&self) -> bool {
+        OUTERMOST.iter().any(|name| self.name.starts_with(name))
+    }
+
+    fn switches_stacks(&self) -> bool {
+        self.flags & FLAG_SP_WRITE != 0 || STACK_SWITCHES.iter().any(|name| self.name.starts_with(name))
+    }
+}
+
+/// The five parts whose offsets follow each other in the header.
+fn read_parts<'a>(header: &mut Bytes, bytes: &'a [u8]) -> Option<[&'a [u8]; 5]> {
+    let mut parts = [&bytes[..0]; 5];
+    for part in &mut parts {
+        *part = bytes.get(usize::try_from(header.u64()?).ok()?..)?;
+    }
+    Some(parts)
+}
+
+/// Since Go 1.26 the header leaves it out, and in position-independent files it is in a relocation.
+fn text_start(elf: &Elf, pclntab: u64, in_header: u64) -> u64 {
+    if in_header != 0 {
+        return in_header;
+    }
+    let module = elf.section_named(".go.module").map(|section| section.address);
+    let module = module.or_else(|| elf.symbol("runtime.firstmoduledata"));
+    module
+        .filter(|&module| elf.relocated_word(module) == Some(pclntab))
+        .and_then(|module| elf.relocated_word(module.checked_add(MODULEDATA_TEXT)?))
+        .or_else(|| elf.symbol("runtime.text"))
+        .or_else(|| elf.section_named(".text").map(|text| text.address))
+        .unwrap_or(0)
+}
+
+/// Linked by a C linker and stripped, the table is a part of `.data.rel.ro` without a name.
+fn search(elf: &Elf) -> Option<u64> {
+    let section = elf.section_named(".data.rel.ro")?;
+    let (words, _) = elf.section_bytes(&section)?.as_chunks::<8>();
+    let is_header = |word: &[u8; 8]| {
+        let magic = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        matches!(magic, MAGIC_1_16 | MAGIC_1_18 | MAGIC_1_20)
+            && word[4..6] == [0, 0]
+            && matches!(word[6], 1 | 4)
+            && word[7] == 8
+    };
+    section.address.checked_add(words.iter().position(is_header)? as u64 * 8)
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}

@@ -1,0 +1,149 @@
+//! One way to find a frame's caller, as `bpf/include/unwind.h` lays it out.
+
+/// How the CFA is computed; the numbers are `enum rule_kind`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum RuleKind {
+    /// No unwind entry: the frame pointer is all there is.
+    #[default]
+    Uncovered = 0,
+    /// CFA = sp + `cfa_offset`.
+    Sp = 1,
+    /// CFA = fp + `cfa_offset`.
+    Fp = 2,
+    /// CFA = bx + `cfa_offset`.
+    Bx = 3,
+    /// CFA = r10 + `cfa_offset`; r10 is known in an interrupted frame only.
+    R10 = 4,
+    /// CFA = \*(sp + `cfa_offset`) + `addend`.
+    SpDeref = 5,
+    /// CFA = \*(fp + `cfa_offset`) + `addend`.
+    FpDeref = 6,
+    /// CFA = sp + `cfa_offset` + 8 if ip & 15 >= `addend`: an entry of a procedure linkage table.
+    Plt = 7,
+    /// Every register is in the ucontext at sp.
+    Signal = 8,
+    /// The outermost frame.
+    End = 9,
+    /// There is an entry, and rows cannot express it.
+    Unsupported = 10,
+}
+
+impl RuleKind {
+    pub const COUNT: usize = 11;
+
+    pub const ALL: [RuleKind; RuleKind::COUNT] = [
+        RuleKind::Uncovered,
+        RuleKind::Sp,
+        RuleKind::Fp,
+        RuleKind::Bx,
+        RuleKind::R10,
+        RuleKind::SpDeref,
+        RuleKind::FpDeref,
+        RuleKind::Plt,
+        RuleKind::Signal,
+        RuleKind::End,
+        RuleKind::Unsupported,
+    ];
+}
+
+/// One distinct way to find a caller. Words are of 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    pub kind: RuleKind,
+    /// `FP_AT_FP`, `BX_AT_FP`, `RA_IN_REGISTER`.
+    pub flags: u8,
+    /// Bytes.
+    pub addend: i16,
+    /// Bytes.
+    pub cfa_offset: i32,
+    /// Words from the CFA to the return address; -1 on x86_64.
+    pub ra: i16,
+    /// Words from the CFA to the saved fp; 0: unchanged. With `FP_AT_FP` from fp, and 0 is a place like any other.
+    pub fp: i16,
+    /// Words from the CFA to the saved bx; 0: unchanged. With `BX_AT_FP` from fp, and 0 is a place like any other.
+    pub bx: i16,
+}
+
+impl Rule {
+    /// The saved fp lies at fp + 8 * `fp`.
+    pub const FP_AT_FP: u8 = 1;
+    /// The saved bx lies at fp + 8 * `bx`.
+    pub const BX_AT_FP: u8 = 2;
+    /// The return address is still in its register (aarch64).
+    pub const RA_IN_REGISTER: u8 = 4;
+
+    pub const UNCOVERED: Rule = Rule::of(RuleKind::Uncovered);
+    pub const SIGNAL: Rule = Rule::of(RuleKind::Signal);
+    pub const END: Rule = Rule::of(RuleKind::End);
+    pub const UNSUPPORTED: Rule = Rule::of(RuleKind::Unsupported);
+
+    const fn of(kind: RuleKind) -> Self {
+        Rule { kind, flags: 0, addend: 0, cfa_offset: 0, ra: 0, fp: 0, bx: 0 }
+    }
+
+    /// `struct unwind_rule`, little endian.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.flags;
+        bytes[2..4].copy_from_slice(&self.addend.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.cfa_offset.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.ra.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.fp.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.bx.to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_lies_in_memory_as_the_header_says() {
+        let rule = Rule {
+            kind: RuleKind::FpDeref,
+            flags: Rule::FP_AT_FP | Rule::BX_AT_FP,
+            addend: -2,
+            cfa_offset: -8,
+            ra: -1,
+            fp: 0x0102,
+            bx: -5,
+        };
+        assert_eq!(
+            rule.to_bytes(),
+            [6, 3, 0xfe, 0xff, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 1, 0xfb, 0xff, 0, 0]
+        );
+    }
+
+    /// The header is the one declaration of these numbers; this reads it.
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let header = include_str!("../../../bpf/include/unwind.h");
+        let number = |name: &str| -> u64 {
+            let at = header.find(&format!("    {name} = ")).unwrap_or_else(|| panic!("{name} is declared"));
+            let value = header[at..].split(['=', ',']).nth(1).expect("a value");
+            value.trim().parse().expect("a number")
+        };
+        let kinds = [
+            "UNCOVERED",
+            "SP",
+            "FP",
+            "BX",
+            "R10",
+            "SP_DEREF",
+            "FP_DEREF",
+            "PLT",
+            "SIGNAL",
+            "END",
+            "UNSUPPORTED",
+        ];
+        for (kind, name) in RuleKind::ALL.into_iter().zip(kinds) {
+            assert_eq!(number(&format!("RULE_{name}")), kind as u64, "{name}");
+        }
+        assert_eq!(number("RULE_FP_AT_FP"), u64::from(Rule::FP_AT_FP));
+        assert_eq!(number("RULE_BX_AT_FP"), u64::from(Rule::BX_AT_FP));
+        assert_eq!(number("RULE_RA_IN_REGISTER"), u64::from(Rule::RA_IN_REGISTER));
+    }
+}

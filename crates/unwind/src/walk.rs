@@ -1,0 +1,220 @@
+//! The walk from a thread's registers to its outermost frame: the reference for `bpf/unwind.h`, which takes the same
+//! steps, and what unwinds stack dumps. Owns the steps; where stacks and tables come from is its callers' business.
+
+use wallprof_model::StackEnd;
+
+use crate::rule::{Rule, RuleKind};
+use crate::table::Table;
+
+/// User code lies in `[LOWEST_CODE, HIGHEST_CODE)`: the first pages are never mapped, the upper half is the kernel's.
+const LOWEST_CODE: u64 = 0x1_0000;
+const HIGHEST_CODE: u64 = 1 << 47;
+
+/// Offsets in bytes from sp in a signal trampoline to the interrupted registers: sp is at the ucontext, whose
+/// uc_mcontext begins at 40 (`asm/ucontext.h`, `asm/sigcontext.h`).
+mod signal_frame {
+    pub const R10: u64 = 56;
+    pub const FP: u64 = 120;
+    pub const BX: u64 = 128;
+    pub const SP: u64 = 160;
+    pub const IP: u64 = 168;
+}
+
+/// The registers a walk begins with; `bx` and `r10` where they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    pub ip: u64,
+    pub sp: u64,
+    pub fp: u64,
+    pub bx: Option<u64>,
+    pub r10: Option<u64>,
+}
+
+/// A thread's stack, or what is kept of it.
+pub trait Memory {
+    /// The 8 bytes at `address`, or `None` where they cannot be read.
+    fn word(&mut self, address: u64) -> Option<u64>;
+}
+
+/// What lies at a code address of a process.
+#[derive(Clone, Copy, Debug)]
+pub enum Code<'a> {
+    /// A file with a table; `address` is the ELF virtual address.
+    Table { table: &'a Table, address: u64 },
+    /// A file without one.
+    NoTable,
+    /// No file: made at run time, or no code at all.
+    Jit,
+}
+
+/// A process's executable mappings.
+pub trait CodeSpace {
+    fn code_at(&self, pc: u64) -> Code<'_>;
+}
+
+/// Walks from `start` outwards and replaces the content of `frames` by what it finds, at most `max_frames` entries.
+///
+/// The first entry is the ip. Every further one is one past the instruction it stands for, so that `entry - 1` names
+/// the function and line: a return address as it is, and the ip plus 1 of a frame that a signal interrupted and of
+/// the trampoline it returns to.
+pub fn walk(
+    start: Registers,
+    memory: &mut impl Memory,
+    code: &impl CodeSpace,
+    max_frames: usize,
+    frames: &mut Vec<u64>,
+) -> StackEnd {
+    frames.clear();
+    let mut walker = Walker { registers: start, exact: true, memory };
+    while frames.len() < max_frames {
+        let (entry, rule) = walker.frame(frames.is_empty(), code);
+        frames.push(entry);
+        if let Err(end) = walker.step(rule) {
+            return end;
+        }
+    }
+    StackEnd::Truncated
+}
+
+/// A frame on the way.
+struct Walker<'m, M> {
+    registers: Registers,
+    /// The ip was interrupted there; else it is a return address.
+    exact: bool,
+    memory: &'m mut M,
+}
+
+/// The rule at a frame's code; without one, how the walk ends where the frame pointer does not lead on either.
+type Found = Result<Rule, StackEnd>;
+
+impl<M: Memory> Walker<'_, M> {
+    /// The frame's entry and its rule.
+    fn frame(&self, innermost: bool, code: &impl CodeSpace) -> (u64, Found) {
+        let ip = self.registers.ip;
+        if innermost {
+            return (ip, rule_at(code, ip));
+        }
+        let entry = if self.exact { ip.wrapping_add(1) } else { ip };
+        let rule = rule_at(code, entry.wrapping_sub(1));
+        // A trampoline's "return address" is its first instruction; what covers it begins a byte before it.
+        let trampoline = rule.is_ok_and(|rule| rule.kind == RuleKind::Signal);
+        (entry.wrapping_add(trampoline.into()), rule)
+    }
+
+    fn step(&mut self, rule: Found) -> Result<(), StackEnd> {
+        match rule {
+            Ok(Rule { kind: RuleKind::Uncovered, .. }) => self.step_by_frame_pointer(StackEnd::BadFrame),
+            Err(lost) => self.step_by_frame_pointer(lost),
+            Ok(Rule { kind: RuleKind::End, .. }) => Err(StackEnd::Complete),
+            Ok(Rule { kind: RuleKind::Signal, .. }) => self.step_out_of_signal(),
+            Ok(rule) => self.step_by_rule(rule),
+        }
+    }
+
+    fn step_by_frame_pointer(&mut self, lost: StackEnd) -> Result<(), StackEnd> {
+        let at = self.registers.fp;
+        if at == 0 {
+            return Err(StackEnd::FramePointerEnd);
+        }
+        if !at.is_multiple_of(8) || at < self.registers.sp {
+            return Err(lost);
+        }
+        let unreadable = if lost == StackEnd::BadFrame { StackEnd::ReadFailed } else { lost };
+        let fp = self.memory.word(at).ok_or(unreadable)?;
+        let ip = self.memory.word(at.wrapping_add(8)).ok_or(unreadable)?;
+        if ip == 0 {
+            return Err(StackEnd::FramePointerEnd);
+        }
+        if !is_code(ip) {
+            return Err(lost);
+        }
+        self.registers = Registers { ip, sp: at.wrapping_add(16), fp, bx: None, r10: None };
+        self.exact = false;
+        Ok(())
+    }
+
+    fn step_out_of_signal(&mut self) -> Result<(), StackEnd> {
+        let at = self.registers.sp;
+        let registers = Registers {
+            r10: Some(self.word(at.wrapping_add(signal_frame::R10))?),
+            fp: self.word(at.wrapping_add(signal_frame::FP))?,
+            bx: Some(self.word(at.wrapping_add(signal_frame::BX))?),
+            ip: self.word(at.wrapping_add(signal_frame::IP))?,
+            sp: self.word(at.wrapping_add(signal_frame::SP))?,
+        };
+        if !is_code(registers.ip) {
+            return Err(StackEnd::BadFrame);
+        }
+        self.registers = registers;
+        self.exact = true;
+        Ok(())
+    }
+
+    fn step_by_rule(&mut self, rule: Rule) -> Result<(), StackEnd> {
+        let cfa = self.cfa(rule)?;
+        if rule.flags & Rule::RA_IN_REGISTER != 0 {
+            return Err(StackEnd::Unsupported);
+        }
+        if cfa <= self.registers.sp {
+            return Err(StackEnd::BadFrame);
+        }
+        let ip = self.word(words_from(cfa, rule.ra))?;
+        if !is_code(ip) {
+            return Err(StackEnd::BadFrame);
+        }
+        let fp = self.saved(rule.fp, rule.flags & Rule::FP_AT_FP != 0, cfa)?;
+        let bx = self.saved(rule.bx, rule.flags & Rule::BX_AT_FP != 0, cfa)?;
+        let before = self.registers;
+        self.registers =
+            Registers { ip, sp: cfa, fp: fp.unwrap_or(before.fp), bx: bx.or(before.bx), r10: None };
+        self.exact = false;
+        Ok(())
+    }
+
+    fn cfa(&mut self, rule: Rule) -> Result<u64, StackEnd> {
+        let Registers { ip, sp, fp, bx, r10 } = self.registers;
+        let plus = |base: u64| base.wrapping_add_signed(rule.cfa_offset.into());
+        match rule.kind {
+            RuleKind::Sp => Ok(plus(sp)),
+            RuleKind::Fp => Ok(plus(fp)),
+            RuleKind::Bx => bx.map(plus).ok_or(StackEnd::Unsupported),
+            RuleKind::R10 => r10.map(plus).ok_or(StackEnd::Unsupported),
+            RuleKind::SpDeref => Ok(self.word(plus(sp))?.wrapping_add_signed(rule.addend.into())),
+            RuleKind::FpDeref => Ok(self.word(plus(fp))?.wrapping_add_signed(rule.addend.into())),
+            RuleKind::Plt => {
+                let pushed = (ip & 15) >= i64::from(rule.addend) as u64;
+                Ok(plus(sp).wrapping_add(if pushed { 8 } else { 0 }))
+            }
+            _ => Err(StackEnd::Unsupported),
+        }
+    }
+
+    /// The word saved `words` from the CFA (or from fp); `None` where the register was not saved.
+    fn saved(&mut self, words: i16, at_fp: bool, cfa: u64) -> Result<Option<u64>, StackEnd> {
+        if words == 0 && !at_fp {
+            return Ok(None);
+        }
+        let base = if at_fp { self.registers.fp } else { cfa };
+        self.word(words_from(base, words)).map(Some)
+    }
+
+    fn word(&mut self, address: u64) -> Result<u64, StackEnd> {
+        self.memory.word(address).ok_or(StackEnd::ReadFailed)
+    }
+}
+
+fn rule_at(code: &impl CodeSpace, pc: u64) -> Found {
+    match code.code_at(pc) {
+        Code::Table { table, address } => Ok(table.rule_at(address)),
+        Code::NoTable => Err(StackEnd::NoTable),
+        Code::Jit => Err(StackEnd::Jit),
+    }
+}
+
+fn is_code(address: u64) -> bool {
+    (LOWEST_CODE..HIGHEST_CODE).contains(&address)
+}
+
+fn words_from(base: u64, words: i16) -> u64 {
+    base.wrapping_add_signed(i64::from(words) * 8)
+}
