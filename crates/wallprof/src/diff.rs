@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use wallprof_analysis::diff::{Collector, Comparison, Floor, GroupRate, Side, Tree, compare};
 use wallprof_analysis::weights::View;
 use wallprof_model::profile::RecordingInfo;
-use wallprof_recording::Recording;
+use wallprof_recording::{Recording, StallFilter};
 use wallprof_views::{Diff, DiffRows, DiffSide, diff_json, diff_svg, diff_text};
 
 use crate::args::DiffArgs;
@@ -89,6 +89,9 @@ fn collect(file: &Path, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failur
     }
     for row in recording.samples(..)? {
         collector.sample(&row?, tree, |stack| recording.resolve(stack))?;
+    }
+    for stall in recording.stalls(&StallFilter::default())? {
+        collector.stall(&stall?, tree);
     }
     let side = collector.finish(&info, tree);
     Ok((info, side))

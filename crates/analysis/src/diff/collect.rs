@@ -1,17 +1,19 @@
 //! One recording, added up by group of threads: each state's time and each stack's, by second.
 //!
 //! Stacks partition the states. What was measured whole is never scaled up: what carries no stack is under
-//! `[unsampled]`. Samples are scaled to the running time that the ledger knows exactly, as a report divides it.
+//! `[unsampled]`. Samples are scaled to the running time that the ledger knows exactly, as a report divides it. Waits
+//! that the recording keeps one by one are kept with the stack and the state they belong to.
 
 use std::collections::{BTreeMap, HashMap};
 
 use wallprof_model::event::Weighted;
-use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, Thread};
+use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread};
 use wallprof_model::{EpochSecond, Reason, StackId, State, ThreadKey};
 
 use super::series::Series;
 use super::step::steps_from_stacks;
 use super::tree::{NodeId, Tree};
+use super::waits::{Waits, wait_of};
 use super::windows::Windows;
 use crate::totals::accounts;
 
@@ -26,6 +28,8 @@ pub struct Group {
 #[derive(Clone, Debug)]
 pub struct Side {
     pub(crate) windows: Windows,
+    /// The shortest wait that was kept by itself.
+    pub(crate) min_stall_ns: u64,
     pub(crate) groups: BTreeMap<Group, GroupTime>,
 }
 
@@ -48,6 +52,14 @@ pub(crate) struct GroupTime {
     pub running: Series,
     pub states: BTreeMap<State, Series>,
     pub stacks: Vec<(NodeId, State, Series)>,
+    pub waits: SingleWaits,
+}
+
+/// The waits that were kept one by one, by state and by leaf.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SingleWaits {
+    pub states: BTreeMap<State, Waits>,
+    pub leaves: BTreeMap<NodeId, Waits>,
 }
 
 /// Takes the rows of one recording.
@@ -69,6 +81,7 @@ struct Rows {
     running: Series,
     states: BTreeMap<State, Series>,
     stacks: BTreeMap<NodeId, (State, Series)>,
+    waits: SingleWaits,
 }
 
 impl Collector {
@@ -152,6 +165,18 @@ impl Collector {
         Ok(())
     }
 
+    /// Adds a stall of the recording; those that say nothing about lengths of waits are left out.
+    pub fn stall(&mut self, stall: &StallRecord, tree: &mut Tree) {
+        let (Some((state, ns)), Some(&group)) = (wait_of(stall), self.members.get(&stall.thread)) else {
+            return;
+        };
+        let rows = &mut self.groups[group];
+        let node = rows.group.as_ref().map_or(NodeId::ALL, |group| tree.group_node(group));
+        let leaf = tree.leaf(node, steps_from_stacks(stall.user.as_ref(), stall.kernel.as_ref(), state));
+        rows.waits.states.entry(state).or_default().add(stall.start, ns);
+        rows.waits.leaves.entry(leaf).or_default().add(stall.start, ns);
+    }
+
     pub fn finish(self, info: &RecordingInfo, tree: &mut Tree) -> Side {
         let windows = Windows::new(info, &self.lived);
         let groups = self.groups.into_iter().filter_map(|rows| {
@@ -160,7 +185,7 @@ impl Collector {
             let unsampled = |state| tree.leaf(node, steps_from_stacks(None, None, state));
             Some((group, rows.agreed(unsampled)))
         });
-        Side { groups: groups.collect(), windows }
+        Side { groups: groups.collect(), windows, min_stall_ns: info.min_stall_ns }
     }
 }
 
@@ -170,6 +195,7 @@ impl Rows {
         let taken = self.taken();
         let mut time =
             GroupTime { threads: self.threads, running: self.running.clone(), ..GroupTime::default() };
+        time.waits = self.waits.clone();
         if time.running.total_ns() == 0 {
             taken
                 .iter()
@@ -294,6 +320,22 @@ mod tests {
         let side = story.side(&mut tree);
         assert_eq!(stack_ns(&side, &tree, "main;take;[blocked:lock]"), 120_000_000);
         assert_eq!(stack_ns(&side, &tree, "[unsampled];[blocked:lock]"), 80_000_000);
+    }
+
+    #[test]
+    fn single_waits_are_with_their_stack_and_state() {
+        let mut tree = Tree::default();
+        let lock = State::Blocked(Reason::Lock);
+        let mut story = Story::new(1);
+        let key = story.thread("t");
+        story.single_waits(key, 0, lock, "main;take", &[200_000, 300_000, 99_999]);
+        story.single_waits(ThreadKey(1), 0, lock, "main;put", &[500_000]);
+        let side = story.side(&mut tree);
+        let time = side.groups.values().next().unwrap();
+        assert_eq!(time.waits.states[&lock].total_ns(), 1_000_000, "the shortest is not kept by itself");
+        let sums: Vec<u64> = time.waits.leaves.values().map(Waits::total_ns).collect();
+        assert_eq!(sums, [500_000, 500_000]);
+        assert!(time.waits.leaves.keys().all(|leaf| time.stacks.iter().any(|(node, ..)| node == leaf)));
     }
 
     #[test]

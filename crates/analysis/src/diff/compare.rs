@@ -1,16 +1,17 @@
 //! Two sides compared: every state of every matched group, and every node of the tree of stacks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use wallprof_model::State;
 
 use super::collect::{Group, GroupTime, Side};
-use super::evidence::{Change, LEAST_WINDOWS, judged, rate_ns, unjudged};
-use super::news::{Floor, Rule};
+use super::evidence::{Amount, Change, LEAST_WINDOWS, judged, rate_ns, unjudged};
+use super::news::{Floor, NodeRule, StateRule};
 use super::place::site_of;
 use super::series::Series;
 use super::step::Step;
 use super::tree::{NodeId, Tree};
+use super::waits::Waits;
 use super::windows::Windows;
 use crate::interest::Class;
 use crate::site::Site;
@@ -113,18 +114,21 @@ impl Comparison {
     }
 }
 
+/// A group of threads on both sides.
+type Pair<'s> = (&'s Group, &'s GroupTime, &'s GroupTime);
+
 /// Compares two sides that were collected with the same `tree`, in a view of time.
 pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Comparison {
-    let pairs: Vec<(&Group, &GroupTime, &GroupTime)> =
+    let pairs: Vec<Pair<'_>> =
         a.groups.iter().filter_map(|(group, time)| Some((group, time, b.groups.get(group)?))).collect();
-    let sides = Sides { a: &a.windows, b: &b.windows, floor };
-    let mut parts = part_changes(&pairs, &sides, view);
+    let sides = Sides::of(a, b, floor);
+    let parts = part_changes(&pairs, &sides, view);
     let stacks = Stacks::of(&tree, &pairs, view);
-    let (changes, mut asked) = node_changes(&tree, stacks.clone(), &sides);
-    asked.extend(parts.iter().filter_map(|part| Some(part.change.uncertainty?.p)));
-    let rule = Rule::new(floor, asked);
-    parts.iter_mut().for_each(|part| part.is_news = rule.is_news(&part.change));
-    let judge = |change: Change| NodeChange { change, is_news: rule.is_news(&change) };
+    let nodes = node_changes(&tree, stacks.clone(), &sides);
+    let leaf_levels = leaf_levels(&pairs, &parts, &nodes.changes, floor);
+    let rule = NodeRule::new(floor, nodes.asked, nodes.repeats.with_those_above(&tree, leaf_levels));
+    let judge = |id: NodeId, change: Change| NodeChange { change, is_news: rule.is_news(id, &change) };
+    let judged = tree.ids().zip(nodes.changes).map(|(id, change)| Some(judge(id, change?))).collect();
     Comparison {
         view: view.clone(),
         floor,
@@ -135,12 +139,12 @@ pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Com
         unmatched: Unmatched { only_a: only(a, b, view), only_b: only(b, a, view) },
         headlines: headlines(&tree, stacks, &sides, &rule),
         parts,
-        nodes: changes.into_iter().map(|change| change.map(judge)).collect(),
+        nodes: judged,
         tree,
     }
 }
 
-fn matched((group, a, b): &(&Group, &GroupTime, &GroupTime)) -> Matched {
+fn matched((group, a, b): &Pair<'_>) -> Matched {
     Matched { group: (*group).clone(), threads_a: a.threads, threads_b: b.threads }
 }
 
@@ -168,17 +172,50 @@ struct Sides<'s> {
     a: &'s Windows,
     b: &'s Windows,
     floor: Floor,
+    /// The waits of each leaf, if both sides kept the same ones.
+    leaves: HashMap<NodeId, [&'s Waits; 2]>,
+    keeps_same_waits: bool,
 }
 
-impl Sides<'_> {
-    fn change(&self, a: &Series, b: &Series) -> Change {
-        let (a, b) = ((a, self.a), (b, self.b));
+impl<'s> Sides<'s> {
+    fn of(a: &'s Side, b: &'s Side, floor: Floor) -> Self {
+        let keeps_same_waits = a.min_stall_ns == b.min_stall_ns;
+        let mut leaves = HashMap::new();
+        for (group, time) in a.groups.iter().filter(|_| keeps_same_waits) {
+            let Some(other) = b.groups.get(group) else { continue };
+            let both = time.waits.leaves.iter();
+            leaves.extend(
+                both.filter_map(|(leaf, waits)| Some((*leaf, [waits, other.waits.leaves.get(leaf)?]))),
+            );
+        }
+        Sides { a: &a.windows, b: &b.windows, floor, leaves, keeps_same_waits }
+    }
+
+    fn change(&self, [a, b]: [&Series; 2], waits: Option<[&Waits; 2]>) -> Change {
+        let a = Amount { series: a, waits: waits.map(|[a, _]| a), windows: self.a };
+        let b = Amount { series: b, waits: waits.map(|[_, b]| b), windows: self.b };
         let change = unjudged(a, b);
         if self.floor.could_be_reached(&change) { judged(a, b) } else { change }
     }
+
+    fn node_change(&self, node: NodeId, [a, b]: &[Series; 2]) -> Change {
+        self.change([a, b], self.leaves.get(&node).copied())
+    }
+
+    fn part_change(&self, part: Part, [a, b]: [&Series; 2], times: [&GroupTime; 2]) -> Change {
+        let waits = match part {
+            Part::State(state) if self.keeps_same_waits => {
+                let [a, b] = times.map(|time| time.waits.states.get(&state));
+                a.zip(b).map(|(a, b)| [a, b])
+            }
+            Part::State(_) | Part::Running => None,
+        };
+        self.change([a, b], waits)
+    }
 }
 
-fn part_changes(pairs: &[(&Group, &GroupTime, &GroupTime)], sides: &Sides, view: &View) -> Vec<PartChange> {
+/// Every state of every group, judged.
+fn part_changes(pairs: &[Pair<'_>], sides: &Sides<'_>, view: &View) -> Vec<PartChange> {
     let mut parts = Vec::new();
     for (group, a, b) in pairs {
         let mut series: BTreeMap<Part, [Series; 2]> = BTreeMap::new();
@@ -187,14 +224,43 @@ fn part_changes(pairs: &[(&Group, &GroupTime, &GroupTime)], sides: &Sides, view:
                 series.entry(part).or_default()[side] = one.clone();
             }
         }
-        parts.extend(series.into_iter().map(|(part, [a, b])| PartChange {
+        parts.extend(series.into_iter().map(|(part, [one, other])| PartChange {
             group: (*group).clone(),
             part,
-            change: sides.change(&a, &b),
+            change: sides.part_change(part, [&one, &other], [a, b]),
             is_news: false,
         }));
     }
+    let rule = state_rule(&parts, sides.floor);
+    parts.iter_mut().for_each(|part| part.is_news = rule.is_news(&part.change));
     parts
+}
+
+fn state_rule(parts: &[PartChange], floor: Floor) -> StateRule {
+    StateRule::new(floor, parts.iter().filter(|part| part.change.uncertainty.is_some()).count())
+}
+
+/// How small the p of a leaf has to be whose state is news.
+fn leaf_levels(
+    pairs: &[Pair<'_>],
+    parts: &[PartChange],
+    changes: &[Option<Change>],
+    floor: Floor,
+) -> HashMap<NodeId, f64> {
+    let rule = state_rule(parts, floor);
+    let mut levels = HashMap::new();
+    for part in parts.iter().filter(|part| part.is_news) {
+        let Part::State(state) = part.part else { continue };
+        let Some((_, a, b)) = pairs.iter().find(|(group, ..)| **group == part.group) else { continue };
+        let stacks = a.stacks.iter().chain(&b.stacks).filter(|(_, of, _)| *of == state);
+        let leaves: BTreeSet<NodeId> = stacks.map(|(leaf, ..)| *leaf).collect();
+        let is_asked =
+            |leaf: &&NodeId| changes[leaf.index()].is_some_and(|change| change.uncertainty.is_some());
+        let asked = leaves.iter().filter(is_asked).count();
+        let most_p = rule.most_p_of_stack(asked, asked < leaves.len());
+        levels.extend(leaves.into_iter().map(|leaf| (leaf, most_p)));
+    }
+    levels
 }
 
 fn parts_of<'t>(time: &'t GroupTime, view: &View) -> impl Iterator<Item = (Part, &'t Series)> {
@@ -209,7 +275,7 @@ fn parts_of<'t>(time: &'t GroupTime, view: &View) -> impl Iterator<Item = (Part,
 struct Stacks(Vec<[Series; 2]>);
 
 impl Stacks {
-    fn of(tree: &Tree, pairs: &[(&Group, &GroupTime, &GroupTime)], view: &View) -> Self {
+    fn of(tree: &Tree, pairs: &[Pair<'_>], view: &View) -> Self {
         let mut own = vec![<[Series; 2]>::default(); tree.len()];
         for (_, a, b) in pairs {
             for (side, time) in [a, b].into_iter().enumerate() {
@@ -243,42 +309,65 @@ enum Passes {
     Not,
 }
 
-/// Every node's change, and the p of everything that was asked. A node with one child only says the same as
-/// the child: it is not asked twice.
-fn node_changes(tree: &Tree, stacks: Stacks, sides: &Sides) -> (Vec<Option<Change>>, Vec<f64>) {
+/// Every node's change, and the p of everything that was asked.
+struct NodeChanges {
+    changes: Vec<Option<Change>>,
+    repeats: Repeats,
+    asked: Vec<f64>,
+}
+
+/// Which nodes have one child only: they say the same as the child.
+struct Repeats(Vec<bool>);
+
+impl Repeats {
+    /// What holds for a leaf holds for the nodes above that repeat it.
+    fn with_those_above(&self, tree: &Tree, leaves: HashMap<NodeId, f64>) -> HashMap<NodeId, f64> {
+        let mut levels = leaves.clone();
+        for (leaf, most_p) in leaves {
+            let above = tree.upwards(leaf).skip(1).take_while(|id| self.0[id.index()]);
+            levels.extend(above.map(|id| (id, most_p)));
+        }
+        levels
+    }
+}
+
+/// A node that repeats its child is not asked again.
+fn node_changes(tree: &Tree, stacks: Stacks, sides: &Sides<'_>) -> NodeChanges {
     let mut changes: Vec<Option<Change>> = vec![None; tree.len()];
     let mut only_child: Vec<Option<Change>> = vec![None; tree.len()];
     let mut children = vec![0u32; tree.len()];
+    let mut repeats = Repeats(vec![false; tree.len()]);
     let mut asked = Vec::new();
-    stacks.sum_up(tree, |id, [a, b]| {
+    stacks.sum_up(tree, |id, both| {
         let repeated = only_child[id.index()].filter(|_| children[id.index()] == 1);
-        let change = repeated.unwrap_or_else(|| sides.change(a, b));
+        let change = repeated.unwrap_or_else(|| sides.node_change(id, both));
         if repeated.is_none() {
             asked.extend(change.uncertainty.map(|found| found.p));
         }
+        repeats.0[id.index()] = repeated.is_some();
         changes[id.index()] = Some(change);
         let parent = tree.node(id).parent.index();
         children[parent] += 1;
         only_child[parent] = Some(change);
         Passes::On
     });
-    (changes, asked)
+    NodeChanges { changes, repeats, asked }
 }
 
 /// From the leaves up: a node is reported when what is not yet reported of it is news. Ranked by how much the
 /// time differs that threads did not choose; a thread that waits longer for a lock sleeps shorter by as much.
-fn headlines(tree: &Tree, stacks: Stacks, sides: &Sides, rule: &Rule) -> Vec<Headline> {
+fn headlines(tree: &Tree, stacks: Stacks, sides: &Sides<'_>, rule: &NodeRule) -> Vec<Headline> {
     let mut ranked: Vec<(f64, Headline)> = Vec::new();
     let mut is_above_one = vec![false; tree.len()];
     let mut unchosen_ns = vec![0.0; tree.len()];
-    stacks.sum_up(tree, |node, [a, b]| {
-        let change = sides.change(a, b);
+    stacks.sum_up(tree, |node, both| {
+        let change = sides.node_change(node, both);
         if tree.step(node).is_some_and(is_unchosen) {
             unchosen_ns[node.index()] = change.difference_ns();
         }
         let unchosen = unchosen_ns[node.index()];
         let parent = tree.node(node).parent;
-        if tree.step(node).is_none() || !rule.is_news(&change) {
+        if tree.step(node).is_none() || !rule.is_news(node, &change) {
             unchosen_ns[parent.index()] += unchosen;
             return Passes::On;
         }
@@ -411,6 +500,28 @@ mod tests {
         assert_eq!(comparison.unmatched.only_a[1].late_ns, 1e6);
         let other = compared(&a, &b.of_process("other"));
         assert_eq!((other.matched.len(), other.unmatched.only_a.len()), (0, 3));
+    }
+
+    /// The time by second cannot tell: every third second has most of it. The waits can.
+    #[test]
+    fn single_waits_make_news_of_their_stack_and_of_what_repeats_it() {
+        let told = |ms: u64| {
+            let mut story = Story::new(10);
+            let key = story.thread("t");
+            for second in 0..10 {
+                let waits: Vec<u64> = (0..10).map(|at| (ms * 10 + at) * 100_000).collect();
+                let waits = if second % 3 == 0 { &waits[..] } else { &waits[..2] };
+                story.single_waits(key, second, LOCK, "main;tick;take", waits);
+                story.single_waits(key, second, LOCK, "main;put", &[900_000; 3]);
+            }
+            story
+        };
+        let comparison = compared(&told(1), &told(2));
+        assert_eq!(headlines(&comparison), [("main;tick;take;[blocked:lock]".into(), 5)]);
+        let news = |id: &NodeId| comparison.node(*id).unwrap().is_news;
+        let named: Vec<String> =
+            comparison.tree.ids().skip(2).filter(news).map(|id| shown(&comparison, id)).collect();
+        assert_eq!(named, ["main;tick", "main;tick;take", "main;tick;take;[blocked:lock]"]);
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! One amount on two sides: its rates, their difference, and what the one-second windows say about its noise.
 //!
 //! A rate is a ratio of sums, time spent over time observed, and its variance is that of a ratio estimator
-//! (Cochran, Sampling Techniques, 6.9): short windows weigh less by themselves. Two things make it larger. Windows
-//! that resemble their neighbours say less than independent ones: they are counted as the number of independent
-//! windows that says as much (Bayley and Hammersley 1946), the correlation corrected for its bias in short series
-//! (Marriott and Pope 1954). And a time known from samples is never more certain than as many independent samples are.
-//! The difference is judged by Welch's t-test.
+//! (Cochran, Sampling Techniques, 6.9): short windows weigh less by themselves. Two things make it larger: windows
+//! that resemble their neighbours (see [`super::correlated`]), and samples: a time known from them is never more
+//! certain than as many independent samples are. The difference is judged by Welch's t-test.
+//!
+//! An amount whose waits are known one by one is asked a second time, by how long they last (see [`super::lengths`]):
+//! either may show that it differs, so the smaller p counts, doubled (Bonferroni).
 
+use super::correlated::{correlation, degrees, inflation, products};
+use super::lengths::{Lengths, longer_ns, p_of_lengths};
 use super::series::Series;
-use super::student::{critical_t, two_sided_p};
+use super::waits::Waits;
+use super::welch::{Variance, Welch};
 use super::windows::Windows;
 
 /// Fewer windows than this on a side say nothing about its noise.
@@ -19,8 +23,13 @@ pub const CONFIDENCE: f64 = 0.95;
 
 const SECOND_NS: f64 = 1e9;
 
-/// Windows can resemble each other so much that they say hardly more than one.
-const MOST_CORRELATED: f64 = 0.95;
+/// Of one side: what a state or a stack took, and what is known of its single waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Amount<'s> {
+    pub series: &'s Series,
+    pub waits: Option<&'s Waits>,
+    pub windows: &'s Windows,
+}
 
 /// One side: a rate in ns per second of wall time, and what each window took beyond it.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +56,8 @@ pub struct Change {
 pub struct Uncertainty {
     /// The true difference lies within this of the measured one, with probability [`CONFIDENCE`].
     pub margin_ns: f64,
-    /// The probability of so large a difference between equal sides, before any correction.
+    /// The probability of so large a difference, or of so different waits, between equal sides; before any
+    /// correction for how many states and stacks are looked at.
     pub p: f64,
 }
 
@@ -74,42 +84,39 @@ pub(crate) fn rate_ns(series: &Series, windows: &Windows) -> f64 {
 }
 
 /// Compares without asking about noise.
-pub(crate) fn unjudged(a: (&Series, &Windows), b: (&Series, &Windows)) -> Change {
-    Change { a_ns: rate_ns(a.0, a.1), b_ns: rate_ns(b.0, b.1), uncertainty: None }
+pub(crate) fn unjudged(a: Amount<'_>, b: Amount<'_>) -> Change {
+    Change { a_ns: rate_ns(a.series, a.windows), b_ns: rate_ns(b.series, b.windows), uncertainty: None }
 }
 
-pub(crate) fn judged(a: (&Series, &Windows), b: (&Series, &Windows)) -> Change {
-    let (a, b) = (Rate::of(a.0, a.1), Rate::of(b.0, b.1));
-    Change { a_ns: a.ns, b_ns: b.ns, uncertainty: uncertainty(&a, &b) }
+pub(crate) fn judged(a: Amount<'_>, b: Amount<'_>) -> Change {
+    let (rate_a, rate_b) = (Rate::of(a), Rate::of(b));
+    let mut change = Change { a_ns: rate_a.ns, b_ns: rate_b.ns, uncertainty: uncertainty(&rate_a, &rate_b) };
+    if let (Some(found), Some(p)) = (&mut change.uncertainty, lengths_p(&a, &b, rate_b.ns - rate_a.ns)) {
+        found.p = (2.0 * found.p.min(p)).min(1.0);
+    }
+    change
 }
 
 fn uncertainty(a: &Rate, b: &Rate) -> Option<Uncertainty> {
     if a.windows < LEAST_WINDOWS || b.windows < LEAST_WINDOWS {
         return None;
     }
-    let difference = (b.ns - a.ns).abs();
     let correlation = correlation(&a.residuals, &b.residuals);
-    let (variance_a, variance_b) = (a.variance(correlation), b.variance(correlation));
-    let (degrees_a, degrees_b) = (a.degrees(correlation), b.degrees(correlation));
-    let variance = variance_a + variance_b;
-    if variance == 0.0 {
-        return Some(Uncertainty { margin_ns: 0.0, p: if difference == 0.0 { 1.0 } else { 0.0 } });
-    }
-    let spread = variance_a.powi(2) / degrees_a + variance_b.powi(2) / degrees_b;
-    // Underflow makes 0/0 of two tiny variances; the smaller side's degrees are the least there can be.
-    let degrees = match variance.powi(2) / spread {
-        degrees if degrees.is_finite() => degrees,
-        _ => degrees_a.min(degrees_b),
-    };
-    let error = variance.sqrt();
-    Some(Uncertainty {
-        margin_ns: critical_t(1.0 - CONFIDENCE, degrees) * error,
-        p: two_sided_p(difference / error, degrees),
-    })
+    let welch = Welch::new(a.variance(correlation), b.variance(correlation));
+    Some(Uncertainty { margin_ns: welch.margin(CONFIDENCE), p: welch.p(b.ns - a.ns) })
+}
+
+/// What the lengths of waits say about a difference; `None` where they say nothing. Waits that became longer do not
+/// explain that they take less time: fewer of them do, which is for the windows to show.
+fn lengths_p(a: &Amount<'_>, b: &Amount<'_>, difference_ns: f64) -> Option<f64> {
+    let lengths = |side: &Amount<'_>| Lengths::of(side.waits?, side.series.total_ns(), side.windows);
+    let (a, b) = (lengths(a)?, lengths(b)?);
+    let explains = longer_ns(&a, &b) * difference_ns > 0.0;
+    Some(if explains { p_of_lengths(&a, &b) } else { 1.0 })
 }
 
 impl Rate {
-    fn of(series: &Series, windows: &Windows) -> Self {
+    fn of(Amount { series, windows, .. }: Amount<'_>) -> Self {
         let ns = rate_ns(series, windows);
         Rate {
             ns,
@@ -120,17 +127,13 @@ impl Rate {
         }
     }
 
-    /// Of the rate. Windows that are correlated say as much as fewer independent ones.
-    fn variance(&self, correlation: f64) -> f64 {
-        let inflation = (1.0 + correlation) / (1.0 - correlation);
-        let between_windows = products(&self.residuals, 0) * self.windows / (self.windows - 1.0) * inflation;
-        between_windows.max(self.sampling_variance) / self.wall.powi(2) * SECOND_NS.powi(2)
-    }
-
-    /// How well the variance is known; about itself it says more than about the mean.
-    fn degrees(&self, correlation: f64) -> f64 {
-        let square = correlation * correlation;
-        ((self.windows - 1.0) * (1.0 - square) / (1.0 + square)).max(1.0)
+    fn variance(&self, correlation: f64) -> Variance {
+        let between_windows =
+            products(&self.residuals, 0) * self.windows / (self.windows - 1.0) * inflation(correlation);
+        Variance {
+            of: between_windows.max(self.sampling_variance) / self.wall.powi(2) * SECOND_NS.powi(2),
+            degrees: degrees(self.windows, correlation),
+        }
     }
 }
 
@@ -144,29 +147,10 @@ fn residuals(series: &Series, windows: &Windows, share: f64) -> Vec<f64> {
     windows.walls().iter().map(|&(second, wall)| taken(second) as f64 - share * wall as f64).collect()
 }
 
-/// The correlation of neighbouring windows on both sides: they are taken to drift alike, as each alone is too
-/// short to know. Never negative: that would make noise smaller.
-fn correlation(a: &[f64], b: &[f64]) -> f64 {
-    let (mut windows, mut weighted) = (0.0, 0.0);
-    for residuals in [a, b] {
-        let squares = products(residuals, 0);
-        if squares > 0.0 {
-            let count = residuals.len() as f64;
-            // Measured from their own mean, n independent windows seem correlated by -1/n.
-            weighted += products(residuals, 1) / squares * count + 1.0;
-            windows += count;
-        }
-    }
-    if windows == 0.0 { 0.0 } else { (weighted / windows).clamp(0.0, MOST_CORRELATED) }
-}
-
-fn products(residuals: &[f64], lag: usize) -> f64 {
-    residuals.iter().zip(residuals.iter().skip(lag)).map(|(left, right)| left * right).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diff::student::{critical_t, two_sided_p};
     use std::collections::BTreeMap;
     use wallprof_model::EpochSecond;
     use wallprof_model::profile::RecordingInfo;
@@ -181,9 +165,13 @@ mod tests {
         (series, Windows::new(&RecordingInfo::default(), &lived))
     }
 
+    fn amount<'s>(series: &'s Series, windows: &'s Windows) -> Amount<'s> {
+        Amount { series, waits: None, windows }
+    }
+
     fn change(a: &[u64], b: &[u64]) -> Change {
         let (a, b) = (side(a), side(b));
-        judged((&a.0, &a.1), (&b.0, &b.1))
+        judged(amount(&a.0, &a.1), amount(&b.0, &b.1))
     }
 
     /// Worked by hand: means 20 and 31 ms, variances of the means 1/2 and 5/3.
@@ -237,7 +225,9 @@ mod tests {
             }
             series
         };
-        let p = |a, b| judged((&sampled(a), &windows), (&sampled(b), &windows)).uncertainty.unwrap().p;
+        let p = |a, b| {
+            judged(amount(&sampled(a), &windows), amount(&sampled(b), &windows)).uncertainty.unwrap().p
+        };
         assert!(p(1, 2) > 0.01, "10 against 20 samples, without any noise between windows");
         assert!(p(10, 20) < 1e-4);
     }

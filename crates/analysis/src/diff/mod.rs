@@ -7,12 +7,17 @@
 //!
 //! A difference is news when two things hold. It is larger than [`Floor`]: what is smaller would not be acted
 //! upon. And it stands out of the noise that each recording shows within itself: its one-second windows are
-//! compared by Welch's t-test, corrected for how many states and stacks are looked at (see [`evidence`] and [`news`]).
+//! compared by Welch's t-test, and so are the lengths of single waits where they are known; corrected for how many
+//! states and stacks are looked at (see [`evidence`], `lengths` and `news`).
 //! What differs from run to run and not from second to second (another machine, another load) is a difference.
 
+#[cfg(test)]
+mod chance;
 mod collect;
 mod compare;
+mod correlated;
 pub mod evidence;
+mod lengths;
 mod news;
 #[cfg(test)]
 mod noise;
@@ -23,6 +28,8 @@ mod step;
 mod story;
 mod student;
 mod tree;
+mod waits;
+mod welch;
 mod windows;
 
 pub use collect::{Collector, Group, Side};

@@ -1,12 +1,29 @@
 //! What is worth saying: large enough to matter, and too improbable for chance, however many were asked.
+//!
+//! In at most a share of [`FALSE_NEWS`] of comparisons of equal sides is anything at all news, however the tests
+//! depend on each other, as long as each test's p is right. Two ways lead to news, and each has half of that share.
+//!
+//! *States first.* Every state is asked; of m, each with 1/m of the half. The stacks in a state are asked only once the
+//! state is news, and share what their state had. That they are not corrected for all other stacks is right by
+//! cases: a state that is equal is news with probability 1/m of the half at most, and only then can a stack in it be; a
+//! state that differs has at least one stack that does, so of k stacks at most k - 1 can be wrong, and each
+//! has 1/(k - 1) of the state's share (Meinshausen 2008; for the last step Shaffer 1986). So what happens in one state
+//! is found however many stacks there are elsewhere.
+//!
+//! *All stacks at once*, with Holm's (1979) procedure: it finds what cancels out in a state, and functions whose time
+//! differs in several.
+
+use std::collections::HashMap;
 
 use super::evidence::Change;
+use super::tree::NodeId;
 
-/// In at most this share of comparisons of equal sides is anything at all news, however the tests depend on
-/// each other (Holm 1979), as long as each test's p is right. It is where windows are independent or drift mildly: of 1000
-/// drawn pairs 0 to 8 were false up to a correlation of neighbours of 0.5. At 0.8 it is not: 11 to 34 were. Too few
-/// windows cannot tell so slow a drift from a difference.
+/// Holds where windows are independent or drift mildly: of 1000 drawn pairs 0 to 8 were false up to a correlation of
+/// neighbours of 0.5. At 0.8 it does not: 11 to 34 were. Too few windows cannot tell so slow a drift from a difference.
 pub const FALSE_NEWS: f64 = 0.01;
+
+/// What each of the two ways has.
+const SHARE: f64 = FALSE_NEWS / 2.0;
 
 /// Below this a difference is not news, however certain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,27 +53,59 @@ impl Floor {
     }
 }
 
-/// The two conditions together.
+/// Which states are news.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rule {
-    pub floor: Floor,
+pub(crate) struct StateRule {
+    floor: Floor,
     /// Largest p that is not chance.
     most_p: f64,
 }
 
-impl Rule {
-    /// Holm's step-down procedure on the p of everything that was asked.
-    pub fn new(floor: Floor, mut asked: Vec<f64>) -> Self {
-        asked.sort_by(f64::total_cmp);
-        let count = asked.len();
-        let limit = |rank: usize| FALSE_NEWS / (count - rank).max(1) as f64;
-        let rejected = asked.iter().enumerate().take_while(|(rank, p)| **p <= limit(*rank)).count();
-        Rule { floor, most_p: limit(rejected.min(count)) }
+impl StateRule {
+    pub fn new(floor: Floor, asked: usize) -> Self {
+        StateRule { floor, most_p: SHARE / asked.max(1) as f64 }
     }
 
     pub fn is_news(&self, change: &Change) -> bool {
-        self.floor.is_reached(change) && change.uncertainty.is_some_and(|found| found.p <= self.most_p)
+        is_news(self.floor, change, self.most_p)
     }
+
+    /// Largest p of a stack in a state that is news: `asked` are the state's stacks that are asked about, `others` says
+    /// whether there are more.
+    pub fn most_p_of_stack(&self, asked: usize, others: bool) -> f64 {
+        let can_be_wrong = if others { asked } else { asked.saturating_sub(1) };
+        self.most_p / can_be_wrong.max(1) as f64
+    }
+}
+
+/// Which nodes of the tree are news.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeRule {
+    floor: Floor,
+    /// Largest p of any node that is not chance.
+    most_p: f64,
+    /// The same for leaves whose state is news.
+    most_p_of_leaf: HashMap<NodeId, f64>,
+}
+
+impl NodeRule {
+    /// Holm's step-down procedure on the p of everything that was asked.
+    pub fn new(floor: Floor, mut asked: Vec<f64>, most_p_of_leaf: HashMap<NodeId, f64>) -> Self {
+        asked.sort_by(f64::total_cmp);
+        let count = asked.len();
+        let limit = |rank: usize| SHARE / (count - rank).max(1) as f64;
+        let rejected = asked.iter().enumerate().take_while(|(rank, p)| **p <= limit(*rank)).count();
+        NodeRule { floor, most_p: limit(rejected.min(count)), most_p_of_leaf }
+    }
+
+    pub fn is_news(&self, node: NodeId, change: &Change) -> bool {
+        let most_p = self.most_p_of_leaf.get(&node).map_or(self.most_p, |leaf| leaf.max(self.most_p));
+        is_news(self.floor, change, most_p)
+    }
+}
+
+fn is_news(floor: Floor, change: &Change, most_p: f64) -> bool {
+    floor.is_reached(change) && change.uncertainty.is_some_and(|found| found.p <= most_p)
 }
 
 #[cfg(test)]
@@ -69,13 +118,20 @@ mod tests {
         Change { a_ns: a_ms * 1e6, b_ns: b_ms * 1e6, uncertainty }
     }
 
+    /// Of a node that has no rule of its own.
+    fn any_node(asked: Vec<f64>) -> impl Fn(&Change) -> bool {
+        let rule = NodeRule::new(Floor::default(), asked, HashMap::new());
+        move |change| rule.is_news(NodeId::ALL, change)
+    }
+
     #[test]
     fn small_differences_are_no_news_however_certain() {
-        let rule = Rule::new(Floor::default(), vec![0.0; 3]);
-        assert!(rule.is_news(&change(10.0, 11.1, 0.0)));
-        assert!(!rule.is_news(&change(1.0, 1.9, 0.0)), "under a thousandth");
-        assert!(!rule.is_news(&change(100.0, 104.0, 0.0)), "under a twentieth");
-        assert!(!rule.is_news(&Change { uncertainty: None, ..change(0.0, 100.0, 0.0) }));
+        let is_news = any_node(vec![0.0; 3]);
+        assert!(is_news(&change(10.0, 11.1, 0.0)));
+        assert!(!is_news(&change(1.0, 1.9, 0.0)), "under a thousandth");
+        assert!(!is_news(&change(100.0, 104.0, 0.0)), "under a twentieth");
+        assert!(!is_news(&Change { uncertainty: None, ..change(0.0, 100.0, 0.0) }));
+        assert!(!StateRule::new(Floor::default(), 1).is_news(&change(100.0, 104.0, 0.0)));
     }
 
     #[test]
@@ -83,21 +139,42 @@ mod tests {
         let news = |p: f64, others: usize| {
             let mut asked = vec![0.5; others];
             asked.push(p);
-            Rule::new(Floor::default(), asked).is_news(&change(10.0, 20.0, p))
+            any_node(asked)(&change(10.0, 20.0, p))
         };
-        assert!(news(0.009, 0) && !news(0.009, 1));
-        assert!(news(0.00009, 100) && !news(0.00011, 100));
+        assert!(news(0.0049, 0) && !news(0.0049, 1));
+        assert!(news(0.000_049, 100) && !news(0.000_051, 100));
+        let state = |p: f64, asked| StateRule::new(Floor::default(), asked).is_news(&change(10.0, 20.0, p));
+        assert!(state(0.0049, 1) && !state(0.0049, 2) && state(0.000_49, 10) && !state(0.000_51, 10));
     }
 
-    /// With five asked, the limits are 1/500, 1/400, 1/300 …: the third p stops the procedure.
+    /// With five asked, the limits are 1/1000, 1/800, 1/600 …: the third p stops the procedure.
     #[test]
     fn holms_steps() {
-        let rule = Rule::new(Floor::default(), vec![0.0024, 0.0019, 0.0034, 0.003, 0.9]);
-        let is_news = |p: f64| rule.is_news(&change(10.0, 20.0, p));
-        assert!(is_news(0.0019) && is_news(0.0024) && is_news(0.003));
-        assert!(is_news(0.0034), "4th limit is 1/200");
-        assert!(!is_news(0.9));
-        let stopped = Rule::new(Floor::default(), vec![0.0019, 0.0026, 0.0026, 0.9, 0.9]);
-        assert!(!stopped.is_news(&change(10.0, 20.0, 0.0026)));
+        let is_news = any_node(vec![0.0012, 0.0009, 0.0017, 0.0015, 0.9]);
+        let at = |p: f64| is_news(&change(10.0, 20.0, p));
+        assert!(at(0.0009) && at(0.0012) && at(0.0015));
+        assert!(at(0.0017), "4th limit is 1/400");
+        assert!(!at(0.9));
+        let stopped = any_node(vec![0.0009, 0.0013, 0.0013, 0.9, 0.9]);
+        assert!(!stopped(&change(10.0, 20.0, 0.0013)));
+    }
+
+    #[test]
+    fn a_stack_has_the_share_of_its_state() {
+        let rule = StateRule::new(Floor::default(), 10);
+        assert_eq!(rule.most_p_of_stack(1, false), 0.0005, "it is the state");
+        assert_eq!(rule.most_p_of_stack(2, false), 0.0005, "one of them differs");
+        assert_eq!(rule.most_p_of_stack(2, true), 0.000_25, "or one that was not asked");
+        assert_eq!(rule.most_p_of_stack(5, false), 0.000_125);
+        assert_eq!(rule.most_p_of_stack(0, true), 0.0005);
+    }
+
+    #[test]
+    fn a_leaf_of_a_state_that_is_news_is_not_asked_with_all_others() {
+        let levels = HashMap::from([(NodeId::ALL, 0.0005)]);
+        let many = vec![0.5; 1_000];
+        let change = change(10.0, 20.0, 0.0004);
+        assert!(NodeRule::new(Floor::default(), many.clone(), levels).is_news(NodeId::ALL, &change));
+        assert!(!NodeRule::new(Floor::default(), many, HashMap::new()).is_news(NodeId::ALL, &change));
     }
 }

@@ -4,14 +4,20 @@
 use std::sync::Arc;
 
 use wallprof_model::event::{LedgerDelta, Weighted};
-use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow, Thread};
+use wallprof_model::profile::{
+    LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow, StallRecord, Thread,
+};
 use wallprof_model::{
-    EpochSecond, FrameKind, MonoNs, StackEnd, StackId, State, SymbolLine, ThreadInfo, ThreadKey,
+    EpochSecond, FrameKind, MonoNs, StackEnd, StackId, StallKind, StallReason, State, SymbolLine, ThreadInfo,
+    ThreadKey,
 };
 
 use super::{Collector, Side, Tree};
 
 const MS: u64 = 1_000_000;
+
+/// Shorter waits are not kept by themselves.
+const MIN_STALL_NS: u64 = 100_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Story {
@@ -19,13 +25,23 @@ pub(crate) struct Story {
     threads: Vec<Thread>,
     ledger: Vec<LedgerRow>,
     samples: Vec<SampleRow>,
+    stalls: Vec<StallRecord>,
+    min_stall_ns: u64,
     /// Stack id - 1 is the index.
     stacks: Vec<String>,
 }
 
 impl Story {
     pub fn new(seconds: u32) -> Self {
-        Story { seconds, threads: vec![], ledger: vec![], samples: vec![], stacks: vec![] }
+        Story {
+            seconds,
+            threads: vec![],
+            ledger: vec![],
+            samples: vec![],
+            stalls: vec![],
+            min_stall_ns: MIN_STALL_NS,
+            stacks: vec![],
+        }
     }
 
     /// The same threads in a process of another name.
@@ -103,6 +119,36 @@ impl Story {
         }
     }
 
+    /// Waits of one second that are kept one by one, evenly spread.
+    pub fn single_waits(
+        &mut self,
+        key: ThreadKey,
+        second: u32,
+        state: State,
+        stack: &str,
+        lengths_ns: &[u64],
+    ) {
+        let State::Blocked(reason) = state else { panic!("{state:?} is no wait") };
+        let sum_ns: u64 = lengths_ns.iter().sum();
+        let mut row = LedgerDelta::new(key, EpochSecond(second));
+        row.wall_ns = 1_000 * MS;
+        row.blocked_ns[usize::from(reason.code())] = sum_ns;
+        self.add_ledger(row);
+        if sum_ns > 0 {
+            self.add_sample(key, second, state, stack, (sum_ns, lengths_ns.len() as u64));
+        }
+        let apart = 1_000 * MS / (lengths_ns.len() as u64).max(1);
+        for (at, &ns) in (0u64..).zip(lengths_ns).filter(|(_, ns)| **ns >= MIN_STALL_NS) {
+            let start = MonoNs(u64::from(second) * 1_000 * MS + at * apart);
+            self.stalls.push(stall(key, StallReason::Blocked(reason), stack, start, ns));
+        }
+    }
+
+    /// The same recording, as if it had kept other waits.
+    pub fn with_min_stall(self, min_stall_ns: u64) -> Self {
+        Story { min_stall_ns, ..self }
+    }
+
     fn add_ledger(&mut self, row: LedgerRow) {
         let sum = &mut self.threads[row.thread.0 as usize - 1].ledger;
         sum.wall_ns += row.wall_ns;
@@ -130,8 +176,11 @@ impl Story {
     }
 
     pub fn side(&self, tree: &mut Tree) -> Side {
-        let info =
-            RecordingInfo { end: MonoNs(u64::from(self.seconds) * 1_000 * MS), ..RecordingInfo::default() };
+        let info = RecordingInfo {
+            end: MonoNs(u64::from(self.seconds) * 1_000 * MS),
+            min_stall_ns: self.min_stall_ns,
+            ..RecordingInfo::default()
+        };
         let mut collector = Collector::new(&self.threads);
         self.ledger.iter().for_each(|row| collector.ledger(row));
         for row in &self.samples {
@@ -139,7 +188,35 @@ impl Story {
                 collector.sample(row, tree, |id| Ok(resolved(&self.stacks[id.0 as usize - 1])));
             resolved.unwrap();
         }
+        self.stalls.iter().for_each(|stall| collector.stall(stall, tree));
         collector.finish(&info, tree)
+    }
+}
+
+fn stall(thread: ThreadKey, reason: StallReason, stack: &str, start: MonoNs, ns: u64) -> StallRecord {
+    StallRecord {
+        id: 0,
+        thread,
+        pid: 100,
+        tid: 100 + thread.0,
+        comm: String::new(),
+        kind: StallKind::OffCpu,
+        reason,
+        voluntary: false,
+        open: false,
+        start,
+        end: MonoNs(start.0 + ns),
+        blocked_ns: ns,
+        runnable_ns: 0,
+        syscall: None,
+        cpu: None,
+        user: Some(resolved(stack)),
+        kernel: None,
+        waker: None,
+        lock: None,
+        ran_instead: vec![],
+        fault: None,
+        asked_ns: None,
     }
 }
 

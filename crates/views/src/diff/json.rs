@@ -10,7 +10,8 @@
 //!   "only_a": [ { "process", "thread", "threads", "running_ns", "late_ns" } ], "only_b": …,
 //!   "states": [ { "process", "thread", "state", C } ],      — "running" is user and kernel together
 //!   "stacks": [ { "process", "thread", "stack": ["main", …, "[blocked:lock]"], "leaf", "rank", "rest": null|{ C }, C } ] }
-//! C = "a_ns", "b_ns", "difference_ns", "margin_ns" (95 %), "p" (before the correction for many), "news"
+//! C = "a_ns", "b_ns", "difference_ns", "margin_ns" (95 %), "p" (of the time by second or of the lengths of its waits,
+//!     before the correction for many), "news"
 //! ```
 //! `stack` goes from the outermost function inwards, as folded stacks do; a stack that is no leaf sums up all that
 //! begin with it. `rank` is 1 for the first stack of the text, null for those it does not name; `rest` is what a

@@ -188,7 +188,7 @@ fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Re
         writeln!(out, "  {}", style.paint(Ink::Strong, "No difference beyond noise."))?;
     }
     let text = format!(
-        "Left out: what is within the noise of the one-second windows, less than {} per second, or less than",
+        "Left out: what is within the noise of each recording, less than {} per second, or less than",
         time(whole_ns(comparison.floor.ns), style)
     );
     let share = format!("{} %", (comparison.floor.share * 100.0).round());
