@@ -1,0 +1,390 @@
+//! Code as the trace sees it: runs, each from one address to the next place where the trace must say how it goes on, with
+//! the direct calls and jumps on the way followed. A run is decoded once and then only looked up; what comes after a
+//! branch or a return is remembered as a link.
+//!
+//! Owns what is known of the code, nothing of the trace. One cache serves one thread of decoding.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::code::{Code, FunctionId};
+use crate::instruction::{Far, Flow, Instruction, Reading, decode};
+use crate::packet::CodeSize;
+
+/// A run in its cache. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunId(u32);
+
+impl RunId {
+    pub const NONE: RunId = RunId(0);
+    /// Stands for all code that the cache has no room for; it never has any.
+    const NO_ROOM: RunId = RunId(1);
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Branch,
+    IndirectJump,
+    IndirectCall,
+    Return,
+    Far(Far),
+    /// The run was long enough; it goes on as the next one.
+    Continue,
+    /// No code is known there.
+    Missing,
+}
+
+/// What the inner loop reads of a run: small, so that the cache of the processor holds many.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// What follows: not taken, taken. `NONE` until it was first asked for.
+    next: [RunId; 2],
+    first_step: u32,
+    pub step_count: u8,
+    pub blocks: u8,
+    pub exit: Exit,
+    /// Its branch, when taken, goes to another function.
+    pub leaves: bool,
+}
+
+/// The rest of a run: addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    pub start: u64,
+    pub reading: Reading,
+    /// The function around `start`, and whether that is its entry.
+    pub function: FunctionId,
+    pub at_entry: bool,
+    /// The instruction that ends the run, the one after it in memory, and where it goes.
+    pub source: u64,
+    pub after: u64,
+    target: u64,
+    /// The function around `source`.
+    pub source_function: FunctionId,
+    pub call: CallSite,
+    /// The last target of an indirect exit.
+    last_target: (u64, RunId),
+}
+
+/// A direct call, or a jump to another function, inside a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub from: u64,
+    pub to: u64,
+    pub function: FunctionId,
+    pub at_entry: bool,
+    pub kind: StepKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum StepKind {
+    Call { return_to: u64, call: CallSite },
+    Jump,
+}
+
+/// A call instruction; what runs after it is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallSite(u32);
+
+const MAX_STEPS: u8 = 64;
+const MAX_BLOCKS: u8 = 128;
+const MAX_INSTRUCTIONS: usize = 4096;
+/// About a gigabyte of runs would be 8 million; real programs execute well under one.
+const MAX_RUNS: usize = 4 << 20;
+
+/// Runs by their start.
+#[derive(Debug)]
+pub struct RunCache {
+    runs: Vec<Run>,
+    sites: Vec<Site>,
+    steps: Vec<Step>,
+    returns: Vec<RunId>,
+    by_start: HashMap<Start, RunId, BuildHasherDefault<StartHasher>>,
+    max_runs: usize,
+}
+
+impl Default for RunCache {
+    fn default() -> RunCache {
+        RunCache::new()
+    }
+}
+
+impl RunCache {
+    pub fn new() -> RunCache {
+        RunCache::with_room_for(MAX_RUNS)
+    }
+
+    fn with_room_for(max_runs: usize) -> RunCache {
+        let mut cache = RunCache {
+            runs: Vec::new(),
+            sites: Vec::new(),
+            steps: Vec::new(),
+            returns: Vec::new(),
+            by_start: HashMap::default(),
+            max_runs,
+        };
+        cache.clear();
+        cache
+    }
+
+    /// Forgets everything; ids from before mean nothing.
+    pub fn clear(&mut self) {
+        let reading = Reading { space: Default::default(), size: CodeSize::Bits64 };
+        self.by_start.clear();
+        self.steps.clear();
+        self.runs.clear();
+        self.sites.clear();
+        self.returns.clear();
+        self.returns.push(RunId::NONE);
+        for _ in [RunId::NONE, RunId::NO_ROOM] {
+            self.runs.push(Run::ending(Exit::Missing));
+            self.sites.push(Site::starting(0, reading));
+        }
+    }
+
+    /// Whether it is time to `clear`: new code would not fit.
+    pub fn is_full(&self) -> bool {
+        self.runs.len() >= self.max_runs
+    }
+
+    #[inline(always)]
+    pub fn run(&self, id: RunId) -> &Run {
+        &self.runs[id.0 as usize]
+    }
+
+    #[inline(always)]
+    pub fn site(&self, id: RunId) -> &Site {
+        &self.sites[id.0 as usize]
+    }
+
+    #[inline(always)]
+    pub fn steps(&self, run: &Run) -> &[Step] {
+        let first = run.first_step as usize;
+        &self.steps[first..first + usize::from(run.step_count)]
+    }
+
+    /// Whether there is code at the start of the run.
+    pub fn has_code(&self, id: RunId) -> bool {
+        let run = self.run(id);
+        run.exit != Exit::Missing || self.site(id).source != self.site(id).start
+    }
+
+    /// The run that starts at `address`.
+    pub fn at(&mut self, code: &impl Code, reading: Reading, address: u64) -> RunId {
+        let reading = Reading { space: reading.space.of_address(address), ..reading };
+        let start = Start::new(reading, address);
+        if let Some(&id) = self.by_start.get(&start) {
+            return id;
+        }
+        if self.is_full() {
+            return RunId::NO_ROOM;
+        }
+        let id = self.build(code, reading, address);
+        self.by_start.insert(start, id);
+        id
+    }
+
+    /// The run after the exit of `id`: behind its branch as `taken` says, or the continuation of a long run (not taken).
+    #[inline(always)]
+    pub fn next(&mut self, code: &impl Code, id: RunId, taken: bool) -> RunId {
+        let next = self.runs[id.0 as usize].next[usize::from(taken)];
+        if next == RunId::NONE { self.link(code, id, taken) } else { next }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn link(&mut self, code: &impl Code, id: RunId, taken: bool) -> RunId {
+        let site = *self.site(id);
+        let address = if taken { site.target } else { site.after };
+        let next = self.at(code, site.reading, address);
+        if next != RunId::NO_ROOM {
+            self.runs[id.0 as usize].next[usize::from(taken)] = next;
+        }
+        next
+    }
+
+    /// The run at `target`, where the indirect exit of `id` went.
+    #[inline]
+    pub fn target(&mut self, code: &impl Code, id: RunId, reading: Reading, target: u64) -> RunId {
+        let (last, run) = self.site(id).last_target;
+        let wanted = Reading { space: reading.space.of_address(target), ..reading };
+        if last == target && run != RunId::NONE && self.site(run).reading == wanted {
+            return run;
+        }
+        let run = self.at(code, reading, target);
+        self.sites[id.0 as usize].last_target = (target, run);
+        run
+    }
+
+    /// The run after a call at `call` that returned to `address`.
+    #[inline(always)]
+    pub fn after_call(&mut self, code: &impl Code, call: CallSite, reading: Reading, address: u64) -> RunId {
+        let known = self.returns[call.0 as usize];
+        if known != RunId::NONE {
+            return known;
+        }
+        let run = self.at(code, reading, address);
+        if call.0 != 0 && run != RunId::NO_ROOM {
+            self.returns[call.0 as usize] = run;
+        }
+        run
+    }
+
+    fn new_call_site(&mut self) -> CallSite {
+        self.returns.push(RunId::NONE);
+        CallSite((self.returns.len() - 1) as u32)
+    }
+
+    fn build(&mut self, code: &impl Code, reading: Reading, start: u64) -> RunId {
+        let mut run = Run { first_step: self.steps.len() as u32, ..Run::ending(Exit::Missing) };
+        let mut site = Site::starting(start, reading);
+        (site.function, site.at_entry) = place(code, reading, start);
+        let mut address = start;
+        for _ in 0..MAX_INSTRUCTIONS {
+            site.source = address;
+            site.after = address;
+            let Some(instruction) = decode(code, reading, address) else {
+                return self.add(run, site);
+            };
+            address = match self.pass(code, &mut run, &mut site, address, instruction) {
+                Some(next) => next,
+                None => return self.add(run, site),
+            };
+            if run.step_count == MAX_STEPS || run.blocks == MAX_BLOCKS {
+                break;
+            }
+        }
+        run.exit = Exit::Continue;
+        site.source = address;
+        site.after = address;
+        self.add(run, site)
+    }
+
+    /// Goes over one instruction, and says what follows; `None` when it ended the run.
+    fn pass(
+        &mut self,
+        code: &impl Code,
+        run: &mut Run,
+        site: &mut Site,
+        address: u64,
+        instruction: Instruction,
+    ) -> Option<u64> {
+        site.after = instruction.next;
+        run.exit = match instruction.flow {
+            Flow::Next => return Some(instruction.next),
+            Flow::Call(to) => {
+                let call = self.new_call_site();
+                self.step(code, run, site, address, to, StepKind::Call { return_to: instruction.next, call });
+                return Some(to);
+            }
+            Flow::Jump(to) => {
+                if place(code, site.reading, to).0 != place(code, site.reading, address).0 {
+                    self.step(code, run, site, address, to, StepKind::Jump);
+                }
+                run.blocks += 1;
+                return Some(to);
+            }
+            Flow::Branch(to) => {
+                site.target = to;
+                run.leaves = place(code, site.reading, to).0 != place(code, site.reading, address).0;
+                Exit::Branch
+            }
+            Flow::IndirectJump => Exit::IndirectJump,
+            Flow::IndirectCall => {
+                site.call = self.new_call_site();
+                Exit::IndirectCall
+            }
+            Flow::Return => Exit::Return,
+            Flow::Far(far) => Exit::Far(far),
+        };
+        site.source_function = place(code, site.reading, address).0;
+        None
+    }
+
+    fn step(&mut self, code: &impl Code, run: &mut Run, site: &Site, from: u64, to: u64, kind: StepKind) {
+        let (function, at_entry) = place(code, site.reading, to);
+        self.steps.push(Step { from, to, function, at_entry, kind });
+        run.step_count += 1;
+        run.blocks += u8::from(matches!(kind, StepKind::Call { .. }));
+    }
+
+    fn add(&mut self, run: Run, site: Site) -> RunId {
+        self.runs.push(run);
+        self.sites.push(site);
+        RunId((self.runs.len() - 1) as u32)
+    }
+}
+
+impl Run {
+    fn ending(exit: Exit) -> Run {
+        Run { next: [RunId::NONE; 2], first_step: 0, step_count: 0, blocks: 1, exit, leaves: false }
+    }
+}
+
+impl Site {
+    /// Where the branch that ends the run goes when taken.
+    pub fn target(&self) -> u64 {
+        self.target
+    }
+
+    fn starting(start: u64, reading: Reading) -> Site {
+        Site {
+            start,
+            reading,
+            function: FunctionId::UNKNOWN,
+            at_entry: false,
+            source: start,
+            after: start,
+            target: start,
+            source_function: FunctionId::UNKNOWN,
+            call: CallSite(0),
+            last_target: (0, RunId::NONE),
+        }
+    }
+}
+
+/// The function around `address`, and whether `address` is its entry.
+pub fn place(code: &impl Code, reading: Reading, address: u64) -> (FunctionId, bool) {
+    match code.function(reading.space.of_address(address), address) {
+        Some(function) => (function.id, function.entry == address),
+        None => (FunctionId::UNKNOWN, false),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Start {
+    address: u64,
+    reading: u64,
+}
+
+impl Start {
+    fn new(reading: Reading, address: u64) -> Start {
+        Start { address, reading: u64::from(reading.space.0) << 2 | reading.size as u64 }
+    }
+}
+
+impl std::hash::Hash for Start {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.address ^ self.reading.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+}
+
+/// Folds the halves of a product: enough for addresses, and a few cycles.
+#[derive(Debug, Default)]
+struct StartHasher(u64);
+
+impl Hasher for StartHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * 0xa076_1d64_78bd_642f;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
