@@ -264,3 +264,6 @@ impl Rows {
         Table::new(base, pages, rules, coverage)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -351,9 +351,10 @@ fn is_text_at(bytes: &[u8], at: u32, text: &str) -> bool {
 
 fn inflate(data: &[u8], size: u64) -> Result<Cow<'static, [u8]>, TableError> {
     let mut expanded = Vec::new();
-    let read = flate2::read::ZlibDecoder::new(data).take(size.min(MAX_EXPANDED)).read_to_end(&mut expanded);
+    let one_more = size.min(MAX_EXPANDED) + 1;
+    let read = flate2::read::ZlibDecoder::new(data).take(one_more).read_to_end(&mut expanded);
     match read {
         Ok(len) if len as u64 == size => Ok(Cow::Owned(expanded)),
-        _ => Err(TableError::Truncated(Part::UnwindSection)),
+        _ => Err(TableError::BadCompression),
     }
 }

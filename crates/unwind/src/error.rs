@@ -31,6 +31,8 @@ pub enum TableError {
     NoUnwindInformation,
     /// The only unwind section is compressed in a form (`ch_type`) that is not read.
     Compression(u32),
+    /// It does not expand to the length it says.
+    BadCompression,
 }
 
 impl fmt::Display for Part {
@@ -61,6 +63,9 @@ impl fmt::Display for TableError {
             }
             TableError::Compression(kind) => {
                 write!(f, "has unwind information compressed in form {kind}; zlib (1) can be read")
+            }
+            TableError::BadCompression => {
+                f.write_str("is damaged: its compressed unwind section does not expand to the length it says")
             }
         }
     }

@@ -16,6 +16,8 @@ mod elf;
 mod entries;
 mod error;
 mod expression;
+#[cfg(test)]
+mod fixture;
 mod gaps;
 mod go;
 mod interner;
