@@ -93,7 +93,7 @@ struct iterator_room {
     struct thread_record thread;
     struct thread_state guess;
     struct stall_record stall;
-    struct stack_record stack;
+    struct stack_room stack;
 };
 
 /* 0 → the room. */
@@ -150,54 +150,23 @@ int snapshot(struct bpf_iter__task *ctx) {
 /* ---- waits that do not end ---- */
 
 ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *room) {
-    return keep_kernel_stack(room, bpf_get_task_stack(task, room->address, sizeof(room->address), 0), false);
+    return keep_kernel_stack(room, bpf_get_task_stack(task, room->address, MAX_KERNEL_FRAMES * 8, 0), false);
 }
 
-struct frame_walk {
-    struct task_struct *task;
-    struct stack_record *room;
-    u64 frame_pointer;
-};
-
-static long frame_step(u32 index, struct frame_walk *walk) {
-    struct stack_record *room = walk->room;
-    u64 link[2] = {};
-    u32 at = room->frames;
-
-    if (at >= MAX_FRAMES) {
-        room->end = END_TRUNCATED;
-        return 1;
-    }
-    if (!walk->frame_pointer || (walk->frame_pointer & 7))
-        return 1;
-    if (bpf_copy_from_user_task(link, sizeof(link), (void *)walk->frame_pointer, walk->task, 0))
-        return 1;
-    if (!link[1])
-        return 1;
-    room->address[at] = link[1];
-    room->frames = (u16)(at + 1);
-    if (link[0] <= walk->frame_pointer)
-        return 1;
-    walk->frame_pointer = link[0];
-    return 0;
+/* Here because another thread's memory is read by a call that only sleepable programs may make. */
+static long other_walk_step(u32 depth, struct walk_loop *loop) {
+    return step_in_room(depth, loop->room, loop->of);
 }
 
-/* Another thread's user stack, by frame pointer from its saved registers. */
-ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_record *room) {
-    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    struct frame_walk walk = {.task = task, .room = room};
+/* Another thread's user stack, from its saved registers; 0 for kernel threads. */
+ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_room *room) {
+    struct walk_loop loop = {.room = room, .of = task};
 
-    if (task->flags & PF_KTHREAD)
+    if (!begin_walk(room, task))
         return 0;
-    room->tgid = task->tgid;
-    room->exec_id = (u32)task->self_exec_id;
-    room->from_probe = 0;
-    room->end = END_FRAME_POINTER;
-    room->address[0] = regs->ip;
-    room->frames = 1;
-    walk.frame_pointer = regs->bp;
-    bpf_loop(MAX_FRAMES, frame_step, &walk, 0);
-    return keep_stack(room);
+    bpf_loop(MAX_FRAMES, other_walk_step, &loop, 0);
+    room->stack.end = room->walk.end;
+    return keep_stack(&room->stack, room->walk.hash);
 }
 
 /* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet: a thread
@@ -263,7 +232,7 @@ int open_waits(struct bpf_iter__task *ctx) {
             stall->flags |= STALL_OWNER;
     }
     bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
-    stall->kernel_stack = kernel_stack_of(task, &room->stack);
+    stall->kernel_stack = kernel_stack_of(task, &room->stack.stack);
     stall->user_stack = user_stack_of(task, &room->stack);
     bpf_seq_write(ctx->meta->seq, stall, sizeof(*stall));
     return 0;
@@ -278,6 +247,8 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
     struct thread_state *t;
     bool wanted = every_thread;
 
+    if (!(clone_flags & CLONE_THREAD))
+        inherit_mappings(parent, task);
     if (!wanted && state_of(parent))
         wanted = (clone_flags & CLONE_THREAD) ? inherit_threads : inherit_children;
     /* cgroup v2 says it directly, also for CLONE_INTO_CGROUP. */

@@ -113,7 +113,7 @@ ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
 }
 
 struct site_walk {
-    struct stack_record *room;
+    struct stack_room *room;
     u32 reason;
 };
 
@@ -123,7 +123,7 @@ static long site_step(u32 index, struct site_walk *walk) {
 
     if (index >= SITE_FRAMES)
         return 1;
-    address = walk->room->address[index];
+    address = walk->room->stack.address[index];
     for (i = 0; i < MAX_SITES; i++) {
         if (i >= site_count)
             break;
@@ -144,7 +144,7 @@ ALWAYS_INLINE u8 site_reason(void *ctx, struct cpu_state *cpu) {
     walk.room = enter_scratch(cpu);
     if (!walk.room)
         return CLASS_NONE;
-    bytes = bpf_get_stack(ctx, walk.room->address, SITE_FRAMES * 8, 0);
+    bytes = bpf_get_stack(ctx, walk.room->stack.address, SITE_FRAMES * 8, 0);
     if (bytes > 0)
         bpf_loop((u32)bytes / 8, site_step, &walk, 0);
     leave_scratch(cpu);

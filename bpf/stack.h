@@ -5,12 +5,7 @@
 #pragma once
 
 #include "state.h"
-
-/* StackEnd of crates/model/src/stack.rs. */
-#define END_COMPLETE 0
-#define END_FRAME_POINTER 1
-#define END_TRUNCATED 2
-#define END_READ_FAILED 3
+#include "tables.h"
 
 #define HASH_STEP 0x9e3779b97f4a7c15ULL
 
@@ -18,6 +13,21 @@ ALWAYS_INLINE u64 mix(u64 hash, u64 value) {
     hash = (hash ^ value) * HASH_STEP;
     return hash ^ (hash >> 29);
 }
+
+#include "unwind.h"
+
+/* Nesting level → room to build one stack. A sampler may hit in the middle of a walk. */
+struct stack_room {
+    struct stack_record stack;
+    struct walk walk;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, SCRATCH_LEVELS);
+    __type(key, u32);
+    __type(value, struct stack_room);
+} scratch SEC(".maps");
 
 struct hash_walk {
     struct stack_record *room;
@@ -31,17 +41,15 @@ static long hash_step(u32 index, struct hash_walk *walk) {
     return 0;
 }
 
-/* Names and keeps the stack built in `room`, whose header and `frames` are set; 0 if it could not be kept. */
-NOINLINE u64 keep_stack(struct stack_record *room) {
-    struct hash_walk walk = {.room = room};
+/* Names and keeps the stack built in `room`, whose header is set; `hash` is over its frames. 0 if it could
+ * not be kept. */
+NOINLINE u64 keep_stack(struct stack_record *room, u64 hash) {
     u64 id;
 
     if (!room)
         return 0;
-    walk.hash = mix(HASH_STEP, ((u64)room->tgid << 32) | room->exec_id);
-    walk.hash = mix(walk.hash, ((u64)room->end << 32) | (room->from_probe << 16) | room->frames);
-    bpf_loop(room->frames, hash_step, &walk, 0);
-    id = walk.hash ?: 1;
+    id = mix(hash, ((u64)room->tgid << 32) | room->exec_id);
+    id = mix(id, ((u64)room->end << 32) | (room->from_probe << 16) | room->frames) ?: 1;
     if (bpf_map_lookup_elem(&stacks, &id))
         return id;
     /* An equal stack kept by another CPU in between is the same stack. */
@@ -52,9 +60,9 @@ NOINLINE u64 keep_stack(struct stack_record *room) {
     return id;
 }
 
-ALWAYS_INLINE struct stack_record *enter_scratch(struct cpu_state *cpu) {
+ALWAYS_INLINE struct stack_room *enter_scratch(struct cpu_state *cpu) {
     u32 level = cpu->scratch_level;
-    struct stack_record *room;
+    struct stack_room *room;
 
     room = bpf_map_lookup_elem(&scratch, &level);
     if (!room) {
@@ -67,48 +75,110 @@ ALWAYS_INLINE struct stack_record *enter_scratch(struct cpu_state *cpu) {
 
 ALWAYS_INLINE void leave_scratch(struct cpu_state *cpu) { cpu->scratch_level--; }
 
+/* ---- kernel stacks ---- */
+
 /* Keeps the kernel stack of `bytes` that was read into `room`; 0 if none was. */
 ALWAYS_INLINE u64 keep_kernel_stack(struct stack_record *room, long bytes, bool from_probe) {
+    struct hash_walk walk = {.room = room, .hash = HASH_STEP};
+
     if (bytes <= 0)
         return 0;
     room->tgid = 0;
     room->exec_id = 0;
     room->from_probe = from_probe;
     room->frames = (u16)(bytes / 8);
-    room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_COMPLETE;
-    return keep_stack(room);
+    room->end = room->frames >= MAX_KERNEL_FRAMES ? END_TRUNCATED : END_COMPLETE;
+    bpf_loop(room->frames, hash_step, &walk, 0);
+    return keep_stack(room, walk.hash);
 }
 
 ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe) {
-    return keep_kernel_stack(room, bpf_get_stack(ctx, room->address, sizeof(room->address), 0), from_probe);
+    return keep_kernel_stack(room, bpf_get_stack(ctx, room->address, MAX_KERNEL_FRAMES * 8, 0), from_probe);
 }
 
-/* The current task's user stack; 0 for kernel threads. */
-ALWAYS_INLINE u64 take_user_stack(void *ctx, struct stack_record *room, struct task_struct *current_task) {
-    long bytes;
+/* ---- user stacks ---- */
 
-    if (current_task->flags & PF_KTHREAD)
+/* A thread that has not run since it was cloned: it has a stack, and no frame on it. What the C library's
+ * unwind entry says there holds for its creator, which returns from the same instruction. */
+ALWAYS_INLINE bool is_unstarted(struct task_struct *task, struct pt_regs *regs) {
+    if (regs->ax || (regs->orig_ax != SYSCALL_CLONE && regs->orig_ax != SYSCALL_CLONE3))
+        return false;
+    return task->pid != task->tgid || task->mm == task->real_parent->mm;
+}
+
+/* Sets a walk off at the user registers of `task`. False for threads without user memory: kernel threads, and
+ * those that have given it back on their way out. */
+ALWAYS_INLINE bool begin_walk(struct stack_room *room, struct task_struct *task) {
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    struct walk *walk = &room->walk;
+    struct unwind_process *process = NULL;
+
+    if ((task->flags & PF_KTHREAD) || !task->mm)
+        return false;
+    room->stack.tgid = task->tgid;
+    room->stack.exec_id = (u32)task->self_exec_id;
+    room->stack.from_probe = 0;
+    room->stack.frames = 0;
+    walk->ip = regs->ip;
+    walk->sp = regs->sp;
+    walk->fp = regs->bp;
+    walk->bx = regs->bx;
+    walk->r10 = regs->r10;
+    walk->hash = HASH_STEP;
+    walk->window_len = 0;
+    walk->exact = 1;
+    walk->bx_known = 1;
+    walk->r10_known = 1;
+    walk->end = END_TRUNCATED;
+    walk->unstarted = is_unstarted(task, regs);
+    walk->code.len = 0;
+    walk->tables = walk_by_tables;
+    walk->known = 0;
+    if (walk_by_tables) {
+        process = mappings_of(room->stack.tgid, room->stack.exec_id);
+        if (process) {
+            walk->known = 1;
+            walk->list = process->list;
+            walk->mappings = process->mappings;
+        }
+    }
+    return true;
+}
+
+struct walk_loop {
+    struct stack_room *room;
+    struct task_struct *of;
+};
+
+ALWAYS_INLINE long step_in_room(u32 depth, struct stack_room *room, struct task_struct *of) {
+    if (depth >= MAX_FRAMES)
+        return 1;
+    room->stack.frames = (u16)(depth + 1);
+    return walk_frame(&room->walk, of, &room->stack.address[depth], depth);
+}
+
+static long walk_step(u32 depth, struct walk_loop *loop) { return step_in_room(depth, loop->room, NULL); }
+
+/* The current task's user stack; 0 for kernel threads. */
+NOINLINE u64 take_user_stack(struct stack_room *room, struct task_struct *current_task) {
+    struct walk_loop loop = {.room = room};
+
+    if (!room || !current_task || !begin_walk(room, current_task))
         return 0;
-    bytes = bpf_get_stack(ctx, room->address, sizeof(room->address), BPF_F_USER_STACK);
-    if (bytes <= 0)
-        return 0;
-    room->tgid = current_task->tgid;
-    room->exec_id = (u32)current_task->self_exec_id;
-    room->from_probe = 0;
-    room->frames = (u16)(bytes / 8);
-    room->end = room->frames >= MAX_FRAMES ? END_TRUNCATED : END_FRAME_POINTER;
-    return keep_stack(room);
+    bpf_loop(MAX_FRAMES, walk_step, &loop, 0);
+    room->stack.end = room->walk.end;
+    return keep_stack(&room->stack, room->walk.hash);
 }
 
 /* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led
  * to the probe; a sampled stack begins at the interrupted code. */
 ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_struct *current_task,
                                bool from_probe, u64 *user, u64 *kernel) {
-    struct stack_record *room = enter_scratch(cpu);
+    struct stack_room *room = enter_scratch(cpu);
 
     if (!room)
         return;
-    *kernel = take_kernel_stack(ctx, room, from_probe);
-    *user = take_user_stack(ctx, room, current_task);
+    *kernel = take_kernel_stack(ctx, &room->stack, from_probe);
+    *user = take_user_stack(room, current_task);
     leave_scratch(cpu);
 }

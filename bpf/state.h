@@ -214,14 +214,6 @@ struct {
     __type(value, struct cpu_state);
 } cpus SEC(".maps");
 
-/* Nesting level → room to build one stack. A sampler may hit in the middle of a walk. */
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, SCRATCH_LEVELS);
-    __type(key, u32);
-    __type(value, struct stack_record);
-} scratch SEC(".maps");
-
 /* ---- small tools ---- */
 
 ALWAYS_INLINE void lose(u32 what) {

@@ -5,6 +5,7 @@
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef short s16;
 typedef unsigned long long u64;
 typedef int s32;
 typedef long long s64;
@@ -39,6 +40,7 @@ enum {
     BPF_ANY = 0,
     BPF_NOEXIST = 1,
     BPF_F_NO_PREALLOC = 1,
+    BPF_F_MMAPABLE = 1024,
     BPF_F_USER_STACK = 256,
     BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
     BPF_RB_NO_WAKEUP = 1,
@@ -50,7 +52,7 @@ enum {
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct pt_regs {
-    unsigned long bp, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, sp, flags;
+    unsigned long bp, bx, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, sp, flags;
     unsigned short cs;
 };
 
@@ -77,11 +79,13 @@ struct pid {
 };
 
 struct super_block {
+    unsigned int s_dev;
     unsigned long s_magic;
 };
 
 struct inode {
     u16 i_mode;
+    unsigned long i_ino;
     struct super_block *i_sb;
 };
 
@@ -100,6 +104,13 @@ struct socket {
 struct file {
     struct inode *f_inode;
     void *private_data;
+};
+
+struct vm_area_struct {
+    unsigned long vm_start;
+    unsigned long vm_end;
+    unsigned long vm_pgoff;
+    struct file *vm_file;
 };
 
 struct fdtable {
@@ -130,6 +141,8 @@ struct css_set {
     struct cgroup *dfl_cgrp;
 };
 
+struct mm_struct;
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
@@ -141,6 +154,8 @@ struct task_struct {
     unsigned long nvcsw;
     int pid;
     int tgid;
+    struct mm_struct *mm;
+    struct task_struct *real_parent;
     struct task_struct *group_leader;
     struct pid *thread_pid;
     u64 start_boottime;
@@ -177,6 +192,10 @@ struct bpf_perf_event_data {
     u64 sample_period;
     u64 addr;
 };
+
+/* asm/unistd_64.h */
+#define SYSCALL_CLONE 56
+#define SYSCALL_CLONE3 435
 
 /* Task states and flags: linux/sched.h, stable since 4.14. */
 #define TASK_RUNNING 0x0

@@ -1,9 +1,10 @@
 /* Sizes of what the kernel side keeps, each with its reason. */
 #pragma once
 
-/* Frames kept of one stack. 127 is what perf's own callchain limit (sysctl perf_event_max_stack)
- * allows bpf_get_stack to return; its record then is about a kilobyte. */
-#define MAX_FRAMES 127
+/* Frames kept of one stack: twice what perf keeps, in a record of two kilobytes. */
+#define MAX_FRAMES 255
+/* What bpf_get_stack returns at most: sysctl perf_event_max_stack. */
+#define MAX_KERNEL_FRAMES 127
 /* Distinct stacks between two drains. User space drains every second, sooner when told. */
 #define MAX_STACKS 8192
 /* Distinct (thread, second, state, stacks) rows: two seconds' worth of a very busy machine. */

@@ -1,11 +1,11 @@
-/* Unwind tables as they lie in memory: what crates/unwind builds, what bpf/unwind.h walks. Plain integers, little
- * endian. x86_64 register names by role: sp, fp (rbp), bx (rbx); an address is an ELF virtual address unless said
- * otherwise.
+/* Unwind tables as they lie in memory: what crates/unwind builds, what bpf/unwind.h walks. Plain integers,
+ * little endian. x86_64 register names by role: sp, fp (rbp), bx (rbx); an address is an ELF virtual address
+ * unless said otherwise.
  *
- * A table covers the text of one file in pages of PAGE_TEXT bytes, counted from its lowest one. A page is a run of
- * 32-bit words: PAGE_STARTS words that hold BLOCKS + 1 16-bit indices, then its rows. Block b (BLOCK_TEXT bytes)
- * has the rows start[b] .. start[b + 1], at least one, ascending; its first row is at offset 0. A row is
- * (rule << 8) | offset in the block, in force up to the next row.
+ * A table covers the text of one file in pages of PAGE_TEXT bytes, counted from its lowest one. A page is a
+ * run of 32-bit words: PAGE_STARTS words that hold BLOCKS + 1 16-bit indices, then its rows. Block b
+ * (BLOCK_TEXT bytes) has the rows start[b] .. start[b + 1], at least one, ascending; its first row is at
+ * offset 0. A row is (rule << 8) | offset in the block, in force up to the next row.
  *
  * A frame's caller: find the rule at pc (at pc - 1 where pc is a return address), then
  *   CFA = what its kind says; ip = *(CFA + 8 * ra); fp = fp rule; bx = bx rule; sp = CFA.
@@ -47,8 +47,8 @@ struct unwind_rule {
     s16 addend;     /* bytes */
     s32 cfa_offset; /* bytes */
     s16 ra;         /* words of 8 bytes from the CFA; -1 on x86_64 */
-    s16 fp;         /* words from the CFA; 0: unchanged */
-    s16 bx;         /* words from the CFA; 0: unchanged */
+    s16 fp;         /* words from the CFA (0: unchanged), or with its flag from fp */
+    s16 bx;         /* the same */
     u16 unused;
 };
 
@@ -56,21 +56,70 @@ _Static_assert(sizeof(struct unwind_rule) == 16, "a rule is 16 bytes");
 
 /* How a walk ended: crates/model/src/stack.rs StackEnd has the same codes. */
 enum stack_end {
-    END_COMPLETE = 0,       /* at RULE_END */
-    END_FRAME_POINTER = 1,  /* a chain of frame pointers ran out */
-    END_TRUNCATED = 2,      /* more frames than are kept */
-    END_READ_FAILED = 3,    /* a stack address could not be read */
-    END_NO_MAPPINGS = 4,    /* the process is too new: its mappings are not known yet */
-    END_NO_TABLE = 5,       /* a file whose unwind table is not there, and the frame pointer led nowhere */
-    END_UNSUPPORTED = 6,    /* a rule that rows cannot express, or a register that was lost on the way */
-    END_BAD_FRAME = 7,      /* frames that do not ascend, or a return address that is none */
-    END_JIT = 8,            /* code that is in no file, and the frame pointer led nowhere */
+    END_COMPLETE = 0,      /* at RULE_END */
+    END_FRAME_POINTER = 1, /* a chain of frame pointers ran out */
+    END_TRUNCATED = 2,     /* more frames than are kept */
+    END_READ_FAILED = 3,   /* a stack address could not be read */
+    END_NO_MAPPINGS = 4,   /* the process is too new: its mappings are not known yet */
+    END_NO_TABLE = 5,      /* a file whose unwind table is not there, and the frame pointer led nowhere */
+    END_UNSUPPORTED = 6,   /* a rule that rows cannot express, or a register that was lost on the way */
+    END_BAD_FRAME = 7,     /* frames that do not ascend, or a return address that is none */
+    END_JIT = 8,           /* code that is in no file, and the frame pointer led nowhere */
 };
 
-/* Offsets from sp in a signal frame's trampoline to the interrupted registers: `struct rt_sigframe` behind its
- * return address is a ucontext, whose uc_mcontext begins at 40 (asm/ucontext.h, asm/sigcontext.h). */
+/* Offsets from sp in a signal frame's trampoline to the interrupted registers: `struct rt_sigframe` behind
+ * its return address is a ucontext, whose uc_mcontext begins at 40 (asm/ucontext.h, asm/sigcontext.h). */
 #define SIGNAL_R10 56
 #define SIGNAL_FP 120
 #define SIGNAL_BX 128
 #define SIGNAL_SP 160
 #define SIGNAL_IP 168
+
+/* ---- where tables lie in the kernel ---- */
+
+/* Tables and lists of mappings lie in an arena of chunks; a position is (chunk << CHUNK_BITS) | word. Nothing
+ * crosses a chunk's end. Position 0 is never given out. */
+#define CHUNK_BITS 18
+#define CHUNK_WORDS 262144
+#define MAX_CHUNKS 1024
+/* Distinct rules of all tables. A page's rows hold 24 bits of rule number. */
+#define MAX_RULES 65536
+#define MAX_PROCESSES 65536
+#define MAX_FILES 16384
+/* Executable mappings of one process: a list fits in a chunk. */
+#define MAX_MAPPINGS 32000
+
+struct arena_chunk {
+    u32 word[CHUNK_WORDS];
+};
+
+/* An executable mapping of a file: lists hold them ascending. 32 bytes. */
+struct unwind_mapping {
+    u64 start;
+    u64 len;
+    u64 bias;      /* pc - bias: the address counted from the table's page 0 */
+    u32 directory; /* where the positions of the table's pages lie, one word a page (0: uncovered) */
+    u32 pages;     /* 0: no table; and with a directory that is not 0, code made at run time */
+};
+
+/* Which file: inode number, and device as the kernel keeps it. */
+struct file_key {
+    u64 inode;
+    u32 device;
+    u32 unused;
+};
+
+/* A file's table, for processes whose mappings are not known yet. */
+struct unwind_file {
+    u64 delta; /* offset in the file + delta: the address counted from the table's page 0 */
+    u32 directory;
+    u32 pages;
+};
+
+/* A process's list of mappings. */
+struct unwind_process {
+    u32 exec_id;
+    u32 list;
+    u32 mappings;
+    u32 unused;
+};

@@ -48,7 +48,7 @@ fn main() {
 /// object's type information unless a record uses them.
 fn constants(root: &std::path::Path) -> String {
     let mut out = String::new();
-    for header in ["include/limits.h", "include/records.h", "include/vectors.h"] {
+    for header in ["include/limits.h", "include/records.h", "include/unwind.h", "include/vectors.h"] {
         let text =
             fs::read_to_string(root.join(header)).unwrap_or_else(|error| panic!("bpf/{header}: {error}"));
         for (name, value) in text.lines().filter_map(constant_from_line) {

@@ -4,7 +4,9 @@
 //! of time into seconds. Owns no file and no BPF.
 
 mod accounts;
+mod follower;
 mod interrupts;
+mod known;
 mod session;
 mod stacks;
 mod stalls;

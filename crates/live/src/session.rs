@@ -3,8 +3,9 @@
 //! Once a second everything that belongs to past seconds is told, in the order in which it can be understood: what
 //! happened to processes, threads, stacks, and then what refers to them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wallprof_model::event::{InterruptDelta, LatencyDelta, SampleDelta, WakerStacks, Weighted};
@@ -16,11 +17,13 @@ use wallprof_probe::bpf::{
     constants as c, interrupt_key, latency_value, other_thread, sample_key, sample_value, stall_record,
     thread_record,
 };
-use wallprof_probe::{KernelCounts, LOSS_NAMES, News, ProbeError, ProbeOptions, Probes, clock, reasons};
+use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes, clock, reasons};
 use wallprof_symbols::KernelSymbols;
 
 use crate::accounts::Accounts;
+use crate::follower::Follower;
 use crate::interrupts::InterruptNames;
+use crate::known::KnownProcesses;
 use crate::stacks::Stacks;
 use crate::stalls::{Lookup, stalls_from_record};
 use crate::threads::Threads;
@@ -49,28 +52,29 @@ pub struct Session {
     accounts: Accounts,
     threads: Threads,
     stacks: Stacks,
+    follower: Follower,
     names: InterruptNames,
     controller: Controller,
-    news: VecDeque<News>,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
     /// Waits told as open, by thread.
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
     cpu_ns: u64,
-    retiring: Vec<(u32, u32)>,
 }
 
 impl Session {
     /// Loads and attaches everything, and reads where the code of the recorded processes lies. Nothing is counted yet.
     pub fn load(options: &ProbeOptions) -> Result<Self, SessionError> {
-        let mut probes = Probes::load(options)?;
-        let mut stacks = Stacks::default();
+        let (mut probes, code) = Probes::load(options)?;
+        let mut known = KnownProcesses::default();
         probes.snapshot(|record| {
             if is_user_process(record) {
-                stacks.process(record.tgid, record.exec_id);
+                known.process(record.tgid, record.exec_id);
             }
         })?;
+        let follower = Follower::start(code, known)
+            .map_err(|error| ProbeError::Reading { what: "news about mappings", error })?;
         let min_stall_ns = options.min_stall_ns;
         let clock = clock::anchor();
         Ok(Session {
@@ -81,16 +85,15 @@ impl Session {
             told_until: clock.mono.0,
             accounts: Accounts::default(),
             threads: Threads::default(),
-            stacks,
+            stacks: Stacks::default(),
+            follower,
             names: InterruptNames::default(),
             controller: Controller::new(min_stall_ns),
-            news: VecDeque::new(),
             ended: Vec::new(),
             stalls: Vec::new(),
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,
-            retiring: Vec::new(),
         })
     }
 
@@ -129,7 +132,7 @@ impl Session {
             return Ok(None);
         }
         self.tell_second(boundary.max(self.told_until), now, tell)?;
-        self.stacks.name_when_due(tell);
+        self.stacks.name_when_due(&mut |id| self.follower.known().processes.module_file(id), tell);
         Ok(Some(MonoNs(self.told_until)))
     }
 
@@ -144,7 +147,7 @@ impl Session {
         self.tell_waits_still_open(end, tell);
         self.tell_aggregates(u32::MAX, tell)?;
         self.accounts.tell(end.0, self.epoch_offset(), tell);
-        self.stacks.name_all(tell);
+        self.stacks.name_all(&mut |id| self.follower.known().processes.module_file(id), tell);
         tell(Event::Clock(clock::anchor()));
         self.tell_cost(tell)?;
         Ok(end)
@@ -159,9 +162,7 @@ impl Session {
         self.probes.poll(Duration::ZERO, |inbox| {
             ended.append(&mut inbox.ended);
             stalls.append(&mut inbox.stalls);
-        })?;
-        self.probes.read_news(&mut self.news);
-        Ok(())
+        })
     }
 
     fn tell_second(
@@ -171,7 +172,6 @@ impl Session {
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         self.follow_clock(tell);
-        self.stacks.apply(&mut self.news);
         self.take_snapshot(tell)?;
         let ended = std::mem::take(&mut self.ended);
         for record in &ended {
@@ -187,7 +187,6 @@ impl Session {
             self.open.remove(&record.key);
         }
         self.accounts.tell(boundary, offset, tell);
-        self.retire(&ended);
         self.tell_cost(tell)?;
         self.told_until = boundary.max(self.told_until).min(now);
         Ok(())
@@ -205,10 +204,11 @@ impl Session {
     }
 
     fn take_snapshot(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
-        let (accounts, threads, stacks) = (&mut self.accounts, &mut self.threads, &mut self.stacks);
+        let (accounts, threads) = (&mut self.accounts, &mut self.threads);
+        let mut known = self.follower.known();
         self.probes.snapshot(|record| {
             if accounts.update(record) && is_user_process(record) {
-                stacks.process(record.tgid, record.exec_id);
+                known.process(record.tgid, record.exec_id);
             }
             threads.update(record, tell);
         })
@@ -216,7 +216,8 @@ impl Session {
 
     fn tell_stacks(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let stacks = &mut self.stacks;
-        self.probes.drain_stacks(|id, record| stacks.tell(id, record, tell))
+        let mut known = self.follower.known();
+        self.probes.drain_stacks(|id, record| stacks.tell(id, record, &mut known, tell))
     }
 
     fn tell_stalls(&mut self, tell: &mut dyn FnMut(Event)) {
@@ -315,18 +316,6 @@ impl Session {
         })
     }
 
-    /// Processes whose leader ended are forgotten two seconds later: their last stacks are told by then.
-    fn retire(&mut self, ended: &[thread_record]) {
-        for (_, age) in &mut self.retiring {
-            *age += 1;
-        }
-        let gone: Vec<u32> = self.retiring.iter().filter(|(_, age)| *age > 2).map(|(pid, _)| *pid).collect();
-        self.retiring.retain(|(_, age)| *age <= 2);
-        gone.into_iter().for_each(|pid| self.stacks.retire(pid));
-        self.retiring
-            .extend(ended.iter().filter(|record| record.tid == record.tgid).map(|record| (record.tgid, 0)));
-    }
-
     fn tell_cost(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let counts = self.probes.counts()?;
         for (index, name) in LOSS_NAMES.iter().enumerate() {
@@ -335,15 +324,25 @@ impl Session {
                 tell(Event::Loss { reason: (*name).to_string(), count });
             }
         }
-        let mappings = self.stacks.take_losses();
+        let mappings = self.follower.known().take_losses();
         if mappings > 0 {
             tell(Event::Loss { reason: "mappings_ring_full".into(), count: mappings });
+        }
+        let tables = self.follower.counts();
+        for (reason, count) in
+            [("unwind_tables_refused", &tables.refused), ("unwind_tables_evicted", &tables.evicted)]
+        {
+            let count = count.swap(0, Ordering::Relaxed);
+            if count > 0 {
+                tell(Event::Loss { reason: reason.into(), count });
+            }
         }
         let cpu_ns = clock::process_cpu_ns();
         tell(Event::Overhead {
             process_cpu_ns: cpu_ns - self.cpu_ns,
             probe_ns: counts.probe_ns.saturating_sub(self.counts.probe_ns),
             probe_runs: counts.probe_runs.saturating_sub(self.counts.probe_runs),
+            table_bytes: self.follower.counts().bytes.load(Ordering::Relaxed),
         });
         (self.counts, self.cpu_ns) = (counts, cpu_ns);
         Ok(())

@@ -1,17 +1,16 @@
 //! Stacks as the kernel side took them → modules, frames and stacks of the model, each told once.
 
-use std::collections::{HashMap, VecDeque};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use wallprof_model::{Event, Frame, StackEnd, StackId};
-use wallprof_probe::News;
+use wallprof_model::{Event, Frame, ModuleId, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
 use wallprof_symbols::{
-    Batch, FrameTable, KernelStacks, KernelSymbols, MmapEvent, Origin, PendingFrames, ProcessKey, Processes,
-    Resolver, ResolverOptions, normalise_kernel,
+    Batch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames, ProcessKey, Resolver,
+    ResolverOptions, normalise_kernel,
 };
+
+use crate::known::KnownProcesses;
 
 /// What later events need to know of a stack that was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +19,12 @@ struct Told {
     interrupt: bool,
 }
 
+/// Finds a module's file: asked before it is read, so that nobody waits for the reading.
+pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
+
 #[derive(Default)]
 pub struct Stacks {
     schedule: Schedule,
-    processes: Processes,
-    /// exec generation of processes by pid, counted from what their threads say.
-    generations: HashMap<u32, u32>,
     frames: FrameTable,
     /// Frames without a name, and frames of modules that have one from the symbol table but none from debug
     /// information.
@@ -34,7 +33,6 @@ pub struct Stacks {
     kernel: Option<KernelStacks>,
     told: HashMap<u64, Told>,
     room: Vec<Frame>,
-    lost_mappings: u64,
 }
 
 impl Stacks {
@@ -43,62 +41,14 @@ impl Stacks {
         self.kernel = Some(KernelStacks::new(symbols));
     }
 
-    /// A process exists, in this exec generation. One not known yet has its mappings read now: it may be gone soon.
-    pub fn process(&mut self, pid: u32, generation: u32) {
-        if !self.generations.contains_key(&pid) {
-            self.look_at(ProcessKey { pid, generation });
-        }
-    }
-
-    fn look_at(&mut self, process: ProcessKey) {
-        self.generations.insert(process.pid, process.generation);
-        // A process that ended in between simply has no names.
-        let _ = self.processes.scan(process);
-    }
-
-    /// Applies what happened to processes, in order.
-    pub fn apply(&mut self, news: &mut VecDeque<News>) {
-        for item in news.drain(..) {
-            match item {
-                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => {
-                    self.processes.mmap(&MmapEvent {
-                        pid: mapping.pid,
-                        start: mapping.start,
-                        len: mapping.len,
-                        file_offset: mapping.page_offset,
-                        path: OsStr::from_bytes(&mapping.path),
-                        build_id: mapping.build_id.as_deref(),
-                        inode: None,
-                        executable: true,
-                    });
-                }
-                News::Fork { pid, parent_pid } => {
-                    if let Some(&generation) = self.generations.get(&parent_pid) {
-                        self.generations.insert(pid, generation);
-                        self.processes.fork(parent_pid, ProcessKey { pid, generation });
-                    }
-                }
-                News::Exec { pid } => {
-                    if let Some(generation) = self.generations.get_mut(&pid) {
-                        *generation += 1;
-                        self.processes.exec(ProcessKey { pid, generation: *generation });
-                    }
-                }
-                News::Exit { pid } => self.processes.exit(pid),
-                News::Lost { count } => self.lost_mappings += count,
-                News::Mapping(_) => {}
-            }
-        }
-    }
-
-    /// No thread of this process is left and all its stacks were told.
-    pub fn retire(&mut self, pid: u32) {
-        self.generations.remove(&pid);
-        self.processes.retire(pid);
-    }
-
     /// Tells a stack met for the first time, with what it is made of.
-    pub fn tell(&mut self, id: u64, record: &stack_record, tell: &mut dyn FnMut(Event)) {
+    pub fn tell(
+        &mut self,
+        id: u64,
+        record: &stack_record,
+        known: &mut KnownProcesses,
+        tell: &mut dyn FnMut(Event),
+    ) {
         if self.told.contains_key(&id) {
             return;
         }
@@ -114,14 +64,11 @@ impl Stacks {
             normalise_kernel(&addresses[own..], &mut self.room);
         } else {
             let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
-            // News of an exec can be counted twice, when the process was first looked at between exec and news.
-            if !self.processes.knows(process) {
-                self.look_at(process);
-            }
-            self.processes.normalise_user(process, addresses, &mut self.room);
+            known.meet(process);
+            known.processes.normalise_user(process, addresses, &mut self.room);
         }
         self.told.insert(id, Told { interrupt });
-        for (id, module) in self.processes.take_new_modules() {
+        for (id, module) in known.processes.take_new_modules() {
             tell(Event::Module { id, module });
         }
         let mut ids = Vec::with_capacity(self.room.len());
@@ -148,7 +95,7 @@ impl Stacks {
 
     /// Names the frames that have come, at intervals that double, by symbol tables only: debug information costs tens of
     /// milliseconds a module however few frames ask for it, and is read once, at the end.
-    pub fn name_when_due(&mut self, tell: &mut dyn FnMut(Event)) {
+    pub fn name_when_due(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
         if self.schedule.is_due() {
             let mut resolver = Resolver::new(ResolverOptions {
                 debug_dirs: Vec::new(),
@@ -156,7 +103,7 @@ impl Stacks {
                 ..Default::default()
             });
             while let Some(batch) = self.pending.take_batch() {
-                self.tell_names(&mut resolver, &batch, tell);
+                self.tell_names(&mut resolver, &batch, files, tell);
                 if batch.origin != Origin::Kernel {
                     self.named.put_back(batch);
                 }
@@ -165,31 +112,30 @@ impl Stacks {
     }
 
     /// Names all frames by everything there is: debug information, with inlined functions, files and lines.
-    pub fn name_all(&mut self, tell: &mut dyn FnMut(Event)) {
+    pub fn name_all(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
         let mut resolver = Resolver::default();
         while let Some(batch) = self.pending.take_batch() {
             self.named.put_back(batch);
         }
         while let Some(batch) = self.named.take_batch() {
-            self.tell_names(&mut resolver, &batch, tell);
+            self.tell_names(&mut resolver, &batch, files, tell);
         }
     }
 
-    fn tell_names(&mut self, resolver: &mut Resolver, batch: &Batch, tell: &mut dyn FnMut(Event)) {
+    fn tell_names(
+        &mut self,
+        resolver: &mut Resolver,
+        batch: &Batch,
+        files: &mut FileOf<'_>,
+        tell: &mut dyn FnMut(Event),
+    ) {
         let lines = match batch.origin {
             Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
-            Origin::Module(id) => {
-                self.processes.module_file(id).map(|file| resolver.resolve(&file, &batch.addresses))
-            }
+            Origin::Module(id) => files(id).map(|file| resolver.resolve(&file, &batch.addresses)),
         };
         for (frame, lines) in batch.ids.iter().zip(lines.unwrap_or_default()) {
             tell(Event::Symbol { frame: *frame, lines });
         }
-    }
-
-    /// Mappings that were not seen since the last call, whatever dropped them.
-    pub fn take_losses(&mut self) -> u64 {
-        std::mem::take(&mut self.lost_mappings)
     }
 }
 
@@ -213,8 +159,17 @@ mod tests {
     use super::*;
 
     fn events(stacks: &mut Stacks, id: u64, record: &stack_record) -> Vec<Event> {
+        events_with(stacks, &mut KnownProcesses::default(), id, record)
+    }
+
+    fn events_with(
+        stacks: &mut Stacks,
+        known: &mut KnownProcesses,
+        id: u64,
+        record: &stack_record,
+    ) -> Vec<Event> {
         let mut events = Vec::new();
-        stacks.tell(id, record, &mut |event| events.push(event));
+        stacks.tell(id, record, known, &mut |event| events.push(event));
         events
     }
 
@@ -242,14 +197,14 @@ mod tests {
     #[test]
     fn own_code_is_named_from_its_own_mappings() {
         let pid = std::process::id();
-        let mut stacks = Stacks::default();
-        stacks.process(pid, 3);
+        let (mut stacks, mut known) = (Stacks::default(), KnownProcesses::default());
+        known.process(pid, 3);
         let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
         record.address[0] = events as fn(&mut Stacks, u64, &stack_record) -> Vec<Event> as usize as u64;
-        let told = events(&mut stacks, 1, &record);
+        let told = events_with(&mut stacks, &mut known, 1, &record);
         assert!(matches!(told[0], Event::Module { .. }), "{told:?}");
         let mut names = Vec::new();
-        stacks.name_all(&mut |event| {
+        stacks.name_all(&mut |id| known.processes.module_file(id), &mut |event| {
             if let Event::Symbol { lines, .. } = event {
                 names.extend(lines.into_iter().filter_map(|line| line.symbol));
             }

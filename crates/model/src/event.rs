@@ -61,6 +61,8 @@ pub enum Event {
         process_cpu_ns: u64,
         probe_ns: u64,
         probe_runs: u64,
+        /// What unwind tables take in kernel memory now, bytes.
+        table_bytes: u64,
     },
 }
 

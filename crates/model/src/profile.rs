@@ -39,6 +39,8 @@ pub struct Overhead {
     pub process_cpu_ns: u64,
     pub probe_ns: u64,
     pub probe_runs: u64,
+    /// The most that unwind tables took in kernel memory, bytes.
+    pub table_bytes: u64,
 }
 
 /// How user stacks ended, weighted by how often each stack was taken.

@@ -3,14 +3,19 @@
 //! The one home of BPF and of unsafe code. Owns no aggregation beyond what the kernel side does and no names of
 //! addresses.
 
+mod arena;
 mod batch;
 pub mod bpf;
 pub mod clock;
+mod code_tables;
+mod code_watch;
 pub mod cpus;
 mod error;
 pub mod events;
+mod extents;
 pub mod facts;
 mod features;
+mod image;
 mod messages;
 mod perf;
 mod plan;
@@ -20,9 +25,12 @@ pub mod reasons;
 mod sideband;
 mod tracefs;
 
+pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
+pub use code_watch::{CodeSide, CodeWatch};
 pub use error::ProbeError;
 pub use features::{Features, KernelTypes};
-pub use plan::{CgroupTarget, ProbeOptions, Targets};
+pub use image::FileImage;
+pub use plan::{CgroupTarget, ProbeOptions, Targets, UserStacks};
 pub use probes::{Inbox, KernelCounts, LOSS_NAMES, Probes, try_event};
 pub use programs::{ProgramFacts, verified_programs};
 pub use sideband::{Mapping, News};

@@ -41,6 +41,7 @@ pub(crate) mod flag {
     pub const COMM: u64 = 1 << 9;
     pub const FREQ: u64 = 1 << 10;
     pub const TASK: u64 = 1 << 13;
+    pub const WATERMARK: u64 = 1 << 14;
     pub const PRECISE_SHIFT: u32 = 15;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
     pub const MMAP2: u64 = 1 << 23;

@@ -36,6 +36,17 @@ pub struct ProbeOptions {
     pub sample_hz: u32,
     pub events: Vec<PerfEventSpec>,
     pub min_stall_ns: u64,
+    pub user_stacks: UserStacks,
+}
+
+/// How user stacks are walked: `--call-graph`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UserStacks {
+    /// By unwind tables, and by frame pointer where code has none.
+    #[default]
+    Tables,
+    /// By frame pointers alone.
+    FramePointers,
 }
 
 impl ProbeOptions {
@@ -119,7 +130,14 @@ mod tests {
     }
 
     fn options(targets: Targets) -> ProbeOptions {
-        ProbeOptions { targets, cpus: None, sample_hz: 99, events: Vec::new(), min_stall_ns: 100_000 }
+        ProbeOptions {
+            targets,
+            cpus: None,
+            sample_hz: 99,
+            events: Vec::new(),
+            min_stall_ns: 100_000,
+            user_stacks: UserStacks::Tables,
+        }
     }
 
     #[test]

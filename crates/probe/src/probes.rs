@@ -1,7 +1,6 @@
 //! The loaded probes: attach once, arm, read, disarm.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,15 +19,19 @@ use crate::bpf::{
     latency_value, record_from_bytes, sample_key, sample_value, stack_record, stall_record, thread_record,
 };
 use crate::clock;
+use crate::code_tables::CodeTables;
+use crate::code_watch::CodeSide;
 use crate::error::ProbeError;
 use crate::events::PerfEventSpec;
 use crate::features::{Features, KernelTypes};
-use crate::plan::{ProbeOptions, Targets, left_out};
-use crate::sideband::{News, Sideband};
+use crate::plan::{ProbeOptions, Targets, UserStacks, left_out};
+use crate::sideband::Sideband;
 use crate::{cpus, messages, perf, reasons};
 
 /// What the rings hold together, at most. A stall is half a kilobyte.
 const RING_BYTES: u32 = 8 << 20;
+/// What unwind tables and lists of mappings may take in kernel memory: some fifty million rows.
+const TABLE_BYTES: u64 = 256 << 20;
 const SMALLEST_RING: u32 = 256 << 10;
 const BIGGEST_RING: u32 = 4 << 20;
 
@@ -72,13 +75,13 @@ pub struct Probes {
     open_waits: Link,
     rings: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
-    sideband: Sideband,
     bytes: Vec<u8>,
 }
 
 impl Probes {
-    /// Loads and attaches everything, disarmed. The sideband is open before the first thread is looked at.
-    pub fn load(options: &ProbeOptions) -> Result<Self, ProbeError> {
+    /// Loads and attaches everything, disarmed. The sideband is open before the first thread is looked at. The second
+    /// value keeps the walker informed about code, on whatever thread.
+    pub fn load(options: &ProbeOptions) -> Result<(Self, CodeSide), ProbeError> {
         let types = KernelTypes::read()?;
         let features = types.features();
         let online = cpus::online();
@@ -88,6 +91,8 @@ impl Probes {
         let sideband = Sideband::open(&online).map_err(|error| not_permitted("read perf events", &error))?;
         let skeleton = load_skeleton(options, &types, features)?;
         let (rings, inbox) = make_rings(&skeleton)?;
+        let code =
+            code_side(&skeleton, sideband).map_err(|error| reading("the maps of unwind tables", error))?;
         let mut attached = Attached::default();
         attached.attach_programs(&skeleton)?;
         let sampled = options.cpus.clone().unwrap_or(online);
@@ -110,11 +115,10 @@ impl Probes {
             open_waits,
             rings,
             inbox,
-            sideband,
             bytes: Vec::new(),
         };
         probes.find_targets(options)?;
-        Ok(probes)
+        Ok((probes, code))
     }
 
     pub fn features(&self) -> Features {
@@ -194,11 +198,6 @@ impl Probes {
                 Ok(())
             }
         }
-    }
-
-    /// News about mappings and processes since the last call.
-    pub fn read_news(&mut self, news: &mut VecDeque<News>) {
-        self.sideband.read(news);
     }
 
     /// Hands over a record of each thread with news since the last snapshot.
@@ -366,7 +365,22 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
         rodata.cgroup_id = group.id;
         rodata.cgroup_hierarchy = group.hierarchy;
     }
+    rodata.walk_by_tables = options.user_stacks == UserStacks::Tables;
     rodata.clock_period_ns = clock_period_ns(options.sample_hz);
+}
+
+fn code_side(skeleton: &WallprofSkel<'_>, sideband: Sideband) -> std::io::Result<CodeSide> {
+    let maps = &skeleton.maps;
+    let handle = |map: Result<MapHandle, libbpf_rs::Error>| map.map_err(std::io::Error::other);
+    let tables = CodeTables::new(
+        handle(MapHandle::try_from(&maps.chunks))?,
+        handle(MapHandle::try_from(&maps.rules))?,
+        handle(MapHandle::try_from(&maps.processes))?,
+        handle(MapHandle::try_from(&maps.files))?,
+        TABLE_BYTES,
+    )?;
+    let wanted = handle(MapHandle::try_from(&maps.wanted_processes))?;
+    Ok(CodeSide { tables, sideband, wanted })
 }
 
 /// A ring a possible CPU, and the callbacks that move records into the inbox.

@@ -10,7 +10,7 @@ use crate::bpf::WallprofSkelBuilder;
 use crate::error::ProbeError;
 use crate::features::KernelTypes;
 use crate::messages;
-use crate::plan::{ProbeOptions, Targets, missing};
+use crate::plan::{ProbeOptions, Targets, UserStacks, missing};
 use crate::probes::{configure, leave_out};
 
 /// One program of the object.
@@ -47,6 +47,7 @@ fn everything() -> ProbeOptions {
         sample_hz: 99,
         events: Vec::new(),
         min_stall_ns: 100_000,
+        user_stacks: UserStacks::Tables,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +30,11 @@ pub enum News {
     },
     Lost {
         count: u64,
+    },
+    /// The walker met a process whose mappings it does not know.
+    Wanted {
+        pid: u32,
+        exec_id: u32,
     },
 }
 
@@ -67,14 +72,22 @@ pub struct Sideband {
 }
 
 struct Ring {
-    _event: OwnedFd,
+    event: OwnedFd,
     pages: NonNull<u8>,
 }
+
+// SAFETY: the mapping belongs to this value alone; it is read through `&mut self`.
+unsafe impl Send for Ring {}
 
 impl Sideband {
     pub fn open(cpus: &[u32]) -> io::Result<Self> {
         let rings = cpus.iter().filter_map(|&cpu| Ring::open(cpu).transpose_offline());
         Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, room: Vec::new(), timed: Vec::new() })
+    }
+
+    /// What becomes readable when there is news.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.iter().map(|ring| ring.event.as_fd())
     }
 
     /// Takes what has come since the last call, in the order in which it happened: a process forked on one CPU may
@@ -110,11 +123,13 @@ impl Ring {
             kind: event_type::SOFTWARE,
             config: SOFTWARE_DUMMY,
             sample_type: SAMPLE_TIME,
-            flags: wanted,
+            flags: wanted | flag::WATERMARK,
+            // Bytes: whoever waits wakes with the first record.
+            wakeup: 1,
             ..Attr::default()
         };
         // Build ids in mapping records: 5.12+.
-        let with_build_id = Attr { flags: wanted | flag::BUILD_ID, ..attr };
+        let with_build_id = Attr { flags: attr.flags | flag::BUILD_ID, ..attr };
         let event = perf::open(&with_build_id, cpu).or_else(|_| perf::open(&attr, cpu))?;
         // SAFETY: a fresh mapping of the event's control page and data pages; unmapped in Drop, before the event.
         let pages = unsafe {
@@ -131,7 +146,7 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let pages = NonNull::new(pages.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Ring { _event: event, pages })
+        Ok(Ring { event, pages })
     }
 
     /// data_head and data_tail of `struct perf_event_mmap_page`, at offsets 1024 and 1032.

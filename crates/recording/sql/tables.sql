@@ -128,7 +128,8 @@ CREATE TABLE loss (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWI
 
 CREATE TABLE overhead (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    process_cpu_ns INTEGER NOT NULL, probe_ns INTEGER NOT NULL, probe_runs INTEGER NOT NULL
+    process_cpu_ns INTEGER NOT NULL, probe_ns INTEGER NOT NULL, probe_runs INTEGER NOT NULL,
+    table_bytes INTEGER NOT NULL
 );
 
 CREATE TABLE counter (

@@ -21,7 +21,8 @@ CREATE VIEW meta AS
     UNION ALL SELECT 'writer', writer FROM recording
     UNION ALL SELECT 'process_cpu_ns', process_cpu_ns FROM overhead
     UNION ALL SELECT 'probe_ns', probe_ns FROM overhead
-    UNION ALL SELECT 'probe_runs', probe_runs FROM overhead;
+    UNION ALL SELECT 'probe_runs', probe_runs FROM overhead
+    UNION ALL SELECT 'table_bytes', table_bytes FROM overhead;
 
 CREATE VIEW threads AS
     SELECT thread.id, pid, tid, ns_pid, ns_tid,

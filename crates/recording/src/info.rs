@@ -23,13 +23,14 @@ pub(crate) fn read(recording: &Recording) -> SqlResult<RecordingInfo> {
         .into_iter()
         .collect();
     info.overhead = recording.connection().query_row(
-        "SELECT process_cpu_ns, probe_ns, probe_runs FROM overhead",
+        "SELECT process_cpu_ns, probe_ns, probe_runs, table_bytes FROM overhead",
         [],
         |row| {
             Ok(Overhead {
                 process_cpu_ns: unsigned(row, 0)?,
                 probe_ns: unsigned(row, 1)?,
                 probe_runs: unsigned(row, 2)?,
+                table_bytes: unsigned(row, 3)?,
             })
         },
     )?;

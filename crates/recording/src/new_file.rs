@@ -158,7 +158,7 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
             concat!("wallprof ", env!("CARGO_PKG_VERSION")),
         ],
     )?;
-    to.execute("INSERT INTO overhead VALUES (1, 0, 0, 0)", [])?;
+    to.execute("INSERT INTO overhead VALUES (1, 0, 0, 0, 0)", [])?;
     if let Some(clock) = start.clock {
         to.execute("INSERT INTO clock VALUES (?, ?)", [number(clock.mono.0), number(clock.epoch.0)])?;
     }

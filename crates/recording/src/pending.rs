@@ -136,6 +136,7 @@ pub(crate) struct Overhead {
     pub process_cpu_ns: u64,
     pub probe_ns: u64,
     pub probe_runs: u64,
+    pub table_bytes: u64,
 }
 
 /// More undecided stalls than this are not held in memory.

@@ -156,11 +156,12 @@ impl Recorder {
             Event::Stall(stall) => self.stall(*stall),
             Event::Interrupt(delta) => self.interrupt(delta),
             Event::Loss { reason, count } => self.pending.lose(crate::intern::clipped(&reason), count),
-            Event::Overhead { process_cpu_ns, probe_ns, probe_runs } => {
+            Event::Overhead { process_cpu_ns, probe_ns, probe_runs, table_bytes } => {
                 let sum = &mut self.pending.overhead;
                 sum.process_cpu_ns = sum.process_cpu_ns.saturating_add(process_cpu_ns);
                 sum.probe_ns = sum.probe_ns.saturating_add(probe_ns);
                 sum.probe_runs = sum.probe_runs.saturating_add(probe_runs);
+                sum.table_bytes = sum.table_bytes.max(table_bytes);
             }
         }
         Ok(())

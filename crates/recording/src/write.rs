@@ -264,9 +264,10 @@ fn write_losses(to: &Connection, pending: &Pending) -> Result<()> {
     }
     let overhead = &pending.overhead;
     to.prepare_cached(
-        "UPDATE overhead SET process_cpu_ns = process_cpu_ns + ?, probe_ns = probe_ns + ?, probe_runs = probe_runs + ?",
+        "UPDATE overhead SET process_cpu_ns = process_cpu_ns + ?, probe_ns = probe_ns + ?, \
+         probe_runs = probe_runs + ?, table_bytes = max(table_bytes, ?)",
     )?
-    .execute([sum(overhead.process_cpu_ns), sum(overhead.probe_ns), sum(overhead.probe_runs)])
+    .execute([overhead.process_cpu_ns, overhead.probe_ns, overhead.probe_runs, overhead.table_bytes].map(sum))
     .map(drop)
 }
 

@@ -53,8 +53,8 @@ fn what_the_recording_says_of_itself() {
         Event::EventName { index: 0, name: "cycles".into() },
         Event::Loss { reason: "ring_full".into(), count: 2 },
         Event::Loss { reason: "ring_full".into(), count: 3 },
-        Event::Overhead { process_cpu_ns: 10, probe_ns: 20, probe_runs: 1 },
-        Event::Overhead { process_cpu_ns: 1, probe_ns: 2, probe_runs: 3 },
+        Event::Overhead { process_cpu_ns: 10, probe_ns: 20, probe_runs: 1, table_bytes: 9 },
+        Event::Overhead { process_cpu_ns: 1, probe_ns: 2, probe_runs: 3, table_bytes: 8 },
     ]);
     let info = recording.info().unwrap();
     assert_eq!((info.start, info.end), (START, at(2_000_000_000)));
@@ -69,7 +69,7 @@ fn what_the_recording_says_of_itself() {
     assert_eq!(info.min_stall_ns, 100_000);
     assert_eq!(info.events, ["cycles", "", "cache-misses"]);
     assert_eq!(info.losses, BTreeMap::from([("ring_full".into(), 5)]));
-    assert_eq!(info.overhead, Overhead { process_cpu_ns: 11, probe_ns: 22, probe_runs: 4 });
+    assert_eq!(info.overhead, Overhead { process_cpu_ns: 11, probe_ns: 22, probe_runs: 4, table_bytes: 9 });
     assert_eq!(summary.losses, info.losses);
     assert_eq!((summary.duration_ns, summary.threads, summary.one_file), (2_000_000_000, 1, true));
 }

@@ -90,6 +90,17 @@ impl ElfFacts {
     }
 }
 
+impl ElfFacts {
+    /// What to add (wrapping) to an offset in the file to get the ELF virtual address of the code there; `None` when
+    /// it differs from one executable segment to another.
+    pub(crate) fn code_delta(&self) -> Option<u64> {
+        let executable = self.segments.iter().filter(|segment| segment.executable);
+        let mut deltas = executable.map(|segment| segment.address.wrapping_sub(segment.offset));
+        let first = deltas.next()?;
+        deltas.all(|delta| delta == first).then_some(first)
+    }
+}
+
 /// The build id of an open file; `None` also for files that are damaged or no ELF.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     ElfFacts::read(file).ok()?.build_id

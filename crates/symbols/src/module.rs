@@ -103,6 +103,11 @@ impl Modules {
         Some(ModuleFile { module, file })
     }
 
+    /// See [`ElfFacts::code_delta`].
+    pub(crate) fn code_delta(&self, id: ModuleId) -> Option<u64> {
+        self.entries.get(id.0 as usize)?.facts.code_delta()
+    }
+
     /// The module of the vDSO at `start`, one for all processes of this one's word size.
     pub(crate) fn vdso(&mut self, start: u64) -> Identity {
         if !vdso::is_own_kind(start) {

@@ -53,12 +53,13 @@ pub struct MmapEvent<'a> {
     pub executable: bool,
 }
 
-/// Executable memory `[start, end)` of a file: an address in it plus `bias`, wrapping, is an ELF virtual address.
+/// Executable memory `[start, end)`. Of a file: an address in it plus `bias`, wrapping, is an ELF virtual address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeRange {
     pub start: u64,
     pub end: u64,
-    pub module: ModuleId,
+    /// `None`: code made at run time.
+    pub module: Option<ModuleId>,
     pub bias: u64,
 }
 
@@ -268,16 +269,18 @@ impl Processes {
         images.iter().any(|image| image.generation == process.generation)
     }
 
-    /// Where the files lie that the process runs now, ascending; and its exec generation.
-    pub fn code(&self, pid: u32) -> Option<(u32, Vec<CodeRange>)> {
-        let image = self.table.get(&pid)?.images.last()?;
-        let ranges = image.memory.mappings().iter().filter_map(|mapping| match mapping.target {
+    /// Where the code lies that the process runs now, ascending.
+    pub fn code(&self, pid: u32) -> Vec<CodeRange> {
+        let Some(image) = self.table.get(&pid).and_then(|process| process.images.last()) else {
+            return Vec::new();
+        };
+        let ranges = image.memory.mappings().iter().map(|mapping| match mapping.target {
             Target::Module { id, bias } => {
-                Some(CodeRange { start: mapping.start, end: mapping.end, module: id, bias })
+                CodeRange { start: mapping.start, end: mapping.end, module: Some(id), bias }
             }
-            Target::Jit => None,
+            Target::Jit => CodeRange { start: mapping.start, end: mapping.end, module: None, bias: 0 },
         });
-        Some((image.generation, ranges.collect()))
+        ranges.collect()
     }
 
     /// How many processes are known.
@@ -318,6 +321,12 @@ impl Processes {
     /// A module with its file, ready for [`crate::Resolver::resolve`] on any thread.
     pub fn module_file(&mut self, id: ModuleId) -> Option<ModuleFile> {
         self.modules.file(id)
+    }
+
+    /// What to add (wrapping) to an offset in a module's file to get the ELF virtual address of the code there; `None`
+    /// when there is no one number for all its code.
+    pub fn code_delta(&self, id: ModuleId) -> Option<u64> {
+        self.modules.code_delta(id)
     }
 
     pub fn losses(&self) -> NormaliseLosses {

@@ -50,6 +50,15 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     if permille == 0 { "<0.1 %".into() } else { format!("{} %", decimal(permille, 10, 1)) }
 }
 
+/// A size: `812 B`, `12.3 KiB`, `4.5 MiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
 /// A whole number with commas: `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -89,6 +89,11 @@ pub struct RecordArgs {
     #[arg(long, value_name = "DURATION", default_value = "100us")]
     pub min_stall: String,
 
+    /// How user stacks are walked, by perf's names: auto and dwarf (unwind tables, frame pointers where code has none),
+    /// fp (frame pointers alone), lbr (the CPU's branch records)
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub call_graph: String,
+
     /// The file to write
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,

@@ -49,6 +49,7 @@ impl<'a> ReportJson<'a> {
                 process_cpu_ns: info.overhead.process_cpu_ns,
                 probe_ns: info.overhead.probe_ns,
                 probe_runs: info.overhead.probe_runs,
+                table_bytes: info.overhead.table_bytes,
             },
             interrupts: report.interrupts.iter().map(InterruptJson::of).collect(),
             folded_stalls: report.folded.iter().map(FoldedJson::of).collect(),
@@ -321,6 +322,7 @@ struct OverheadJson {
     process_cpu_ns: u64,
     probe_ns: u64,
     probe_runs: u64,
+    table_bytes: u64,
 }
 
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use super::write_title;
 use crate::line::{Word, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
-use crate::units::{count, counted, percent, time};
+use crate::units::{bytes, count, counted, percent, time};
 
 const LABEL_COLUMNS: usize = 14;
 
@@ -141,6 +141,9 @@ fn cost_words(report: &Report<'_>, style: &Style) -> Vec<Word> {
             counted(overhead.probe_runs, "run", "runs"),
             time(overhead.probe_ns / overhead.probe_runs, style)
         ));
+    }
+    if overhead.table_bytes > 0 {
+        text.push_str(&format!("; unwind tables {}", bytes(overhead.table_bytes)));
     }
     sentence(&text, Ink::Plain)
 }

@@ -112,7 +112,12 @@ fn info(command: &str) -> RecordingInfo {
             ("stalls_folded".into(), 120),
             ("map_full".into(), 0),
         ]),
-        overhead: Overhead { process_cpu_ns: 31 * MILLI, probe_ns: 12 * MILLI, probe_runs: 40_123 },
+        overhead: Overhead {
+            process_cpu_ns: 31 * MILLI,
+            probe_ns: 12 * MILLI,
+            probe_runs: 40_123,
+            table_bytes: 5 << 20,
+        },
         unwinding: Unwinding {
             stacks: 1_234,
             complete: 0,

@@ -1,6 +1,6 @@
 //! What follows from the attach points that the kernel describes in its own type information.
 
-use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, Targets};
+use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, Targets, UserStacks};
 
 use super::check::Check;
 
@@ -18,6 +18,7 @@ pub fn trial() -> Check {
         sample_hz: 1,
         events: Vec::new(),
         min_stall_ns: u64::MAX,
+        user_stacks: UserStacks::Tables,
     };
     match Probes::load(&options) {
         Ok(_) => Check::fine("probes", "load and attach here"),

@@ -6,7 +6,7 @@ use wallprof_probe::events::{EventError, EventSources, PerfEventSpec, parse_even
 use wallprof_probe::facts::cgroups::{Cgroup, cgroup_mounts, find_cgroup};
 use wallprof_probe::facts::files::Files;
 
-use super::options::{RecordOptions, Target};
+use super::options::{CallGraph, RecordOptions, Target};
 use crate::failure::{Exit, Failure};
 
 /// Refuses processes, threads, CPUs and a sampling rate that this machine does not have.
@@ -18,6 +18,7 @@ pub fn check_exists(options: &RecordOptions, files: &dyn Files) -> Result<(), Fa
         Target::System | Target::Command => {}
     }
     options.cpus.iter().flatten().try_for_each(|cpu| check_cpu(*cpu, files))?;
+    check_call_graph(options.call_graph)?;
     check_sample_rate(options.sample_hz, files)
 }
 
@@ -95,6 +96,16 @@ fn check_cpu(cpu: u32, files: &dyn Files) -> Result<(), Failure> {
     }
 }
 
+fn check_call_graph(call_graph: CallGraph) -> Result<(), Failure> {
+    match call_graph {
+        CallGraph::BranchRecords => Err(Failure::unavailable(
+            "call stacks from branch records (--call-graph lbr) cannot be taken here: use --call-graph auto, whose \
+             stacks are deeper",
+        )),
+        CallGraph::Tables | CallGraph::FramePointers => Ok(()),
+    }
+}
+
 fn check_sample_rate(hz: u32, files: &dyn Files) -> Result<(), Failure> {
     let path = "/proc/sys/kernel/perf_event_max_sample_rate";
     let limit = files.read(Path::new(path)).ok().and_then(|text| text.trim().parse::<u32>().ok());
@@ -162,6 +173,7 @@ mod tests {
             sample_hz: 99,
             events: Vec::new(),
             min_stall_ns: 100_000,
+            call_graph: CallGraph::Tables,
             output: "wallprof.db".into(),
             verbose: false,
         }

@@ -7,13 +7,13 @@ use wallprof_live::{Session, SessionError};
 use wallprof_model::{Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
-use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, try_event};
+use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, UserStacks, try_event};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
 use wallprof_symbols::KernelSymbols;
 
 use super::check;
 use super::host;
-use super::options::{RecordOptions, Target};
+use super::options::{CallGraph, RecordOptions, Target};
 use crate::failure::{Exit, Failure, say};
 
 /// Everything that is known before anything is created.
@@ -70,6 +70,10 @@ impl Engine {
             sample_hz: options.sample_hz,
             events: setup.events,
             min_stall_ns: options.min_stall_ns,
+            user_stacks: match options.call_graph {
+                CallGraph::FramePointers => UserStacks::FramePointers,
+                CallGraph::Tables | CallGraph::BranchRecords => UserStacks::Tables,
+            },
         };
         let mut session = Session::load(&probes).map_err(failure_from_session)?;
         match kernel_symbols.join() {

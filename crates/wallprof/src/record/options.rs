@@ -32,8 +32,18 @@ pub struct RecordOptions {
     /// In perf's syntax, one event each.
     pub events: Vec<String>,
     pub min_stall_ns: u64,
+    pub call_graph: CallGraph,
     pub output: PathBuf,
     pub verbose: bool,
+}
+
+/// How user stacks are walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallGraph {
+    /// Unwind tables, then frame pointers: also what perf's users ask for with `dwarf`.
+    Tables,
+    FramePointers,
+    BranchRecords,
 }
 
 /// Whose time is recorded.
@@ -60,10 +70,23 @@ impl RecordOptions {
             sample_hz: sample_hz(&args.sample_hz)?,
             events: events(&args.events)?,
             min_stall_ns: min_stall_ns(&args.min_stall)?,
+            call_graph: call_graph(&args.call_graph)?,
             output: args.output,
             verbose: args.verbose,
             command: Some(args.command).filter(|command| !command.is_empty()),
         })
+    }
+}
+
+/// perf's names; the size of a stack dump that its users give with `dwarf` is nothing here, where none is made.
+fn call_graph(text: &str) -> Result<CallGraph, Failure> {
+    let (name, size) = text.split_once(',').unwrap_or((text, ""));
+    match name.trim() {
+        "auto" if size.is_empty() => Ok(CallGraph::Tables),
+        "dwarf" if size.is_empty() || size.trim().parse::<u32>().is_ok() => Ok(CallGraph::Tables),
+        "fp" if size.is_empty() => Ok(CallGraph::FramePointers),
+        "lbr" if size.is_empty() => Ok(CallGraph::BranchRecords),
+        _ => Err(Failure::usage(format!("--call-graph takes auto, fp, dwarf or lbr: `{text}` is none"))),
     }
 }
 

@@ -124,6 +124,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::options::CallGraph;
 
     fn options(target: Target) -> RecordOptions {
         RecordOptions {
@@ -134,6 +135,7 @@ mod tests {
             sample_hz: 99,
             events: Vec::new(),
             min_stall_ns: 100_000,
+            call_graph: CallGraph::Tables,
             output: "out.db".into(),
             verbose: false,
         }

@@ -1,0 +1,319 @@
+/* Walking a user stack by unwind tables, and by frame pointer where no entry covers the code.
+ *
+ * Needs no kernel. Whoever includes this has defined
+ *   chunk_words(chunk)                 the words of an arena chunk, or NULL
+ *   rule_from_number(number)           the rule, or NULL
+ *   read_user(room, len, address, of)  0 once `len` bytes of memory, of task `of` or (NULL) the current one,
+ * are in `room` find_in_memory(mapping, pc, of)    finds the mapping that holds pc where the process's list
+ * is not known crates/unwind walks by the same rules; the tests compare the two.
+ */
+#pragma once
+
+#include "include/limits.h"
+#include "include/unwind.h"
+
+/* The stack is copied in pieces of this size: a read of 8 bytes costs nearly as much as one of 2048. */
+#define WINDOW_BYTES 2048
+/* What a frame saves lies at most this far below its CFA: six registers and room to spare. */
+#define SAVED_BYTES 128
+
+#define LOWEST_CODE 0x10000ULL
+#define HIGHEST_CODE (1ULL << 47)
+
+struct walk {
+    u64 ip;
+    u64 sp;
+    u64 fp;
+    u64 bx;
+    u64 r10;
+    u64 hash;
+    u64 window_start;
+    u32 window_len;
+    u32 list;
+    u32 mappings;
+    u8 tables;                  /* walk by tables; else by frame pointers alone */
+    u8 known;                   /* the process's mappings are */
+    u8 exact;                   /* ip was interrupted; else it is a return address */
+    u8 bx_known;                /* also after a frame that does not say where it saved bx: it kept it */
+    u8 r10_known;               /* in an interrupted frame only */
+    u8 lost;                    /* how the walk ends where this frame's fp leads nowhere */
+    u8 end;                     /* enum stack_end; END_TRUNCATED until the walk ends by itself */
+    u8 unstarted;               /* a new thread that has not run: its first frame is its last */
+    struct unwind_mapping code; /* the mapping of the last frame */
+    u8 window[WINDOW_BYTES + 8];
+};
+
+/* ---- the stack ---- */
+
+ALWAYS_INLINE bool read_piece(struct walk *walk, struct task_struct *of, u64 from, u32 len) {
+    walk->window_start = from;
+    walk->window_len = 0;
+    if (len > WINDOW_BYTES || read_user(walk->window, len, from, of))
+        return false;
+    walk->window_len = len;
+    return true;
+}
+
+/* Copies the piece of stack that begins at `low`, or what of it lies on the page of `address`: a stack ends
+ * at a page's end. */
+ALWAYS_INLINE bool fill_window(struct walk *walk, struct task_struct *of, u64 low, u64 address) {
+    u64 from = low & ~7ULL;
+
+    if (address - from > WINDOW_BYTES - 8)
+        from = address;
+    if (read_piece(walk, of, from, WINDOW_BYTES))
+        return true;
+    if ((from ^ address) & ~4095ULL)
+        from = address;
+    return read_piece(walk, of, from, 4096 - (from & 4095)) || read_piece(walk, of, address, 8);
+}
+
+/* The word at `address`; what comes with it begins at `low`. */
+ALWAYS_INLINE bool read_word(struct walk *walk, struct task_struct *of, u64 low, u64 address, u64 *value) {
+    u64 offset = address - walk->window_start;
+
+    if (offset + 8 > walk->window_len || offset > WINDOW_BYTES) {
+        if (!fill_window(walk, of, low, address))
+            return false;
+        offset = address - walk->window_start;
+    }
+    *value = *(u64 *)&walk->window[offset & (WINDOW_BYTES - 1)];
+    return true;
+}
+
+/* ---- rules ---- */
+
+ALWAYS_INLINE u32 *words_at(u32 position) { return chunk_words(position >> CHUNK_BITS); }
+
+#define WORD(position) ((position) & (CHUNK_WORDS - 1))
+#define LIST_WORDS 8
+
+/* Finds the mapping that holds pc; NULL-sized where there is none. */
+ALWAYS_INLINE bool find_mapping(struct walk *walk, u64 pc) {
+    u32 *words = words_at(walk->list);
+    u32 at = walk->list, left = walk->mappings, i;
+    struct unwind_mapping *mapping;
+
+    if (!words || !left)
+        return false;
+    for (i = 0; i < 15 && left > 1; i++) {
+        u32 half = left >> 1;
+
+        mapping = (struct unwind_mapping *)&words[WORD(at + half * LIST_WORDS) & ~7U];
+        if (mapping->start <= pc)
+            at += half * LIST_WORDS;
+        left -= half;
+    }
+    mapping = (struct unwind_mapping *)&words[WORD(at) & ~7U];
+    if (pc - mapping->start >= mapping->len)
+        return false;
+    walk->code = *mapping;
+    return true;
+}
+
+/* The number of the rule in force at `address`, counted from page 0 of the current mapping's table. */
+ALWAYS_INLINE u32 rule_number(struct walk *walk, u64 address) {
+    u64 page = address / PAGE_TEXT;
+    u32 *words;
+    u16 *starts;
+    u32 position, block, at, left, i;
+
+    if (page >= walk->code.pages)
+        return 0;
+    words = words_at(walk->code.directory);
+    if (!words)
+        return 0;
+    position = words[WORD(walk->code.directory + (u32)page)];
+    if (!position)
+        return 0;
+    words = words_at(position);
+    if (!words)
+        return 0;
+    starts = (u16 *)words;
+    block = WORD(position) * 2 + ((address / BLOCK_TEXT) & (BLOCKS - 1));
+    at = starts[block & (2 * CHUNK_WORDS - 1)];
+    left = starts[(block + 1) & (2 * CHUNK_WORDS - 1)] - at;
+    at += position + PAGE_STARTS;
+    for (i = 0; i < 8 && left > 1; i++) {
+        u32 half = left >> 1;
+
+        if ((words[WORD(at + half)] & (BLOCK_TEXT - 1)) <= (address & (BLOCK_TEXT - 1)))
+            at += half;
+        left -= half;
+    }
+    return words[WORD(at)] >> 8;
+}
+
+/* NULL where no entry covers pc; walk->lost then says what that means. */
+ALWAYS_INLINE struct unwind_rule *find_rule(struct walk *walk, struct task_struct *of, u64 pc) {
+    u32 number;
+
+    walk->lost = END_BAD_FRAME;
+    if (!walk->tables)
+        return NULL;
+    if (pc - walk->code.start >= walk->code.len) {
+        if (!walk->known) {
+            walk->lost = END_NO_MAPPINGS;
+            if (!find_in_memory(&walk->code, pc, of))
+                return NULL;
+        } else if (!find_mapping(walk, pc) && !find_in_memory(&walk->code, pc, of)) {
+            walk->lost = END_JIT;
+            return NULL;
+        }
+    }
+    if (!walk->code.pages) {
+        walk->lost = walk->code.directory ? END_JIT : END_NO_TABLE;
+        return NULL;
+    }
+    number = rule_number(walk, pc - walk->code.bias);
+    return number ? rule_from_number(number) : NULL;
+}
+
+/* ---- steps: 0, or 1 with walk->end set ---- */
+
+ALWAYS_INLINE long end_walk(struct walk *walk, u8 end) {
+    walk->end = end;
+    return 1;
+}
+
+ALWAYS_INLINE bool is_code(u64 address) { return address - LOWEST_CODE < HIGHEST_CODE - LOWEST_CODE; }
+
+ALWAYS_INLINE long step_by_frame_pointer(struct walk *walk, struct task_struct *of) {
+    u64 at = walk->fp, ip, fp;
+
+    if (!at)
+        return end_walk(walk, END_FRAME_POINTER);
+    if ((at & 7) || at < walk->sp)
+        return end_walk(walk, walk->lost);
+    if (!read_word(walk, of, at, at, &fp) || !read_word(walk, of, at, at + 8, &ip))
+        return end_walk(walk, walk->lost == END_BAD_FRAME ? END_READ_FAILED : walk->lost);
+    if (!ip)
+        return end_walk(walk, END_FRAME_POINTER);
+    if (!is_code(ip))
+        return end_walk(walk, walk->lost);
+    walk->ip = ip;
+    walk->fp = fp;
+    walk->sp = at + 16;
+    walk->exact = 0;
+    walk->bx_known = 0;
+    walk->r10_known = 0;
+    return 0;
+}
+
+ALWAYS_INLINE long step_out_of_signal(struct walk *walk, struct task_struct *of) {
+    u64 at = walk->sp;
+
+    if (!read_word(walk, of, at, at + SIGNAL_R10, &walk->r10) ||
+        !read_word(walk, of, at, at + SIGNAL_FP, &walk->fp) ||
+        !read_word(walk, of, at, at + SIGNAL_BX, &walk->bx) ||
+        !read_word(walk, of, at, at + SIGNAL_IP, &walk->ip) ||
+        !read_word(walk, of, at, at + SIGNAL_SP, &walk->sp))
+        return end_walk(walk, END_READ_FAILED);
+    if (!is_code(walk->ip))
+        return end_walk(walk, END_BAD_FRAME);
+    walk->exact = 1;
+    walk->bx_known = 1;
+    walk->r10_known = 1;
+    return 0;
+}
+
+/* The frame's CFA; false with walk->end set where it cannot be told. */
+ALWAYS_INLINE bool find_cfa(struct walk *walk, struct task_struct *of, struct unwind_rule *rule, u64 *cfa) {
+    u64 offset = (u64)(s64)rule->cfa_offset;
+    u64 at;
+
+    switch (rule->kind) {
+    case RULE_SP:
+        *cfa = walk->sp + offset;
+        return true;
+    case RULE_FP:
+        *cfa = walk->fp + offset;
+        return true;
+    case RULE_BX:
+        *cfa = walk->bx + offset;
+        if (walk->bx_known)
+            return true;
+        break;
+    case RULE_R10:
+        *cfa = walk->r10 + offset;
+        if (walk->r10_known)
+            return true;
+        break;
+    case RULE_PLT:
+        *cfa = walk->sp + offset + ((walk->ip & 15) >= (u64)(s64)rule->addend ? 8 : 0);
+        return true;
+    case RULE_SP_DEREF:
+    case RULE_FP_DEREF:
+        at = (rule->kind == RULE_SP_DEREF ? walk->sp : walk->fp) + offset;
+        if (!read_word(walk, of, at, at, cfa)) {
+            walk->end = END_READ_FAILED;
+            return false;
+        }
+        *cfa += (u64)(s64)rule->addend;
+        return true;
+    }
+    walk->end = END_UNSUPPORTED;
+    return false;
+}
+
+ALWAYS_INLINE u64 saved_at(u64 base, s16 words) { return base + (u64)((s64)words * 8); }
+
+ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struct unwind_rule *rule) {
+    u64 fp = walk->fp, cfa, low, ip, at;
+
+    if (rule->kind == RULE_END || walk->unstarted)
+        return end_walk(walk, END_COMPLETE);
+    if (rule->kind == RULE_SIGNAL)
+        return step_out_of_signal(walk, of);
+    if (!find_cfa(walk, of, rule, &cfa))
+        return 1;
+    if (rule->flags & RULE_RA_IN_REGISTER)
+        return end_walk(walk, END_UNSUPPORTED);
+    if (cfa <= walk->sp)
+        return end_walk(walk, END_BAD_FRAME);
+    low = cfa - walk->sp > SAVED_BYTES ? cfa - SAVED_BYTES : walk->sp;
+    if (!read_word(walk, of, low, saved_at(cfa, rule->ra), &ip))
+        return end_walk(walk, END_READ_FAILED);
+    if (!is_code(ip))
+        return end_walk(walk, END_BAD_FRAME);
+    if (rule->fp || (rule->flags & RULE_FP_AT_FP)) {
+        at = saved_at(rule->flags & RULE_FP_AT_FP ? fp : cfa, rule->fp);
+        if (!read_word(walk, of, at, at, &walk->fp))
+            return end_walk(walk, END_READ_FAILED);
+    }
+    if (rule->bx || (rule->flags & RULE_BX_AT_FP)) {
+        at = saved_at(rule->flags & RULE_BX_AT_FP ? fp : cfa, rule->bx);
+        if (!read_word(walk, of, at, at, &walk->bx))
+            return end_walk(walk, END_READ_FAILED);
+        walk->bx_known = 1;
+    }
+    walk->ip = ip;
+    walk->sp = cfa;
+    walk->exact = 0;
+    walk->r10_known = 0;
+    return 0;
+}
+
+/* Keeps a frame and steps to its caller. frames[0] is where the thread was; every further one is one past the
+ * instruction it stands for, which a return address is by itself. */
+ALWAYS_INLINE long walk_frame(struct walk *walk, struct task_struct *of, u64 *frames, u32 depth) {
+    struct unwind_rule *rule;
+    u64 frame = walk->ip;
+
+    if (depth && walk->exact)
+        frame++;
+    rule = find_rule(walk, of, depth ? frame - 1 : frame);
+    /* The trampoline's "return address" is its first instruction; the entry that covers it begins before it.
+     */
+    if (rule && rule->kind == RULE_SIGNAL && depth)
+        frame++;
+    *frames = frame;
+    walk->hash = mix(walk->hash, frame);
+    if (rule && rule->kind != RULE_UNCOVERED)
+        return step_by_rule(walk, of, rule);
+    /* Where nothing is known of the code, its frame pointer is not trusted: most code keeps other things
+     * there. */
+    if (walk->lost == END_NO_MAPPINGS)
+        return end_walk(walk, END_NO_MAPPINGS);
+    return step_by_frame_pointer(walk, of);
+}

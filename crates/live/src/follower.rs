@@ -1,0 +1,354 @@
+//! The thread that keeps the kernel's walker informed: it waits for news about code, builds the unwind tables of files
+//! that appear, and tells which process has what mapped where.
+//!
+//! Off the hot path, and event-driven: while nothing is mapped it sleeps.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use wallprof_model::ModuleId;
+use wallprof_probe::{
+    CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, FileImage, News, NotPlaced, PlacedTable,
+};
+use wallprof_symbols::{CodeRange, ModuleFile};
+use wallprof_unwind::Table;
+
+use crate::known::{ChangedCode, KnownProcesses};
+
+/// News come in bursts, one exec some ten of them: after the first one this long is waited for the rest.
+const BURST: Duration = Duration::from_millis(4);
+/// How long the first look at all code may delay a recording. Tables that take longer come while it runs.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+const MAX_BUILDERS: usize = 4;
+/// What was taken out of the arena can be used again after this.
+const RETRY: Duration = Duration::from_millis(2_500);
+
+/// What the walker's tables are and cost; written by the follower, read by anybody.
+#[derive(Debug, Default)]
+pub struct TableCounts {
+    /// Bytes of tables and lists in the kernel.
+    pub bytes: AtomicU64,
+    /// Tables and lists for which there was no room.
+    pub refused: AtomicU64,
+    /// Tables that had to go for others.
+    pub evicted: AtomicU64,
+}
+
+/// The running thread.
+pub struct Follower {
+    known: Arc<Mutex<KnownProcesses>>,
+    counts: Arc<TableCounts>,
+    /// Dropped to stop the thread.
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Starts the thread and waits until the code of the processes known so far is with the walker, or a few seconds.
+    pub fn start(code: CodeSide, known: KnownProcesses) -> io::Result<Self> {
+        let known = Arc::new(Mutex::new(known));
+        let counts = Arc::new(TableCounts::default());
+        let (stopped, stop) = io::pipe()?;
+        let (ready, looked) = channel();
+        let (shared, told) = (Arc::clone(&known), Arc::clone(&counts));
+        let thread = std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
+            // Without the rings nothing would be followed, and every stack says so.
+            let work = code.split().and_then(|(tables, watch)| Work::new(tables, watch, shared, told));
+            let _ = work.and_then(|work| work.run(&stopped, ready));
+        })?;
+        // A thread that gave up has dropped its end.
+        let _ = looked.recv_timeout(FIRST_LOOK);
+        Ok(Follower { known, counts, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub fn known(&self) -> MutexGuard<'_, KnownProcesses> {
+        lock(&self.known)
+    }
+
+    pub fn counts(&self) -> &TableCounts {
+        &self.counts
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It only ends when told to; a panic in it was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A panic elsewhere leaves the table of processes as it was between two calls.
+fn lock(known: &Mutex<KnownProcesses>) -> MutexGuard<'_, KnownProcesses> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What became of a module's table.
+enum Held {
+    Placed {
+        table: PlacedTable,
+        file: Option<FileId>,
+        last_used: u64,
+    },
+    /// There is none, or not yet.
+    Absent,
+}
+
+/// A module to build a table for.
+type Order = (ModuleId, Option<ModuleFile>);
+
+/// A module with its table, if one could be built, and the file it was built from.
+type Built = (ModuleId, Option<ModuleFile>, Option<Table>);
+
+struct Work {
+    tables: CodeTables,
+    watch: CodeWatch,
+    known: Arc<Mutex<KnownProcesses>>,
+    counts: Arc<TableCounts>,
+    held: HashMap<ModuleId, Held>,
+    /// What each process was told to have.
+    shown: HashMap<u32, ChangedCode>,
+    builders: Builders,
+    /// How many tables are being built.
+    building: usize,
+    /// Modules for which there was no room.
+    waiting: Vec<ModuleId>,
+    retry_at: Instant,
+    round: u64,
+}
+
+impl Work {
+    fn new(
+        tables: CodeTables,
+        watch: CodeWatch,
+        known: Arc<Mutex<KnownProcesses>>,
+        counts: Arc<TableCounts>,
+    ) -> io::Result<Self> {
+        Ok(Work {
+            tables,
+            watch,
+            known,
+            counts,
+            held: HashMap::new(),
+            shown: HashMap::new(),
+            builders: Builders::start()?,
+            building: 0,
+            waiting: Vec::new(),
+            retry_at: Instant::now(),
+            round: 0,
+        })
+    }
+
+    fn run(mut self, stopped: &impl AsFd, ready: Sender<()>) -> io::Result<()> {
+        let mut news = VecDeque::new();
+        let mut ready = Some(ready);
+        loop {
+            self.watch.read(&mut news)?;
+            self.follow(&mut news);
+            self.take_built();
+            self.counts.bytes.store(self.tables.bytes(), Ordering::Relaxed);
+            if self.building == 0
+                && let Some(ready) = ready.take()
+            {
+                // Whoever started this may have stopped waiting.
+                let _ = ready.send(());
+            }
+            let timeout = if self.waiting.is_empty() { None } else { Some(RETRY) };
+            let [stop, _] = self.watch.wait([stopped.as_fd(), self.builders.done()], timeout)?;
+            if stop {
+                return Ok(());
+            }
+            std::thread::sleep(BURST);
+        }
+    }
+
+    /// Takes news in and tells the walker what follows from them; what is missing is built on the side.
+    fn follow(&mut self, news: &mut VecDeque<News>) {
+        self.round += 1;
+        let (changed, gone) = {
+            let mut known = lock(&self.known);
+            known.apply(news);
+            known.take_changes()
+        };
+        for pid in gone {
+            self.tables.forget_process(pid);
+            self.shown.remove(&pid);
+        }
+        let mut missing = match self.retry_at <= Instant::now() {
+            true => std::mem::take(&mut self.waiting),
+            false => Vec::new(),
+        };
+        for code in changed {
+            for module in code.ranges.iter().filter_map(|range| range.module) {
+                if let Entry::Vacant(place) = self.held.entry(module) {
+                    place.insert(Held::Absent);
+                    missing.push(module);
+                }
+            }
+            self.show(code);
+        }
+        for module in missing {
+            let file = lock(&self.known).processes.module_file(module);
+            self.building += usize::from(self.builders.order((module, file)));
+        }
+    }
+
+    fn take_built(&mut self) {
+        let mut new = HashSet::new();
+        while let Some((module, file, table)) = self.builders.take() {
+            self.building -= 1;
+            if let Some(table) = table
+                && self.place(module, file.as_ref().and_then(|file| file.file.as_deref()), &table)
+            {
+                new.insert(module);
+            }
+        }
+        if new.is_empty() {
+            return;
+        }
+        let has_new = |code: &ChangedCode| {
+            code.ranges.iter().any(|range| range.module.is_some_and(|id| new.contains(&id)))
+        };
+        let affected: Vec<u32> =
+            self.shown.values().filter(|code| has_new(code)).map(|code| code.pid).collect();
+        for pid in affected {
+            if let Some(code) = self.shown.remove(&pid) {
+                self.show(code);
+            }
+        }
+    }
+
+    /// Writes a process's list with the tables there are.
+    fn show(&mut self, code: ChangedCode) {
+        let mappings: Vec<CodeMapping> = code.ranges.iter().map(|range| self.mapping(range)).collect();
+        if !self.tables.set_process(code.pid, code.exec_id, &mappings) {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shown.insert(code.pid, code);
+    }
+
+    fn mapping(&mut self, range: &CodeRange) -> CodeMapping {
+        let Some(module) = range.module else { return CodeMapping::run_time_code(range.start, range.end) };
+        let table = match self.held.get_mut(&module) {
+            Some(Held::Placed { table, last_used, .. }) => {
+                *last_used = self.round;
+                Some(&*table)
+            }
+            _ => None,
+        };
+        CodeMapping::new(range.start, range.end, range.bias, table)
+    }
+
+    /// True when the walker has the table now.
+    fn place(&mut self, module: ModuleId, file: Option<&File>, table: &Table) -> bool {
+        match self.tables.place(table) {
+            Ok(table) => {
+                let file = file.and_then(|file| FileId::of(file).ok());
+                let delta = lock(&self.known).processes.code_delta(module);
+                if let (Some(file), Some(delta)) = (file, delta) {
+                    self.tables.name_file(file, delta, &table);
+                }
+                self.held.insert(module, Held::Placed { table, file, last_used: self.round });
+                return true;
+            }
+            Err(NotPlaced::Full) if self.evict() => {
+                self.waiting.push(module);
+                self.retry_at = Instant::now() + RETRY;
+            }
+            Err(_) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        false
+    }
+
+    /// Makes room: the table goes that no process has had mapped for longest. False: all are in use.
+    fn evict(&mut self) -> bool {
+        let used: HashSet<ModuleId> = self
+            .shown
+            .values()
+            .flat_map(|code| code.ranges.iter().filter_map(|range| range.module))
+            .collect();
+        let unused = self.held.iter().filter_map(|(module, held)| match held {
+            Held::Placed { last_used, .. } if !used.contains(module) => Some((*last_used, *module)),
+            _ => None,
+        });
+        let Some((_, module)) = unused.min() else { return false };
+        if let Some(Held::Placed { table, file, .. }) = self.held.remove(&module) {
+            file.into_iter().for_each(|file| self.tables.forget_file(file));
+            self.tables.remove(table);
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+/// Threads that build tables: a big program takes seconds, during which news go on.
+struct Builders {
+    orders: Sender<Order>,
+    built: Receiver<Built>,
+    /// Gets a byte with each table.
+    done: PipeReader,
+}
+
+impl Builders {
+    fn start() -> io::Result<Self> {
+        let (orders, ordered) = channel::<Order>();
+        let (finished, built) = channel();
+        let (done, bell) = io::pipe()?;
+        let ordered = Arc::new(Mutex::new(ordered));
+        let bell = Arc::new(bell);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_BUILDERS);
+        for _ in 0..workers {
+            let (ordered, finished, bell) = (Arc::clone(&ordered), finished.clone(), Arc::clone(&bell));
+            let work = move || build_until_closed(&ordered, &finished, &bell);
+            // Detached: it ends with the sender of orders.
+            drop(std::thread::Builder::new().name("wallprof-tables".into()).spawn(work)?);
+        }
+        Ok(Builders { orders, built, done })
+    }
+
+    /// False when no builder lives.
+    fn order(&self, order: Order) -> bool {
+        self.orders.send(order).is_ok()
+    }
+
+    fn take(&mut self) -> Option<Built> {
+        let built = self.built.try_recv().ok()?;
+        // One byte for each; the next wait must not find an old one.
+        let _ = self.done.read(&mut [0]);
+        Some(built)
+    }
+
+    fn done(&self) -> BorrowedFd<'_> {
+        self.done.as_fd()
+    }
+}
+
+fn build_until_closed(ordered: &Mutex<Receiver<Order>>, finished: &Sender<Built>, bell: &PipeWriter) {
+    loop {
+        let order = ordered.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((module, file)) = order else { return };
+        let table = file.as_ref().and_then(table_of);
+        if finished.send((module, file, table)).is_err() {
+            return;
+        }
+        // The reader's end lives as long as the receiver.
+        let _ = (&*bell).write(&[0]);
+    }
+}
+
+fn table_of(file: &ModuleFile) -> Option<Table> {
+    let image = FileImage::map(file.file.as_ref()?).ok()?;
+    Table::from_elf(&image).ok()
+}

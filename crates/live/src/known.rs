@@ -1,0 +1,208 @@
+//! The processes that are known, kept current from the kernel's news, and what of it the walker has not been told.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use wallprof_probe::News;
+use wallprof_symbols::{CodeRange, MmapEvent, ProcessKey, Processes};
+
+/// Stacks of a process that ended are on their way this long at most: they are told once a second.
+const RETIRE_AFTER: Duration = Duration::from_secs(3);
+
+/// A process whose code the walker should be told.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ChangedCode {
+    pub pid: u32,
+    pub exec_id: u32,
+    pub ranges: Vec<CodeRange>,
+}
+
+#[derive(Default)]
+pub struct KnownProcesses {
+    pub processes: Processes,
+    /// exec generation by pid, counted from what their threads say.
+    generations: HashMap<u32, u32>,
+    changed: BTreeSet<u32>,
+    gone: Vec<u32>,
+    /// Processes whose leader ended, oldest first.
+    retiring: VecDeque<(Instant, u32)>,
+    lost_mappings: u64,
+}
+
+impl KnownProcesses {
+    /// A process exists, in this exec generation. One not known yet has its mappings read now: it may be gone soon.
+    pub fn process(&mut self, pid: u32, generation: u32) {
+        if !self.generations.contains_key(&pid) {
+            self.look_at(ProcessKey { pid, generation });
+        }
+    }
+
+    /// A stack of this process image has come. News of an exec can be counted twice, when the process was first looked
+    /// at between exec and news.
+    pub fn meet(&mut self, process: ProcessKey) {
+        if !self.processes.knows(process) {
+            self.look_at(process);
+        }
+    }
+
+    /// Applies what happened to processes, in order.
+    pub fn apply(&mut self, news: &mut VecDeque<News>) {
+        for item in news.drain(..) {
+            match item {
+                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => {
+                    self.processes.mmap(&MmapEvent {
+                        pid: mapping.pid,
+                        start: mapping.start,
+                        len: mapping.len,
+                        file_offset: mapping.page_offset,
+                        path: OsStr::from_bytes(&mapping.path),
+                        build_id: mapping.build_id.as_deref(),
+                        inode: None,
+                        executable: true,
+                    });
+                    self.changed.insert(mapping.pid);
+                }
+                News::Fork { pid, parent_pid } => self.fork(parent_pid, pid),
+                News::Exec { pid } => {
+                    if let Some(generation) = self.generations.get_mut(&pid) {
+                        *generation += 1;
+                        self.processes.exec(ProcessKey { pid, generation: *generation });
+                        self.changed.insert(pid);
+                    }
+                }
+                News::Exit { pid } => {
+                    self.processes.exit(pid);
+                    self.retiring.push_back((Instant::now(), pid));
+                }
+                News::Wanted { pid, exec_id } => self.want(ProcessKey { pid, generation: exec_id }),
+                News::Lost { count } => self.lost_mappings += count,
+                News::Mapping(_) => {}
+            }
+        }
+        self.retire(Instant::now());
+    }
+
+    /// What the walker has not been told: processes with other code than before, and those that are gone.
+    pub fn take_changes(&mut self) -> (Vec<ChangedCode>, Vec<u32>) {
+        let changed = std::mem::take(&mut self.changed);
+        let code = changed.into_iter().filter_map(|pid| {
+            let exec_id = *self.generations.get(&pid)?;
+            Some(ChangedCode { pid, exec_id, ranges: self.processes.code(pid) })
+        });
+        (code.collect(), std::mem::take(&mut self.gone))
+    }
+
+    /// Mappings that were not seen since the last call, whatever dropped them.
+    pub fn take_losses(&mut self) -> u64 {
+        std::mem::take(&mut self.lost_mappings)
+    }
+
+    fn look_at(&mut self, process: ProcessKey) {
+        self.generations.insert(process.pid, process.generation);
+        // A process that ended in between simply has no names.
+        let _ = self.processes.scan(process);
+        self.changed.insert(process.pid);
+    }
+
+    /// The walker met a process unprepared.
+    fn want(&mut self, process: ProcessKey) {
+        self.meet(process);
+        self.changed.insert(process.pid);
+    }
+
+    fn fork(&mut self, parent: u32, pid: u32) {
+        self.retiring.retain(|(_, retiring)| *retiring != pid);
+        if let Some(&generation) = self.generations.get(&parent) {
+            self.generations.insert(pid, generation);
+            self.processes.fork(parent, ProcessKey { pid, generation });
+            self.changed.insert(pid);
+        }
+    }
+
+    /// Forgets processes that ended a while ago: all their stacks were told.
+    fn retire(&mut self, now: Instant) {
+        while let Some(&(since, pid)) = self.retiring.front()
+            && now.duration_since(since) >= RETIRE_AFTER
+        {
+            self.retiring.pop_front();
+            if has_threads(pid) {
+                self.retiring.push_back((now, pid));
+                continue;
+            }
+            self.generations.remove(&pid);
+            self.processes.retire(pid);
+            self.changed.remove(&pid);
+            self.gone.push(pid);
+        }
+    }
+}
+
+/// Whether threads of a process live on after its leader: the leader alone is a zombie.
+fn has_threads(pid: u32) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(pid: u32) -> News {
+        News::Mapping(wallprof_probe::Mapping {
+            pid,
+            start: 0x7000_0000,
+            len: 0x1000,
+            page_offset: 0,
+            build_id: None,
+            path: b"/nowhere/lib.so".to_vec(),
+        })
+    }
+
+    fn changes(known: &mut KnownProcesses, news: impl IntoIterator<Item = News>) -> Vec<(u32, u32, usize)> {
+        known.apply(&mut news.into_iter().collect());
+        let (changed, _) = known.take_changes();
+        changed.iter().map(|code| (code.pid, code.exec_id, code.ranges.len())).collect()
+    }
+
+    #[test]
+    fn a_childs_code_is_its_parents_until_it_says_otherwise() {
+        let mut known = KnownProcesses::default();
+        let (parent, child) = (u32::MAX - 1, u32::MAX - 2);
+        known.process(parent, 7);
+        assert_eq!(changes(&mut known, [mapping(parent)]), [(parent, 7, 1)]);
+        assert_eq!(changes(&mut known, [News::Fork { pid: child, parent_pid: parent }]), [(child, 7, 1)]);
+        assert_eq!(changes(&mut known, [News::Exec { pid: child }]), [(child, 8, 0)]);
+        assert_eq!(changes(&mut known, [mapping(child)]), [(child, 8, 1)]);
+        assert_eq!(changes(&mut known, []), []);
+    }
+
+    #[test]
+    fn mappings_of_strangers_are_no_news() {
+        let mut known = KnownProcesses::default();
+        assert_eq!(changes(&mut known, [mapping(u32::MAX - 1)]), []);
+        assert_eq!(changes(&mut known, [News::Lost { count: 3 }]), []);
+        assert_eq!((known.take_losses(), known.take_losses()), (3, 0));
+    }
+
+    #[test]
+    fn a_process_that_ended_is_forgotten_later() {
+        let mut known = KnownProcesses::default();
+        let pid = u32::MAX - 1;
+        known.process(pid, 0);
+        assert_eq!(changes(&mut known, [News::Exit { pid }]), [(pid, 0, 0)]);
+        known.retire(Instant::now() + RETIRE_AFTER);
+        assert_eq!(known.take_changes(), (vec![], vec![pid]));
+        assert_eq!(changes(&mut known, [mapping(pid)]), []);
+    }
+
+    #[test]
+    fn what_the_walker_wants_is_looked_at() {
+        let mut known = KnownProcesses::default();
+        let own = std::process::id();
+        known.apply(&mut [News::Wanted { pid: own, exec_id: 4 }].into());
+        let (changed, _) = known.take_changes();
+        assert_eq!((changed[0].pid, changed[0].exec_id), (own, 4));
+        assert!(!changed[0].ranges.is_empty(), "the test itself has code");
+    }
+}

@@ -1,0 +1,268 @@
+//! What the kernel's walker knows of code: unwind tables by file, mappings by process.
+//!
+//! May live on a thread of its own, beside the probes that walk. Whatever a process's list names is written before
+//! the list, and the list before the process.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use wallprof_unwind::{Rule, Table};
+
+use crate::arena::{Arena, SharedWords};
+use crate::bpf::constants as c;
+
+const RULE_WORDS: usize = 4;
+const MAPPING_WORDS: usize = 8;
+/// Any directory but 0, with no pages.
+const RUN_TIME_CODE: u32 = 1;
+
+/// A table that lies in the kernel's arena.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PlacedTable {
+    directory: u32,
+    /// Position and length of each page, in words.
+    pages: Vec<(u32, u32)>,
+    base: u64,
+}
+
+/// Where a mapping's addresses lead, for the walker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeMapping {
+    pub start: u64,
+    pub end: u64,
+    /// Directory and number of pages of the file's table; 0 pages: it has none.
+    table: (u32, u32),
+    bias: u64,
+}
+
+impl CodeMapping {
+    /// Memory that holds code made at run time.
+    pub fn run_time_code(start: u64, end: u64) -> Self {
+        CodeMapping { start, end, table: (RUN_TIME_CODE, 0), bias: 0 }
+    }
+
+    /// A mapping of a file whose ELF virtual addresses are its addresses plus `bias`, wrapping.
+    pub fn new(start: u64, end: u64, bias: u64, table: Option<&PlacedTable>) -> Self {
+        match table {
+            // What the walker subtracts gives the distance from the table's page 0.
+            Some(placed) => CodeMapping {
+                start,
+                end,
+                table: (placed.directory, placed.pages.len() as u32),
+                bias: placed.base.wrapping_sub(bias),
+            },
+            None => CodeMapping { start, end, table: (0, 0), bias: 0 },
+        }
+    }
+
+    fn words(&self) -> [u32; MAPPING_WORDS] {
+        let halves = |value: u64| [value as u32, (value >> 32) as u32];
+        let (start, len, bias) = (halves(self.start), halves(self.end - self.start), halves(self.bias));
+        [start[0], start[1], len[0], len[1], bias[0], bias[1], self.table.0, self.table.1]
+    }
+}
+
+/// A file as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(FileId { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// `struct file_key`. Within the kernel a device is (major << 20) | minor: linux/kdev_t.h.
+    fn key(&self) -> Vec<u8> {
+        let device = (libc::major(self.device) << 20) | libc::minor(self.device);
+        let mut key = self.inode.to_ne_bytes().to_vec();
+        key.extend(device.to_ne_bytes());
+        key.extend(0u32.to_ne_bytes());
+        key
+    }
+}
+
+/// Why a table was not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPlaced {
+    /// The arena has reached its budget: something else has to go first.
+    Full,
+    /// More distinct rules than the kernel side keeps, or a page longer than a chunk.
+    TooManyRules,
+}
+
+/// The maps that the walker reads.
+pub struct CodeTables {
+    arena: Arena,
+    rules: SharedWords,
+    rule_numbers: HashMap<Rule, u32>,
+    processes: MapHandle,
+    files: MapHandle,
+    /// Process → position and words of its list.
+    lists: HashMap<u32, (u32, usize)>,
+}
+
+impl CodeTables {
+    pub(crate) fn new(
+        chunks: MapHandle,
+        rules: MapHandle,
+        processes: MapHandle,
+        files: MapHandle,
+        budget: u64,
+    ) -> io::Result<Self> {
+        Ok(CodeTables {
+            arena: Arena::new(chunks, budget),
+            rules: SharedWords::map(rules, c::MAX_RULES as usize * RULE_WORDS)?,
+            // The map is zero, which is this rule, in every table and here.
+            rule_numbers: HashMap::from([(Rule::UNCOVERED, 0)]),
+            processes,
+            files,
+            lists: HashMap::new(),
+        })
+    }
+
+    /// Copies a table into the kernel's memory.
+    pub fn place(&mut self, table: &Table) -> Result<PlacedTable, NotPlaced> {
+        let numbers = self.number_rules(table.rules()).ok_or(NotPlaced::TooManyRules)?;
+        let mut placed = PlacedTable { directory: 0, pages: Vec::new(), base: table.base() };
+        let mut words = Vec::new();
+        for page in table.pages() {
+            let Some(page) = page else {
+                placed.pages.push((0, 0));
+                continue;
+            };
+            renumbered(page, &numbers, &mut words);
+            let Some(position) = self.arena.store(&words) else {
+                self.remove(placed);
+                return Err(NotPlaced::Full);
+            };
+            placed.pages.push((position, words.len() as u32));
+        }
+        let directory: Vec<u32> = placed.pages.iter().map(|(position, _)| *position).collect();
+        match self.arena.store(&directory) {
+            Some(position) => placed.directory = position,
+            None => {
+                self.remove(placed);
+                return Err(NotPlaced::Full);
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Takes a table out. No process's list names it any more.
+    pub fn remove(&mut self, placed: PlacedTable) {
+        for &(position, words) in placed.pages.iter().filter(|(position, _)| *position != 0) {
+            self.arena.give_back(position, words as usize);
+        }
+        if placed.directory != 0 {
+            self.arena.give_back(placed.directory, placed.pages.len());
+        }
+    }
+
+    /// Lets the walker know a file's table by the file alone, for processes it has not been told about. `delta` plus an
+    /// offset in the file is the ELF virtual address of the code there.
+    pub fn name_file(&mut self, file: FileId, delta: u64, placed: &PlacedTable) {
+        let mut value = delta.wrapping_sub(placed.base).to_ne_bytes().to_vec();
+        value.extend(placed.directory.to_ne_bytes());
+        value.extend((placed.pages.len() as u32).to_ne_bytes());
+        // Full: such processes are walked once they are told about.
+        let _ = self.files.update(&file.key(), &value, MapFlags::ANY);
+    }
+
+    pub fn forget_file(&mut self, file: FileId) {
+        // Not there: nothing to forget.
+        let _ = self.files.delete(&file.key());
+    }
+
+    /// Tells the walker what a process has mapped in this exec generation: ascending, not overlapping. False when
+    /// there is no room for it.
+    pub fn set_process(&mut self, pid: u32, exec_id: u32, mappings: &[CodeMapping]) -> bool {
+        let mappings = &mappings[..mappings.len().min(c::MAX_MAPPINGS as usize)];
+        let words: Vec<u32> = mappings.iter().flat_map(CodeMapping::words).collect();
+        let Some(position) = self.arena.store(&words) else { return false };
+        let process = [exec_id, position, mappings.len() as u32, 0];
+        let bytes: Vec<u8> = process.iter().flat_map(|field| field.to_ne_bytes()).collect();
+        let shown = self.processes.update(&pid.to_ne_bytes(), &bytes, MapFlags::ANY).is_ok();
+        if let Some((old, words)) = self.lists.insert(pid, (position, words.len())) {
+            self.arena.give_back(old, words);
+        }
+        shown
+    }
+
+    pub fn forget_process(&mut self, pid: u32) {
+        // Not there: nothing to forget.
+        let _ = self.processes.delete(&pid.to_ne_bytes());
+        if let Some((position, words)) = self.lists.remove(&pid) {
+            self.arena.give_back(position, words);
+        }
+    }
+
+    /// Bytes that tables and lists take.
+    pub fn bytes(&self) -> u64 {
+        self.arena.taken_bytes()
+    }
+
+    /// Local number → the kernel's; `None` when there are too many.
+    fn number_rules(&mut self, rules: &[Rule]) -> Option<Vec<u32>> {
+        rules.iter().map(|rule| self.rule_number(rule)).collect()
+    }
+
+    fn rule_number(&mut self, rule: &Rule) -> Option<u32> {
+        if let Some(number) = self.rule_numbers.get(rule) {
+            return Some(*number);
+        }
+        let number = self.rule_numbers.len();
+        if number >= c::MAX_RULES as usize {
+            return None;
+        }
+        let mut words = [0; RULE_WORDS];
+        for (word, bytes) in words.iter_mut().zip(rule.to_bytes().chunks_exact(4)) {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        self.rules.write(number * RULE_WORDS, &words);
+        self.rule_numbers.insert(*rule, number as u32);
+        Some(number as u32)
+    }
+}
+
+/// A page's words with the kernel's numbers of its rules: the indices stay, the rows change.
+fn renumbered(page: &[u32], numbers: &[u32], words: &mut Vec<u32>) {
+    words.clear();
+    words.extend_from_slice(page);
+    for row in words.iter_mut().skip(c::PAGE_STARTS as usize) {
+        *row = (numbers[(*row >> 8) as usize] << 8) | (*row & 0xff);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_leads_to_its_tables_page_zero() {
+        let placed = PlacedTable { directory: 16, pages: vec![(64, 200), (0, 0)], base: 0x40_0000 };
+        // Mapped at 0x7000_0000 with ELF addresses from 0x41_0000 on.
+        let bias = 0x41_0000u64.wrapping_sub(0x7000_0000);
+        let mapping = CodeMapping::new(0x7000_0000, 0x7000_5000, bias, Some(&placed));
+        let at = 0x7000_1234u64.wrapping_sub(mapping.bias);
+        assert_eq!(at, 0x41_1234 - 0x40_0000);
+        assert_eq!(mapping.words(), [0x7000_0000, 0, 0x5000, 0, 0x6fff_0000, 0, 16, 2]);
+        assert_eq!(CodeMapping::new(1, 2, 3, None).words()[6..], [0, 0]);
+    }
+
+    #[test]
+    fn rows_get_the_kernels_numbers() {
+        let mut page = vec![0xffff_ffff; c::PAGE_STARTS as usize];
+        page.extend([(1 << 8) | 0x20, 0x40, (2 << 8) | 0xff]);
+        let mut words = Vec::new();
+        renumbered(&page, &[0, 700, 3], &mut words);
+        assert_eq!(words[..c::PAGE_STARTS as usize], page[..c::PAGE_STARTS as usize]);
+        assert_eq!(words[c::PAGE_STARTS as usize..], [(700 << 8) | 0x20, 0x40, (3 << 8) | 0xff]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the kernel tells about code, as it happens: sideband news, and processes that the walker met unprepared.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+
+use crate::bpf::record_from_bytes;
+use crate::code_tables::CodeTables;
+use crate::sideband::{News, Sideband};
+
+/// The walker's tables and the news that keep them current, before they go to the thread that does it.
+pub struct CodeSide {
+    pub(crate) tables: CodeTables,
+    pub(crate) sideband: Sideband,
+    pub(crate) wanted: MapHandle,
+}
+
+impl CodeSide {
+    /// On the thread that will read.
+    pub fn split(self) -> io::Result<(CodeTables, CodeWatch)> {
+        let inbox = Rc::new(RefCell::new(Vec::new()));
+        let mut builder = RingBufferBuilder::new();
+        let taken = Rc::clone(&inbox);
+        let add = builder.add(&self.wanted, move |bytes| {
+            taken.borrow_mut().extend(record_from_bytes::<u64>(bytes));
+            0
+        });
+        add.map_err(io::Error::other)?;
+        let wanted = builder.build().map_err(io::Error::other)?;
+        Ok((self.tables, CodeWatch { sideband: self.sideband, wanted, inbox }))
+    }
+}
+
+/// A source of news that can be waited for.
+pub struct CodeWatch {
+    sideband: Sideband,
+    wanted: RingBuffer<'static>,
+    inbox: Rc<RefCell<Vec<u64>>>,
+}
+
+impl CodeWatch {
+    /// Waits for news, for one of `others` to become readable or lose its other end, or for the time to be over. Tells
+    /// which of `others` did.
+    pub fn wait<const N: usize>(
+        &self,
+        others: [BorrowedFd<'_>; N],
+        timeout: Option<Duration>,
+    ) -> io::Result<[bool; N]> {
+        let entry = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut entries = others.map(|other| entry(other.as_raw_fd())).to_vec();
+        entries.push(entry(self.wanted.epoll_fd()));
+        entries.extend(self.sideband.descriptors().map(|ring| entry(ring.as_fd().as_raw_fd())));
+        let millis = timeout.map_or(-1, |timeout| timeout.as_millis().min(i32::MAX as u128) as i32);
+        // SAFETY: `entries` is a valid array of that length for the duration of the call.
+        let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, millis) };
+        let error = io::Error::last_os_error();
+        if ready < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        Ok(std::array::from_fn(|index| ready > 0 && entries[index].revents != 0))
+    }
+
+    /// Takes the news since the last call, what happened before what was wanted.
+    pub fn read(&mut self, news: &mut VecDeque<News>) -> io::Result<()> {
+        self.wanted.consume().map_err(io::Error::other)?;
+        self.sideband.read(news);
+        let mut wanted = self.inbox.take();
+        // Each stack of an unknown process asks for it.
+        wanted.sort_unstable();
+        wanted.dedup();
+        news.extend(
+            wanted.iter().map(|wanted| News::Wanted { pid: (wanted >> 32) as u32, exec_id: *wanted as u32 }),
+        );
+        Ok(())
+    }
+}
