@@ -8,7 +8,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use support::elf::Program;
 use support::perf_data::Recording;
 use wallprof_intel_pt::packets::Packets;
-use wallprof_intel_pt::{Event, RunCache, Segment, Trace, decode_segment};
+use wallprof_intel_pt::replay::{ThreadReplay, functions, replay_segment};
+use wallprof_intel_pt::{Event, RunCache, Segment, ThreadId, Trace, decode_segment, segment_starts};
 
 fn benches(criterion: &mut Criterion) {
     let (Some(file), Some(program)) =
@@ -20,6 +21,7 @@ fn benches(criterion: &mut Criterion) {
     let program = Program::parse(program);
     packets(criterion, &recording);
     control_flow(criterion, &recording, &program);
+    calls(criterion, &recording, &program);
 }
 
 fn packets(criterion: &mut Criterion, recording: &Recording) {
@@ -53,6 +55,40 @@ fn control_flow(criterion: &mut Criterion, recording: &Recording, program: &Prog
     let mut group = criterion.benchmark_group("control flow");
     group.throughput(Throughput::Elements(decoded.blocks)).sample_size(10);
     group.bench_function("blocks", |bencher| bencher.iter(decode));
+}
+
+fn calls(criterion: &mut Criterion, recording: &Recording, program: &Program) {
+    let trace = Trace {
+        bytes: &recording.trace,
+        code: program,
+        schedule: &recording.schedule,
+        clock: recording.clock,
+        return_compression: true,
+    };
+    let replay = |per_piece: usize| {
+        let mut thread = ThreadReplay::new(ThreadId(5000), recording.time_conv);
+        let mut cache = RunCache::new();
+        let mut starts: Vec<usize> = segment_starts(trace.bytes).into_iter().step_by(per_piece).collect();
+        starts.push(trace.bytes.len());
+        let mut last = 0;
+        for (index, piece) in starts.windows(2).enumerate() {
+            let segment = Segment { start: piece[0], end: piece[1], first: index == 0 };
+            let (decoded, stretches) = replay_segment(&trace, segment, recording.time_conv, &mut cache);
+            stretches.iter().for_each(|stretch| thread.add(stretch));
+            last = decoded.last_ticks;
+        }
+        thread.finish(last)
+    };
+    let all = replay(1);
+    let calls: u64 = functions(&all.tree).values().map(|function| function.numbers.calls).sum();
+    eprintln!("{calls} calls, {} paths", all.tree.len());
+    let mut group = criterion.benchmark_group("calls");
+    group.throughput(Throughput::Elements(calls)).sample_size(10);
+    for per_piece in [1, 16, 256] {
+        group.bench_function(format!("{per_piece} segments a piece"), |bencher| {
+            bencher.iter(|| replay(per_piece))
+        });
+    }
 }
 
 criterion_group!(all, benches);

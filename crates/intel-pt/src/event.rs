@@ -108,6 +108,9 @@ impl GapCause {
 
 /// Takes events, in the order they happened.
 pub trait Sink {
+    /// A segment starts at `ticks`, on a CPU that runs what `current` says.
+    fn join(&mut self, _ticks: u64, _current: Switch) {}
+
     fn event(&mut self, event: &Event);
 }
 

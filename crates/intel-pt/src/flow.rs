@@ -277,6 +277,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
         self.cursor = self.trace.schedule.cursor_at(self.watch.now());
         self.reading.space = self.cursor.current().space;
         self.decoded.first_ticks = self.watch.now();
+        self.sink.join(self.watch.now(), self.cursor.current());
         if self.segment.first {
             let switch = Switch { ticks: self.watch.now(), ..self.cursor.current() };
             self.tell_bare(EventKind::Switch(switch), 0);

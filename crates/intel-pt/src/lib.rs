@@ -9,6 +9,7 @@ pub mod flow;
 mod instruction;
 pub mod packet;
 pub mod packets;
+pub mod replay;
 mod return_stack;
 mod run_cache;
 pub mod schedule;

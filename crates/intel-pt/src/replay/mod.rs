@@ -1,0 +1,36 @@
+//! From events to call paths: one stack a thread, carried across CPUs and gaps, frames matched by return address.
+//!
+//! A segment is replayed alone into [`Stretch`]es, on any thread ([`replay_segment`]); a [`ThreadReplay`] takes those of
+//! one thread in the order of time and puts them together. The result is the same for any division into segments.
+
+mod frame;
+mod functions;
+mod numbers;
+mod stack;
+mod stretch;
+mod thread;
+mod tree;
+
+pub use frame::Frame;
+pub use functions::{FunctionNumbers, functions};
+pub use numbers::Numbers;
+pub use stretch::{Recorder, Stretch};
+pub use thread::{ThreadCalls, ThreadReplay};
+pub use tree::{CallTree, PathId};
+
+use crate::code::Code;
+use crate::flow::{Decoded, Segment, Trace, decode_segment};
+use crate::run_cache::RunCache;
+use crate::time_conv::TimeConv;
+
+/// Decodes `segment` and replays it as far as it goes by itself.
+pub fn replay_segment<C: Code>(
+    trace: &Trace<'_, C>,
+    segment: Segment,
+    time_conv: TimeConv,
+    cache: &mut RunCache,
+) -> (Decoded, Vec<Stretch>) {
+    let mut recorder = Recorder::new(time_conv);
+    let decoded = decode_segment(trace, segment, cache, &mut recorder);
+    (decoded, recorder.finish(decoded.last_ticks))
+}

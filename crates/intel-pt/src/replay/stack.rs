@@ -1,0 +1,169 @@
+//! One thread's open calls over a tree of call paths: pushing, popping and charging time. Which of them an event asks for
+//! is decided elsewhere: in `stretch` for what a segment shows by itself, in `thread` for all the rest.
+
+use super::frame::Frame;
+use super::tree::{CallTree, PathId};
+use crate::event::Event;
+use crate::time_conv::TimeConv;
+
+/// What ending an open frame means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Its begin was seen: a call that counts.
+    Call,
+    /// Entered before it could be seen.
+    Before,
+    /// Counted as incomplete at a gap; kept in case later returns confirm it.
+    Hypothesis,
+    /// Below it nothing is known.
+    Floor,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub path: PathId,
+    pub frame: Frame,
+    /// Where it returns to; 0 when unknown.
+    pub return_to: u64,
+    pub since: u64,
+    pub standing: Standing,
+    /// A call into the middle of the function that made it, as return trampolines do.
+    pub inner: bool,
+    /// Entered from user code by a system call or an interrupt, its handler traced.
+    pub from_user: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Stack {
+    pub tree: CallTree,
+    pub open: Vec<Open>,
+    /// The time up to which all is charged.
+    pub last: u64,
+    pub time_conv: TimeConv,
+}
+
+impl Stack {
+    /// Gives the time up to `ticks` to `path`, unless it is past already.
+    #[inline]
+    pub fn charge(&mut self, path: PathId, ticks: u64) {
+        if ticks > self.last {
+            self.tree.numbers_mut(path).spend(ticks - self.last);
+            self.last = ticks;
+        }
+    }
+
+    /// Opens `frame` below `parent`, now.
+    #[inline]
+    pub fn push(&mut self, parent: PathId, frame: Frame, return_to: u64, standing: Standing) {
+        let path = self.tree.child(parent, frame);
+        let since = self.last;
+        self.open.push(Open { path, frame, return_to, since, standing, inner: false, from_user: false });
+    }
+
+    /// Opens the frame of a call below `parent`, now.
+    #[inline]
+    pub fn call(&mut self, parent: PathId, event: &Event, return_to: u64) {
+        self.push(parent, Frame::of_target(event), return_to, Standing::Call);
+        if !event.at_entry
+            && let [.., caller, open] = &mut self.open[..]
+        {
+            open.inner = caller.frame == open.frame;
+        }
+    }
+
+    /// Opens the frame of a handler in the kernel.
+    pub fn enter(&mut self, parent: PathId, event: &Event, return_to: u64) {
+        self.push(parent, Frame::of_target(event), return_to, Standing::Call);
+        if let Some(open) = self.open.last_mut() {
+            open.from_user = event.from >> 63 == 0;
+        }
+    }
+
+    /// Ends the topmost frame, now.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Open> {
+        let open = self.open.pop()?;
+        let ticks = self.last.saturating_sub(open.since);
+        match open.standing {
+            Standing::Call => {
+                let ns = self.time_conv.delta_ns(ticks);
+                self.tree.numbers_mut(open.path).complete(ticks, ns);
+            }
+            Standing::Before => self.count_partial(open.path, ticks, false),
+            Standing::Hypothesis => {}
+            Standing::Floor => self.tree.dissolve(open.path),
+        }
+        Some(open)
+    }
+
+    /// Ends the topmost frames until `depth` are left; all but the lowest of them were skipped, not returned from.
+    pub fn unwind_to(&mut self, depth: usize) {
+        while self.open.len() > depth {
+            let skipped = self.open.len() > depth + 1;
+            let Some(open) = self.pop() else { return };
+            if skipped && open.standing == Standing::Call && !open.frame.is_outside() {
+                self.tree.numbers_mut(open.path).unwound += 1;
+            }
+        }
+    }
+
+    /// Ends the frames above `depth`, none of them by its own return.
+    pub fn skip_to(&mut self, depth: usize) {
+        while self.open.len() > depth {
+            let Some(open) = self.pop() else { return };
+            if open.standing == Standing::Call && !open.frame.is_outside() {
+                self.tree.numbers_mut(open.path).unwound += 1;
+            }
+        }
+    }
+
+    /// Replaces the topmost frame as a tail call does: the new one returns where the old one would have.
+    pub fn replace(&mut self, parent: PathId, frame: Frame, standing: Standing) {
+        let Some(old) = self.pop() else { return };
+        self.push(parent, frame, old.return_to, standing);
+        if let Some(open) = self.open.last_mut() {
+            open.from_user = old.from_user;
+        }
+    }
+
+    /// The topmost frame that returns to `address`, as the number of frames below it.
+    pub fn returning_to(&self, address: u64) -> Option<usize> {
+        self.open.iter().rposition(|open| {
+            open.return_to == address && address != 0
+                // An interrupted system call starts again: its instruction is two bytes long.
+                || open.frame == Frame::SystemCall && open.return_to == address.wrapping_add(2)
+        })
+    }
+
+    /// The topmost frame of the function at `event`'s target below the top, as the number of frames up to it.
+    pub fn landing(&self, event: &Event) -> Option<usize> {
+        let function = Frame::of_place(event).function()?;
+        let below = self.open.len().checked_sub(1)?;
+        let found = self.open[..below].iter().rposition(|open| open.frame == Frame::Function(function))?;
+        Some(found + 1)
+    }
+
+    /// Counts all open calls as incomplete. Their frames stay, as a hypothesis.
+    pub fn suspect_all(&mut self) {
+        for index in 0..self.open.len() {
+            let open = self.open[index];
+            let ticks = self.last.saturating_sub(open.since);
+            match open.standing {
+                Standing::Call => self.count_partial(open.path, ticks, true),
+                Standing::Before => self.count_partial(open.path, ticks, false),
+                Standing::Hypothesis | Standing::Floor => continue,
+            }
+            self.open[index].standing = Standing::Hypothesis;
+        }
+    }
+
+    fn count_partial(&mut self, path: PathId, ticks: u64, called: bool) {
+        let numbers = self.tree.numbers_mut(path);
+        numbers.partial_ticks = numbers.partial_ticks.saturating_add(ticks);
+        if called {
+            numbers.incomplete += 1;
+        } else {
+            numbers.entered_before += 1;
+        }
+    }
+}

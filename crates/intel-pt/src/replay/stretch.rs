@@ -1,0 +1,221 @@
+//! What one segment of a trace shows of a thread by itself: complete calls are counted, open ones kept, and events that
+//! depend on the stack below are kept as they are, for `thread` to apply when the segments are put together in order.
+
+use super::frame::Frame;
+use super::stack::{Open, Stack, Standing};
+use super::tree::{CallTree, PathId};
+use crate::event::{Event, EventKind, Sink};
+use crate::schedule::{Departure, Switch, ThreadId};
+use crate::time_conv::TimeConv;
+
+/// A thread's time on a CPU within one segment.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    pub thread: ThreadId,
+    /// In ticks.
+    pub from: u64,
+    pub to: u64,
+    /// How the thread left the CPU; `None` when the segment ended first.
+    pub departure: Option<Departure>,
+    pub(super) tree: CallTree,
+    pub(super) epochs: Vec<Epoch>,
+}
+
+/// What happened on top of the stack that `event` left.
+#[derive(Clone, Debug)]
+pub(super) struct Epoch {
+    /// The event that started it; the first epoch of a stretch has none.
+    pub event: Option<Event>,
+    /// Stands for the topmost frame at its begin. Its tree are the nodes from here to the next epoch's root.
+    pub root: PathId,
+    /// Calls left open, outermost first.
+    pub open: Vec<Open>,
+    /// The time up to which it has charged.
+    pub until: u64,
+}
+
+/// Takes a segment's events.
+pub struct Recorder {
+    stack: Stack,
+    thread: ThreadId,
+    from: u64,
+    event: Option<Event>,
+    root: PathId,
+    epochs: Vec<Epoch>,
+    stretches: Vec<Stretch>,
+    blank: bool,
+}
+
+impl Recorder {
+    pub fn new(time_conv: TimeConv) -> Recorder {
+        let mut tree = CallTree::default();
+        let root = tree.new_root(Frame::Unknown);
+        Recorder {
+            stack: Stack { tree, open: Vec::new(), last: 0, time_conv },
+            thread: ThreadId::NOBODY,
+            from: 0,
+            event: None,
+            root,
+            epochs: Vec::new(),
+            stretches: Vec::new(),
+            blank: true,
+        }
+    }
+
+    /// The stretches, in order; `ticks` is when the segment ended.
+    pub fn finish(mut self, ticks: u64) -> Vec<Stretch> {
+        self.end_stretch(ticks, None);
+        self.stretches
+    }
+
+    fn end_stretch(&mut self, ticks: u64, departure: Option<Departure>) {
+        self.charge(ticks);
+        self.end_epoch();
+        let epochs = std::mem::take(&mut self.epochs);
+        let mut next = CallTree::default();
+        self.root = next.new_root(Frame::Unknown);
+        let tree = std::mem::replace(&mut self.stack.tree, next);
+        let to = self.stack.last.max(self.from);
+        if self.thread != ThreadId::NOBODY {
+            let (thread, from) = (self.thread, self.from);
+            self.stretches.push(Stretch { thread, from, to, departure, tree, epochs });
+        }
+    }
+
+    fn begin_stretch(&mut self, ticks: u64, thread: ThreadId) {
+        self.thread = thread;
+        self.from = ticks;
+        self.stack.last = ticks;
+        self.event = None;
+        self.blank = true;
+    }
+
+    fn end_epoch(&mut self) {
+        let open = std::mem::take(&mut self.stack.open);
+        let (event, root, until) = (self.event.take(), self.root, self.stack.last);
+        self.epochs.push(Epoch { event, root, open, until });
+    }
+
+    /// Leaves `event` to those who know the stack below.
+    fn defer(&mut self, event: &Event) {
+        self.end_epoch();
+        self.root = self.stack.tree.new_root(Frame::Unknown);
+        self.event = Some(*event);
+    }
+
+    fn switch(&mut self, switch: Switch) {
+        let ticks = switch.ticks.max(self.stack.last);
+        if self.blank && switch.thread == self.thread {
+            return;
+        }
+        self.end_stretch(ticks, Some(switch.departure));
+        self.begin_stretch(ticks, switch.thread);
+    }
+
+    /// The path of the topmost frame, or of what it stands on.
+    #[inline]
+    fn top(&self) -> PathId {
+        self.stack.open.last().map_or(self.root, |open| open.path)
+    }
+
+    /// The path below the topmost frame.
+    fn below_top(&self) -> PathId {
+        let below = self.stack.open.len().checked_sub(2);
+        below.map_or(self.root, |index| self.stack.open[index].path)
+    }
+
+    #[inline]
+    fn charge(&mut self, ticks: u64) {
+        let top = self.top();
+        self.stack.charge(top, ticks);
+    }
+
+    #[inline]
+    fn returned(&mut self, event: &Event) {
+        match self.stack.open.last() {
+            Some(top) if top.return_to == event.to => {
+                self.stack.pop();
+            }
+            _ => self.returned_elsewhere(event),
+        }
+    }
+
+    fn returned_elsewhere(&mut self, event: &Event) {
+        if event.at_entry {
+            return self.returned_to_entry(event);
+        }
+        match self.stack.returning_to(event.to) {
+            Some(depth) => self.stack.unwind_to(depth),
+            None => self.defer(event),
+        }
+    }
+
+    /// A return used as a jump.
+    fn returned_to_entry(&mut self, event: &Event) {
+        match self.stack.open.last() {
+            Some(top) if !top.inner => self.replace_top(event),
+            Some(_) if self.stack.open.len() > 1 => {
+                self.stack.pop();
+                self.replace_top(event);
+            }
+            _ => self.defer(event),
+        }
+    }
+
+    fn replace_top(&mut self, event: &Event) {
+        let parent = self.below_top();
+        self.stack.replace(parent, Frame::of_target(event), Standing::Call);
+    }
+
+    fn jumped(&mut self, event: &Event, indirect: bool) {
+        let Some(top) = self.stack.open.last() else {
+            return self.defer(event);
+        };
+        if event.function.0 != 0 && top.frame == Frame::Function(event.function) {
+            return;
+        }
+        if event.at_entry {
+            return self.replace_top(event);
+        }
+        if indirect {
+            match self.stack.landing(event) {
+                Some(depth) => self.stack.skip_to(depth),
+                None => self.defer(event),
+            }
+        }
+    }
+
+    fn came_back(&mut self, event: &Event) {
+        match self.stack.returning_to(event.to) {
+            Some(depth) => self.stack.unwind_to(depth),
+            None => self.defer(event),
+        }
+    }
+}
+
+impl Sink for Recorder {
+    fn join(&mut self, ticks: u64, current: Switch) {
+        self.begin_stretch(ticks, current.thread);
+    }
+
+    #[inline]
+    fn event(&mut self, event: &Event) {
+        if let EventKind::Switch(switch) = event.kind {
+            return self.switch(switch);
+        }
+        self.blank = false;
+        self.charge(event.ticks);
+        match event.kind {
+            EventKind::Call { return_to } => self.stack.call(self.top(), event, return_to),
+            EventKind::Return => self.returned(event),
+            EventKind::Jump { indirect } => self.jumped(event, indirect),
+            EventKind::SystemCall { return_to } => self.stack.enter(self.top(), event, return_to),
+            EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
+            EventKind::End { cause, return_to } => {
+                self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
+            }
+            EventKind::Begin | EventKind::SystemReturn => self.came_back(event),
+            _ => self.defer(event),
+        }
+    }
+}

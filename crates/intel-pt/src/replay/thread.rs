@@ -1,0 +1,282 @@
+//! A thread's whole stack: puts its stretches together in the order of time, and decides what a segment alone could not.
+
+use super::frame::Frame;
+use super::stack::{Open, Stack, Standing};
+use super::stretch::{Epoch, Stretch};
+use super::tree::{CallTree, PathId};
+use crate::event::{Event, EventKind};
+use crate::schedule::{Departure, ThreadId};
+use crate::time_conv::TimeConv;
+
+/// All calls of one thread.
+#[derive(Clone, Debug)]
+pub struct ThreadCalls {
+    pub thread: ThreadId,
+    /// The first and the last time the trace knows of it, in ticks: its self times add up to the difference.
+    pub first: u64,
+    pub last: u64,
+    /// One root, at [`CallTree::ROOT`], which is no frame.
+    pub tree: CallTree,
+}
+
+/// Replays one thread.
+#[derive(Clone, Debug)]
+pub struct ThreadReplay {
+    thread: ThreadId,
+    stack: Stack,
+    first: Option<u64>,
+    floors: u32,
+    /// The depth of the stack when the transaction under way began.
+    transaction: Option<usize>,
+}
+
+impl ThreadReplay {
+    pub fn new(thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
+        let mut tree = CallTree::default();
+        tree.new_root(Frame::Unknown);
+        let stack = Stack { tree, open: Vec::new(), last: 0, time_conv };
+        ThreadReplay { thread, stack, first: None, floors: 0, transaction: None }
+    }
+
+    /// Goes on with the thread's next stretch. Stretches come in the order of time.
+    pub fn add(&mut self, stretch: &Stretch) {
+        self.start(stretch.from);
+        self.charge(stretch.from);
+        if self.stack.open.last().is_some_and(|open| is_off_cpu(open.frame)) {
+            self.stack.pop();
+        }
+        for (index, epoch) in stretch.epochs.iter().enumerate() {
+            let end = stretch.epochs.get(index + 1).map_or(stretch.tree.len(), |next| next.root.index());
+            self.add_epoch(stretch, epoch, end);
+        }
+        if let Some(departure) = stretch.departure {
+            self.depart(stretch.to, departure);
+        }
+    }
+
+    /// A gap that the trace itself does not tell: data was lost between two pieces of it.
+    pub fn lose(&mut self, ticks: u64) {
+        self.start(ticks);
+        self.charge(ticks);
+        self.gap();
+    }
+
+    /// Closes what is open. `ticks` is when the trace ended, as far as it concerns this thread.
+    pub fn finish(mut self, ticks: u64) -> ThreadCalls {
+        self.charge(ticks);
+        self.stack.suspect_all();
+        while self.stack.pop().is_some() {}
+        let first = self.first.unwrap_or(self.stack.last);
+        ThreadCalls { thread: self.thread, first, last: self.stack.last, tree: self.stack.tree }
+    }
+
+    fn start(&mut self, ticks: u64) {
+        if self.first.is_none() {
+            self.first = Some(ticks);
+            self.stack.last = ticks;
+        }
+    }
+
+    fn add_epoch(&mut self, stretch: &Stretch, epoch: &Epoch, end: usize) {
+        if let Some(event) = &epoch.event {
+            self.event(event);
+        }
+        if end == epoch.root.index() + 1 && epoch.open.is_empty() && epoch.until <= self.stack.last {
+            return;
+        }
+        self.stand_somewhere();
+        let top = self.top();
+        let places = self.stack.tree.graft(&stretch.tree, epoch.root, end, top);
+        for open in &epoch.open {
+            let path = CallTree::grafted(&places, epoch.root, open.path);
+            self.stack.open.push(Open { path, ..*open });
+        }
+        self.stack.last = self.stack.last.max(epoch.until);
+    }
+
+    /// Time that belongs to no frame yet belongs to one that nothing is known of.
+    fn stand_somewhere(&mut self) {
+        if self.stack.open.is_empty() {
+            self.stack.push(CallTree::ROOT, Frame::Unknown, 0, Standing::Before);
+        }
+    }
+
+    fn depart(&mut self, ticks: u64, departure: Departure) {
+        self.charge(ticks);
+        self.stack.push(self.top(), Frame::of_departure(departure), 0, Standing::Call);
+    }
+
+    fn top(&self) -> PathId {
+        self.stack.open.last().map_or(CallTree::ROOT, |open| open.path)
+    }
+
+    fn below_top(&self) -> PathId {
+        let below = self.stack.open.len().checked_sub(2);
+        below.map_or(CallTree::ROOT, |index| self.stack.open[index].path)
+    }
+
+    fn charge(&mut self, ticks: u64) {
+        if ticks > self.stack.last {
+            self.stand_somewhere();
+            let top = self.top();
+            self.stack.charge(top, ticks);
+        }
+    }
+
+    /// Applies an event to the whole stack.
+    pub(super) fn event(&mut self, event: &Event) {
+        self.start(event.ticks);
+        self.charge(event.ticks);
+        match event.kind {
+            EventKind::Call { return_to } => self.stack.call(self.top(), event, return_to),
+            EventKind::Return => self.returned(event),
+            EventKind::Jump { indirect } => self.jumped(event, indirect),
+            EventKind::SystemCall { return_to } => self.stack.enter(self.top(), event, return_to),
+            EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
+            EventKind::SystemReturn => self.system_returned(event),
+            EventKind::End { cause, return_to } => {
+                self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
+            }
+            EventKind::Begin | EventKind::Resume => self.began(event),
+            EventKind::Gap(_) => self.gap(),
+            EventKind::TransactionBegin => self.transaction = Some(self.stack.open.len()),
+            EventKind::TransactionEnd => self.transaction = None,
+            EventKind::TransactionAbort => self.aborted(),
+            EventKind::Switch(_) => {}
+        }
+    }
+
+    fn returned(&mut self, event: &Event) {
+        self.stand_somewhere();
+        if event.at_entry {
+            return self.returned_to_entry(event);
+        }
+        if let Some(depth) = self.stack.returning_to(event.to) {
+            return self.stack.unwind_to(depth);
+        }
+        if self.is_lowest_known() {
+            return self.found_parent(event);
+        }
+        match self.stack.landing(event) {
+            Some(depth) => self.stack.skip_to(depth),
+            None => self.replace_top(Frame::of_place(event), Standing::Before),
+        }
+    }
+
+    /// Whether nothing is known of what the topmost frame returns to.
+    fn is_lowest_known(&self) -> bool {
+        match &self.stack.open[..] {
+            [.., floor, top] => floor.standing == Standing::Floor && top.return_to == 0,
+            [top] => top.return_to == 0,
+            [] => true,
+        }
+    }
+
+    /// The topmost frame ended, and its caller turns out to be one that was entered before anything was seen.
+    fn found_parent(&mut self, event: &Event) {
+        self.stack.pop();
+        let (floor, since) = match self.stack.open.last() {
+            Some(floor) => (floor.path, floor.since),
+            None => (CallTree::ROOT, self.first.unwrap_or(self.stack.last)),
+        };
+        let frame = Frame::of_place(event);
+        self.stack.tree.insert_below(floor, frame);
+        self.stack.push(floor, frame, 0, Standing::Before);
+        if let Some(parent) = self.stack.open.last_mut() {
+            parent.since = since;
+        }
+    }
+
+    /// A return used as a jump: what called only to get there is gone with it.
+    fn returned_to_entry(&mut self, event: &Event) {
+        let inner = self.stack.open.last().is_some_and(|open| open.inner);
+        if inner && self.stack.open.len() > 1 {
+            self.stack.pop();
+        }
+        self.replace_top(Frame::of_target(event), Standing::Call);
+    }
+
+    fn replace_top(&mut self, frame: Frame, standing: Standing) {
+        let parent = self.below_top();
+        self.stack.replace(parent, frame, standing);
+    }
+
+    fn jumped(&mut self, event: &Event, indirect: bool) {
+        self.stand_somewhere();
+        let top = self.stack.open.last().map(|open| open.frame);
+        if event.function.0 != 0 && top == Some(Frame::Function(event.function)) {
+            return;
+        }
+        if event.at_entry {
+            return self.replace_top(Frame::of_target(event), Standing::Call);
+        }
+        if indirect && let Some(depth) = self.stack.landing(event) {
+            self.stack.skip_to(depth);
+        }
+    }
+
+    /// Back in user code, or in the kernel code that an interrupt hit.
+    fn system_returned(&mut self, event: &Event) {
+        if let Some(depth) = self.stack.returning_to(event.to) {
+            return self.stack.unwind_to(depth);
+        }
+        if event.to >> 63 == 0
+            && let Some(depth) = self.stack.open.iter().rposition(|open| open.from_user)
+        {
+            self.stack.skip_to(depth);
+        }
+        self.began(event);
+    }
+
+    /// Execution goes on at a place that no call or return led to.
+    fn began(&mut self, event: &Event) {
+        if self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost) {
+            self.stack.pop();
+        }
+        if let Some(depth) = self.stack.returning_to(event.to) {
+            return self.stack.unwind_to(depth);
+        }
+        if event.at_entry {
+            return self.stand_on_floor(Frame::of_target(event), Standing::Call);
+        }
+        while self.stack.open.last().is_some_and(|open| open.frame.is_outside()) {
+            self.stack.pop();
+        }
+        let frame = Frame::of_place(event);
+        if self.stack.open.last().is_some_and(|open| open.frame == frame) {
+            return;
+        }
+        match self.stack.landing(event) {
+            Some(depth) => self.stack.skip_to(depth),
+            None => self.stand_on_floor(frame, Standing::Before),
+        }
+    }
+
+    fn stand_on_floor(&mut self, frame: Frame, standing: Standing) {
+        if !self.stack.open.is_empty() {
+            self.floors += 1;
+            self.stack.push(self.top(), Frame::Floor(self.floors), 0, Standing::Floor);
+        }
+        self.stack.push(self.top(), frame, 0, standing);
+    }
+
+    /// Nothing that is open is certain any more.
+    fn gap(&mut self) {
+        if self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost) {
+            return;
+        }
+        self.stack.suspect_all();
+        self.transaction = None;
+        self.stack.push(self.top(), Frame::Lost, 0, Standing::Call);
+    }
+
+    fn aborted(&mut self) {
+        if let Some(depth) = self.transaction.take() {
+            self.stack.skip_to(depth.max(1));
+        }
+    }
+}
+
+fn is_off_cpu(frame: Frame) -> bool {
+    matches!(frame, Frame::Blocked | Frame::Preempted | Frame::OffCpu)
+}
