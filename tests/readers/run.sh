@@ -38,9 +38,11 @@ record() {
     return $status
 }
 
-# Both recordings; 3 where this machine may not record.
+# All recordings; 3 where this machine may not record.
 record_all() {
     record "$STORE/lock.db" "$SCENARIOS/lock" -d 2 || return
+    record "$STORE/held.db" "$SCENARIOS/lock" -d 4 -n 10
+    record "$STORE/doubled.db" "$SCENARIOS/lock" -d 4 -n 10 -k 2
     cp "$SCENARIOS/spin" "$STORE/$HOSTILE"
     record "$STORE/hostile.db" "$STORE/$HOSTILE" -d 1
 }
@@ -48,6 +50,8 @@ record_all() {
 export_all() {
     "$WALLPROF" flame "$STORE/lock.db" -o "$STORE/lock.svg"
     "$WALLPROF" flame "$STORE/hostile.db" -o "$STORE/hostile.svg"
+    "$WALLPROF" diff "$STORE/held.db" "$STORE/doubled.db" -o "$STORE/diff.svg" --json > "$STORE/diff.json"
+    "$WALLPROF" diff "$STORE/hostile.db" "$STORE/hostile.db" -o "$STORE/hostile-diff.svg" > /dev/null
     "$WALLPROF" export "$STORE/lock.db" --to folded -o "$STORE/lock.folded"
     "$WALLPROF" export "$STORE/lock.db" --to speedscope -o "$STORE/lock.speedscope.json"
     "$WALLPROF" export "$STORE/lock.db" --to pprof -o "$STORE/lock.pb.gz"
@@ -68,7 +72,7 @@ check_pprof() {
 
 check_inferno() {
     if ! command -v inferno-flamegraph > /dev/null; then
-        say "SKIPPED: inferno-flamegraph is not installed"
+        say "SKIPPED: inferno-flamegraph is not installed (cargo install inferno)"
         return
     fi
     inferno-flamegraph "$STORE/lock.folded" > "$STORE/inferno.svg"
@@ -92,7 +96,10 @@ check_in_browser() {
     npm_packages || { skip "the browser: npm cannot install playwright-core and speedscope"; return; }
     node "$STORE/flame.mjs" "$STORE/lock.svg" || fail "the flame graph in a browser"
     passed "the flame graph in a browser: hover, zoom, search"
-    node "$STORE/hostile.mjs" "$STORE/hostile.svg" "$HOSTILE" || fail "hostile names in a browser"
+    node "$STORE/diff.mjs" "$STORE/diff.svg" "$STORE/diff.json" || fail "the diff's picture in a browser"
+    passed "the diff's picture in a browser: zoom, search"
+    node "$STORE/hostile.mjs" flame "$STORE/hostile.svg" "$HOSTILE" || fail "hostile names in a browser"
+    node "$STORE/hostile.mjs" diff "$STORE/hostile-diff.svg" "$HOSTILE" || fail "hostile names in the diff's picture"
     passed "hostile names in a browser"
     node "$STORE/speedscope.mjs" "$STORE/lock.speedscope.json" "$STORE/speedscope.png" || fail "speedscope"
     passed "speedscope"

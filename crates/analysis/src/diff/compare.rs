@@ -126,9 +126,7 @@ pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Com
     let stacks = Stacks::of(&tree, &pairs, view);
     let nodes = node_changes(&tree, stacks.clone(), &sides);
     let leaf_levels = leaf_levels(&pairs, &parts, &nodes.changes, floor);
-    let rule = NodeRule::new(floor, nodes.asked, nodes.repeats.with_those_above(&tree, leaf_levels));
-    let judge = |id: NodeId, change: Change| NodeChange { change, is_news: rule.is_news(id, &change) };
-    let judged = tree.ids().zip(nodes.changes).map(|(id, change)| Some(judge(id, change?))).collect();
+    let rule = NodeRule::new(floor, nodes.asked, leaf_levels);
     Comparison {
         view: view.clone(),
         floor,
@@ -139,7 +137,7 @@ pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Com
         unmatched: Unmatched { only_a: only(a, b, view), only_b: only(b, a, view) },
         headlines: headlines(&tree, stacks, &sides, &rule),
         parts,
-        nodes: judged,
+        nodes: judged_nodes(&tree, &nodes.changes, &rule),
         tree,
     }
 }
@@ -312,31 +310,14 @@ enum Passes {
 /// Every node's change, and the p of everything that was asked.
 struct NodeChanges {
     changes: Vec<Option<Change>>,
-    repeats: Repeats,
     asked: Vec<f64>,
 }
 
-/// Which nodes have one child only: they say the same as the child.
-struct Repeats(Vec<bool>);
-
-impl Repeats {
-    /// What holds for a leaf holds for the nodes above that repeat it.
-    fn with_those_above(&self, tree: &Tree, leaves: HashMap<NodeId, f64>) -> HashMap<NodeId, f64> {
-        let mut levels = leaves.clone();
-        for (leaf, most_p) in leaves {
-            let above = tree.upwards(leaf).skip(1).take_while(|id| self.0[id.index()]);
-            levels.extend(above.map(|id| (id, most_p)));
-        }
-        levels
-    }
-}
-
-/// A node that repeats its child is not asked again.
+/// A node with one child only says the same as the child: it is not asked again.
 fn node_changes(tree: &Tree, stacks: Stacks, sides: &Sides<'_>) -> NodeChanges {
     let mut changes: Vec<Option<Change>> = vec![None; tree.len()];
     let mut only_child: Vec<Option<Change>> = vec![None; tree.len()];
     let mut children = vec![0u32; tree.len()];
-    let mut repeats = Repeats(vec![false; tree.len()]);
     let mut asked = Vec::new();
     stacks.sum_up(tree, |id, both| {
         let repeated = only_child[id.index()].filter(|_| children[id.index()] == 1);
@@ -344,14 +325,36 @@ fn node_changes(tree: &Tree, stacks: Stacks, sides: &Sides<'_>) -> NodeChanges {
         if repeated.is_none() {
             asked.extend(change.uncertainty.map(|found| found.p));
         }
-        repeats.0[id.index()] = repeated.is_some();
         changes[id.index()] = Some(change);
         let parent = tree.node(id).parent.index();
         children[parent] += 1;
         only_child[parent] = Some(change);
         Passes::On
     });
-    NodeChanges { changes, repeats, asked }
+    NodeChanges { changes, asked }
+}
+
+/// Every node with whether it is news: by itself, or because nearly all of it is a child that is.
+fn judged_nodes(tree: &Tree, changes: &[Option<Change>], rule: &NodeRule) -> Vec<Option<NodeChange>> {
+    let mut judged: Vec<Option<NodeChange>> = vec![None; tree.len()];
+    let mut follows = vec![false; tree.len()];
+    for id in tree.ids().rev() {
+        let Some(change) = changes[id.index()] else { continue };
+        let is_news = follows[id.index()] || rule.is_news(id, &change);
+        judged[id.index()] = Some(NodeChange { change, is_news });
+        let parent = tree.node(id).parent.index();
+        let is_parent = |above: &Change| rule.floor().is_reached(above) && is_nearly(above, &change);
+        follows[parent] |= is_news && changes[parent].as_ref().is_some_and(is_parent);
+    }
+    judged
+}
+
+/// Whether at least nine tenths of a node are one child, on both sides; and neither differs the other way.
+fn is_nearly(node: &Change, child: &Change) -> bool {
+    let is_most = |node: f64, child: f64| child >= 0.9 * node;
+    is_most(node.a_ns, child.a_ns)
+        && is_most(node.b_ns, child.b_ns)
+        && node.difference_ns() * child.difference_ns() > 0.0
 }
 
 /// From the leaves up: a node is reported when what is not yet reported of it is news. Ranked by how much the
@@ -504,7 +507,7 @@ mod tests {
 
     /// The time by second cannot tell: every third second has most of it. The waits can.
     #[test]
-    fn single_waits_make_news_of_their_stack_and_of_what_repeats_it() {
+    fn single_waits_make_news_of_their_stack_and_of_what_is_nearly_the_same() {
         let told = |ms: u64| {
             let mut story = Story::new(10);
             let key = story.thread("t");
@@ -513,6 +516,7 @@ mod tests {
                 let waits = if second % 3 == 0 { &waits[..] } else { &waits[..2] };
                 story.single_waits(key, second, LOCK, "main;tick;take", waits);
                 story.single_waits(key, second, LOCK, "main;put", &[900_000; 3]);
+                story.single_waits(key, second, State::Blocked(Reason::Disk), "main;tick;take", &[100_000]);
             }
             story
         };

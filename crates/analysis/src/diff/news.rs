@@ -98,6 +98,10 @@ impl NodeRule {
         NodeRule { floor, most_p: limit(rejected.min(count)), most_p_of_leaf }
     }
 
+    pub fn floor(&self) -> Floor {
+        self.floor
+    }
+
     pub fn is_news(&self, node: NodeId, change: &Change) -> bool {
         let most_p = self.most_p_of_leaf.get(&node).map_or(self.most_p, |leaf| leaf.max(self.most_p));
         is_news(self.floor, change, most_p)
