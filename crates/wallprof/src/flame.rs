@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use wallprof_views::{Flame, flame_svg, folded};
 
 use crate::args::FlameArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 use crate::output::to_file;
 use crate::selection::Selection;
 use crate::terminal::zone;
@@ -40,6 +40,7 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode, Failure> {
         }
         Ok(())
     })?;
+    selected.note.iter().for_each(|note| say(note));
     Ok(ExitCode::SUCCESS)
 }
 

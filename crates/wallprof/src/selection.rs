@@ -33,6 +33,8 @@ pub struct Selected {
     pub weights: Weights,
     /// Whole seconds of the recording.
     pub range: Range<MonoNs>,
+    /// Says so where these are more than was asked for.
+    pub note: Option<String>,
 }
 
 impl Selection {
@@ -70,7 +72,8 @@ impl Selection {
         let recording = Recording::open(file)?;
         let info = recording.info()?;
         self.check_event(&info, file)?;
-        let range = self.range(&info, zone, file)?;
+        let asked = self.asked(&info, zone, file)?;
+        let range = whole_seconds(&info, &asked);
         let seconds = seconds(&info, &range);
         let threads = threads_within(recording.threads()?, recording.ledger(seconds)?)?;
         self.check_threads(&threads, file)?;
@@ -87,7 +90,8 @@ impl Selection {
         if weights.stacks.is_empty() {
             return Err(self.nothing(file));
         }
-        Ok(Selected { info, weights, range })
+        let note = note(&info, zone, &asked, &range);
+        Ok(Selected { info, weights, range, note })
     }
 
     fn chooses(&self, thread: &Thread) -> bool {
@@ -124,8 +128,8 @@ impl Selection {
         }
     }
 
-    /// The moments between which whole seconds are read.
-    fn range(&self, info: &RecordingInfo, zone: &Zone, file: &Path) -> Result<Range<MonoNs>, Failure> {
+    /// The moments that were asked for, as far as the recording reaches.
+    fn asked(&self, info: &RecordingInfo, zone: &Zone, file: &Path) -> Result<Range<MonoNs>, Failure> {
         let resolve = |option, point: &Option<Timepoint>| {
             point
                 .as_ref()
@@ -141,9 +145,7 @@ impl Selection {
         if from.is_some_and(|from| from >= info.end) || to.is_some_and(|to| to <= info.start) {
             return Err(outside(info, zone, file));
         }
-        let start = from.map_or(info.start, |from| second_of(info, from, u64::div_euclid));
-        let end = to.map_or(info.end, |to| second_of(info, to, u64::div_ceil));
-        Ok(start.max(info.start)..end.min(info.end))
+        Ok(from.unwrap_or(info.start).max(info.start)..to.unwrap_or(info.end).min(info.end))
     }
 
     fn nothing(&self, file: &Path) -> Failure {
@@ -186,6 +188,28 @@ fn add_waits(
         }
     }
     Ok(())
+}
+
+/// The seconds of the wall clock that a range touches, as far as the recording reaches: sums are kept by the second.
+fn whole_seconds(info: &RecordingInfo, asked: &Range<MonoNs>) -> Range<MonoNs> {
+    let cuts = |at| info.start < at && at < info.end;
+    let rounded = |at, round| if cuts(at) { second_of(info, at, round) } else { at };
+    let (start, end) = (rounded(asked.start, u64::div_euclid), rounded(asked.end, u64::div_ceil));
+    start.max(info.start)..end.min(info.end)
+}
+
+fn note(info: &RecordingInfo, zone: &Zone, asked: &Range<MonoNs>, range: &Range<MonoNs>) -> Option<String> {
+    let shown = |at: MonoNs| match info.clock.anchors().is_empty() {
+        true => format!("+{:.3}s", at.0.saturating_sub(info.start.0) as f64 / SECOND_NS as f64),
+        false => zone.time_of_day_at(info.clock.epoch_from_mono(at), 3),
+    };
+    (asked != range).then(|| {
+        format!(
+            "a recording adds up by the second: this is {} to {}, more than --from and --to ask for",
+            shown(range.start),
+            shown(range.end)
+        )
+    })
 }
 
 /// The seconds whose rows belong to the range.

@@ -61,6 +61,27 @@ fn a_range_shows_the_part_of_a_wait_that_lies_in_it() {
 }
 
 #[test]
+fn more_than_was_asked_for_is_said() {
+    let story = Story::new();
+    let said = |times: &[&str]| {
+        let output = wallprof(&["flame", "story.db", "-o", "-"])
+            .args(times)
+            .current_dir(&story.folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let sentence = said(&["--from", "08:00:01.2", "--to", "08:00:01.9"]);
+    assert!(sentence.contains("08:00:01.000 to 08:00:02.000, more than"), "{sentence}");
+    assert!(said(&["--to", "+1ms"]).contains("08:00:00.000 to 08:00:01.000"));
+    for exact in [&[][..], &["--from", "+1s"], &["--from", "08:00:01", "--to", "08:00:02"], &["--to", "+9s"]]
+    {
+        assert_eq!(said(exact), "", "{exact:?}");
+    }
+}
+
+#[test]
 fn the_picture_has_a_default_name() {
     let story = Story::new();
     let output = wallprof(&["flame", "story.db"]).current_dir(&story.folder).output().unwrap();
