@@ -18,8 +18,8 @@ const MODULEDATA_TEXT: u64 = 176;
 /// `FuncFlagSPWrite`: the function sets the stack pointer to what no table can say.
 const FLAG_SP_WRITE: u8 = 2;
 
-/// Threads and goroutines begin in these, and return to nobody.
-const OUTERMOST: [&[u8]; 4] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go", b"_rt0_"];
+/// Threads and goroutines begin in these, and return to nobody; and in what begins with `_rt0_`.
+const OUTERMOST: [&[u8]; 3] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go"];
 /// The kernel enters this when a signal handler returns.
 const TRAMPOLINE: &[u8] = b"runtime.sigreturn";
 /// These change stacks half-way: what they save is told by their frame pointer only. Go 1.17 and later flag them.
@@ -95,19 +95,17 @@ impl<'e, 'a> GoTable<'e, 'a> {
 
     /// Tells `row` the rules of all functions within `gap`, ascending.
     pub(crate) fn rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
-        let first = self.first_from(gap.start);
         let mut from = gap.start;
-        for number in first..self.functions {
-            let (Some(start), Some(end)) = (self.entry(number), self.entry(number + 1)) else { return };
+        for number in self.first_from(gap.start)..self.functions {
+            let (Some(start), Some(end)) = (self.start(number), self.start(number + 1)) else { return };
             if start >= gap.end {
                 return;
             }
-            let function = Range { start: start.max(from), end: end.min(gap.end) };
-            if function.start >= function.end {
-                continue;
+            let part = Range { start: start.max(from), end: end.min(gap.end) };
+            if part.start < part.end {
+                from = part.end;
+                self.function_rows(number, part, row);
             }
-            from = function.end;
-            self.function_rows(number, start, function, row);
         }
     }
 
@@ -127,6 +125,13 @@ impl<'e, 'a> GoTable<'e, 'a> {
             }
         }
         low
+    }
+
+    /// Where the code begins that a function's rules are for. What returns to the signal trampoline does so to its
+    /// first instruction, so the byte before that is the trampoline's, too.
+    fn start(&self, number: usize) -> Option<u64> {
+        let is_trampoline = self.function(number).is_some_and(|function| function.is_trampoline());
+        self.entry(number)?.checked_sub(is_trampoline.into())
     }
 
     fn entry(&self, number: usize) -> Option<u64> {
@@ -156,12 +161,11 @@ impl<'e, 'a> GoTable<'e, 'a> {
     fn function_rows(
         &self,
         number: usize,
-        entry: u64,
         part: Range,
         row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>),
     ) {
-        let Some(function) = self.function(number) else { return };
-        if function.name.starts_with(TRAMPOLINE) {
+        let Some((function, entry)) = self.function(number).zip(self.entry(number)) else { return };
+        if function.is_trampoline() {
             row(part.start, part.end, Ok(Rule::SIGNAL));
         } else if function.is_outermost() {
             row(part.start, part.end, Ok(Rule::END));
@@ -193,7 +197,10 @@ impl<'e, 'a> GoTable<'e, 'a> {
             value = value.wrapping_add(unzigzag(grown));
             let end = start.saturating_add(step);
             frame.look_for_saved_fp(self.elf, start, value);
-            frame.rows(value, Range { start: start.max(part.start), end: end.min(part.end) }, row);
+            // The code may lie before the part.
+            if end > part.start {
+                frame.rows(value, Range { start: start.max(part.start), end: end.min(part.end) }, row);
+            }
             start = end;
         }
     }
@@ -269,7 +276,14 @@ impl Layout {
 
 impl Function<'_> {
     fn is_outermost(&self) -> bool {
-        OUTERMOST.iter().any(|name| self.name.starts_with(name))
+        self.name.starts_with(b"_rt0_")
+            || OUTERMOST
+                .iter()
+                .any(|name| self.name.strip_prefix(*name).is_some_and(|rest| rest.first() == Some(&0)))
+    }
+
+    fn is_trampoline(&self) -> bool {
+        self.name.starts_with(TRAMPOLINE)
     }
 
     fn switches_stacks(&self) -> bool {
@@ -318,3 +332,6 @@ fn search(elf: &Elf) -> Option<u64> {
 fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
+
+#[cfg(test)]
+mod tests;
