@@ -153,6 +153,11 @@ impl StoredProcesses {
         Some(ModuleFile { module: entry.module.clone(), file: same })
     }
 
+    /// How many modules there are: their numbers are smaller.
+    pub fn modules(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn counts(&self) -> FileCounts {
         self.counts
     }

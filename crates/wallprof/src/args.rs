@@ -39,6 +39,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Compare two recordings in time per second of wall time: what takes longer, what appeared, what went
     Diff(DiffArgs),
+    /// Turn what another profiler recorded into a recording: perf.data
+    Import(ImportArgs),
     /// Say what this kernel, these permissions and this hardware allow
     Doctor(DoctorArgs),
     /// Run a built-in workload, record it, print the report and write the flame graph
@@ -274,6 +276,25 @@ pub struct ExportArgs {
 
     /// The file to write; - is standard output
     #[arg(short = 'o', long = "output", value_name = "OUT", required = true)]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The file to import; - is standard input: `perf record --call-graph dwarf -o - … | wallprof import -`
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What FILE is: perf.data (told by its first bytes when not given)
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+
+    /// Find the recorded programs and libraries below this folder, instead of on this machine
+    #[arg(long, value_name = "DIR")]
+    pub symfs: Option<PathBuf>,
+
+    /// The recording to write
+    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 }
 

@@ -8,6 +8,7 @@ mod documents;
 mod export;
 mod failure;
 mod flame;
+mod import;
 mod output;
 mod record;
 mod report;
@@ -41,6 +42,7 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Flame(args) => flame::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Demo(args) => demo::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
         Command::Documents(args) => documents::run(&args.folder),

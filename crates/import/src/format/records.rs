@@ -1,0 +1,271 @@
+//! The records of a file or stream one after the other, in constant memory.
+
+use std::io::{self, BufReader, Read, Take};
+
+use super::bytes::Bytes;
+use super::record::{RawRecord, kind};
+use super::tracing::Formats;
+use super::unpack::Unpacker;
+
+/// Larger than any record, so that one usually comes in one piece.
+const BUFFER: usize = 256 << 10;
+const HEADER: usize = 8;
+
+/// Why there are no more records.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    Io(io::Error),
+    /// The input ends inside a record, or before its header said.
+    Truncated,
+    /// A record is shorter than its own header: where the next one begins is not known.
+    Damaged,
+    /// What perf compressed does not unpack.
+    Packed,
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => ReadError::Truncated,
+            _ => ReadError::Io(error),
+        }
+    }
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(crate) enum Item<'a> {
+    Record(RawRecord<'a>),
+    /// The formats of tracepoints, which follow their record.
+    Formats(Formats),
+}
+
+/// Where the next record is.
+enum Place {
+    /// In `body`.
+    Plain { kind: u32, misc: u16 },
+    /// The first bytes of what is unpacked.
+    Unpacked { size: usize },
+}
+
+/// Reads records.
+pub(crate) struct Records<R> {
+    input: Take<BufReader<R>>,
+    limit: Option<u64>,
+    body: Vec<u8>,
+    unpacker: Option<Unpacker>,
+    /// Of the unpacked bytes, those of the record that was handed out.
+    used: usize,
+}
+
+impl<R: Read> Records<R> {
+    /// `limit`: bytes of records, where the header says so.
+    pub(crate) fn new(input: R, limit: Option<u64>) -> Self {
+        let input = BufReader::with_capacity(BUFFER, input).take(limit.unwrap_or(u64::MAX));
+        Records { input, limit, body: Vec::new(), unpacker: None, used: 0 }
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.limit.unwrap_or(u64::MAX) - self.input.limit()
+    }
+
+    /// `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+        if let Some(unpacker) = &mut self.unpacker {
+            unpacker.consume(std::mem::take(&mut self.used));
+        }
+        let Some(place) = self.find()? else { return Ok(None) };
+        match place {
+            Place::Plain { kind: kind::TRACING_DATA, .. } => Ok(Some(Item::Formats(self.formats()?))),
+            Place::Plain { kind, misc } => Ok(Some(Item::Record(RawRecord { kind, misc, body: &self.body }))),
+            Place::Unpacked { size } => {
+                self.used = size;
+                let unpacker = self.unpacker.as_mut().ok_or(ReadError::Damaged)?;
+                let bytes = unpacker.peek(size).map_err(|_| ReadError::Packed)?.ok_or(ReadError::Damaged)?;
+                let mut header = Bytes::new(bytes);
+                let (kind, misc) = header_fields(&mut header).ok_or(ReadError::Damaged)?;
+                Ok(Some(Item::Record(RawRecord { kind, misc, body: &bytes[HEADER..] })))
+            }
+        }
+    }
+
+    fn find(&mut self) -> Result<Option<Place>, ReadError> {
+        loop {
+            if let Some(size) = self.unpacked_record()? {
+                return Ok(Some(Place::Unpacked { size }));
+            }
+            let Some((kind, misc)) = self.read_record()? else { return self.end().map(|()| None) };
+            match kind {
+                kind::COMPRESSED => self.unpack(0)?,
+                kind::COMPRESSED2 => self.unpack(8)?,
+                kind::AUXTRACE => self.skip_trace()?,
+                _ => return Ok(Some(Place::Plain { kind, misc })),
+            }
+        }
+    }
+
+    /// The size of the next unpacked record, if it is whole.
+    fn unpacked_record(&mut self) -> Result<Option<usize>, ReadError> {
+        let Some(unpacker) = &mut self.unpacker else { return Ok(None) };
+        let Some(header) = unpacker.peek(HEADER).map_err(|_| ReadError::Packed)? else { return Ok(None) };
+        let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
+        if size < HEADER {
+            return Err(ReadError::Damaged);
+        }
+        Ok(unpacker.peek(size).map_err(|_| ReadError::Packed)?.map(|_| size))
+    }
+
+    /// Reads a record into `body`; `None` where the input ends between records.
+    fn read_record(&mut self) -> Result<Option<(u32, u16)>, ReadError> {
+        let mut header = [0; HEADER];
+        let count = read_up_to(&mut self.input, &mut header)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let mut fields = Bytes::new(&header[..count]);
+        let (kind, misc) = header_fields(&mut fields).ok_or(ReadError::Truncated)?;
+        let size = usize::from(fields.u16().ok_or(ReadError::Truncated)?);
+        self.body.resize(size.checked_sub(HEADER).ok_or(ReadError::Damaged)?, 0);
+        self.input.read_exact(&mut self.body)?;
+        Ok(Some((kind, misc)))
+    }
+
+    /// The body of a compressed record, which has its own size in the later of the two kinds.
+    fn unpack(&mut self, size_field: usize) -> Result<(), ReadError> {
+        let mut packed = Bytes::new(&self.body);
+        if size_field > 0 {
+            let size = packed.u64().ok_or(ReadError::Damaged)?;
+            packed = Bytes::new(packed.take_u64(size).ok_or(ReadError::Damaged)?);
+        }
+        let unpacker = match &mut self.unpacker {
+            Some(unpacker) => unpacker,
+            none => none.insert(Unpacker::new().map_err(|_| ReadError::Packed)?),
+        };
+        unpacker.feed(packed.take(packed.len()).unwrap_or_default());
+        Ok(())
+    }
+
+    /// A hardware trace follows its record.
+    fn skip_trace(&mut self) -> Result<(), ReadError> {
+        let size = Bytes::new(&self.body).u64().ok_or(ReadError::Damaged)?;
+        let skipped = io::copy(&mut (&mut self.input).take(size), &mut io::sink())?;
+        if skipped < size { Err(ReadError::Truncated) } else { Ok(()) }
+    }
+
+    /// Formats that cannot be read are none.
+    fn formats(&mut self) -> Result<Formats, ReadError> {
+        let size = Bytes::new(&self.body).u32().ok_or(ReadError::Damaged)?;
+        let mut payload = (&mut self.input).take(size.into());
+        let formats = Formats::read(&mut payload);
+        io::copy(&mut payload, &mut io::sink())?;
+        if payload.limit() > 0 { Err(ReadError::Truncated) } else { Ok(formats.unwrap_or_default()) }
+    }
+
+    /// Whether the end is one.
+    fn end(&self) -> Result<(), ReadError> {
+        let early = self.limit.is_some() && self.input.limit() > 0;
+        let inside = self.unpacker.as_ref().is_some_and(Unpacker::has_rest);
+        if early || inside { Err(ReadError::Truncated) } else { Ok(()) }
+    }
+}
+
+fn header_fields(bytes: &mut Bytes<'_>) -> Option<(u32, u16)> {
+    Some((bytes.u32()?, bytes.u16()?))
+}
+
+/// As much as there is.
+pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match input.read(&mut buffer[count..]) {
+            Ok(0) => break,
+            Ok(read) => count += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+        let size = (HEADER + body.len()) as u16;
+        [&kind.to_le_bytes()[..], &7u16.to_le_bytes(), &size.to_le_bytes(), body].concat()
+    }
+
+    type Found = Vec<(u32, Vec<u8>)>;
+
+    /// Kinds and bodies of all records, and how reading ended.
+    fn all(bytes: &[u8], limit: Option<u64>) -> (Found, Result<(), String>) {
+        let mut records = Records::new(bytes, limit);
+        let mut found = Vec::new();
+        loop {
+            match records.next() {
+                Ok(Some(Item::Record(record))) => found.push((record.kind, record.body.to_vec())),
+                Ok(Some(Item::Formats(_))) => found.push((kind::TRACING_DATA, Vec::new())),
+                Ok(None) => return (found, Ok(())),
+                Err(error) => return (found, Err(format!("{error:?}"))),
+            }
+        }
+    }
+
+    #[test]
+    fn plain_records_come_as_they_are() {
+        let bytes = [record(3, b"abcdefgh"), record(68, b"")].concat();
+        assert_eq!(all(&bytes, None), (vec![(3, b"abcdefgh".to_vec()), (68, vec![])], Ok(())));
+        assert_eq!(all(&bytes, Some(16)).0.len(), 1, "what follows the data is not a record");
+    }
+
+    #[test]
+    fn every_cut_is_noticed() {
+        let bytes = [record(3, b"abcdefgh"), record(4, b"ijkl")].concat();
+        for len in 0..bytes.len() {
+            let (found, end) = all(&bytes[..len], Some(bytes.len() as u64));
+            assert_eq!((found.len(), end), (usize::from(len >= 16), Err("Truncated".into())), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_record_shorter_than_its_header_ends_it() {
+        let mut bytes = record(3, b"");
+        bytes[6] = 7;
+        assert_eq!(all(&bytes, None), (vec![], Err("Damaged".into())));
+    }
+
+    #[test]
+    fn compressed_records_may_cut_records_anywhere() {
+        let inner: Vec<u8> = (1..200u32).flat_map(|at| record(9, &vec![at as u8; at as usize])).collect();
+        let packed = zstd::stream::encode_all(&inner[..], 3).expect("packed");
+        let bytes: Vec<u8> = packed.chunks(11).flat_map(|piece| record(kind::COMPRESSED, piece)).collect();
+        let (found, end) = all(&bytes, None);
+        assert_eq!((found.len(), end), (199, Ok(())));
+        assert!(found.iter().enumerate().all(|(index, (_, body))| body.len() == index + 1));
+        let sized = |piece: &[u8]| {
+            record(kind::COMPRESSED2, &[&(piece.len() as u64).to_le_bytes()[..], piece, &[0; 3]].concat())
+        };
+        let bytes: Vec<u8> = packed.chunks(100).flat_map(sized).collect();
+        assert_eq!(all(&bytes, None).0, found);
+        assert_eq!(all(&bytes[..bytes.len() - 150], None).1, Err("Truncated".into()));
+    }
+
+    #[test]
+    fn traces_are_passed_over() {
+        let mut trace = record(kind::AUXTRACE, &[5, 0, 0, 0, 0, 0, 0, 0]);
+        trace.extend(b"trace");
+        let bytes = [trace.clone(), record(4, b"x")].concat();
+        assert_eq!(all(&bytes, None).0, [(4, b"x".to_vec())]);
+        assert_eq!(all(&trace[..trace.len() - 1], None).1, Err("Truncated".into()));
+    }
+
+    #[test]
+    fn unreadable_formats_do_not_hide_what_follows() {
+        let mut bytes = record(kind::TRACING_DATA, &8u32.to_le_bytes());
+        bytes.extend(b"rubbish!");
+        bytes.extend(record(4, b""));
+        assert_eq!(all(&bytes, None), (vec![(kind::TRACING_DATA, vec![]), (4, vec![])], Ok(())));
+    }
+}

@@ -1,0 +1,27 @@
+//! Recordings of other profilers, turned into the events that wallprof records itself.
+//!
+//! [`import`] reads perf.data, a file or a stream, in constant memory, and tells a [`Sink`] what is in it: threads,
+//! running time by samples, waits by switches and wakeups, any other event by its count. User stacks come from
+//! callchains as they are, or from registers and stack dumps, unwound here. What is not known is unaccounted, and
+//! what is lost is counted.
+
+mod chain;
+mod error;
+mod events;
+mod format;
+mod image;
+mod import;
+mod machine;
+mod options;
+mod rounds;
+mod seconds;
+mod session;
+mod stacks;
+mod threads;
+mod timeline;
+mod unwinder;
+
+pub use error::{ImportError, Refusal};
+pub use import::{Sink, import, import_stream};
+pub use options::{ImportOptions, Outcome, RecordingFacts};
+pub use stacks::StackCounts;

@@ -1,0 +1,298 @@
+//! What a timeline says, as events of the model: stretches cut into seconds of the wall clock, waits as
+//! samples, latencies and stalls.
+
+use wallprof_model::event::{LatencyDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
+use wallprof_model::histogram::{Cell, bucket_from_ns};
+use wallprof_model::{
+    ClockMap, EpochSecond, Event, Metric, MonoNs, Reason, StallKind, StallReason, State, ThreadKey, ThreadRef,
+};
+
+use crate::timeline::{Leave, Spent, Step, Wait};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// A stretch of more than an hour is told in this many parts, each in the second in which it begins.
+const MAX_PARTS: u64 = 3_600;
+
+/// Who woke a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WokenBy {
+    /// `None`: an interrupt.
+    pub thread: Option<ThreadRef>,
+    pub stacks: crate::timeline::Stacks,
+}
+
+/// A thread whose steps are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who<'a> {
+    pub key: ThreadKey,
+    pub comm: &'a str,
+    pub cpu: Option<u32>,
+}
+
+/// Tells steps of threads.
+pub(crate) struct Teller<'a> {
+    pub clock: &'a ClockMap,
+    pub min_stall_ns: u64,
+}
+
+impl Teller<'_> {
+    pub(crate) fn second(&self, at: u64) -> EpochSecond {
+        second_from_epoch(self.clock.epoch_from_mono(MonoNs(at)).0)
+    }
+
+    pub(crate) fn tell(&self, who: Who<'_>, step: Step<WokenBy>, out: &mut Vec<Event>) {
+        match step {
+            Step::Spent { from, to, what } => self.spent(who.key, from, to, what, out),
+            Step::Waited(wait) => self.waited(who, wait, out),
+        }
+    }
+
+    fn spent(&self, thread: ThreadKey, from: u64, to: u64, what: Spent, out: &mut Vec<Event>) {
+        let epoch = self.clock.epoch_from_mono(MonoNs(from)).0;
+        for (second, ns) in parts(epoch, to.saturating_sub(from)) {
+            let mut delta = LedgerDelta::new(thread, second);
+            delta.wall_ns = ns;
+            match what {
+                Spent::OnCpu => delta.on_cpu_ns = ns,
+                Spent::Runnable => delta.runnable_ns = ns,
+                Spent::Preempted => delta.preempted_ns = ns,
+                Spent::Blocked(reason) => delta.blocked_ns[usize::from(reason.code())] = ns,
+                Spent::Unknown => {}
+            }
+            out.push(Event::Ledger(delta));
+        }
+    }
+
+    fn waited(&self, who: Who<'_>, wait: Wait<WokenBy>, out: &mut Vec<Event>) {
+        if wait.open {
+            self.stalls(who, &wait, out);
+            return;
+        }
+        let mut switches = LedgerDelta::new(who.key, self.second(wait.from));
+        match wait.why {
+            Leave::Preempted => switches.involuntary_switches = 1,
+            Leave::Blocked(_) => switches.voluntary_switches = 1,
+        }
+        out.push(Event::Ledger(switches));
+        self.latencies(who.key, &wait, out);
+        self.samples(who.key, &wait, out);
+        self.stalls(who, &wait, out);
+    }
+
+    fn latencies(&self, thread: ThreadKey, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
+        let (blocked, runnable) = (wait.woken_at - wait.from, wait.to - wait.woken_at);
+        let mut add = |metric, ns| {
+            let cell = Cell { count: 1, total_ns: ns, max_ns: ns };
+            out.push(Event::Latency(LatencyDelta { thread, metric, bucket: bucket_from_ns(ns), cell }));
+        };
+        add(Metric::OffCpu, blocked + runnable);
+        add(Metric::RunQueue, runnable);
+        if let Leave::Blocked(reason) = wait.why {
+            add(Metric::Blocked(reason), blocked);
+        }
+    }
+
+    /// A wait counts whole in the second in which it ends.
+    fn samples(&self, thread: ThreadKey, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
+        let (blocked, runnable) = (wait.woken_at - wait.from, wait.to - wait.woken_at);
+        let mut add = |state, weight, waker| {
+            if weight > 0 {
+                out.push(Event::Sample(SampleDelta {
+                    thread,
+                    second: self.second(wait.to),
+                    what: Weighted::State(state),
+                    user: wait.stacks.user,
+                    kernel: wait.stacks.kernel,
+                    waker,
+                    weight,
+                    count: 1,
+                }));
+            }
+        };
+        match wait.why {
+            Leave::Preempted => add(State::Preempted, runnable, None),
+            Leave::Blocked(reason) => {
+                add(State::Blocked(reason), blocked, wait.waker.as_ref().map(waker_stacks));
+                add(State::Runnable, runnable, None);
+            }
+        }
+    }
+
+    /// None where the wait was short. Two where it was chosen, and followed by a long wait for a CPU, which was not.
+    fn stalls(&self, who: Who<'_>, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
+        if wait.to - wait.from < self.min_stall_ns {
+            return;
+        }
+        let whole = stall(who, wait);
+        if !whole.voluntary || whole.runnable_ns < self.min_stall_ns {
+            out.push(Event::Stall(Box::new(whole)));
+            return;
+        }
+        let late = Stall {
+            reason: StallReason::Runnable,
+            voluntary: false,
+            start: MonoNs(wait.woken_at),
+            blocked_ns: 0,
+            ..whole.clone()
+        };
+        let chosen = Stall { end: MonoNs(wait.woken_at), open: false, runnable_ns: 0, ..whole };
+        out.extend([chosen, late].map(|stall| Event::Stall(Box::new(stall))));
+    }
+}
+
+fn stall(who: Who<'_>, wait: &Wait<WokenBy>) -> Stall {
+    let (blocked_ns, runnable_ns) = (wait.woken_at - wait.from, wait.to - wait.woken_at);
+    let reason = match wait.why {
+        Leave::Preempted => StallReason::Preempted,
+        Leave::Blocked(_) if blocked_ns < runnable_ns => StallReason::Runnable,
+        Leave::Blocked(reason) => StallReason::Blocked(reason),
+    };
+    Stall {
+        thread: who.key,
+        comm: who.comm.to_owned(),
+        kind: StallKind::OffCpu,
+        reason,
+        voluntary: matches!(reason, StallReason::Blocked(reason) if Reason::is_voluntary(reason)),
+        start: MonoNs(wait.from),
+        end: MonoNs(wait.to),
+        open: wait.open,
+        blocked_ns,
+        runnable_ns,
+        syscall: None,
+        cpu: who.cpu,
+        user: wait.stacks.user,
+        kernel: wait.stacks.kernel,
+        waker: wait.waker.as_ref().map(|by| Waker {
+            thread: by.thread.clone(),
+            user: by.stacks.user,
+            kernel: by.stacks.kernel,
+        }),
+        lock: None,
+        ran_instead: Vec::new(),
+        fault: None,
+        asked_ns: None,
+    }
+}
+
+fn waker_stacks(by: &WokenBy) -> WakerStacks {
+    WakerStacks {
+        thread: by.thread.as_ref().and_then(|thread| thread.key),
+        interrupt: by.thread.is_none(),
+        user: by.stacks.user,
+        kernel: by.stacks.kernel,
+    }
+}
+
+/// `len` ns from `epoch` on, by second.
+fn parts(epoch: u64, len: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
+    let part = (len / MAX_PARTS).max(SECOND_NS);
+    let end = epoch.saturating_add(len);
+    let mut at = epoch;
+    std::iter::from_fn(move || {
+        let next = (at - at % SECOND_NS).saturating_add(part).min(end);
+        let told = (next > at).then(|| (second_from_epoch(at), next - at));
+        at = next;
+        told
+    })
+}
+
+fn second_from_epoch(ns: u64) -> EpochSecond {
+    EpochSecond(u32::try_from(ns / SECOND_NS).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use wallprof_model::{ClockAnchor, EpochNs};
+
+    use super::*;
+    use crate::timeline::Stacks;
+
+    const MS: u64 = 1_000_000;
+
+    fn told(step: Step<WokenBy>) -> Vec<Event> {
+        let anchor = ClockAnchor { mono: MonoNs(0), epoch: EpochNs(500 * MS) };
+        let clock = ClockMap::new(vec![anchor]);
+        let mut out = Vec::new();
+        let who = Who { key: ThreadKey(3), comm: "t", cpu: Some(1) };
+        Teller { clock: &clock, min_stall_ns: MS }.tell(who, step, &mut out);
+        out
+    }
+
+    fn wait(why: Leave, blocked: u64, runnable: u64) -> Wait<WokenBy> {
+        let from = 100 * MS;
+        let (woken_at, to) = (from + blocked, from + blocked + runnable);
+        Wait { from, to, woken_at, why, stacks: Stacks::default(), waker: None, open: false }
+    }
+
+    fn stalls(wait: Wait<WokenBy>) -> Vec<(StallReason, u64, bool)> {
+        let stall = |event: Event| match event {
+            Event::Stall(stall) => Some((stall.reason, stall.end.0 - stall.start.0, stall.voluntary)),
+            _ => None,
+        };
+        told(Step::Waited(wait)).into_iter().filter_map(stall).collect()
+    }
+
+    #[test]
+    fn stretches_are_cut_at_seconds_of_the_wall_clock() {
+        let cells: Vec<_> = told(Step::Spent { from: 0, to: 2_000 * MS, what: Spent::OnCpu })
+            .into_iter()
+            .map(|event| match event {
+                Event::Ledger(delta) => (delta.second.0, delta.wall_ns, delta.on_cpu_ns),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let cell = |second, ns| (second, ns * MS, ns * MS);
+        assert_eq!(cells, [cell(0, 500), cell(1, 1_000), cell(2, 500)]);
+    }
+
+    #[test]
+    fn a_damaged_time_makes_no_endless_list() {
+        let parts: Vec<_> = parts(7, u64::MAX).collect();
+        assert!(parts.len() as u64 <= MAX_PARTS + 1, "{}", parts.len());
+        assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<u64>(), u64::MAX - 7);
+    }
+
+    #[test]
+    fn the_longer_part_names_a_stall() {
+        let other = Leave::Blocked(Reason::Other);
+        assert_eq!(stalls(wait(other, 3 * MS, MS)), [(StallReason::Blocked(Reason::Other), 4 * MS, false)]);
+        assert_eq!(stalls(wait(other, MS, 3 * MS)), [(StallReason::Runnable, 4 * MS, false)]);
+        assert_eq!(stalls(wait(Leave::Preempted, 0, MS)), [(StallReason::Preempted, MS, false)]);
+        assert_eq!(stalls(wait(other, MS - 1, 0)), []);
+        let sleep = StallReason::Blocked(Reason::Sleep);
+        assert_eq!(
+            stalls(wait(Leave::Blocked(Reason::Sleep), 5 * MS, 2 * MS)),
+            [(sleep, 5 * MS, true), (StallReason::Runnable, 2 * MS, false)]
+        );
+    }
+
+    #[test]
+    fn a_wait_is_samples_and_latencies_of_its_parts() {
+        let events = told(Step::Waited(wait(Leave::Blocked(Reason::Other), 3, 1)));
+        let sample = |event: &Event| match event {
+            Event::Sample(sample) => Some((sample.what, sample.weight, sample.second.0)),
+            _ => None,
+        };
+        assert_eq!(
+            events.iter().filter_map(sample).collect::<Vec<_>>(),
+            [
+                (Weighted::State(State::Blocked(Reason::Other)), 3, 0),
+                (Weighted::State(State::Runnable), 1, 0)
+            ]
+        );
+        let latency = |event: &Event| match event {
+            Event::Latency(latency) => Some((latency.metric, latency.cell.total_ns)),
+            _ => None,
+        };
+        assert_eq!(
+            events.iter().filter_map(latency).collect::<Vec<_>>(),
+            [(Metric::OffCpu, 4), (Metric::RunQueue, 1), (Metric::Blocked(Reason::Other), 3)]
+        );
+    }
+
+    #[test]
+    fn an_open_wait_is_a_stall_and_no_sample() {
+        let open = Wait { open: true, ..wait(Leave::Blocked(Reason::Other), 3 * MS, 0) };
+        assert!(matches!(&told(Step::Waited(open))[..], [Event::Stall(stall)] if stall.open));
+    }
+}

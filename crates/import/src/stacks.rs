@@ -1,0 +1,229 @@
+//! Callchains and stack dumps → modules, frames and stacks of the model, each told once.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use wallprof_model::{Event, Frame, FrameId, StackEnd, StackId};
+use wallprof_symbols::{
+    Batch, FileSearch, FrameTable, KernelStacks, KernelSymbols, Origin, PendingFrames, ProcessKey, Resolver,
+    ResolverOptions, StoredProcesses, normalise_kernel,
+};
+
+/// Distinct stacks: 64 MiB here. A day of a large machine has some hundred thousand.
+const MAX_STACKS: usize = 1 << 22;
+/// Frames of one stack.
+pub(crate) const MAX_FRAMES: usize = 1024;
+
+/// How user stacks ended, by how often they were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackCounts {
+    pub taken: u64,
+    pub complete: u64,
+    /// By [`StackEnd::name`].
+    pub incomplete: BTreeMap<&'static str, u64>,
+}
+
+impl StackCounts {
+    fn add(&mut self, end: StackEnd) {
+        self.taken += 1;
+        match end {
+            StackEnd::Complete => self.complete += 1,
+            _ => *self.incomplete.entry(end.name()).or_default() += 1,
+        }
+    }
+}
+
+pub(crate) struct Stacks {
+    pub processes: StoredProcesses,
+    kernel: Option<KernelStacks>,
+    frames: FrameTable,
+    pending: PendingFrames,
+    told: HashSet<u64>,
+    refused: u64,
+    counts: StackCounts,
+    room: Vec<Frame>,
+}
+
+impl Stacks {
+    pub(crate) fn new(search: FileSearch) -> Self {
+        Stacks {
+            processes: StoredProcesses::new(search),
+            kernel: None,
+            frames: FrameTable::default(),
+            pending: PendingFrames::default(),
+            told: HashSet::new(),
+            refused: 0,
+            counts: StackCounts::default(),
+            room: Vec::new(),
+        }
+    }
+
+    /// Without kernel symbols kernel frames stay without names.
+    pub(crate) fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
+        self.kernel = Some(KernelStacks::new(symbols));
+    }
+
+    /// The stack of a thread in user mode: where it was, then return addresses.
+    pub(crate) fn user(
+        &mut self,
+        pid: u32,
+        addresses: &[u64],
+        end: StackEnd,
+        out: &mut Vec<Event>,
+    ) -> Option<StackId> {
+        if addresses.is_empty() {
+            return None;
+        }
+        self.counts.add(end);
+        self.room.clear();
+        // A return address stands for its call: the address of the call's last byte.
+        let calls = addresses
+            .iter()
+            .enumerate()
+            .map(|(depth, &address)| address.saturating_sub(u64::from(depth > 0)));
+        self.room.extend(calls.map(|address| self.processes.frame(pid, address)));
+        self.tell(ProcessKey { pid, generation: 0 }, end, out)
+    }
+
+    /// The kernel's part; `of_tracepoint`: it begins in the machinery of tracing.
+    pub(crate) fn kernel(
+        &mut self,
+        addresses: &[u64],
+        of_tracepoint: bool,
+        out: &mut Vec<Event>,
+    ) -> Option<StackId> {
+        let own = match &mut self.kernel {
+            Some(kernel) if of_tracepoint => kernel.trim_own_frames(addresses),
+            _ => 0,
+        };
+        self.room.clear();
+        normalise_kernel(&addresses[own..], &mut self.room);
+        if self.room.is_empty() {
+            return None;
+        }
+        self.tell(ProcessKey { pid: 0, generation: 0 }, StackEnd::Complete, out)
+    }
+
+    /// Whether the kernel was serving an interrupt; `None` where its functions are not known.
+    pub(crate) fn is_interrupt(&mut self, kernel: &[u64]) -> Option<bool> {
+        if kernel.is_empty() {
+            return None;
+        }
+        self.kernel.as_mut().map(|symbols| symbols.is_interrupt_stack(kernel))
+    }
+
+    pub(crate) fn counts(&self) -> &StackCounts {
+        &self.counts
+    }
+
+    /// Stacks beyond what is kept, and frames.
+    pub(crate) fn refused(&self) -> (u64, u64) {
+        (self.refused, self.frames.overflowed())
+    }
+
+    /// Names all frames, by everything there is.
+    pub(crate) fn name_all<E>(
+        &mut self,
+        options: ResolverOptions,
+        mut tell: impl FnMut(Event) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut resolver = Resolver::new(options);
+        while let Some(batch) = self.pending.take_batch() {
+            let lines = self.lines(&mut resolver, &batch);
+            for (frame, lines) in batch.ids.iter().zip(lines) {
+                tell(Event::Symbol { frame: *frame, lines })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines(&self, resolver: &mut Resolver, batch: &Batch) -> Vec<Vec<wallprof_model::SymbolLine>> {
+        let lines = match batch.origin {
+            Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
+            Origin::Module(id) => {
+                self.processes.module_file(id).map(|file| resolver.resolve(&file, &batch.addresses))
+            }
+        };
+        lines.unwrap_or_default()
+    }
+
+    /// Tells what is in `room`.
+    fn tell(&mut self, process: ProcessKey, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
+        for (id, module) in self.processes.take_new_modules() {
+            out.push(Event::Module { id, module });
+        }
+        let mut ids = Vec::with_capacity(self.room.len());
+        for &frame in &self.room {
+            let (id, new) = self.frames.frame_id_in(process, frame);
+            if let Some(frame) = new {
+                out.push(Event::Frame { id, frame });
+                self.pending.push(id, frame);
+            }
+            ids.push(id);
+        }
+        let name = name_of(&ids, end);
+        if !self.told.contains(&name) {
+            if self.told.len() >= MAX_STACKS {
+                self.refused += 1;
+                return None;
+            }
+            self.told.insert(name);
+            out.push(Event::Stack { id: StackId(name), frames: ids, end });
+        }
+        Some(StackId(name))
+    }
+}
+
+/// A stack's name is a hash over its content.
+fn name_of(frames: &[FrameId], end: StackEnd) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (frames, end).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_told_once_with_its_frames_first() {
+        let (mut stacks, mut out) = (Stacks::new(FileSearch::default()), Vec::new());
+        let first = stacks.user(7, &[0x1000, 0x2000], StackEnd::FramePointerEnd, &mut out);
+        let addresses: Vec<u64> = out
+            .iter()
+            .filter_map(|event| match event {
+                Event::Frame { frame, .. } => Some(frame.address),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(addresses, [0x1000, 0x1fff], "callers stand for their call");
+        assert!(matches!(&out[2], Event::Stack { frames, .. } if frames.len() == 2));
+        assert_eq!(stacks.user(7, &[0x1000, 0x2000], StackEnd::FramePointerEnd, &mut out), first);
+        assert_eq!(out.len(), 3);
+        assert_ne!(stacks.user(7, &[0x1000, 0x2000], StackEnd::Truncated, &mut out), first);
+        assert_eq!(stacks.counts().taken, 3);
+        assert_eq!(stacks.counts().incomplete["truncated"], 1);
+    }
+
+    #[test]
+    fn no_frames_are_no_stack() {
+        let (mut stacks, mut out) = (Stacks::new(FileSearch::default()), Vec::new());
+        assert_eq!(stacks.user(7, &[], StackEnd::Complete, &mut out), None);
+        assert_eq!(stacks.kernel(&[], true, &mut out), None);
+        assert!(out.is_empty() && stacks.counts().taken == 0);
+    }
+
+    #[test]
+    fn without_kernel_symbols_nothing_is_known_of_interrupts() {
+        let mut stacks = Stacks::new(FileSearch::default());
+        assert_eq!(stacks.is_interrupt(&[0xffff_ffff_8100_0000]), None);
+        let text = "ffffffff81000000 T asm_common_interrupt\nffffffff81000100 T do_idle\n";
+        let symbols = KernelSymbols::from_reader(text.as_bytes()).expect("symbols");
+        stacks.set_kernel_symbols(Arc::new(symbols));
+        assert_eq!(stacks.is_interrupt(&[0xffff_ffff_8100_0010]), Some(true));
+        assert_eq!(stacks.is_interrupt(&[0xffff_ffff_8100_0110]), Some(false));
+        assert_eq!(stacks.is_interrupt(&[]), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! Threads by tid: their names as records tell them, and the timelines of those that something happened to.
+
+use std::collections::{HashMap, HashSet};
+
+use wallprof_model::{Event, MonoNs, ThreadInfo, ThreadKey, ThreadRef};
+
+use crate::seconds::WokenBy;
+use crate::timeline::Timeline;
+
+/// `pid_max` is 2^22 at most.
+const MAX_TIDS: usize = 1 << 22;
+/// The kernel's father of its own threads.
+const KTHREADD: u32 = 2;
+
+/// What is known of a thread without anything of it having been recorded.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    pid: u32,
+    comm: String,
+    kernel_thread: bool,
+}
+
+/// A thread of the recording.
+pub(crate) struct Known {
+    pub key: ThreadKey,
+    pub pid: u32,
+    pub timeline: Timeline<WokenBy>,
+    /// Where it was last seen.
+    pub cpu: Option<u32>,
+}
+
+#[derive(Default)]
+pub(crate) struct Threads {
+    named: HashMap<u32, Named>,
+    known: HashMap<u32, Known>,
+    ended: HashSet<u32>,
+    next: u32,
+}
+
+impl Threads {
+    /// A thread's name; told again if the thread was told.
+    pub(crate) fn name(&mut self, pid: u32, tid: u32, comm: String, out: &mut Vec<Event>) {
+        let is_new = !self.named.contains_key(&tid);
+        if is_new && self.named.len() >= MAX_TIDS {
+            return;
+        }
+        let named = self.named.entry(tid).or_default();
+        let same = named.comm == comm && named.pid == pid;
+        (named.pid, named.comm) = (pid, comm);
+        if !same && let Some(key) = self.known.get(&tid).map(|known| known.key) {
+            out.push(Event::Thread(self.info(key, pid, tid)));
+        }
+    }
+
+    /// A name that another thread's event mentions, for one that has none.
+    pub(crate) fn suggest(&mut self, tid: u32, comm: String, out: &mut Vec<Event>) {
+        if tid != 0 && self.named.get(&tid).is_none_or(|named| named.comm.is_empty()) {
+            let pid = self.pid(tid).unwrap_or(tid);
+            self.name(pid, tid, comm, out);
+        }
+    }
+
+    /// A thread begins, with its parent's name.
+    pub(crate) fn fork(&mut self, pid: u32, tid: u32, parent_pid: u32, parent_tid: u32) {
+        self.ended.remove(&tid);
+        if self.known.contains_key(&tid) || self.named.len() >= MAX_TIDS {
+            return;
+        }
+        let comm = self.named.get(&parent_tid).map(|parent| parent.comm.clone()).unwrap_or_default();
+        let kernel_thread = pid == KTHREADD || pid != parent_pid && parent_pid == KTHREADD;
+        self.named.insert(tid, Named { pid, comm, kernel_thread });
+    }
+
+    /// The thread, told at its first event; `None` for one that has ended, and for nobody.
+    pub(crate) fn meet(
+        &mut self,
+        pid: Option<u32>,
+        tid: u32,
+        from: u64,
+        out: &mut Vec<Event>,
+    ) -> Option<&mut Known> {
+        let nobody = tid == 0 || tid > MAX_TIDS as u32;
+        if nobody || self.ended.contains(&tid) {
+            return None;
+        }
+        if !self.known.contains_key(&tid) {
+            let pid = pid.or_else(|| self.pid(tid)).unwrap_or(tid);
+            let key = ThreadKey(self.next);
+            self.next += 1;
+            self.known.insert(tid, Known { key, pid, timeline: Timeline::new(from), cpu: None });
+            out.push(Event::Thread(self.info(key, pid, tid)));
+            out.push(Event::ThreadSeen { thread: key, from: MonoNs(from) });
+        }
+        self.known.get_mut(&tid)
+    }
+
+    pub(crate) fn get(&mut self, tid: u32) -> Option<&mut Known> {
+        self.known.get_mut(&tid)
+    }
+
+    /// The thread has ended: what still comes of it is its way out.
+    pub(crate) fn end(&mut self, tid: u32) -> Option<Known> {
+        self.named.remove(&tid);
+        let known = self.known.remove(&tid);
+        if known.is_some() {
+            self.ended.insert(tid);
+        }
+        known
+    }
+
+    /// All that have not ended, by their tid.
+    pub(crate) fn take_all(&mut self) -> Vec<(u32, Known)> {
+        let mut all: Vec<_> = self.known.drain().collect();
+        all.sort_unstable_by_key(|(_, known)| known.key);
+        all
+    }
+
+    pub(crate) fn comm(&self, tid: u32) -> &str {
+        self.named.get(&tid).map_or("", |named| &named.comm)
+    }
+
+    /// A thread as another one's event mentions it.
+    pub(crate) fn reference(&self, pid: Option<u32>, tid: u32) -> ThreadRef {
+        let known = self.known.get(&tid);
+        let pid = known.map(|known| known.pid).or(pid).or_else(|| self.pid(tid)).unwrap_or(tid);
+        ThreadRef { key: known.map(|known| known.key), pid, tid, comm: self.comm(tid).to_owned() }
+    }
+
+    /// How many were told.
+    pub(crate) fn count(&self) -> u64 {
+        self.next.into()
+    }
+
+    fn pid(&self, tid: u32) -> Option<u32> {
+        self.named.get(&tid).map(|named| named.pid)
+    }
+
+    fn info(&self, key: ThreadKey, pid: u32, tid: u32) -> ThreadInfo {
+        let named = self.named.get(&tid);
+        // As perf shows threads that nobody named.
+        let comm = named.map(|named| named.comm.clone()).filter(|comm| !comm.is_empty());
+        let comm = comm.unwrap_or_else(|| format!(":{tid}"));
+        let leader = self.named.get(&pid).map(|leader| leader.comm.clone());
+        ThreadInfo {
+            key,
+            tid,
+            pid,
+            ns_tid: tid,
+            ns_pid: pid,
+            start_boot_ns: 0,
+            process: leader.unwrap_or_else(|| if tid == pid { comm.clone() } else { String::new() }),
+            comm,
+            cgroup: None,
+            kernel_thread: named.is_some_and(|named| named.kernel_thread) || pid == KTHREADD,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(out: &[Event]) -> Vec<(u32, &str, &str)> {
+        let name = |event: &'_ Event| match event {
+            Event::Thread(info) => Some((info.tid, info.comm.clone(), info.process.clone())),
+            _ => None,
+        };
+        out.iter()
+            .filter_map(name)
+            .map(|(tid, comm, process)| (tid, &*comm.leak(), &*process.leak()))
+            .collect()
+    }
+
+    #[test]
+    fn threads_are_told_at_their_first_event_and_when_renamed() {
+        let (mut threads, mut out) = (Threads::default(), Vec::new());
+        threads.name(7, 7, "server".into(), &mut out);
+        threads.fork(7, 8, 7, 7);
+        assert!(out.is_empty());
+        assert!(threads.meet(Some(7), 8, 5, &mut out).is_some());
+        threads.name(7, 8, "worker".into(), &mut out);
+        threads.name(7, 8, "worker".into(), &mut out);
+        assert_eq!(names(&out), [(8, "server", "server"), (8, "worker", "server")]);
+        assert!(matches!(out[1], Event::ThreadSeen { from: MonoNs(5), .. }));
+    }
+
+    #[test]
+    fn an_ended_thread_is_met_again_only_as_another_one() {
+        let (mut threads, mut out) = (Threads::default(), Vec::new());
+        let first = threads.meet(Some(7), 7, 5, &mut out).map(|known| known.key);
+        assert!(threads.end(7).is_some());
+        assert!(threads.meet(Some(7), 7, 6, &mut out).is_none());
+        threads.fork(7, 7, 1, 1);
+        let second = threads.meet(Some(7), 7, 9, &mut out).map(|known| known.key);
+        assert!(second.is_some() && first != second);
+    }
+
+    #[test]
+    fn nobody_is_no_thread() {
+        let (mut threads, mut out) = (Threads::default(), Vec::new());
+        for tid in [0, u32::MAX] {
+            assert!(threads.meet(None, tid, 5, &mut out).is_none());
+        }
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn unnamed_threads_get_the_name_others_call_them_by() {
+        let (mut threads, mut out) = (Threads::default(), Vec::new());
+        threads.meet(None, 9, 5, &mut out);
+        threads.suggest(9, "bash".into(), &mut out);
+        threads.suggest(9, "other".into(), &mut out);
+        assert_eq!(names(&out), [(9, ":9", ":9"), (9, "bash", "bash")]);
+        assert_eq!(threads.reference(None, 9).comm, "bash");
+    }
+
+    #[test]
+    fn children_of_kthreadd_are_kernel_threads() {
+        let (mut threads, mut out) = (Threads::default(), Vec::new());
+        threads.fork(11, 11, 2, 2);
+        threads.meet(None, 11, 5, &mut out);
+        assert!(matches!(&out[0], Event::Thread(info) if info.kernel_thread));
+    }
+}

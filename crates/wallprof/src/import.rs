@@ -1,0 +1,207 @@
+//! `wallprof import`: what another profiler recorded → a recording.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink};
+use wallprof_model::{Event, MonoNs};
+use wallprof_recording::{Recorder, RecordingStart, Summary};
+
+use crate::args::ImportArgs;
+use crate::failure::{Exit, Failure, say};
+
+/// The formats there are.
+const FORMATS: [&str; 1] = ["perf.data"];
+
+/// Imports `args.file`.
+pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
+    check_format(args.format.as_deref())?;
+    check_symfs(args.symfs.as_deref())?;
+    check_output(&args.file, &args.output)?;
+    let options = ImportOptions {
+        symfs: args.symfs.clone(),
+        build_id_cache: build_id_cache(),
+        ..ImportOptions::default()
+    };
+    let mut writer = Writer::new(&args.output, options.min_stall_ns);
+    let imported = wallprof_import::import(&args.file, &options, &mut writer);
+    writer.clear_progress();
+    let outcome = imported.map_err(failure_from_import)?;
+    let summary = writer.finish(outcome.end)?;
+    match summary {
+        Some(summary) if outcome.threads > 0 => {
+            say(&done_line(&outcome, &summary, &args.output));
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => Err(Failure::new(
+            Exit::NothingRecorded,
+            format!("nothing is recorded in {}: record while the program runs", shown(&args.file)),
+        )),
+    }
+}
+
+fn check_format(format: Option<&str>) -> Result<(), Failure> {
+    match format {
+        Some(format) if !FORMATS.contains(&format) => {
+            Err(Failure::usage(format!("--format {format} is not known: use {}", FORMATS.join(" or "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_symfs(folder: Option<&Path>) -> Result<(), Failure> {
+    match folder {
+        Some(folder) if !folder.is_dir() => Err(Failure::usage(format!(
+            "--symfs {} is no folder: give the one that holds the recorded machine's files",
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn check_output(input: &Path, output: &Path) -> Result<(), Failure> {
+    match (input.canonicalize(), output.canonicalize()) {
+        (Ok(input), Ok(same)) if input == same => {
+            Err(Failure::usage(format!("-o {} is the input itself: give it another name", output.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where perf keeps its copies, unless it was told otherwise.
+fn build_id_cache() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(PathBuf::from(home).join(".debug"))
+}
+
+fn failure_from_import(error: ImportError<wallprof_recording::Error>) -> Failure {
+    Failure::failed(error)
+}
+
+/// The recording under way; created when the first event comes.
+struct Writer<'a> {
+    output: &'a Path,
+    min_stall_ns: u64,
+    recorder: Option<Recorder>,
+    terminal: bool,
+    shown: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(output: &'a Path, min_stall_ns: u64) -> Self {
+        Writer { output, min_stall_ns, recorder: None, terminal: io::stderr().is_terminal(), shown: false }
+    }
+
+    fn finish(self, end: MonoNs) -> Result<Option<Summary>, Failure> {
+        Ok(self.recorder.map(|recorder| recorder.finish(end)).transpose()?)
+    }
+
+    fn clear_progress(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Sink for Writer<'_> {
+    type Error = wallprof_recording::Error;
+
+    fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
+        let start = RecordingStart {
+            start: facts.start,
+            clock: facts.clock,
+            source: "perf.data".into(),
+            kernel: facts.kernel.clone(),
+            arch: facts.arch.clone(),
+            cpus: facts.cpus,
+            hostname: facts.hostname.clone(),
+            command: facts.command.clone(),
+            min_stall_ns: self.min_stall_ns,
+            ..RecordingStart::default()
+        };
+        self.recorder = Some(Recorder::create(self.output, &start)?);
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Self::Error> {
+        self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.take(event))
+    }
+
+    fn settled(&mut self, until: MonoNs) -> Result<(), Self::Error> {
+        self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.commit(until))
+    }
+
+    fn progress(&mut self, bytes: u64, of: Option<u64>) {
+        if !self.terminal {
+            return;
+        }
+        self.shown = true;
+        let _ = write!(io::stderr(), "\r\x1b[K{}", progress_line(bytes, of));
+    }
+}
+
+/// `12.0 of 180.5 MiB read`
+fn progress_line(bytes: u64, of: Option<u64>) -> String {
+    let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+    match of {
+        Some(of) => format!("{:.1} of {:.1} MiB read", mib(bytes), mib(of)),
+        None => format!("{:.1} MiB read", mib(bytes)),
+    }
+}
+
+/// What is there, and what is not.
+fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
+    let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let mut parts = vec![counted(outcome.samples, "sample"), counted(summary.threads, "thread")];
+    let stacks = &outcome.stacks;
+    let incomplete: Vec<_> =
+        stacks.incomplete.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if !incomplete.is_empty() {
+        let ends = incomplete.join(", ");
+        parts.push(format!("{} of {} user stacks complete ({ends})", stacks.complete, stacks.taken));
+    }
+    let lost: Vec<_> = outcome.losses.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if !lost.is_empty() {
+        parts.push(format!("losses: {}", lost.join(", ")));
+    }
+    format!("imported {}: `wallprof report {}` shows it", parts.join("; "), output.display())
+}
+
+fn shown(input: &Path) -> String {
+    if input == Path::new("-") { "standard input".into() } else { input.display().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_says_what_is_there_and_what_is_not() {
+        let mut outcome = Outcome { samples: 12, ..Outcome::default() };
+        let summary = Summary { threads: 1, ..Summary::default() };
+        let line = done_line(&outcome, &summary, Path::new("a.db"));
+        assert_eq!(line, "imported 12 samples; 1 thread: `wallprof report a.db` shows it");
+        outcome.losses.insert("binaries_missing", 2);
+        outcome.stacks.taken = 9;
+        outcome.stacks.complete = 8;
+        outcome.stacks.incomplete.insert("read_failed", 1);
+        let line = done_line(&outcome, &summary, Path::new("a.db"));
+        assert!(
+            line.contains("8 of 9 user stacks complete (1 read_failed); losses: 2 binaries_missing:"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn progress_says_of_how_much_where_that_is_known() {
+        assert_eq!(progress_line(1 << 20, None), "1.0 MiB read");
+        assert_eq!(progress_line(1 << 19, Some(3 << 20)), "0.5 of 3.0 MiB read");
+    }
+
+    #[test]
+    fn only_known_formats() {
+        assert!(check_format(None).is_ok() && check_format(Some("perf.data")).is_ok());
+        assert_eq!(check_format(Some("pprof")).unwrap_err().exit, Exit::Usage);
+    }
+}
