@@ -261,7 +261,7 @@ ALWAYS_INLINE u64 saved_at(u64 base, s16 words) { return base + (u64)((s64)words
 ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struct unwind_rule *rule) {
     u64 fp = walk->fp, cfa, low, ip, at;
 
-    if (rule->kind == RULE_END || walk->unstarted)
+    if (rule->kind == RULE_END)
         return end_walk(walk, END_COMPLETE);
     if (rule->kind == RULE_SIGNAL)
         return step_out_of_signal(walk, of);
@@ -309,6 +309,8 @@ ALWAYS_INLINE long walk_frame(struct walk *walk, struct task_struct *of, u64 *fr
         frame++;
     *frames = frame;
     walk->hash = mix(walk->hash, frame);
+    if (walk->unstarted)
+        return end_walk(walk, END_COMPLETE);
     if (rule && rule->kind != RULE_UNCOVERED)
         return step_by_rule(walk, of, rule);
     /* Where nothing is known of the code, its frame pointer is not trusted: most code keeps other things

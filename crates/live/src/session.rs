@@ -132,7 +132,9 @@ impl Session {
             return Ok(None);
         }
         self.tell_second(boundary.max(self.told_until), now, tell)?;
-        self.stacks.name_when_due(&mut |id| self.follower.known().processes.module_file(id), tell);
+        if self.stacks.name_when_due(&mut |id| self.follower.known().processes.module_file(id), tell) {
+            self.tell_run_time_names(tell);
+        }
         Ok(Some(MonoNs(self.told_until)))
     }
 
@@ -148,6 +150,7 @@ impl Session {
         self.tell_aggregates(u32::MAX, tell)?;
         self.accounts.tell(end.0, self.epoch_offset(), tell);
         self.stacks.name_all(&mut |id| self.follower.known().processes.module_file(id), tell);
+        self.tell_run_time_names(tell);
         tell(Event::Clock(clock::anchor()));
         self.tell_cost(tell)?;
         Ok(end)
@@ -314,6 +317,13 @@ impl Session {
             }
             past
         })
+    }
+
+    /// Code made at run time is named by those who made it.
+    fn tell_run_time_names(&self, tell: &mut dyn FnMut(Event)) {
+        for (frame, line) in self.follower.known().processes.jit_names() {
+            tell(Event::Symbol { frame, lines: vec![line] });
+        }
     }
 
     fn tell_cost(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {

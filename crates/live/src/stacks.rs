@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wallprof_model::{Event, Frame, ModuleId, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
+use wallprof_probe::clock;
 use wallprof_symbols::{
     Batch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames, ProcessKey, Resolver,
     ResolverOptions, normalise_kernel,
@@ -55,6 +56,7 @@ impl Stacks {
         let addresses = &record.address[..usize::from(record.frames).min(record.address.len())];
         self.room.clear();
         let mut interrupt = false;
+        let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
         if record.tgid == 0 {
             let own = match self.kernel.as_mut() {
                 Some(kernel) if record.from_probe != 0 => kernel.trim_own_frames(addresses),
@@ -63,7 +65,6 @@ impl Stacks {
             interrupt = self.kernel.as_mut().is_some_and(|kernel| kernel.is_interrupt_stack(addresses));
             normalise_kernel(&addresses[own..], &mut self.room);
         } else {
-            let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
             known.meet(process);
             known.processes.normalise_user(process, addresses, &mut self.room);
         }
@@ -73,9 +74,10 @@ impl Stacks {
         }
         let mut ids = Vec::with_capacity(self.room.len());
         for &frame in &self.room {
-            let (frame_id, new) = self.frames.frame_id(frame);
+            let (frame_id, new) = self.frames.frame_id_in(process, frame);
             if let Some(frame) = new {
                 tell(Event::Frame { id: frame_id, frame });
+                known.processes.push_jit(process, frame_id, frame, clock::mono_now());
                 self.pending.push(frame_id, frame);
             }
             ids.push(frame_id);
@@ -94,9 +96,10 @@ impl Stacks {
     }
 
     /// Names the frames that have come, at intervals that double, by symbol tables only: debug information costs tens of
-    /// milliseconds a module however few frames ask for it, and is read once, at the end.
-    pub fn name_when_due(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
-        if self.schedule.is_due() {
+    /// milliseconds a module however few frames ask for it, and is read once, at the end. True when it was due.
+    pub fn name_when_due(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) -> bool {
+        let due = self.schedule.is_due();
+        if due {
             let mut resolver = Resolver::new(ResolverOptions {
                 debug_dirs: Vec::new(),
                 debug_limit: 0,
@@ -109,6 +112,7 @@ impl Stacks {
                 }
             }
         }
+        due
     }
 
     /// Names all frames by everything there is: debug information, with inlined functions, files and lines.
