@@ -6,6 +6,8 @@
 pub mod code;
 pub mod event;
 pub mod flow;
+#[cfg(feature = "generator")]
+pub mod generator;
 mod instruction;
 pub mod packet;
 pub mod packets;

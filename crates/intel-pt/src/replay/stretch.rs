@@ -34,6 +34,18 @@ pub(super) struct Epoch {
     pub until: u64,
 }
 
+impl Stretch {
+    /// The end of the tree of the epoch with this index.
+    pub(super) fn end_of_epoch(&self, index: usize) -> usize {
+        self.epochs.get(index + 1).map_or(self.tree.len(), |next| next.root.index())
+    }
+
+    /// Whether nothing happened in `epoch`, which is one of the first.
+    pub(super) fn is_blank(&self, epoch: &Epoch) -> bool {
+        epoch.event.is_none() && epoch.open.is_empty() && self.end_of_epoch(0) == epoch.root.index() + 1
+    }
+}
+
 /// Takes a segment's events.
 pub struct Recorder {
     stack: Stack,
@@ -105,7 +117,7 @@ impl Recorder {
 
     fn switch(&mut self, switch: Switch) {
         let ticks = switch.ticks.max(self.stack.last);
-        if self.blank && switch.thread == self.thread {
+        if self.blank && switch.thread == self.thread && switch.ticks <= self.from {
             return;
         }
         self.end_stretch(ticks, Some(switch.departure));

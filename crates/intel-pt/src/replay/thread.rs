@@ -40,14 +40,19 @@ impl ThreadReplay {
 
     /// Goes on with the thread's next stretch. Stretches come in the order of time.
     pub fn add(&mut self, stretch: &Stretch) {
-        self.start(stretch.from);
+        let mut first = 0;
+        if self.first.is_none() {
+            // Before its first event nothing is known of a thread; it starts there.
+            first = stretch.epochs.iter().take_while(|epoch| stretch.is_blank(epoch)).count();
+            let Some(epoch) = stretch.epochs.get(first) else { return };
+            self.start(epoch.event.map_or(stretch.from, |event| event.ticks));
+        }
         self.charge(stretch.from);
         if self.stack.open.last().is_some_and(|open| is_off_cpu(open.frame)) {
             self.stack.pop();
         }
-        for (index, epoch) in stretch.epochs.iter().enumerate() {
-            let end = stretch.epochs.get(index + 1).map_or(stretch.tree.len(), |next| next.root.index());
-            self.add_epoch(stretch, epoch, end);
+        for (index, epoch) in stretch.epochs.iter().enumerate().skip(first) {
+            self.add_epoch(stretch, epoch, stretch.end_of_epoch(index));
         }
         if let Some(departure) = stretch.departure {
             self.depart(stretch.to, departure);
@@ -63,6 +68,7 @@ impl ThreadReplay {
 
     /// Closes what is open. `ticks` is when the trace ended, as far as it concerns this thread.
     pub fn finish(mut self, ticks: u64) -> ThreadCalls {
+        self.start(ticks);
         self.charge(ticks);
         self.stack.suspect_all();
         while self.stack.pop().is_some() {}

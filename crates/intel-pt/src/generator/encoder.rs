@@ -1,0 +1,330 @@
+//! Writes the packets that a processor would, by the rules of the manual (Intel SDM vol. 3, "Intel Processor Trace"): when
+//! branch results are held back, when addresses and returns are compressed, what a synchronisation point states.
+
+use super::random::Random;
+
+/// How the processor is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub cycles: bool,
+    pub return_compression: bool,
+    /// Branch results are collected to 47 instead of 6.
+    pub long_results: bool,
+    /// Addresses wait until the branch results before them are full; only without return compression.
+    pub deferred_targets: bool,
+    /// Bytes between synchronisation points.
+    pub psb_period: usize,
+    /// An MTC packet every `1 << mtc_shift` ticks of the crystal; `None`: none at all.
+    pub mtc_shift: Option<u8>,
+    /// Ratios of the core's clock and of the time-stamp counter to the bus clock.
+    pub core_ratio: u8,
+    pub max_non_turbo_ratio: u8,
+}
+
+impl Settings {
+    pub fn invent(random: &mut Random) -> Settings {
+        let return_compression = random.per_mille(700);
+        Settings {
+            cycles: random.per_mille(800),
+            return_compression,
+            long_results: random.per_mille(200),
+            deferred_targets: !return_compression && random.per_mille(500),
+            psb_period: 256 << random.below(6),
+            mtc_shift: random.per_mille(800).then(|| random.below(10) as u8),
+            core_ratio: [10, 25, 37][random.below(3)],
+            max_non_turbo_ratio: 25,
+        }
+    }
+}
+
+/// Ticks of the time-stamp counter per tick of the crystal, as perf gives it: numerator, denominator.
+pub const TSC_CTC: (u32, u32) = (200, 2);
+const TICKS_PER_CRYSTAL: u64 = (TSC_CTC.0 / TSC_CTC.1) as u64;
+const RETURNS: usize = 64;
+
+/// The processor's trace unit.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    settings: Settings,
+    bytes: Vec<u8>,
+    results: u64,
+    result_count: u32,
+    deferred: Vec<u64>,
+    last_ip: u64,
+    returns: Vec<u64>,
+    /// Core cycles since power-on, and those that CYC packets have told.
+    core_cycles: u64,
+    told_cycles: u64,
+    ticks: u64,
+    /// Ticks not yet whole, in units of the core's ratio.
+    remainder: u64,
+    last_psb: usize,
+    enabled: bool,
+    overflowing: bool,
+}
+
+impl Encoder {
+    pub fn new(settings: Settings, ticks: u64) -> Encoder {
+        Encoder {
+            settings,
+            bytes: Vec::new(),
+            results: 0,
+            result_count: 0,
+            deferred: Vec::new(),
+            last_ip: 0,
+            returns: Vec::new(),
+            core_cycles: 0,
+            told_cycles: 0,
+            ticks,
+            remainder: 0,
+            last_psb: 0,
+            enabled: false,
+            overflowing: false,
+        }
+    }
+
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    /// Number of bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The trace.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.flush();
+        self.bytes
+    }
+
+    /// Lets core cycles pass; MTC packets come at their ticks.
+    pub fn pass(&mut self, cycles: u64) {
+        for _ in 0..cycles {
+            self.core_cycles += 1;
+            self.remainder += u64::from(self.settings.max_non_turbo_ratio);
+            while self.remainder >= u64::from(self.settings.core_ratio) {
+                self.remainder -= u64::from(self.settings.core_ratio);
+                self.ticks += 1;
+                self.tick();
+            }
+        }
+    }
+
+    /// Time without a trace: ticks pass, the core's cycles are not counted.
+    pub fn sleep(&mut self, ticks: u64) {
+        self.ticks += ticks;
+    }
+
+    fn tick(&mut self) {
+        let Some(shift) = self.settings.mtc_shift else { return };
+        let period = TICKS_PER_CRYSTAL << shift;
+        if self.enabled && !self.overflowing && self.ticks.is_multiple_of(period) {
+            self.flush();
+            self.cycles();
+            self.bytes.extend([0x59, (self.ticks / period) as u8]);
+        }
+    }
+
+    /// A conditional branch.
+    pub fn branch(&mut self, taken: bool) {
+        if !self.overflowing {
+            self.result(taken);
+        }
+    }
+
+    pub fn call(&mut self, return_to: u64) {
+        if self.overflowing {
+            return;
+        }
+        if self.returns.len() == RETURNS {
+            self.returns.remove(0);
+        }
+        self.returns.push(return_to);
+    }
+
+    /// A near return. It is compressed when it goes where the last call that is remembered came from.
+    pub fn returned(&mut self, to: u64) {
+        if self.overflowing {
+            return;
+        }
+        if self.settings.return_compression && self.returns.last() == Some(&to) {
+            self.returns.pop();
+            return self.result(true);
+        }
+        self.indirect(to);
+    }
+
+    /// An indirect jump or call.
+    pub fn indirect(&mut self, to: u64) {
+        if self.overflowing {
+            return;
+        }
+        if self.settings.deferred_targets && self.result_count > 0 {
+            self.deferred.push(to);
+            return;
+        }
+        self.flush();
+        self.cycles();
+        self.address(0x0d, to);
+    }
+
+    /// Tracing ends by a system call.
+    pub fn disable(&mut self) {
+        if !self.overflowing {
+            self.flush();
+            self.cycles();
+            self.bytes.push(0x01);
+        }
+        self.enabled = false;
+    }
+
+    /// Tracing ends by an interrupt at `at`.
+    pub fn interrupt(&mut self, at: u64) {
+        if !self.overflowing {
+            self.flush();
+            self.address(0x1d, at);
+        }
+        self.disable();
+    }
+
+    /// Tracing starts, or starts again, at `at`.
+    pub fn enable(&mut self, at: u64) {
+        self.enabled = true;
+        if self.bytes.is_empty() {
+            self.enabled = false;
+            self.synchronise(0);
+            self.enabled = true;
+        } else {
+            self.time_stamp();
+        }
+        self.bytes.extend([0x99, 0x01]);
+        self.address(0x11, at);
+    }
+
+    /// The buffer is full: nothing is written until `recover`.
+    pub fn overflow(&mut self) {
+        self.flush();
+        self.overflowing = true;
+    }
+
+    /// Whether tracing is on.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub fn is_overflowing(&self) -> bool {
+        self.overflowing
+    }
+
+    /// The buffer has room again; `at` runs next, if tracing is on.
+    pub fn recover(&mut self, at: u64) {
+        self.overflowing = false;
+        self.returns.clear();
+        self.bytes.extend([0x02, 0xf3]);
+        self.last_ip = 0;
+        self.time_stamp();
+        if self.enabled {
+            self.address(0x1d, at);
+        }
+    }
+
+    /// A synchronisation point, if it is time for one; `at` runs next.
+    pub fn maybe_synchronise(&mut self, at: u64) {
+        if !self.overflowing && self.bytes.len() - self.last_psb >= self.settings.psb_period {
+            self.flush();
+            self.synchronise(at);
+        }
+    }
+
+    fn synchronise(&mut self, at: u64) {
+        self.last_psb = self.bytes.len();
+        self.bytes.extend(crate::packets::PSB);
+        self.last_ip = 0;
+        self.returns.clear();
+        self.time_stamp();
+        self.bytes.extend([0x02, 0x03, self.settings.core_ratio, 0]);
+        if self.enabled {
+            self.bytes.extend([0x99, 0x01, 0x99, 0x20]);
+            self.address(0x1d, at);
+        }
+        self.bytes.extend([0x02, 0x23]);
+    }
+
+    fn time_stamp(&mut self) {
+        self.told_cycles = self.core_cycles;
+        self.bytes.push(0x19);
+        self.bytes.extend(&self.ticks.to_le_bytes()[..7]);
+        if self.settings.mtc_shift.is_some() {
+            let ctc = (self.ticks / TICKS_PER_CRYSTAL) as u16;
+            let fast = (self.ticks % TICKS_PER_CRYSTAL) as u16;
+            let ([ctc, ctc_high], [fast, fast_high]) = (ctc.to_le_bytes(), fast.to_le_bytes());
+            self.bytes.extend([0x02, 0x73, ctc, ctc_high, 0, fast, fast_high]);
+        }
+    }
+
+    fn result(&mut self, taken: bool) {
+        self.results = self.results << 1 | u64::from(taken);
+        self.result_count += 1;
+        if self.result_count == if self.settings.long_results { 47 } else { 6 } {
+            self.flush();
+        }
+    }
+
+    /// Writes the branch results so far, and the addresses that waited for them.
+    fn flush(&mut self) {
+        if self.result_count > 0 {
+            self.cycles();
+            let stopped = 1 << self.result_count | self.results;
+            if self.result_count <= 6 {
+                self.bytes.push((stopped << 1) as u8);
+            } else {
+                self.bytes.extend([0x02, 0xa3]);
+                self.bytes.extend(&stopped.to_le_bytes()[..6]);
+            }
+            self.results = 0;
+            self.result_count = 0;
+        }
+        for to in std::mem::take(&mut self.deferred) {
+            self.cycles();
+            self.address(0x0d, to);
+        }
+    }
+
+    fn cycles(&mut self) {
+        let cycles = self.core_cycles - self.told_cycles;
+        if !self.settings.cycles || cycles == 0 {
+            return;
+        }
+        self.told_cycles = self.core_cycles;
+        let mut rest = cycles >> 5;
+        self.bytes.push((cycles as u8 & 31) << 3 | u8::from(rest > 0) << 2 | 3);
+        while rest > 0 {
+            let payload = (rest as u8 & 0x7f) << 1;
+            rest >>= 7;
+            self.bytes.push(payload | u8::from(rest > 0));
+        }
+    }
+
+    /// An address in as few bytes as the last one allows.
+    fn address(&mut self, opcode: u8, ip: u64) {
+        let (kind, length) = if ip >> 16 == self.last_ip >> 16 {
+            (1, 2)
+        } else if ip >> 32 == self.last_ip >> 32 {
+            (2, 4)
+        } else if ip >> 48 == self.last_ip >> 48 {
+            (4, 6)
+        } else if (ip << 16) as i64 >> 16 == ip as i64 {
+            (3, 6)
+        } else {
+            (6, 8)
+        };
+        self.last_ip = ip;
+        self.bytes.push(kind << 5 | opcode);
+        self.bytes.extend(&ip.to_le_bytes()[..length]);
+    }
+}

@@ -1,0 +1,394 @@
+//! Runs an invented program: threads on one CPU, with random branches, system calls, interrupts, switches, long jumps and
+//! exceptions. What it does is told to the encoder, and written down as the truth.
+
+use super::encoder::{Encoder, Settings};
+use super::program::{Deed, Program};
+use super::random::Random;
+use crate::code::{Code, FunctionId};
+use crate::event::{EndCause, Event, EventKind, GapCause};
+use crate::replay::Frame;
+use crate::schedule::{Departure, Schedule, Switch, ThreadId};
+
+/// What there is to invent.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub functions: usize,
+    pub threads: usize,
+    /// Instructions to run.
+    pub instructions: usize,
+    /// Whether the processor's buffer overflows now and then.
+    pub overflows: bool,
+}
+
+/// A trace, and what really happened.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    pub program: Program,
+    pub settings: Settings,
+    pub trace: Vec<u8>,
+    pub schedule: Schedule,
+    pub truth: Vec<True>,
+    /// When the last packet was written.
+    pub end: u64,
+}
+
+/// Something that happened, and what it did to the stack of the thread that it happened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct True {
+    pub event: Event,
+    pub change: Change,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Nothing,
+    Push(Frame),
+    Pop(usize),
+    Replace(Frame),
+    /// Another thread runs, the last one having left as the event says.
+    Switch(ThreadId),
+}
+
+/// Runs an invented program from `seed`.
+pub fn generate(seed: u64, plan: Plan) -> Generated {
+    let mut random = Random::new(seed);
+    let program = Program::invent(&mut random, plan.functions.max(6));
+    let settings = Settings::invent(&mut random);
+    let mut machine = Machine::new(random, program, settings, plan);
+    for _ in 0..plan.instructions {
+        machine.step();
+    }
+    machine.finish()
+}
+
+const START: u64 = 1_000_000_000;
+const MAX_DEPTH: usize = 40;
+
+#[derive(Clone, Debug)]
+struct Thread {
+    id: ThreadId,
+    at: u64,
+    /// Return addresses and functions, outermost first.
+    stack: Vec<(u64, usize)>,
+    begun: bool,
+}
+
+struct Machine {
+    random: Random,
+    program: Program,
+    settings: Settings,
+    plan: Plan,
+    encoder: Encoder,
+    threads: Vec<Thread>,
+    current: usize,
+    switches: Vec<Switch>,
+    truth: Vec<True>,
+    /// As much of the truth as packets prove.
+    proven: usize,
+    overflow_left: usize,
+}
+
+impl Machine {
+    fn new(random: Random, program: Program, settings: Settings, plan: Plan) -> Machine {
+        let entry = program.functions[0].start;
+        let thread = |index| Thread {
+            id: ThreadId(index as u32 + 1),
+            at: entry,
+            stack: vec![(0, 0)],
+            begun: index == 0,
+        };
+        let mut machine = Machine {
+            random,
+            settings,
+            plan,
+            encoder: Encoder::new(settings, START),
+            threads: (0..plan.threads.max(1)).map(thread).collect(),
+            current: 0,
+            switches: Vec::new(),
+            truth: Vec::new(),
+            proven: 0,
+            overflow_left: 0,
+            program,
+        };
+        let first = Switch {
+            ticks: START,
+            thread: ThreadId(1),
+            space: Program::SPACE,
+            departure: Departure::Unknown,
+        };
+        machine.switches.push(first);
+        machine.tell(EventKind::Switch(first), 0, 0, Change::Switch(ThreadId(1)));
+        machine.encoder.enable(entry);
+        machine.tell(EventKind::Begin, 0, entry, Change::Push(Frame::Function(FunctionId(1))));
+        machine.proven = machine.truth.len();
+        machine
+    }
+
+    fn finish(mut self) -> Generated {
+        if self.encoder.is_overflowing() {
+            self.recover();
+        }
+        self.truth.truncate(self.proven);
+        let end = self.encoder.ticks();
+        Generated {
+            program: self.program,
+            settings: self.settings,
+            trace: self.encoder.finish(),
+            schedule: Schedule::new(self.switches),
+            truth: self.truth,
+            end,
+        }
+    }
+
+    fn thread(&mut self) -> &mut Thread {
+        &mut self.threads[self.current]
+    }
+
+    fn at(&self) -> u64 {
+        self.threads[self.current].at
+    }
+
+    fn tell(&mut self, kind: EventKind, from: u64, to: u64, change: Change) {
+        let function = self.program.function(Program::SPACE, to);
+        let event = Event {
+            ticks: self.encoder.ticks(),
+            from,
+            to,
+            function: function.map_or(FunctionId::UNKNOWN, |function| function.id),
+            at_entry: function.is_some_and(|function| function.entry == to),
+            kind,
+        };
+        if !self.encoder.is_overflowing() {
+            self.truth.push(True { event, change });
+        }
+    }
+
+    fn step(&mut self) {
+        let cycles = self.random.below(4) as u64;
+        self.encoder.pass(cycles);
+        self.maybe_overflow();
+        let at = self.at();
+        self.encoder.maybe_synchronise(at);
+        if self.encoder.len() > 0 && self.random.per_mille(2) && !self.encoder.is_overflowing() {
+            return self.interrupt();
+        }
+        let instruction = self.program.instruction_at(at).expect("the machine stays in its program");
+        let next = at + instruction.length;
+        match instruction.deed {
+            Deed::Plain => self.thread().at = next,
+            Deed::Branch { target, guard } => self.branch(target, next, guard),
+            Deed::Jump { target } => self.jump(target),
+            Deed::Call { target } => self.call(target, next, false),
+            Deed::CallAny => {
+                let target = self.any_function(false);
+                self.call(target, next, true);
+            }
+            Deed::Switch => self.switch_statement(),
+            Deed::TailAny => self.tail_any(),
+            Deed::Return => self.returned(),
+            Deed::SystemCall => self.system_call(next),
+            Deed::LongJump => self.land(false),
+            Deed::Throw => self.land(true),
+        }
+    }
+
+    /// What was told so far follows from the packets once they are written.
+    fn prove(&mut self) {
+        if !self.encoder.is_overflowing() {
+            self.proven = self.truth.len();
+        }
+    }
+
+    fn branch(&mut self, target: u64, next: u64, guard: bool) {
+        let taken = if guard && !self.may(next) { true } else { self.random.per_mille(500) };
+        self.encoder.branch(taken);
+        self.prove();
+        self.thread().at = if taken { target } else { next };
+    }
+
+    /// Whether the guarded instruction at `next` can be run now.
+    fn may(&self, next: u64) -> bool {
+        match self.program.instruction_at(next).map(|instruction| instruction.deed) {
+            Some(Deed::LongJump | Deed::Throw) => self.landing().is_some(),
+            _ => self.threads[self.current].stack.len() < MAX_DEPTH,
+        }
+    }
+
+    fn jump(&mut self, target: u64) {
+        let at = self.at();
+        let function = self.program.function_at(target).expect("a target");
+        if Some(function) != self.program.function_at(at) {
+            self.tell_tail(EventKind::Jump { indirect: false }, at, target, function);
+        }
+        self.thread().at = target;
+    }
+
+    fn tell_tail(&mut self, kind: EventKind, at: u64, target: u64, function: usize) {
+        let frame = Frame::Function(Program::id(function));
+        self.tell(kind, at, target, Change::Replace(frame));
+        self.thread().stack.last_mut().expect("a frame").1 = function;
+    }
+
+    fn call(&mut self, target: u64, return_to: u64, indirect: bool) {
+        let at = self.at();
+        let function = self.program.function_at(target).expect("a target");
+        self.encoder.call(return_to);
+        if indirect {
+            self.encoder.indirect(target);
+        }
+        let change = Change::Push(Frame::Function(Program::id(function)));
+        self.tell(EventKind::Call { return_to }, at, target, change);
+        if indirect {
+            self.prove();
+        }
+        self.thread().stack.push((return_to, function));
+        self.thread().at = target;
+    }
+
+    fn any_function(&mut self, real: bool) -> u64 {
+        loop {
+            let function = 1 + self.random.below(self.program.functions.len() - 1);
+            let function = &self.program.functions[function];
+            if !(real && function.is_stub) {
+                return function.start;
+            }
+        }
+    }
+
+    fn switch_statement(&mut self) {
+        let at = self.at();
+        let function = self.program.function_at(at).expect("a function");
+        let labels = self.program.functions[function].labels.clone();
+        let target = labels[self.random.below(labels.len())];
+        self.encoder.indirect(target);
+        self.prove();
+        self.thread().at = target;
+    }
+
+    fn tail_any(&mut self) {
+        let at = self.at();
+        let own = self.program.function_at(at);
+        let target = loop {
+            let target = self.any_function(true);
+            if self.program.function_at(target) != own {
+                break target;
+            }
+        };
+        let function = self.program.function_at(target).expect("a target");
+        self.encoder.indirect(target);
+        self.tell_tail(EventKind::Jump { indirect: true }, at, target, function);
+        self.prove();
+        self.thread().at = target;
+    }
+
+    fn returned(&mut self) {
+        let at = self.at();
+        let (to, _) = self.thread().stack.pop().expect("a frame");
+        self.encoder.returned(to);
+        self.tell(EventKind::Return, at, to, Change::Pop(1));
+        self.prove();
+        self.thread().at = to;
+    }
+
+    /// The label of the topmost frame of another function, and the number of frames above it.
+    fn landing(&self) -> Option<(u64, usize)> {
+        let stack = &self.threads[self.current].stack;
+        let (top, below) = stack.split_last()?;
+        let mut seen = vec![top.1];
+        for (skipped, &(_, function)) in below.iter().rev().enumerate() {
+            if seen.contains(&function) {
+                continue;
+            }
+            if let Some(&label) = self.program.functions[function].labels.first() {
+                return Some((label, skipped + 1));
+            }
+            seen.push(function);
+        }
+        None
+    }
+
+    fn land(&mut self, by_return: bool) {
+        let at = self.at();
+        let (to, frames) = self.landing().expect("the guard has looked");
+        let depth = self.thread().stack.len() - frames;
+        self.thread().stack.truncate(depth);
+        let kind = if by_return {
+            self.encoder.returned(to);
+            EventKind::Return
+        } else {
+            self.encoder.indirect(to);
+            EventKind::Jump { indirect: true }
+        };
+        self.tell(kind, at, to, Change::Pop(frames));
+        self.prove();
+        self.thread().at = to;
+    }
+
+    fn system_call(&mut self, next: u64) {
+        let at = self.at();
+        self.encoder.disable();
+        self.leave(EndCause::SystemCall, Frame::SystemCall, at, next);
+    }
+
+    fn interrupt(&mut self) {
+        let at = self.at();
+        self.encoder.interrupt(at);
+        self.leave(EndCause::Interrupt { vector: None }, Frame::Interrupt, at, at);
+    }
+
+    fn leave(&mut self, cause: EndCause, frame: Frame, at: u64, back_at: u64) {
+        self.tell(EventKind::End { cause, return_to: back_at }, at, 0, Change::Push(frame));
+        self.prove();
+        self.thread().at = back_at;
+        let away = 50 + self.random.below(5_000) as u64;
+        self.encoder.sleep(away);
+        let lost = self.encoder.is_overflowing();
+        if lost {
+            self.recover();
+        }
+        let switches = if self.threads.len() > 1 { self.random.below(3) } else { 0 };
+        (0..switches).for_each(|_| self.switch());
+        let at = self.at();
+        self.encoder.enable(at);
+        let new = !std::mem::replace(&mut self.thread().begun, true);
+        let change = if new { Change::Push(Frame::Function(FunctionId(1))) } else { Change::Pop(1) };
+        self.tell(if lost { EventKind::Resume } else { EventKind::Begin }, 0, at, change);
+        self.prove();
+    }
+
+    fn switch(&mut self) {
+        let next = self.random.below(self.threads.len());
+        let departure = [Departure::Blocked, Departure::Preempted][self.random.below(2)];
+        self.encoder.sleep(100);
+        self.current = next;
+        let thread = self.threads[next].id;
+        let switch = Switch { ticks: self.encoder.ticks(), thread, space: Program::SPACE, departure };
+        self.switches.push(switch);
+        self.tell(EventKind::Switch(switch), 0, 0, Change::Switch(thread));
+        self.encoder.sleep(100);
+    }
+
+    fn maybe_overflow(&mut self) {
+        if self.encoder.is_overflowing() {
+            self.overflow_left -= 1;
+            if self.overflow_left == 0 {
+                self.recover();
+            }
+        } else if self.plan.overflows && self.random.per_mille(1) {
+            self.truth.truncate(self.proven);
+            self.encoder.overflow();
+            self.overflow_left = 1 + self.random.below(200);
+        }
+    }
+
+    fn recover(&mut self) {
+        let at = self.at();
+        self.encoder.recover(at);
+        self.overflow_left = 0;
+        self.tell(EventKind::Gap(GapCause::Overflow), 0, 0, Change::Nothing);
+        if self.encoder.is_enabled() {
+            self.tell(EventKind::Resume, 0, at, Change::Nothing);
+        }
+        self.prove();
+    }
+}

@@ -1,0 +1,41 @@
+//! Traces with their exact truth, from a seed, at any size: for tests.
+//!
+//! A random program ([`Program`]) is run by a machine that knows what each of its instructions does; an encoder written
+//! from the manual's rules makes the packets. Neither shares code with the decoder.
+
+mod encoder;
+mod machine;
+mod program;
+mod random;
+
+pub use encoder::{Encoder, Settings, TSC_CTC};
+pub use machine::{Change, Generated, Plan, True, generate};
+pub use program::Program;
+pub use random::Random;
+
+use crate::flow::Trace;
+use crate::stopwatch::ClockFacts;
+
+impl Generated {
+    /// What a recording's header would say about the clocks.
+    pub fn clock(&self) -> ClockFacts {
+        ClockFacts {
+            mtc_shift: self.settings.mtc_shift.unwrap_or(0),
+            tsc_ctc_numerator: TSC_CTC.0,
+            tsc_ctc_denominator: TSC_CTC.1,
+            max_non_turbo_ratio: self.settings.max_non_turbo_ratio,
+            reference_ticks: 0,
+        }
+    }
+
+    /// The trace, for the decoder.
+    pub fn as_trace(&self) -> Trace<'_, Program> {
+        Trace {
+            bytes: &self.trace,
+            code: &self.program,
+            schedule: &self.schedule,
+            clock: self.clock(),
+            return_compression: self.settings.return_compression,
+        }
+    }
+}

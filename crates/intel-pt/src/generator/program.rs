@@ -1,0 +1,284 @@
+//! An invented program: functions of random instructions, as machine code and as what each instruction does.
+
+use super::random::Random;
+use crate::code::{Code, Function, FunctionId, SpaceId};
+
+/// What an instruction does. Addresses of targets are those of instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Plain,
+    /// Goes to the target or on; `guard` says that going on would call.
+    Branch {
+        target: u64,
+        guard: bool,
+    },
+    Jump {
+        target: u64,
+    },
+    Call {
+        target: u64,
+    },
+    CallAny,
+    /// Jumps to any of the function's labels.
+    Switch,
+    /// Jumps to another function, as its last instruction.
+    TailAny,
+    Return,
+    SystemCall,
+    /// Jumps to the landing of a function on the stack.
+    LongJump,
+    /// The same by a return.
+    Throw,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Instruction {
+    pub address: u64,
+    pub length: u64,
+    pub deed: Deed,
+}
+
+#[derive(Clone, Debug)]
+pub struct InventedFunction {
+    pub start: u64,
+    pub end: u64,
+    pub instructions: Vec<Instruction>,
+    /// Where a long jump or an exception lands, and a switch goes.
+    pub labels: Vec<u64>,
+    /// An entry of the procedure linkage table: nothing but a jump to a function.
+    pub is_stub: bool,
+}
+
+/// The program, mapped at one place in the one space [`Program::SPACE`].
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub base: u64,
+    pub code: Vec<u8>,
+    pub functions: Vec<InventedFunction>,
+}
+
+impl Program {
+    pub const SPACE: SpaceId = SpaceId(1);
+
+    pub fn invent(random: &mut Random, functions: usize) -> Program {
+        let base = if random.per_mille(500) { 0x40_1000 } else { 0x7f12_3456_7000 };
+        let plans: Vec<Vec<Plan>> = (0..functions).map(|index| plan(random, index, functions)).collect();
+        let starts = starts(base, &plans);
+        let mut program = Program { base, code: Vec::new(), functions: Vec::new() };
+        for (plan, &start) in plans.iter().zip(&starts) {
+            program.code.resize((start - base) as usize, 0xcc);
+            program.assemble(plan, start, &starts);
+        }
+        program.code.resize(program.code.len() + 16, 0xcc);
+        program
+    }
+
+    /// The function around `address`.
+    pub fn function_at(&self, address: u64) -> Option<usize> {
+        let index = self.functions.partition_point(|function| function.start <= address).checked_sub(1)?;
+        (address < self.functions[index].end).then_some(index)
+    }
+
+    pub fn instruction_at(&self, address: u64) -> Option<Instruction> {
+        let function = &self.functions[self.function_at(address)?];
+        let index =
+            function.instructions.binary_search_by_key(&address, |instruction| instruction.address).ok()?;
+        Some(function.instructions[index])
+    }
+
+    /// The id under which `function` is known as code.
+    pub fn id(function: usize) -> FunctionId {
+        FunctionId(function as u32 + 1)
+    }
+
+    fn assemble(&mut self, plan: &[Plan], start: u64, starts: &[u64]) {
+        let addresses = addresses(plan, start);
+        let mut function = InventedFunction {
+            start,
+            end: *addresses.last().expect("an end"),
+            instructions: Vec::new(),
+            labels: Vec::new(),
+            is_stub: plan.len() == 1,
+        };
+        for (index, planned) in plan.iter().enumerate() {
+            let (address, next) = (addresses[index], addresses[index + 1]);
+            let deed = planned.deed(&addresses, starts);
+            planned.encode(&mut self.code, next, deed);
+            function.instructions.push(Instruction { address, length: next - address, deed });
+            if *planned == Plan::Label {
+                function.labels.push(address);
+            }
+        }
+        self.functions.push(function);
+    }
+}
+
+impl Code for Program {
+    fn bytes(&self, space: SpaceId, address: u64) -> Option<&[u8]> {
+        let offset = usize::try_from(address.checked_sub(self.base)?).ok()?;
+        self.code.get(offset..).filter(|bytes| space == Program::SPACE && !bytes.is_empty())
+    }
+
+    fn function(&self, space: SpaceId, address: u64) -> Option<Function> {
+        let function = self.function_at(address).filter(|_| space == Program::SPACE)?;
+        Some(Function { id: Program::id(function), entry: self.functions[function].start })
+    }
+}
+
+/// An instruction before it has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Plain(u8),
+    Label,
+    /// To the plan with this index.
+    Branch {
+        to: usize,
+        guard: bool,
+        short: bool,
+    },
+    Jump {
+        to: usize,
+    },
+    Call {
+        function: usize,
+    },
+    CallAny,
+    Switch,
+    Tail {
+        function: usize,
+    },
+    TailAny,
+    Return,
+    SystemCall,
+    LongJump,
+    Throw,
+}
+
+/// Longest first; any of them does nothing.
+const PLAIN: [&[u8]; 4] =
+    [&[0x0f, 0x1f, 0x44, 0x00, 0x00], &[0x48, 0x89, 0xc3], &[0x90], &[0xb8, 0x01, 0x00, 0x00, 0x00]];
+
+impl Plan {
+    fn length(self) -> u64 {
+        match self {
+            Plan::Plain(kind) => PLAIN[usize::from(kind)].len() as u64,
+            Plan::Label | Plan::Return | Plan::Throw => 1,
+            Plan::Branch { short: false, .. } => 6,
+            Plan::Jump { .. } | Plan::Call { .. } | Plan::Tail { .. } => 5,
+            _ => 2,
+        }
+    }
+
+    fn deed(self, addresses: &[u64], starts: &[u64]) -> Deed {
+        match self {
+            Plan::Plain(_) | Plan::Label => Deed::Plain,
+            Plan::Branch { to, guard, .. } => Deed::Branch { target: addresses[to], guard },
+            Plan::Jump { to } => Deed::Jump { target: addresses[to] },
+            Plan::Call { function } => Deed::Call { target: starts[function] },
+            Plan::Tail { function } => Deed::Jump { target: starts[function] },
+            Plan::CallAny => Deed::CallAny,
+            Plan::Switch => Deed::Switch,
+            Plan::TailAny => Deed::TailAny,
+            Plan::Return => Deed::Return,
+            Plan::SystemCall => Deed::SystemCall,
+            Plan::LongJump => Deed::LongJump,
+            Plan::Throw => Deed::Throw,
+        }
+    }
+
+    fn encode(self, code: &mut Vec<u8>, next: u64, deed: Deed) {
+        match (self, deed) {
+            (Plan::Plain(kind), _) => code.extend(PLAIN[usize::from(kind)]),
+            (Plan::Label, _) => code.push(0x90),
+            (Plan::Branch { short: true, .. }, Deed::Branch { target, .. }) => {
+                code.extend([0x75, target.wrapping_sub(next) as u8]);
+            }
+            (_, Deed::Branch { target, .. }) => relative(code, &[0x0f, 0x84], target, next),
+            (_, Deed::Jump { target }) => relative(code, &[0xe9], target, next),
+            (_, Deed::Call { target }) => relative(code, &[0xe8], target, next),
+            (_, Deed::CallAny) => code.extend([0xff, 0xd0]),
+            (_, Deed::Switch | Deed::TailAny | Deed::LongJump) => code.extend([0xff, 0xe0]),
+            (_, Deed::SystemCall) => code.extend([0x0f, 0x05]),
+            (_, Deed::Return | Deed::Throw | Deed::Plain) => code.push(0xc3),
+        }
+    }
+}
+
+fn relative(code: &mut Vec<u8>, opcode: &[u8], target: u64, next: u64) {
+    code.extend(opcode);
+    code.extend((target.wrapping_sub(next) as u32).to_le_bytes());
+}
+
+fn addresses(plan: &[Plan], start: u64) -> Vec<u64> {
+    let mut addresses = vec![start];
+    for planned in plan {
+        addresses.push(addresses.last().expect("a start") + planned.length());
+    }
+    addresses
+}
+
+fn starts(base: u64, plans: &[Vec<Plan>]) -> Vec<u64> {
+    let mut at = base;
+    let mut starts = Vec::new();
+    for plan in plans {
+        starts.push(at);
+        at = (addresses(plan, at).last().expect("an end") + 15) & !15;
+    }
+    starts
+}
+
+/// The body of a function. The first never returns; the last few are stubs.
+fn plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
+    if index > 1 && index + functions / 5 >= functions {
+        return vec![Plan::TailAny];
+    }
+    let mut plan = vec![Plan::Plain(random.below(4) as u8)];
+    for _ in 0..1 + random.below(10) {
+        piece(random, &mut plan, functions);
+    }
+    match random.below(10) {
+        _ if index == 0 => {
+            plan.extend([Plan::Branch { to: 0, guard: false, short: false }, Plan::Jump { to: 0 }])
+        }
+        0 if index + 1 < functions => {
+            plan.push(Plan::Tail { function: index + 1 + random.below(functions - index - 1) });
+        }
+        1 => plan.push(Plan::TailAny),
+        _ => plan.push(Plan::Return),
+    }
+    plan
+}
+
+fn piece(random: &mut Random, plan: &mut Vec<Plan>, functions: usize) {
+    let here = plan.len();
+    let guarded = |plan: &mut Vec<Plan>, deed| {
+        plan.extend([Plan::Branch { to: here + 2, guard: true, short: true }, deed]);
+    };
+    match random.below(12) {
+        0 | 1 => plan.push(Plan::Plain(random.below(4) as u8)),
+        2 => plan.extend([
+            Plan::Branch { to: here + 3, guard: false, short: true },
+            Plan::Plain(0),
+            Plan::Plain(2),
+            Plan::Label,
+        ]),
+        3 => {
+            let to = random.below(here);
+            // What is guarded is reached through its guard.
+            let guarded = to > 0 && matches!(plan[to - 1], Plan::Branch { guard: true, .. });
+            plan.push(Plan::Branch { to: to - usize::from(guarded), guard: false, short: false });
+        }
+        4..=6 => guarded(plan, Plan::Call { function: 1 + random.below(functions - 1) }),
+        7 => guarded(plan, Plan::CallAny),
+        8 => plan.extend([Plan::Jump { to: here + 2 }, Plan::Plain(1), Plan::Label]),
+        9 => plan.push(Plan::SystemCall),
+        10 => guarded(plan, if random.per_mille(500) { Plan::LongJump } else { Plan::Throw }),
+        // No label follows a call: its address would be that of a return.
+        _ => plan.extend([
+            Plan::Plain(2),
+            Plan::Label,
+            Plan::Branch { to: here + 4, guard: false, short: true },
+            Plan::Switch,
+        ]),
+    }
+}
