@@ -169,7 +169,7 @@ impl Machine {
         self.maybe_overflow();
         let at = self.at();
         self.encoder.maybe_synchronise(at);
-        if self.encoder.len() > 0 && self.random.per_mille(2) && !self.encoder.is_overflowing() {
+        if !self.encoder.is_empty() && self.random.per_mille(2) && !self.encoder.is_overflowing() {
             return self.interrupt();
         }
         let instruction = self.program.instruction_at(at).expect("the machine stays in its program");
