@@ -28,6 +28,9 @@ pub struct ThreadReplay {
     floors: u32,
     /// The depth of the stack when the transaction under way began.
     transaction: Option<usize>,
+    /// Ticks at the begin of the stretch at hand that the one before it has told already: times in a damaged trace, or
+    /// of two CPUs, may not fit.
+    overlap: u64,
 }
 
 impl ThreadReplay {
@@ -35,7 +38,7 @@ impl ThreadReplay {
         let mut tree = CallTree::default();
         tree.new_root(Frame::Unknown);
         let stack = Stack { tree, open: Vec::new(), last: 0, time_conv };
-        ThreadReplay { thread, stack, first: None, floors: 0, transaction: None }
+        ThreadReplay { thread, stack, first: None, floors: 0, transaction: None, overlap: 0 }
     }
 
     /// Goes on with the thread's next stretch. Stretches come in the order of time.
@@ -48,6 +51,7 @@ impl ThreadReplay {
             self.start(epoch.event.map_or(stretch.from, |event| event.ticks));
         }
         self.charge(stretch.from);
+        self.overlap = self.stack.last.saturating_sub(stretch.from) * u64::from(first == 0);
         if self.stack.open.last().is_some_and(|open| is_off_cpu(open.frame)) {
             self.stack.pop();
         }
@@ -87,12 +91,13 @@ impl ThreadReplay {
         if let Some(event) = &epoch.event {
             self.event(event);
         }
-        if end == epoch.root.index() + 1 && epoch.open.is_empty() && epoch.until <= self.stack.last {
+        let is_leaf = end == epoch.root.index() + 1 && epoch.open.is_empty();
+        if is_leaf && stretch.tree.numbers(epoch.root).self_ticks == 0 {
             return;
         }
         self.stand_somewhere();
         let top = self.top();
-        let places = self.stack.tree.graft(&stretch.tree, epoch.root, end, top);
+        let places = self.stack.tree.graft(&stretch.tree, epoch.root, end, top, &mut self.overlap);
         for open in &epoch.open {
             let path = CallTree::grafted(&places, epoch.root, open.path);
             self.stack.open.push(Open { path, ..*open });

@@ -179,15 +179,27 @@ impl CallTree {
         }
     }
 
-    /// Adds the nodes `from..to` of `other`, of which `from` is a root, to the path `at`; returns where each went.
-    pub(super) fn graft(&mut self, other: &CallTree, from: PathId, to: usize, at: PathId) -> Vec<PathId> {
+    /// Adds the nodes `from..to` of `other`, of which `from` is a root, to the path `at`; returns where each went. The first
+    /// `overlap` ticks of self time are known already, and not added.
+    pub(super) fn graft(
+        &mut self,
+        other: &CallTree,
+        from: PathId,
+        to: usize,
+        at: PathId,
+        overlap: &mut u64,
+    ) -> Vec<PathId> {
         let mut places = Vec::with_capacity(to - from.index());
         for node in &other.nodes[from.index()..to] {
             let place = match node.parent {
                 PathId::NONE => at,
                 parent => self.child(places[parent.index() - from.index()], node.frame),
             };
-            self.numbers_mut(place).merge(&node.numbers);
+            let numbers = self.numbers_mut(place);
+            numbers.merge(&node.numbers);
+            let known = node.numbers.self_ticks.min(*overlap);
+            numbers.self_ticks = numbers.self_ticks.saturating_sub(known);
+            *overlap -= known;
             places.push(place);
         }
         places
@@ -308,7 +320,7 @@ mod tests {
         let mut tree = grown(&[&[1, 2]]);
         let other = grown(&[&[2], &[2, 3], &[4]]);
         let at = tree.child(CallTree::ROOT, function(1));
-        tree.graft(&other, CallTree::ROOT, other.len(), at);
+        tree.graft(&other, CallTree::ROOT, other.len(), at, &mut 0);
         assert_eq!(paths(&tree), ["1 0", "1;2 2", "1;2;3 1", "1;4 1"]);
     }
 }

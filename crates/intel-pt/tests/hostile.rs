@@ -1,0 +1,130 @@
+//! Damaged and random traces: gaps, never a panic, a hang, or time that does not add up.
+
+use std::collections::BTreeMap;
+
+use wallprof_intel_pt::generator::{Generated, Plan, Random, generate};
+use wallprof_intel_pt::replay::{CallTree, ThreadCalls, ThreadReplay, replay_segment};
+use wallprof_intel_pt::{
+    Event, EventKind, GapCause, RunCache, Segment, SpaceId, ThreadId, TimeConv, decode_segment,
+    segment_starts,
+};
+
+const SEEDS: u64 = 300;
+
+fn generated(seed: u64) -> Generated {
+    generate(seed, Plan { functions: 20, threads: 3, instructions: 3_000, overflows: seed % 2 == 0 })
+}
+
+fn replay(generated: &Generated) -> Vec<ThreadCalls> {
+    let trace = generated.as_trace();
+    let mut starts = segment_starts(trace.bytes);
+    starts.push(trace.bytes.len());
+    let mut replays: BTreeMap<ThreadId, ThreadReplay> = BTreeMap::new();
+    let mut end = 0;
+    for (index, piece) in starts.windows(2).enumerate() {
+        let segment = Segment { start: piece[0], end: piece[1], first: index == 0 };
+        let (decoded, stretches) =
+            replay_segment(&trace, segment, TimeConv::NANOSECONDS, &mut RunCache::new());
+        for stretch in stretches {
+            let new = || ThreadReplay::new(stretch.thread, TimeConv::NANOSECONDS);
+            replays.entry(stretch.thread).or_insert_with(new).add(&stretch);
+        }
+        end = decoded.last_ticks;
+    }
+    replays.into_values().map(|replay| replay.finish(end)).collect()
+}
+
+fn decode(generated: &Generated) -> Vec<Event> {
+    let start = segment_starts(&generated.trace).first().copied().unwrap_or(0);
+    let mut events = Vec::new();
+    let whole = Segment { start, end: generated.trace.len(), first: true };
+    decode_segment(&generated.as_trace(), whole, &mut RunCache::new(), &mut events);
+    events
+}
+
+fn assert_sound(seed: u64, generated: &Generated) {
+    for calls in replay(generated) {
+        let paths = calls.tree.paths(CallTree::ROOT);
+        let spent: u64 = paths.iter().map(|&path| calls.tree.numbers(path).self_ticks).sum();
+        assert_eq!(spent, calls.last - calls.first, "seed {seed}");
+    }
+    assert!(decode(generated).len() < 1_000 * (generated.trace.len() + 10), "seed {seed}");
+}
+
+#[test]
+fn flipped_bits() {
+    for seed in 0..SEEDS {
+        let mut generated = generated(seed);
+        let mut random = Random::new(seed ^ 0xf11b);
+        for _ in 0..1 + random.below(20) {
+            let at = random.below(generated.trace.len());
+            generated.trace[at] ^= 1 << random.below(8);
+        }
+        assert_sound(seed, &generated);
+    }
+}
+
+#[test]
+fn missing_bytes() {
+    for seed in 0..SEEDS {
+        let mut generated = generated(seed);
+        let mut random = Random::new(seed ^ 0x9055);
+        let from = random.below(generated.trace.len());
+        let to = (from + random.below(500)).min(generated.trace.len());
+        generated.trace.drain(from..to);
+        generated.trace.truncate(generated.trace.len() - random.below(40).min(generated.trace.len()));
+        assert_sound(seed, &generated);
+    }
+}
+
+#[test]
+fn random_bytes() {
+    for seed in 0..SEEDS {
+        let mut generated = generated(seed);
+        let mut random = Random::new(seed ^ 0x4a4d);
+        let from = random.below(generated.trace.len());
+        generated.trace[from..].iter_mut().for_each(|byte| *byte = random.word() as u8);
+        assert_sound(seed, &generated);
+        generated.trace.iter_mut().skip(64).for_each(|byte| *byte = random.word() as u8);
+        assert_sound(seed, &generated);
+    }
+}
+
+#[test]
+fn switches_at_wrong_times() {
+    for seed in 0..SEEDS {
+        let mut generated = generated(seed);
+        let mut random = Random::new(seed ^ 0x5417);
+        let mut switch = wallprof_intel_pt::Switch::default();
+        let switches = (0..50).map(|_| {
+            switch.ticks = generated.end - random.below(40_000_000) as u64 + 20_000_000;
+            switch.thread = ThreadId(random.below(4) as u32);
+            switch.space = SpaceId(1 + u32::from(random.per_mille(100)));
+            switch
+        });
+        generated.schedule = wallprof_intel_pt::Schedule::new(switches.collect());
+        assert_sound(seed, &generated);
+    }
+}
+
+#[test]
+fn an_image_of_another_program() {
+    for seed in 0..SEEDS {
+        let mut generated = generated(seed);
+        generated.program = self::generated(seed + 1).program;
+        assert_sound(seed, &generated);
+    }
+}
+
+#[test]
+fn without_code_all_is_one_gap() {
+    for seed in 0..20 {
+        let mut generated = generated(2 * seed + 1);
+        generated.program.code.clear();
+        let events = decode(&generated);
+        let gaps: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+        assert!(gaps.contains(&EventKind::Gap(GapCause::NoCode)), "seed {seed}");
+        let is_call = |kind: &EventKind| matches!(kind, EventKind::Call { .. } | EventKind::Return);
+        assert!(!gaps.iter().any(is_call), "seed {seed}: no frame is invented");
+    }
+}
