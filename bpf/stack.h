@@ -159,11 +159,12 @@ ALWAYS_INLINE long step_in_room(u32 depth, struct stack_room *room, struct task_
 
 static long walk_step(u32 depth, struct walk_loop *loop) { return step_in_room(depth, loop->room, NULL); }
 
-/* The current task's user stack; 0 for kernel threads. */
-NOINLINE u64 take_user_stack(struct stack_room *room, struct task_struct *current_task) {
+/* The current task's user stack; 0 for kernel threads. Global, so that the verifier walks through it once and not for
+ * each caller. */
+__attribute__((noinline)) u64 take_user_stack(struct stack_room *room) {
     struct walk_loop loop = {.room = room};
 
-    if (!room || !current_task || !begin_walk(room, current_task))
+    if (!room || !begin_walk(room, bpf_get_current_task_btf()))
         return 0;
     bpf_loop(MAX_FRAMES, walk_step, &loop, 0);
     room->stack.end = room->walk.end;
@@ -179,6 +180,6 @@ ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_str
     if (!room)
         return;
     *kernel = take_kernel_stack(ctx, &room->stack, from_probe);
-    *user = take_user_stack(room, current_task);
+    *user = take_user_stack(room);
     leave_scratch(cpu);
 }
