@@ -11,7 +11,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Debian packages, each with the reason it is asked for.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
-TEST_PACKAGES := g++ binutils util-linux stress-ng linux-perf redis-server redis-tools
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs
 LINT_PACKAGES := clang-format-19
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 READER_PACKAGES := chromium
@@ -23,6 +23,7 @@ why_libelf-dev := libbpf reads BPF objects with it
 why_zlib1g-dev := libelf needs it
 why_pkg-config := finds both libraries
 why_g++ := tests of C++ names
+why_gdb := stops programs and reads their stacks, to compare
 why_binutils := tests strip and split programs
 why_util-linux := tests in other mount namespaces and as another user
 why_stress-ng := tests on a loaded machine
@@ -30,6 +31,7 @@ why_chromium := opens flame graphs and speedscope files
 why_linux-perf := perf bench makes switches to count
 why_redis-server := tests on a program that has idle workers
 why_redis-tools := keeps it busy
+why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := what those kernels run besides wallprof

@@ -26,6 +26,9 @@ const TRAMPOLINE: &[u8] = b"runtime.sigreturn";
 const STACK_SWITCHES: [&[u8]; 5] =
     [b"runtime.systemstack", b"runtime.mcall", b"runtime.morestack", b"runtime.asmcgocall", b"runtime.gogo"];
 
+/// Moves to another stack in the thread that it has made only, to go on in `runtime.mstart`.
+const THREAD_MAKER: &[u8] = b"runtime.clone\0";
+
 pub(crate) struct GoTable<'e, 'a> {
     elf: &'e Elf<'a>,
     layout: Layout,
@@ -287,7 +290,8 @@ impl Function<'_> {
     }
 
     fn switches_stacks(&self) -> bool {
-        self.flags & FLAG_SP_WRITE != 0 || STACK_SWITCHES.iter().any(|name| self.name.starts_with(name))
+        let is_known_to = STACK_SWITCHES.iter().any(|name| self.name.starts_with(name));
+        (self.flags & FLAG_SP_WRITE != 0 || is_known_to) && !self.name.starts_with(THREAD_MAKER)
     }
 }
 
