@@ -34,3 +34,6 @@ pub fn replay_segment<C: Code>(
     let decoded = decode_segment(trace, segment, cache, &mut recorder);
     (decoded, recorder.finish(decoded.last_ticks))
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,8 +27,8 @@ pub(super) struct Open {
     pub return_to: u64,
     pub since: u64,
     pub standing: Standing,
-    /// A call into the middle of the function that made it, as return trampolines do.
-    pub inner: bool,
+    /// The call was not to the function's entry: return trampolines call into their own middle.
+    pub into_middle: bool,
     /// Entered from user code by a system call or an interrupt, its handler traced.
     pub from_user: bool,
 }
@@ -57,17 +57,23 @@ impl Stack {
     pub fn push(&mut self, parent: PathId, frame: Frame, return_to: u64, standing: Standing) {
         let path = self.tree.child(parent, frame);
         let since = self.last;
-        self.open.push(Open { path, frame, return_to, since, standing, inner: false, from_user: false });
+        self.open.push(Open {
+            path,
+            frame,
+            return_to,
+            since,
+            standing,
+            into_middle: false,
+            from_user: false,
+        });
     }
 
     /// Opens the frame of a call below `parent`, now.
     #[inline]
     pub fn call(&mut self, parent: PathId, event: &Event, return_to: u64) {
         self.push(parent, Frame::of_target(event), return_to, Standing::Call);
-        if !event.at_entry
-            && let [.., caller, open] = &mut self.open[..]
-        {
-            open.inner = caller.frame == open.frame;
+        if let Some(open) = self.open.last_mut() {
+            open.into_middle = !event.at_entry;
         }
     }
 

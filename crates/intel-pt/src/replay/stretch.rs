@@ -164,12 +164,13 @@ impl Recorder {
 
     /// A return used as a jump.
     fn returned_to_entry(&mut self, event: &Event) {
-        match self.stack.open.last() {
-            Some(top) if !top.inner => self.replace_top(event),
-            Some(_) if self.stack.open.len() > 1 => {
+        match &self.stack.open[..] {
+            [.., below, top] if top.into_middle && top.frame == below.frame => {
                 self.stack.pop();
                 self.replace_top(event);
             }
+            [_, _, ..] => self.replace_top(event),
+            [top] if !top.into_middle => self.replace_top(event),
             _ => self.defer(event),
         }
     }

@@ -183,9 +183,14 @@ impl ThreadReplay {
         }
     }
 
-    /// The topmost frame ended, and its caller turns out to be one that was entered before anything was seen.
+    /// The topmost frame ended, and its call was not seen: its caller is one that was open before the gap, or one that was
+    /// entered before anything was seen.
     fn found_parent(&mut self, event: &Event) {
+        let known = self.stack.landing(event);
         self.stack.pop();
+        if let Some(depth) = known {
+            return self.stack.skip_to(depth);
+        }
         let (floor, since) = match self.stack.open.last() {
             Some(floor) => (floor.path, floor.since),
             None => (CallTree::ROOT, self.first.unwrap_or(self.stack.last)),
@@ -200,8 +205,10 @@ impl ThreadReplay {
 
     /// A return used as a jump: what called only to get there is gone with it.
     fn returned_to_entry(&mut self, event: &Event) {
-        let inner = self.stack.open.last().is_some_and(|open| open.inner);
-        if inner && self.stack.open.len() > 1 {
+        if let [.., below, top] = &self.stack.open[..]
+            && top.into_middle
+            && top.frame == below.frame
+        {
             self.stack.pop();
         }
         self.replace_top(Frame::of_target(event), Standing::Call);

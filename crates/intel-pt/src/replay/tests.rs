@@ -1,0 +1,386 @@
+//! The rules of the replay, one test a row: what events make of a stack, whether one recorder sees them all or each a
+//! recorder of its own.
+
+use super::*;
+use crate::code::{FunctionId, SpaceId};
+use crate::event::{EndCause, Event, EventKind, GapCause, Sink};
+use crate::schedule::{Departure, Switch, ThreadId};
+
+const THREAD: ThreadId = ThreadId(1);
+const KERNEL: u64 = 1 << 63;
+
+/// The functions `a`, `b` … by their letter; an uppercase letter is one in the kernel.
+fn entry(name: char) -> u64 {
+    u64::from(u32::from(name)) * 0x1000 | if name.is_uppercase() { KERNEL } else { 0 }
+}
+
+/// Events of one thread.
+#[derive(Default)]
+struct Script {
+    events: Vec<Event>,
+}
+
+impl Script {
+    fn add(mut self, ticks: u64, kind: EventKind, from: u64, to: u64) -> Script {
+        let letter = char::from_u32(((to & !KERNEL) >> 12) as u32).filter(|letter| letter.is_alphabetic());
+        let function = letter.map_or(FunctionId::UNKNOWN, |letter| FunctionId(u32::from(letter)));
+        let at_entry = letter.is_some_and(|letter| entry(letter) == to);
+        self.events.push(Event { ticks, from, to, function, at_entry, kind });
+        self
+    }
+
+    /// `site` is a place in a function, `a+5`: calls from there return there.
+    fn call(self, ticks: u64, site: &str, to: char) -> Script {
+        self.add(ticks, EventKind::Call { return_to: place(site) }, place(site) - 5, entry(to))
+    }
+
+    fn ret(self, ticks: u64, to: &str) -> Script {
+        self.add(ticks, EventKind::Return, 0, place(to))
+    }
+
+    fn jump(self, ticks: u64, to: &str) -> Script {
+        self.add(ticks, EventKind::Jump { indirect: true }, 0, place(to))
+    }
+
+    fn direct_jump(self, ticks: u64, to: &str) -> Script {
+        self.add(ticks, EventKind::Jump { indirect: false }, 0, place(to))
+    }
+
+    fn begin(self, ticks: u64, at: &str) -> Script {
+        self.add(ticks, EventKind::Begin, 0, place(at))
+    }
+
+    fn end(self, ticks: u64, cause: EndCause, site: &str) -> Script {
+        self.add(ticks, EventKind::End { cause, return_to: place(site) }, 0, 0)
+    }
+
+    fn gap(self, ticks: u64) -> Script {
+        self.add(ticks, EventKind::Gap(GapCause::Overflow), 0, 0)
+    }
+
+    fn resume(self, ticks: u64, at: &str) -> Script {
+        self.add(ticks, EventKind::Resume, 0, place(at))
+    }
+
+    fn switch(self, ticks: u64, thread: ThreadId, departure: Departure) -> Script {
+        let switch = Switch { ticks, thread, space: SpaceId(1), departure };
+        self.add(ticks, EventKind::Switch(switch), 0, 0)
+    }
+
+    /// What the paths look like at time `end`; the same for any division into segments.
+    fn paths(&self, end: u64) -> Vec<String> {
+        let whole = self.replayed(end, usize::MAX);
+        for events_a_segment in 1..4 {
+            assert_eq!(self.replayed(end, events_a_segment), whole, "{events_a_segment} events a segment");
+        }
+        whole
+    }
+
+    fn replayed(&self, end: u64, events_a_segment: usize) -> Vec<String> {
+        let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+        let mut current = Switch { thread: THREAD, ..Switch::default() };
+        let mut ticks = self.events[0].ticks;
+        for events in self.events.chunks(events_a_segment) {
+            let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+            recorder.join(ticks, current);
+            for event in events {
+                recorder.event(event);
+                ticks = event.ticks;
+                if let EventKind::Switch(switch) = event.kind {
+                    current = switch;
+                }
+            }
+            let stretches = recorder.finish(ticks);
+            stretches
+                .iter()
+                .filter(|stretch| stretch.thread == THREAD)
+                .for_each(|stretch| replay.add(stretch));
+        }
+        paths(&replay.finish(end))
+    }
+}
+
+fn place(site: &str) -> u64 {
+    let (function, offset) = site.split_once('+').unwrap_or((site, "0"));
+    entry(function.chars().next().expect("a letter")) + offset.parse::<u64>().expect("an offset")
+}
+
+/// Each path with its complete calls, those incomplete, `before` where it was entered before, and its self time.
+fn paths(calls: &ThreadCalls) -> Vec<String> {
+    let spent: u64 =
+        calls.tree.paths(CallTree::ROOT).iter().map(|&path| calls.tree.numbers(path).self_ticks).sum();
+    assert_eq!(spent, calls.last - calls.first, "self times add up");
+    let mut found: Vec<String> =
+        calls.tree.paths(CallTree::ROOT).into_iter().skip(1).map(|path| line(calls, path)).collect();
+    found.sort();
+    found
+}
+
+fn line(calls: &ThreadCalls, path: PathId) -> String {
+    let numbers = calls.tree.numbers(path);
+    let mut frames = Vec::new();
+    let mut at = path;
+    while let Some(parent) = calls.tree.parent(at) {
+        frames.insert(0, name(calls.tree.frame(at)));
+        at = parent;
+    }
+    let mut line = format!("{} {}({})", frames.join(";"), numbers.calls, numbers.incomplete);
+    if numbers.entered_before > 0 {
+        line += " before";
+    }
+    if numbers.unwound > 0 {
+        line += " unwound";
+    }
+    format!("{line} self {}", numbers.self_ticks)
+}
+
+fn name(frame: Frame) -> String {
+    match (frame, frame.label()) {
+        (_, Some(label)) => label.to_owned(),
+        (Frame::Function(FunctionId(id)), _) => char::from_u32(id).expect("a letter").to_string(),
+        _ => format!("{frame:?}"),
+    }
+}
+
+#[test]
+fn calls_and_returns() {
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').ret(30, "a+5").call(40, "a+9", 'b');
+    assert_eq!(script.paths(45), ["a 0(1) self 20", "a;b 1(1) self 25"]);
+}
+
+#[test]
+fn a_return_whose_call_was_not_seen_finds_a_parent() {
+    let script =
+        Script::default().begin(0, "c+3").ret(10, "b+5").call(20, "b+9", 'c').ret(25, "b+9").ret(40, "a+5");
+    assert_eq!(
+        script.paths(50),
+        ["a 0(0) before self 10", "a;b 0(0) before self 25", "a;b;c 1(0) before self 15"]
+    );
+}
+
+#[test]
+fn a_return_to_a_deeper_frame_unwinds() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .call(20, "b+5", 'c')
+        .call(30, "c+5", 'd')
+        .ret(40, "a+5");
+    assert_eq!(
+        script.paths(50),
+        ["a 0(1) self 20", "a;b 1(0) self 10", "a;b;c 1(0) unwound self 10", "a;b;c;d 1(0) unwound self 10"]
+    );
+}
+
+#[test]
+fn an_exception_lands_in_a_function_on_the_stack() {
+    let by_return = Script::default().begin(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').ret(30, "a+77");
+    let by_jump = Script::default().begin(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').jump(30, "a+77");
+    let expected = ["a 0(1) self 20", "a;b 1(0) unwound self 10", "a;b;c 1(0) unwound self 10"];
+    assert_eq!(by_return.paths(40), expected);
+    assert_eq!(by_jump.paths(40), expected);
+}
+
+#[test]
+fn a_return_to_nowhere_is_a_jump() {
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').ret(20, "x+77").ret(30, "a+5");
+    assert_eq!(script.paths(40), ["a 0(1) self 20", "a;b 1(0) self 10", "a;x 0(0) before self 10"]);
+}
+
+#[test]
+fn a_trampoline_that_returns_to_a_function_calls_it() {
+    // A call of `t`, which calls into its own middle and returns to the entry of `b`: a retpoline.
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 't')
+        .add(11, EventKind::Call { return_to: place("t+8") }, 0, place("t+9"))
+        .ret(12, "b")
+        .ret(30, "a+5");
+    assert_eq!(
+        script.paths(40),
+        ["a 0(1) self 20", "a;b 1(0) self 18", "a;t 1(0) self 1", "a;t;t 1(0) self 1"]
+    );
+}
+
+#[test]
+fn a_tail_call_replaces_its_caller() {
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "c").ret(35, "a+5");
+    assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 10", "a;c 1(0) self 15"]);
+}
+
+#[test]
+fn a_jump_to_a_cold_part_stays() {
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
+    assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 25"]);
+}
+
+#[test]
+fn recursion_keeps_its_levels_apart() {
+    let script =
+        Script::default().begin(0, "a").call(1, "a+5", 'a').call(2, "a+5", 'a').ret(3, "a+5").ret(5, "a+5");
+    assert_eq!(script.paths(6), ["a 0(1) self 2", "a;a 1(0) self 3", "a;a;a 1(0) self 1"]);
+}
+
+#[test]
+fn a_system_call_holds_its_wait() {
+    let script = Script::default()
+        .begin(0, "a")
+        .end(10, EndCause::SystemCall, "a+5")
+        .switch(12, ThreadId(2), Departure::Blocked)
+        .switch(100, THREAD, Departure::Unknown)
+        .begin(103, "a+5");
+    assert_eq!(
+        script.paths(110),
+        ["a 0(1) self 17", "a;[syscall] 1(0) self 5", "a;[syscall];[blocked] 1(0) self 88"]
+    );
+}
+
+#[test]
+fn a_system_call_that_starts_again_is_one_wait() {
+    let script = Script::default().begin(0, "a").end(10, EndCause::SystemCall, "a+5").begin(20, "a+3");
+    assert_eq!(script.paths(30), ["a 0(1) self 20", "a;[syscall] 1(0) self 10"]);
+}
+
+#[test]
+fn an_interrupt_and_a_preemption_have_frames() {
+    let interrupt = EndCause::Interrupt { vector: None };
+    let fault = EndCause::Interrupt { vector: Some(14) };
+    let script = Script::default()
+        .begin(0, "a")
+        .end(10, interrupt, "a+5")
+        .switch(11, ThreadId(2), Departure::Preempted)
+        .switch(51, THREAD, Departure::Unknown)
+        .begin(52, "a+5")
+        .end(60, fault, "a+6")
+        .begin(67, "a+6");
+    assert_eq!(
+        script.paths(70),
+        [
+            "a 0(1) self 21",
+            "a;[interrupt] 1(0) self 2",
+            "a;[interrupt];[preempted] 1(0) self 40",
+            "a;[page fault] 1(0) self 7"
+        ]
+    );
+}
+
+#[test]
+fn a_signal_handler_runs_on_top_and_leaves() {
+    let script = Script::default()
+        .begin(0, "a")
+        .end(10, EndCause::Interrupt { vector: None }, "a+5")
+        .begin(12, "h")
+        .ret(20, "r+1")
+        .end(22, EndCause::SystemCall, "r+9")
+        .begin(23, "a+5");
+    assert_eq!(
+        script.paths(30),
+        [
+            "a 0(1) self 17",
+            "a;[interrupt] 1(0) self 2",
+            "a;[interrupt];r 0(0) before self 2",
+            "a;[interrupt];r;[syscall] 1(0) self 1",
+            "a;[interrupt];r;h 1(0) self 8"
+        ]
+    );
+}
+
+#[test]
+fn kernel_frames_stand_on_the_user_stack() {
+    let script = Script::default()
+        .begin(0, "a")
+        .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
+        .call(12, "S+5", 'T')
+        .add(15, EventKind::Interrupt { vector: Some(32) }, place("T+8"), entry('I'))
+        .add(17, EventKind::SystemReturn, 0, place("T+8"))
+        .add(20, EventKind::SystemReturn, 0, place("a+5"));
+    assert_eq!(
+        script.paths(30),
+        ["a 0(1) self 20", "a;S 1(0) self 2", "a;S;T 1(0) unwound self 6", "a;S;T;I 1(0) self 2"]
+    );
+}
+
+#[test]
+fn a_signal_leaves_the_kernel_elsewhere() {
+    let script = Script::default()
+        .begin(0, "a")
+        .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
+        .add(20, EventKind::SystemReturn, 0, place("b+40"));
+    assert_eq!(script.paths(30), ["a 0(1) self 10", "a;S 1(0) unwound self 10", "a;b 0(0) before self 10"]);
+}
+
+#[test]
+fn a_gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .call(20, "b+5", 'c')
+        .gap(30)
+        .resume(50, "c+8")
+        .ret(60, "b+5")
+        .ret(70, "a+5")
+        .call(80, "a+9", 'd')
+        .ret(90, "a+9");
+    assert_eq!(
+        script.paths(100),
+        [
+            "a 0(1) self 30",
+            "a;b 0(1) self 20",
+            "a;b;c 0(1) self 20",
+            "a;b;c;[lost] 1(0) self 20",
+            "a;d 1(0) self 10"
+        ]
+    );
+}
+
+#[test]
+fn a_gap_that_ends_in_an_unknown_place_finds_its_parents() {
+    let script = Script::default()
+        .begin(0, "a")
+        .gap(10)
+        .resume(20, "x+8")
+        .ret(30, "y+5")
+        .call(35, "y+9", 'x')
+        .ret(40, "y+9")
+        .ret(50, "a+5");
+    // That `a` called `y` was not seen, but it was open when the gap began.
+    assert_eq!(
+        script.paths(60),
+        ["a 0(1) self 20", "a;[lost] 1(0) self 10", "a;y 0(0) before self 15", "a;y;x 1(0) before self 15"]
+    );
+}
+
+#[test]
+fn an_aborted_transaction_drops_its_frames() {
+    let script = Script::default()
+        .begin(0, "a")
+        .add(5, EventKind::TransactionBegin, place("a+5"), place("a+5"))
+        .call(10, "a+9", 'b')
+        .add(20, EventKind::TransactionAbort, place("b+3"), place("a+30"));
+    assert_eq!(script.paths(30), ["a 0(1) self 20", "a;b 1(0) unwound self 10"]);
+}
+
+#[test]
+fn equal_and_backward_times_add_up() {
+    let script = Script::default()
+        .begin(10, "a")
+        .call(10, "a+5", 'b')
+        .ret(10, "a+5")
+        .call(8, "a+9", 'c')
+        .ret(12, "a+9");
+    assert_eq!(script.replayed(12, usize::MAX), ["a 0(1) self 0", "a;b 1(0) self 0", "a;c 1(0) self 2"]);
+}
+
+#[test]
+fn recursion_counts_once_in_a_functions_total() {
+    let script = Script::default().begin(0, "a").call(1, "a+5", 'a').ret(3, "a+5");
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+    let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+    recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
+    script.events.iter().for_each(|event| recorder.event(event));
+    recorder.finish(3).iter().for_each(|stretch| replay.add(stretch));
+    let calls = replay.finish(10);
+    let function = &functions(&calls.tree)[&Frame::Function(FunctionId(u32::from('a')))];
+    assert_eq!((function.total_ticks, function.numbers.calls, function.numbers.incomplete), (10, 1, 1));
+    assert_eq!((function.numbers.min_ticks, function.numbers.max_ticks), (2, 2));
+}
