@@ -6,7 +6,7 @@ use wallprof_model::State;
 
 use super::collect::{Group, GroupTime, Side};
 use super::evidence::{Amount, Change, LEAST_WINDOWS, judged, rate_ns, unjudged};
-use super::news::{Floor, NodeRule, StateRule};
+use super::news::{Floor, NodeRule, WaitsRule};
 use super::place::site_of;
 use super::series::Series;
 use super::step::Step;
@@ -122,11 +122,19 @@ pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Com
     let pairs: Vec<Pair<'_>> =
         a.groups.iter().filter_map(|(group, time)| Some((group, time, b.groups.get(group)?))).collect();
     let sides = Sides::of(a, b, floor);
-    let parts = part_changes(&pairs, &sides, view);
+    let mut parts = part_changes(&pairs, &sides, view);
     let stacks = Stacks::of(&tree, &pairs, view);
     let nodes = node_changes(&tree, stacks.clone(), &sides);
-    let leaf_levels = leaf_levels(&pairs, &parts, &nodes.changes, floor);
-    let rule = NodeRule::new(floor, nodes.asked, leaf_levels);
+    let waits_rule = waits_rule(&parts, floor);
+    let leaf_levels = leaf_levels(&pairs, &parts, &nodes.changes, &waits_rule);
+    let others = parts.iter().filter(|part| !is_asked_first(part)).filter_map(asked_p);
+    let rule = NodeRule::new(floor, nodes.asked.into_iter().chain(others).collect(), leaf_levels);
+    parts.iter_mut().for_each(|part| {
+        part.is_news = match is_asked_first(part) {
+            true => waits_rule.is_news(&part.change),
+            false => rule.is_other_news(&part.change),
+        };
+    });
     Comparison {
         view: view.clone(),
         floor,
@@ -229,13 +237,22 @@ fn part_changes(pairs: &[Pair<'_>], sides: &Sides<'_>, view: &View) -> Vec<PartC
             is_news: false,
         }));
     }
-    let rule = state_rule(&parts, sides.floor);
-    parts.iter_mut().for_each(|part| part.is_news = rule.is_news(&part.change));
     parts
 }
 
-fn state_rule(parts: &[PartChange], floor: Floor) -> StateRule {
-    StateRule::new(floor, parts.iter().filter(|part| part.change.uncertainty.is_some()).count())
+/// Whether a part is a wait that its thread did not choose. How long a thread runs, sleeps, or waits for a CPU depends on
+/// what else the machine does, which is not the same in the next recording.
+fn is_asked_first(part: &PartChange) -> bool {
+    matches!(part.part, Part::State(state @ State::Blocked(_)) if Class::of(state) != Class::Voluntary)
+}
+
+fn asked_p(part: &PartChange) -> Option<f64> {
+    part.change.uncertainty.map(|found| found.p)
+}
+
+fn waits_rule(parts: &[PartChange], floor: Floor) -> WaitsRule {
+    let asked = parts.iter().filter(|part| is_asked_first(part)).filter_map(asked_p);
+    WaitsRule::new(floor, asked.count())
 }
 
 /// How small the p of a leaf has to be whose state is news.
@@ -243,11 +260,10 @@ fn leaf_levels(
     pairs: &[Pair<'_>],
     parts: &[PartChange],
     changes: &[Option<Change>],
-    floor: Floor,
+    rule: &WaitsRule,
 ) -> HashMap<NodeId, f64> {
-    let rule = state_rule(parts, floor);
     let mut levels = HashMap::new();
-    for part in parts.iter().filter(|part| part.is_news) {
+    for part in parts.iter().filter(|part| is_asked_first(part) && rule.is_news(&part.change)) {
         let Part::State(state) = part.part else { continue };
         let Some((_, a, b)) = pairs.iter().find(|(group, ..)| **group == part.group) else { continue };
         let stacks = a.stacks.iter().chain(&b.stacks).filter(|(_, of, _)| *of == state);

@@ -3,15 +3,15 @@
 //! In at most a share of [`FALSE_NEWS`] of comparisons of equal sides is anything at all news, however the tests
 //! depend on each other, as long as each test's p is right. Two ways lead to news, and each has half of that share.
 //!
-//! *States first.* Every state is asked; of m, each with 1/m of the half. The stacks in a state are asked only once the
-//! state is news, and share what their state had. That they are not corrected for all other stacks is right by
+//! *Waits first.* The states in which threads wait and did not choose to (locks, disks …) are asked; of m, each with 1/m
+//! of the half. The stacks in a state are asked only once the state is news, and share what their state had. That they are not corrected for all other stacks is right by
 //! cases: a state that is equal is news with probability 1/m of the half at most, and only then can a stack in it be; a
 //! state that differs has at least one stack that does, so of k stacks at most k - 1 can be wrong, and each
 //! has 1/(k - 1) of the state's share (Meinshausen 2008; for the last step Shaffer 1986). So what happens in one state
 //! is found however many stacks there are elsewhere.
 //!
-//! *All stacks at once*, with Holm's (1979) procedure: it finds what cancels out in a state, and functions whose time
-//! differs in several.
+//! *All at once*, with Holm's (1979) procedure: the other states, and all stacks. It finds what cancels out in a state,
+//! and functions whose time differs in several.
 
 use std::collections::HashMap;
 
@@ -53,17 +53,17 @@ impl Floor {
     }
 }
 
-/// Which states are news.
+/// Which of the states that are asked first are news.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StateRule {
+pub(crate) struct WaitsRule {
     floor: Floor,
     /// Largest p that is not chance.
     most_p: f64,
 }
 
-impl StateRule {
+impl WaitsRule {
     pub fn new(floor: Floor, asked: usize) -> Self {
-        StateRule { floor, most_p: SHARE / asked.max(1) as f64 }
+        WaitsRule { floor, most_p: SHARE / asked.max(1) as f64 }
     }
 
     pub fn is_news(&self, change: &Change) -> bool {
@@ -78,11 +78,11 @@ impl StateRule {
     }
 }
 
-/// Which nodes of the tree are news.
+/// Which nodes of the tree, and which of the other states, are news.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeRule {
     floor: Floor,
-    /// Largest p of any node that is not chance.
+    /// Largest p of anything that was asked that is not chance.
     most_p: f64,
     /// The same for leaves whose state is news.
     most_p_of_leaf: HashMap<NodeId, f64>,
@@ -105,6 +105,11 @@ impl NodeRule {
     pub fn is_news(&self, node: NodeId, change: &Change) -> bool {
         let most_p = self.most_p_of_leaf.get(&node).map_or(self.most_p, |leaf| leaf.max(self.most_p));
         is_news(self.floor, change, most_p)
+    }
+
+    /// Of what was asked with the nodes and is none.
+    pub fn is_other_news(&self, change: &Change) -> bool {
+        is_news(self.floor, change, self.most_p)
     }
 }
 
@@ -135,7 +140,7 @@ mod tests {
         assert!(!is_news(&change(1.0, 1.9, 0.0)), "under a thousandth");
         assert!(!is_news(&change(100.0, 104.0, 0.0)), "under a twentieth");
         assert!(!is_news(&Change { uncertainty: None, ..change(0.0, 100.0, 0.0) }));
-        assert!(!StateRule::new(Floor::default(), 1).is_news(&change(100.0, 104.0, 0.0)));
+        assert!(!WaitsRule::new(Floor::default(), 1).is_news(&change(100.0, 104.0, 0.0)));
     }
 
     #[test]
@@ -147,7 +152,7 @@ mod tests {
         };
         assert!(news(0.0049, 0) && !news(0.0049, 1));
         assert!(news(0.000_049, 100) && !news(0.000_051, 100));
-        let state = |p: f64, asked| StateRule::new(Floor::default(), asked).is_news(&change(10.0, 20.0, p));
+        let state = |p: f64, asked| WaitsRule::new(Floor::default(), asked).is_news(&change(10.0, 20.0, p));
         assert!(state(0.0049, 1) && !state(0.0049, 2) && state(0.000_49, 10) && !state(0.000_51, 10));
     }
 
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_stack_has_the_share_of_its_state() {
-        let rule = StateRule::new(Floor::default(), 10);
+        let rule = WaitsRule::new(Floor::default(), 10);
         assert_eq!(rule.most_p_of_stack(1, false), 0.0005, "it is the state");
         assert_eq!(rule.most_p_of_stack(2, false), 0.0005, "one of them differs");
         assert_eq!(rule.most_p_of_stack(2, true), 0.000_25, "or one that was not asked");
