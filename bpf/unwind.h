@@ -278,14 +278,17 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
         return end_walk(walk, END_BAD_FRAME);
     if (rule->fp || (rule->flags & RULE_FP_AT_FP)) {
         at = saved_at(rule->flags & RULE_FP_AT_FP ? fp : cfa, rule->fp);
-        if (!read_word(walk, of, at, at, &walk->fp))
+        /* What lies below sp was popped: the register has it back. */
+        if (at >= walk->sp && !read_word(walk, of, at, at, &walk->fp))
             return end_walk(walk, END_READ_FAILED);
     }
     if (rule->bx || (rule->flags & RULE_BX_AT_FP)) {
         at = saved_at(rule->flags & RULE_BX_AT_FP ? fp : cfa, rule->bx);
-        if (!read_word(walk, of, at, at, &walk->bx))
-            return end_walk(walk, END_READ_FAILED);
-        walk->bx_known = 1;
+        if (at >= walk->sp) {
+            if (!read_word(walk, of, at, at, &walk->bx))
+                return end_walk(walk, END_READ_FAILED);
+            walk->bx_known = 1;
+        }
     }
     walk->ip = ip;
     walk->sp = cfa;

@@ -189,13 +189,15 @@ impl<M: Memory> Walker<'_, M> {
         }
     }
 
-    /// The word saved `words` from the CFA (or from fp); `None` where the register was not saved.
+    /// The word saved `words` from the CFA (or from fp); `None` where the register was not saved, or has been taken
+    /// back already: what lies below sp was popped, and a copy of a stack begins at sp.
     fn saved(&mut self, words: i16, at_fp: bool, cfa: u64) -> Result<Option<u64>, StackEnd> {
         if words == 0 && !at_fp {
             return Ok(None);
         }
         let base = if at_fp { self.registers.fp } else { cfa };
-        self.word(words_from(base, words)).map(Some)
+        let at = words_from(base, words);
+        if at < self.registers.sp { Ok(None) } else { self.word(at).map(Some) }
     }
 
     fn word(&mut self, address: u64) -> Result<u64, StackEnd> {
