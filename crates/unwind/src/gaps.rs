@@ -1,4 +1,5 @@
-//! What is known of code that no unwind entry covers: Go's functions, and the entry point.
+//! What is known of code that no unwind entry covers: Go's functions, the entry point, and what follows the system
+//! call that makes a thread.
 
 use crate::coverage::Unencodable;
 use crate::elf::{Elf, Range};
@@ -7,15 +8,20 @@ use crate::rule::Rule;
 
 /// An entry point in assembly is a few instructions; what follows it may be anything.
 const MAX_ENTRY: u64 = 256;
+/// glibc ends the entries of `clone` and `clone3` at their system call, because in the new thread they would be wrong;
+/// the creator, who returns from there too, is left without one for these few instructions.
+const MAX_CLONE_TAIL: u64 = 32;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 pub(crate) struct Gaps<'e, 'a> {
+    elf: &'e Elf<'a>,
     go: Option<GoTable<'e, 'a>>,
     entry: Option<u64>,
 }
 
 impl<'e, 'a> Gaps<'e, 'a> {
     pub(crate) fn new(elf: &'e Elf<'a>) -> Self {
-        Gaps { go: GoTable::find(elf), entry: elf.entry() }
+        Gaps { elf, go: GoTable::find(elf), entry: elf.entry() }
     }
 
     pub(crate) fn has_go(&self) -> bool {
@@ -33,6 +39,9 @@ impl<'e, 'a> Gaps<'e, 'a> {
 
     /// Tells `row` what is known within `gap`, ascending.
     pub(crate) fn rows(&self, gap: Range, mut row: impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
+        if self.is_clone_tail(gap) {
+            return row(gap.start, gap.end, Ok(Rule::RETURN_ADDRESS_ON_TOP));
+        }
         let mut from = gap.start;
         if let Some(go) = &self.go {
             go.rows(gap, &mut |start, end, rule| {
@@ -44,10 +53,37 @@ impl<'e, 'a> Gaps<'e, 'a> {
         self.entry_row(Range { start: from, end: gap.end }, &mut row);
     }
 
+    fn is_clone_tail(&self, gap: Range) -> bool {
+        let short = gap.end - gap.start <= MAX_CLONE_TAIL;
+        short && self.elf.bytes_at(gap.start).is_some_and(|bytes| bytes.starts_with(&SYSCALL))
+    }
+
     /// The entry point has no caller.
     fn entry_row(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
         if let Some(entry) = self.entry.filter(|_| self.holds_entry(gap)) {
             row(entry, gap.end.min(entry.saturating_add(MAX_ENTRY)), Ok(Rule::END));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Rule, Table};
+
+    /// Where the C library makes threads, the creator waits behind the end of the function's entry.
+    #[test]
+    fn a_creator_of_threads_has_a_caller() {
+        let Ok(libc) = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6") else {
+            eprintln!("skipped: no libc.so.6 where Debian has it");
+            return;
+        };
+        let elf = crate::elf::Elf::read(&libc).expect("an ELF file");
+        let code = elf.code()[0];
+        let bytes = elf.bytes_at(code.start).expect("code");
+        // mov $__NR_clone,%eax; syscall; test %rax,%rax: elsewhere, as in fork, an entry covers it.
+        let calls = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05, 0x48, 0x85, 0xc0];
+        let call = bytes.windows(calls.len()).position(|bytes| bytes == calls).expect("clone") as u64;
+        let table = Table::from_elf(&libc).expect("a table");
+        assert_eq!(table.rule_at(code.start + call + 7), Rule::RETURN_ADDRESS_ON_TOP);
     }
 }

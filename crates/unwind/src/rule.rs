@@ -78,6 +78,9 @@ impl Rule {
     pub const END: Rule = Rule::of(RuleKind::End);
     pub const UNSUPPORTED: Rule = Rule::of(RuleKind::Unsupported);
 
+    /// At a function's first instruction on x86_64.
+    pub const RETURN_ADDRESS_ON_TOP: Rule = Rule { cfa_offset: 8, ra: -1, ..Rule::of(RuleKind::Sp) };
+
     const fn of(kind: RuleKind) -> Self {
         Rule { kind, flags: 0, addend: 0, cfa_offset: 0, ra: 0, fp: 0, bx: 0 }
     }
