@@ -12,7 +12,7 @@ use wallprof_intel_pt::{
 const SEEDS: u64 = 300;
 
 fn generated(seed: u64) -> Generated {
-    generate(seed, Plan { functions: 20, threads: 3, instructions: 3_000, overflows: seed % 2 == 0 })
+    generate(seed, Plan { functions: 20, threads: 3, instructions: 3_000, overflows: seed.is_multiple_of(2) })
 }
 
 fn replay(generated: &Generated) -> Vec<ThreadCalls> {

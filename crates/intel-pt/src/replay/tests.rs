@@ -11,7 +11,8 @@ const KERNEL: u64 = 1 << 63;
 
 /// The functions `a`, `b` … by their letter; an uppercase letter is one in the kernel.
 fn entry(name: char) -> u64 {
-    u64::from(u32::from(name)) * 0x1000 | if name.is_uppercase() { KERNEL } else { 0 }
+    let side = if name.is_uppercase() { KERNEL } else { 0 };
+    (u64::from(u32::from(name)) * 0x1000) | side
 }
 
 /// Events of one thread.

@@ -1,0 +1,67 @@
+//! Beginnings, gaps and their ends, and switches of threads.
+
+use super::{Decoder, State};
+use crate::code::Code;
+use crate::event::{EventKind, GapCause, Sink};
+
+impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
+    pub(super) fn begin(&mut self, ip: u64) {
+        self.reschedule();
+        self.stand_at(ip);
+        self.start_interval();
+        self.tell(EventKind::Begin, 0, ip);
+        self.state = State::On;
+        if !self.cache.has_code(self.at) {
+            self.lose(GapCause::NoCode);
+        }
+    }
+
+    /// Ends a gap, if the code at `ip` is known.
+    pub(super) fn resume(&mut self, ip: u64) {
+        self.reschedule();
+        self.stand_at(ip);
+        if !self.cache.has_code(self.at) {
+            return;
+        }
+        self.start_interval();
+        self.state = State::On;
+        self.fup_is_bound = false;
+        self.tell(EventKind::Resume, 0, ip);
+    }
+
+    /// What runs from now on is unknown, unless tracing is off.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lose(&mut self, cause: GapCause) {
+        if self.state == State::On {
+            self.lose_now(cause);
+        }
+    }
+
+    pub(super) fn lose_now(&mut self, cause: GapCause) {
+        if self.state != State::Lost {
+            let from = if self.state == State::On { self.address() } else { 0 };
+            self.tell_bare(EventKind::Gap(cause), from);
+        }
+        self.state = State::Lost;
+        self.result_count = 0;
+        self.at_exit = false;
+        self.returns.clear();
+        self.forget_pending();
+    }
+
+    /// The FUP that may follow says where execution goes on, not where an interrupt hit.
+    pub(super) fn overflow(&mut self) {
+        self.synchronisation = None;
+        self.lose_now(GapCause::Overflow);
+        self.fup_is_bound = true;
+    }
+
+    /// Moves on to the thread that has the CPU at this time.
+    pub(super) fn reschedule(&mut self) {
+        while let Some(switch) = self.cursor.advance(self.watch.now()) {
+            self.reading.space = switch.space;
+            self.tell_bare(EventKind::Switch(switch), 0);
+        }
+    }
+}

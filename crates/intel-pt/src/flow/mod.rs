@@ -1,0 +1,218 @@
+//! Control flow from packets: follows the recorded code along the trace and tells what it did, as events.
+//!
+//! The decoder is lazy: it stands at the start of a run and moves when a packet says how that run ends. So at any packet
+//! all that is known to have been executed has been told, and nothing that is not.
+//!
+//! A trace is decoded in segments, each from a synchronisation point (PSB) to the next. Segments are independent: decoding
+//! two of them one after the other, or each alone, tells the same events.
+
+mod follow;
+mod gaps;
+mod interval;
+mod packets;
+mod synchronise;
+mod tell;
+#[cfg(test)]
+mod tests;
+
+use interval::Interval;
+use synchronise::Synchronisation;
+
+use crate::code::{Code, SpaceId};
+use crate::event::{GapCause, Sink};
+use crate::instruction::Reading;
+use crate::packet::{CodeSize, LastIp, Packet};
+use crate::packets::{PSB, PacketError, Packets, find_psb};
+use crate::return_stack::ReturnStack;
+use crate::run_cache::{RunCache, RunId};
+use crate::schedule::{Cursor, Schedule};
+use crate::stopwatch::{ClockFacts, Stopwatch};
+
+/// A contiguous piece of one CPU's or thread's trace, and what is needed to read it.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace<'a, C> {
+    pub bytes: &'a [u8],
+    pub code: &'a C,
+    pub schedule: &'a Schedule,
+    pub clock: ClockFacts,
+    /// Whether returns may be compressed to a branch result (the recording did not ask for `noretcomp`).
+    pub return_compression: bool,
+}
+
+/// What was decoded, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Straight pieces of code between transfers of any kind.
+    pub blocks: u64,
+    /// The time of the segment's first synchronisation point, and of its last packet, in ticks.
+    pub first_ticks: u64,
+    pub last_ticks: u64,
+}
+
+/// Where segments of a trace start: its PSBs.
+pub fn segment_starts(bytes: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut from = 0;
+    while let Some(start) = find_psb(bytes, from) {
+        starts.push(start);
+        from = start + PSB.len();
+    }
+    starts
+}
+
+/// Which part of the trace to decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Offset of a PSB.
+    pub start: usize,
+    /// Offset of the PSB to stop at, or the trace's length.
+    pub end: usize,
+    /// Nothing was decoded before this one: its first address is a beginning.
+    pub first: bool,
+}
+
+/// Tells `sink` what happened in `segment` of `trace`.
+pub fn decode_segment<C: Code>(
+    trace: &Trace<'_, C>,
+    segment: Segment,
+    cache: &mut RunCache,
+    sink: &mut impl Sink,
+) -> Decoded {
+    let mut decoder = Decoder::new(trace, segment, cache, sink);
+    decoder.decode();
+    decoder.decoded
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Tracing is off.
+    Off,
+    /// At a known place.
+    On,
+    /// Tracing is on, or may be, at an unknown place.
+    Lost,
+}
+
+/// A FUP whose meaning the next packet decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    None,
+    /// Where an interrupt may have hit.
+    Async(u64),
+    Abort(u64),
+}
+
+struct Decoder<'a, 'c, C, S> {
+    trace: &'a Trace<'a, C>,
+    segment: Segment,
+    cache: &'c mut RunCache,
+    sink: &'c mut S,
+    packets: Packets<'a>,
+    last_ip: LastIp,
+    watch: Stopwatch,
+    cursor: Cursor<'a>,
+    reading: Reading,
+    next_size: CodeSize,
+    state: State,
+    at: RunId,
+    /// The steps of the run at hand have been told: it waits at its exit.
+    at_exit: bool,
+    /// Branch results to use, the oldest in the highest bit.
+    results: u64,
+    result_count: u32,
+    interval: Interval,
+    returns: ReturnStack,
+    synchronisation: Option<Synchronisation>,
+    source: Source,
+    /// The next FUP says where the packet before it happened.
+    fup_is_bound: bool,
+    transaction: Option<(bool, bool)>,
+    vector: Option<u8>,
+    /// Long runs that may still be passed without a packet; grows with the packets.
+    fuel: u32,
+    decoded: Decoded,
+}
+
+const FULL_TANK: u32 = 4096;
+
+impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
+    fn new(trace: &'a Trace<'a, C>, segment: Segment, cache: &'c mut RunCache, sink: &'c mut S) -> Self {
+        Decoder {
+            trace,
+            segment,
+            cache,
+            sink,
+            packets: Packets::starting_at(trace.bytes, segment.start),
+            last_ip: LastIp::default(),
+            watch: Stopwatch::new(trace.clock),
+            cursor: trace.schedule.cursor_at(0),
+            reading: Reading { space: SpaceId::default(), size: CodeSize::Bits64 },
+            next_size: CodeSize::Bits64,
+            state: State::Off,
+            at: RunId::NONE,
+            at_exit: false,
+            results: 0,
+            result_count: 0,
+            interval: Interval { start: 0, end: 0, results: 0, used: 0 },
+            returns: ReturnStack::new(),
+            synchronisation: None,
+            source: Source::None,
+            fup_is_bound: false,
+            transaction: None,
+            vector: None,
+            fuel: FULL_TANK,
+            decoded: Decoded::default(),
+        }
+    }
+
+    fn decode(&mut self) {
+        let mut offset = self.packets.offset();
+        while let Some(packet) = self.packets.next_packet() {
+            match packet {
+                Ok(Packet::Cyc(cycles)) => self.watch.cyc(cycles),
+                Ok(Packet::Tnt(tnt)) => self.branch_results(tnt),
+                Ok(Packet::Tip(payload)) => self.indirect(payload),
+                Ok(packet) => {
+                    if self.other(packet, offset) {
+                        break;
+                    }
+                }
+                Err(PacketError::Truncated { .. }) => break,
+                Err(PacketError::Unknown { .. }) => {
+                    self.lose_now(GapCause::BadPacket);
+                    self.synchronisation = None;
+                    self.packets.seek_psb();
+                }
+            }
+            offset = self.packets.offset();
+        }
+        self.decoded.last_ticks = self.watch.now();
+    }
+
+    /// Handles the packets that are not most of a trace; says whether the segment is done.
+    #[inline(never)]
+    fn other(&mut self, packet: Packet, offset: usize) -> bool {
+        self.fuel = (self.fuel + 16).min(FULL_TANK);
+        match packet {
+            Packet::Psb => self.begin_synchronisation(offset),
+            Packet::PsbEnd => return self.end_synchronisation(),
+            Packet::Tsc(ticks) => self.time_stamp(ticks),
+            Packet::Tma { ctc, fast } => self.watch.tma(ctc, fast),
+            Packet::Mtc(mtc) => self.watch.mtc(mtc),
+            Packet::Cbr(ratio) => self.watch.cbr(ratio),
+            Packet::Fup(payload) => self.source_address(payload),
+            Packet::TipPge(payload) => self.enable(payload),
+            Packet::TipPgd(payload) => self.disable(payload),
+            Packet::Overflow => self.overflow(),
+            Packet::ModeExec { code, .. } => self.next_size = code,
+            Packet::ModeTsx { inside, abort } => self.transaction = Some((inside, abort)),
+            Packet::Pip { .. } if self.synchronisation.is_none() => self.reschedule(),
+            Packet::PtWrite { ip_follows, .. }
+            | Packet::ExecStop { ip_follows }
+            | Packet::BlockEnd { ip_follows } => self.fup_is_bound = ip_follows,
+            Packet::ControlFlowEvent { kind, vector, .. } => self.announce(kind, vector),
+            _ => {}
+        }
+        false
+    }
+}

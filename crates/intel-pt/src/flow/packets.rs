@@ -1,0 +1,172 @@
+//! What each packet that moves the decoder asks of it.
+
+use super::{Decoder, FULL_TANK, Source, State};
+use crate::code::Code;
+use crate::event::{EndCause, EventKind, GapCause, Sink};
+use crate::instruction::Far;
+use crate::packet::{IpPayload, Tnt};
+use crate::run_cache::Exit;
+
+impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
+    #[inline(always)]
+    pub(super) fn branch_results(&mut self, tnt: Tnt) {
+        if self.state != State::On {
+            return;
+        }
+        if self.result_count > 0 || self.synchronisation.is_some() {
+            return self.lose(GapCause::Mismatch);
+        }
+        self.source = Source::None;
+        self.results = tnt.bits << (64 - u32::from(tnt.count));
+        self.result_count = u32::from(tnt.count);
+        self.next_interval(u64::from(tnt.count));
+        self.fuel = (self.fuel + 1).min(FULL_TANK);
+        if let Err(cause) = self.use_results() {
+            self.lose(cause);
+        }
+    }
+
+    pub(super) fn indirect(&mut self, payload: IpPayload) {
+        let ip = self.last_ip.update(payload);
+        let source = std::mem::replace(&mut self.source, Source::None);
+        let Some(ip) = ip else {
+            return self.lose(GapCause::Mismatch);
+        };
+        match self.state {
+            State::On => {}
+            State::Lost => return self.resume(ip),
+            State::Off => return self.begin(ip),
+        }
+        if self.result_count == 0 {
+            self.next_interval(0);
+        }
+        let arrived = match source {
+            Source::None => self.arrive(ip),
+            Source::Async(from) => self.interrupt(from, ip),
+            Source::Abort(from) => self.abort(from, ip),
+        };
+        if let Err(cause) = arrived.and_then(|()| self.use_results()) {
+            self.lose(cause);
+        }
+    }
+
+    pub(super) fn interrupt(&mut self, from: u64, ip: u64) -> Result<(), GapCause> {
+        let vector = self.vector.take();
+        self.tell(EventKind::Interrupt { vector }, from, ip);
+        self.reschedule();
+        self.stand_at_traced(ip)
+    }
+
+    pub(super) fn abort(&mut self, from: u64, ip: u64) -> Result<(), GapCause> {
+        self.tell(EventKind::TransactionAbort, from, ip);
+        self.stand_at_traced(ip)
+    }
+
+    /// A FUP: the decoder moves to its address; what happened there the next packet says.
+    pub(super) fn source_address(&mut self, payload: IpPayload) {
+        let Some(ip) = self.last_ip.update(payload) else {
+            return;
+        };
+        if let Some(synchronisation) = &mut self.synchronisation {
+            synchronisation.ip = Some(ip);
+            return;
+        }
+        let bound = std::mem::replace(&mut self.fup_is_bound, false);
+        let transaction = self.transaction.take();
+        match self.state {
+            State::Off => return,
+            State::Lost => {
+                self.resume(ip);
+                self.reading.size = self.next_size;
+                if self.state != State::On {
+                    return;
+                }
+            }
+            State::On => {
+                self.next_interval(0);
+                if let Err(cause) = self.walk_to(ip) {
+                    self.lose(cause);
+                    self.resume(ip);
+                }
+            }
+        }
+        match transaction {
+            Some((_, true)) => self.source = Source::Abort(ip),
+            Some((true, false)) => self.tell(EventKind::TransactionBegin, ip, ip),
+            Some((false, false)) => self.tell(EventKind::TransactionEnd, ip, ip),
+            None if bound => {}
+            None => self.source = Source::Async(ip),
+        }
+    }
+
+    pub(super) fn enable(&mut self, payload: IpPayload) {
+        let ip = self.last_ip.update(payload);
+        let Some(ip) = ip else {
+            return self.lose_now(GapCause::Mismatch);
+        };
+        if let Some(synchronisation) = &mut self.synchronisation {
+            // Erratum BDM70: inside a synchronisation point it says what the FUP would.
+            synchronisation.ip = Some(ip);
+            return;
+        }
+        self.forget_pending();
+        match self.state {
+            State::Off => self.begin(ip),
+            State::Lost => self.resume(ip),
+            // Some processors (family 6, model 79) put a synchronisation point with the address before the enabling.
+            State::On if self.address() == ip && !self.at_exit => {}
+            State::On => {
+                self.lose(GapCause::Mismatch);
+                self.resume(ip);
+            }
+        }
+    }
+
+    pub(super) fn disable(&mut self, payload: IpPayload) {
+        let ip = self.last_ip.update(payload);
+        let source = std::mem::replace(&mut self.source, Source::None);
+        match self.state {
+            State::Off => {}
+            State::Lost => self.state = State::Off,
+            State::On => {
+                self.next_interval(0);
+                if let Err(cause) = self.leave(source, ip) {
+                    self.lose(cause);
+                }
+                self.state = State::Off;
+            }
+        }
+        self.forget_pending();
+    }
+
+    pub(super) fn leave(&mut self, source: Source, ip: Option<u64>) -> Result<(), GapCause> {
+        if let Source::Async(from) | Source::Abort(from) = source {
+            let vector = self.vector.take();
+            self.tell_end(EndCause::Interrupt { vector }, from, from);
+            return Ok(());
+        }
+        if let Some(ip) = ip
+            && let Some((from, return_to)) = self.walk_to_branch(ip)?
+        {
+            self.tell_end(EndCause::Other, from, return_to);
+            return Ok(());
+        }
+        self.finish_steps()?;
+        let site = *self.cache.site(self.at);
+        let (cause, return_to) = match self.cache.run(self.at).exit {
+            Exit::Far(Far::SystemCall) => (EndCause::SystemCall, site.after),
+            Exit::Missing => return Err(GapCause::NoCode),
+            _ => (EndCause::Other, site.after),
+        };
+        self.tell_end(cause, site.source, return_to);
+        Ok(())
+    }
+
+    /// An event-trace packet: its vector belongs to the interrupt that follows.
+    pub(super) fn announce(&mut self, kind: u8, vector: u8) {
+        const INTERRUPT: u8 = 1;
+        if kind == INTERRUPT {
+            self.vector = Some(vector);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Synchronisation points: where a segment starts, and where the decoder's idea of the place is checked.
+
+use super::{Decoder, Source, State};
+use crate::code::Code;
+use crate::event::{EndCause, EventKind, GapCause, Sink};
+use crate::packet::LastIp;
+use crate::schedule::Switch;
+
+/// A synchronisation point that is being read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Synchronisation {
+    pub ip: Option<u64>,
+    pub seen_tsc: bool,
+    /// The first of the segment: it states what the segment before has told.
+    pub silent: bool,
+    /// The first of the next segment.
+    pub last: bool,
+}
+
+impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
+    pub(super) fn begin_synchronisation(&mut self, offset: usize) {
+        if self.result_count > 0 || self.at_exit {
+            self.lose(GapCause::Mismatch);
+        }
+        self.synchronisation = Some(Synchronisation {
+            silent: offset == self.segment.start,
+            last: offset >= self.segment.end,
+            ..Synchronisation::default()
+        });
+        self.last_ip = LastIp::default();
+        self.returns.clear();
+        self.watch.psb();
+        self.forget_pending();
+    }
+
+    pub(super) fn forget_pending(&mut self) {
+        self.source = Source::None;
+        self.fup_is_bound = false;
+        self.transaction = None;
+        self.vector = None;
+    }
+
+    pub(super) fn time_stamp(&mut self, ticks: u64) {
+        match &mut self.synchronisation {
+            Some(synchronisation) if !synchronisation.seen_tsc => {
+                synchronisation.seen_tsc = true;
+                self.watch.tsc_after_psb(ticks);
+            }
+            _ => self.watch.tsc(ticks),
+        }
+    }
+
+    /// Says whether this was the synchronisation point that ends the segment.
+    pub(super) fn end_synchronisation(&mut self) -> bool {
+        let Some(synchronisation) = self.synchronisation.take() else { return false };
+        self.transaction = None;
+        if synchronisation.silent {
+            self.join(synchronisation.ip);
+        } else {
+            self.confirm(synchronisation.ip);
+            self.reschedule();
+        }
+        self.start_interval();
+        synchronisation.last
+    }
+
+    /// Starts the segment where its first synchronisation point says.
+    pub(super) fn join(&mut self, ip: Option<u64>) {
+        self.cursor = self.trace.schedule.cursor_at(self.watch.now());
+        self.reading.space = self.cursor.current().space;
+        self.decoded.first_ticks = self.watch.now();
+        self.sink.join(self.watch.now(), self.cursor.current());
+        if self.segment.first {
+            let switch = Switch { ticks: self.watch.now(), ..self.cursor.current() };
+            self.tell_bare(EventKind::Switch(switch), 0);
+        }
+        if self.cache.is_full() {
+            self.cache.clear();
+        }
+        let Some(ip) = ip else { return };
+        self.stand_at(ip);
+        let known = self.cache.has_code(self.at);
+        self.state = if known { State::On } else { State::Lost };
+        if self.segment.first && known {
+            self.tell(EventKind::Begin, 0, ip);
+        }
+    }
+
+    /// A synchronisation point in the middle must agree with where the decoder is; its word counts.
+    pub(super) fn confirm(&mut self, ip: Option<u64>) {
+        self.next_interval(0);
+        if self.cache.is_full() {
+            self.lose(GapCause::LostData);
+            self.cache.clear();
+        }
+        match (self.state, ip) {
+            (State::On, Some(ip)) => {
+                if let Err(cause) = self.walk_to(ip) {
+                    self.lose(cause);
+                    self.resume(ip);
+                }
+            }
+            (State::On, None) => {
+                let from = self.address();
+                self.tell_end(EndCause::Other, from, from);
+                self.state = State::Off;
+            }
+            (State::Off, Some(ip)) => self.begin(ip),
+            (State::Lost, Some(ip)) => self.resume(ip),
+            (State::Off | State::Lost, None) => self.state = State::Off,
+        }
+    }
+}
