@@ -124,11 +124,13 @@ ALWAYS_INLINE bool begin_walk(struct stack_room *room, struct task_struct *task)
     walk->fp = regs->bp;
     walk->bx = regs->bx;
     walk->r10 = regs->r10;
+    walk->link = regs->di;
     walk->hash = HASH_STEP;
     walk->window_len = 0;
     walk->exact = 1;
     walk->bx_known = 1;
     walk->r10_known = 1;
+    walk->link_known = 1;
     walk->end = END_TRUNCATED;
     walk->unstarted = is_unstarted(task, regs);
     walk->code.len = 0;
@@ -159,8 +161,8 @@ ALWAYS_INLINE long step_in_room(u32 depth, struct stack_room *room, struct task_
 
 static long walk_step(u32 depth, struct walk_loop *loop) { return step_in_room(depth, loop->room, NULL); }
 
-/* The current task's user stack; 0 for kernel threads. Global, so that the verifier walks through it once and not for
- * each caller. */
+/* The current task's user stack; 0 for kernel threads. Global, so that the verifier walks through it once and
+ * not for each caller. */
 __attribute__((noinline)) u64 take_user_stack(struct stack_room *room) {
     struct walk_loop loop = {.room = room};
 

@@ -26,6 +26,7 @@ struct walk {
     u64 fp;
     u64 bx;
     u64 r10;
+    u64 link; /* rdi, in which vfork keeps its return address */
     u64 hash;
     u64 window_start;
     u32 window_len;
@@ -36,6 +37,7 @@ struct walk {
     u8 exact;                   /* ip was interrupted; else it is a return address */
     u8 bx_known;                /* also after a frame that does not say where it saved bx: it kept it */
     u8 r10_known;               /* in an interrupted frame only */
+    u8 link_known;              /* in the first frame only */
     u8 lost;                    /* how the walk ends where this frame's fp leads nowhere */
     u8 end;                     /* enum stack_end; END_TRUNCATED until the walk ends by itself */
     u8 unstarted;               /* a new thread that has not run: its first frame is its last */
@@ -197,6 +199,7 @@ ALWAYS_INLINE long step_by_frame_pointer(struct walk *walk, struct task_struct *
     walk->exact = 0;
     walk->bx_known = 0;
     walk->r10_known = 0;
+    walk->link_known = 0;
     return 0;
 }
 
@@ -214,6 +217,7 @@ ALWAYS_INLINE long step_out_of_signal(struct walk *walk, struct task_struct *of)
     walk->exact = 1;
     walk->bx_known = 1;
     walk->r10_known = 1;
+    walk->link_known = 0;
     return 0;
 }
 
@@ -267,13 +271,17 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
         return step_out_of_signal(walk, of);
     if (!find_cfa(walk, of, rule, &cfa))
         return 1;
-    if (rule->flags & RULE_RA_IN_REGISTER)
-        return end_walk(walk, END_UNSUPPORTED);
-    if (cfa <= walk->sp)
+    /* A return address that was popped, or never pushed, leaves sp where the caller had it. */
+    if (cfa < walk->sp || (cfa == walk->sp && !(rule->flags & RULE_RA_IN_REGISTER)))
         return end_walk(walk, END_BAD_FRAME);
     low = cfa - walk->sp > SAVED_BYTES ? cfa - SAVED_BYTES : walk->sp;
-    if (!read_word(walk, of, low, saved_at(cfa, rule->ra), &ip))
+    if (rule->flags & RULE_RA_IN_REGISTER) {
+        if (!walk->link_known)
+            return end_walk(walk, END_UNSUPPORTED);
+        ip = walk->link;
+    } else if (!read_word(walk, of, low, saved_at(cfa, rule->ra), &ip)) {
         return end_walk(walk, END_READ_FAILED);
+    }
     if (!is_code(ip))
         return end_walk(walk, END_BAD_FRAME);
     if (rule->fp || (rule->flags & RULE_FP_AT_FP)) {
@@ -294,6 +302,7 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
     walk->sp = cfa;
     walk->exact = 0;
     walk->r10_known = 0;
+    walk->link_known = 0;
     return 0;
 }
 

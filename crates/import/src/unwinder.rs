@@ -14,6 +14,7 @@ use crate::stacks::MAX_FRAMES;
 /// Numbers of x86's registers in perf (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod register {
     pub const BX: u32 = 1;
+    pub const DI: u32 = 5;
     pub const BP: u32 = 6;
     pub const SP: u32 = 7;
     pub const IP: u32 = 8;
@@ -55,6 +56,7 @@ fn registers(state: &UserState<'_>) -> Option<Registers> {
         fp: register(register::BP)?,
         bx: register(register::BX),
         r10: register(register::R10),
+        link: register(register::DI),
     })
 }
 

@@ -197,9 +197,14 @@ impl Work {
             }
             self.show(code);
         }
-        for module in missing {
-            let file = lock(&self.known).processes.module_file(module);
-            self.building += usize::from(self.builders.order((module, file)));
+        let mut orders: Vec<Order> = {
+            let mut known = lock(&self.known);
+            missing.into_iter().map(|module| (module, known.processes.module_file(module))).collect()
+        };
+        // Small ones first: a big program's table takes as long as those of all its libraries.
+        orders.sort_by_key(|(_, file)| file.as_ref().map(file_bytes));
+        for order in orders {
+            self.building += usize::from(self.builders.order(order));
         }
     }
 
@@ -346,6 +351,10 @@ fn build_until_closed(ordered: &Mutex<Receiver<Order>>, finished: &Sender<Built>
         // The reader's end lives as long as the receiver.
         let _ = (&*bell).write(&[0]);
     }
+}
+
+fn file_bytes(file: &ModuleFile) -> u64 {
+    file.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |metadata| metadata.len())
 }
 
 fn table_of(file: &ModuleFile) -> Option<Table> {

@@ -276,6 +276,14 @@ impl Machine {
         (self == Machine::X86_64).then_some(3)
     }
 
+    /// rdi, x30.
+    pub(crate) fn link(self) -> u64 {
+        match self {
+            Machine::X86_64 => 5,
+            Machine::Aarch64 => 30,
+        }
+    }
+
     pub(crate) fn r10(self) -> Option<u64> {
         (self == Machine::X86_64).then_some(10)
     }

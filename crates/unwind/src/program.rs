@@ -38,6 +38,8 @@ enum Saved<'s> {
     At(i64),
     /// It is CFA + this.
     Is(i64),
+    /// In the register in which x86_64's `vfork` keeps it and aarch64's calls leave it.
+    InLink,
     /// In memory, where the expression says.
     AtExpression(&'s [u8]),
     /// In another register, or computed.
@@ -205,7 +207,11 @@ impl<'e> Run<'_, 'e, '_> {
             0x08 => Saved::Unchanged,
             0x09 => {
                 let other = bytes.uleb()?;
-                if other == register { Saved::Unchanged } else { Saved::Elsewhere }
+                match self.role(register) {
+                    _ if other == register => Saved::Unchanged,
+                    Some(Role::Ra) if other == self.machinery.machine.link() => Saved::InLink,
+                    _ => Saved::Elsewhere,
+                }
             }
             0x10 => Saved::AtExpression(block(bytes)?),
             0x11 => Saved::At(self.factored_signed(bytes.sleb()?)?),
@@ -287,6 +293,8 @@ enum Role {
 /// A place as a rule can say it.
 enum Place {
     Unchanged,
+    /// In the register of [`crate::Registers::link`].
+    Link,
     /// Words from the CFA.
     Cfa(i16),
     /// Words from fp.
@@ -306,6 +314,7 @@ impl State<'_> {
         }
         let mut rule = self.cfa_rule(machine)?;
         match self.place(self.ra, machine).ok_or(Unencodable::ReturnAddress)? {
+            Place::Link => rule.flags |= Rule::RA_IN_REGISTER,
             Place::Cfa(words) => rule.ra = words,
             Place::Unchanged if machine == Machine::Aarch64 => rule.flags |= Rule::RA_IN_REGISTER,
             Place::Unchanged | Place::Fp(_) => return Err(Unencodable::ReturnAddress),
@@ -362,6 +371,7 @@ impl State<'_> {
     fn place(&self, saved: Saved, machine: Machine) -> Option<Place> {
         match saved {
             Saved::Unchanged => Some(Place::Unchanged),
+            Saved::InLink => Some(Place::Link),
             Saved::At(offset) => words(offset).map(Place::Cfa),
             Saved::AtExpression(expression) => self.place_of_expression(expression, machine),
             Saved::Undefined | Saved::Is(_) | Saved::Elsewhere => None,
@@ -387,6 +397,7 @@ impl Place {
     fn words(&self, flag: u8, flags: &mut u8) -> Option<i16> {
         match *self {
             Place::Unchanged => Some(0),
+            Place::Link => None,
             Place::Cfa(words) => (words != 0).then_some(words),
             Place::Fp(words) => {
                 *flags |= flag;

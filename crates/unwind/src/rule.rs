@@ -70,7 +70,7 @@ impl Rule {
     pub const FP_AT_FP: u8 = 1;
     /// The saved bx lies at fp + 8 * `bx`.
     pub const BX_AT_FP: u8 = 2;
-    /// The return address is still in its register (aarch64).
+    /// The return address is in a register: [`crate::Registers::link`].
     pub const RA_IN_REGISTER: u8 = 4;
 
     pub const UNCOVERED: Rule = Rule::of(RuleKind::Uncovered);

@@ -20,7 +20,7 @@ mod signal_frame {
     pub const IP: u64 = 168;
 }
 
-/// The registers a walk begins with; `bx` and `r10` where they are known.
+/// The registers a walk begins with; those below `fp` where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     pub ip: u64,
@@ -28,6 +28,8 @@ pub struct Registers {
     pub fp: u64,
     pub bx: Option<u64>,
     pub r10: Option<u64>,
+    /// Where [`Rule::RA_IN_REGISTER`] finds the return address: rdi on x86_64 (in `vfork` alone), x30 on aarch64.
+    pub link: Option<u64>,
 }
 
 /// A thread's stack, or what is kept of it.
@@ -128,7 +130,7 @@ impl<M: Memory> Walker<'_, M> {
         if !is_code(ip) {
             return Err(lost);
         }
-        self.registers = Registers { ip, sp: at.wrapping_add(16), fp, bx: None, r10: None };
+        self.registers = Registers { ip, sp: at.wrapping_add(16), fp, ..Registers::default() };
         self.exact = false;
         Ok(())
     }
@@ -141,6 +143,7 @@ impl<M: Memory> Walker<'_, M> {
             bx: Some(self.word(at.wrapping_add(signal_frame::BX))?),
             ip: self.word(at.wrapping_add(signal_frame::IP))?,
             sp: self.word(at.wrapping_add(signal_frame::SP))?,
+            link: None,
         };
         if !is_code(registers.ip) {
             return Err(StackEnd::BadFrame);
@@ -152,27 +155,29 @@ impl<M: Memory> Walker<'_, M> {
 
     fn step_by_rule(&mut self, rule: Rule) -> Result<(), StackEnd> {
         let cfa = self.cfa(rule)?;
-        if rule.flags & Rule::RA_IN_REGISTER != 0 {
-            return Err(StackEnd::Unsupported);
-        }
-        if cfa <= self.registers.sp {
+        let in_register = rule.flags & Rule::RA_IN_REGISTER != 0;
+        // A return address that was popped, or never pushed, leaves sp where the caller had it.
+        if cfa < self.registers.sp || (cfa == self.registers.sp && !in_register) {
             return Err(StackEnd::BadFrame);
         }
-        let ip = self.word(words_from(cfa, rule.ra))?;
+        let ip = match in_register {
+            true => self.registers.link.ok_or(StackEnd::Unsupported)?,
+            false => self.word(words_from(cfa, rule.ra))?,
+        };
         if !is_code(ip) {
             return Err(StackEnd::BadFrame);
         }
         let fp = self.saved(rule.fp, rule.flags & Rule::FP_AT_FP != 0, cfa)?;
         let bx = self.saved(rule.bx, rule.flags & Rule::BX_AT_FP != 0, cfa)?;
         let before = self.registers;
-        self.registers =
-            Registers { ip, sp: cfa, fp: fp.unwrap_or(before.fp), bx: bx.or(before.bx), r10: None };
+        let (fp, bx) = (fp.unwrap_or(before.fp), bx.or(before.bx));
+        self.registers = Registers { ip, sp: cfa, fp, bx, ..Registers::default() };
         self.exact = false;
         Ok(())
     }
 
     fn cfa(&mut self, rule: Rule) -> Result<u64, StackEnd> {
-        let Registers { ip, sp, fp, bx, r10 } = self.registers;
+        let Registers { ip, sp, fp, bx, r10, .. } = self.registers;
         let plus = |base: u64| base.wrapping_add_signed(rule.cfa_offset.into());
         match rule.kind {
             RuleKind::Sp => Ok(plus(sp)),

@@ -37,7 +37,7 @@ impl CodeSpace for Space {
 }
 
 struct Case {
-    registers: [u64; 5],
+    registers: [u64; 6],
     stack: Vec<u8>,
 }
 
@@ -62,8 +62,8 @@ fn the_kernels_walker_and_the_reference_agree() {
     let mut ends = [0usize; 16];
     let mut deepest = 0;
     for (index, (case, (end, frames))) in cases.iter().zip(&kernel).enumerate() {
-        let [ip, sp, fp, bx, r10] = case.registers;
-        let start = Registers { ip, sp, fp, bx: Some(bx), r10: Some(r10) };
+        let [ip, sp, fp, bx, r10, link] = case.registers;
+        let start = Registers { ip, sp, fp, bx: Some(bx), r10: Some(r10), link: Some(link) };
         let mut expected = Vec::new();
         let mut memory = case;
         let expected_end = walk(start, &mut memory, &space, MAX_FRAMES, &mut expected);
@@ -128,7 +128,8 @@ fn case(random: &mut TestRng, space: &Space) -> Case {
         stack.extend(word(random).to_le_bytes());
     }
     let low = STACK_START + ((random.next_u64() % 1024) & !7);
-    let registers = [code(random), low, on_stack(random), on_stack(random), on_stack(random)];
+    let kept = [on_stack(random), on_stack(random), on_stack(random)];
+    let registers = [code(random), low, kept[0], kept[1], kept[2], code(random)];
     Case { registers, stack }
 }
 

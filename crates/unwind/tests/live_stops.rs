@@ -54,6 +54,7 @@ impl Stop {
             fp: register("rbp"),
             bx: Some(register("rbx")),
             r10: Some(register("r10")),
+            link: Some(register("rdi")),
         }
     }
 

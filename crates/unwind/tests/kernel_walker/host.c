@@ -88,7 +88,8 @@ int main(void) {
         walk.fp = take_u64();
         walk.bx = take_u64();
         walk.r10 = take_u64();
-        walk.exact = walk.bx_known = walk.r10_known = walk.tables = walk.known = 1;
+        walk.link = take_u64();
+        walk.exact = walk.bx_known = walk.r10_known = walk.link_known = walk.tables = walk.known = 1;
         walk.list = list;
         walk.mappings = mappings;
         walk.end = END_TRUNCATED;

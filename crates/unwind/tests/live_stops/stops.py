@@ -76,7 +76,7 @@ def read_pages(inferior, stack_pointers):
 
 def registers():
     frame = gdb.newest_frame()
-    return {name: int(frame.read_register(name)) % 2**64 for name in ("rip", "rsp", "rbp", "rbx", "r10")}
+    return {name: int(frame.read_register(name)) % 2**64 for name in ("rip", "rsp", "rbp", "rbx", "r10", "rdi")}
 
 
 def maps_of(inferior):
