@@ -21,7 +21,8 @@ fn walks(criterion: &mut Criterion) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 20
     };
-    let stacks: Vec<_> = (0..STACKS).map(|_| SyntheticStack::new(&table, DEPTH, &mut random)).collect();
+    let stacks: Vec<_> =
+        (0..STACKS).map(|_| SyntheticStack::new(&table, DEPTH, |_| true, &mut random)).collect();
     let mut group = criterion.benchmark_group("walk");
     group.throughput(Throughput::Elements((DEPTH * STACKS) as u64));
     group.bench_function("libc, 40 frames", |bencher| {

@@ -32,6 +32,8 @@ const DYNAMIC_BYTES: usize = 16;
 const COMPRESSED_HEADER_BYTES: usize = 24;
 /// More program headers than any linker writes.
 const MAX_SEGMENTS: u16 = 4096;
+/// Programs live below: five-level page tables give them 56 bits.
+const MAX_ADDRESS: u64 = 1 << 56;
 /// What a compressed section may expand to: the `.debug_frame` of the largest programs has some 10 MB.
 const MAX_EXPANDED: u64 = 256 << 20;
 
@@ -191,7 +193,9 @@ impl<'a> Elf<'a> {
 
     /// Where code can be: executable segments, ascending, apart from each other, together no larger than the image.
     pub(crate) fn code(&self) -> Vec<Range> {
-        let is_code = |segment: &&Segment| segment.kind == PT_LOAD && segment.executable;
+        let is_code = |segment: &&Segment| {
+            segment.kind == PT_LOAD && segment.executable && segment.address + segment.len <= MAX_ADDRESS
+        };
         let mut segments: Vec<&Segment> = self.segments.iter().filter(is_code).collect();
         segments.sort_by_key(|segment| segment.address);
         let mut left = self.image.len() as u64;

@@ -129,3 +129,91 @@ impl PageEncoder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coverage::Coverage;
+    use crate::rule::{Rule, RuleKind};
+    use crate::table::Table;
+    use proptest::prelude::*;
+
+    const LOWEST: u64 = 0x1_2345;
+
+    /// Rules of two kinds per number, so that a table answers with numbers.
+    fn numbered(count: u32) -> Vec<Rule> {
+        let rule = |number| Rule { kind: RuleKind::Sp, cfa_offset: number as i32, ..Rule::default() };
+        [Rule::UNCOVERED].into_iter().chain((1..count).map(rule)).collect()
+    }
+
+    /// `(gap, length, rule)` behind each other.
+    fn table(ranges: &[(u64, u64, u32)]) -> Table {
+        let mut encoder = PageEncoder::new(LOWEST);
+        let mut from = LOWEST;
+        for &(gap, len, rule) in ranges {
+            encoder.cover(from + gap, from + gap + len, rule);
+            from += gap + len;
+        }
+        Table::new(LOWEST - LOWEST % PAGE_TEXT, encoder.finish(), numbered(8), Coverage::default())
+    }
+
+    fn check_layout(table: &Table) {
+        for words in table.pages().flatten() {
+            let start = |block: usize| (words[block / 2] >> (block % 2 * 16) & 0xffff) as usize;
+            let rows = &words[PAGE_STARTS..];
+            assert_eq!(start(BLOCKS), rows.len());
+            assert!(rows.iter().any(|row| row >> 8 != 0), "a page of nothing has no words");
+            for block in 0..BLOCKS {
+                let rows = &rows[start(block)..start(block + 1)];
+                assert_eq!(rows.first().map(|row| row & 0xff), Some(0));
+                assert!(rows.is_sorted_by(|row, next| row & 0xff < next & 0xff));
+                assert!(rows.is_sorted_by(|row, next| row >> 8 != next >> 8), "equal rows are one");
+            }
+        }
+    }
+
+    /// Mostly short, sometimes over blocks, sometimes over pages.
+    fn length() -> impl Strategy<Value = u64> {
+        prop_oneof![6 => 1u64..40, 3 => 200u64..600, 1 => 60_000u64..200_000]
+    }
+
+    proptest! {
+        #[test]
+        fn pages_say_what_ranges_said(
+            ranges in proptest::collection::vec((prop_oneof![2 => Just(0u64), 1 => length()], length(), 0u32..8), 1..60),
+        ) {
+            let table = table(&ranges);
+            check_layout(&table);
+            let mut from = LOWEST;
+            prop_assert_eq!(table.rule_at(from - 1), Rule::UNCOVERED);
+            for &(gap, len, rule) in &ranges {
+                for uncovered in [from, from + gap / 2, (from + gap).saturating_sub(1)] {
+                    prop_assert!(gap == 0 || table.rule_at(uncovered) == Rule::UNCOVERED, "{uncovered:#x}");
+                }
+                from += gap;
+                for covered in [from, from + len / 2, from + len - 1] {
+                    prop_assert_eq!(table.rule_at(covered), numbered(8)[rule as usize], "{:#x}", covered);
+                }
+                from += len;
+            }
+            prop_assert_eq!(table.rule_at(from), Rule::UNCOVERED);
+        }
+    }
+
+    #[test]
+    fn uncovered_pages_have_no_words_and_none_follow_the_last_covered_one() {
+        let page = PAGE_TEXT;
+        let to_page = page - LOWEST % page;
+        let table = table(&[(to_page + page, page, 3), (2 * page, 10, 4), (5 * page, 7, 0)]);
+        let words: Vec<usize> = table.pages().map(|page| page.map_or(0, <[u32]>::len)).collect();
+        let uniform = PAGE_STARTS + BLOCKS;
+        assert_eq!(words, [0, 0, uniform, 0, 0, uniform + 1]);
+        assert_eq!(table.base(), 0x1_0000);
+    }
+
+    #[test]
+    fn a_table_of_nothing_has_no_pages() {
+        assert_eq!(table(&[]).pages().len(), 0);
+        assert_eq!(table(&[(5, 300_000, 0)]).pages().len(), 0);
+    }
+}

@@ -225,3 +225,6 @@ fn is_code(address: u64) -> bool {
 fn words_from(base: u64, words: i16) -> u64 {
     base.wrapping_add_signed(i64::from(words) * 8)
 }
+
+#[cfg(test)]
+mod tests;

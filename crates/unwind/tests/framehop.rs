@@ -4,8 +4,10 @@ mod synthetic_stack;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::{Object, ObjectSection};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use synthetic_stack::{BIAS, OneFile, SyntheticStack, Words};
 use wallprof_model::StackEnd;
@@ -15,6 +17,27 @@ const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| std::fs::read(LIBC).expect("libc is where Debian has it"));
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::from_elf(&IMAGE).expect("libc has unwind entries"));
+
+/// Where libc's functions are, by gimli: tables know a little more of code without entries.
+static ENTRIES: LazyLock<BTreeMap<u64, u64>> = LazyLock::new(|| {
+    let file = object::File::parse(&**IMAGE).expect("an ELF file");
+    let section = file.section_by_name(".eh_frame").expect("libc has entries");
+    let eh_frame = EhFrame::new(section.data().expect("its bytes"), LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(section.address());
+    let mut entries = eh_frame.entries(&bases);
+    let mut ranges = BTreeMap::new();
+    while let Some(entry) = entries.next().expect("readable entries") {
+        if let CieOrFde::Fde(partial) = entry {
+            let fde = partial.parse(EhFrame::cie_from_offset).expect("a readable entry");
+            ranges.insert(fde.initial_address(), fde.end_address());
+        }
+    }
+    ranges
+});
+
+fn has_entry(address: u64) -> bool {
+    ENTRIES.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+}
 
 fn frames_of_framehop(start: Registers, words: &[u64]) -> Vec<u64> {
     let file = object::File::parse(&**IMAGE).expect("an ELF file");
@@ -56,7 +79,7 @@ proptest! {
     fn stacks_along_libcs_rules(depth in 1usize..100, numbers in proptest::collection::vec(any::<u64>(), 64)) {
         // splitmix64 over what proptest drew, so that a stack may ask for any amount.
         let mut state = numbers.iter().fold(0u64, |sum, number| sum.rotate_left(7) ^ number);
-        let stack = SyntheticStack::new(&TABLE, depth, || {
+        let stack = SyntheticStack::new(&TABLE, depth, has_entry, || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             mixed ^ (mixed >> 27)

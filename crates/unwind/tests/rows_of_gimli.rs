@@ -26,6 +26,12 @@ enum Meaning {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReturnAddress {
+    BelowCfa,
+    InRdi,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cfa {
     Plus(u16, i64),
     Loaded(u16, i64, i64),
@@ -185,7 +191,11 @@ fn meaning_of_rule(rule: Rule) -> Meaning {
         RuleKind::Unsupported => return Meaning::Inexpressible,
         RuleKind::Uncovered => panic!("an entry is there, and no rule"),
     };
-    assert_eq!(rule.ra, -1, "x86_64 has every return address right below the CFA");
+    let ra = match (rule.ra, rule.flags & Rule::RA_IN_REGISTER) {
+        (-1, 0) => ReturnAddress::BelowCfa,
+        (0, Rule::RA_IN_REGISTER) => ReturnAddress::InRdi,
+        other => panic!("a return address at {other:?}"),
+    };
     let place = |words: i16, at_fp: bool| match (words, at_fp) {
         (0, false) => Place::Unchanged,
         (words, false) => Place::AtCfa(i64::from(words) * 8),
@@ -193,7 +203,7 @@ fn meaning_of_rule(rule: Rule) -> Meaning {
     };
     let fp = place(rule.fp, rule.flags & Rule::FP_AT_FP != 0);
     let bx = place(rule.bx, rule.flags & Rule::BX_AT_FP != 0);
-    Meaning::Row { cfa, fp, bx }
+    Meaning::Row { cfa, ra, fp, bx }
 }
 
 fn meaning_of_row(eh_frame: &EhFrame<Slice>, row: &UnwindTableRow<usize>, signal: bool) -> Meaning {
@@ -218,12 +228,17 @@ fn express(eh_frame: &EhFrame<Slice>, row: &UnwindTableRow<usize>, signal: bool)
     };
     let sp = row.register(X86_64::RSP);
     let sp_is_cfa = matches!(sp, None | Some(RegisterRule::SameValue | RegisterRule::ValOffset(0)));
-    if !known || !sp_is_cfa || row.register(X86_64::RA) != Some(RegisterRule::Offset(-8)) {
+    if !known || !sp_is_cfa {
         return None;
     }
+    let ra = match row.register(X86_64::RA)? {
+        RegisterRule::Offset(-8) => ReturnAddress::BelowCfa,
+        RegisterRule::Register(X86_64::RDI) => ReturnAddress::InRdi,
+        _ => return None,
+    };
     let fp = place_of(eh_frame, row, X86_64::RBP, cfa)?;
     let bx = place_of(eh_frame, row, X86_64::RBX, cfa)?;
-    Some(Meaning::Row { cfa, fp, bx })
+    Some(Meaning::Row { cfa, ra, fp, bx })
 }
 
 fn place_of(
@@ -235,7 +250,11 @@ fn place_of(
     let Some(saved) = row.register(register) else { return Some(Place::Unchanged) };
     match saved {
         RegisterRule::SameValue => Some(Place::Unchanged),
-        RegisterRule::Offset(offset) => Some(Place::AtCfa(offset)),
+        // Below sp: popped, and back in the register.
+        RegisterRule::Offset(offset) => match cfa {
+            Cfa::Plus(7, cfa) if cfa + offset < 0 && offset % 8 == 0 => Some(Place::Unchanged),
+            _ => Some(Place::AtCfa(offset)),
+        },
         RegisterRule::Register(same) if same == register => Some(Place::Unchanged),
         RegisterRule::Expression(expression) => match (&operations(eh_frame, &expression)[..], cfa) {
             ([Operation::RegisterOffset { register: own, offset, .. }], Cfa::Plus(base, cfa))

@@ -76,6 +76,14 @@ fn every_instruction_that_moves_on_or_defines() {
 }
 
 #[test]
+fn popped_registers_are_unchanged() {
+    // rbx and rbp pushed, then both popped; their entries stay.
+    let table = one_function(32, &[0x0e, 24, 0x86, 2, 0x83, 3, 0x41, 0x0e, 16, 0x41, 0x0e, 8]);
+    let both = Rule { fp: -2, bx: -3, ..sp(24) };
+    assert_eq!(rules_of(&table, 32), [(0, both), (1, Rule { bx: 0, cfa_offset: 16, ..both }), (2, SP_8)]);
+}
+
+#[test]
 fn rows_that_differ_in_other_registers_are_one() {
     let table = one_function(32, &[0x41, 0x8c, 3, 0x41, 0x8d, 4, 0x41, 0x0e, 16]);
     assert_eq!(rules_of(&table, 32), [(0, SP_8), (3, sp(16))]);
@@ -473,6 +481,17 @@ fn code_further_apart_than_calls_reach_is_damage() {
     image[64 + 56 + 4] = 5;
     image[64 + 56 + 16..64 + 56 + 24].copy_from_slice(&(1u64 << 40).to_le_bytes());
     assert!(matches!(Table::from_elf(&image), Err(TableError::TooWide(span)) if span > 1 << 39));
+}
+
+#[test]
+fn no_code_lies_at_the_end_of_the_address_space() {
+    let mut cfi = Cfi::eh_frame();
+    let cie = cfi.usual_cie();
+    cfi.fde(cie, u64::MAX - 15, 15, &[]);
+    let mut image = Image::with_eh_frame(16, &cfi).bytes();
+    image[64 + 16..64 + 24].copy_from_slice(&(u64::MAX - 15).to_le_bytes());
+    let table = Table::from_elf(&image).expect("nothing to cover");
+    assert_eq!((table.pages().len(), table.rule_at(u64::MAX - 15)), (0, Rule::UNCOVERED));
 }
 
 #[test]

@@ -1,11 +1,19 @@
 //! Stacks made up along a file's own rules: every frame is somewhere in the file's code and lies as its rule says.
+//!
+//! Somewhere may be where no call is. There entries may say that a popped register is saved below sp, which unwinders
+//! see differently; so fp counts as lost where a rule does not say where it is.
 
-use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Rule, RuleKind, Table};
+use wallprof_unwind::{Code, CodeSpace, Memory, PAGE_TEXT, Registers, Rule, RuleKind, Table};
 
 /// Where the stack's lowest word lies.
 const STACK: u64 = 0x7ffd_0000_0000;
+/// How far above that walks start: what was popped can still be read.
+const POPPED: u64 = 512;
 /// Where the file is mapped: `pc - BIAS` is its virtual address.
 pub const BIAS: u64 = 0x7f00_0000_0000;
+
+/// No value of fp.
+const LOST: u64 = 0;
 
 /// A stack of words, and where a walk through it starts.
 pub struct SyntheticStack {
@@ -44,10 +52,17 @@ impl Memory for Words<'_> {
 }
 
 impl SyntheticStack {
-    /// A stack of `depth` frames; `random` is asked for numbers. The outermost frame is one of the file's own ends.
-    pub fn new(table: &Table, depth: usize, mut random: impl FnMut() -> u64) -> SyntheticStack {
-        let mut places = Places::new(table);
-        let mut registers = Registers { sp: STACK, fp: STACK + 64, ..Registers::default() };
+    /// A stack of `depth` frames, all but the last in code that is `usable`; `random` is asked for numbers. The
+    /// outermost frame is one of the file's own ends.
+    pub fn new(
+        table: &Table,
+        depth: usize,
+        usable: impl Fn(u64) -> bool,
+        mut random: impl FnMut() -> u64,
+    ) -> SyntheticStack {
+        let places = Places { table, len: table.pages().len() as u64 * PAGE_TEXT, usable };
+        let sp = STACK + POPPED;
+        let mut registers = Registers { sp, fp: sp + 64, ..Registers::default() };
         let mut stack = SyntheticStack { start: registers, words: vec![], frames: vec![] };
         let (mut pc, mut rule) = places.pick(registers, &mut random);
         stack.start.ip = BIAS + pc;
@@ -56,6 +71,7 @@ impl SyntheticStack {
             let cfa = cfa(rule, registers).expect("picked for it");
             // Room for the next frame that counts from fp.
             let saved_fp = cfa + 64 + random() % 32 * 8;
+            registers.fp = LOST;
             if rule.fp != 0 {
                 stack.write(cfa.wrapping_add_signed(i64::from(rule.fp) * 8), saved_fp);
                 registers.fp = saved_fp;
@@ -81,7 +97,7 @@ impl SyntheticStack {
 fn cfa(rule: Rule, registers: Registers) -> Option<u64> {
     let base = match rule.kind {
         RuleKind::Sp => registers.sp,
-        RuleKind::Fp => registers.fp,
+        RuleKind::Fp if registers.fp != LOST => registers.fp,
         _ => return None,
     };
     // Frames of more than a page would make stacks long.
@@ -92,21 +108,18 @@ fn cfa(rule: Rule, registers: Registers) -> Option<u64> {
 }
 
 /// Code addresses that can be frames.
-struct Places<'t> {
+struct Places<'t, F> {
     table: &'t Table,
     len: u64,
+    usable: F,
 }
 
-impl<'t> Places<'t> {
-    fn new(table: &'t Table) -> Self {
-        Places { table, len: table.pages().len() as u64 * wallprof_unwind::PAGE_TEXT }
-    }
-
-    fn pick(&mut self, registers: Registers, random: &mut impl FnMut() -> u64) -> (u64, Rule) {
+impl<F: Fn(u64) -> bool> Places<'_, F> {
+    fn pick(&self, registers: Registers, random: &mut impl FnMut() -> u64) -> (u64, Rule) {
         loop {
             let pc = self.table.base() + random() % self.len;
             let rule = self.table.rule_at(pc);
-            if cfa(rule, registers).is_some() {
+            if cfa(rule, registers).is_some() && (self.usable)(pc) {
                 return (pc, rule);
             }
         }

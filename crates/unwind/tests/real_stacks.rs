@@ -1,0 +1,188 @@
+//! Walks through the stacks of a program that stands still in awkward places find what libgcc's unwinder finds.
+
+use object::{Object, ObjectSegment};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use wallprof_model::StackEnd;
+use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Table, walk};
+
+/// Every place that the program stands still in.
+const PLACES: [&str; 10] = [
+    "recursion",
+    "qsort",
+    "alloca",
+    "realigned",
+    "realigned_with_alloca",
+    "signal",
+    "fault",
+    "signal_on_another_stack",
+    "coroutine",
+    "thread",
+];
+
+#[test]
+fn optimised_without_frame_pointers() {
+    compare("optimised", &["-O2", "-fomit-frame-pointer"]);
+}
+
+#[test]
+fn with_frame_pointers() {
+    compare("framed", &["-O1", "-fno-omit-frame-pointer"]);
+}
+
+#[test]
+fn with_every_function_realigned() {
+    compare("realigned", &["-O2", "-fomit-frame-pointer", "-mstackrealign"]);
+}
+
+#[test]
+fn linked_statically() {
+    compare("static", &["-O2", "-fomit-frame-pointer", "-static"]);
+}
+
+fn compare(name: &str, flags: &[&str]) {
+    let output = Command::new(compiled(name, flags)).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let Told { stops, code } = Told::read(&String::from_utf8(output.stdout).expect("text"));
+    let places: Vec<&str> = stops.iter().map(|stop| stop.place.as_str()).collect();
+    assert_eq!(places, PLACES);
+    for mut stop in stops {
+        let mut frames = Vec::new();
+        let end = walk(stop.registers, &mut stop.memory, &code, 128, &mut frames);
+        // The first is capture() itself, at two of its instructions.
+        let (found, expected) = (&frames[1..], stop.expected(&code));
+        // Coroutines of makecontext() return to a function's first byte, which nothing marks as an end: libgcc stops
+        // for want of an entry, walks may go on by frame pointer.
+        if stop.place == "coroutine" {
+            assert_eq!(found[..expected.len()], expected, "{name}: {end:?}");
+            continue;
+        }
+        assert_eq!(found, expected, "{name}, {}: {end:?}", stop.place);
+        assert_eq!(end, StackEnd::Complete, "{name}, {}", stop.place);
+    }
+}
+
+fn compiled(name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real_stacks/program.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("real_stacks-{name}"));
+    let status = Command::new("gcc")
+        .args(flags)
+        .args(["-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "gcc, which the recording's SQLite is built with, compiles it"
+    );
+    program
+}
+
+/// What the program printed.
+struct Told {
+    stops: Vec<Stop>,
+    code: Mapped,
+}
+
+struct Stop {
+    place: String,
+    registers: Registers,
+    backtrace: Vec<u64>,
+    memory: Words,
+}
+
+#[derive(Default)]
+struct Words(BTreeMap<u64, u64>);
+
+impl Memory for Words {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.0.get(&address).copied()
+    }
+}
+
+impl Told {
+    fn read(text: &str) -> Told {
+        let mut told = Told { stops: vec![], code: Mapped::default() };
+        for line in text.lines() {
+            let (kind, rest) = line.split_once(' ').expect("a kind and what it says");
+            let mut words = rest.split(' ').map_while(|word| u64::from_str_radix(word, 16).ok());
+            let stop = told.stops.last_mut();
+            match (kind, stop) {
+                ("place", _) => told.stops.push(Stop::new(rest)),
+                ("map", _) => told.code.add(rest),
+                ("registers", Some(stop)) => {
+                    let [ip, sp, fp, bx, r10] =
+                        std::array::from_fn(|_| words.next().expect("five registers"));
+                    stop.registers = Registers { ip, sp, fp, bx: Some(bx), r10: Some(r10), link: None };
+                }
+                ("backtrace", Some(stop)) => stop.backtrace = words.collect(),
+                ("memory", Some(stop)) => {
+                    let start = words.next().expect("an address");
+                    stop.memory.0.extend((start..).step_by(8).zip(words));
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        told
+    }
+}
+
+impl Stop {
+    fn new(place: &str) -> Stop {
+        let (registers, memory) = (Registers::default(), Words::default());
+        Stop { place: place.to_owned(), registers, backtrace: vec![], memory }
+    }
+
+    /// libgcc gives the exact addresses of the trampoline and of the frame it interrupted, where walks give what
+    /// lies behind their first byte.
+    fn expected(&self, code: &Mapped) -> Vec<u64> {
+        let mut interrupted = false;
+        let mut expected = Vec::new();
+        for &address in &self.backtrace[1..] {
+            let trampoline = code.rule_at(address - 1) == wallprof_unwind::Rule::SIGNAL;
+            expected.push(address + u64::from(trampoline || interrupted));
+            interrupted = trampoline;
+        }
+        expected
+    }
+}
+
+/// Executable mappings: `(start, end, slide, table)`, the virtual address being `pc - slide`.
+#[derive(Default)]
+struct Mapped(Vec<(u64, u64, u64, Table)>);
+
+impl CodeSpace for Mapped {
+    fn code_at(&self, pc: u64) -> Code<'_> {
+        let mapping = self.0.iter().find(|(start, end, ..)| (*start..*end).contains(&pc));
+        mapping
+            .map_or(Code::Jit, |(_, _, slide, table)| Code::Table { table, address: pc.wrapping_sub(*slide) })
+    }
+}
+
+impl Mapped {
+    fn rule_at(&self, pc: u64) -> wallprof_unwind::Rule {
+        match self.code_at(pc) {
+            Code::Table { table, address } => table.rule_at(address),
+            other => panic!("{other:?} at {pc:#x}"),
+        }
+    }
+
+    /// A line of `/proc/PID/maps`.
+    fn add(&mut self, line: &str) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[range, "r-xp", offset, _, _, path] = &fields[..] else { return };
+        let Ok(image) = std::fs::read(path) else { return };
+        let number = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let (start, end) = range.split_once('-').expect("a range");
+        let (start, end, offset) = (number(start), number(end), number(offset));
+        let file = object::File::parse(&*image).expect("an ELF file");
+        let holds = |segment: &object::Segment| {
+            let (from, len) = segment.file_range();
+            (from & !4095..from + len).contains(&offset)
+        };
+        let segment = file.segments().find(holds).expect("what is mapped is a segment");
+        let address = segment.address() - segment.file_range().0 + offset;
+        self.0.push((start, end, start.wrapping_sub(address), Table::from_elf(&image).expect("a table")));
+    }
+}
