@@ -67,7 +67,7 @@ fn collect(decoder: &mut InsnDecoder) -> Vec<Transfer> {
                     return found;
                 }
             }
-            Err(error) => panic!("{error:?} after {:?} at offset {:?}", found.last(), decoder.offset()),
+            Err(error) => panic!("{error:?} after {:x?} at offset {:x?}", found.last(), decoder.offset()),
         }
     }
 }

@@ -253,6 +253,16 @@ impl Iterator for Packets<'_> {
 
 /// The offset of the first PSB at or after `from`.
 pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
+    let is_psb = |at: usize| bytes.get(at..at + PSB.len()).is_some_and(|window| window == PSB);
+    let mut at = find_pattern(bytes, from)?;
+    // The packet before may end like a PSB begins: then the pattern is too long, and its end is what counts.
+    while is_psb(at + 2) {
+        at += 2;
+    }
+    Some(at)
+}
+
+fn find_pattern(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(window) = bytes.get(at..at + PSB.len()) {
         if window == PSB {
@@ -437,10 +447,11 @@ mod tests {
             for byte in [0x02, 0x82, 0x41] {
                 let mut bytes = vec![byte; junk];
                 bytes.extend(PSB);
-                let expected = bytes.windows(16).position(|window| window == PSB);
-                assert_eq!(find_psb(&bytes, 0), expected, "{junk} of {byte:#x}");
+                assert_eq!(find_psb(&bytes, 0), Some(junk), "{junk} of {byte:#x}");
             }
         }
+        let after_an_address = [&[0x2d, 0x02, 0x82][..], &PSB, &[0x02, 0x23]].concat();
+        assert_eq!(find_psb(&after_an_address, 0), Some(3));
         assert_eq!(find_psb(&PSB[..15], 0), None);
         assert_eq!(find_psb(&PSB, 1), None);
     }

@@ -50,6 +50,11 @@ impl Schedule {
         Schedule::new(vec![Switch { thread, space, ..Switch::default() }])
     }
 
+    /// All switches by time.
+    pub fn switches(&self) -> &[Switch] {
+        &self.switches
+    }
+
     /// A cursor behind all switches up to `ticks`.
     pub fn cursor_at(&self, ticks: u64) -> Cursor<'_> {
         let next = self.switches.partition_point(|switch| switch.ticks <= ticks);

@@ -12,7 +12,13 @@ const SEEDS: u64 = 1_000;
 
 fn plan(seed: u64, overflows: bool) -> Plan {
     let instructions = 2_000 + 500 * (seed % 7) as usize;
-    Plan { functions: 6 + (seed % 40) as usize, threads: 1 + (seed % 4) as usize, instructions, overflows }
+    Plan {
+        functions: 6 + (seed % 40) as usize,
+        threads: 1 + (seed % 4) as usize,
+        instructions,
+        overflows,
+        exceptions: true,
+    }
 }
 
 /// The trace in pieces of so many segments.
@@ -159,7 +165,10 @@ fn assert_true(seed: u64, overflows: bool) {
     }
     let (found, truth) = (events.len(), generated.truth.len());
     assert_eq!(found, truth, "seed {seed} {:?}", generated.truth.get(found));
-    assert_eq!(events, decode(&generated, 1), "seed {seed} by segments");
+    let by_segments = decode(&generated, 1);
+    let different = events.iter().zip(&by_segments).find(|(whole, segments)| whole != segments);
+    assert_eq!(different, None, "seed {seed} by segments");
+    assert_eq!(events.len(), by_segments.len(), "seed {seed} by segments");
 }
 
 #[test]
@@ -198,7 +207,7 @@ fn overflows_keep_every_invariant() {
         let whole = replay(&generated, usize::MAX);
         for (thread, calls) in &replayed {
             assert_invariants(seed, calls);
-            assert_eq!(counts(calls), counts(&whole[thread]), "seed {seed}");
+            assert!(counts(calls) == counts(&whole[thread]), "seed {seed}");
         }
     }
 }

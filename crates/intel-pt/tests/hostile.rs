@@ -12,7 +12,16 @@ use wallprof_intel_pt::{
 const SEEDS: u64 = 300;
 
 fn generated(seed: u64) -> Generated {
-    generate(seed, Plan { functions: 20, threads: 3, instructions: 3_000, overflows: seed.is_multiple_of(2) })
+    generate(
+        seed,
+        Plan {
+            functions: 20,
+            threads: 3,
+            instructions: 3_000,
+            overflows: seed.is_multiple_of(2),
+            exceptions: true,
+        },
+    )
 }
 
 fn replay(generated: &Generated) -> Vec<ThreadCalls> {

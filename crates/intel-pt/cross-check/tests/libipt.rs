@@ -16,15 +16,22 @@ fn ours(generated: &wallprof_intel_pt::generator::Generated) -> Vec<Transfer> {
     events.iter().filter_map(transfer).collect()
 }
 
+/// Without exceptions and long jumps: libipt leaves the call of a return that went elsewhere on its stack, the manual and
+/// perf take it off.
 #[test]
 fn libipt_sees_the_same_calls_and_returns() {
     let mut compared = 0;
     for seed in 0..500 {
-        let plan =
-            Plan { functions: 6 + seed as usize % 40, threads: 1, instructions: 4_000, overflows: false };
+        let plan = Plan {
+            functions: 6 + seed as usize % 40,
+            threads: 1,
+            instructions: 4_000,
+            overflows: false,
+            exceptions: false,
+        };
         let generated = generate(seed, plan);
         if generated.settings.deferred_targets {
-            continue; // libipt takes a branch result at a return for a compressed one, whatever the recording asked for.
+            continue; // libipt reads branch results to their end before it takes a target; perf compares these.
         }
         let (ours, theirs) = (ours(&generated), transfers(&generated));
         // At the end libipt may run on as far as the code alone says, or not tell where the last transfer went.

@@ -25,7 +25,9 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                     }
                     self.at = self.cache.next(self.trace.code, self.at, taken);
                 }
-                Exit::Return if self.trace.return_compression => self.compressed_return()?,
+                // A return that is not compressed is never deferred, so results cannot wait behind one.
+                Exit::Return if !self.trace.return_compression => return Err(GapCause::Mismatch),
+                Exit::Return => self.compressed_return()?,
                 Exit::Continue => self.pass_on()?,
                 Exit::Missing => return Err(GapCause::NoCode),
                 _ => {
@@ -86,7 +88,11 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                 self.push_return(after, call);
                 Some(EventKind::Call { return_to: after })
             }
-            Exit::Return => Some(EventKind::Return),
+            Exit::Return => {
+                // Every near return takes its call off the stack (SDM, "RET compression"), compressed or not.
+                self.returns.pop();
+                Some(EventKind::Return)
+            }
             Exit::IndirectJump => None,
             Exit::Far(far) => return self.arrive_far(far, from, after, to),
             Exit::Missing => return Err(GapCause::NoCode),

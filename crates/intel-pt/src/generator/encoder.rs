@@ -10,7 +10,7 @@ pub struct Settings {
     pub return_compression: bool,
     /// Branch results are collected to 47 instead of 6.
     pub long_results: bool,
-    /// Addresses wait until the branch results before them are full; only without return compression.
+    /// Addresses of indirect jumps and calls wait until the branch results before them are full.
     pub deferred_targets: bool,
     /// Bytes between synchronisation points.
     pub psb_period: usize,
@@ -23,12 +23,11 @@ pub struct Settings {
 
 impl Settings {
     pub fn invent(random: &mut Random) -> Settings {
-        let return_compression = random.per_mille(700);
         Settings {
             cycles: random.per_mille(800),
-            return_compression,
+            return_compression: random.per_mille(700),
             long_results: random.per_mille(200),
-            deferred_targets: !return_compression && random.per_mille(500),
+            deferred_targets: random.per_mille(300),
             psb_period: 256 << random.below(6),
             mtc_shift: random.per_mille(800).then(|| random.below(10) as u8),
             core_ratio: [10, 25, 37][random.below(3)],
@@ -147,16 +146,16 @@ impl Encoder {
         self.returns.push(return_to);
     }
 
-    /// A near return. It is compressed when it goes where the last call that is remembered came from.
+    /// A near return. It takes the last call off the stack, and is compressed when it goes where that came from.
     pub fn returned(&mut self, to: u64) {
         if self.overflowing {
             return;
         }
-        if self.settings.return_compression && self.returns.last() == Some(&to) {
-            self.returns.pop();
+        if self.returns.pop() == Some(to) && self.settings.return_compression {
             return self.result(true);
         }
-        self.indirect(to);
+        // What a return needs is never deferred: results before it must not be taken for its own.
+        self.target(to);
     }
 
     /// An indirect jump or call.
@@ -168,6 +167,10 @@ impl Encoder {
             self.deferred.push(to);
             return;
         }
+        self.target(to);
+    }
+
+    fn target(&mut self, to: u64) {
         self.flush();
         self.cycles();
         self.address(0x0d, to);
@@ -180,6 +183,8 @@ impl Encoder {
             self.cycles();
             self.bytes.push(0x01);
         }
+        // No return is compressed whose call was before tracing was off.
+        self.returns.clear();
         self.enabled = false;
     }
 

@@ -18,6 +18,8 @@ pub struct Plan {
     pub instructions: usize,
     /// Whether the processor's buffer overflows now and then.
     pub overflows: bool,
+    /// Whether there are long jumps, and returns that go elsewhere than to their calls.
+    pub exceptions: bool,
 }
 
 /// A trace, and what really happened.
@@ -209,7 +211,7 @@ impl Machine {
     /// Whether the guarded instruction at `next` can be run now.
     fn may(&self, next: u64) -> bool {
         match self.program.instruction_at(next).map(|instruction| instruction.deed) {
-            Some(Deed::LongJump | Deed::Throw) => self.landing().is_some(),
+            Some(Deed::LongJump | Deed::Throw) => self.plan.exceptions && self.landing().is_some(),
             _ => self.threads[self.current].stack.len() < MAX_DEPTH,
         }
     }

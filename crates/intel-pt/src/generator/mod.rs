@@ -3,13 +3,17 @@
 //! A random program ([`Program`]) is run by a machine that knows what each of its instructions does; an encoder written
 //! from the manual's rules makes the packets. Neither shares code with the decoder.
 
+mod elf;
 mod encoder;
 mod machine;
+mod perf_data;
 mod program;
 mod random;
 
+pub use elf::CODE_OFFSET;
 pub use encoder::{Encoder, Settings, TSC_CTC};
 pub use machine::{Change, Generated, Plan, True, generate};
+pub use perf_data::{PID, TIME_CONV};
 pub use program::Program;
 pub use random::Random;
 
