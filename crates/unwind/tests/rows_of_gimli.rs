@@ -16,6 +16,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 enum Meaning {
     Row {
         cfa: Cfa,
+        ra: ReturnAddress,
         fp: Place,
         bx: Place,
     },
