@@ -4,6 +4,7 @@
 # For developers:
 #   make lint      formatting and warnings of Rust and C
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
+#   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 
 SHELL := /bin/bash
@@ -51,7 +52,7 @@ endef
 
 TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: demo test readers reader-packages lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
+.PHONY: demo test complete readers reader-packages lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -82,6 +83,10 @@ release: build-packages rust
 # Pictures and exports, opened with the programs people open them with; what is missing is skipped and said.
 readers: release scenarios reader-packages
 	tests/readers/run.sh
+
+# Not in CI: two minutes, and most of what it runs is not installed there. What is missing is left out and said.
+complete: release
+	$(SUDO) tests/complete/run.sh
 
 kernels: release kernel-packages
 	tests/kernels/run.sh
