@@ -168,7 +168,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;
         t->out_kernel_stack = 0;
-        take_stacks(ctx, cpu, prev, true, &t->out_user_stack, &t->out_kernel_stack);
+        take_stacks(ctx, cpu, true, &t->out_user_stack, &t->out_kernel_stack);
         t->out_asked = t->activity == ACTIVITY_BLOCKED && t->syscall >= 0 &&
                        asked_timeout(prev, t, now, &t->out_asked_ns, &t->out_slack_ns);
     }
@@ -275,7 +275,7 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
     t->waker_user_stack = 0;
     t->waker_kernel_stack = 0;
     if (t->activity == ACTIVITY_BLOCKED && wants_stack(t, t->reason, now - t->since))
-        take_stacks(ctx, cpu, waker, true, &t->waker_user_stack, &t->waker_kernel_stack);
+        take_waker_stacks(ctx, cpu, &t->waker_user_stack, &t->waker_kernel_stack);
 }
 
 SEC("tp_btf/sched_waking")
@@ -430,7 +430,6 @@ ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *inter
 
 /* The stack policy: at least `stall_ns` long, or enough unstacked time gathered. */
 NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct interval *interval) {
-    struct task_struct *task = bpf_get_current_task_btf();
     struct cpu_state *cpu = this_cpu();
     u32 reason;
 
@@ -443,7 +442,7 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
         interval->user_stack = t->out_user_stack;
         interval->kernel_stack = t->out_kernel_stack;
     } else {
-        take_stacks(ctx, cpu, task, true, &interval->user_stack, &interval->kernel_stack);
+        take_stacks(ctx, cpu, true, &interval->user_stack, &interval->kernel_stack);
     }
     if (interval->preempted) {
         count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);

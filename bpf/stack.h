@@ -175,13 +175,30 @@ __attribute__((noinline)) u64 take_user_stack(struct stack_room *room) {
 
 /* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led
  * to the probe; a sampled stack begins at the interrupted code. */
-ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, struct task_struct *current_task,
-                               bool from_probe, u64 *user, u64 *kernel) {
+ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe, u64 *user, u64 *kernel) {
     struct stack_room *room = enter_scratch(cpu);
 
     if (!room)
         return;
     *kernel = take_kernel_stack(ctx, &room->stack, from_probe);
     *user = take_user_stack(room);
+    leave_scratch(cpu);
+}
+
+/* Stacks of whoever wakes a thread now. In a hard interrupt that is nobody: the current task is a bystander.
+ */
+ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, u64 *user, u64 *kernel) {
+    u32 depth = cpu->interrupt_depth;
+    struct stack_room *room;
+    bool bystander = false;
+
+    if (depth && depth <= IRQ_DEPTH)
+        bystander = cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)].kind != INTERRUPT_SOFTIRQ;
+    if (!bystander)
+        return take_stacks(ctx, cpu, true, user, kernel);
+    room = enter_scratch(cpu);
+    if (!room)
+        return;
+    *kernel = take_kernel_stack(ctx, &room->stack, true);
     leave_scratch(cpu);
 }

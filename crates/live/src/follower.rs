@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,8 +53,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts the thread and waits until the code of the processes known so far is with the walker, or a few seconds.
-    pub fn start(code: CodeSide, known: KnownProcesses) -> io::Result<Self> {
+    /// Starts the thread and waits until the code of the processes known so far, and of files that are `expected` to be
+    /// mapped soon, is with the walker, or a few seconds.
+    pub fn start(code: CodeSide, known: KnownProcesses, expected: Vec<PathBuf>) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(known));
         let counts = Arc::new(TableCounts::default());
         let (stopped, stop) = io::pipe()?;
@@ -62,7 +64,10 @@ impl Follower {
         let thread = std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
             // Without the rings nothing would be followed, and every stack says so.
             let work = code.split().and_then(|(tables, watch)| Work::new(tables, watch, shared, told));
-            let _ = work.and_then(|work| work.run(&stopped, ready));
+            let _ = work.and_then(|mut work| {
+                work.expect(&expected);
+                work.run(&stopped, ready)
+            });
         })?;
         // A thread that gave up has dropped its end.
         let _ = looked.recv_timeout(FIRST_LOOK);
@@ -147,6 +152,12 @@ impl Work {
             retry_at: Instant::now(),
             round: 0,
         })
+    }
+
+    fn expect(&mut self, paths: &[PathBuf]) {
+        let mut known = lock(&self.known);
+        self.waiting.extend(paths.iter().filter_map(|path| known.processes.module_at(path)));
+        self.held.extend(self.waiting.iter().map(|&module| (module, Held::Absent)));
     }
 
     fn run(mut self, stopped: &impl AsFd, ready: Sender<()>) -> io::Result<()> {

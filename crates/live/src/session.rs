@@ -4,6 +4,7 @@
 //! happened to processes, threads, stacks, and then what refers to them.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -65,7 +66,8 @@ pub struct Session {
 
 impl Session {
     /// Loads and attaches everything, and reads where the code of the recorded processes lies. Nothing is counted yet.
-    pub fn load(options: &ProbeOptions) -> Result<Self, SessionError> {
+    /// Files that are `expected` to be mapped are read, too.
+    pub fn load(options: &ProbeOptions, expected: Vec<PathBuf>) -> Result<Self, SessionError> {
         let (mut probes, code) = Probes::load(options)?;
         let mut known = KnownProcesses::default();
         probes.snapshot(|record| {
@@ -73,7 +75,7 @@ impl Session {
                 known.process(record.tgid, record.exec_id);
             }
         })?;
-        let follower = Follower::start(code, known)
+        let follower = Follower::start(code, known, expected)
             .map_err(|error| ProbeError::Reading { what: "news about mappings", error })?;
         let min_stall_ns = options.min_stall_ns;
         let clock = clock::anchor();

@@ -117,10 +117,10 @@ pub fn path_has_build_id(path: &Path, wanted: &[u8]) -> bool {
 }
 
 /// One program header with its type.
-struct RawSegment {
-    kind: u32,
+pub(crate) struct RawSegment {
+    pub kind: u32,
     align: u64,
-    segment: Segment,
+    pub segment: Segment,
 }
 
 impl ElfHeader {
@@ -154,7 +154,7 @@ impl ElfHeader {
         })
     }
 
-    fn segment_table<R: ReadAt + ?Sized>(&self, source: &R) -> Result<Vec<RawSegment>, ElfError> {
+    pub(crate) fn segment_table<R: ReadAt + ?Sized>(&self, source: &R) -> Result<Vec<RawSegment>, ElfError> {
         let entry = if self.wide { 56 } else { 32 };
         if self.segment_count > 0 && self.segment_size != entry {
             return Err(ElfError::Truncated);

@@ -21,6 +21,7 @@ mod kernel_stack;
 mod live_file;
 mod maps;
 mod module;
+mod needed;
 mod pending;
 mod plt;
 mod process;
@@ -36,6 +37,7 @@ pub use frame_table::FrameTable;
 pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
 pub use module::ModuleFile;
+pub use needed::files_of_program;
 pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -321,6 +322,16 @@ impl Processes {
     /// A module with its file, ready for [`crate::Resolver::resolve`] on any thread.
     pub fn module_file(&mut self, id: ModuleId) -> Option<ModuleFile> {
         self.modules.file(id)
+    }
+
+    /// The module at `path` in wallprof's own view, mapped or not.
+    pub fn module_at(&mut self, path: &Path) -> Option<ModuleId> {
+        let pid = std::process::id();
+        let file = MappedFile { pid, start: 0, end: 0, path: path.as_os_str(), build_id: None, inode: None };
+        match self.modules.identify(&file) {
+            Identity::Module(id, _) => Some(id),
+            _ => None,
+        }
     }
 
     /// What to add (wrapping) to an offset in a module's file to get the ELF virtual address of the code there; `None`

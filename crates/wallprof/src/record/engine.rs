@@ -1,6 +1,6 @@
 //! The probes, the symbols and the recording, behind the few calls that a run makes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wallprof_live::{Session, SessionError};
@@ -9,9 +9,10 @@ use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
 use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, UserStacks, try_event};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
-use wallprof_symbols::KernelSymbols;
+use wallprof_symbols::{KernelSymbols, files_of_program};
 
 use super::check;
+use super::held::find_program;
 use super::host;
 use super::options::{CallGraph, RecordOptions, Target};
 use crate::failure::{Exit, Failure, say};
@@ -75,7 +76,7 @@ impl Engine {
                 CallGraph::Tables | CallGraph::BranchRecords => UserStacks::Tables,
             },
         };
-        let mut session = Session::load(&probes).map_err(failure_from_session)?;
+        let mut session = Session::load(&probes, expected_files(options)).map_err(failure_from_session)?;
         match kernel_symbols.join() {
             Ok(Ok(symbols)) => session.set_kernel_symbols(Arc::new(symbols)),
             Ok(Err(error)) => say(&format!("kernel functions stay without names: {error}")),
@@ -164,6 +165,16 @@ impl Engine {
         written?;
         told.map_err(failure_from_session)
     }
+}
+
+/// The files of a command that is about to start; this program's own, which is what runs until then.
+fn expected_files(options: &RecordOptions) -> Vec<PathBuf> {
+    let Some(program) = options.command.as_ref().and_then(|command| command.first()) else {
+        return Vec::new();
+    };
+    let mut files = find_program(program).map_or_else(|_| Vec::new(), |path| files_of_program(&path));
+    files.extend(std::env::current_exe());
+    files
 }
 
 fn file_bytes(path: &Path) -> u64 {

@@ -151,16 +151,17 @@ fn not_held(error: &io::Error) -> Failure {
 }
 
 /// Says early what exec would say late, when the recording exists already.
-fn find_program(program: &OsString) -> io::Result<()> {
+pub fn find_program(program: &OsString) -> io::Result<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || program.as_encoded_bytes().contains(&b'/') {
-        return check_executable(path);
+        return check_executable(path).map(|()| path.to_path_buf());
     }
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut last = Err(Errno::NOENT.into());
     for directory in std::env::split_paths(&search) {
-        match check_executable(&directory_or_here(directory).join(path)) {
-            Ok(()) => return Ok(()),
+        let found = directory_or_here(directory).join(path);
+        match check_executable(&found) {
+            Ok(()) => return Ok(found),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => last = Err(error),
             Err(_) => {}
         }

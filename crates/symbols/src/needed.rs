@@ -1,0 +1,194 @@
+//! Which files a program will map when it starts, as far as can be told without running it: itself, its interpreter,
+//! and the libraries that those need.
+//!
+//! A guess, made to have their unwind tables ready: what is missing is read when it appears, what is too much costs
+//! memory. Formats: `elf(5)`, `ld.so(8)`.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::elf::{ElfFacts, ElfHeader, Fields, RawSegment};
+use crate::live_file::open_regular;
+use crate::read_at::{ReadAt, read_bounded};
+
+/// Files of one program.
+const MAX_FILES: usize = 256;
+/// A dynamic section or a table of names is at most this long; chromium's names take some 40 KiB.
+const MAX_DYNAMIC: u64 = 64 << 10;
+const MAX_NAMES: u64 = 16 << 20;
+/// The kernel reads no more of a script's first line.
+const MAX_SHEBANG: usize = 256;
+/// A script's interpreter may be a script.
+const MAX_SCRIPTS: usize = 4;
+
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+
+/// Where the dynamic linker looks by itself, on Debian and on others.
+const LIBRARY_DIRS: [&str; 8] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
+/// The program at `path` and what it needs, each once, the program first. Empty when there is no such file.
+pub fn files_of_program(path: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = vec![path.to_path_buf()];
+    while let Some(path) = next.pop() {
+        if files.len() == MAX_FILES || !seen.insert(path.clone()) {
+            continue;
+        }
+        let Ok(file) = open_regular(&path) else { continue };
+        next.extend(needs(&file, &path, seen.len() <= MAX_SCRIPTS));
+        files.push(path);
+    }
+    files
+}
+
+fn needs(file: &File, path: &Path, may_be_script: bool) -> Vec<PathBuf> {
+    match Dynamic::read(file) {
+        Some(dynamic) => dynamic.files(path),
+        None if may_be_script => script_interpreter(file).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// `#!/usr/bin/env python3` needs env; which python it finds is not known here.
+fn script_interpreter(file: &File) -> Option<PathBuf> {
+    let mut line = [0; MAX_SHEBANG];
+    let len = usize::try_from(file.size().ok()?).ok()?.min(MAX_SHEBANG);
+    ReadAt::read_exact_at(file, &mut line[..len], 0).ok()?;
+    let line = line[..len].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let name = line.trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
+    name.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(name)))
+}
+
+/// What the dynamic linker is told.
+#[derive(Default)]
+struct Dynamic {
+    interpreter: Option<Vec<u8>>,
+    libraries: Vec<Vec<u8>>,
+    dirs: Vec<Vec<u8>>,
+}
+
+impl Dynamic {
+    /// `None`: no ELF file.
+    fn read(file: &File) -> Option<Self> {
+        let header = ElfHeader::read(file).ok()?;
+        let segments = header.segment_table(file).ok()?;
+        let bytes_of = |kind| {
+            let found = segments.iter().find(|raw: &&RawSegment| raw.kind == kind)?;
+            read_bounded(file, found.segment.offset, found.segment.file_size, MAX_DYNAMIC)
+        };
+        let mut dynamic = Dynamic::default();
+        dynamic.interpreter = bytes_of(PT_INTERP).map(|bytes| text_at(&bytes, 0));
+        let Some(entries) = bytes_of(PT_DYNAMIC) else { return Some(dynamic) };
+        let facts = ElfFacts::read(file).ok()?;
+        let size = if header.wide { 16 } else { 8 };
+        let entries: Vec<(u64, u64)> = entries
+            .chunks_exact(size)
+            .map(|bytes| Fields { bytes, wide: header.wide })
+            .map(|fields| (fields.native(0), fields.native(size / 2)))
+            .take_while(|(tag, _)| *tag != 0)
+            .collect();
+        let names = entries.iter().find(|(tag, _)| *tag == DT_STRTAB);
+        let Some(names) = names.and_then(|(_, address)| bytes_from(file, &facts, *address)) else {
+            return Some(dynamic);
+        };
+        for (tag, at) in entries {
+            match tag {
+                DT_NEEDED => dynamic.libraries.push(text_at(&names, at)),
+                DT_RPATH | DT_RUNPATH => {
+                    dynamic.dirs.extend(text_at(&names, at).split(|&byte| byte == b':').map(<[u8]>::to_vec));
+                }
+                _ => {}
+            }
+        }
+        Some(dynamic)
+    }
+
+    /// The files named, where they are found, for the file at `path`.
+    fn files(&self, path: &Path) -> Vec<PathBuf> {
+        let origin = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
+        let dir = |dir: &Vec<u8>| match dir.strip_prefix(b"$ORIGIN") {
+            Some(rest) => origin
+                .as_ref()
+                .map(|origin| origin.join(OsStr::from_bytes(rest.strip_prefix(b"/").unwrap_or(rest)))),
+            None => Some(PathBuf::from(OsStr::from_bytes(dir))),
+        };
+        let own: Vec<PathBuf> = self.dirs.iter().filter_map(dir).collect();
+        let dirs = || own.iter().map(PathBuf::as_path).chain(LIBRARY_DIRS.iter().map(Path::new));
+        let library = |name: &Vec<u8>| {
+            let name = Path::new(OsStr::from_bytes(name));
+            dirs().map(|dir| dir.join(name)).find(|path| path.is_file())
+        };
+        let interpreter = self.interpreter.iter().map(|name| PathBuf::from(OsStr::from_bytes(name)));
+        self.libraries.iter().filter_map(library).chain(interpreter).collect()
+    }
+}
+
+/// The bytes of a segment from an ELF virtual address to its end.
+fn bytes_from(file: &File, facts: &ElfFacts, address: u64) -> Option<Vec<u8>> {
+    let holds = |segment: &&crate::elf::Segment| address.wrapping_sub(segment.address) < segment.file_size;
+    let segment = facts.segments.iter().find(holds)?;
+    let skip = address - segment.address;
+    let len = (segment.file_size - skip).min(MAX_NAMES);
+    read_bounded(file, segment.offset.checked_add(skip)?, len, MAX_NAMES)
+}
+
+/// A text up to its NUL; empty where there is none.
+fn text_at(bytes: &[u8], at: u64) -> Vec<u8> {
+    let tail = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+    tail.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_needs_its_linker_and_the_libraries_of_its_libraries() {
+        let own = std::env::current_exe().expect("a test has a file");
+        let files = files_of_program(&own);
+        assert_eq!(files[0], own);
+        let has = |name: &str| files.iter().any(|path| path.to_string_lossy().contains(name));
+        assert!(has("libc.so") && has("ld-linux"), "{files:?}");
+    }
+
+    #[test]
+    fn a_script_needs_its_interpreter() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#! /bin/sh -e\nexit\n").expect("written");
+        let files = files_of_program(&script);
+        assert_eq!(files[..2], [script, PathBuf::from("/bin/sh")]);
+    }
+
+    #[test]
+    fn damaged_files_need_nothing() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let image = std::fs::read("/bin/true").expect("a small program");
+        for len in (0..4096.min(image.len())).step_by(7) {
+            std::fs::write(&path, &image[..len]).expect("written");
+            assert!(files_of_program(&path).len() <= MAX_FILES);
+        }
+        std::fs::write(&path, b"#!").expect("written");
+        assert_eq!(files_of_program(&path), [path.clone()]);
+        assert!(files_of_program(Path::new("/nowhere")).is_empty());
+    }
+}
