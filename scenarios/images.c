@@ -102,7 +102,7 @@ static void become(const char *path, const char *name) {
     die(path, errno);
 }
 
-static void run_forked(void) {
+OPAQUE static void run_forked(void) {
     pid_t pid = fork();
     if (pid == 0) {
         work("forked", run.seconds / 5);
