@@ -9,7 +9,9 @@ use support::elf::Program;
 use support::perf_data::Recording;
 use wallprof_intel_pt::packets::Packets;
 use wallprof_intel_pt::replay::{ThreadReplay, functions, replay_segment};
-use wallprof_intel_pt::{Event, RunCache, Segment, ThreadId, Trace, decode_segment, segment_starts};
+use wallprof_intel_pt::{
+    Event, EventKind, RunCache, Segment, ThreadId, Trace, decode_segment, segment_starts,
+};
 
 fn benches(criterion: &mut Criterion) {
     let (Some(file), Some(program)) =
@@ -45,13 +47,13 @@ fn control_flow(criterion: &mut Criterion, recording: &Recording, program: &Prog
         let mut events = 0u64;
         let mut sum = 0u64;
         let decoded = decode_segment(&trace, whole, &mut RunCache::new(), &mut |event: &Event| {
-            events += 1;
+            events += u64::from(matches!(event.kind, EventKind::Call { .. } | EventKind::Return));
             sum = sum.wrapping_add(event.to ^ event.ticks);
         });
         (decoded, events, sum)
     };
     let (decoded, events, _) = decode();
-    eprintln!("{} blocks, {events} events", decoded.blocks);
+    eprintln!("{} blocks, {events} calls and returns", decoded.blocks);
     let mut group = criterion.benchmark_group("control flow");
     group.throughput(Throughput::Elements(decoded.blocks)).sample_size(10);
     group.bench_function("blocks", |bencher| bencher.iter(decode));

@@ -388,3 +388,118 @@ impl Hasher for StartHasher {
         self.0 = (product >> 64) as u64 ^ product as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::{Function, SpaceId};
+
+    /// Code at 0x1000; a function every 0x10 bytes.
+    struct Bytes(Vec<u8>);
+
+    impl Code for Bytes {
+        fn bytes(&self, _: SpaceId, address: u64) -> Option<&[u8]> {
+            let offset = usize::try_from(address.checked_sub(0x1000)?).ok()?;
+            self.0.get(offset..).filter(|bytes| !bytes.is_empty())
+        }
+
+        fn function(&self, _: SpaceId, address: u64) -> Option<Function> {
+            Some(Function { id: FunctionId((address >> 4) as u32), entry: address & !15 })
+        }
+    }
+
+    const READING: Reading = Reading { space: SpaceId(1), size: CodeSize::Bits64 };
+
+    #[test]
+    fn a_run_follows_direct_calls_and_jumps_to_the_next_decision() {
+        // nop; call 0x1010; at 0x1010: jmp 0x1020; at 0x1020: je 0x1000
+        let mut bytes = vec![0x90, 0xe8, 0x0a, 0, 0, 0];
+        bytes.resize(0x10, 0x90);
+        bytes.extend([0xeb, 0x0e]);
+        bytes.resize(0x20, 0x90);
+        bytes.extend([0x74, 0xde, 0xc3]);
+        let code = Bytes(bytes);
+        let mut cache = RunCache::new();
+        let id = cache.at(&code, READING, 0x1000);
+        let run = *cache.run(id);
+        assert_eq!((run.exit, run.step_count, run.blocks, run.leaves), (Exit::Branch, 2, 3, true));
+        let steps: Vec<(u64, u64)> = cache.steps(&run).iter().map(|step| (step.from, step.to)).collect();
+        assert_eq!(steps, [(0x1001, 0x1010), (0x1010, 0x1020)]);
+        assert_eq!((cache.site(id).source, cache.site(id).after), (0x1020, 0x1022));
+        assert_eq!(cache.next(&code, id, true), id, "back to the start");
+        let after = cache.next(&code, id, false);
+        assert_eq!((cache.site(after).start, cache.run(after).exit), (0x1022, Exit::Return));
+    }
+
+    #[test]
+    fn calls_remember_what_comes_after_them() {
+        let mut bytes = vec![0xe8, 0x0b, 0, 0, 0, 0xc3];
+        bytes.resize(0x10, 0x90);
+        bytes.push(0xc3);
+        let code = Bytes(bytes);
+        let mut cache = RunCache::new();
+        let id = cache.at(&code, READING, 0x1000);
+        let StepKind::Call { return_to, call } = cache.steps(cache.run(id))[0].kind else { panic!("a call") };
+        let after = cache.after_call(&code, call, READING, return_to);
+        assert_eq!(cache.site(after).start, 0x1005);
+        assert_eq!(cache.after_call(&code, call, READING, return_to), after);
+    }
+
+    #[test]
+    fn spaces_and_code_sizes_do_not_mix() {
+        let code = Bytes(vec![0x90; 16]);
+        let mut cache = RunCache::new();
+        let id = cache.at(&code, READING, 0x1000);
+        let other_space = Reading { space: SpaceId(2), ..READING };
+        let other_size = Reading { size: CodeSize::Bits32, ..READING };
+        assert_ne!(cache.at(&code, other_space, 0x1000), id);
+        assert_ne!(cache.at(&code, other_size, 0x1000), id);
+        let source = cache.at(&code, READING, 0x1004);
+        assert_eq!(cache.target(&code, source, READING, 0x1000), id);
+        assert_ne!(
+            cache.target(&code, source, other_space, 0x1000),
+            id,
+            "the last target was in another space"
+        );
+    }
+
+    #[test]
+    fn long_and_endless_code_is_cut() {
+        let code = Bytes(vec![0x90; 3 * MAX_INSTRUCTIONS]);
+        let mut cache = RunCache::new();
+        let id = cache.at(&code, READING, 0x1000);
+        assert_eq!(cache.run(id).exit, Exit::Continue);
+        let next = cache.next(&code, id, false);
+        assert_eq!(cache.site(next).start, 0x1000 + MAX_INSTRUCTIONS as u64);
+        // A function that calls itself, and a jump to itself.
+        for bytes in [[0xe8, 0xfb, 0xff, 0xff, 0xff], [0xeb, 0xfe, 0x90, 0x90, 0x90]] {
+            let code = Bytes(bytes.to_vec());
+            let mut cache = RunCache::new();
+            let id = cache.at(&code, READING, 0x1000);
+            assert_eq!(cache.run(id).exit, Exit::Continue);
+            assert_eq!(cache.next(&code, id, false), id);
+        }
+    }
+
+    #[test]
+    fn missing_code_is_told_from_code_that_ends() {
+        let code = Bytes(vec![0x90; 4]);
+        let mut cache = RunCache::new();
+        let (there, nowhere) = (cache.at(&code, READING, 0x1000), cache.at(&code, READING, 0x5000));
+        assert!(cache.has_code(there) && !cache.has_code(nowhere));
+        assert_eq!((cache.run(there).exit, cache.site(there).source), (Exit::Missing, 0x1004));
+    }
+
+    #[test]
+    fn a_full_cache_has_no_more_code_until_it_is_cleared() {
+        let code = Bytes(vec![0x90; 64]);
+        let mut cache = RunCache::with_room_for(10);
+        let first = cache.at(&code, READING, 0x1000);
+        let ids: Vec<RunId> = (1..20).map(|offset| cache.at(&code, READING, 0x1000 + offset)).collect();
+        assert!(cache.is_full() && cache.has_code(first));
+        assert!(!cache.has_code(ids[15]));
+        cache.clear();
+        let again = cache.at(&code, READING, 0x100f);
+        assert!(!cache.is_full() && cache.has_code(again));
+    }
+}

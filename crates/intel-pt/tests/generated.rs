@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_intel_pt::generator::{Change, Generated, Plan, generate};
+use wallprof_intel_pt::generator::{Change, Generated, Plan, True, generate};
 use wallprof_intel_pt::replay::{CallTree, Frame, PathId, ThreadCalls, ThreadReplay, replay_segment};
 use wallprof_intel_pt::{
     Event, EventKind, RunCache, Segment, ThreadId, TimeConv, decode_segment, segment_starts,
@@ -210,4 +210,29 @@ fn overflows_keep_every_invariant() {
             assert!(counts(calls) == counts(&whole[thread]), "seed {seed}");
         }
     }
+}
+
+#[test]
+fn with_cycle_counts_times_are_within_25_ns() {
+    const TICKS_IN_25_NS: u64 = 62;
+    let mut errors = Vec::new();
+    for seed in 0..SEEDS / 4 {
+        let generated = generate(seed, plan(seed, false));
+        if !generated.settings.cycles {
+            continue;
+        }
+        let found = decode(&generated, usize::MAX);
+        let error = |(found, truth): (&Event, &True)| found.ticks.abs_diff(truth.event.ticks);
+        errors.extend(found.iter().zip(&generated.truth).map(error));
+    }
+    errors.sort_unstable();
+    let share = |of: usize| errors[(errors.len() - 1) * of / 1000];
+    eprintln!(
+        "errors in ticks: median {}, p99 {}, p99.9 {}, max {}",
+        share(500),
+        share(990),
+        share(999),
+        share(1000)
+    );
+    assert!(share(990) <= TICKS_IN_25_NS);
 }

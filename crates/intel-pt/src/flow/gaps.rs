@@ -61,7 +61,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn reschedule(&mut self) {
         while let Some(switch) = self.cursor.advance(self.watch.now()) {
             self.reading.space = switch.space;
-            self.tell_bare(EventKind::Switch(switch), 0);
+            let ticks = switch.ticks.max(self.interval.end).min(self.watch.now());
+            self.tell_bare_at(ticks, EventKind::Switch(switch), 0);
         }
     }
 }

@@ -57,6 +57,9 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         if synchronisation.silent {
             self.join(synchronisation.ip);
         } else {
+            if self.state != State::On {
+                self.reschedule();
+            }
             self.confirm(synchronisation.ip);
             self.reschedule();
         }

@@ -58,7 +58,10 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     }
 
     pub(super) fn tell_bare(&mut self, kind: EventKind, from: u64) {
-        let ticks = self.watch.now();
+        self.tell_bare_at(self.watch.now(), kind, from);
+    }
+
+    pub(super) fn tell_bare_at(&mut self, ticks: u64, kind: EventKind, from: u64) {
         self.sink.event(&Event { ticks, from, to: 0, function: FunctionId::UNKNOWN, at_entry: false, kind });
     }
 }
