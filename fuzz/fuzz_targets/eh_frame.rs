@@ -24,7 +24,7 @@ fuzz_target!(|image: &[u8]| {
             table.rule_at(address);
         }
     }
-    for address in [0, table.base().wrapping_sub(1), u64::MAX] {
+    for address in [table.base().wrapping_sub(1), u64::MAX] {
         assert_eq!(table.rule_at(address).kind, RuleKind::Uncovered);
     }
     let coverage = table.coverage();

@@ -1,11 +1,12 @@
 //! Walks through the stacks of a program that stands still in awkward places find what libgcc's unwinder finds.
 
-use object::{Object, ObjectSegment};
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use wallprof_model::StackEnd;
-use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Table, walk};
+use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Rule, RuleKind, Table, walk};
 
 /// Every place that the program stands still in.
 const PLACES: [&str; 10] = [
@@ -39,6 +40,30 @@ fn with_every_function_realigned() {
 #[test]
 fn linked_statically() {
     compare("static", &["-O2", "-fomit-frame-pointer", "-static"]);
+}
+
+/// The kernel's own library is in no file: its image in memory is laid out as a file would be.
+#[test]
+fn the_vdso_by_its_image_in_memory() {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
+    let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
+        eprintln!("skipped: this kernel maps no vDSO");
+        return;
+    };
+    let (start, rest) = line.split_once('-').expect("a range");
+    let number = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
+    let (start, end) = (number(start), number(rest.split(' ').next().expect("its end")));
+    let mut image = vec![0; (end - start) as usize];
+    let memory = std::fs::File::open("/proc/self/mem").expect("this process's memory");
+    memory.read_exact_at(&mut image, start).expect("the vDSO is readable");
+    let table = Table::from_elf(&image).expect("the vDSO has unwind entries");
+    let file = object::File::parse(&*image).expect("an ELF file");
+    let symbols: Vec<_> = file.dynamic_symbols().filter(|symbol| symbol.kind() == SymbolKind::Text).collect();
+    assert!(!symbols.is_empty());
+    for symbol in symbols {
+        let rule = table.rule_at(symbol.address());
+        assert_eq!((rule.kind, rule.cfa_offset, rule.ra), (RuleKind::Sp, 8, -1), "{symbol:?}");
+    }
 }
 
 fn compare(name: &str, flags: &[&str]) {
@@ -140,7 +165,7 @@ impl Stop {
         let mut interrupted = false;
         let mut expected = Vec::new();
         for &address in &self.backtrace[1..] {
-            let trampoline = code.rule_at(address - 1) == wallprof_unwind::Rule::SIGNAL;
+            let trampoline = code.rule_at(address - 1) == Rule::SIGNAL;
             expected.push(address + u64::from(trampoline || interrupted));
             interrupted = trampoline;
         }
@@ -161,7 +186,7 @@ impl CodeSpace for Mapped {
 }
 
 impl Mapped {
-    fn rule_at(&self, pc: u64) -> wallprof_unwind::Rule {
+    fn rule_at(&self, pc: u64) -> Rule {
         match self.code_at(pc) {
             Code::Table { table, address } => table.rule_at(address),
             other => panic!("{other:?} at {pc:#x}"),
