@@ -1,0 +1,198 @@
+//! The stacks that a scenario says it has (scenarios/alone.h), and the comparison with those that were taken.
+//!
+//! Everything that a thread did between its first and its last expected function must show as it was: a stack is
+//! right when what remains of it from its innermost expected function outwards is the outer part of one of the
+//! scenario's stacks, frame by frame, down to where every thread begins.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::taken::{Doing, Place, Taken};
+
+/// One frame of libc: what returns from a signal handler. Between it and the next function of the list are frames of
+/// whatever was interrupted.
+const SIGNAL: &str = "<signal>";
+/// Frames of the dynamic linker, at least two: what binds a function, and what looks it up.
+const LINKER: &str = "<linker>";
+
+/// A `stack` line.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Expected {
+    pub thread: String,
+    pub state: String,
+    functions: Vec<String>,
+}
+
+impl Expected {
+    fn doing(&self) -> Doing {
+        if self.state == "running" { Doing::Running } else { Doing::Blocked }
+    }
+
+    /// The names in it that belong to it alone: every stack has a `main`.
+    fn has(&self, name: &str) -> bool {
+        name != "main" && self.functions.iter().any(|function| function == name)
+    }
+}
+
+/// The share of a thread's stacks, in thousandths, that may have been taken before what it runs was known: a program or
+/// a library that has just come has its unwind table a few milliseconds later.
+pub type NewCode = u64;
+
+/// Where nothing new comes, everything is known.
+pub const NO_NEW_CODE: NewCode = 0;
+/// How many milliseconds it takes depends on what else the machine does. That is measured (`make complete`), and not
+/// tested; that it comes is.
+pub const NEW_CODE: NewCode = 900;
+
+/// All stacks of the threads that the scenario speaks of are right, all but `new_code` of them complete, and each
+/// expected one was seen.
+pub fn assert_as_expected(expected: &[Expected], taken: &[Taken], new_code: NewCode) {
+    assert!(!expected.is_empty(), "the scenario says what it does");
+    let threads: BTreeSet<&str> = expected.iter().map(|one| one.thread.as_str()).collect();
+    for thread in threads {
+        assert_complete(thread, taken, new_code);
+    }
+    let of_scenario = || taken.iter().filter(|stack| expected.iter().any(|one| one.thread == stack.thread));
+    for stack in of_scenario().filter(|stack| stack.is_complete()) {
+        assert!(is_right(expected, &stack.frames), "a frame is missing or out of order: {stack}");
+    }
+    for one in expected {
+        let mut seen = of_scenario().filter(|stack| stack.thread == one.thread && stack.doing == one.doing());
+        assert!(seen.any(|stack| shows(one, &stack.frames)), "not seen: {one:?}");
+    }
+}
+
+/// Of the stacks of threads with this name, all but so many thousandths are complete.
+pub fn assert_complete(thread: &str, taken: &[Taken], thousandths: u64) {
+    let own = || taken.iter().filter(|stack| stack.thread == thread);
+    let all: u64 = own().map(|stack| stack.count).sum();
+    let incomplete: Vec<&Taken> = own().filter(|stack| !stack.is_complete()).collect();
+    let count: u64 = incomplete.iter().map(|stack| stack.count).sum();
+    assert!(all > 0, "no stacks of {thread}");
+    let text: Vec<String> = incomplete.iter().map(|stack| stack.to_string()).collect();
+    assert!(
+        count * 1000 <= all * thousandths,
+        "{count} of {all} stacks of {thread} are incomplete: {text:#?}"
+    );
+}
+
+/// Whether the stack has all functions of `expected`.
+fn shows(expected: &Expected, frames: &[Place]) -> bool {
+    let (innermost, functions) = expected.functions.split_first().expect("a function");
+    if innermost == LINKER {
+        let inside = frames.iter().take_while(|frame| frame.module.starts_with("ld-linux")).count();
+        return inside >= 2 && outer_part(&frames[inside..], functions);
+    }
+    let at = frames.iter().position(|frame| frame.is(innermost));
+    at.is_some_and(|at| outer_part(&frames[at..], &expected.functions))
+}
+
+fn is_right(expected: &[Expected], frames: &[Place]) -> bool {
+    let innermost = frames.iter().position(|frame| {
+        let name = frame.symbol.as_deref();
+        name.is_some_and(|name| expected.iter().any(|one| one.has(name)))
+    });
+    // Before its part begins and after it ends the scenario is elsewhere.
+    let Some(at) = innermost else { return true };
+    let frames = &frames[at..];
+    let part_of = |one: &Expected| {
+        (0..one.functions.len())
+            .any(|from| frames[0].is(&one.functions[from]) && outer_part(frames, &one.functions[from..]))
+    };
+    expected.iter().any(part_of)
+}
+
+/// Whether the frames are exactly these functions and then the start of a program.
+fn outer_part(frames: &[Place], functions: &[String]) -> bool {
+    match functions.split_first() {
+        None => is_start(frames),
+        Some((function, rest)) if function == SIGNAL => {
+            frames.split_first().is_some_and(|(handler, frames)| {
+                handler.module.starts_with("libc.") && after_signal(frames, rest)
+            })
+        }
+        Some((function, rest)) => {
+            frames.split_first().is_some_and(|(frame, frames)| frame.is(function) && outer_part(frames, rest))
+        }
+    }
+}
+
+/// A signal may arrive in any of the rest's functions, or in what they called.
+fn after_signal(frames: &[Place], rest: &[String]) -> bool {
+    let Some(at) = frames.iter().position(|frame| rest.iter().any(|function| frame.is(function))) else {
+        return false;
+    };
+    (0..rest.len()).any(|from| frames[at].is(&rest[from]) && outer_part(&frames[at..], &rest[from..]))
+}
+
+/// `main` was called by two functions of libc, which have names where debug symbols are installed or the program is
+/// static, and they by `_start`.
+fn is_start(frames: &[Place]) -> bool {
+    let [inner, outer, start] = frames else { return false };
+    let in_libc = |frame: &Place| {
+        let named = frame.symbol.as_deref().is_some_and(|name| name.starts_with("__libc_start"));
+        named || frame.module.starts_with("libc.")
+    };
+    in_libc(inner) && in_libc(outer) && start.is("_start")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::FrameKind;
+
+    fn place(name: &str) -> Place {
+        let (symbol, module) = name.split_once('@').unwrap_or((name, "program"));
+        let symbol = (!symbol.is_empty()).then(|| symbol.to_owned());
+        Place { symbol, module: module.to_owned(), kind: FrameKind::Native }
+    }
+
+    fn right(functions: &str, frames: &str) -> bool {
+        let functions = functions.split(' ').map(str::to_owned).collect();
+        let expected = [Expected { thread: String::new(), state: "running".into(), functions }];
+        let start = ["@libc.so.6", "@libc.so.6", "_start"];
+        let frames: Vec<Place> = frames.split(' ').chain(start).map(place).collect();
+        is_right(&expected, &frames)
+    }
+
+    #[test]
+    fn a_stack_is_right_from_its_innermost_expected_function_on() {
+        for frames in ["c b a main", "b a main", "@[vdso] clock_gettime c b a main", "other main", "a main"] {
+            assert!(right("c b a main", frames), "{frames}");
+        }
+        for frames in ["c a main", "b c a main", "c b a", "c b x a main", "c b b a main", "c b a main main"] {
+            assert!(!right("c b a main", frames), "{frames}");
+        }
+    }
+
+    #[test]
+    fn recursion_is_counted() {
+        assert!(right("leaf f f f main", "leaf f f f main") && right("leaf f f f main", "f f main"));
+        assert!(!right("leaf f f f main", "leaf f f main") && !right("leaf f f f main", "f f f f main"));
+    }
+
+    #[test]
+    fn a_signal_is_one_frame_and_interrupts_anything() {
+        let functions = "spin handler <signal> compute loop main";
+        for frames in
+            ["spin handler @libc.so.6 compute loop main", "handler @libc.so.6 setitimer@libc.so.6 loop main"]
+        {
+            assert!(right(functions, frames), "{frames}");
+        }
+        for frames in
+            ["handler compute loop main", "handler @libc.so.6 compute main", "handler @libc.so.6 main loop"]
+        {
+            assert!(!right(functions, frames), "{frames}");
+        }
+    }
+
+    #[test]
+    fn a_program_begins_in_libc_and_at_its_entry() {
+        let frames = |names: &[&str]| names.iter().map(|name| place(name)).collect::<Vec<_>>();
+        assert!(is_start(&frames(&["__libc_start_call_main", "__libc_start_main_impl", "_start"])));
+        assert!(!is_start(&frames(&["@libc.so.6", "_start"])));
+        assert!(!is_start(&frames(&["@libc.so.6", "@libc.so.6", "_start", "_start"])));
+        assert!(!is_start(&[]));
+    }
+}

@@ -1,0 +1,47 @@
+//! Inside the dynamic linker, and in libraries that come and go.
+
+use serde::Deserialize;
+
+use crate::expected::{NEW_CODE, assert_as_expected};
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stage;
+use crate::taken::{Doing, Taken, user_stacks};
+
+#[derive(Debug, Deserialize)]
+struct Bound {
+    functions: usize,
+}
+
+/// Taken while a function was bound: in the linker, and it was called by the program.
+fn in_linker(stack: &Taken) -> bool {
+    let inside = stack.frames.iter().take_while(|frame| frame.module.starts_with("ld-linux")).count();
+    let caller = stack.frames.get(inside).and_then(|frame| frame.symbol.as_deref());
+    inside >= 2 && caller.is_some_and(|name| name.starts_with("call_lazy_"))
+}
+
+#[test]
+fn functions_that_are_bound_and_libraries_that_come_and_go() {
+    let Some(_stage) = stage::enter("functions_that_are_bound_and_libraries_that_come_and_go") else {
+        return;
+    };
+    let mut scenario = Scenario::ready("loader", &["-d", "2"]);
+    let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "999", "-e", "page-faults"], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    let stacks = user_stacks(&recording.path());
+    assert_as_expected(&truth.all("stack"), &stacks, NEW_CODE);
+    let bound = truth.one::<Bound>("bound").functions;
+    if bound == 0 {
+        return stage::skip("stacks inside _dl_fixup", "there is no userfaultfd");
+    }
+    // Each waited for a page of symbols, and faulted for it.
+    for doing in [Doing::Blocked, Doing::Event] {
+        let inside: u64 = stacks
+            .iter()
+            .filter(|stack| stack.doing == doing && in_linker(stack))
+            .map(|stack| stack.count)
+            .sum();
+        assert!(inside >= bound as u64, "{doing:?}: {inside} of {bound}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The user stacks of a recording, each with whose it was and what its thread was doing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use wallprof_model::event::Weighted;
+use wallprof_model::profile::ResolvedStack;
+use wallprof_model::{FrameKind, StackEnd, State};
+use wallprof_recording::{Recording, StallFilter};
+
+/// What a thread was doing when its stack was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    Running,
+    Blocked,
+    /// Waiting for a CPU, or preempted.
+    Waiting,
+    /// What an extra event counts.
+    Event,
+}
+
+/// One distinct stack of one thread.
+#[derive(Debug)]
+pub struct Taken {
+    pub thread: String,
+    pub doing: Doing,
+    /// How often it was taken.
+    pub count: u64,
+    pub end: StackEnd,
+    /// Leaf first.
+    pub frames: Vec<Place>,
+}
+
+/// A frame as the tests look at it: inlined functions are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub symbol: Option<String>,
+    /// The file's name without its folders.
+    pub module: String,
+    pub kind: FrameKind,
+}
+
+impl Taken {
+    pub fn is_complete(&self) -> bool {
+        self.end == StackEnd::Complete
+    }
+}
+
+impl Place {
+    pub fn is(&self, name: &str) -> bool {
+        self.symbol.as_deref() == Some(name)
+    }
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} {:?} x{}:", self.thread, self.doing, self.end, self.count)?;
+        self.frames
+            .iter()
+            .try_for_each(|frame| write!(f, " {}({})", frame.symbol.as_deref().unwrap_or("?"), frame.module))
+    }
+}
+
+/// Everything a recording has: of samples, of summed and of single intervals.
+pub fn user_stacks(file: &Path) -> Vec<Taken> {
+    let recording = Recording::open(file).expect("a recording");
+    let threads: HashMap<_, _> = recording
+        .threads()
+        .expect("threads")
+        .into_iter()
+        .map(|thread| (thread.info.key, thread.info.comm))
+        .collect();
+    let name = |key| threads.get(&key).cloned().unwrap_or_default();
+    let mut taken = Vec::new();
+    for row in recording.samples(..).expect("samples") {
+        let row = row.expect("a sample");
+        let Some(stack) = row.user else { continue };
+        let stack = recording.resolve(stack).expect("a stack");
+        taken.push(from_stack(name(row.thread), doing(row.what), row.count, &stack));
+    }
+    let all = StallFilter { include_voluntary: true, ..StallFilter::default() };
+    for stall in recording.stalls(&all).expect("stalls") {
+        let stall = stall.expect("a stall");
+        if let Some(stack) = &stall.user {
+            let doing = if stall.blocked_ns > 0 { Doing::Blocked } else { Doing::Waiting };
+            taken.push(from_stack(name(stall.thread), doing, 1, stack));
+        }
+    }
+    taken
+}
+
+fn doing(what: Weighted) -> Doing {
+    match what {
+        Weighted::State(State::User | State::Kernel) => Doing::Running,
+        Weighted::State(State::Blocked(_)) => Doing::Blocked,
+        Weighted::State(_) => Doing::Waiting,
+        Weighted::Event(_) => Doing::Event,
+    }
+}
+
+fn from_stack(thread: String, doing: Doing, count: u64, stack: &ResolvedStack) -> Taken {
+    let place = |frame: &wallprof_model::profile::ResolvedFrame| {
+        let module = frame.module.as_deref().unwrap_or_default();
+        Place {
+            symbol: frame.lines.last().and_then(|line| line.symbol.clone()),
+            module: module.rsplit('/').next().unwrap_or(module).to_owned(),
+            kind: frame.kind,
+        }
+    };
+    let frames = stack.frames.iter().map(|frame| place(frame)).collect();
+    Taken { thread, doing, count, end: stack.end, frames }
+}
