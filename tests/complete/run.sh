@@ -35,6 +35,10 @@ clean_up() {
         as_postgres "$postgres/pg_ctl" -D "$FOLDER/postgres" -m immediate stop > /dev/null 2>&1 || true
     fi
     wait
+    # What node and java wrote for profilers.
+    for pid in "${pids[@]}"; do
+        rm -f "/tmp/perf-$pid.map"
+    done
     rm -rf "$FOLDER"
 }
 trap clean_up EXIT
