@@ -124,6 +124,8 @@ struct Decoder<'a, 'c, C, S> {
     returns: ReturnStack,
     synchronisation: Option<Synchronisation>,
     source: Source,
+    /// The last synchronisation point had no address: tracing is off, or comes out of an overflow and the address follows.
+    may_be_on: bool,
     /// The next FUP says where the packet before it happened.
     fup_is_bound: bool,
     transaction: Option<(bool, bool)>,
@@ -157,6 +159,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             returns: ReturnStack::new(),
             synchronisation: None,
             source: Source::None,
+            may_be_on: false,
             fup_is_bound: false,
             transaction: None,
             vector: None,

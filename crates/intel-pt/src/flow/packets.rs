@@ -17,6 +17,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             return self.lose(GapCause::Mismatch);
         }
         self.source = Source::None;
+        self.transaction = None;
         self.results = tnt.bits << (64 - u32::from(tnt.count));
         self.result_count = u32::from(tnt.count);
         self.next_interval(u64::from(tnt.count));
@@ -71,13 +72,12 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             synchronisation.ip = Some(ip);
             return;
         }
-        let bound = std::mem::replace(&mut self.fup_is_bound, false);
+        let bound = std::mem::replace(&mut self.fup_is_bound, false) || self.state == State::Off;
         let transaction = self.transaction.take();
         match self.state {
-            State::Off => return,
-            State::Lost => {
+            State::Off if !self.may_be_on => return,
+            State::Off | State::Lost => {
                 self.resume(ip);
-                self.reading.size = self.next_size;
                 if self.state != State::On {
                     return;
                 }
@@ -110,6 +110,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             return;
         }
         self.forget_pending();
+        self.may_be_on = false;
         match self.state {
             State::Off => self.begin(ip),
             State::Lost => self.resume(ip),
@@ -125,6 +126,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn disable(&mut self, payload: IpPayload) {
         let ip = self.last_ip.update(payload);
         let source = std::mem::replace(&mut self.source, Source::None);
+        self.may_be_on = false;
         match self.state {
             State::Off => {}
             State::Lost => self.state = State::Off,

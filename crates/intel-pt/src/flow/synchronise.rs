@@ -54,6 +54,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn end_synchronisation(&mut self) -> bool {
         let Some(synchronisation) = self.synchronisation.take() else { return false };
         self.transaction = None;
+        self.may_be_on = synchronisation.ip.is_none();
         if synchronisation.silent {
             self.join(synchronisation.ip);
         } else {

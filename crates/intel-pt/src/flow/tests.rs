@@ -244,6 +244,28 @@ fn after_an_overflow_execution_goes_on_at_the_next_address() {
 }
 
 #[test]
+fn an_overflow_may_put_a_synchronisation_point_before_the_address() {
+    let mut bytes = vec![0x90, 0x90, 0xff, 0xe0];
+    bytes.resize(0x200, 0x90);
+    let code = at_base(&bytes);
+    let (tip, fup) = (address(TIP, BASE + 0x100), address(FUP, BASE + 1));
+    let first = [&psb(Some(BASE), 1)[..], &[0x02, 0xf3]].concat();
+    let packets = [&first[..], &psb(None, 9), &fup, &tip].concat();
+    let gap = (EventKind::Gap(GapCause::Overflow), BASE, 0);
+    let resume = (EventKind::Resume, 0, BASE + 1);
+    let jump = (EventKind::Jump { indirect: true }, BASE + 2, BASE + 0x100);
+    assert_eq!(decode(&code, &[&packets]), [BEGIN, gap, resume, jump]);
+    let schedule = Schedule::of_thread(ThreadId(1), USER);
+    let trace =
+        Trace { bytes: &packets, code: &code, schedule: &schedule, clock: CLOCK, return_compression: true };
+    let mut events: Vec<Event> = Vec::new();
+    let second = Segment { start: first.len(), end: packets.len(), first: false };
+    decode_segment(&trace, second, &mut RunCache::new(), &mut events);
+    let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [resume.0, jump.0], "the second segment alone");
+}
+
+#[test]
 fn missing_code_is_a_gap_until_known_code() {
     // jmp *%rax
     let code = at_base(&[0xff, 0xe0, 0x90, 0x90]);

@@ -226,16 +226,25 @@ impl Encoder {
         self.overflowing
     }
 
-    /// The buffer has room again; `at` runs next, if tracing is on.
-    pub fn recover(&mut self, at: u64) {
+    /// The buffer has room again; `at` runs next, if tracing is on. Says whether a synchronisation point came with it.
+    pub fn recover(&mut self, at: u64) -> bool {
         self.overflowing = false;
         self.returns.clear();
         self.bytes.extend([0x02, 0xf3]);
         self.last_ip = 0;
-        self.time_stamp();
+        let synchronises = self.bytes.len() - self.last_psb >= self.settings.psb_period;
+        if synchronises {
+            // It has no address: that follows.
+            let enabled = std::mem::replace(&mut self.enabled, false);
+            self.synchronise(at);
+            self.enabled = enabled;
+        } else {
+            self.time_stamp();
+        }
         if self.enabled {
             self.address(0x1d, at);
         }
+        synchronises
     }
 
     /// A synchronisation point, if it is time for one; `at` runs next.

@@ -344,10 +344,7 @@ impl Machine {
         self.thread().at = back_at;
         let away = 50 + self.random.below(5_000) as u64;
         self.encoder.sleep(away);
-        let lost = self.encoder.is_overflowing();
-        if lost {
-            self.recover();
-        }
+        let lost = self.encoder.is_overflowing() && !self.recover();
         let switches = if self.threads.len() > 1 { self.random.below(3) } else { 0 };
         (0..switches).for_each(|_| self.switch());
         let at = self.at();
@@ -383,14 +380,16 @@ impl Machine {
         }
     }
 
-    fn recover(&mut self) {
+    /// Says whether a synchronisation point came with it.
+    fn recover(&mut self) -> bool {
         let at = self.at();
-        self.encoder.recover(at);
+        let synchronises = self.encoder.recover(at);
         self.overflow_left = 0;
         self.tell(EventKind::Gap(GapCause::Overflow), 0, 0, Change::Nothing);
         if self.encoder.is_enabled() {
             self.tell(EventKind::Resume, 0, at, Change::Nothing);
         }
         self.prove();
+        synchronises
     }
 }
