@@ -161,16 +161,21 @@ ALWAYS_INLINE long step_in_room(u32 depth, struct stack_room *room, struct task_
 
 static long walk_step(u32 depth, struct walk_loop *loop) { return step_in_room(depth, loop->room, NULL); }
 
-/* The current task's user stack; 0 for kernel threads. Global, so that the verifier walks through it once and
- * not for each caller. */
-__attribute__((noinline)) u64 take_user_stack(struct stack_room *room) {
+/* Walks the current task's user stack; false for kernel threads. Global, so that the verifier walks through
+ * it once and not for each caller. */
+__attribute__((noinline)) bool walk_user_stack(struct stack_room *room) {
     struct walk_loop loop = {.room = room};
 
     if (!room || !begin_walk(room, bpf_get_current_task_btf()))
-        return 0;
+        return false;
     bpf_loop(MAX_FRAMES, walk_step, &loop, 0);
     room->stack.end = room->walk.end;
-    return keep_stack(&room->stack, room->walk.hash);
+    return true;
+}
+
+/* The current task's user stack; 0 for kernel threads. */
+ALWAYS_INLINE u64 take_user_stack(struct stack_room *room) {
+    return walk_user_stack(room) ? keep_stack(&room->stack, room->walk.hash) : 0;
 }
 
 /* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Boots Debian's kernels in an emulator, records the lock and deadlock scenarios in each with the release binary,
+# Boots Debian's kernels in an emulator, records the lock, chain and deadlock scenarios in each with the release binary,
 # checks what the recordings say (lock.jq, stuck.jq), and writes docs/kernels.md.
 #
 #   tests/kernels/run.sh              every series; 6.1, the oldest that is promised, must have run
@@ -109,8 +109,8 @@ make_initramfs() {
     cp /bin/busybox "$root/bin/busybox"
     cp "$WALLPROF" "$root/bin/wallprof"
     cp "$HERE/init" "$root/init"
-    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock}
-    cp "$STORE"/scenarios/{lock,deadlock} "$root/bin"
+    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain}
+    cp "$STORE"/scenarios/{lock,deadlock,chain} "$root/bin"
     (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
 }
 
@@ -122,7 +122,7 @@ boot() {
     nice timeout "$DONE_SECONDS" qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 \
         -nodefaults -nographic -monitor none -no-reboot \
         -kernel "$STORE/vmlinuz-$release" -initrd "$STORE/initramfs" \
-        -append 'console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init' \
+        -append 'console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init no_timer_check' \
         -serial "file:$results/console" -serial "file:$results/archive" < /dev/null > "$results/emulator" 2>&1 &
     emulator=$!
     await_up "$emulator" "$results/console" || kill "$emulator" 2> /dev/null || true
@@ -154,7 +154,7 @@ boot_and_check() {
     if [ -s "$results/findings" ]; then
         sed "s/^/kernels: $release: /" "$results/findings" >&2
     else
-        say "$release: lock and deadlock are recorded and told"
+        say "$release: lock, chain and deadlock are recorded and told"
     fi
 }
 
@@ -167,7 +167,7 @@ findings() {
         return
     fi
     # What fails first makes the rest fail.
-    for command in programs record report lock runnable stuck open faults switches doctor; do
+    for command in programs record report lock runnable chain whole stacks stuck open faults switches doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -178,7 +178,20 @@ findings() {
     jq -r -f "$HERE/lock.jq" --arg kernel "$release" --rawfile tracepoints "$results/tracepoints" \
         --slurpfile truth "$results/record.out" --slurpfile stalls "$results/stalls" "$results/report.out"
     jq -r --slurp -f "$HERE/stuck.jq" "$results/open.out"
+    stacks_are_whole "$results"
     events_are_counted "$results"
+}
+
+# Sixty functions without frame pointers, running and waiting, each in its place from the thread's start on.
+stacks_are_whole() {
+    local results=$1 functions
+    functions=$(printf 'f%02d;' {0..59})
+    grep -q "^chain;_start;.*;main;climb_chain;${functions}call_leaf;spin_leaf;.*\[user\]" "$results/stacks.out" ||
+        echo "sixty functions were not seen running"
+    grep -q "^chain;_start;.*;main;climb_chain;${functions}call_leaf;sleep_leaf;.*\[blocked:sleep\]" "$results/stacks.out" ||
+        echo "sixty functions were not seen waiting"
+    jq -r '.unwinding | select(.complete < .stacks * 0.99)
+        | "\(.complete) of \(.stacks) user stacks are whole: \(.incomplete)"' "$results/whole.out"
 }
 
 # What the doctor says, what the kernel has, and what was loaded must be the same.
@@ -233,7 +246,8 @@ write_table() {
 
 		Written by `tests/kernels/run.sh`, which boots each of these kernels of Debian, records the lock scenario from
 		start to end with the release binary, and checks that the stall is there with the waiting function, the lock's
-		owner and the function that released it, that every thread's ledger adds up, and that nothing was lost; then the
+		owner and the function that released it, that every thread's ledger adds up, and that nothing was lost; then a
+		chain of sixty functions without frame pointers, whose stacks must be whole, running and waiting; then the
 		deadlock scenario, whose threads never come back, with page faults and a tracepoint sampled beside.
 		The oldest kernel that is supported is 6.1. What a kernel lacks is told from its type information, never from its
 		version, and `wallprof doctor` says the same as this table: the run compares them.

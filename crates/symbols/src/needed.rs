@@ -94,8 +94,8 @@ impl Dynamic {
             let found = segments.iter().find(|raw: &&RawSegment| raw.kind == kind)?;
             read_bounded(file, found.segment.offset, found.segment.file_size, MAX_DYNAMIC)
         };
-        let mut dynamic = Dynamic::default();
-        dynamic.interpreter = bytes_of(PT_INTERP).map(|bytes| text_at(&bytes, 0));
+        let interpreter = bytes_of(PT_INTERP).map(|bytes| text_at(&bytes, 0));
+        let mut dynamic = Dynamic { interpreter, ..Dynamic::default() };
         let Some(entries) = bytes_of(PT_DYNAMIC) else { return Some(dynamic) };
         let facts = ElfFacts::read(file).ok()?;
         let size = if header.wide { 16 } else { 8 };
