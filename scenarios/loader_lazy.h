@@ -8,8 +8,8 @@
         each(lazy_##tens##5) each(lazy_##tens##6) each(lazy_##tens##7)
 #define LAZY_FUNCTIONS(each)                                                                                 \
     LAZY_8(each, )                                                                                           \
-    LAZY_8(each, 1) LAZY_8(each, 2) LAZY_8(each, 3) LAZY_8(each, 4) LAZY_8(each, 5) LAZY_8(each, 6)          \
-        LAZY_8(each, 7)
+    LAZY_8(each, 1)                                                                                          \
+    LAZY_8(each, 2) LAZY_8(each, 3) LAZY_8(each, 4) LAZY_8(each, 5) LAZY_8(each, 6) LAZY_8(each, 7)
 
 #define DECLARE(name) uint64_t name(void);
 LAZY_FUNCTIONS(DECLARE)

@@ -188,7 +188,7 @@ mod tests {
             assert!(files_of_program(&path).len() <= MAX_FILES);
         }
         std::fs::write(&path, b"#!").expect("written");
-        assert_eq!(files_of_program(&path), [path.clone()]);
+        assert_eq!(files_of_program(&path), std::slice::from_ref(&path));
         assert!(files_of_program(Path::new("/nowhere")).is_empty());
     }
 }
