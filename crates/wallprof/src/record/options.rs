@@ -206,7 +206,12 @@ mod tests {
     use crate::failure::Exit;
 
     fn args() -> RecordArgs {
-        RecordArgs { sample_hz: "99".into(), min_stall: "100us".into(), ..RecordArgs::default() }
+        RecordArgs {
+            sample_hz: "99".into(),
+            min_stall: "100us".into(),
+            call_graph: "auto".into(),
+            ..RecordArgs::default()
+        }
     }
 
     fn texts(list: &str) -> Vec<String> {
