@@ -271,6 +271,8 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
         return step_out_of_signal(walk, of);
     if (!find_cfa(walk, of, rule, &cfa))
         return 1;
+    if (rule->flags & RULE_ANY_STACK)
+        walk->sp = 0;
     /* A return address that was popped, or never pushed, leaves sp where the caller had it. */
     if (cfa < walk->sp || (cfa == walk->sp && !(rule->flags & RULE_RA_IN_REGISTER)))
         return end_walk(walk, END_BAD_FRAME);

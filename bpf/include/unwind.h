@@ -38,6 +38,7 @@ enum rule_flag {
     RULE_FP_AT_FP = 1,       /* the saved fp lies at fp + 8 * fp, not at CFA + 8 * fp */
     RULE_BX_AT_FP = 2,       /* the saved bx lies at fp + 8 * bx */
     RULE_RA_IN_REGISTER = 4, /* the return address is in a register: rdi (vfork), aarch64 x30 */
+    RULE_ANY_STACK = 8,      /* the caller's frame lies on another stack: its sp may be lower */
 };
 
 /* One distinct way to find a caller. */

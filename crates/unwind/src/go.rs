@@ -9,6 +9,10 @@ use crate::coverage::Unencodable;
 use crate::elf::{Elf, Machine, Range};
 use crate::rule::{Rule, RuleKind};
 
+use switches::{Switch, SwitchedRule};
+
+mod switches;
+
 const MAGIC_1_16: u32 = 0xffff_fffa;
 const MAGIC_1_18: u32 = 0xffff_fff0;
 const MAGIC_1_20: u32 = 0xffff_fff1;
@@ -22,7 +26,8 @@ const FLAG_SP_WRITE: u8 = 2;
 const OUTERMOST: [&[u8]; 3] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go"];
 /// The kernel enters this when a signal handler returns.
 const TRAMPOLINE: &[u8] = b"runtime.sigreturn";
-/// These change stacks half-way: what they save is told by their frame pointer only. Go 1.17 and later flag them.
+/// These change stacks half-way: unless [`Switch`] knows better, what they save is told by their frame pointer only.
+/// Go 1.17 and later flag them.
 const STACK_SWITCHES: [&[u8]; 5] =
     [b"runtime.systemstack", b"runtime.mcall", b"runtime.morestack", b"runtime.asmcgocall", b"runtime.gogo"];
 
@@ -172,8 +177,26 @@ impl<'e, 'a> GoTable<'e, 'a> {
             row(part.start, part.end, Ok(Rule::SIGNAL));
         } else if function.is_outermost() {
             row(part.start, part.end, Ok(Rule::END));
+        } else if let Some(switched) = self.switch_of(&function, entry) {
+            self.deltas(&function, entry, part, &mut |start, end, rule| match rule {
+                Ok(rule) => {
+                    for (part, rule) in switched.parts(Range { start, end }, rule) {
+                        if part.start < part.end {
+                            row(part.start, part.end, Ok(rule));
+                        }
+                    }
+                }
+                Err(kind) => row(start, end, Err(kind)),
+            });
         } else if !function.switches_stacks() {
             self.deltas(&function, entry, part, row);
+        }
+    }
+
+    fn switch_of(&self, function: &Function, entry: u64) -> Option<SwitchedRule> {
+        match self.elf.machine {
+            Machine::X86_64 => Switch::of(function.name)?.find(self.elf, entry),
+            Machine::Aarch64 => None,
         }
     }
 

@@ -51,7 +51,7 @@ impl RuleKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     pub kind: RuleKind,
-    /// `FP_AT_FP`, `BX_AT_FP`, `RA_IN_REGISTER`.
+    /// `FP_AT_FP`, `BX_AT_FP`, `RA_IN_REGISTER`, `ANY_STACK`.
     pub flags: u8,
     /// Bytes.
     pub addend: i16,
@@ -72,6 +72,8 @@ impl Rule {
     pub const BX_AT_FP: u8 = 2;
     /// The return address is in a register: [`crate::Registers::link`].
     pub const RA_IN_REGISTER: u8 = 4;
+    /// The caller's frame lies on another stack: its sp may be below the callee's.
+    pub const ANY_STACK: u8 = 8;
 
     pub const UNCOVERED: Rule = Rule::of(RuleKind::Uncovered);
     pub const SIGNAL: Rule = Rule::of(RuleKind::Signal);

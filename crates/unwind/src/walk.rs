@@ -156,6 +156,9 @@ impl<M: Memory> Walker<'_, M> {
     fn step_by_rule(&mut self, rule: Rule) -> Result<(), StackEnd> {
         let cfa = self.cfa(rule)?;
         let in_register = rule.flags & Rule::RA_IN_REGISTER != 0;
+        if rule.flags & Rule::ANY_STACK != 0 {
+            self.registers.sp = 0;
+        }
         // A return address that was popped, or never pushed, leaves sp where the caller had it.
         if cfa < self.registers.sp || (cfa == self.registers.sp && !in_register) {
             return Err(StackEnd::BadFrame);

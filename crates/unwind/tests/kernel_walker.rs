@@ -27,11 +27,15 @@ struct Mapped {
     slide: u64,
 }
 
-struct Space(Vec<Mapped>);
+struct Space {
+    files: Vec<Mapped>,
+    /// Code whose caller may be on another stack: too little of it to be drawn by chance.
+    linked: Vec<u64>,
+}
 
 impl CodeSpace for Space {
     fn code_at(&self, pc: u64) -> Code<'_> {
-        let mapped = self.0.iter().find(|mapped| (mapped.start..mapped.end).contains(&pc));
+        let mapped = self.files.iter().find(|mapped| (mapped.start..mapped.end).contains(&pc));
         mapped.map_or(Code::Jit, |mapped| Code::Table { table: &mapped.table, address: pc - mapped.slide })
     }
 }
@@ -51,12 +55,11 @@ impl Memory for &Case {
 
 #[test]
 fn the_kernels_walker_and_the_reference_agree() {
-    let Some(files) = libraries() else {
+    let Some(space) = space() else {
         assert!(std::env::var_os("WALLPROF_REQUIRE_BPF").is_none(), "no libc to walk through");
         eprintln!("skipped: no libc.so.6 where Debian has it");
         return;
     };
-    let space = Space(files);
     let cases = cases(&space);
     let kernel = walk_on_host(&space, &cases);
     let mut ends = [0usize; 16];
@@ -82,11 +85,11 @@ fn the_kernels_walker_and_the_reference_agree() {
 }
 
 /// libc and the dynamic linker, side by side.
-fn libraries() -> Option<Vec<Mapped>> {
+fn space() -> Option<Space> {
     let folder = Path::new("/lib/x86_64-linux-gnu");
     let names = ["libc.so.6", "ld-linux-x86-64.so.2"];
-    let tables: Option<Vec<Table>> =
-        names.iter().map(|name| Table::from_elf(&std::fs::read(folder.join(name)).ok()?).ok()).collect();
+    let tables: Option<Vec<Table>> = names.iter().map(|name| table(&folder.join(name))).collect();
+    let tables = tables?.into_iter().chain(go_root().and_then(|root| table(&root.join("bin/gofmt"))));
     let mut start = 0x7f00_0000_0000u64;
     let place = |table: Table| {
         let len = table.pages().len() as u64 * 65_536;
@@ -94,7 +97,24 @@ fn libraries() -> Option<Vec<Mapped>> {
         start += len + (1 << 20);
         mapped
     };
-    Some(tables?.into_iter().map(place).collect())
+    let files: Vec<Mapped> = tables.map(place).collect();
+    let linked = files.iter().flat_map(linked).collect();
+    Some(Space { files, linked })
+}
+
+fn table(path: &Path) -> Option<Table> {
+    Table::from_elf(&std::fs::read(path).ok()?).ok()
+}
+
+/// Where Go is installed, if it is.
+fn go_root() -> Option<PathBuf> {
+    let output = Command::new("go").args(["env", "GOROOT"]).output().ok()?;
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim_end()))
+}
+
+fn linked(mapped: &Mapped) -> Vec<u64> {
+    let is_linked = |pc: &u64| mapped.table.rule_at(pc - mapped.slide).flags & Rule::ANY_STACK != 0;
+    (mapped.start..mapped.end).filter(is_linked).collect()
 }
 
 fn cases(space: &Space) -> Vec<Case> {
@@ -105,7 +125,10 @@ fn cases(space: &Space) -> Vec<Case> {
 fn case(random: &mut TestRng, space: &Space) -> Case {
     let on_stack = |random: &mut TestRng| STACK_START + ((random.next_u64() % STACK_BYTES) & !7);
     let code = |random: &mut TestRng| {
-        let mapped = &space.0[random.next_u64() as usize % space.0.len()];
+        if random.next_u64() % 16 == 0 && !space.linked.is_empty() {
+            return space.linked[random.next_u64() as usize % space.linked.len()];
+        }
+        let mapped = &space.files[random.next_u64() as usize % space.files.len()];
         // Most code has rows; what has none is met often enough all the same.
         for _ in 0..8 {
             let pc = mapped.start + random.next_u64() % (mapped.end - mapped.start);
@@ -186,7 +209,7 @@ fn arena_bytes(space: &Space) -> Vec<u8> {
     let mut rules: Vec<Rule> = vec![Rule::UNCOVERED];
     let mut arena: Vec<u32> = vec![0; 8];
     let mut list = Vec::new();
-    for mapped in &space.0 {
+    for mapped in &space.files {
         let first = rules.len() as u32;
         rules.extend(mapped.table.rules());
         let positions: Vec<u32> = mapped
@@ -207,7 +230,7 @@ fn arena_bytes(space: &Space) -> Vec<u8> {
     bytes.extend(((arena.len() / CHUNK_WORDS) as u64).to_le_bytes());
     arena.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     bytes.extend(u64::from(position).to_le_bytes());
-    bytes.extend((space.0.len() as u64).to_le_bytes());
+    bytes.extend((space.files.len() as u64).to_le_bytes());
     bytes
 }
 

@@ -151,6 +151,30 @@ fn functions_that_write_sp_are_left_to_frame_pointers() {
     }
 }
 
+/// push %rbp; mov %rsp,%rbp; …; pop %rbp; ret, with another stack in between, as systemstack.
+const LINKED: Made =
+    made("runtime.systemstack", &[0x55, 0x48, 0x89, 0xe5, 0x90], &[(1, 1), (8, 29), (-8, 1), (8, 1)]);
+/// mov $0,%rbp at 8, as morestack; the rest is another stack.
+const CUT: Made = made(
+    "runtime.morestack",
+    &[0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x48, 0xc7, 0xc5, 0, 0, 0, 0],
+    &[(1, 32)],
+);
+
+#[test]
+fn another_stack_leads_back_by_frame_pointer_or_nowhere() {
+    let linked = Rule { kind: RuleKind::Fp, flags: Rule::ANY_STACK, cfa_offset: 16, fp: -2, ..frame(0, 0) };
+    for layout in [Layout::Go1_16, Layout::Go1_18, Layout::Go1_20] {
+        let flagged = |made: Made| Made { flags: FLAG_SP_WRITE | ASM, ..made };
+        let unknown = made("runtime.mcall", &[0x55, 0x48, 0x89, 0xe5], &[(1, 1), (8, 31)]);
+        let table = program(layout, &[flagged(LINKED), flagged(CUT), flagged(unknown)]).table();
+        let expected = [(0, frame(8, 0)), (1, frame(16, -2)), (4, linked), (30, frame(8, 0)), (31, linked)];
+        assert_eq!(rules_of(&table, 0), expected);
+        assert_eq!(rules_of(&table, 1), [(0, frame(8, 0)), (8, Rule::END)]);
+        assert_eq!(rules_of(&table, 2), [(0, Rule::UNCOVERED)]);
+    }
+}
+
 #[test]
 fn the_signal_trampoline_begins_a_byte_early() {
     let functions = [FRAMED, made("runtime.sigreturn__sigaction", &[], &[(1, 32)]), FRAMED];

@@ -117,6 +117,21 @@ fn a_frame_that_counts_from_fp_restores_by_fp() {
 }
 
 #[test]
+fn a_caller_on_a_lower_stack() {
+    let linked = Rule { flags: Rule::ANY_STACK, fp: -2, ..rule(RuleKind::Fp, 16) };
+    let by_fp = rule(RuleKind::Fp, 16);
+    let words = [STACK + 24, at(2, 9), 0, 0, at(3, 9), 0, at(1, 9)];
+    let walk = |first| {
+        let below = drawn(&[SP, first, by_fp, Rule::END], &words);
+        below.starting(|registers| (registers.sp, registers.fp) = (STACK + 40, STACK)).walk()
+    };
+    let found = vec![at(0, 0x80), at(1, 9), at(2, 9), at(3, 9)];
+    assert_eq!(walk(linked), (StackEnd::Complete, found.clone()));
+    let refused = (StackEnd::BadFrame, found[..2].to_vec());
+    assert_eq!(walk(Rule { flags: 0, ..linked }), refused);
+}
+
+#[test]
 fn the_cfa_by_each_kind() {
     let r10 = rule(RuleKind::R10, 0);
     let deref = Rule { addend: 8, ..rule(RuleKind::SpDeref, 8) };

@@ -14,7 +14,7 @@ fn wrong_usage_is_two() {
         (&["recrod"], "'record'"),
         (&["record"], "-p PID"),
         (&["record", "--name", "x"], "--name"),
-        (&["record", "-a", "--call-graph", "dwarf"], "--call-graph"),
+        (&["record", "-a", "--call-graph", "frames"], "--call-graph"),
         (&["record", "1234"], "-p 1234"),
         (&["record", "-p", "x"], "`x`"),
         (&["record", "-p", "0"], "`0`"),

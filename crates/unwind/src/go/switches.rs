@@ -1,0 +1,93 @@
+//! The functions of Go's runtime that change stacks half-way, on x86_64: what leads on from the new stack.
+//!
+//! `runtime/asm_amd64.s` of Go 1.21 and later. Earlier runtimes leave no frame to go by; theirs stay uncovered.
+
+use crate::elf::{Elf, Range};
+use crate::rule::{Rule, RuleKind};
+
+/// Instructions looked through for a pattern, in bytes: these functions are short.
+const MAX_CODE: usize = 512;
+
+/// push %rbp; mov %rsp,%rbp
+const OPENS_FRAME: &[u8] = &[0x55, 0x48, 0x89, 0xe5];
+/// mov $0,%rbp
+const CLEARS_FP: &[u8] = &[0x48, 0xc7, 0xc5, 0, 0, 0, 0];
+
+/// A change of stacks within a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Switch {
+    /// The new stack is left before the function returns; its frame pointer stays on the old one.
+    Linked,
+    /// Nobody returns from the new stack, where the scheduler begins: the goroutine may go on elsewhere meanwhile.
+    Cut,
+}
+
+const SWITCHES: [(&[u8], Switch); 5] = [
+    (b"runtime.systemstack", Switch::Linked),
+    (b"runtime.asmcgocall", Switch::Linked),
+    (b"runtime.cgocallback", Switch::Linked),
+    (b"runtime.mcall", Switch::Cut),
+    (b"runtime.morestack", Switch::Cut),
+];
+
+/// From where on a function's rule is another one than its stack pointer tells.
+pub(super) struct SwitchedRule {
+    from: u64,
+    switch: Switch,
+}
+
+impl Switch {
+    /// `name` is followed by a NUL.
+    pub(super) fn of(name: &[u8]) -> Option<Switch> {
+        let is = |known: &[u8]| {
+            name.strip_prefix(known)
+                .is_some_and(|rest| rest.starts_with(b"\0") || rest.starts_with(b".abi0\0"))
+        };
+        SWITCHES.iter().find(|(known, _)| is(known)).map(|&(_, switch)| switch)
+    }
+
+    /// Where it takes place in the function at `entry`; `None` if its code is not as known.
+    pub(super) fn find(self, elf: &Elf, entry: u64) -> Option<SwitchedRule> {
+        let code = elf.bytes_at(entry)?;
+        let code = &code[..code.len().min(MAX_CODE)];
+        let at = |pattern: &[u8]| code.windows(pattern.len()).position(|bytes| bytes == pattern);
+        let from = match self {
+            Switch::Linked => at(OPENS_FRAME)? + OPENS_FRAME.len(),
+            Switch::Cut => at(CLEARS_FP)?,
+        };
+        Some(SwitchedRule { from: entry.checked_add(from as u64)?, switch: self })
+    }
+}
+
+impl SwitchedRule {
+    /// The parts of a row whose rule by the stack pointer is `rule`, with their rules.
+    pub(super) fn parts(&self, row: Range, rule: Rule) -> [(Range, Rule); 2] {
+        let split = self.from.clamp(row.start, row.end);
+        let switched = match self.switch {
+            Switch::Cut => Rule::END,
+            // Before its frame is there, and when it is gone, the return address is where sp says.
+            Switch::Linked if rule.fp == 0 => rule,
+            Switch::Linked => LINKED,
+        };
+        [(Range { start: row.start, end: split }, rule), (Range { start: split, end: row.end }, switched)]
+    }
+}
+
+const LINKED: Rule =
+    Rule { kind: RuleKind::Fp, flags: Rule::ANY_STACK, addend: 0, cfa_offset: 16, ra: -1, fp: -2, bx: 0 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_whole() {
+        assert!(Switch::of(b"runtime.systemstack\0") == Some(Switch::Linked));
+        assert!(Switch::of(b"runtime.morestack.abi0\0x") == Some(Switch::Cut));
+        for other in
+            [&b"runtime.systemstack_switch\0"[..], b"runtime.morestack_noctxt\0", b"runtime.mcall", b""]
+        {
+            assert!(Switch::of(other).is_none());
+        }
+    }
+}
