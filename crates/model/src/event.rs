@@ -1,5 +1,6 @@
 //! The few things a source can say. Nothing downstream knows which source said them.
 
+use crate::calls::CallPath;
 use crate::histogram::Cell;
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::state::{Metric, Reason, StallKind, StallReason, State};
@@ -52,6 +53,9 @@ pub enum Event {
     },
     Stall(Box<Stall>),
     Interrupt(InterruptDelta),
+    /// How close two times of calls may be and still be told apart, in ns; of several the coarsest counts.
+    CallResolution(u64),
+    CallPath(Box<CallPath>),
     Loss {
         reason: String,
         count: u64,

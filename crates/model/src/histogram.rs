@@ -5,8 +5,6 @@
 //! below 16 ns have a bucket each. The kernel side computes the same index
 //! (`bpf/include/histogram.h`); a test compares the two.
 
-use std::collections::BTreeMap;
-
 /// Number of distinct bucket indices: 16 exact ones, then 16 for each octave from 2^4 to 2^63.
 pub const BUCKETS: u16 = 16 + 60 * 16;
 
@@ -48,10 +46,11 @@ impl Cell {
     }
 }
 
-/// A sparse histogram: bucket index → cell.
+/// A sparse histogram: buckets in order with their cells. Most hold few, and there may be one for each of a million
+/// call paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    cells: BTreeMap<u16, Cell>,
+    cells: Vec<(u16, Cell)>,
 }
 
 impl Histogram {
@@ -60,17 +59,20 @@ impl Histogram {
     }
 
     pub fn add_cell(&mut self, bucket: u16, cell: Cell) {
-        self.cells.entry(bucket).or_default().add(cell);
+        match self.cells.binary_search_by_key(&bucket, |known| known.0) {
+            Ok(index) => self.cells[index].1.add(cell),
+            Err(index) => self.cells.insert(index, (bucket, cell)),
+        }
     }
 
     pub fn merge(&mut self, other: &Histogram) {
-        for (&bucket, &cell) in &other.cells {
+        for &(bucket, cell) in &other.cells {
             self.add_cell(bucket, cell);
         }
     }
 
     pub fn cells(&self) -> impl Iterator<Item = (u16, Cell)> + '_ {
-        self.cells.iter().map(|(&bucket, &cell)| (bucket, cell))
+        self.cells.iter().copied()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -78,15 +80,15 @@ impl Histogram {
     }
 
     pub fn count(&self) -> u64 {
-        self.cells.values().fold(0, |sum, cell| sum.saturating_add(cell.count))
+        self.cells.iter().fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.count))
     }
 
     pub fn total_ns(&self) -> u64 {
-        self.cells.values().fold(0, |sum, cell| sum.saturating_add(cell.total_ns))
+        self.cells.iter().fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.total_ns))
     }
 
     pub fn max_ns(&self) -> u64 {
-        self.cells.values().map(|cell| cell.max_ns).max().unwrap_or(0)
+        self.cells.iter().map(|(_, cell)| cell.max_ns).max().unwrap_or(0)
     }
 
     /// The value below which `share` (0..=1) of the recordings lie: the mean of the bucket that holds
@@ -94,7 +96,7 @@ impl Histogram {
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let rank = ((share * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        for cell in self.cells.values() {
+        for (_, cell) in &self.cells {
             seen = cell.count.saturating_add(seen);
             if seen >= rank {
                 return cell.total_ns / cell.count.max(1);

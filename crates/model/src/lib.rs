@@ -3,6 +3,7 @@
 //!
 //! Owns no behaviour beyond arithmetic on these values: no files, no clocks, no kernel.
 
+pub mod calls;
 pub mod event;
 pub mod histogram;
 pub mod profile;
@@ -11,6 +12,7 @@ pub mod state;
 pub mod thread;
 pub mod time;
 
+pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
 pub use event::Event;
 pub use histogram::Histogram;
 pub use stack::{Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine};

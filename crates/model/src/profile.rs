@@ -32,6 +32,8 @@ pub struct RecordingInfo {
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
     pub unwinding: Unwinding,
+    /// How close two times of calls may be and still be told apart; `None` where that is not known.
+    pub call_resolution_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 -- text ids into text and monotonic times into times of day. Numbers here are packed for size:
 --   times      nanoseconds of CLOCK_MONOTONIC
 --   second     seconds since the Unix epoch
---   …_code     looked up in the three name tables
+--   …_code     looked up in the name tables
 --   text ids   rows of text; stack ids rows of node; addresses are 64 bits, kernel ones negative
 -- In keys, where NULL is not possible, 0 stands for "none": no thread, stack, text or waker has id 0.
 
@@ -16,7 +16,8 @@ CREATE TABLE recording (
     kernel TEXT, arch TEXT, cpus INTEGER, hostname TEXT, machine_id TEXT, boot_id TEXT, command TEXT,
     min_stall_ns INTEGER NOT NULL,
     sample_period_ns INTEGER,
-    writer TEXT NOT NULL               -- name and version of the program that wrote the file
+    writer TEXT NOT NULL,              -- name and version of the program that wrote the file
+    call_resolution_ns INTEGER         -- times of calls closer than this may be told as equal
 );
 
 -- Readings of both clocks at one moment. A time of day follows from the last one at or before it.
@@ -26,6 +27,7 @@ CREATE TABLE state_name (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE reason_name (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE metric_name (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE kind_name (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE outside_name (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE event (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 
 CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
@@ -131,6 +133,25 @@ CREATE TABLE overhead (
     process_cpu_ns INTEGER NOT NULL, probe_ns INTEGER NOT NULL, probe_runs INTEGER NOT NULL,
     table_bytes INTEGER NOT NULL
 );
+
+-- Each thread's calls as a prefix tree from the outermost frame inwards. A call path ends in a function, which is
+-- the frame of its entry, or in what time went to outside known code.
+CREATE TABLE call_path (
+    thread INTEGER NOT NULL, id INTEGER NOT NULL,   -- numbered over all threads, parents first
+    parent INTEGER,
+    frame INTEGER, outside_code INTEGER,            -- one of them
+    calls INTEGER NOT NULL, incomplete INTEGER NOT NULL, entered_before INTEGER NOT NULL, unwound INTEGER NOT NULL,
+    self_ns INTEGER NOT NULL, total_ns INTEGER NOT NULL, complete_ns INTEGER NOT NULL,
+    min_ns INTEGER, max_ns INTEGER,                 -- of complete calls
+    PRIMARY KEY (thread, id)
+) WITHOUT ROWID;
+
+-- How long complete calls took, in the buckets of latency_cell.
+CREATE TABLE call_cell (
+    path INTEGER NOT NULL, bucket INTEGER NOT NULL,
+    count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
+    PRIMARY KEY (path, bucket)
+) WITHOUT ROWID;
 
 CREATE TABLE counter (
     name INTEGER NOT NULL, thread INTEGER NOT NULL, mono_ns INTEGER NOT NULL, value NUMERIC NOT NULL,

@@ -19,6 +19,7 @@ CREATE VIEW meta AS
     UNION ALL SELECT 'min_stall_ns', min_stall_ns FROM recording
     UNION ALL SELECT 'sample_period_ns', sample_period_ns FROM recording
     UNION ALL SELECT 'writer', writer FROM recording
+    UNION ALL SELECT 'call_resolution_ns', call_resolution_ns FROM recording
     UNION ALL SELECT 'process_cpu_ns', process_cpu_ns FROM overhead
     UNION ALL SELECT 'probe_ns', probe_ns FROM overhead
     UNION ALL SELECT 'probe_runs', probe_runs FROM overhead
@@ -248,6 +249,54 @@ CREATE VIEW interrupts AS
     LEFT JOIN text AS name ON name.id = interrupt.name
     LEFT JOIN thread ON thread.id = interrupt.victim
     LEFT JOIN text AS comm ON comm.id = thread.comm;
+
+-- One row a call path; `frame` is NULL where time went outside known code, and `function` says where.
+CREATE VIEW calls AS
+    SELECT call_path.id AS path, parent, call_path.thread, thread.pid, thread.tid, comm.text AS comm,
+        coalesce(symbol.text, outside_name.name, path.text || printf('+0x%x', frame.address),
+            printf('0x%x', frame.address)) AS function,
+        call_path.frame, symbol.text AS symbol, path.text AS module,
+        calls, incomplete, entered_before, unwound, self_ns, total_ns, complete_ns,
+        CASE WHEN calls > 0 THEN complete_ns / calls END AS avg_ns, min_ns, max_ns
+    FROM call_path
+    LEFT JOIN thread ON thread.id = call_path.thread
+    LEFT JOIN text AS comm ON comm.id = thread.comm
+    LEFT JOIN outside_name ON outside_name.code = call_path.outside_code
+    LEFT JOIN frame ON frame.id = call_path.frame
+    LEFT JOIN line ON line.frame = frame.id AND NOT line.inlined
+    LEFT JOIN text AS symbol ON symbol.id = line.symbol
+    LEFT JOIN module ON module.id = frame.module
+    LEFT JOIN text AS path ON path.id = module.path;
+
+-- One row a thread and function. Recursive calls count within the outermost one: total_ns is the time during which
+-- the function was open.
+CREATE VIEW functions AS
+    SELECT thread, pid, tid, comm, function, frame, symbol, module,
+        sum(calls) AS calls, sum(incomplete) AS incomplete, sum(self_ns) AS self_ns,
+        sum(CASE WHEN (
+            WITH RECURSIVE up (parent, frame, outside_code) AS (
+                SELECT above.parent, above.frame, above.outside_code FROM call_path AS above
+                WHERE above.thread = each.thread AND above.id = each.parent
+                UNION ALL
+                SELECT above.parent, above.frame, above.outside_code FROM up
+                JOIN call_path AS above ON above.thread = each.thread AND above.id = up.parent
+            )
+            SELECT count(*) FROM up WHERE up.frame IS each.frame AND (each.frame IS NOT NULL OR up.outside_code IS each.outside_code)
+        ) = 0 THEN total_ns ELSE 0 END) AS total_ns,
+        CASE WHEN sum(calls) > 0 THEN sum(complete_ns) / sum(calls) END AS avg_ns,
+        min(min_ns) AS min_ns, max(max_ns) AS max_ns
+    FROM (
+        SELECT calls.*, call_path.outside_code FROM calls
+        JOIN call_path ON call_path.thread = calls.thread AND call_path.id = calls.path
+    ) AS each
+    GROUP BY thread, frame, outside_code;
+
+CREATE VIEW call_latency AS
+    SELECT path,
+        CASE WHEN bucket < 16 THEN bucket ELSE (16 + bucket % 16) << (bucket / 16 - 1) END AS from_ns,
+        CASE WHEN bucket < 16 THEN bucket + 1 ELSE (17 + bucket % 16) << (bucket / 16 - 1) END AS to_ns,
+        count, total_ns, max_ns
+    FROM call_cell;
 
 CREATE VIEW losses AS SELECT reason, count FROM loss;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use wallprof_model::{FrameId, ModuleId, MonoNs, StackId, StallKind, ThreadKey};
+use wallprof_model::{CallPathId, FrameId, ModuleId, MonoNs, StackId, StallKind, ThreadKey};
 
 use crate::pending::{MentionRow, SampleWaker};
 
@@ -18,6 +18,8 @@ pub(crate) struct Ids {
     pub stacks: HashMap<StackId, u32>,
     pub mentions: Rows<MentionRow>,
     pub wakers: Rows<SampleWaker>,
+    /// By thread row.
+    pub call_paths: Rows<(u32, CallPathId)>,
     /// Frame rows with at least one known symbol.
     pub named_frames: HashSet<u32>,
     /// The open stall of a thread: when it began and its row.
@@ -82,6 +84,11 @@ impl Ids {
 
     pub fn stack(&mut self, id: Option<StackId>) -> Option<u32> {
         let row = self.stacks.get(&id?).copied();
+        self.counted(row)
+    }
+
+    pub fn call_path(&mut self, thread: u32, id: CallPathId) -> Option<u32> {
+        let row = self.call_paths.get((thread, id));
         self.counted(row)
     }
 

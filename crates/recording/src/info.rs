@@ -5,12 +5,12 @@ use wallprof_model::profile::{Overhead, RecordingInfo, Unwinding};
 use wallprof_model::{ClockAnchor, ClockMap, EpochNs, MonoNs, StackEnd};
 
 use crate::recording::Recording;
-use crate::row::unsigned;
+use crate::row::{optional_unsigned, unsigned};
 
 pub(crate) fn read(recording: &Recording) -> SqlResult<RecordingInfo> {
     let mut info = recording.connection().query_row(
         "SELECT start_ns, coalesce(end_ns, last_ns), end_ns IS NOT NULL, source, kernel, arch, cpus, hostname,
-             machine_id, boot_id, command, min_stall_ns FROM recording",
+             machine_id, boot_id, command, min_stall_ns, call_resolution_ns FROM recording",
         [],
         info_from_row,
     )?;
@@ -81,6 +81,7 @@ fn info_from_row(row: &Row<'_>) -> SqlResult<RecordingInfo> {
         boot_id: text(9)?,
         command: text(10)?,
         min_stall_ns: unsigned(row, 11)?,
+        call_resolution_ns: optional_unsigned(row, 12)?,
         ..RecordingInfo::default()
     })
 }

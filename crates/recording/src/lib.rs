@@ -5,6 +5,7 @@
 //! The schema is described for users in `docs/recording.md`; its tables and views are in `sql/`.
 
 mod budget;
+mod calls;
 mod error;
 mod header;
 mod ids;

@@ -141,7 +141,7 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     let known = |text: &str| (!text.is_empty()).then(|| crate::intern::clipped(text).to_owned());
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     to.execute(
-        "INSERT INTO recording VALUES (1, ?1, ?2, ?2, NULL, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO recording VALUES (1, ?1, ?2, ?2, NULL, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, NULL)",
         params![
             SCHEMA,
             number(start.start.0),

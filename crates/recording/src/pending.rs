@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wallprof_model::event::{Fault, InterruptKind, LedgerDelta, Stall};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{ClockAnchor, Frame, MonoNs};
+use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Frame, MonoNs};
 
 use crate::budget::Candidate;
 use crate::intern::Node;
@@ -33,6 +33,8 @@ pub(crate) struct Pending {
     pub stalls: Vec<StallRow>,
     pub folded: BTreeMap<(u32, u8, bool), Cell>,
     pub interrupts: BTreeMap<InterruptKey, Cell>,
+    pub call_paths: Vec<CallPathRow>,
+    pub call_resolution_ns: Option<u64>,
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
 }
@@ -131,6 +133,15 @@ pub(crate) struct StallRow {
     pub fault: Option<(Fault, Option<u32>)>,
 }
 
+pub(crate) struct CallPathRow {
+    pub id: u32,
+    pub thread: u32,
+    pub parent: Option<u32>,
+    /// The row of its function's frame.
+    pub frame: CallFrame<u32>,
+    pub numbers: CallNumbers,
+}
+
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Overhead {
     pub process_cpu_ns: u64,
@@ -163,6 +174,7 @@ impl Pending {
             self.samples.len(),
             self.stalls.len(),
             self.interrupts.len(),
+            self.call_paths.len(),
             self.clock.len(),
         ]
         .into_iter()

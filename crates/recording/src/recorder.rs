@@ -11,8 +11,8 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use wallprof_model::event::{InterruptDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::{
-    ClockAnchor, Event, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd, StackId, SymbolLine, ThreadInfo,
-    ThreadRef,
+    CallFrame, CallPath, ClockAnchor, Event, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd, StackId,
+    SymbolLine, ThreadInfo, ThreadRef,
 };
 
 use crate::budget::{self, Candidate, SizeBudget};
@@ -20,7 +20,9 @@ use crate::error::{Action, Error, Result};
 use crate::ids::{Ids, UNKNOWN_REFERENCE};
 use crate::intern::{StackTree, Texts};
 use crate::new_file;
-use crate::pending::{self, FrameRow, InterruptKey, LineRow, MentionRow, ModuleRow, Pending, SampleKey};
+use crate::pending::{
+    self, CallPathRow, FrameRow, InterruptKey, LineRow, MentionRow, ModuleRow, Pending, SampleKey,
+};
 use crate::pending::{SampleWaker, StallRow, ThreadRow};
 use crate::schema::FIRST_EVENT;
 use crate::write::{self, Progress};
@@ -155,6 +157,11 @@ impl Recorder {
             }
             Event::Stall(stall) => self.stall(*stall),
             Event::Interrupt(delta) => self.interrupt(delta),
+            Event::CallResolution(ns) => {
+                let known = &mut self.pending.call_resolution_ns;
+                *known = Some(known.map_or(ns, |known| known.max(ns)));
+            }
+            Event::CallPath(path) => self.call_path(*path),
             Event::Loss { reason, count } => self.pending.lose(crate::intern::clipped(&reason), count),
             Event::Overhead { process_cpu_ns, probe_ns, probe_runs, table_bytes } => {
                 let sum = &mut self.pending.overhead;
@@ -339,6 +346,20 @@ impl Recorder {
         };
         let cell = Cell { count: delta.count, total_ns: delta.total_ns, max_ns: delta.max_ns };
         pending::add_cell(self.pending.interrupts.entry(key).or_default(), cell);
+    }
+
+    /// A path whose thread, parent or frame is unknown is unknown itself, and so is all that hangs below it.
+    fn call_path(&mut self, path: CallPath) {
+        let Some(thread) = self.ids.thread(path.thread) else { return };
+        let parent = path.parent.map(|parent| self.ids.call_path(thread, parent));
+        let frame = match path.frame {
+            CallFrame::Outside(outside) => Some(CallFrame::Outside(outside)),
+            CallFrame::Code(frame) => self.ids.frame(frame).map(CallFrame::Code),
+        };
+        let (Some(frame), false) = (frame, parent == Some(None)) else { return };
+        let (id, _) = self.ids.call_paths.get_or_define((thread, path.id));
+        let parent = parent.flatten();
+        self.pending.call_paths.push(CallPathRow { id, thread, parent, frame, numbers: path.numbers });
     }
 
     fn flush(&mut self, now: MonoNs) -> Result<()> {

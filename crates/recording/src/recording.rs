@@ -5,13 +5,15 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::event::InterruptKind;
 use wallprof_model::profile::{
-    FoldedStalls, InterruptRow, LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread,
+    FoldedStalls, InterruptRow, LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow,
+    StallRecord, Thread,
 };
-use wallprof_model::{EpochSecond, StackEnd, StackId, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::{EpochSecond, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
 use crate::row::{decoded, nonzero, unsigned};
@@ -19,7 +21,7 @@ use crate::seconds::Seconds;
 use crate::snapshot;
 use crate::stacks::Stacks;
 use crate::stalls::{StallFilter, Stalls};
-use crate::{info, threads};
+use crate::{calls, info, threads};
 
 pub struct Recording {
     path: PathBuf,
@@ -119,6 +121,16 @@ impl Recording {
         .map_err(|error| self.failed(error))
     }
 
+    /// The threads whose calls are known, in the order in which they were first seen.
+    pub fn threads_with_calls(&self) -> Result<Vec<ThreadKey>> {
+        calls::threads(self).map_err(|error| self.failed(error))
+    }
+
+    /// All call paths of a thread; none for one whose calls are not known.
+    pub fn calls(&self, thread: ThreadKey) -> Result<ThreadCalls> {
+        calls::read(self, thread).map_err(|error| self.failed(error))
+    }
+
     pub(crate) fn collect<T>(
         &self,
         sql: &str,
@@ -137,6 +149,10 @@ impl Recording {
 
     pub(crate) fn text(&self, id: Option<u32>) -> SqlResult<Option<String>> {
         self.stacks.optional_text(&self.connection, id)
+    }
+
+    pub(crate) fn frame(&self, id: u32) -> SqlResult<Arc<ResolvedFrame>> {
+        self.stacks.frame(&self.connection, id)
     }
 
     pub(crate) fn stack_end(&self, node: u32) -> SqlResult<StackEnd> {

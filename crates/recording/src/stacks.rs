@@ -70,7 +70,7 @@ impl Stacks {
         Ok(self.tree.get_or_init(|| tree))
     }
 
-    fn frame(&self, connection: &Connection, id: u32) -> Result<Arc<ResolvedFrame>> {
+    pub fn frame(&self, connection: &Connection, id: u32) -> Result<Arc<ResolvedFrame>> {
         if let Some(frame) = self.frames.borrow().get(&id) {
             return Ok(Arc::clone(frame));
         }

@@ -1,8 +1,8 @@
 //! Pending rows and sums → one transaction.
 
 use rusqlite::{Connection, Result, ToSql, params};
-use wallprof_model::MonoNs;
 use wallprof_model::histogram::Cell;
+use wallprof_model::{CallFrame, MonoNs};
 
 use crate::pending::{LEDGER_NUMBERS, Pending, StallRow, ledger_numbers};
 use crate::schema::flag;
@@ -26,6 +26,7 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_stalls(to, pending)?;
     write_folded(to, pending)?;
     write_interrupts(to, pending)?;
+    write_calls(to, pending)?;
     write_losses(to, pending)?;
     write_progress(to, progress)
 }
@@ -251,6 +252,50 @@ fn write_interrupts(to: &Connection, pending: &Pending) -> Result<()> {
     for (key, cell) in &pending.interrupts {
         let [count, total, max] = cell_numbers(cell);
         upsert.execute(params![key.cpu, key.kind.name(), key.name, key.victim, count, total, max])?;
+    }
+    Ok(())
+}
+
+fn write_calls(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut upsert = to.prepare_cached(include_str!("../sql/add_to_call_path.sql"))?;
+    let mut cell = to.prepare_cached(
+        "INSERT INTO call_cell VALUES (?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
+             max_ns = max(max_ns, excluded.max_ns)",
+    )?;
+    for row in &pending.call_paths {
+        let numbers = &row.numbers;
+        let (frame, outside) = match row.frame {
+            CallFrame::Code(frame) => (Some(frame), None),
+            CallFrame::Outside(outside) => (None, Some(outside.code())),
+        };
+        let [min, max] = [numbers.min_ns, numbers.max_ns].map(|ns| (numbers.calls > 0).then_some(time(ns)));
+        upsert.execute(params![
+            row.thread,
+            row.id,
+            row.parent,
+            frame,
+            outside,
+            sum(numbers.calls),
+            sum(numbers.incomplete),
+            sum(numbers.entered_before),
+            sum(numbers.unwound),
+            sum(numbers.self_ns),
+            sum(numbers.total_ns),
+            sum(numbers.complete_ns),
+            min,
+            max
+        ])?;
+        for (bucket, found) in numbers.latency.cells() {
+            let [count, total, max] = cell_numbers(&found);
+            cell.execute(params![row.id, bucket, count, total, max])?;
+        }
+    }
+    if let Some(ns) = pending.call_resolution_ns {
+        to.prepare_cached(
+            "UPDATE recording SET call_resolution_ns = max(coalesce(call_resolution_ns, 0), ?)",
+        )?
+        .execute([time(ns)])?;
     }
     Ok(())
 }

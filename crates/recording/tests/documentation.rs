@@ -9,7 +9,9 @@ use wallprof_model::event::{
 };
 use wallprof_model::histogram::{Cell, bucket_from_ns};
 use wallprof_model::state::Metric;
-use wallprof_model::{Event, ThreadKey, ThreadRef};
+use wallprof_model::{
+    CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Outside, ThreadKey, ThreadRef,
+};
 
 const DOCUMENT: &str = include_str!("../../../docs/recording.md");
 
@@ -61,9 +63,42 @@ fn recorded() -> (Place, Connection) {
             Event::Interrupt(timer),
         ],
     );
+    take_all(&mut recorder, calls());
     recorder.finish(at(2_000_000_000)).unwrap();
     let connection = Connection::open(place.file()).unwrap();
     (place, connection)
+}
+
+/// `main` calls a function twice, which calls itself once and is blocked in that.
+fn calls() -> Vec<Event> {
+    let millis = |half: u64| half * 500_000;
+    let path = |id: u32, frame, [calls, open, own, total, min, max]: [u64; 6]| {
+        let numbers = CallNumbers {
+            calls,
+            incomplete: open,
+            self_ns: millis(own),
+            total_ns: millis(total),
+            complete_ns: millis(total),
+            min_ns: millis(min),
+            max_ns: millis(max),
+            ..CallNumbers::default()
+        };
+        let parent = id.checked_sub(1).map(CallPathId);
+        Event::CallPath(Box::new(CallPath {
+            id: CallPathId(id),
+            thread: ThreadKey(7),
+            parent,
+            frame,
+            numbers,
+        }))
+    };
+    let (main, function) = (CallFrame::Code(FrameId(0)), CallFrame::Code(FrameId(1)));
+    vec![
+        path(0, main, [1, 0, 2, 6, 6, 6]),
+        path(1, function.clone(), [2, 0, 2, 4, 1, 3]),
+        path(2, function, [1, 1, 0, 1, 1, 1]),
+        path(3, CallFrame::Outside(Outside::Blocked), [1, 0, 1, 1, 1, 1]),
+    ]
 }
 
 /// A query's rows, each as one text.
@@ -82,11 +117,11 @@ fn rows(connection: &Connection, sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_ten_questions_have_these_answers() {
+fn the_questions_have_these_answers() {
     let (_place, connection) = recorded();
     let queries: Vec<&str> =
         DOCUMENT.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    let answers: [&[&str]; 10] = [
+    let answers: [&[&str]; 12] = [
         &["worker|kernel|0", "worker|runnable|0", "worker|unaccounted|0", "worker|user|0"],
         &["2027-01-15 08:00:00|0"],
         &["1|2027-01-15 08:00:01|worker|lock|2.5|-|neighbour"],
@@ -97,6 +132,12 @@ fn the_ten_questions_have_these_answers() {
         &["neighbour|1|0.4"],
         &["worker|1|81.9"],
         &["local_timer|worker|2|0.003|2"],
+        &["/usr/bin/server+0x2000|3|1|2|1|1500000", "[blocked]|1|0|0.5|0.5|500000", "main|1|0|3|1|3000000"],
+        &[
+            "/usr/bin/server+0x2000|/usr/bin/server+0x2000|1|500000",
+            "/usr/bin/server+0x2000|[blocked]|1|500000",
+            "main|/usr/bin/server+0x2000|2|1000000",
+        ],
     ];
     assert_eq!(queries.len(), answers.len());
     for (query, expected) in queries.into_iter().zip(answers) {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use given::*;
-use wallprof_model::Event;
 use wallprof_model::event::{Fault, Stall};
+use wallprof_model::{CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Outside, ThreadKey};
 use wallprof_recording::{Error, Recorder, Recording, Result, StallFilter};
 
 /// A finished recording with a bit of everything in it.
@@ -20,6 +20,17 @@ fn recorded(path: &Path) {
         recorder.take(Event::Sample(sample(index as u32, 5))).unwrap();
         recorder.take(Event::Ledger(ledger(index as u32, 5))).unwrap();
     }
+    let numbers = CallNumbers { calls: 1, ..CallNumbers::default() };
+    let path = |id, parent, frame| CallPath {
+        id: CallPathId(id),
+        thread: ThreadKey(7),
+        parent,
+        frame,
+        numbers: numbers.clone(),
+    };
+    recorder.take(Event::CallPath(Box::new(path(0, None, CallFrame::Code(FrameId(0)))))).unwrap();
+    let outside = CallFrame::Outside(Outside::Lost);
+    recorder.take(Event::CallPath(Box::new(path(1, Some(CallPathId(0)), outside)))).unwrap();
     recorder.finish(at(5_000)).unwrap();
 }
 
@@ -40,6 +51,9 @@ fn read_all(path: &Path) -> Result<()> {
         if let Some(stack) = row?.user {
             recording.resolve(stack)?;
         }
+    }
+    for thread in recording.threads_with_calls()? {
+        recording.calls(thread)?;
     }
     Ok(())
 }
@@ -154,6 +168,12 @@ fn values_that_no_recorder_writes_are_errors() {
         "UPDATE text SET text = zeroblob(3000000)",
         "INSERT INTO latency_cell VALUES (1, 0, 60000, 1, 1, 1)",
         "INSERT INTO interrupt VALUES (1, 'sparkle', 1, 0, 1, 1, 1)",
+        "UPDATE call_path SET parent = 2 WHERE id = 1",
+        "UPDATE call_path SET parent = 'x' WHERE id = 2",
+        "UPDATE call_path SET frame = 99 WHERE frame IS NOT NULL",
+        "UPDATE call_path SET outside_code = 9 WHERE frame IS NULL",
+        "UPDATE call_path SET self_ns = -1",
+        "INSERT INTO call_cell VALUES (1, 60000, 1, 1, 1)",
         "DELETE FROM recording",
         "DROP TABLE sample",
         "DROP TABLE text; CREATE VIEW text AS SELECT 1 AS id, 'x' AS text",

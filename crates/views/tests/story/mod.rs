@@ -123,6 +123,7 @@ fn info(command: &str) -> RecordingInfo {
             complete: 0,
             incomplete: BTreeMap::from([("frame_pointer_end".into(), 1_200), ("truncated".into(), 34)]),
         },
+        call_resolution_ns: None,
     }
 }
 

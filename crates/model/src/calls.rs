@@ -1,0 +1,209 @@
+//! Calls: what was counted for each call path of a thread, by sources that see every call and return.
+
+use std::sync::Arc;
+
+use crate::histogram::Histogram;
+use crate::profile::ResolvedFrame;
+use crate::stack::FrameId;
+use crate::thread::ThreadKey;
+
+/// A source's own number for a call path, unique within its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallPathId(pub u32);
+
+/// What time went to outside the code that calls are known of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Outside {
+    /// Code that nothing is known of, not even where it was entered.
+    Unknown = 0,
+    /// In the kernel for a system call, where the kernel was not traced.
+    SystemCall = 1,
+    Interrupt = 2,
+    PageFault = 3,
+    /// Tracing was off, for no reason that the trace tells.
+    Untraced = 4,
+    /// What ran is not known: the trace has a gap.
+    Lost = 5,
+    /// Off the CPU with nothing to run, of its own will or not.
+    Blocked = 6,
+    /// Off the CPU although it could have run on.
+    Preempted = 7,
+    /// Off the CPU, and it is not known why.
+    OffCpu = 8,
+}
+
+impl Outside {
+    pub const ALL: [Outside; 9] = [
+        Outside::Unknown,
+        Outside::SystemCall,
+        Outside::Interrupt,
+        Outside::PageFault,
+        Outside::Untraced,
+        Outside::Lost,
+        Outside::Blocked,
+        Outside::Preempted,
+        Outside::OffCpu,
+    ];
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The name of its frame.
+    pub fn label(self) -> &'static str {
+        match self {
+            Outside::Unknown => "[unknown]",
+            Outside::SystemCall => "[syscall]",
+            Outside::Interrupt => "[interrupt]",
+            Outside::PageFault => "[page fault]",
+            Outside::Untraced => "[untraced]",
+            Outside::Lost => "[lost]",
+            Outside::Blocked => "[blocked]",
+            Outside::Preempted => "[preempted]",
+            Outside::OffCpu => "[off-cpu]",
+        }
+    }
+
+    /// Whether the thread had no CPU meanwhile.
+    pub fn is_off_cpu(self) -> bool {
+        matches!(self, Outside::Blocked | Outside::Preempted | Outside::OffCpu)
+    }
+}
+
+/// The last frame of a call path. `C` is how code is told: as a source's [`FrameId`], or with all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CallFrame<C> {
+    /// A function: the frame's address is its entry, or where it was called if no symbol covers that.
+    Code(C),
+    Outside(Outside),
+}
+
+/// What was counted. Times are in ns, rounded down once from the source's sums.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallNumbers {
+    /// Calls seen from begin to end.
+    pub calls: u64,
+    /// Calls whose end was not seen: open at a gap, or when the recording ended.
+    pub incomplete: u64,
+    /// Entered before the recording or during a gap: their time counts, their call does not.
+    pub entered_before: u64,
+    /// Of `calls`, those that ended by an exception, a `longjmp` or a return that skipped them.
+    pub unwound: u64,
+    /// Time in the path itself, not in what it called.
+    pub self_ns: u64,
+    /// All time from begin to end, complete calls or not.
+    pub total_ns: u64,
+    /// The part of `total_ns` that complete calls took: divided by `calls` it is the average.
+    pub complete_ns: u64,
+    /// The shortest and the longest complete call; 0 without one. What is shorter than the recording's resolution is
+    /// not known exactly, 0 included.
+    pub min_ns: u64,
+    pub max_ns: u64,
+    /// How long complete calls took.
+    pub latency: Histogram,
+}
+
+impl CallNumbers {
+    /// The average length of a complete call.
+    pub fn average_ns(&self) -> Option<u64> {
+        self.complete_ns.checked_div(self.calls)
+    }
+
+    /// Adds what was counted elsewhere for the same path or function. Sums saturate.
+    pub fn merge(&mut self, other: &CallNumbers) {
+        self.min_ns = match (self.calls, other.calls) {
+            (_, 0) => self.min_ns,
+            (0, _) => other.min_ns,
+            _ => self.min_ns.min(other.min_ns),
+        };
+        self.max_ns = self.max_ns.max(other.max_ns);
+        for (to, from) in [
+            (&mut self.calls, other.calls),
+            (&mut self.incomplete, other.incomplete),
+            (&mut self.entered_before, other.entered_before),
+            (&mut self.unwound, other.unwound),
+            (&mut self.self_ns, other.self_ns),
+            (&mut self.total_ns, other.total_ns),
+            (&mut self.complete_ns, other.complete_ns),
+        ] {
+            *to = to.saturating_add(from);
+        }
+        self.latency.merge(&other.latency);
+    }
+}
+
+/// A call path as a source says it. One that is said again adds its numbers to what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallPath {
+    pub id: CallPathId,
+    pub thread: ThreadKey,
+    /// The path without its last frame, of the same thread and said before; `None` for an outermost frame.
+    pub parent: Option<CallPathId>,
+    pub frame: CallFrame<FrameId>,
+    pub numbers: CallNumbers,
+}
+
+/// All calls of one thread, as a recording gives them back. Self times add up to the time that the source saw of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadCalls {
+    pub thread: ThreadKey,
+    /// Parents come before their children.
+    pub paths: Vec<ResolvedCallPath>,
+}
+
+/// One call path with everything known of its last frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedCallPath {
+    /// The path without its last frame, as an index of [`ThreadCalls::paths`] before this one.
+    pub parent: Option<usize>,
+    pub frame: CallFrame<Arc<ResolvedFrame>>,
+    pub numbers: CallNumbers,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_calls(lengths: &[u64]) -> CallNumbers {
+        let mut numbers = CallNumbers {
+            calls: lengths.len() as u64,
+            complete_ns: lengths.iter().sum(),
+            min_ns: lengths.iter().copied().min().unwrap_or(0),
+            max_ns: lengths.iter().copied().max().unwrap_or(0),
+            ..CallNumbers::default()
+        };
+        lengths.iter().for_each(|&ns| numbers.latency.record(ns));
+        numbers
+    }
+
+    #[test]
+    fn merged_numbers_are_those_of_all_calls() {
+        for (first, second) in [(&[3, 9, 700][..], &[5, 5][..]), (&[][..], &[4][..]), (&[4][..], &[][..])] {
+            let mut merged = of_calls(first);
+            merged.merge(&of_calls(second));
+            assert_eq!(merged, of_calls(&[first, second].concat()));
+        }
+    }
+
+    #[test]
+    fn the_average_is_that_of_complete_calls() {
+        let open = CallNumbers { total_ns: 1_000, incomplete: 1, ..CallNumbers::default() };
+        assert_eq!(open.average_ns(), None);
+        let mut numbers = of_calls(&[10, 21]);
+        numbers.merge(&open);
+        assert_eq!((numbers.average_ns(), numbers.total_ns, numbers.incomplete), (Some(15), 1_000, 1));
+    }
+
+    #[test]
+    fn codes_come_back() {
+        for outside in Outside::ALL {
+            assert_eq!(Outside::from_code(outside.code()), Some(outside));
+        }
+        assert_eq!(Outside::from_code(9), None);
+    }
+}
