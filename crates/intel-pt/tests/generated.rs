@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_intel_pt::generator::{Change, Generated, Plan, True, generate};
+use wallprof_intel_pt::generator::{Change, Generated, Machine, Plan, True, generate};
 use wallprof_intel_pt::replay::{CallTree, Frame, PathId, ThreadCalls, ThreadReplay, replay_segment};
 use wallprof_intel_pt::{
     Event, EventKind, RunCache, Segment, ThreadId, TimeConv, decode_segment, segment_starts,
@@ -235,4 +235,27 @@ fn with_cycle_counts_times_are_within_25_ns() {
         share(1000)
     );
     assert!(share(990) <= TICKS_IN_25_NS);
+}
+
+#[test]
+fn a_trace_taken_piece_by_piece_is_the_whole_one() {
+    for seed in 0..20 {
+        let plan = plan(seed, true);
+        let whole = generate(seed, plan);
+        let mut machine = Machine::new(seed, plan);
+        let (mut trace, mut truth, mut switches) = (Vec::new(), Vec::new(), Vec::new());
+        for instructions in [1, plan.instructions / 3, plan.instructions - plan.instructions / 3 - 1] {
+            machine.run(instructions);
+            trace.extend(machine.take_trace());
+            truth.extend(machine.take_truth());
+            switches.extend(machine.take_switches());
+        }
+        let rest = machine.finish();
+        trace.extend(rest.trace);
+        truth.extend(rest.truth);
+        switches.extend(rest.schedule.switches());
+        assert!(trace == whole.trace, "seed {seed}");
+        assert!(truth == whole.truth, "seed {seed}");
+        assert_eq!(switches, whole.schedule.switches(), "seed {seed}");
+    }
 }

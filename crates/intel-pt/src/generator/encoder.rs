@@ -45,7 +45,9 @@ const RETURNS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Encoder {
     settings: Settings,
+    /// What was written since `take`, and the number of bytes before.
     bytes: Vec<u8>,
+    taken: usize,
     results: u64,
     result_count: u32,
     deferred: Vec<u64>,
@@ -67,6 +69,7 @@ impl Encoder {
         Encoder {
             settings,
             bytes: Vec::new(),
+            taken: 0,
             results: 0,
             result_count: 0,
             deferred: Vec::new(),
@@ -88,11 +91,17 @@ impl Encoder {
 
     /// Number of bytes so far.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.taken + self.bytes.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
+    }
+
+    /// The trace since it was last taken.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.taken += self.bytes.len();
+        std::mem::take(&mut self.bytes)
     }
 
     /// The trace.
@@ -200,7 +209,7 @@ impl Encoder {
     /// Tracing starts, or starts again, at `at`.
     pub fn enable(&mut self, at: u64) {
         self.enabled = true;
-        if self.bytes.is_empty() {
+        if self.is_empty() {
             self.enabled = false;
             self.synchronise(0);
             self.enabled = true;
@@ -232,7 +241,7 @@ impl Encoder {
         self.returns.clear();
         self.bytes.extend([0x02, 0xf3]);
         self.last_ip = 0;
-        let synchronises = self.bytes.len() - self.last_psb >= self.settings.psb_period;
+        let synchronises = self.len() - self.last_psb >= self.settings.psb_period;
         if synchronises {
             // It has no address: that follows.
             let enabled = std::mem::replace(&mut self.enabled, false);
@@ -249,14 +258,14 @@ impl Encoder {
 
     /// A synchronisation point, if it is time for one; `at` runs next.
     pub fn maybe_synchronise(&mut self, at: u64) {
-        if !self.overflowing && self.bytes.len() - self.last_psb >= self.settings.psb_period {
+        if !self.overflowing && self.len() - self.last_psb >= self.settings.psb_period {
             self.flush();
             self.synchronise(at);
         }
     }
 
     fn synchronise(&mut self, at: u64) {
-        self.last_psb = self.bytes.len();
+        self.last_psb = self.len();
         self.bytes.extend(crate::packets::PSB);
         self.last_ip = 0;
         self.returns.clear();

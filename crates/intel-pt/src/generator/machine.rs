@@ -1,5 +1,6 @@
 //! Runs an invented program: threads on one CPU, with random branches, system calls, interrupts, switches, long jumps and
-//! exceptions. What it does is told to the encoder, and written down as the truth.
+//! exceptions. What it does is told to the encoder, and written down as the truth. Whoever takes both away now and then
+//! can run it for as long as they like.
 
 use super::encoder::{Encoder, Settings};
 use super::program::{Deed, Program};
@@ -53,13 +54,8 @@ pub enum Change {
 
 /// Runs an invented program from `seed`.
 pub fn generate(seed: u64, plan: Plan) -> Generated {
-    let mut random = Random::new(seed);
-    let program = Program::invent(&mut random, plan.functions.max(6));
-    let settings = Settings::invent(&mut random);
-    let mut machine = Machine::new(random, program, settings, plan);
-    for _ in 0..plan.instructions {
-        machine.step();
-    }
+    let mut machine = Machine::new(seed, plan);
+    machine.run(plan.instructions);
     machine.finish()
 }
 
@@ -75,7 +71,9 @@ struct Thread {
     begun: bool,
 }
 
-struct Machine {
+/// An invented program while it runs.
+#[derive(Clone, Debug)]
+pub struct Machine {
     random: Random,
     program: Program,
     settings: Settings,
@@ -91,7 +89,11 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(random: Random, program: Program, settings: Settings, plan: Plan) -> Machine {
+    /// A program and a processor from `seed`; nothing has run yet.
+    pub fn new(seed: u64, plan: Plan) -> Machine {
+        let mut random = Random::new(seed);
+        let program = Program::invent(&mut random, plan.functions.max(6));
+        let settings = Settings::invent(&mut random);
         let entry = program.functions[0].start;
         let thread = |index| Thread {
             id: ThreadId(index as u32 + 1),
@@ -126,7 +128,43 @@ impl Machine {
         machine
     }
 
-    fn finish(mut self) -> Generated {
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Runs so many instructions more.
+    pub fn run(&mut self, instructions: usize) {
+        (0..instructions).for_each(|_| self.step());
+    }
+
+    /// The time, in ticks.
+    pub fn ticks(&self) -> u64 {
+        self.encoder.ticks()
+    }
+
+    /// The trace since it was last taken.
+    pub fn take_trace(&mut self) -> Vec<u8> {
+        self.encoder.take()
+    }
+
+    /// What happened since it was last taken, as far as packets prove it.
+    pub fn take_truth(&mut self) -> Vec<True> {
+        let unproven = self.truth.split_off(self.proven);
+        self.proven = 0;
+        std::mem::replace(&mut self.truth, unproven)
+    }
+
+    /// The switches since they were last taken.
+    pub fn take_switches(&mut self) -> Vec<Switch> {
+        std::mem::take(&mut self.switches)
+    }
+
+    /// Ends the trace; what was taken before is not in it.
+    pub fn finish(mut self) -> Generated {
         if self.encoder.is_overflowing() {
             self.recover();
         }

@@ -12,8 +12,8 @@ mod random;
 
 pub use elf::CODE_OFFSET;
 pub use encoder::{Encoder, Settings, TSC_CTC};
-pub use machine::{Change, Generated, Plan, True, generate};
-pub use perf_data::{PID, TIME_CONV};
+pub use machine::{Change, Generated, Machine, Plan, True, generate};
+pub use perf_data::{PID, PerfDataWriter, TIME_CONV};
 pub use program::Program;
 pub use random::Random;
 

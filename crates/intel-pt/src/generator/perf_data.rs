@@ -1,9 +1,12 @@
 //! An invented trace as perf.data, the way `perf record -e intel_pt//u` writes it (perf.data-file-format.txt and
 //! perf-intel-pt(1) in the kernel's tree): of one thread, or of one CPU with its switches.
 
+use std::io::{self, Cursor, Seek, SeekFrom, Write};
+
 use super::elf::{CODE_OFFSET, words};
-use super::encoder::TSC_CTC;
+use super::encoder::{Settings, TSC_CTC};
 use super::machine::Generated;
+use super::program::Program;
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
 
@@ -20,32 +23,127 @@ const ID: u64 = 101;
 const COMM: u32 = 3;
 const FORK: u32 = 7;
 const MMAP2: u32 = 10;
+const AUX: u32 = 11;
 const ITRACE_START: u32 = 12;
 const SWITCH_CPU_WIDE: u32 = 15;
 const AUXTRACE_INFO: u32 = 70;
 const AUXTRACE: u32 = 71;
 const TIME_CONV_RECORD: u32 = 79;
 
+/// An attr with the place of its ids.
+const ATTR_SIZE: u64 = 144;
+
+/// The size of the file's header and the lists of ids behind it.
+const ATTRS_AT: u64 = 120;
+
+/// Most bytes of trace in one record, as perf's own buffers are a few MiB.
+const PIECE: usize = 4 << 20;
+
 impl Generated {
     /// perf.data, with the program's image said to be at `image`.
     pub fn to_perf_data(&self, image: &str) -> Vec<u8> {
-        let mut records = self.records(image);
-        let attrs = [self.trace_attr(), side_band_attr()].concat();
-        let (ids_at, attrs_at) = (104u64, 120u64);
-        let data_at = attrs_at + attrs.len() as u64;
-        let mut file = b"PERFILE2".to_vec();
-        file.extend(words(&[104, 144, attrs_at, attrs.len() as u64, data_at, records.len() as u64, 0, 0]));
-        file.extend(words(&[1 << 18, 0, 0, 0]));
-        file.extend(words(&[1, ID]));
-        debug_assert_eq!(file.len() as u64, ids_at + 16);
-        file.extend(attrs);
-        file.append(&mut records);
-        file.extend(words(&[0, 0])); // the one feature, AUXTRACE, has no index
-        file
+        self.written(image).expect("memory takes what is written")
+    }
+
+    fn written(&self, image: &str) -> io::Result<Vec<u8>> {
+        let switches = self.schedule.switches();
+        let threads = switches.iter().map(|switch| switch.thread.0).max().unwrap_or(1);
+        let mut file =
+            PerfDataWriter::new(Cursor::new(Vec::new()), &self.program, self.settings, threads, image)?;
+        if switches.len() > 1 {
+            file.switches(switches)?;
+        }
+        file.trace(&self.trace, self.end)?;
+        Ok(file.finish(self.end)?.into_inner())
+    }
+}
+
+/// Writes perf.data as the trace comes. With one thread it is that thread's trace, with several one CPU's.
+#[derive(Debug)]
+pub struct PerfDataWriter<W> {
+    out: W,
+    settings: Settings,
+    threads: u32,
+    last_thread: ThreadId,
+    /// Bytes of trace in the file, and those that wait until they are a multiple of eight.
+    traced: u64,
+    waiting: Vec<u8>,
+}
+
+impl<W: Write + Seek> PerfDataWriter<W> {
+    /// A file with all but trace and switches. `image` is where the program's ELF is said to be.
+    pub fn new(out: W, program: &Program, settings: Settings, threads: u32, image: &str) -> io::Result<Self> {
+        let last_thread = ThreadId::NOBODY;
+        let mut file = PerfDataWriter { out, settings, threads, last_thread, traced: 0, waiting: Vec::new() };
+        file.out.write_all(&file.header(0))?;
+        let attrs = [file.trace_attr(), side_band_attr()].concat();
+        file.out.write_all(&attrs)?;
+        let records = file.preamble(program, image);
+        file.out.write_all(&records)?;
+        Ok(file)
+    }
+
+    /// Each switch as the two threads see it: out, and in.
+    pub fn switches(&mut self, switches: &[Switch]) -> io::Result<()> {
+        const OUT: u16 = 0x2000;
+        const PREEMPTED: u16 = 0x4000;
+        for &Switch { ticks, thread, departure, .. } in switches {
+            let how = if departure == Departure::Preempted { OUT | PREEMPTED } else { OUT };
+            let (from, to) = (tid(self.last_thread), tid(thread));
+            self.out.write_all(&side_band(SWITCH_CPU_WIDE, how, ids(process(to), to), from, ticks - 1))?;
+            self.out.write_all(&side_band(SWITCH_CPU_WIDE, 0, ids(process(from), from), to, ticks))?;
+            self.last_thread = thread;
+        }
+        Ok(())
+    }
+
+    /// The next bytes of the trace, read from the processor's buffer at `ticks`.
+    pub fn trace(&mut self, bytes: &[u8], ticks: u64) -> io::Result<()> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.extend(bytes);
+        self.waiting = waiting.split_off(waiting.len() & !7);
+        waiting.chunks(PIECE).try_for_each(|piece| self.piece(piece, ticks))
+    }
+
+    /// Writes what is left and the sizes; returns what was written to.
+    pub fn finish(mut self, ticks: u64) -> io::Result<W> {
+        let mut rest = std::mem::take(&mut self.waiting);
+        if !rest.is_empty() {
+            rest.resize(rest.len().next_multiple_of(8), 0);
+            self.piece(&rest, ticks)?;
+        }
+        let end = self.out.stream_position()?;
+        self.out.write_all(&words(&[end + 16, 8, 0]))?; // the one feature, AUXTRACE, has an empty index
+        self.out.seek(SeekFrom::Start(0))?;
+        let header = self.header(end - ATTRS_AT - 2 * ATTR_SIZE);
+        self.out.write_all(&header)?;
+        self.out.seek(SeekFrom::End(0))?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn piece(&mut self, piece: &[u8], ticks: u64) -> io::Result<()> {
+        let size = piece.len() as u64;
+        let whose = if self.is_cpu_wide() { 0 } else { PID };
+        self.out.write_all(&side_band(AUX, 0, words(&[self.traced, size, 0]), whose, ticks))?;
+        let (tid, cpu) = if self.is_cpu_wide() { (u32::MAX, 0) } else { (PID, u32::MAX) };
+        let body = words(&[size, self.traced, ticks, u64::from(tid) << 32, u64::from(cpu)]);
+        self.out.write_all(&record(AUXTRACE, 0, &body))?;
+        self.traced += size;
+        self.out.write_all(piece)
+    }
+
+    fn header(&self, size: u64) -> Vec<u8> {
+        let attrs = 2 * ATTR_SIZE;
+        let mut header = b"PERFILE2".to_vec();
+        header.extend(words(&[104, ATTR_SIZE, ATTRS_AT, attrs, ATTRS_AT + attrs, size, 0, 0]));
+        header.extend(words(&[1 << 18, 0, 0, 0]));
+        header.extend(words(&[1, ID]));
+        header
     }
 
     fn is_cpu_wide(&self) -> bool {
-        self.schedule.switches().len() > 1
+        self.threads > 1
     }
 
     fn config(&self) -> u64 {
@@ -61,27 +159,20 @@ impl Generated {
         attr(PT_TYPE, self.config(), 1 | 1 << 5 | 1 << 6 | 1 << 18, 104)
     }
 
-    fn records(&self, image: &str) -> Vec<u8> {
+    fn preamble(&self, program: &Program, image: &str) -> Vec<u8> {
         let mut records = record(TIME_CONV_RECORD, 0, &words(&[31, TIME_CONV.mult, 0, 0, 0, 1]));
         records.extend(record(AUXTRACE_INFO, 0, &words(&self.trace_info())));
         let mut comm = ids(PID, PID);
         comm.extend(b"target\0\0");
-        records.extend(self.side_band(COMM, 0x2000, comm, PID, 0));
-        records.extend(self.side_band(MMAP2, 2, self.mapping(image), PID, 0));
-        for thread in 1..self.threads() {
-            records.extend(self.side_band(FORK, 0, fork_body(thread), PID, 0));
+        records.extend(side_band(COMM, 0x2000, comm, PID, 0));
+        records.extend(side_band(MMAP2, 2, mapping(program, image), PID, 0));
+        for thread in 1..self.threads {
+            records.extend(side_band(FORK, 0, fork_body(thread), PID, 0));
         }
-        if self.is_cpu_wide() {
-            records.extend(self.switches());
-        } else {
-            records.extend(self.side_band(ITRACE_START, 0, ids(PID, PID), PID, 0));
+        if !self.is_cpu_wide() {
+            records.extend(side_band(ITRACE_START, 0, ids(PID, PID), PID, 0));
         }
-        records.extend(self.aux_trace());
         records
-    }
-
-    fn threads(&self) -> u32 {
-        self.schedule.switches().iter().map(|switch| switch.thread.0).max().unwrap_or(1)
     }
 
     fn trace_info(&self) -> [u64; 19] {
@@ -95,51 +186,22 @@ impl Generated {
         info[16] = u64::from(self.settings.max_non_turbo_ratio);
         info
     }
+}
 
-    fn mapping(&self, image: &str) -> Vec<u8> {
-        let mut mapping = ids(PID, PID);
-        let length = (self.program.code.len() as u64).next_multiple_of(0x1000);
-        mapping.extend(words(&[self.program.base, length, CODE_OFFSET, 1 << 32 | 8, 1, 0, 2 << 32 | 5]));
-        mapping.extend(image.as_bytes());
-        mapping.resize((mapping.len() + 1).next_multiple_of(8), 0);
-        mapping
-    }
+fn mapping(program: &Program, image: &str) -> Vec<u8> {
+    let mut mapping = ids(PID, PID);
+    let length = (program.code.len() as u64).next_multiple_of(0x1000);
+    mapping.extend(words(&[program.base, length, CODE_OFFSET, 1 << 32 | 8, 1, 0, 2 << 32 | 5]));
+    mapping.extend(image.as_bytes());
+    mapping.resize((mapping.len() + 1).next_multiple_of(8), 0);
+    mapping
+}
 
-    /// Each switch as the two threads see it: out, and in.
-    fn switches(&self) -> Vec<u8> {
-        const OUT: u16 = 0x2000;
-        const PREEMPTED: u16 = 0x4000;
-        let mut records = Vec::new();
-        let mut last = ThreadId::NOBODY;
-        for Switch { ticks, thread, departure, .. } in self.schedule.switches().iter().copied() {
-            let how = if departure == Departure::Preempted { OUT | PREEMPTED } else { OUT };
-            let (from, to) = (tid(last), tid(thread));
-            records.extend(self.side_band(SWITCH_CPU_WIDE, how, ids(process(to), to), from, ticks - 1));
-            records.extend(self.side_band(SWITCH_CPU_WIDE, 0, ids(process(from), from), to, ticks));
-            last = thread;
-        }
-        records
-    }
-
-    /// A record with the fields that tell it apart in a stream: whose it is, and when.
-    fn side_band(&self, kind: u32, misc: u16, mut body: Vec<u8>, tid: u32, ticks: u64) -> Vec<u8> {
-        body.extend(ids(process(tid), tid));
-        body.extend(words(&[TIME_CONV.ns_from_ticks(ticks), 0, ID]));
-        record(kind, misc, &body)
-    }
-
-    fn aux_trace(&self) -> Vec<u8> {
-        let padding = self.trace.len().next_multiple_of(8) - self.trace.len();
-        let cpu_wide = self.is_cpu_wide();
-        let (tid, cpu) = if cpu_wide { (u32::MAX, 0) } else { (PID, u32::MAX) };
-        let size = (self.trace.len() + padding) as u64;
-        let mut body = words(&[size, 0, self.end, u64::from(tid) << 32, u64::from(cpu)]);
-        body.truncate(40);
-        let mut aux_trace = record(AUXTRACE, 0, &body);
-        aux_trace.extend(&self.trace);
-        aux_trace.resize(aux_trace.len() + padding, 0);
-        aux_trace
-    }
+/// A record with the fields that tell it apart in a stream: whose it is, and when.
+fn side_band(kind: u32, misc: u16, mut body: Vec<u8>, tid: u32, ticks: u64) -> Vec<u8> {
+    body.extend(ids(process(tid), tid));
+    body.extend(words(&[TIME_CONV.ns_from_ticks(ticks), 0, ID]));
+    record(kind, misc, &body)
 }
 
 fn fork_body(thread: u32) -> Vec<u8> {
@@ -170,10 +232,10 @@ fn side_band_attr() -> Vec<u8> {
 }
 
 fn attr(kind: u32, config: u64, flags: u64, ids_at: u64) -> Vec<u8> {
-    const SIZE: u64 = 128;
     const WITH_IDS: u64 = 4;
-    let mut attr = words(&[SIZE << 32 | u64::from(kind), config, 1, SAMPLE_TYPE, WITH_IDS, flags]);
-    attr.resize(SIZE as usize, 0);
+    let size = ATTR_SIZE - 16;
+    let mut attr = words(&[size << 32 | u64::from(kind), config, 1, SAMPLE_TYPE, WITH_IDS, flags]);
+    attr.resize(size as usize, 0);
     attr.extend(words(&[ids_at, 8]));
     attr
 }

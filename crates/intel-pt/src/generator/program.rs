@@ -55,6 +55,8 @@ pub struct Program {
     pub base: u64,
     pub code: Vec<u8>,
     pub functions: Vec<InventedFunction>,
+    /// By offset of the code: the function around it, and its instruction there, 0 for none, counted from 1.
+    places: Vec<(u32, u32)>,
 }
 
 impl Program {
@@ -64,26 +66,40 @@ impl Program {
         let base = if random.per_mille(500) { 0x40_1000 } else { 0x7f12_3456_7000 };
         let plans: Vec<Vec<Plan>> = (0..functions).map(|index| plan(random, index, functions)).collect();
         let starts = starts(base, &plans);
-        let mut program = Program { base, code: Vec::new(), functions: Vec::new() };
+        let mut program = Program { base, code: Vec::new(), functions: Vec::new(), places: Vec::new() };
         for (plan, &start) in plans.iter().zip(&starts) {
             program.code.resize((start - base) as usize, 0xcc);
             program.assemble(plan, start, &starts);
         }
         program.code.resize(program.code.len() + 16, 0xcc);
+        program.number_places();
         program
+    }
+
+    fn number_places(&mut self) {
+        self.places = vec![(0, 0); self.code.len()];
+        for (index, function) in self.functions.iter().enumerate() {
+            for offset in function.start..function.end {
+                self.places[(offset - self.base) as usize].0 = index as u32 + 1;
+            }
+            for (number, instruction) in function.instructions.iter().enumerate() {
+                self.places[(instruction.address - self.base) as usize].1 = number as u32 + 1;
+            }
+        }
+    }
+
+    fn place(&self, address: u64) -> Option<(u32, u32)> {
+        self.places.get(usize::try_from(address.checked_sub(self.base)?).ok()?).copied()
     }
 
     /// The function around `address`.
     pub fn function_at(&self, address: u64) -> Option<usize> {
-        let index = self.functions.partition_point(|function| function.start <= address).checked_sub(1)?;
-        (address < self.functions[index].end).then_some(index)
+        Some(self.place(address)?.0.checked_sub(1)? as usize)
     }
 
     pub fn instruction_at(&self, address: u64) -> Option<Instruction> {
-        let function = &self.functions[self.function_at(address)?];
-        let index =
-            function.instructions.binary_search_by_key(&address, |instruction| instruction.address).ok()?;
-        Some(function.instructions[index])
+        let (function, number) = self.place(address)?;
+        Some(self.functions[function.checked_sub(1)? as usize].instructions[number.checked_sub(1)? as usize])
     }
 
     /// The id under which `function` is known as code.
@@ -233,6 +249,9 @@ fn plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
         return vec![Plan::TailAny];
     }
     let mut plan = vec![Plan::Plain(random.below(4) as u8)];
+    if index == 0 {
+        plan.extend([Plan::Branch { to: 3, guard: true, short: true }, Plan::CallAny, Plan::Plain(2)]);
+    }
     for _ in 0..1 + random.below(10) {
         piece(random, &mut plan, functions);
     }
