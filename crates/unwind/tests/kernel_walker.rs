@@ -125,7 +125,7 @@ fn cases(space: &Space) -> Vec<Case> {
 fn case(random: &mut TestRng, space: &Space) -> Case {
     let on_stack = |random: &mut TestRng| STACK_START + ((random.next_u64() % STACK_BYTES) & !7);
     let code = |random: &mut TestRng| {
-        if random.next_u64() % 16 == 0 && !space.linked.is_empty() {
+        if random.next_u64().is_multiple_of(16) && !space.linked.is_empty() {
             return space.linked[random.next_u64() as usize % space.linked.len()];
         }
         let mapped = &space.files[random.next_u64() as usize % space.files.len()];
