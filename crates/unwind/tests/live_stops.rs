@@ -211,7 +211,11 @@ impl Verdicts {
         self.frames += same;
         if same == own.len() && end == StackEnd::Complete && same >= gdb_lost {
             self.whole += 1;
-        } else if same > gdb_lost || (same == other.len() && !stop.outermost) {
+        } else if same > gdb_lost
+            // It has no unwind entries of a library that the dynamic linker has not told it of yet.
+            || (same == gdb_lost && end == StackEnd::Complete)
+            || (same == other.len() && !stop.outermost)
+        {
             self.gdb_gave_up += 1;
         } else if stop.is_out_of_reach(same) {
             self.out_of_reach += 1;

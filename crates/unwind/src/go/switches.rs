@@ -22,10 +22,14 @@ pub(super) enum Switch {
     Cut,
 }
 
-const SWITCHES: [(&[u8], Switch); 5] = [
+const SWITCHES: [(&[u8], Switch); 8] = [
     (b"runtime.systemstack", Switch::Linked),
     (b"runtime.asmcgocall", Switch::Linked),
     (b"runtime.cgocallback", Switch::Linked),
+    // These call the vDSO on the scheduler's stack.
+    (b"runtime.nanotime1", Switch::Linked),
+    (b"runtime.walltime", Switch::Linked),
+    (b"time.now", Switch::Linked),
     (b"runtime.mcall", Switch::Cut),
     (b"runtime.morestack", Switch::Cut),
 ];

@@ -10,7 +10,7 @@ use crate::stage::{self, program};
 
 /// What a thread runs before its first and after its last look at the clock: its creation, its exit, for a
 /// process also copying and tearing down its memory.
-const AROUND_LIFE_NS: u64 = 3_000_000;
+const AROUND_LIFE_NS: u64 = 8_000_000;
 
 #[derive(Debug, Deserialize)]
 struct Life {

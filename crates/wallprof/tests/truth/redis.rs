@@ -82,7 +82,7 @@ impl Drop for Redis {
 /// or the main thread; a timeout from an interrupt, and epoll_wait takes whole milliseconds.
 fn overslept(stall: &Stall) -> bool {
     let by_a_timer = stall.waker.as_ref().is_some_and(|waker| waker.context == "interrupt");
-    stall.runnable_ns >= MIN_STALL_NS || (by_a_timer && stall.blocked_ns % MS >= MIN_STALL_NS)
+    stall.runnable_ns >= MIN_STALL_NS || (by_a_timer && stall.duration_ns % MS >= MIN_STALL_NS)
 }
 
 #[test]
