@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::contract::Stall;
 use crate::ledger::{assert_adds_up, thread};
 use crate::recorder::Recorder;
 use crate::scenario::Scenario;
