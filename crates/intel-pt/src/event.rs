@@ -64,6 +64,8 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndCause {
     SystemCall,
+    /// `sysret`, `iret` and their like: from the kernel to user code that is not traced.
+    SystemReturn,
     /// An interrupt or fault; the vector is known where the processor traces events.
     Interrupt {
         vector: Option<u8>,

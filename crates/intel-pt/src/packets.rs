@@ -208,6 +208,7 @@ impl<'a> Packets<'a> {
     }
 
     fn psb(&mut self) -> Result<Packet, PacketError> {
+        self.block = None;
         let found = self.bytes.get(self.at..self.at + PSB.len()).ok_or(self.truncated())?;
         if found != PSB {
             return Err(self.unknown());

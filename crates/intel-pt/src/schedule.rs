@@ -75,6 +75,11 @@ impl Cursor<'_> {
         self.next.checked_sub(1).map_or(Switch::default(), |index| self.switches[index])
     }
 
+    /// When the next switch happens; `u64::MAX` when there is none.
+    pub fn next_ticks(&self) -> u64 {
+        self.switches.get(self.next).map_or(u64::MAX, |switch| switch.ticks)
+    }
+
     /// Moves over the next switch, if it happened by `ticks`.
     #[inline]
     pub fn advance(&mut self, ticks: u64) -> Option<Switch> {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_intel_pt::generator::{Change, Generated, Machine, Plan, True, generate};
-use wallprof_intel_pt::replay::{CallTree, Frame, PathId, ThreadCalls, ThreadReplay, replay_segment};
+use wallprof_intel_pt::generator::{Change, Generated, Machine, Plan, Random, True, generate};
+use wallprof_intel_pt::replay::{
+    CallTree, Frame, PathId, Recorder, ThreadCalls, ThreadReplay, replay_segment,
+};
 use wallprof_intel_pt::{
-    Event, EventKind, RunCache, Segment, ThreadId, TimeConv, decode_segment, segment_starts,
+    Event, EventKind, GapCause, RunCache, Segment, Sink, ThreadId, TimeConv, decode_segment, segment_starts,
 };
 
 const SEEDS: u64 = 1_000;
@@ -62,6 +64,8 @@ type Counts = BTreeMap<Vec<Frame>, (u64, u64)>;
 #[derive(Default)]
 struct Reference {
     stacks: BTreeMap<ThreadId, Vec<Frame>>,
+    /// How many of each thread's frames, from the outermost on, were open at a gap.
+    suspect: BTreeMap<ThreadId, usize>,
     counts: BTreeMap<ThreadId, Counts>,
     current: ThreadId,
 }
@@ -69,16 +73,27 @@ struct Reference {
 impl Reference {
     fn of(generated: &Generated) -> BTreeMap<ThreadId, Counts> {
         let mut reference = Reference::default();
-        for truth in &generated.truth {
-            reference.apply(&truth.event, truth.change);
+        generated.truth.iter().for_each(|truth| reference.apply(&truth.event, truth.change));
+        reference.finish()
+    }
+
+    /// What is open at the end is incomplete, unless a gap has counted it already.
+    fn finish(mut self) -> BTreeMap<ThreadId, Counts> {
+        for thread in self.stacks.keys().copied().collect::<Vec<_>>() {
+            self.current = thread;
+            self.count_open();
         }
-        for (thread, stack) in &mut reference.stacks {
-            while !stack.is_empty() {
-                reference.counts.entry(*thread).or_default().entry(stack.clone()).or_default().1 += 1;
-                stack.pop();
-            }
+        self.counts
+    }
+
+    fn count_open(&mut self) {
+        let Some(stack) = self.stacks.get(&self.current) else { return };
+        let suspect = self.suspect.entry(self.current).or_default();
+        for depth in *suspect..stack.len() {
+            let path = stack[..=depth].to_vec();
+            self.counts.entry(self.current).or_default().entry(path).or_default().1 += 1;
         }
-        reference.counts
+        *suspect = stack.len();
     }
 
     fn apply(&mut self, event: &Event, change: Change) {
@@ -100,7 +115,12 @@ impl Reference {
 
     fn pop(&mut self) {
         let stack = self.stacks.get_mut(&self.current).unwrap();
-        self.counts.entry(self.current).or_default().entry(stack.clone()).or_default().0 += 1;
+        let suspect = self.suspect.entry(self.current).or_default();
+        if *suspect == stack.len() {
+            *suspect -= 1;
+        } else {
+            self.counts.entry(self.current).or_default().entry(stack.clone()).or_default().0 += 1;
+        }
         stack.pop().unwrap();
     }
 
@@ -195,6 +215,52 @@ fn every_path_is_counted_as_often_as_it_was_taken() {
             let different = truth[thread].iter().find(|(path, counts)| found.get(*path) != Some(counts));
             assert_eq!(different, None, "seed {seed}: {:?}", different.map(|(path, _)| found.get(path)));
             assert_eq!(found.len(), truth[thread].len(), "seed {seed}");
+        }
+    }
+}
+
+/// The truth with gaps at random places, in each of which nothing happened, and what is then to be counted.
+fn with_gaps(seed: u64, generated: &Generated) -> (Vec<Event>, BTreeMap<ThreadId, Counts>) {
+    let mut random = Random::new(seed ^ 0x6a95);
+    let mut reference = Reference::default();
+    let mut events = Vec::new();
+    for True { event, change } in &generated.truth {
+        events.push(*event);
+        reference.apply(event, *change);
+        let goes_on =
+            matches!(event.kind, EventKind::Call { .. } | EventKind::Return | EventKind::Jump { .. });
+        if goes_on && random.per_mille(20) {
+            let bare = Event { from: 0, at_entry: false, ..*event };
+            events.push(Event { kind: EventKind::Gap(GapCause::Overflow), ..bare });
+            events.push(Event { kind: EventKind::Resume, to: event.to + 1, ..bare });
+            reference.count_open();
+        }
+    }
+    (events, reference.finish())
+}
+
+#[test]
+fn gaps_change_nothing_but_the_frames_open_at_them() {
+    for seed in 0..SEEDS {
+        let generated = generate(seed, plan(seed, false));
+        let (events, truth) = with_gaps(seed, &generated);
+        let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+        recorder.join(events[0].ticks, wallprof_intel_pt::Switch::default());
+        events.iter().for_each(|event| recorder.event(event));
+        let mut replays: BTreeMap<ThreadId, ThreadReplay> = BTreeMap::new();
+        for stretch in recorder.finish(generated.end) {
+            let new = || ThreadReplay::new(stretch.thread, TimeConv::NANOSECONDS);
+            replays.entry(stretch.thread).or_insert_with(new).add(&stretch);
+        }
+        for (thread, replay) in replays {
+            let Some(truth) = truth.get(&thread) else { continue };
+            let calls = replay.finish(generated.end);
+            assert_invariants(seed, &calls);
+            let mut found = counts(&calls);
+            found.retain(|path, _| !path.contains(&Frame::Lost));
+            let different = truth.iter().find(|(path, counts)| found.get(*path) != Some(counts));
+            assert_eq!(different, None, "seed {seed}: {:?}", different.map(|(path, _)| found.get(path)));
+            assert_eq!(found.len(), truth.len(), "seed {seed}");
         }
     }
 }

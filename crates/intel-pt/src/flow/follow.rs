@@ -151,14 +151,19 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.stand_at_traced(ip)
     }
 
-    /// Goes to the direct jump or call to `ip`, or to an exit. For the former, says where it is and what is behind it.
+    /// Goes to the direct jump or call to `ip`, to `ip` itself, or to an exit. Unless it is the last, says where it is and
+    /// what is behind it.
     pub(super) fn walk_to_branch(&mut self, ip: u64) -> Result<Option<(u64, u64)>, GapCause> {
-        let address = self.walk(|_, flow| match flow {
+        let address = self.walk(|address, flow| match flow {
+            _ if address == ip => true,
             Flow::Next => false,
             Flow::Jump(to) | Flow::Call(to) => to == ip,
             _ => true,
         })?;
         self.stand_at(address);
+        if address == ip {
+            return Ok(Some((ip, ip)));
+        }
         let direct = |instruction: &Instruction| matches!(instruction.flow, Flow::Jump(_) | Flow::Call(_));
         let instruction = decode(self.trace.code, self.reading, address).filter(direct);
         Ok(instruction.map(|instruction| (address, instruction.next)))

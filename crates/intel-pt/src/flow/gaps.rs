@@ -57,6 +57,15 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.fup_is_bound = true;
     }
 
+    /// In the kernel the thread may change between any two packets; user code runs on until it enters the kernel, so a
+    /// switch at its time only says that the clocks differ a little.
+    #[inline(always)]
+    pub(super) fn keep_schedule(&mut self) {
+        if self.watch.now() >= self.next_switch && self.cache.site(self.at).start >> 63 != 0 {
+            self.reschedule();
+        }
+    }
+
     /// Moves on to the thread that has the CPU at this time.
     pub(super) fn reschedule(&mut self) {
         while let Some(switch) = self.cursor.advance(self.watch.now()) {
@@ -64,5 +73,6 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             let ticks = switch.ticks.max(self.interval.end).min(self.watch.now());
             self.tell_bare_at(ticks, EventKind::Switch(switch), 0);
         }
+        self.next_switch = self.cursor.next_ticks();
     }
 }

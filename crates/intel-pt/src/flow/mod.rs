@@ -21,7 +21,7 @@ use synchronise::Synchronisation;
 use crate::code::{Code, SpaceId};
 use crate::event::{GapCause, Sink};
 use crate::instruction::Reading;
-use crate::packet::{CodeSize, LastIp, Packet};
+use crate::packet::{CodeSize, IpPayload, LastIp, Packet};
 use crate::packets::{PSB, PacketError, Packets, find_psb};
 use crate::return_stack::ReturnStack;
 use crate::run_cache::{RunCache, RunId};
@@ -111,6 +111,8 @@ struct Decoder<'a, 'c, C, S> {
     last_ip: LastIp,
     watch: Stopwatch,
     cursor: Cursor<'a>,
+    /// When the next switch of the schedule happens.
+    next_switch: u64,
     reading: Reading,
     next_size: CodeSize,
     state: State,
@@ -148,6 +150,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             last_ip: LastIp::default(),
             watch: Stopwatch::new(trace.clock),
             cursor: trace.schedule.cursor_at(0),
+            next_switch: u64::MAX,
             reading: Reading { space: SpaceId::default(), size: CodeSize::Bits64 },
             next_size: CodeSize::Bits64,
             state: State::Off,
@@ -207,13 +210,15 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             Packet::TipPge(payload) => self.enable(payload),
             Packet::TipPgd(payload) => self.disable(payload),
             Packet::Overflow => self.overflow(),
-            Packet::ModeExec { code, .. } => self.next_size = code,
+            Packet::TraceStop => self.disable(IpPayload::Suppressed),
+            Packet::ModeExec { code, .. } => self.change_mode(code),
             Packet::ModeTsx { inside, abort } => self.transaction = Some((inside, abort)),
             Packet::Pip { .. } if self.synchronisation.is_none() => self.reschedule(),
             Packet::PtWrite { ip_follows, .. }
             | Packet::ExecStop { ip_follows }
-            | Packet::BlockEnd { ip_follows } => self.fup_is_bound = ip_follows,
-            Packet::ControlFlowEvent { kind, vector, .. } => self.announce(kind, vector),
+            | Packet::BlockEnd { ip_follows } => self.fup_is_bound |= ip_follows,
+            Packet::Mwait { .. } => self.fup_is_bound = true,
+            Packet::ControlFlowEvent { kind, vector, ip_follows } => self.announce(kind, vector, ip_follows),
             _ => {}
         }
         false

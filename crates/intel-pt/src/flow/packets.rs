@@ -4,7 +4,7 @@ use super::{Decoder, FULL_TANK, Source, State};
 use crate::code::Code;
 use crate::event::{EndCause, EventKind, GapCause, Sink};
 use crate::instruction::Far;
-use crate::packet::{IpPayload, Tnt};
+use crate::packet::{CodeSize, IpPayload, Tnt};
 use crate::run_cache::Exit;
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
@@ -16,8 +16,10 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         if self.result_count > 0 || self.synchronisation.is_some() {
             return self.lose(GapCause::Mismatch);
         }
+        self.keep_schedule();
         self.source = Source::None;
         self.transaction = None;
+        self.fup_is_bound = false;
         self.results = tnt.bits << (64 - u32::from(tnt.count));
         self.result_count = u32::from(tnt.count);
         self.next_interval(u64::from(tnt.count));
@@ -30,15 +32,17 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn indirect(&mut self, payload: IpPayload) {
         let ip = self.last_ip.update(payload);
         let source = std::mem::replace(&mut self.source, Source::None);
+        self.fup_is_bound = false;
         let Some(ip) = ip else {
             return self.lose(GapCause::Mismatch);
         };
         match self.state {
-            State::On => {}
+            State::On => self.keep_schedule(),
             State::Lost => return self.resume(ip),
             State::Off => return self.begin(ip),
         }
-        if self.result_count == 0 {
+        let results_wait = self.result_count > 0;
+        if !results_wait {
             self.next_interval(0);
         }
         let arrived = match source {
@@ -48,6 +52,10 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         };
         if let Err(cause) = arrived.and_then(|()| self.use_results()) {
             self.lose(cause);
+            // Whatever led there (a breakpoint that the image does not show, code that was changed), it goes on at `ip`.
+            if !results_wait {
+                self.resume(ip);
+            }
         }
     }
 
@@ -83,6 +91,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                 }
             }
             State::On => {
+                self.keep_schedule();
                 self.next_interval(0);
                 if let Err(cause) = self.walk_to(ip) {
                     self.lose(cause);
@@ -157,6 +166,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         let site = *self.cache.site(self.at);
         let (cause, return_to) = match self.cache.run(self.at).exit {
             Exit::Far(Far::SystemCall) => (EndCause::SystemCall, site.after),
+            Exit::Far(Far::SystemReturn) => (EndCause::SystemReturn, 0),
             Exit::Missing => return Err(GapCause::NoCode),
             _ => (EndCause::Other, site.after),
         };
@@ -164,11 +174,20 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         Ok(())
     }
 
-    /// An event-trace packet: its vector belongs to the interrupt that follows.
-    pub(super) fn announce(&mut self, kind: u8, vector: u8) {
+    /// An event-trace packet: an interrupt's vector belongs to the interrupt that follows; other events (`iret`, entering a
+    /// virtual machine …) are instructions, and an address with them is only that instruction's.
+    pub(super) fn announce(&mut self, kind: u8, vector: u8, ip_follows: bool) {
         const INTERRUPT: u8 = 1;
-        if kind == INTERRUPT {
-            self.vector = Some(vector);
+        match kind {
+            INTERRUPT => self.vector = Some(vector),
+            _ => self.fup_is_bound |= ip_follows,
         }
+    }
+
+    /// A FUP directly after it says where the mode changed, not that something interrupted: that would come before.
+    pub(super) fn change_mode(&mut self, code: CodeSize) {
+        self.next_size = code;
+        let is_news = self.synchronisation.is_none() && self.source == Source::None;
+        self.fup_is_bound |= self.state == State::On && is_news;
     }
 }

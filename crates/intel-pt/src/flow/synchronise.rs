@@ -71,6 +71,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     /// Starts the segment where its first synchronisation point says.
     pub(super) fn join(&mut self, ip: Option<u64>) {
         self.cursor = self.trace.schedule.cursor_at(self.watch.now());
+        self.next_switch = self.cursor.next_ticks();
         self.reading.space = self.cursor.current().space;
         self.decoded.first_ticks = self.watch.now();
         self.sink.join(self.watch.now(), self.cursor.current());

@@ -49,7 +49,7 @@ impl Frame {
             EndCause::SystemCall => Frame::SystemCall,
             EndCause::Interrupt { vector: Some(PAGE_FAULT) } => Frame::PageFault,
             EndCause::Interrupt { .. } => Frame::Interrupt,
-            EndCause::Other => Frame::Untraced,
+            EndCause::SystemReturn | EndCause::Other => Frame::Untraced,
         }
     }
 

@@ -4,7 +4,7 @@
 use super::frame::Frame;
 use super::stack::{Open, Stack, Standing};
 use super::tree::{CallTree, PathId};
-use crate::event::{Event, EventKind, Sink};
+use crate::event::{EndCause, Event, EventKind, Sink};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
 
@@ -224,7 +224,7 @@ impl Sink for Recorder {
             EventKind::Jump { indirect } => self.jumped(event, indirect),
             EventKind::SystemCall { return_to } => self.stack.enter(self.top(), event, return_to),
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
-            EventKind::End { cause, return_to } => {
+            EventKind::End { cause, return_to } if cause != EndCause::SystemReturn => {
                 self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
             }
             EventKind::Begin | EventKind::SystemReturn => self.came_back(event),

@@ -311,6 +311,72 @@ fn a_signal_leaves_the_kernel_elsewhere() {
 }
 
 #[test]
+fn a_kernel_alone_starts_anew_at_each_entry() {
+    let away = |script: Script, ticks| script.end(ticks, EndCause::SystemReturn, "x");
+    let script = Script::default().begin(0, "S").call(10, "S+5", 'T').ret(15, "S+5");
+    let script = away(script, 20).begin(30, "S").call(40, "S+5", 'T').ret(45, "S+5");
+    let script = away(script, 50).begin(60, "I");
+    assert_eq!(
+        script.paths(70),
+        ["I 0(1) self 10", "S 2(0) self 30", "S;T 2(0) self 10", "[untraced] 2(0) self 20"]
+    );
+}
+
+#[test]
+fn a_replaced_program_leaves_nothing_below_the_new_one() {
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+    let old = Script::default().begin(0, "a").call(10, "a+5", 'b').end(20, EndCause::SystemCall, "b+5");
+    let new = Script::default().begin(50, "c");
+    for (script, from, to) in [(&old, 0, 40), (&new, 40, 60)] {
+        let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+        recorder.join(from, Switch { thread: THREAD, ..Switch::default() });
+        script.events.iter().for_each(|event| recorder.event(event));
+        recorder.finish(to).iter().for_each(|stretch| replay.add(stretch));
+        if to == 40 {
+            replay.execute(to);
+        }
+    }
+    assert_eq!(
+        paths(&replay.finish(60)),
+        [
+            "[untraced] 0(0) before self 10",
+            "a 0(1) self 10",
+            "a;b 0(1) self 10",
+            "a;b;[syscall] 0(1) self 20",
+            "c 0(1) self 10"
+        ]
+    );
+}
+
+#[test]
+fn a_thread_that_moves_to_another_cpu_takes_its_stack_along() {
+    let [here, there] = [Switch { thread: THREAD, ..Switch::default() }, Switch::default()];
+    let first = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .end(20, EndCause::Interrupt { vector: None }, "b+7")
+        .switch(25, ThreadId(2), Departure::Preempted);
+    let second = Script::default().switch(45, THREAD, Departure::Unknown).begin(50, "b+7").ret(60, "a+5");
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+    for (script, current, end) in [(&first, here, 100), (&second, there, 70)] {
+        let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+        recorder.join(0, current);
+        script.events.iter().for_each(|event| recorder.event(event));
+        let stretches = recorder.finish(end);
+        stretches.iter().filter(|stretch| stretch.thread == THREAD).for_each(|stretch| replay.add(stretch));
+    }
+    assert_eq!(
+        paths(&replay.finish(70)),
+        [
+            "a 0(1) self 20",
+            "a;b 1(0) self 20",
+            "a;b;[interrupt] 1(0) self 10",
+            "a;b;[interrupt];[preempted] 1(0) self 20"
+        ]
+    );
+}
+
+#[test]
 fn a_gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
     let script = Script::default()
         .begin(0, "a")

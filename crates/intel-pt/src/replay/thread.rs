@@ -4,7 +4,7 @@ use super::frame::Frame;
 use super::stack::{Open, Stack, Standing};
 use super::stretch::{Epoch, Stretch};
 use super::tree::{CallTree, PathId};
-use crate::event::{Event, EventKind};
+use crate::event::{EndCause, Event, EventKind};
 use crate::schedule::{Departure, ThreadId};
 use crate::time_conv::TimeConv;
 
@@ -70,14 +70,27 @@ impl ThreadReplay {
         self.gap();
     }
 
+    /// At `ticks` the thread's program was replaced (`exec`): its open calls never return.
+    pub fn execute(&mut self, ticks: u64) {
+        self.start(ticks);
+        self.charge(ticks);
+        self.close_all();
+        self.stack.push(CallTree::ROOT, Frame::Untraced, 0, Standing::Before);
+    }
+
     /// Closes what is open. `ticks` is when the trace ended, as far as it concerns this thread.
     pub fn finish(mut self, ticks: u64) -> ThreadCalls {
         self.start(ticks);
         self.charge(ticks);
-        self.stack.suspect_all();
-        while self.stack.pop().is_some() {}
+        self.close_all();
         let first = self.first.unwrap_or(self.stack.last);
         ThreadCalls { thread: self.thread, first, last: self.stack.last, tree: self.stack.tree }
+    }
+
+    fn close_all(&mut self) {
+        self.stack.suspect_all();
+        while self.stack.pop().is_some() {}
+        self.transaction = None;
     }
 
     fn start(&mut self, ticks: u64) {
@@ -146,6 +159,9 @@ impl ThreadReplay {
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
             EventKind::SystemReturn => self.system_returned(event),
             EventKind::End { cause, return_to } => {
+                if cause == EndCause::SystemReturn {
+                    self.left_kernel();
+                }
                 self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
             }
             EventKind::Begin | EventKind::Resume => self.began(event),
@@ -246,9 +262,18 @@ impl ThreadReplay {
         self.began(event);
     }
 
+    /// From the kernel to user code, of which nothing is traced: what ran in the kernel has ended.
+    fn left_kernel(&mut self) {
+        let depth = self.stack.open.iter().rposition(|open| open.from_user).unwrap_or(0);
+        self.stack.unwind_to(depth);
+    }
+
     /// Execution goes on at a place that no call or return led to.
     fn began(&mut self, event: &Event) {
         if self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost) {
+            self.stack.pop();
+        }
+        if self.is_only_untraced() {
             self.stack.pop();
         }
         if let Some(depth) = self.stack.returning_to(event.to) {
@@ -268,6 +293,11 @@ impl ThreadReplay {
             Some(depth) => self.stack.skip_to(depth),
             None => self.stand_on_floor(frame, Standing::Before),
         }
+    }
+
+    /// Whether all that is known of the thread is that it ran something that is not traced.
+    fn is_only_untraced(&self) -> bool {
+        matches!(&self.stack.open[..], [only] if only.frame == Frame::Untraced)
     }
 
     fn stand_on_floor(&mut self, frame: Frame, standing: Standing) {

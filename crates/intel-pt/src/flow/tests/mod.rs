@@ -1,5 +1,8 @@
 //! Small programs and hand-written packets, each for one thing that the manual says.
 
+mod kernel;
+mod oddities;
+
 use super::*;
 use crate::code::{Function, FunctionId};
 use crate::event::{EndCause, Event, EventKind};

@@ -1,0 +1,101 @@
+//! Traces that hold the kernel: with user code, or alone.
+
+use super::*;
+
+fn tsc(ticks: u8) -> [u8; 8] {
+    [0x19, ticks, 0, 0, 0, 0, 0, 0]
+}
+
+fn switch(ticks: u64, thread: u32) -> Switch {
+    Switch { ticks, thread: ThreadId(thread), space: USER, departure: Departure::Blocked }
+}
+
+/// `syscall; jne .` for the user; the kernel: `call +0x100; sysretq`, and there `ret`.
+fn a_program_and_its_kernel() -> Pieces {
+    let mut kernel = vec![0xe8, 0xfb, 0x00, 0x00, 0x00, 0x48, 0x0f, 0x07];
+    kernel.resize(0x100, 0x90);
+    kernel.push(0xc3);
+    Pieces(vec![(USER, BASE, vec![0x0f, 0x05, 0x75, 0xfe]), (SpaceId::KERNEL, KERNEL, kernel)])
+}
+
+fn kinds(events: &[Event]) -> Vec<EventKind> {
+    events.iter().map(|event| event.kind).collect()
+}
+
+#[test]
+fn in_the_kernel_a_switch_comes_between_two_packets() {
+    let schedule = Schedule::new(vec![switch(0, 1), switch(20, 2)]);
+    let packets: [&[u8]; 7] = [
+        &psb(Some(BASE), 1),
+        &tsc(10),
+        &address(TIP, KERNEL),
+        &tsc(30),
+        &TAKEN,
+        &tsc(40),
+        &address(TIP, BASE + 2),
+    ];
+    let events = decode_with(&a_program_and_its_kernel(), &schedule, true, &packets);
+    assert_eq!(
+        kinds(&events)[1..],
+        [
+            EventKind::Begin,
+            EventKind::SystemCall { return_to: BASE + 2 },
+            EventKind::Switch(switch(20, 2)),
+            EventKind::Call { return_to: KERNEL + 5 },
+            EventKind::Return,
+            EventKind::SystemReturn,
+        ]
+    );
+    assert_eq!(events[3].ticks, 20);
+}
+
+#[test]
+fn in_user_code_a_switch_waits_until_the_kernel_was_entered() {
+    let schedule = Schedule::new(vec![switch(0, 1), switch(20, 2)]);
+    let packets: [&[u8]; 6] =
+        [&psb(Some(BASE + 2), 1), &tsc(30), &NOT_TAKEN, &tsc(40), &PGD_WITHOUT_IP, &address(PGE, BASE + 2)];
+    let mut bytes = vec![0x0f, 0x05, 0x75, 0xfe, 0x0f, 0x05];
+    bytes.resize(16, 0x90);
+    let events = decode_with(&at_base(&bytes), &schedule, true, &packets);
+    let end = EventKind::End { cause: EndCause::SystemCall, return_to: BASE + 6 };
+    assert_eq!(kinds(&events)[2..], [end, EventKind::Switch(switch(20, 2)), EventKind::Begin]);
+}
+
+#[test]
+fn a_kernel_alone_ends_where_it_goes_back_to_user_code() {
+    let end = EventKind::End { cause: EndCause::SystemReturn, return_to: 0 };
+    let packets: [&[u8]; 5] =
+        [&psb(None, 1), &address(PGE, KERNEL), &TAKEN, &PGD_WITHOUT_IP, &address(PGE, KERNEL)];
+    assert_eq!(
+        decode(&a_program_and_its_kernel(), &packets),
+        [
+            (EventKind::Begin, 0, KERNEL),
+            call(KERNEL, 5, KERNEL + 0x100),
+            (EventKind::Return, KERNEL + 0x100, KERNEL + 5),
+            (end, KERNEL + 5, 0),
+            (EventKind::Begin, 0, KERNEL)
+        ]
+    );
+}
+
+#[test]
+fn an_interrupt_in_the_kernel_returns_into_it() {
+    // nop … | the handler: iretq
+    let mut kernel = vec![0x90; 0x100];
+    kernel.extend([0x48, 0xcf]);
+    let code = Pieces(vec![(SpaceId::KERNEL, KERNEL, kernel)]);
+    let packets: [&[u8]; 5] = [
+        &psb(None, 1),
+        &address(PGE, KERNEL),
+        &address(FUP, KERNEL + 7),
+        &address(TIP, KERNEL + 0x100),
+        &address(TIP, KERNEL + 7),
+    ];
+    assert_eq!(
+        decode(&code, &packets)[1..],
+        [
+            (EventKind::Interrupt { vector: None }, KERNEL + 7, KERNEL + 0x100),
+            (EventKind::SystemReturn, KERNEL + 0x100, KERNEL + 7)
+        ]
+    );
+}

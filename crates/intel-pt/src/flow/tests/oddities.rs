@@ -1,0 +1,159 @@
+//! What traces of real machines have beyond branches: code that is not what ran, packets of other features, events that
+//! come twice, synchronisation points with nothing between them.
+
+use super::*;
+
+const PTWRITE_WITH_IP: [u8; 6] = [0x02, 0x92, 1, 0, 0, 0];
+const OVERFLOW: [u8; 2] = [0x02, 0xf3];
+
+/// nop; nop; jmp *%rax; nop …
+fn a_jump() -> Pieces {
+    let mut bytes = vec![0x90, 0x90, 0xff, 0xe0];
+    bytes.resize(0x200, 0x90);
+    at_base(&bytes)
+}
+
+fn jump(to: u64) -> (EventKind, u64, u64) {
+    (EventKind::Jump { indirect: true }, BASE + 2, to)
+}
+
+fn interrupted(vector: Option<u8>, at: u64) -> (EventKind, u64, u64) {
+    (EventKind::End { cause: EndCause::Interrupt { vector }, return_to: at }, at, 0)
+}
+
+#[test]
+fn code_that_is_not_what_ran_is_a_gap_up_to_the_address_that_the_trace_says() {
+    // The image has `jne .` where a breakpoint was, or a call that was patched in.
+    let mut bytes = vec![0x75, 0xfe];
+    bytes.resize(0x100, 0x90);
+    bytes.extend([0xff, 0xe0]);
+    let packets: [&[u8]; 3] = [&psb(Some(BASE), 1), &address(TIP, BASE + 0x100), &address(TIP, BASE + 0x20)];
+    assert_eq!(
+        decode(&at_base(&bytes), &packets),
+        [
+            BEGIN,
+            (EventKind::Gap(GapCause::Mismatch), BASE, 0),
+            (EventKind::Resume, 0, BASE + 0x100),
+            (EventKind::Jump { indirect: true }, BASE + 0x100, BASE + 0x20)
+        ]
+    );
+}
+
+#[test]
+fn each_packet_with_an_address_of_its_own_keeps_it() {
+    let fup = address(FUP, BASE + 1);
+    let sequences: [&[&[u8]]; 6] = [
+        &[&PTWRITE_WITH_IP, &fup],
+        // MWAIT, power entry, execution stopped: one address for all; power exit.
+        &[&[0x02, 0xc2, 1, 0, 0, 0, 0, 0, 0, 0], &[0x02, 0x22, 0, 0], &[0x02, 0x62], &fup],
+        &[&[0x02, 0xe2], &fup, &[0x02, 0xa2, 0, 0, 0, 0, 0]],
+        // A block of registers from PEBS.
+        &[&[0x02, 0x63, 0x01, 0x04, 1, 2, 3, 4, 5, 6, 7, 8, 0x02, 0xb3], &fup],
+        // The event trace: an `iret` at the address, and a mode change there.
+        &[&[0x02, 0x13, 0x82, 0], &fup],
+        &[&[0x99, 0x05], &fup],
+    ];
+    for sequence in sequences {
+        let packets = sequence.concat();
+        let found = decode(&a_jump(), &[&psb(Some(BASE), 1), &packets, &address(TIP, BASE + 0x100)]);
+        assert_eq!(found, [BEGIN, jump(BASE + 0x100)], "{packets:x?}");
+    }
+}
+
+#[test]
+fn an_address_that_did_not_come_is_not_waited_for() {
+    let bytes = [0x74, 0x00, 0x90, 0x90, 0x90];
+    let fup = address(FUP, BASE + 3);
+    assert_eq!(
+        decode(&at_base(&bytes), &[&psb(Some(BASE), 1), &PTWRITE_WITH_IP, &TAKEN, &fup, &PGD_WITHOUT_IP]),
+        [BEGIN, interrupted(None, BASE + 3)]
+    );
+}
+
+#[test]
+fn an_event_has_its_vector_and_data() {
+    let page_fault = [&[0x02, 0x13, 0x81, 14][..], &[0x02, 0x53, 0, 0, 0x10, 0, 0, 0, 0, 0, 0]].concat();
+    let fup = address(FUP, BASE + 1);
+    assert_eq!(
+        decode(&a_jump(), &[&psb(Some(BASE), 1), &page_fault, &fup, &PGD_WITHOUT_IP])[1..],
+        [interrupted(Some(14), BASE + 1)]
+    );
+}
+
+#[test]
+fn an_instruction_that_faults_again_and_again_is_left_and_begun_each_time() {
+    let fault = [&address(FUP, BASE + 1)[..], &PGD_WITHOUT_IP, &address(PGE, BASE + 1)].concat();
+    let again = [interrupted(None, BASE + 1), (EventKind::Begin, 0, BASE + 1)];
+    let found = decode(&a_jump(), &[&psb(Some(BASE), 1), &fault, &fault, &address(TIP, BASE + 0x100)]);
+    assert_eq!(found, [&[BEGIN][..], &again, &again, &[jump(BASE + 0x100)]].concat());
+}
+
+#[test]
+fn code_that_runs_out_of_the_filter_ends_at_its_edge() {
+    // Behind the edge there is a call, which is not traced.
+    let code = at_base(&[0x90, 0x90, 0x90, 0x90, 0xe8, 0x10, 0, 0, 0, 0x90]);
+    let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 3 };
+    assert_eq!(
+        decode(&code, &[&psb(Some(BASE), 1), &address(PGD, BASE + 3), &address(PGE, BASE + 9)]),
+        [BEGIN, (end, BASE + 3, 0), (EventKind::Begin, 0, BASE + 9)]
+    );
+}
+
+#[test]
+fn a_trace_that_was_stopped_goes_on_where_it_is_started() {
+    let stop = [0x02, 0x83];
+    let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 4 };
+    let expected = [BEGIN, (end, BASE + 2, 0), (EventKind::Begin, 0, BASE + 8)];
+    let start = address(PGE, BASE + 8);
+    assert_eq!(decode(&a_jump(), &[&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &stop, &start]), expected);
+    assert_eq!(decode(&a_jump(), &[&psb(Some(BASE), 1), &stop, &start]), expected);
+}
+
+#[test]
+fn overflows_one_after_the_other_are_one_gap() {
+    let packets: [&[u8]; 5] = [&psb(Some(BASE), 1), &OVERFLOW, &OVERFLOW, &OVERFLOW, &address(FUP, BASE + 1)];
+    let gap = (EventKind::Gap(GapCause::Overflow), BASE, 0);
+    assert_eq!(decode(&a_jump(), &packets), [BEGIN, gap, (EventKind::Resume, 0, BASE + 1)]);
+}
+
+#[test]
+fn synchronisation_points_with_nothing_between_them_say_nothing() {
+    let point = psb(Some(BASE), 1);
+    let packets = [&point[..], &point, &point, &address(TIP, BASE + 0x100)].concat();
+    assert_eq!(decode(&a_jump(), &[&packets]), [BEGIN, jump(BASE + 0x100)]);
+    let schedule = Schedule::of_thread(ThreadId(1), USER);
+    let code = a_jump();
+    let trace =
+        Trace { bytes: &packets, code: &code, schedule: &schedule, clock: CLOCK, return_compression: true };
+    let mut kinds = Vec::new();
+    let mut cache = RunCache::new();
+    let starts = segment_starts(&packets);
+    for (index, &start) in starts.iter().enumerate() {
+        let end = starts.get(index + 1).copied().unwrap_or(packets.len());
+        let mut sink = |event: &Event| kinds.push(event.kind);
+        decode_segment(&trace, Segment { start, end, first: index == 0 }, &mut cache, &mut sink);
+    }
+    assert_eq!(kinds[1..], [EventKind::Begin, EventKind::Jump { indirect: true }]);
+}
+
+#[test]
+fn a_synchronisation_point_in_a_call_keeps_the_call_and_forgets_where_it_returns() {
+    // call +0x100; there: nop; ret. The processor forgets too, and gives the return's address.
+    let mut bytes = vec![0xe8, 0xfb, 0, 0, 0, 0x90];
+    bytes.resize(0x100, 0x90);
+    bytes.extend([0x90, 0xc3]);
+    let packets: [&[u8]; 3] = [&psb(Some(BASE), 1), &psb(Some(BASE + 0x101), 9), &address(TIP, BASE + 5)];
+    let expected = [BEGIN, call(BASE, 5, BASE + 0x100), (EventKind::Return, BASE + 0x101, BASE + 5)];
+    assert_eq!(decode(&at_base(&bytes), &packets), expected);
+}
+
+#[test]
+fn calls_before_a_system_call_are_returned_from_by_a_bit() {
+    // call +0x100; there: syscall; ret
+    let mut bytes = vec![0xe8, 0xfb, 0, 0, 0, 0x90];
+    bytes.resize(0x100, 0x90);
+    bytes.extend([0x0f, 0x05, 0xc3]);
+    let packets: [&[u8]; 4] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &address(PGE, BASE + 0x102), &TAKEN];
+    let found = decode(&at_base(&bytes), &packets);
+    assert_eq!(found.last(), Some(&(EventKind::Return, BASE + 0x102, BASE + 5)));
+}
