@@ -40,9 +40,17 @@ pub(super) struct Stack {
     /// The time up to which all is charged.
     pub last: u64,
     pub time_conv: TimeConv,
+    /// How many bytes behind `return_to` a return may land: 0 where calls tell where they return to.
+    pub slack: u64,
 }
 
 impl Stack {
+    /// Whether a return to `address` may end `open`.
+    #[inline]
+    pub fn returns(&self, open: &Open, address: u64) -> bool {
+        open.return_to != 0 && address.wrapping_sub(open.return_to) <= self.slack
+    }
+
     /// Gives the time up to `ticks` to `path`, unless it is past already.
     #[inline]
     pub fn charge(&mut self, path: PathId, ticks: u64) {
@@ -135,7 +143,7 @@ impl Stack {
     /// The topmost frame that returns to `address`, as the number of frames below it.
     pub fn returning_to(&self, address: u64) -> Option<usize> {
         self.open.iter().rposition(|open| {
-            open.return_to == address && address != 0
+            self.returns(open, address)
                 // An interrupted system call starts again: its instruction is two bytes long.
                 || open.frame == Frame::SystemCall && open.return_to == address.wrapping_add(2)
         })

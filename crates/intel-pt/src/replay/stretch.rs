@@ -63,7 +63,7 @@ impl Recorder {
         let mut tree = CallTree::default();
         let root = tree.new_root(Frame::Unknown);
         Recorder {
-            stack: Stack { tree, open: Vec::new(), last: 0, time_conv },
+            stack: Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 },
             thread: ThreadId::NOBODY,
             from: 0,
             event: None,
@@ -72,6 +72,13 @@ impl Recorder {
             stretches: Vec::new(),
             blank: true,
         }
+    }
+
+    /// For sources that tell where a call was but not where it returns to: a call's `return_to` is then the first place
+    /// that it could return to, and returns up to `slack` bytes behind it are its own.
+    pub fn with_slack(mut self, slack: u64) -> Recorder {
+        self.stack.slack = slack;
+        self
     }
 
     /// The stretches, in order; `ticks` is when the segment ended.
@@ -145,7 +152,7 @@ impl Recorder {
     #[inline]
     fn returned(&mut self, event: &Event) {
         match self.stack.open.last() {
-            Some(top) if top.return_to == event.to => {
+            Some(top) if self.stack.returns(top, event.to) => {
                 self.stack.pop();
             }
             _ => self.returned_elsewhere(event),

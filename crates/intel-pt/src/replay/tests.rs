@@ -150,6 +150,30 @@ fn calls_and_returns() {
 }
 
 #[test]
+fn a_return_may_land_a_little_behind_the_first_place_it_could() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+7", 'b')
+        .call(20, "b+7", 'c')
+        .ret(30, "b+20")
+        .call(40, "b+32", 'c')
+        .ret(50, "b+46")
+        .ret(60, "a+9");
+    let mut recorder = Recorder::new(TimeConv::NANOSECONDS).with_slack(13);
+    recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
+    let (first, rest) = script.events.split_at(3);
+    first.iter().for_each(|event| recorder.event(event));
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS).with_slack(13);
+    recorder.finish(20).iter().for_each(|stretch| replay.add(stretch));
+    rest.iter().for_each(|event| replay.event(event));
+    // The second return of `c` is one byte too far from its call: an exception that landed in `b`.
+    assert_eq!(
+        paths(&replay.finish(60)),
+        ["a 0(1) self 10", "a;b 1(0) self 30", "a;b;c 2(0) unwound self 20"]
+    );
+}
+
+#[test]
 fn a_return_whose_call_was_not_seen_finds_a_parent() {
     let script =
         Script::default().begin(0, "c+3").ret(10, "b+5").call(20, "b+9", 'c').ret(25, "b+9").ret(40, "a+5");

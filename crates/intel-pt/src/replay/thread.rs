@@ -37,8 +37,14 @@ impl ThreadReplay {
     pub fn new(thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
         let mut tree = CallTree::default();
         tree.new_root(Frame::Unknown);
-        let stack = Stack { tree, open: Vec::new(), last: 0, time_conv };
+        let stack = Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 };
         ThreadReplay { thread, stack, first: None, floors: 0, transaction: None, overlap: 0 }
+    }
+
+    /// As [`Recorder::with_slack`](super::Recorder::with_slack).
+    pub fn with_slack(mut self, slack: u64) -> ThreadReplay {
+        self.stack.slack = slack;
+        self
     }
 
     /// Goes on with the thread's next stretch. Stretches come in the order of time.
