@@ -1,0 +1,167 @@
+//! Invented streams of perf.data, as `perf record -o -` writes them: tools/perf/Documentation/perf.data-file-format.txt
+//! and perf_event_open(2).
+
+/// `PERF_RECORD_*`, and perf's own.
+mod kind {
+    pub const LOST: u32 = 2;
+    pub const COMM: u32 = 3;
+    pub const EXIT: u32 = 4;
+    pub const FORK: u32 = 7;
+    pub const SAMPLE: u32 = 9;
+    pub const MMAP2: u32 = 10;
+    pub const SWITCH: u32 = 14;
+    pub const HEADER_ATTR: u32 = 64;
+    pub const FINISHED_ROUND: u32 = 68;
+}
+
+const MISC_USER: u16 = 2;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+
+/// IP, TID, TIME, CALLCHAIN, CPU, PERIOD, REGS_USER, STACK_USER, IDENTIFIER.
+const SAMPLE_TYPE: u64 = 1 | 2 | 4 | 0x20 | 0x80 | 0x100 | 0x1000 | 0x2000 | 0x1_0000;
+/// bp, sp and ip.
+const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const CONTEXT_SWITCH: u64 = 1 << 26;
+const EVENT_ID: u64 = 17;
+const CALLCHAIN_USER: u64 = (-512i64) as u64;
+pub const PERIOD_NS: u64 = 1_000_000;
+
+/// A stream under construction.
+pub struct Stream {
+    pub bytes: Vec<u8>,
+    /// Where records begin.
+    pub records: Vec<usize>,
+}
+
+impl Stream {
+    /// With the attributes of `cpu-clock`.
+    pub fn new() -> Stream {
+        let mut stream = Stream { bytes: b"PERFILE2".to_vec(), records: vec![] };
+        stream.bytes.extend(16u64.to_le_bytes());
+        let mut attr = vec![0u8; 136];
+        let mut put = |at: usize, value: u64| attr[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        // A software event (1), 136 bytes long.
+        put(0, 136 << 32 | 1);
+        put(16, PERIOD_NS);
+        put(24, SAMPLE_TYPE);
+        put(40, SAMPLE_ID_ALL | CONTEXT_SWITCH);
+        put(80, REGISTERS);
+        put(88, 64);
+        attr.extend(EVENT_ID.to_le_bytes());
+        stream.record(kind::HEADER_ATTR, 0, &attr);
+        stream
+    }
+
+    fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
+        self.records.push(self.bytes.len());
+        self.bytes.extend(kind.to_le_bytes());
+        self.bytes.extend(misc.to_le_bytes());
+        self.bytes.extend((8 + body.len() as u16).to_le_bytes());
+        self.bytes.extend(body);
+    }
+
+    /// A record that is no sample ends with who and when.
+    fn event(&mut self, kind: u32, misc: u16, body: &[u8], [pid, tid]: [u32; 2], time: u64) {
+        let id = [words(&[pair(pid, tid), time, 0, EVENT_ID])].concat();
+        self.record(kind, misc, &[body, &id].concat());
+    }
+
+    pub fn comm(&mut self, thread: [u32; 2], name: &str, time: u64) {
+        let body = [words(&[pair(thread[0], thread[1])]), text(name)].concat();
+        self.event(kind::COMM, MISC_COMM_EXEC, &body, thread, time);
+    }
+
+    /// 64 KiB of code.
+    pub fn map(&mut self, thread: [u32; 2], start: u64, path: &str, time: u64) {
+        let device_and_inode = [0u8; 24];
+        let body = [
+            words(&[pair(thread[0], thread[1]), start, 0x1_0000, 0]),
+            device_and_inode.to_vec(),
+            words(&[5 | 2 << 32]),
+            text(path),
+        ];
+        self.event(kind::MMAP2, MISC_USER, &body.concat(), thread, time);
+    }
+
+    pub fn fork(&mut self, parent: [u32; 2], child: [u32; 2], time: u64) {
+        self.life(kind::FORK, parent, child, time);
+    }
+
+    pub fn exit(&mut self, thread: [u32; 2], time: u64) {
+        self.life(kind::EXIT, thread, thread, time);
+    }
+
+    fn life(&mut self, kind: u32, parent: [u32; 2], child: [u32; 2], time: u64) {
+        let body = words(&[pair(child[0], parent[0]), pair(child[1], parent[1]), time]);
+        self.event(kind, 0, &body, child, time);
+    }
+
+    pub fn switch_out(&mut self, thread: [u32; 2], preempted: bool, time: u64) {
+        let misc = MISC_SWITCH_OUT | if preempted { MISC_SWITCH_OUT_PREEMPT } else { 0 };
+        self.event(kind::SWITCH, misc, &[], thread, time);
+    }
+
+    pub fn switch_in(&mut self, thread: [u32; 2], time: u64) {
+        self.event(kind::SWITCH, 0, &[], thread, time);
+    }
+
+    pub fn lost(&mut self, events: u64, time: u64) {
+        self.event(kind::LOST, 0, &words(&[EVENT_ID, events]), [0, 0], time);
+    }
+
+    /// On CPU at `chain`, with a stack of 64 bytes.
+    pub fn sample(&mut self, [pid, tid]: [u32; 2], chain: &[u64], time: u64) {
+        let mut body = words(&[EVENT_ID, chain[0], pair(pid, tid), time, 0, PERIOD_NS]);
+        body.extend(words(&[1 + chain.len() as u64, CALLCHAIN_USER]));
+        body.extend(words(chain));
+        // The registers of a 64-bit program, its stack, and how much of that is there.
+        body.extend(words(&[2, 0x7ffd_0000_0020, 0x7ffd_0000_0000, chain[0]]));
+        body.extend(words(&[64, 0x7ffd_0000_0000, 1, 2, 3, 4, chain[0], 6, 7, 64]));
+        self.record(kind::SAMPLE, MISC_USER, &body);
+    }
+
+    pub fn finished_round(&mut self) {
+        self.record(kind::FINISHED_ROUND, 0, &[]);
+    }
+}
+
+/// Two threads of one program that take turns on a CPU for 20 ms, and what goes with it.
+pub fn two_threads() -> Stream {
+    let (main, other) = ([100, 100], [100, 101]);
+    let code = 0x55_0000_0000;
+    let mut stream = Stream::new();
+    stream.comm(main, "program", 1_000);
+    stream.map(main, code, "/nowhere/program", 1_001);
+    stream.fork(main, other, 1_002);
+    stream.lost(3, 1_003);
+    for turn in 0..10 {
+        let at = 10_000 + turn * 2 * PERIOD_NS;
+        stream.switch_in(main, at);
+        stream.sample(main, &[code + 16, code + 32], at + PERIOD_NS / 2);
+        stream.switch_out(main, turn % 2 == 0, at + PERIOD_NS);
+        stream.switch_in(other, at + PERIOD_NS);
+        stream.sample(other, &[code + 64, code + 48, code + 32], at + PERIOD_NS * 3 / 2);
+        stream.switch_out(other, false, at + 2 * PERIOD_NS);
+        stream.finished_round();
+    }
+    stream.exit(other, 30_000_000);
+    stream
+}
+
+fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Padded to 8 bytes, with a NUL.
+fn text(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
+    bytes
+}

@@ -1,0 +1,122 @@
+//! Whole streams: what is in them is told, and damaged ones end in an error or a count.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, import_stream};
+use wallprof_model::{Event, MonoNs};
+
+use stream::{PERIOD_NS, Stream, two_threads};
+
+mod stream;
+
+/// Keeps what it is told, in so far as its order is right.
+#[derive(Default)]
+struct Told {
+    events: Vec<Event>,
+    settled: u64,
+}
+
+impl Sink for Told {
+    type Error = std::convert::Infallible;
+
+    fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
+        assert!(self.events.is_empty());
+        self.settled = facts.start.0;
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Self::Error> {
+        self.events.push(event);
+        Ok(())
+    }
+
+    fn settled(&mut self, until: MonoNs) -> Result<(), Self::Error> {
+        assert!(until.0 >= self.settled, "time goes back from {} to {}", self.settled, until.0);
+        self.settled = until.0;
+        Ok(())
+    }
+
+    fn progress(&mut self, _bytes: u64, _of: Option<u64>) {}
+}
+
+fn told(bytes: &[u8]) -> (Result<Outcome, ImportError<std::convert::Infallible>>, Told) {
+    let mut told = Told::default();
+    let outcome = import_stream(bytes, &ImportOptions::default(), &mut told);
+    (outcome, told)
+}
+
+#[test]
+fn two_threads_that_take_turns() {
+    let (outcome, told) = told(&two_threads().bytes);
+    let outcome = outcome.expect("it is whole");
+    assert_eq!((outcome.threads, outcome.samples), (2, 20));
+    assert_eq!(outcome.losses, [("binaries_missing", 1), ("perf_lost_records", 3)].into());
+    let stalls: Vec<_> = told
+        .events
+        .iter()
+        .filter_map(|event| if let Event::Stall(stall) = event { Some(stall) } else { None })
+        .collect();
+    // Both wait a millisecond at a time; main's last wait and the other's end with the recording and with its life.
+    assert!((18..=20).contains(&stalls.len()), "{} stalls", stalls.len());
+    assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
+}
+
+#[test]
+fn a_stream_may_end_anywhere() {
+    let Stream { bytes, records } = two_threads();
+    for &at in &records {
+        for end in [at, at + 4, at + 12] {
+            // The threads known by then are told; nothing follows what is missing.
+            if let (Ok(outcome), _) = told(&bytes[..end]) {
+                assert!(outcome.threads <= 2 && outcome.samples <= 20);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_streams_end(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..16)) {
+        let mut bytes = two_threads().bytes;
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let _ = told(&bytes);
+    }
+
+    #[test]
+    fn records_in_any_order(order in prop::collection::vec(any::<prop::sample::Index>(), 1..80)) {
+        let Stream { bytes, records } = two_threads();
+        let record = |number: usize| {
+            let end = records.get(number + 1).copied().unwrap_or(bytes.len());
+            &bytes[records[number]..end]
+        };
+        let mut mixed = bytes[..16].to_vec();
+        for number in order {
+            mixed.extend(record(number.index(records.len())));
+        }
+        let _ = told(&mixed);
+    }
+}
+
+/// The seeds of `fuzz/fuzz_targets/perf_data.rs`; WALLPROF_BLESS=1 writes them.
+#[test]
+fn the_fuzz_targets_seeds_are_streams() {
+    let Stream { bytes, records } = two_threads();
+    let seeds = [
+        ("two_threads", &bytes[..]),
+        ("attributes_alone", &bytes[..records[1]]),
+        ("a_map", &bytes[..records[3]]),
+    ];
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/perf_data");
+    for (name, expected) in seeds {
+        let path = folder.join(name);
+        if std::env::var_os("WALLPROF_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(&path, expected).expect("written");
+        }
+        assert!(std::fs::read(&path).expect("a seed") == expected, "{name} is not what the tests invent");
+    }
+}
