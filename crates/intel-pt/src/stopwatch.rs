@@ -20,6 +20,9 @@ pub struct ClockFacts {
 
 const FRACTION: u32 = 20;
 
+/// A TSC packet with its TMA packet may slip past MTC packets that are a little older.
+const MOST_SLIPPED: u64 = 3;
+
 /// Follows the timing packets.
 #[derive(Clone, Debug)]
 pub struct Stopwatch {
@@ -44,6 +47,8 @@ struct Crystal {
     last_mtc: u8,
     /// Bits of `last_mtc` that a 16-bit TMA could not say.
     unknown_bits: u8,
+    /// No MTC packet has come since the TMA packet.
+    is_fresh: bool,
 }
 
 impl Stopwatch {
@@ -93,7 +98,7 @@ impl Stopwatch {
     }
 
     pub fn tma(&mut self, ctc: u16, fast: u16) {
-        let shift = u32::from(self.facts.mtc_shift.min(16));
+        let shift = self.mtc_shift();
         let remainder = u64::from(ctc) & ((1 << shift) - 1);
         let Some(remainder) = self.ticks_from_crystal(remainder) else { return };
         let unknown_bits = if shift > 8 { !0u8 << (16 - shift) } else { 0 };
@@ -102,6 +107,7 @@ impl Stopwatch {
             ticks_since_base: 0,
             last_mtc: (u32::from(ctc) >> shift) as u8,
             unknown_bits,
+            is_fresh: true,
         });
     }
 
@@ -111,12 +117,33 @@ impl Stopwatch {
             crystal.assume_bits_of(mtc);
         }
         let periods = u64::from(mtc.wrapping_sub(crystal.last_mtc));
-        crystal.ticks_since_base += periods << self.facts.mtc_shift.min(16);
+        if crystal.is_fresh && periods > 256 - MOST_SLIPPED {
+            return;
+        }
+        crystal.is_fresh = false;
+        let passed = periods << self.mtc_shift();
+        crystal.ticks_since_base = crystal.ticks_since_base.saturating_add(passed);
         crystal.last_mtc = mtc;
+        let missed = self.missed_wraps(&crystal).saturating_mul(256 << self.mtc_shift());
+        crystal.ticks_since_base = crystal.ticks_since_base.saturating_add(missed);
         self.crystal = Some(crystal);
         if let Some(elapsed) = self.ticks_from_crystal(crystal.ticks_since_base) {
             self.exact(crystal.base.wrapping_add(elapsed));
         }
+    }
+
+    /// How often the eight bits of the crystal's counter must have come round without a packet, if the core's cycles are
+    /// counted: those say roughly what time it is.
+    fn missed_wraps(&self, crystal: &Crystal) -> u64 {
+        let Some(elapsed) = self.ticks_from_crystal(crystal.ticks_since_base) else { return 0 };
+        let Some(wrap) = self.ticks_from_crystal(256 << self.mtc_shift()) else { return 0 };
+        let estimate = self.anchor.saturating_add(self.since_anchor >> FRACTION);
+        let ahead = estimate.saturating_sub(crystal.base.saturating_add(elapsed));
+        ahead.saturating_add(wrap / 2).checked_div(wrap).unwrap_or(0)
+    }
+
+    fn mtc_shift(&self) -> u32 {
+        u32::from(self.facts.mtc_shift.min(16))
     }
 
     #[inline(always)]
@@ -262,6 +289,31 @@ mod tests {
         watch.tma(0x3000, 0);
         watch.mtc(0xa5);
         assert_eq!(watch.now(), 1_000_000 + 2 * (0x1000 * 100));
+    }
+
+    #[test]
+    fn lost_packets_of_the_crystal_are_told_by_the_cycles() {
+        let mut watch = started(FACTS);
+        watch.tma(0x1000, 0);
+        watch.cbr(25);
+        watch.mtc(0x01);
+        // A wrap is 2,048 ticks of the crystal: 204,800. Two of them and a period pass.
+        watch.cyc(2 * 204_800 + 700);
+        watch.mtc(0x02);
+        assert_eq!(watch.now(), 1_000_000 + 2 * 800 + 2 * 204_800);
+        watch.cyc(790);
+        watch.mtc(0x03);
+        assert_eq!(watch.now(), 1_000_000 + 3 * 800 + 2 * 204_800);
+    }
+
+    #[test]
+    fn an_older_packet_of_the_crystal_may_come_after_its_reference() {
+        let mut watch = started(FACTS);
+        watch.tma(0x1000, 0);
+        watch.mtc(0xff);
+        assert_eq!(watch.now(), 1_000_000, "not 255 periods later");
+        watch.mtc(0x01);
+        assert_eq!(watch.now(), 1_000_800);
     }
 
     #[test]

@@ -52,7 +52,6 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
 
     /// The FUP that may follow says where execution goes on, not where an interrupt hit.
     pub(super) fn overflow(&mut self) {
-        self.synchronisation = None;
         self.lose_now(GapCause::Overflow);
         self.fup_is_bound = true;
     }

@@ -185,9 +185,10 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
                 }
                 Err(PacketError::Truncated { .. }) => break,
                 Err(PacketError::Unknown { .. }) => {
-                    self.lose_now(GapCause::BadPacket);
-                    self.synchronisation = None;
-                    self.packets.seek_psb();
+                    if !self.cut_synchronisation() {
+                        self.lose_now(GapCause::BadPacket);
+                        self.packets.seek_psb();
+                    }
                 }
             }
             offset = self.packets.offset();
@@ -200,7 +201,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
     fn other(&mut self, packet: Packet, offset: usize) -> bool {
         self.fuel = (self.fuel + 16).min(FULL_TANK);
         match packet {
-            Packet::Psb => self.begin_synchronisation(offset),
+            Packet::Psb => return self.begin_synchronisation(offset),
             Packet::PsbEnd => return self.end_synchronisation(),
             Packet::Tsc(ticks) => self.time_stamp(ticks),
             Packet::Tma { ctc, fast } => self.watch.tma(ctc, fast),
@@ -208,6 +209,9 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             Packet::Cbr(ratio) => self.watch.cbr(ratio),
             Packet::Fup(payload) => self.source_address(payload),
             Packet::TipPge(payload) => self.enable(payload),
+            Packet::TipPgd(_) | Packet::Overflow | Packet::TraceStop if self.cut_synchronisation() => {
+                return true;
+            }
             Packet::TipPgd(payload) => self.disable(payload),
             Packet::Overflow => self.overflow(),
             Packet::TraceStop => self.disable(IpPayload::Suppressed),

@@ -10,10 +10,10 @@ use crate::run_cache::Exit;
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     #[inline(always)]
     pub(super) fn branch_results(&mut self, tnt: Tnt) {
-        if self.state != State::On {
+        if self.cut_synchronisation() || self.state != State::On {
             return;
         }
-        if self.result_count > 0 || self.synchronisation.is_some() {
+        if self.result_count > 0 {
             return self.lose(GapCause::Mismatch);
         }
         self.keep_schedule();
@@ -30,6 +30,9 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     }
 
     pub(super) fn indirect(&mut self, payload: IpPayload) {
+        if self.cut_synchronisation() {
+            return;
+        }
         let ip = self.last_ip.update(payload);
         let source = std::mem::replace(&mut self.source, Source::None);
         self.fup_is_bound = false;

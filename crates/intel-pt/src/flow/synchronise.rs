@@ -4,6 +4,7 @@ use super::{Decoder, Source, State};
 use crate::code::Code;
 use crate::event::{EndCause, EventKind, GapCause, Sink};
 use crate::packet::LastIp;
+use crate::packets::Packets;
 use crate::schedule::Switch;
 
 /// A synchronisation point that is being read.
@@ -18,7 +19,11 @@ pub(super) struct Synchronisation {
 }
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
-    pub(super) fn begin_synchronisation(&mut self, offset: usize) {
+    /// Says whether the segment is done.
+    pub(super) fn begin_synchronisation(&mut self, offset: usize) -> bool {
+        if self.cut_synchronisation() {
+            return true;
+        }
         if self.result_count > 0 || self.at_exit {
             self.lose(GapCause::Mismatch);
         }
@@ -31,6 +36,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.returns.clear();
         self.watch.psb();
         self.forget_pending();
+        false
     }
 
     pub(super) fn forget_pending(&mut self) {
@@ -66,6 +72,32 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
         self.start_interval();
         synchronisation.last
+    }
+
+    /// Packets that belong to no synchronisation point end the one that is being read: it has said all it will, and there
+    /// may be no address in it though tracing is on. Says whether the segment is done: its last one is the next segment's.
+    #[inline(always)]
+    pub(super) fn cut_synchronisation(&mut self) -> bool {
+        match self.synchronisation.take() {
+            Some(synchronisation) => self.cut(synchronisation),
+            None => false,
+        }
+    }
+
+    #[cold]
+    fn cut(&mut self, synchronisation: Synchronisation) -> bool {
+        if synchronisation.last {
+            self.packets = Packets::starting_at(self.trace.bytes, self.trace.bytes.len());
+            return true;
+        }
+        self.may_be_on = synchronisation.ip.is_none();
+        match synchronisation.ip {
+            ip if synchronisation.silent => self.join(ip),
+            None => {}
+            ip => self.confirm(ip),
+        }
+        self.start_interval();
+        false
     }
 
     /// Starts the segment where its first synchronisation point says.

@@ -394,7 +394,7 @@ impl Machine {
     }
 
     fn switch(&mut self) {
-        let next = self.random.below(self.threads.len());
+        let next = (self.current + 1 + self.random.below(self.threads.len() - 1)) % self.threads.len();
         let departure = [Departure::Blocked, Departure::Preempted][self.random.below(2)];
         self.encoder.sleep(100);
         self.current = next;

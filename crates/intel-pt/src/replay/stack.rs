@@ -159,13 +159,15 @@ impl Stack {
 
     /// Counts all open calls as incomplete. Their frames stay, as a hypothesis.
     pub fn suspect_all(&mut self) {
-        for index in 0..self.open.len() {
+        for index in (0..self.open.len()).rev() {
             let open = self.open[index];
             let ticks = self.last.saturating_sub(open.since);
             match open.standing {
                 Standing::Call => self.count_partial(open.path, ticks, true),
                 Standing::Before => self.count_partial(open.path, ticks, false),
-                Standing::Hypothesis | Standing::Floor => continue,
+                Standing::Floor => continue,
+                // What is below it was suspected with it.
+                Standing::Hypothesis => return,
             }
             self.open[index].standing = Standing::Hypothesis;
         }

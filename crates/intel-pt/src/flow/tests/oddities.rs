@@ -121,19 +121,9 @@ fn synchronisation_points_with_nothing_between_them_say_nothing() {
     let point = psb(Some(BASE), 1);
     let packets = [&point[..], &point, &point, &address(TIP, BASE + 0x100)].concat();
     assert_eq!(decode(&a_jump(), &[&packets]), [BEGIN, jump(BASE + 0x100)]);
-    let schedule = Schedule::of_thread(ThreadId(1), USER);
-    let code = a_jump();
-    let trace =
-        Trace { bytes: &packets, code: &code, schedule: &schedule, clock: CLOCK, return_compression: true };
-    let mut kinds = Vec::new();
-    let mut cache = RunCache::new();
-    let starts = segment_starts(&packets);
-    for (index, &start) in starts.iter().enumerate() {
-        let end = starts.get(index + 1).copied().unwrap_or(packets.len());
-        let mut sink = |event: &Event| kinds.push(event.kind);
-        decode_segment(&trace, Segment { start, end, first: index == 0 }, &mut cache, &mut sink);
-    }
-    assert_eq!(kinds[1..], [EventKind::Begin, EventKind::Jump { indirect: true }]);
+    let [segments, whole] = divided(&a_jump(), &packets);
+    assert_eq!(segments, [EventKind::Begin, EventKind::Jump { indirect: true }]);
+    assert_eq!(segments, whole);
 }
 
 #[test]
@@ -156,4 +146,44 @@ fn calls_before_a_system_call_are_returned_from_by_a_bit() {
     let packets: [&[u8]; 4] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &address(PGE, BASE + 0x102), &TAKEN];
     let found = decode(&at_base(&bytes), &packets);
     assert_eq!(found.last(), Some(&(EventKind::Return, BASE + 0x102, BASE + 5)));
+}
+
+/// Events of each segment alone, and of all together.
+fn divided(code: &Pieces, packets: &[u8]) -> [Vec<EventKind>; 2] {
+    let schedule = Schedule::of_thread(ThreadId(1), USER);
+    let trace = Trace { bytes: packets, code, schedule: &schedule, clock: CLOCK, return_compression: true };
+    let starts = segment_starts(packets);
+    let decode = |starts: &[usize]| {
+        let mut kinds = Vec::new();
+        for (index, &start) in starts.iter().enumerate() {
+            let end = starts.get(index + 1).copied().unwrap_or(packets.len());
+            let mut sink = |event: &Event| kinds.push(event.kind);
+            let segment = Segment { start, end, first: index == 0 };
+            decode_segment(&trace, segment, &mut RunCache::new(), &mut sink);
+        }
+        kinds.split_off(1)
+    };
+    [decode(&starts), decode(&starts[..1])]
+}
+
+#[test]
+fn a_synchronisation_point_that_another_packet_breaks_into_still_starts_a_segment() {
+    let broken = &psb(Some(BASE), 1)[..psb(Some(BASE), 1).len() - 2];
+    let (tip, fup) = (address(TIP, BASE + 0x100), address(FUP, BASE + 1));
+    let jump = EventKind::Jump { indirect: true };
+    let gap = EventKind::Gap(GapCause::Overflow);
+    let packets = [broken, &tip].concat();
+    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, jump]);
+    let packets = [broken, &OVERFLOW, &fup, &tip].concat();
+    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, gap, EventKind::Resume, jump]);
+    let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 4 };
+    let packets = [broken, &PGD_WITHOUT_IP, &address(PGE, BASE)].concat();
+    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, end, EventKind::Begin]);
+    // In the middle of a trace, and by another synchronisation point.
+    for middle in [&[&OVERFLOW, &fup[..]].concat()[..], &psb(Some(BASE + 1), 3), &[0x02, 0xff]] {
+        let packets = [&psb(Some(BASE), 1), broken, middle, &psb(Some(BASE + 1), 5), &tip].concat();
+        let [segments, whole] = divided(&a_jump(), &packets);
+        assert_eq!(segments, whole, "{middle:x?}");
+        assert_eq!(segments.last(), Some(&jump), "{middle:x?}");
+    }
 }
