@@ -19,59 +19,8 @@ wallprof=$(dirname "$0")/../target/release/wallprof
 
 # --- setting ---
 
-fail() {
-    echo "overhead.sh: $*" >&2
-    exit 1
-}
-
-# perf and bpftrace find tracepoints in tracefs, which is not mounted everywhere. A mount namespace of our own
-# leaves the machine as it was.
-enter_own_mounts() {
-    [[ -n ${WALLPROF_BENCH_MOUNTS:-} ]] || WALLPROF_BENCH_MOUNTS=1 exec unshare --mount "$0" "$@"
-    [[ -e /sys/kernel/tracing/events ]] || mount -t tracefs tracefs /sys/kernel/tracing
-}
-
-describe_machine() {
-    local model
-    model=$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)
-    echo "machine: $(nproc) CPUs, ${model:-unknown}, kernel $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
-}
-
-have() {
-    command -v "$1" >/dev/null
-}
-
-# Waits until CHECK holds for the process PID, which must live on, for at most 20 s.
-wait_until() { # PID CHECK ARGUMENT…
-    local pid=$1 tries
-    shift
-    for ((tries = 0; tries < 2000; tries++)); do
-        "$1" "$pid" "${@:2}" && return 0
-        kill -0 "$pid" 2>/dev/null || return 1
-        sleep 0.01
-    done
-    echo 'not ready within 20 s' >>"$scratch/output"
-    return 1
-}
-
-has_said() { # PID PATTERN
-    grep -q "$2" "$scratch/output"
-}
-
-has_attached_bpf() { # PID
-    [[ $(readlink "/proc/$1"/fd/* 2>/dev/null) == *bpf_link* ]]
-}
-
-# Ends a child as Ctrl-C does, and waits for it.
-interrupt() { # PID
-    kill -INT "$1" 2>/dev/null || true
-    wait "$1" 2>/dev/null || true
-}
-
-# Becomes a command that Ctrl-C ends: background children of a script ignore it unless told not to.
-background() {
-    exec env --default-signal=INT "$@"
-}
+# shellcheck source=benches/common.sh
+. "$(dirname "$0")/common.sh"
 
 # --- pipe: one function a row; each prints µs per operation, or fails with the reason in $scratch/why ---
 
@@ -109,6 +58,10 @@ row_nothing() {
 row_wallprof() {
     [[ -x $wallprof ]] || missing "$wallprof" || return 1
     bench_beside 'has_said recording' "$wallprof" record -a -o "$scratch/wallprof.db"
+}
+
+has_attached_bpf() { # PID
+    [[ $(readlink "/proc/$1"/fd/* 2>/dev/null) == *bpf_link* ]]
 }
 
 row_offcputime() {
@@ -182,41 +135,11 @@ measure_pipe() {
 
 # --- recorder ---
 
-now_ms() {
-    echo $(($(date +%s%N) / 1000000))
-}
-
-# CPU time of a process so far, in ms.
-cpu_ms() { # PID
-    awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print int(($12 + $13) * 1000 / hz) }' "/proc/$1/stat"
-}
-
-anonymous_kib() { # PID
-    awk '/^RssAnon/ { print $2 }' "/proc/$1/status"
-}
-
-print_fact() { # NAME VALUE UNIT
-    printf '%-58s %10s %s\n' "$1" "$2" "$3"
-}
-
-# Median time from the command to armed probes, for one process.
-measure_arming() {
-    local i start times=()
+measure_arming_a_sleeper() {
     sleep 600 &
     local victim=$!
-    for ((i = 0; i < rounds; i++)); do
-        start=$(now_ms)
-        : >"$scratch/output"
-        background "$wallprof" record -p "$victim" -o "$scratch/arm.db" >"$scratch/output" 2>&1 &
-        local recorder=$!
-        wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
-        times+=($(($(now_ms) - start)))
-        interrupt "$recorder"
-        rm -f "$scratch"/arm.db*
-    done
+    measure_arming 'one process' "$victim"
     kill "$victim"
-    print_fact 'command to armed, one process' \
-        "$(printf '%s\n' "${times[@]}" | sort -n | sed -n "$((rounds / 2 + 1))p")" ms
 }
 
 # A minute of a machine whose CPUs all compute.
@@ -224,9 +147,7 @@ measure_busy_minute() {
     local file=$scratch/busy.db peak=0 cpu_before cpu_after started ended kib
     stress-ng --matrix 0 --timeout $((seconds + 30)) >/dev/null 2>&1 &
     local load=$!
-    background "$wallprof" record -a -F 99 -o "$file" >"$scratch/output" 2>&1 &
-    local recorder=$!
-    wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+    start_recorder -a -F 99 -o "$file"
     cpu_before=$(cpu_ms "$recorder")
     started=$(now_ms)
     while (($(now_ms) - started < seconds * 1000)); do
@@ -271,10 +192,7 @@ load_pipes() {
 # What is lost under LOAD must be counted, and little.
 measure_losses() { # NAME LOAD
     local file=$scratch/losses.db switches started
-    : >"$scratch/output"
-    background "$wallprof" record -a -o "$file" >"$scratch/output" 2>&1 &
-    local recorder=$!
-    wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+    start_recorder -a -o "$file"
     switches=$(switches_so_far)
     started=$(now_ms)
     "$2"
@@ -297,7 +215,7 @@ measure_recorder() {
     have stress-ng || fail 'stress-ng is not installed: apt-get install stress-ng'
     echo
     echo "the recorder itself, $("$wallprof" --version)"
-    measure_arming
+    measure_arming_a_sleeper
     measure_busy_minute
     measure_losses 'perf bench sched messaging' load_messaging
     measure_losses 'perf bench sched pipe on every CPU' load_pipes

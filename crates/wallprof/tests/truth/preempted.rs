@@ -111,5 +111,6 @@ fn a_neighbour_takes_the_cpu() {
     );
     // A thread can lose its CPU in the few instructions in which a function has no frame yet.
     assert!(shown * 100 >= matched * 99, "{shown} of {matched} stalls show what the worker did");
-    assert!(blamed * 100 >= matched * 99, "{blamed} of {matched} stalls say how long the neighbour ran");
+    // Its own clock also stops while a hypervisor, or a third thread, has the CPU.
+    assert!(blamed * 100 >= matched * 90, "{blamed} of {matched} stalls say how long the neighbour ran");
 }

@@ -1,0 +1,95 @@
+# What the benches share: waiting for recorders, facts of the machine and of processes. Sourced; the caller has set
+# $wallprof, $rounds and $scratch.
+
+fail() {
+    echo "$(basename "$0"): $*" >&2
+    exit 1
+}
+
+# perf and bpftrace find tracepoints in tracefs, which is not mounted everywhere. A mount namespace of our own
+# leaves the machine as it was.
+enter_own_mounts() {
+    [[ -n ${WALLPROF_BENCH_MOUNTS:-} ]] || WALLPROF_BENCH_MOUNTS=1 exec unshare --mount "$0" "$@"
+    [[ -e /sys/kernel/tracing/events ]] || mount -t tracefs tracefs /sys/kernel/tracing
+}
+
+describe_machine() {
+    local model
+    model=$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)
+    echo "machine: $(nproc) CPUs, ${model:-unknown}, kernel $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
+}
+
+have() {
+    command -v "$1" >/dev/null
+}
+
+# Waits until CHECK holds for the process PID, which must live on, for at most 20 s.
+wait_until() { # PID CHECK ARGUMENT…
+    local pid=$1 tries
+    shift
+    for ((tries = 0; tries < 2000; tries++)); do
+        "$1" "$pid" "${@:2}" && return 0
+        kill -0 "$pid" 2>/dev/null || return 1
+        sleep 0.01
+    done
+    echo 'not ready within 20 s' >>"$scratch/output"
+    return 1
+}
+
+has_said() { # PID PATTERN
+    grep -q "$2" "$scratch/output"
+}
+
+# Ends a child as Ctrl-C does, and waits for it.
+interrupt() { # PID
+    kill -INT "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
+# Becomes a command that Ctrl-C ends: background children of a script ignore it unless told not to.
+background() {
+    exec env --default-signal=INT "$@"
+}
+
+# Starts wallprof with ARGUMENTs and waits until it is armed; its pid is then in $recorder.
+start_recorder() { # ARGUMENT…
+    : >"$scratch/output"
+    background "$wallprof" record "$@" >"$scratch/output" 2>&1 &
+    recorder=$!
+    wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+}
+
+# The middle one of the numbers on stdin.
+median() {
+    sort -n | awk '{ number[NR] = $1 } END { print number[int((NR + 1) / 2)] }'
+}
+
+now_ms() {
+    echo $(($(date +%s%N) / 1000000))
+}
+
+# CPU time of a process so far, in ms.
+cpu_ms() { # PID
+    awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print int(($12 + $13) * 1000 / hz) }' "/proc/$1/stat"
+}
+
+anonymous_kib() { # PID
+    awk '/^RssAnon/ { print $2 }' "/proc/$1/status"
+}
+
+print_fact() { # NAME VALUE UNIT
+    printf '%-58s %10s %s\n' "$1" "$2" "$3"
+}
+
+# Median time from the command to armed probes, for the process PID.
+measure_arming() { # NAME PID
+    local i start times=()
+    for ((i = 0; i < rounds; i++)); do
+        start=$(now_ms)
+        start_recorder -p "$2" -o "$scratch/arm.db"
+        times+=($(($(now_ms) - start)))
+        interrupt "$recorder"
+        rm -f "$scratch"/arm.db*
+    done
+    print_fact "command to armed, $1" "$(printf '%s\n' "${times[@]}" | median)" ms
+}
