@@ -113,14 +113,14 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
 
     pub(super) fn enable(&mut self, payload: IpPayload) {
         let ip = self.last_ip.update(payload);
+        if let Some(synchronisation) = &mut self.synchronisation {
+            // Erratum BDM70: inside a synchronisation point it says what the FUP would.
+            synchronisation.ip = ip.or(synchronisation.ip);
+            return;
+        }
         let Some(ip) = ip else {
             return self.lose_now(GapCause::Mismatch);
         };
-        if let Some(synchronisation) = &mut self.synchronisation {
-            // Erratum BDM70: inside a synchronisation point it says what the FUP would.
-            synchronisation.ip = Some(ip);
-            return;
-        }
         self.forget_pending();
         self.may_be_on = false;
         match self.state {

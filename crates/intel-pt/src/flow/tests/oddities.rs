@@ -176,6 +176,8 @@ fn a_synchronisation_point_that_another_packet_breaks_into_still_starts_a_segmen
     assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, jump]);
     let packets = [broken, &OVERFLOW, &fup, &tip].concat();
     assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, gap, EventKind::Resume, jump]);
+    let enabling = [broken, &[PGE], &[0x02, 0x23], &tip].concat();
+    assert_eq!(divided(&a_jump(), &enabling)[0], [EventKind::Begin, jump]);
     let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 4 };
     let packets = [broken, &PGD_WITHOUT_IP, &address(PGE, BASE)].concat();
     assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, end, EventKind::Begin]);
