@@ -213,6 +213,12 @@ fn a_return_to_nowhere_is_a_jump() {
 }
 
 #[test]
+fn a_call_at_the_end_of_a_function_returns_to_the_next_ones_entry() {
+    let script = Script::default().begin(0, "a").call(10, "b", 'c').ret(30, "b").ret(40, "z+9");
+    assert_eq!(script.paths(45), ["z 0(0) before self 5", "z;a 1(0) self 20", "z;a;c 1(0) self 20"]);
+}
+
+#[test]
 fn a_trampoline_that_returns_to_a_function_calls_it() {
     // A call of `t`, which calls into its own middle and returns to the entry of `b`: a retpoline.
     let script = Script::default()

@@ -181,6 +181,11 @@ impl ThreadReplay {
 
     fn returned(&mut self, event: &Event) {
         self.stand_somewhere();
+        // Where a call returns to may be where another function starts.
+        if self.stack.open.last().is_some_and(|top| self.stack.returns(top, event.to)) {
+            self.stack.pop();
+            return;
+        }
         if event.at_entry {
             return self.returned_to_entry(event);
         }
