@@ -1,5 +1,5 @@
 /* Threads come, are renamed, exec and are looked at: the only places where a thread's state is created. */
-#include "reason.h"
+#include "fault.h"
 #include "thread.h"
 
 /* Deletes nothing: the state goes with the task. Returns NULL where memory is short, which is counted. */
@@ -217,7 +217,12 @@ int open_waits(struct bpf_iter__task *ctx) {
         stall->waker.tid = seen->waker_tid;
         stall->waker.tgid = seen->waker_tgid;
     }
-    if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
+    if (seen == t && t->faulting) {
+        stall->start = t->fault.start;
+        stall->blocked_ns = t->fault.blocked + (now - t->since - stall->runnable_ns);
+        stall->runnable_ns += t->fault.runnable;
+        note_facts(task, t, stall);
+    } else if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
         u32 owner = seen->lock_owner;
 
         stall->flags |= STALL_LOCK;

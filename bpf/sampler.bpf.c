@@ -29,6 +29,11 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
     t = state_of(task);
     if (!t || t->activity == ACTIVITY_DEAD)
         return;
+    if (unlikely(t->faulting) && (user_mode || !fault_goes_on(t)))
+        abandon_fault(t);
+    /* A fault's time is known exactly, and carried by its own stacks. */
+    if (t->faulting && ledger_clock)
+        return;
     /* In the middle of a switch the interval being closed is not this sample's to split. */
     if (t->since >= armed_at && t->activity == ACTIVITY_RUNNING)
         roll(t, now);

@@ -24,7 +24,7 @@ ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *pr
 
         t->ledger.on_cpu += wall + taken;
         barrier_var(lender); /* one register for the check and the index */
-        if (lender < REASONS)
+        if (lender < SLEEPS)
             t->ledger.blocked[lender] -= taken;
         else
             t->ledger.preempted -= taken;
@@ -76,8 +76,10 @@ ALWAYS_INLINE void charge_wait(struct thread_state *t, u64 now, u64 waited, bool
         return;
     }
     t->ledger.runnable += runnable;
-    if (t->reason < REASONS)
+    if (t->reason < SLEEPS)
         t->ledger.blocked[t->reason] += rest - runnable;
+    if (unlikely(t->faulting))
+        t->fault.unsettled += rest - runnable;
     t->borrowable = rest - runnable;
     t->lender = t->reason;
 }
@@ -127,9 +129,30 @@ ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, 
     bpf_ringbuf_submit(record, ring_flags());
 }
 
+/* The thread leaves the CPU in a page fault, unless that is over. */
+ALWAYS_INLINE bool pause_fault(struct thread_state *t, u32 prev_state, u64 now) {
+    if (!fault_goes_on(t) || (prev_state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN | TASK_DEAD))) {
+        abandon_fault(t);
+        return false;
+    }
+    charge_fault_run(t, now);
+    return true;
+}
+
+/* A sleep in a page fault is the fault's, whatever else it waits for. */
+ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *prev) {
+    if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
+        settle_fault(t, SLEEP_FAULT_MAJOR);
+    t->reason = t->fault.sleep;
+    t->syscall = syscall_of(prev, (struct pt_regs *)bpf_task_pt_regs(prev));
+    t->futex_lock = 0;
+    t->owner_known = 0;
+}
+
 ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
                               u32 prev_state, u64 now) {
     struct thread_state *t = state_of(prev);
+    bool in_fault = false;
 
     if (!t)
         return;
@@ -145,6 +168,8 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         roll(t, now);
         charge_running(t, prev, now);
     }
+    if (unlikely(t->faulting))
+        in_fault = pause_fault(t, prev_state, now);
     t->moved_ns = 0;
     /* The kernel's own verdict: a sleep that a pending signal cancels counts as voluntary there. */
     if (prev->nvcsw != t->nvcsw_seen) {
@@ -163,13 +188,16 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         t->activity = ACTIVITY_PREEMPTED;
     } else {
         t->activity = ACTIVITY_BLOCKED;
-        classify(ctx, cpu, t, prev, prev_state);
+        if (unlikely(in_fault))
+            sleep_in_fault(t, prev);
+        else
+            classify(ctx, cpu, t, prev, prev_state);
     }
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;
         t->out_kernel_stack = 0;
         take_stacks(ctx, cpu, true, &t->out_user_stack, &t->out_kernel_stack);
-        t->out_asked = t->activity == ACTIVITY_BLOCKED && t->syscall >= 0 &&
+        t->out_asked = t->activity == ACTIVITY_BLOCKED && !in_fault && t->syscall >= 0 &&
                        asked_timeout(prev, t, now, &t->out_asked_ns, &t->out_slack_ns);
     }
 }
@@ -251,7 +279,7 @@ ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u6
 
 /* Whether an interval that has lasted `ns` in `reason` will want stacks. */
 ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
-    return ns >= min_stall_ns || (state < REASONS + 2 && t->carried[state] + ns >= CARRY_NS);
+    return ns >= min_stall_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= CARRY_NS);
 }
 
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
@@ -341,16 +369,13 @@ ALWAYS_INLINE void note_asked(struct stall_record *stall, struct task_struct *ta
     }
 }
 
-NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct interval *interval) {
-    struct stall_record *stall;
-    u64 runnable_from;
-    u32 cpu;
+/* A record with what intervals off the CPU and page faults have in common; the rest of it says nothing. */
+ALWAYS_INLINE struct stall_record *begin_stall(struct task_struct *task, struct thread_state *t,
+                                               struct interval *interval) {
+    struct stall_record *stall = reserve(sizeof(struct stall_record));
 
-    if (!task || !t || !interval)
-        return 0;
-    stall = reserve(sizeof(struct stall_record));
     if (!stall)
-        return 0;
+        return NULL;
     stall->type = RECORD_STALL;
     stall->key = t->key;
     stall->start = interval->start;
@@ -359,9 +384,10 @@ NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct
     stall->user_stack = interval->user_stack;
     stall->kernel_stack = interval->kernel_stack;
     stall->cpu = interval->cpu;
-    stall->flags = interval->preempted ? STALL_PREEMPTED : 0;
-    stall->reason = t->reason;
-    stall->syscall = interval->preempted ? -1 : t->syscall;
+    stall->flags = 0;
+    stall->reason = 0;
+    stall->syscall = -1;
+    stall->blocked_ns = 0;
     stall->rans = 0;
     stall->asked_ns = 0;
     stall->slack_ns = 0;
@@ -381,7 +407,25 @@ NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct
         stall->waker_kernel_stack = t->waker_kernel_stack;
         read_name(stall->waker.comm, t->waker_task, t->waker_tid);
     }
-    if (!interval->preempted) {
+    __builtin_memset(&stall->fault, 0, sizeof(stall->fault));
+    return stall;
+}
+
+NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct interval *interval) {
+    struct stall_record *stall;
+    u64 runnable_from;
+    u32 cpu;
+
+    if (!task || !t || !interval)
+        return 0;
+    stall = begin_stall(task, t, interval);
+    if (!stall)
+        return 0;
+    stall->reason = t->reason;
+    if (interval->preempted) {
+        stall->flags |= STALL_PREEMPTED;
+    } else {
+        stall->syscall = t->syscall;
         if (t->futex_lock) {
             stall->flags |= STALL_LOCK;
             stall->lock_address = t->lock_address;
@@ -424,7 +468,7 @@ ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *inter
         key.waker_kernel_stack = t->waker_kernel_stack;
     }
     count_sample(&key, ns);
-    if (state < REASONS + 2)
+    if (state < SLEEPS + 2)
         t->carried[state] = 0;
 }
 
@@ -436,7 +480,7 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
     if (!t || !interval || !cpu)
         return 0;
     reason = t->reason;
-    if (reason >= REASONS)
+    if (reason >= SLEEPS)
         return 0;
     if (stacks_at_switch_out) {
         interval->user_stack = t->out_user_stack;
@@ -447,7 +491,8 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
     if (interval->preempted) {
         count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);
     } else {
-        count_interval(t, interval, reason, SAMPLE_BLOCKED + reason, t->carried[reason]);
+        if (reason < REASONS)
+            count_interval(t, interval, reason, SAMPLE_BLOCKED + reason, t->carried[reason]);
         count_interval(t, interval, CARRIED_RUNNABLE, SAMPLE_RUNNABLE, t->carried[CARRIED_RUNNABLE]);
     }
     return 0;
@@ -489,12 +534,35 @@ ALWAYS_INLINE u64 since_wakeup(struct thread_state *t, u64 now) {
     return now - (wake > t->since ? wake : t->since);
 }
 
+/* Back on a CPU, in the same page fault: the wait is the fault's, and is told with it. */
+ALWAYS_INLINE void resume_fault(struct thread_state *t, struct interval *interval) {
+    struct fault_state *fault = &t->fault;
+    u64 off = interval->end - interval->start;
+
+    fault->charged_to = interval->end;
+    fault->irq_seen = t->ledger.irq;
+    fault->runnable += interval->runnable;
+    fault->blocked += off - interval->runnable;
+    fault->woken |= interval->woken;
+    if (off > fault->longest && (interval->user_stack || interval->kernel_stack)) {
+        fault->longest = off;
+        fault->user_stack = interval->user_stack;
+        fault->kernel_stack = interval->kernel_stack;
+    }
+    if (interval->runnable > fault->starved_to - fault->starved_from) {
+        fault->starved_from = interval->end - interval->runnable;
+        fault->starved_to = interval->end;
+        fault->starved_cpu = interval->cpu;
+    }
+}
+
 /* Closes the off-CPU interval of `task`, which got the CPU at `now`; with stacks_at_switch_out it is not
  * current yet. */
 ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct interval interval = {};
     u64 off, delay, waited;
+    bool stacked;
 
     if (!t || t->activity == ACTIVITY_RUNNING)
         return;
@@ -532,22 +600,25 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
     count_latency(t, METRIC_RUN_QUEUE, interval.runnable);
     if (interval.preempted) {
         t->carried[CARRIED_PREEMPTED] += off;
-        if (!wants_stack(t, CARRIED_PREEMPTED, 0) && off < min_stall_ns)
-            return;
+        stacked = wants_stack(t, CARRIED_PREEMPTED, 0);
     } else {
         u64 blocked = off - interval.runnable;
         u32 reason = t->reason;
 
-        if (reason >= REASONS)
+        if (reason >= SLEEPS)
             return;
-        count_latency(t, METRIC_BLOCKED + reason, blocked);
-        t->carried[reason] += blocked;
+        if (likely(reason < REASONS)) {
+            count_latency(t, METRIC_BLOCKED + reason, blocked);
+            t->carried[reason] += blocked;
+        }
         t->carried[CARRIED_RUNNABLE] += interval.runnable;
-        if (!wants_stack(t, reason, 0) && !wants_stack(t, CARRIED_RUNNABLE, 0) && off < min_stall_ns)
-            return;
+        stacked = wants_stack(t, reason, 0) || wants_stack(t, CARRIED_RUNNABLE, 0);
     }
-    take_interval_stack(ctx, t, &interval);
-    if (cpu_wanted(interval.cpu) && worth_sending(t, &interval))
+    if (stacked || off >= min_stall_ns)
+        take_interval_stack(ctx, t, &interval);
+    if (unlikely(t->faulting))
+        resume_fault(t, &interval);
+    else if (off >= min_stall_ns && cpu_wanted(interval.cpu) && worth_sending(t, &interval))
         send_stall(task, t, &interval);
 }
 

@@ -59,6 +59,30 @@ volatile u64 last_snapshot = 0;
 
 u32 next_thread_key = 0;
 
+/* The page fault that a thread is in. */
+struct fault_state {
+    u64 start;
+    u64 charged_to; /* its time on the CPU is in the ledger up to here */
+    u64 irq_seen;   /* of ledger.irq, then */
+    u64 frame;      /* where the registers of the code that faulted lie in the kernel */
+    u64 ip;         /* its instruction pointer there, as long as the fault is not over */
+    u64 address;
+    u64 ran;       /* on the CPU, interrupts left out */
+    u64 unsettled; /* in a fault state since the second began: it may go to the other one yet */
+    u64 blocked;
+    u64 runnable; /* or preempted */
+    u64 longest;  /* wait: with these stacks */
+    u64 user_stack;
+    u64 kernel_stack;
+    u64 starved_from; /* the longest time without a CPU */
+    u64 starved_to;
+    u32 starved_cpu;
+    u8 sleep; /* SLEEP_FAULT_…: what it is taken for */
+    u8 access;
+    u8 woken;
+    u8 unused;
+};
+
 /* The state of one recorded thread. Hot fields first: a switch touches two cache lines. */
 struct thread_state {
     u64 since;      /* the ledger is complete up to here */
@@ -77,13 +101,14 @@ struct thread_state {
     u8 news; /* a name changed: the next snapshot must carry it */
     u8 futex_lock;
     u8 owner_known;
-    u8 lender; /* the state it would be taken from: a reason, or CARRIED_PREEMPTED */
-    u8 unused;
+    u8 lender;   /* the state it would be taken from: a reason, or CARRIED_PREEMPTED */
+    u8 faulting; /* `fault` is valid */
     s32 syscall;
     u32 lock_owner;
     u32 moved_from; /* CPU left at moved_ns while waiting */
     struct ledger ledger;
-    u64 carried[REASONS + 2]; /* unstacked off-CPU ns by reason, then runnable, then preempted */
+    u64 carried[SLEEPS + 2]; /* unstacked ns by sleep, then runnable, then preempted */
+    struct fault_state fault;
     u64 lock_address;
     u64 waker_task;
     u64 waker_user_stack;
@@ -104,8 +129,8 @@ struct thread_state {
     struct ledger at_boundary;
 };
 
-#define CARRIED_RUNNABLE REASONS
-#define CARRIED_PREEMPTED (REASONS + 1)
+#define CARRIED_RUNNABLE SLEEPS
+#define CARRIED_PREEMPTED (SLEEPS + 1)
 
 /* task → its state. Created by the start-up iterator and by task_newtask; deleted by the kernel with the
  * task. Full means no memory: counted as LOSS_THREADS_FULL. */
@@ -264,7 +289,7 @@ ALWAYS_INLINE void charge_until(struct thread_state *t, u64 to) {
             wake = from;
         if (wake > to)
             wake = to;
-        if (t->reason < REASONS)
+        if (t->reason < SLEEPS)
             t->ledger.blocked[t->reason] += wake - from;
         t->ledger.runnable += to - wake;
         break;
@@ -272,6 +297,51 @@ ALWAYS_INLINE void charge_until(struct thread_state *t, u64 to) {
         t->ledger.runnable += to - from;
         break;
     }
+}
+
+/* ---- the page fault a thread is in: its time on the CPU moves from `kernel` to a fault state ---- */
+
+/* A fault that failed is over without an event: the kernel then changes where its code goes on (the handler
+ * of a signal, or of the error in the kernel). */
+ALWAYS_INLINE bool fault_goes_on(struct thread_state *t) {
+    struct pt_regs *regs = (struct pt_regs *)t->fault.frame;
+
+    return t->fault.start >= armed_at && BPF_CORE_READ(regs, ip) == t->fault.ip;
+}
+
+/* What it took so far stays where it is; the rest is the thread's running time. */
+ALWAYS_INLINE void abandon_fault(struct thread_state *t) {
+    t->faulting = 0;
+    t->ledger.faults[FAULT_FAILED]++;
+}
+
+ALWAYS_INLINE void charge_fault_run(struct thread_state *t, u64 to) {
+    u64 interrupted = t->ledger.irq - t->fault.irq_seen;
+    u64 ns = to - t->fault.charged_to;
+    u32 sleep = t->fault.sleep;
+
+    t->fault.irq_seen = t->ledger.irq;
+    if ((s64)ns <= 0 || sleep >= SLEEPS)
+        return;
+    t->fault.charged_to = to;
+    ns = ns > interrupted ? ns - interrupted : 0;
+    t->ledger.blocked[sleep] += ns;
+    t->ledger.fault_on_cpu += ns;
+    t->fault.ran += ns;
+    t->fault.unsettled += ns;
+}
+
+/* Minor or major is told at the end. What lies in past seconds stays as it was taken for. */
+ALWAYS_INLINE void settle_fault(struct thread_state *t, u32 sleep) {
+    u32 before = t->fault.sleep;
+
+    if (sleep == before || before >= SLEEPS || sleep >= SLEEPS)
+        return;
+    t->ledger.blocked[sleep] += t->fault.unsettled;
+    t->ledger.blocked[before] -= t->fault.unsettled;
+    if (t->lender == before)
+        t->lender = sleep;
+    t->fault.sleep = sleep;
 }
 
 /* Closes the one-second bucket: charges up to the last second's end before `now` and keeps a copy of the
@@ -285,9 +355,13 @@ NOINLINE int roll_slow(struct thread_state *t, u64 now) {
     epoch = now + offset;
     end = epoch - epoch % 1000000000ULL;
     if (end - offset > t->since && end - offset <= now && t->since >= armed_at) {
-        if (t->activity == ACTIVITY_RUNNING)
+        if (t->activity == ACTIVITY_RUNNING) {
             t->exec_seen += end - offset - t->since;
+            if (t->faulting && fault_goes_on(t))
+                charge_fault_run(t, end - offset);
+        }
         charge_until(t, end - offset);
+        t->fault.unsettled = 0;
         t->borrowable = 0;
         t->boundary = end - offset;
         t->at_boundary = t->ledger;

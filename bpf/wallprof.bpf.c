@@ -4,4 +4,7 @@
 #include "sampler.bpf.c"
 #include "sched.bpf.c"
 
+/* Tells stalls as sched.bpf.c does. */
+#include "faults.bpf.c"
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -78,6 +78,18 @@ struct pid {
     struct upid numbers[0];
 };
 
+struct qstr {
+    const unsigned char *name;
+};
+
+struct dentry {
+    struct qstr d_name;
+};
+
+struct path {
+    struct dentry *dentry;
+};
+
 struct super_block {
     unsigned int s_dev;
     unsigned long s_magic;
@@ -103,6 +115,7 @@ struct socket {
 
 struct file {
     struct inode *f_inode;
+    struct path f_path;
     void *private_data;
 };
 
@@ -110,6 +123,7 @@ struct vm_area_struct {
     unsigned long vm_start;
     unsigned long vm_end;
     unsigned long vm_pgoff;
+    unsigned long vm_flags;
     struct file *vm_file;
 };
 
@@ -141,7 +155,10 @@ struct css_set {
     struct cgroup *dfl_cgrp;
 };
 
-struct mm_struct;
+struct mm_struct {
+    unsigned long start_brk;
+    unsigned long brk;
+};
 
 struct task_struct {
     struct thread_info thread_info;
@@ -152,6 +169,7 @@ struct task_struct {
     struct sched_info sched_info;
     unsigned int in_iowait : 1;
     unsigned long nvcsw;
+    int pagefault_disabled;
     int pid;
     int tgid;
     struct mm_struct *mm;
@@ -209,6 +227,16 @@ struct bpf_perf_event_data {
 #define PF_KTHREAD 0x00200000
 #define TS_COMPAT 0x2
 #define CLONE_THREAD 0x10000
+
+/* x86 page fault error codes: asm/trap_pf.h. */
+#define PF_ERROR_WRITE 0x2
+#define PF_ERROR_EXEC 0x10
+/* linux/mm.h */
+#define VM_GROWSDOWN 0x100
+#define VM_HUGETLB 0x400000
+/* asm-generic/signal.h */
+#define SIGNAL_BUS 7
+#define SIGNAL_SEGV 11
 
 #define S_IFMT 0170000
 #define S_IFIFO 0010000

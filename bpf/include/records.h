@@ -23,6 +23,12 @@ enum reason {
     REASON_OTHER = 11,
 };
 
+/* What a thread in a page fault sleeps for, behind the reasons: the fault itself. */
+#define SLEEP_FAULT_MINOR 12
+#define SLEEP_FAULT_MAJOR 13
+/* Whatever a thread can be blocked in. */
+#define SLEEPS 14
+
 /* What a system call says about a sleep in it. Below REASONS: the reason itself. */
 enum syscall_class {
     CLASS_NONE = 32,
@@ -45,20 +51,31 @@ enum activity {
     ACTIVITY_DEAD = 5,
 };
 
+/* How a page fault ends. */
+enum fault_end {
+    FAULT_MINOR = 0,
+    FAULT_MAJOR = 1,
+    FAULT_FAILED = 2, /* a signal instead of a page, or an error instead of data */
+};
+
+#define FAULT_ENDS 3
+
 /* A thread's wall time by state, cumulative since arming, ns; and what is counted with it. */
 struct ledger {
     u64 on_cpu;
     u64 irq;
     u64 runnable;
     u64 preempted;
-    u64 blocked[REASONS];
+    u64 blocked[SLEEPS];
+    u64 fault_on_cpu; /* the part of on_cpu that is in blocked[SLEEP_FAULT_…] */
+    u64 faults[FAULT_ENDS];
     u64 voluntary;
     u64 involuntary;
     u64 user_samples;
     u64 kernel_samples;
 };
 
-_Static_assert(sizeof(struct ledger) == 8 * (4 + REASONS + 4), "ledger has no padding");
+_Static_assert(sizeof(struct ledger) == 8 * (4 + SLEEPS + 1 + FAULT_ENDS + 4), "ledger has no padding");
 
 enum record_type {
     RECORD_THREAD = 1,
@@ -110,15 +127,47 @@ enum stall_flags {
     STALL_LOCK = 4,   /* lock_address is valid */
     STALL_OWNER = 8,  /* lock_owner is valid */
     STALL_ASKED = 16, /* asked_ns is valid */
+    STALL_FAULT = 32, /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
 };
 
-/* One off-CPU interval that is kept by itself. */
+enum fault_access {
+    ACCESS_UNKNOWN = 0,
+    ACCESS_READ = 1,
+    ACCESS_WRITE = 2,
+    ACCESS_EXEC = 3,
+};
+
+enum fault_mapping {
+    MAPPING_UNKNOWN = 0,
+    MAPPING_FILE = 1,
+    MAPPING_ANONYMOUS = 2,
+    MAPPING_STACK = 3,
+    MAPPING_HEAP = 4,
+    MAPPING_HUGE = 5, /* reserved huge pages */
+};
+
+#define FILE_NAME_LEN 64
+
+/* What a page fault was about. */
+struct fault_facts {
+    u64 address;
+    u64 inode; /* these three with MAPPING_FILE only */
+    u64 file_offset;
+    u32 device;
+    u8 access;
+    u8 mapping;
+    u8 unused[2];
+    u8 file_name[FILE_NAME_LEN]; /* without its folders */
+};
+
+/* One off-CPU interval or page fault that is kept by itself. */
 struct stall_record {
     u32 type;
     u32 key;
     u64 start;
     u64 end;
     u64 runnable_ns;
+    u64 blocked_ns;
     u64 user_stack; /* 0: none */
     u64 kernel_stack;
     u64 waker_user_stack;
@@ -135,6 +184,7 @@ struct stall_record {
     u8 comm[COMM_LEN];
     struct other_thread waker;
     struct ran ran[MAX_RAN];
+    struct fault_facts fault;
 };
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
@@ -152,6 +202,8 @@ struct stack_record {
 enum sample_what {
     SAMPLE_USER = 0,
     SAMPLE_KERNEL = 1,
+    SAMPLE_FAULT_MINOR = 3,
+    SAMPLE_FAULT_MAJOR = 4,
     SAMPLE_RUNNABLE = 5,
     SAMPLE_PREEMPTED = 6,
     SAMPLE_BLOCKED = 16, /* + reason */
@@ -179,6 +231,7 @@ struct sample_value {
 enum latency_metric {
     METRIC_OFF_CPU = 0,
     METRIC_RUN_QUEUE = 1,
+    METRIC_FAULT = 2,
     METRIC_BLOCKED = 16, /* + reason */
 };
 

@@ -130,9 +130,17 @@ fn delta(thread: ThreadKey, second: EpochSecond, wall_ns: u64, told: &ledger, to
     delta.irq_ns = total.irq.saturating_sub(told.irq);
     delta.runnable_ns = total.runnable.saturating_sub(told.runnable);
     delta.preempted_ns = total.preempted.saturating_sub(told.preempted);
+    delta.fault_on_cpu_ns = total.fault_on_cpu.saturating_sub(told.fault_on_cpu);
+    let slept = |index: usize| total.blocked[index].saturating_sub(told.blocked[index]);
     for (index, blocked) in delta.blocked_ns.iter_mut().enumerate() {
-        *blocked = total.blocked[index].saturating_sub(told.blocked[index]);
+        *blocked = slept(index);
     }
+    delta.fault_minor_ns = slept(c::SLEEP_FAULT_MINOR as usize);
+    delta.fault_major_ns = slept(c::SLEEP_FAULT_MAJOR as usize);
+    let ended = |end: u64| total.faults[end as usize].saturating_sub(told.faults[end as usize]);
+    delta.minor_faults = ended(c::FAULT_MINOR);
+    delta.major_faults = ended(c::FAULT_MAJOR);
+    delta.failed_faults = ended(c::FAULT_FAILED);
     delta.voluntary_switches = total.voluntary.saturating_sub(told.voluntary);
     delta.involuntary_switches = total.involuntary.saturating_sub(told.involuntary);
     delta.user_samples = total.user_samples.saturating_sub(told.user_samples);
@@ -141,11 +149,13 @@ fn delta(thread: ThreadKey, second: EpochSecond, wall_ns: u64, told: &ledger, to
 }
 
 fn highest(told: &ledger, total: &ledger) -> ledger {
-    let mut blocked = told.blocked;
-    for (sum, new) in blocked.iter_mut().zip(total.blocked) {
+    let (mut blocked, mut faults) = (told.blocked, told.faults);
+    for (sum, new) in blocked.iter_mut().zip(total.blocked).chain(faults.iter_mut().zip(total.faults)) {
         *sum = (*sum).max(new);
     }
     ledger {
+        fault_on_cpu: told.fault_on_cpu.max(total.fault_on_cpu),
+        faults,
         on_cpu: told.on_cpu.max(total.on_cpu),
         irq: told.irq.max(total.irq),
         runnable: told.runnable.max(total.runnable),

@@ -4,6 +4,7 @@
 //! of time into seconds. Owns no file and no BPF.
 
 mod accounts;
+mod fault_files;
 mod follower;
 mod interrupts;
 mod known;

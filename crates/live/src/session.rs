@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wallprof_model::event::{InterruptDelta, LatencyDelta, SampleDelta, WakerStacks, Weighted};
+use wallprof_model::event::{InterruptDelta, LatencyDelta, SampleDelta, Stall, WakerStacks, Weighted};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
     ClockAnchor, EpochSecond, Event, Metric, MonoNs, Reason, StackId, State, ThreadKey, ThreadRef,
@@ -22,6 +22,7 @@ use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes,
 use wallprof_symbols::KernelSymbols;
 
 use crate::accounts::Accounts;
+use crate::fault_files::FaultFiles;
 use crate::follower::Follower;
 use crate::interrupts::InterruptNames;
 use crate::known::KnownProcesses;
@@ -55,6 +56,7 @@ pub struct Session {
     stacks: Stacks,
     follower: Follower,
     names: InterruptNames,
+    fault_files: FaultFiles,
     controller: Controller,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
@@ -90,6 +92,7 @@ impl Session {
             stacks: Stacks::default(),
             follower,
             names: InterruptNames::default(),
+            fault_files: FaultFiles::default(),
             controller: Controller::new(min_stall_ns),
             ended: Vec::new(),
             stalls: Vec::new(),
@@ -239,7 +242,7 @@ impl Session {
                 }
                 continue;
             }
-            for stall in stalls_from_record(&record, self.min_stall_ns, self) {
+            for stall in self.stalls_of(&record) {
                 if stall.voluntary {
                     voluntary += 1
                 } else {
@@ -276,22 +279,29 @@ impl Session {
     /// The waits that were told as open and have not ended by the end of the recording: told again, up to there.
     fn tell_waits_still_open(&mut self, end: MonoNs, tell: &mut dyn FnMut(Event)) {
         for mut record in std::mem::take(&mut self.open).into_values() {
-            if self.accounts.since(record.key) != Some(record.start) || record.start >= end.0 {
+            let since = self.accounts.since(record.key);
+            if since.is_none_or(|since| since > record.end) || record.start >= end.0 {
                 continue;
             }
-            let woken_at = record.end - record.runnable_ns.min(record.end);
-            record.end = end.0;
-            if record.runnable_ns > 0 {
-                record.runnable_ns = end.0.saturating_sub(woken_at);
-            }
+            lengthen(&mut record, end.0);
             self.tell_stall(&record, tell);
         }
     }
 
-    fn tell_stall(&self, record: &stall_record, tell: &mut dyn FnMut(Event)) {
-        for stall in stalls_from_record(record, self.min_stall_ns, self) {
+    fn tell_stall(&mut self, record: &stall_record, tell: &mut dyn FnMut(Event)) {
+        for stall in self.stalls_of(record) {
             tell(Event::Stall(Box::new(stall)));
         }
+    }
+
+    fn stalls_of(&mut self, record: &stall_record) -> Vec<Stall> {
+        let mut stalls = stalls_from_record(record, self.min_stall_ns, self);
+        for stall in &mut stalls {
+            if let (Some(fault), Some(pid)) = (&mut stall.fault, self.threads.pid_of(record.key)) {
+                self.fault_files.complete(pid, &record.fault, fault);
+            }
+        }
+        stalls
     }
 
     /// Rows of seconds before `second`; nobody adds to them any more.
@@ -399,6 +409,17 @@ fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     ranges
 }
 
+/// An open wait goes on to `end`: asleep, or waiting for a CPU.
+fn lengthen(record: &mut stall_record, end: u64) {
+    let more_ns = end.saturating_sub(record.end);
+    record.end = record.end.max(end);
+    if u64::from(record.flags) & (c::STALL_WOKEN | c::STALL_PREEMPTED) != 0 {
+        record.runnable_ns += more_ns;
+    } else {
+        record.blocked_ns += more_ns;
+    }
+}
+
 fn cell_from_value(value: &latency_value) -> Cell {
     Cell { count: value.count, total_ns: value.total, max_ns: value.max }
 }
@@ -414,6 +435,8 @@ fn weighted(key: &sample_key) -> Option<Weighted> {
     Some(match what {
         c::SAMPLE_USER => Weighted::State(State::User),
         c::SAMPLE_KERNEL => Weighted::State(State::Kernel),
+        c::SAMPLE_FAULT_MINOR => Weighted::State(State::FaultMinor),
+        c::SAMPLE_FAULT_MAJOR => Weighted::State(State::FaultMajor),
         c::SAMPLE_RUNNABLE => Weighted::State(State::Runnable),
         c::SAMPLE_PREEMPTED => Weighted::State(State::Preempted),
         c::SAMPLE_EVENT => Weighted::Event(key.event),
@@ -478,6 +501,19 @@ mod tests {
     }
 
     #[test]
+    fn open_waits_go_on_as_they_were() {
+        let mut asleep = stall_record { start: 1, end: 5, blocked_ns: 4, ..stall_record::default() };
+        lengthen(&mut asleep, 9);
+        assert_eq!((asleep.end, asleep.blocked_ns, asleep.runnable_ns), (9, 8, 0));
+        let flags = c::STALL_WOKEN as u16;
+        let mut woken = stall_record { start: 1, end: 5, runnable_ns: 2, flags, ..stall_record::default() };
+        lengthen(&mut woken, 9);
+        assert_eq!((woken.end, woken.blocked_ns, woken.runnable_ns), (9, 0, 6));
+        lengthen(&mut woken, 3);
+        assert_eq!((woken.end, woken.runnable_ns), (9, 6));
+    }
+
+    #[test]
     fn weights_are_states_or_events() {
         let key = |what: u64| sample_key { what: what as u8, event: 3, ..sample_key::default() };
         assert_eq!(weighted(&key(c::SAMPLE_USER)), Some(Weighted::State(State::User)));
@@ -486,6 +522,7 @@ mod tests {
             Some(Weighted::State(State::Blocked(Reason::Disk)))
         );
         assert_eq!(weighted(&key(c::SAMPLE_EVENT)), Some(Weighted::Event(3)));
+        assert_eq!(weighted(&key(c::SAMPLE_FAULT_MAJOR)), Some(Weighted::State(State::FaultMajor)));
         assert_eq!(weighted(&key(9)), None);
     }
 }

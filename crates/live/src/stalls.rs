@@ -1,11 +1,11 @@
-//! One off-CPU interval as the kernel side sent it → stalls of the model.
+//! One off-CPU interval or page fault as the kernel side sent it → stalls of the model.
 //!
 //! Pure. Here a wait gets its one word (preempted, runnable, or what it was blocked on), and here it is decided
 //! whether the thread chose it.
 
-use wallprof_model::event::{Lock, RanInstead, Stall, Waker};
+use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, Waker};
 use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
-use wallprof_probe::bpf::{constants as c, name_from_bytes, stall_record};
+use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
 
 /// What has to be looked up elsewhere.
@@ -20,6 +20,9 @@ pub trait Lookup {
 /// The stalls in one interval: none if its thread is unknown, two where a wait that the thread chose was followed by a
 /// long wait for a CPU, which it did not.
 pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Vec<Stall> {
+    if u64::from(record.flags) & c::STALL_FAULT != 0 {
+        return vec![fault_stall(record, min_stall_ns, lookup)];
+    }
     let whole = stall(record, min_stall_ns, lookup);
     if !whole.voluntary || whole.runnable_ns < min_stall_ns {
         return vec![whole];
@@ -78,6 +81,42 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         fault: None,
         asked_ns,
     }
+}
+
+/// A page fault is nobody's choice; its waits are parts of it.
+fn fault_stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
+    let major = u64::from(record.reason) == c::SLEEP_FAULT_MAJOR;
+    let whole = stall(record, min_stall_ns, lookup);
+    let duration_ns = record.end.saturating_sub(record.start);
+    Stall {
+        kind: StallKind::Fault,
+        reason: if major { StallReason::Major } else { StallReason::Minor },
+        voluntary: false,
+        blocked_ns: record.blocked_ns.min(duration_ns - whole.runnable_ns),
+        fault: Some(fault_from_facts(&record.fault, major)),
+        ..whole
+    }
+}
+
+fn fault_from_facts(facts: &fault_facts, major: bool) -> Fault {
+    let access = match u64::from(facts.access) {
+        c::ACCESS_READ => Some(Access::Read),
+        c::ACCESS_WRITE => Some(Access::Write),
+        c::ACCESS_EXEC => Some(Access::Exec),
+        _ => None,
+    };
+    let mapping = match u64::from(facts.mapping) {
+        c::MAPPING_FILE => Some(Mapping::File),
+        c::MAPPING_ANONYMOUS => Some(Mapping::Anonymous),
+        c::MAPPING_STACK => Some(Mapping::Stack),
+        c::MAPPING_HEAP => Some(Mapping::Heap),
+        c::MAPPING_HUGE => Some(Mapping::Huge),
+        _ => None,
+    };
+    let is_file = mapping == Some(Mapping::File);
+    let name = Some(name_from_bytes(&facts.file_name)).filter(|name| is_file && !name.is_empty());
+    let file_offset = is_file.then_some(facts.file_offset);
+    Fault { address: facts.address, access, major, mapping, file: name, file_offset }
 }
 
 /// Current at the wakeup is the waker only in task context: on the way out of an interrupt it is a bystander, and the
@@ -189,6 +228,52 @@ mod tests {
         assert_eq!(waker.thread.map(|thread| thread.tid), Some(7));
         woken.waker.tid = 0;
         assert_eq!(stalls(&woken)[0].waker.as_ref().and_then(|waker| waker.thread.clone()), None);
+    }
+
+    fn fault(sleep: u64, blocked: u64, runnable: u64) -> stall_record {
+        let mut record = record(Reason::Lock, blocked, runnable);
+        (record.reason, record.blocked_ns) = (sleep as u8, blocked - MS);
+        record.flags = c::STALL_FAULT as u16;
+        record.fault.address = 0x7000;
+        record.fault.access = c::ACCESS_WRITE as u8;
+        record
+    }
+
+    #[test]
+    fn a_fault_is_one_stall_with_its_parts() {
+        let stalls = stalls(&fault(c::SLEEP_FAULT_MAJOR, 4 * MS, 9 * MS));
+        assert_eq!(stalls.len(), 1);
+        let stall = &stalls[0];
+        assert_eq!(
+            (stall.kind, stall.reason, stall.voluntary),
+            (StallKind::Fault, StallReason::Major, false)
+        );
+        assert_eq!((stall.blocked_ns, stall.runnable_ns), (3 * MS, 9 * MS), "1 ms on the CPU");
+        let about = stall.fault.as_ref().expect("a fault");
+        assert_eq!((about.address, about.access, about.major), (0x7000, Some(Access::Write), true));
+        assert_eq!((about.mapping, about.file.as_ref(), about.file_offset), (None, None, None));
+    }
+
+    #[test]
+    fn only_files_have_names_and_offsets() {
+        let mut minor = fault(c::SLEEP_FAULT_MINOR, 4 * MS, 0);
+        minor.fault.file_name[..3].copy_from_slice(b"a.b");
+        minor.fault.file_offset = 0x2000;
+        minor.fault.mapping = c::MAPPING_HEAP as u8;
+        let heap = stalls(&minor)[0].fault.clone().expect("a fault");
+        assert_eq!((heap.mapping, heap.file, heap.file_offset), (Some(Mapping::Heap), None, None));
+        minor.fault.mapping = c::MAPPING_FILE as u8;
+        let file = stalls(&minor)[0].fault.clone().expect("a fault");
+        assert_eq!((file.file.as_deref(), file.file_offset, file.major), (Some("a.b"), Some(0x2000), false));
+    }
+
+    #[test]
+    fn parts_never_exceed_the_fault() {
+        let mut odd = fault(c::SLEEP_FAULT_MINOR, 4 * MS, 0);
+        (odd.blocked_ns, odd.runnable_ns) = (u64::MAX, 3 * MS);
+        assert_eq!((stalls(&odd)[0].blocked_ns, stalls(&odd)[0].runnable_ns), (MS, 3 * MS));
+        (odd.start, odd.end) = (odd.end, odd.start);
+        assert_eq!((stalls(&odd)[0].blocked_ns, stalls(&odd)[0].runnable_ns), (0, 0));
     }
 
     #[test]

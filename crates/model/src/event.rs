@@ -87,6 +87,10 @@ pub struct LedgerDelta {
     pub preempted_ns: u64,
     /// Indexed by [`Reason::code`].
     pub blocked_ns: [u64; Reason::COUNT],
+    /// Page faults that ended: with a page, with one that had to be read in or waited for, and without one.
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub failed_faults: u64,
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
     /// Samples of the ledger's clock in user and in kernel mode, outside interrupts: they divide `on_cpu_ns`.
@@ -108,6 +112,9 @@ impl LedgerDelta {
             runnable_ns: 0,
             preempted_ns: 0,
             blocked_ns: [0; Reason::COUNT],
+            minor_faults: 0,
+            major_faults: 0,
+            failed_faults: 0,
             voluntary_switches: 0,
             involuntary_switches: 0,
             user_samples: 0,
@@ -161,7 +168,7 @@ pub struct WakerStacks {
     pub kernel: Option<StackId>,
 }
 
-/// One off-CPU interval or fault, kept by itself.
+/// One off-CPU interval or fault, kept by itself. What a fault has neither blocked nor waited for a CPU, it ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
     pub thread: ThreadKey,
@@ -233,12 +240,46 @@ impl Access {
     }
 }
 
+/// What is mapped where a page fault happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    File,
+    Anonymous,
+    /// A thread's own stack.
+    Stack,
+    /// What `brk(2)` gives.
+    Heap,
+    /// Reserved huge pages (hugetlbfs).
+    Huge,
+}
+
+impl Mapping {
+    pub const ALL: [Mapping; 5] =
+        [Mapping::File, Mapping::Anonymous, Mapping::Stack, Mapping::Heap, Mapping::Huge];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Mapping::File => "file",
+            Mapping::Anonymous => "anonymous",
+            Mapping::Stack => "stack",
+            Mapping::Heap => "heap",
+            Mapping::Huge => "huge",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mapping| mapping.name() == name)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub address: u64,
     pub access: Option<Access>,
     pub major: bool,
+    pub mapping: Option<Mapping>,
     pub file: Option<String>,
+    /// Of the address in the file, bytes.
     pub file_offset: Option<u64>,
 }
 

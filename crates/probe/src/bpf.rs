@@ -12,8 +12,8 @@ pub mod constants {
 }
 
 pub use skeleton::types::{
-    interrupt_key, latency_key, latency_value, ledger, other_thread, ran, sample_key, sample_value,
-    stack_record, stall_record, thread_record,
+    fault_facts, interrupt_key, latency_key, latency_value, ledger, other_thread, ran, sample_key,
+    sample_value, stack_record, stall_record, thread_record,
 };
 pub(crate) use skeleton::*;
 

@@ -15,6 +15,8 @@ pub struct Features {
     /// `task_struct.sched_info`: waiting time by the scheduler's own account.
     pub sched_info: bool,
     pub cgroup_attach_task: bool,
+    /// Page faults tell their access at their start.
+    pub page_faults: bool,
 }
 
 /// The names in the kernel's type information that are asked for here. libbpf parses the whole of it once more to load the
@@ -58,6 +60,7 @@ impl KernelTypes {
             irq_vectors: self.has_tracepoint("local_timer_entry"),
             sched_info: self.names.contains(WAITING_SINCE),
             cgroup_attach_task: self.has_tracepoint("cgroup_attach_task"),
+            page_faults: self.has_tracepoint("page_fault_user") && self.has_tracepoint("page_fault_kernel"),
         }
     }
 }

@@ -51,6 +51,9 @@ pub(crate) mod flag {
 
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 pub(crate) const SOFTWARE_CPU_CLOCK: u64 = 0;
+pub(crate) const SOFTWARE_PAGE_FAULTS: u64 = 2;
+pub(crate) const SOFTWARE_PAGE_FAULTS_MINOR: u64 = 5;
+pub(crate) const SOFTWARE_PAGE_FAULTS_MAJOR: u64 = 6;
 pub(crate) const SOFTWARE_DUMMY: u64 = 9;
 
 /// Opens an event for all threads on one CPU.
@@ -82,6 +85,12 @@ pub(crate) fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
         sample_period_or_freq: period_ns,
         ..Attr::default()
     };
+    open(&attr, cpu)
+}
+
+/// A software event whose every hit counts, on one CPU.
+pub(crate) fn open_every_hit(config: u64, cpu: u32) -> io::Result<OwnedFd> {
+    let attr = Attr { kind: event_type::SOFTWARE, config, sample_period_or_freq: 1, ..Attr::default() };
     open(&attr, cpu)
 }
 

@@ -73,13 +73,19 @@ impl ProbeOptions {
 }
 
 /// Programs that attach to something this kernel may not have: program, tracepoint.
-const OPTIONAL: &[(&str, &str)] =
-    &[("on_switched", "sched_exit_tp"), ("on_cgroup_attach", "cgroup_attach_task")];
+const OPTIONAL: &[(&str, &str)] = &[
+    ("on_switched", "sched_exit_tp"),
+    ("on_cgroup_attach", "cgroup_attach_task"),
+    ("on_fault_in_user", "page_fault_user"),
+    ("on_fault_in_kernel", "page_fault_kernel"),
+    ("on_signal", "signal_generate"),
+];
 
 /// Names of the programs that cannot load here, or that nothing wants.
 pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &ProbeOptions) -> Vec<String> {
     let unwanted = |name: &&String| match name.as_str() {
         "on_cgroup_attach" => !matches!(options.targets, Targets::Cgroup(_)),
+        "on_fault_begun" => types.features().page_faults,
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
         _ => false,

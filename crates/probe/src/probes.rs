@@ -95,6 +95,7 @@ impl Probes {
             code_side(&skeleton, sideband).map_err(|error| reading("the maps of unwind tables", error))?;
         let mut attached = Attached::default();
         attached.attach_programs(&skeleton)?;
+        attached.attach_faults(&skeleton, &online)?;
         let sampled = options.cpus.clone().unwrap_or(online);
         attached.attach_clock(&skeleton, &sampled, clock_period_ns(options.sample_hz))?;
         attached.attach_events(&skeleton, &sampled, options)?;
@@ -440,6 +441,7 @@ impl Attached {
             &progs.on_migrate,
             &progs.on_new_task,
             &progs.on_rename,
+            &progs.on_signal,
             &progs.on_cgroup_attach,
             &progs.on_irq_entry,
             &progs.on_irq_exit,
@@ -460,6 +462,29 @@ impl Attached {
         ];
         for program in programs.into_iter().filter(|program| program.autoload()) {
             self.links.push(program.attach().map_err(|error| not_attached(program, &error))?);
+        }
+        Ok(())
+    }
+
+    /// Page faults: their ends before their starts, so that none is taken for failed.
+    fn attach_faults(&mut self, skeleton: &WallprofSkel<'static>, cpus: &[u32]) -> Result<(), ProbeError> {
+        let progs = &skeleton.progs;
+        let events = [
+            (&progs.on_fault_minor, perf::SOFTWARE_PAGE_FAULTS_MINOR, "minor-faults"),
+            (&progs.on_fault_major, perf::SOFTWARE_PAGE_FAULTS_MAJOR, "major-faults"),
+            (&progs.on_fault_begun, perf::SOFTWARE_PAGE_FAULTS, "page-faults"),
+        ];
+        for (program, config, name) in events.into_iter().filter(|(program, ..)| program.autoload()) {
+            for &cpu in cpus {
+                let event = perf::open_every_hit(config, cpu)
+                    .map_err(|error| ProbeError::EventNotOpened { event: name.into(), cpu, error })?;
+                self.attach_event(program, event, 0)?;
+            }
+        }
+        for program in [&progs.on_fault_in_user, &progs.on_fault_in_kernel] {
+            if program.autoload() {
+                self.links.push(program.attach().map_err(|error| not_attached(program, &error))?);
+            }
         }
         Ok(())
     }

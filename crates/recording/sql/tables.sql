@@ -69,6 +69,7 @@ CREATE TABLE bucket (
     child_ns INTEGER NOT NULL, memory_ns INTEGER NOT NULL, stopped_ns INTEGER NOT NULL, other_ns INTEGER NOT NULL,
     voluntary_switches INTEGER NOT NULL, involuntary_switches INTEGER NOT NULL,
     user_samples INTEGER NOT NULL, kernel_samples INTEGER NOT NULL,
+    minor_faults INTEGER NOT NULL, major_faults INTEGER NOT NULL, failed_faults INTEGER NOT NULL,
     PRIMARY KEY (second, thread)
 ) WITHOUT ROWID;
 
@@ -106,7 +107,7 @@ CREATE TABLE stall (
 
 CREATE TABLE stall_fault (
     stall INTEGER PRIMARY KEY, address INTEGER NOT NULL, access TEXT, major INTEGER NOT NULL,
-    file INTEGER, file_offset INTEGER
+    file INTEGER, file_offset INTEGER, mapping TEXT
 );
 
 CREATE TABLE stall_ran (

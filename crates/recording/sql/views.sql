@@ -38,7 +38,9 @@ CREATE VIEW threads AS
         coalesce(total.run_queue_ns, 0) AS run_queue_ns, coalesce(total.blocked_ns, 0) AS blocked_ns,
         coalesce(total.fault_ns, 0) AS fault_ns,
         coalesce(total.voluntary_switches, 0) AS voluntary_switches,
-        coalesce(total.involuntary_switches, 0) AS involuntary_switches
+        coalesce(total.involuntary_switches, 0) AS involuntary_switches,
+        coalesce(total.minor_faults, 0) AS minor_faults, coalesce(total.major_faults, 0) AS major_faults,
+        coalesce(total.failed_faults, 0) AS failed_faults
     FROM thread CROSS JOIN recording
     LEFT JOIN text AS comm ON comm.id = thread.comm
     LEFT JOIN text AS process ON process.id = thread.process
@@ -48,7 +50,8 @@ CREATE VIEW threads AS
             sum(runnable_ns + preempted_ns) AS run_queue_ns, sum(fault_minor_ns + fault_major_ns) AS fault_ns,
             sum(lock_ns + wait_ns + disk_ns + network_ns + poll_ns + sleep_ns + pipe_ns + ipc_ns + child_ns
                 + memory_ns + stopped_ns + other_ns) AS blocked_ns,
-            sum(voluntary_switches) AS voluntary_switches, sum(involuntary_switches) AS involuntary_switches
+            sum(voluntary_switches) AS voluntary_switches, sum(involuntary_switches) AS involuntary_switches,
+            sum(minor_faults) AS minor_faults, sum(major_faults) AS major_faults, sum(failed_faults) AS failed_faults
         FROM bucket GROUP BY thread
     ) AS total ON total.thread = thread.id;
 
@@ -162,7 +165,7 @@ CREATE VIEW ran_instead AS
 CREATE VIEW faults AS
     SELECT stall_fault.stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread, stalls.pid,
         stalls.tid, stalls.comm, printf('0x%x', stall_fault.address) AS address, stall_fault.access,
-        stall_fault.major, file.text AS file, stall_fault.file_offset, stalls.user_stack, stalls.kernel_stack
+        stall_fault.major, stall_fault.mapping, file.text AS file, stall_fault.file_offset, stalls.user_stack, stalls.kernel_stack
     FROM stall_fault
     JOIN stalls ON stalls.id = stall_fault.stall
     LEFT JOIN text AS file ON file.id = stall_fault.file;

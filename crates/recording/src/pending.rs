@@ -227,7 +227,7 @@ pub(crate) fn add_ledger(sum: &mut LedgerDelta, other: &LedgerDelta) {
 }
 
 /// How many numbers a bucket of the ledger has.
-pub(crate) const LEDGER_NUMBERS: usize = 24;
+pub(crate) const LEDGER_NUMBERS: usize = 27;
 
 /// The numbers of a bucket in the order of table `bucket`'s columns.
 pub(crate) fn ledger_numbers(delta: &LedgerDelta) -> [u64; LEDGER_NUMBERS] {
@@ -263,5 +263,8 @@ pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_N
         &mut delta.involuntary_switches,
         &mut delta.user_samples,
         &mut delta.kernel_samples,
+        &mut delta.minor_faults,
+        &mut delta.major_faults,
+        &mut delta.failed_faults,
     ]
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
-use wallprof_model::event::{Access, Fault};
+use wallprof_model::event::{Access, Fault, Mapping};
 use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
@@ -97,7 +97,7 @@ impl<'r> Stalls<'r> {
             ran_instead: connection
                 .prepare_cached("SELECT mention, ns FROM stall_ran WHERE stall = ? ORDER BY position")?,
             fault: connection.prepare_cached(
-                "SELECT address, access, major, file, file_offset FROM stall_fault WHERE stall = ?",
+                "SELECT address, access, major, file, file_offset, mapping FROM stall_fault WHERE stall = ?",
             )?,
             ids: ids.into_iter(),
         })
@@ -126,10 +126,12 @@ impl<'r> Stalls<'r> {
         let recording = self.recording;
         let fault = |row: &Row<'_>| {
             let access: Option<String> = row.get(1)?;
+            let mapping: Option<String> = row.get(5)?;
             Ok(Fault {
                 address: bits(row, 0)?,
                 access: access.and_then(|name| Access::from_name(&name)),
                 major: row.get(2)?,
+                mapping: mapping.and_then(|name| Mapping::from_name(&name)),
                 file: recording.text(row.get(3)?)?,
                 file_offset: optional_bits(row, 4)?,
             })

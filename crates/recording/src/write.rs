@@ -166,7 +166,7 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
     let mut insert = to.prepare_cached(
         "INSERT OR REPLACE INTO stall VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
-    let mut fault = to.prepare_cached("INSERT OR REPLACE INTO stall_fault VALUES (?, ?, ?, ?, ?, ?)")?;
+    let mut fault = to.prepare_cached("INSERT OR REPLACE INTO stall_fault VALUES (?, ?, ?, ?, ?, ?, ?)")?;
     let mut forget = to.prepare_cached("DELETE FROM stall_ran WHERE stall = ?")?;
     let mut ran = to.prepare_cached("INSERT INTO stall_ran VALUES (?, ?, ?, ?)")?;
     for row in &pending.stalls {
@@ -175,7 +175,8 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
         if let Some((what, file)) = &row.fault {
             let access = what.access.map(|access| access.name());
             let offset = what.file_offset.map(bits);
-            fault.execute(params![id, bits(what.address), access, what.major, file, offset])?;
+            let mapping = what.mapping.map(|mapping| mapping.name());
+            fault.execute(params![id, bits(what.address), access, what.major, file, offset, mapping])?;
         }
         if row.replaces {
             forget.execute([id])?;

@@ -159,7 +159,7 @@ fn values_that_no_recorder_writes_are_errors() {
         "UPDATE stall SET thread = 99",
         "UPDATE stall SET user_stack = 99999999",
         "UPDATE stall SET comm = 99999",
-        "UPDATE stall SET flags = flags | 4; INSERT INTO stall_fault VALUES (1, 'x', NULL, 0, NULL, NULL)",
+        "UPDATE stall SET flags = flags | 4; INSERT INTO stall_fault VALUES (1, 'x', NULL, 0, NULL, NULL, NULL)",
         "UPDATE sample SET what = 200",
         "UPDATE sample SET weight = 1e300",
         "UPDATE bucket SET wall_ns = -5",
@@ -214,7 +214,7 @@ fn a_fault_without_its_row_is_only_less_known() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
-    let fault = Fault { address: 1, access: None, major: true, file: None, file_offset: None };
+    let fault = Fault { address: 1, access: None, major: true, mapping: None, file: None, file_offset: None };
     let stall = Stall { kind: wallprof_model::StallKind::Fault, fault: Some(fault), ..stall(0, 10) };
     recorder.take(Event::Stall(Box::new(stall))).unwrap();
     recorder.finish(at(50)).unwrap();

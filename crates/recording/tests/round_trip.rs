@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use given::*;
 use wallprof_model::event::{
-    Access, Fault, InterruptDelta, InterruptKind, LatencyDelta, Lock, RanInstead, SampleDelta, Stall, Waker,
-    WakerStacks, Weighted,
+    Access, Fault, InterruptDelta, InterruptKind, LatencyDelta, Lock, Mapping, RanInstead, SampleDelta,
+    Stall, Waker, WakerStacks, Weighted,
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{Overhead, ResolvedStack, Thread, Unwinding};
@@ -110,6 +110,9 @@ fn ledger_and_latency_add_up() {
         involuntary_switches: 10,
         user_samples: 11,
         kernel_samples: 12,
+        minor_faults: 13,
+        major_faults: 14,
+        failed_faults: 15,
         ..ledger(0, 0)
     };
     let latency = |bucket, ns| {
@@ -132,6 +135,7 @@ fn ledger_and_latency_add_up() {
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0].blocked_ns[11], 222);
     assert_eq!((rows[0].wall_ns, rows[0].fault_on_cpu_ns, rows[0].kernel_samples), (2, 12, 24));
+    assert_eq!((rows[0].minor_faults, rows[0].major_faults, rows[0].failed_faults), (26, 28, 30));
     assert_eq!(recording.ledger(rows[1].second..).unwrap().count(), 1);
     assert_eq!(recording.ledger(..rows[1].second).unwrap().count(), 1);
     assert_eq!(recording.ledger(..rows[0].second).unwrap().count(), 0);
@@ -278,10 +282,12 @@ fn a_fault_with_its_file() {
         address: 0x7fff_0000_1000,
         access: Some(Access::Exec),
         major: true,
+        mapping: Some(Mapping::File),
         file: Some("/lib/libc.so.6".into()),
         file_offset: Some(u64::MAX),
     };
-    let unknown = Fault { access: None, file: None, file_offset: None, major: false, ..fault.clone() };
+    let unknown =
+        Fault { access: None, mapping: None, file: None, file_offset: None, major: false, ..fault.clone() };
     let of = |fault: &Fault, reason, start| {
         Event::Stall(Box::new(Stall {
             kind: StallKind::Fault,

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use wallprof_analysis::latency::Bucket;
 use wallprof_analysis::totals::accounts;
 use wallprof_analysis::{Account, Inconsistency, Latency, States};
+use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread};
 use wallprof_model::{ClockMap, Histogram, Metric, Reason};
 
@@ -96,12 +97,15 @@ impl<'a> RecordingJson<'a> {
     }
 }
 
+/// The source whose probes time page faults.
+const LIVE: &str = "live";
+
 /// All threads, made one by one while they are written.
 struct ThreadsJson<'a> {
     threads: &'a [Thread],
     accounts: Vec<Account>,
     clock: &'a ClockMap,
-    /// Whether this recording measured faults at all.
+    /// Whether this recording measured faults at all: other sources have no ends of faults.
     measures_faults: bool,
 }
 
@@ -111,7 +115,7 @@ impl<'a> ThreadsJson<'a> {
             threads: report.threads,
             accounts: accounts(report.threads),
             clock: &report.info.clock,
-            measures_faults: report.threads.iter().any(|thread| thread.latency.contains_key(&Metric::Fault)),
+            measures_faults: report.info.source == LIVE,
         }
     }
 }
@@ -141,6 +145,7 @@ struct ThreadJson<'a> {
     run_queue_ns: u64,
     samples: u64,
     switches: SwitchesJson,
+    faults: Option<FaultsJson>,
     latency: LatenciesJson,
     stalls: u64,
     inconsistencies: Vec<InconsistencyJson>,
@@ -169,6 +174,7 @@ impl<'a> ThreadJson<'a> {
                 voluntary: thread.ledger.voluntary_switches,
                 involuntary: thread.ledger.involuntary_switches,
             },
+            faults: all.measures_faults.then(|| FaultsJson::of(&thread.ledger)),
             latency: LatenciesJson::of(thread, all.measures_faults),
             stalls: thread.stalls,
             inconsistencies: account.inconsistencies.iter().copied().map(InconsistencyJson::of).collect(),
@@ -216,6 +222,20 @@ impl Serialize for BlockedJson {
 struct SwitchesJson {
     voluntary: u64,
     involuntary: u64,
+}
+
+/// Page faults that ended, by how.
+#[derive(Serialize)]
+struct FaultsJson {
+    minor: u64,
+    major: u64,
+    failed: u64,
+}
+
+impl FaultsJson {
+    fn of(ledger: &LedgerDelta) -> Self {
+        FaultsJson { minor: ledger.minor_faults, major: ledger.major_faults, failed: ledger.failed_faults }
+    }
 }
 
 #[derive(Serialize)]

@@ -147,6 +147,7 @@ struct FaultJson<'a> {
     address: Hex,
     access: Option<&'static str>,
     major: bool,
+    mapping: Option<&'static str>,
     file: Option<&'a str>,
     file_offset: Option<u64>,
 }
@@ -157,6 +158,7 @@ impl<'a> FaultJson<'a> {
             address: Hex(fault.address),
             access: fault.access.map(|access| access.name()),
             major: fault.major,
+            mapping: fault.mapping.map(|mapping| mapping.name()),
             file: fault.file.as_deref(),
             file_offset: fault.file_offset,
         }

@@ -108,7 +108,11 @@ fn who(thread: &Thread, style: &Style) -> String {
 fn what(thread: &Thread, account: &Account, style: &Style) -> String {
     let stalls = counted(thread.stalls, "stall", "stalls");
     let involuntary = counted(thread.ledger.involuntary_switches, "preemption", "preemptions");
-    format!("lived {}, {stalls}, {involuntary}", time(account.wall_ns, style))
+    let failed = match thread.ledger.failed_faults {
+        0 => String::new(),
+        number => format!(", {}", counted(number, "failed page fault", "failed page faults")),
+    };
+    format!("lived {}, {stalls}, {involuntary}{failed}", time(account.wall_ns, style))
 }
 
 fn write_state(

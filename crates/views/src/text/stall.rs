@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::Class;
-use wallprof_model::event::Fault;
+use wallprof_model::event::{Fault, Mapping};
 use wallprof_model::profile::{LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord};
 use wallprof_model::{Reason, StallReason, ThreadRef};
 
@@ -176,6 +176,13 @@ fn lock_words(lock: &LockRecord, style: &Style) -> Vec<Word> {
 fn fault_text(fault: &Fault, style: &Style) -> String {
     let access = fault.access.map(|access| format!("{} ", access.name())).unwrap_or_default();
     let mut text = format!("{access}at {:#x}", fault.address);
+    match fault.mapping {
+        Some(Mapping::Anonymous) => text.push_str(" in anonymous memory"),
+        Some(Mapping::Stack) => text.push_str(" in its stack"),
+        Some(Mapping::Heap) => text.push_str(" in the heap"),
+        Some(Mapping::Huge) => text.push_str(" in reserved huge pages"),
+        Some(Mapping::File) | None => {}
+    }
     if let Some(file) = &fault.file {
         text.push_str(&format!(" in {}", style.name(file)));
         if let Some(offset) = fault.file_offset {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_analysis::StallDigest;
-use wallprof_model::event::{Access, Fault, InterruptKind, LedgerDelta};
+use wallprof_model::event::{Access, Fault, InterruptKind, LedgerDelta, Mapping};
 use wallprof_model::profile::*;
 use wallprof_model::*;
 
@@ -425,6 +425,7 @@ fn stalls() -> Vec<StallRecord> {
                 address: 0x7f10_2233_4000,
                 access: Some(Access::Read),
                 major: true,
+                mapping: Some(Mapping::File),
                 file: Some("/opt/match/data/symbols.idx".into()),
                 file_offset: Some(0x3_4000),
             }),

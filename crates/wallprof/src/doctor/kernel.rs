@@ -59,6 +59,14 @@ fn checks_from_features(features: Features) -> Vec<Check> {
                 "the probes need it: run a kernel with CONFIG_SCHED_INFO, as distributions ship them",
             ),
         },
+        match features.page_faults {
+            true => Check::fine("page faults", "their start tells address and access"),
+            false => Check::less(
+                "page faults",
+                "no tracepoints of page faults (exceptions:page_fault_user and _kernel)",
+                "faults are timed all the same; whether they read, wrote or executed is not known",
+            ),
+        },
         match features.cgroup_attach_task {
             true => Check::fine("moves of threads", "threads that move into a recorded cgroup are noticed"),
             false => Check::less(
@@ -77,8 +85,13 @@ mod tests {
 
     #[test]
     fn whatever_is_missing_has_a_price() {
-        let features =
-            |all| Features { sched_exit_tp: all, irq_vectors: all, sched_info: all, cgroup_attach_task: all };
+        let features = |all| Features {
+            sched_exit_tp: all,
+            irq_vectors: all,
+            sched_info: all,
+            cgroup_attach_task: all,
+            page_faults: all,
+        };
         assert!(checks_from_features(features(true)).iter().all(|check| check.grade == Grade::Fine));
         for check in checks_from_features(features(false)) {
             assert!(check.grade != Grade::Fine && !check.advice.is_empty(), "{check:?}");

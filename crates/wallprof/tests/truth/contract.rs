@@ -38,6 +38,7 @@ pub struct Thread {
     pub run_queue_ns: u64,
     pub samples: u64,
     pub switches: Switches,
+    pub faults: Faults,
     pub latency: Latencies,
     pub stalls: u64,
 }
@@ -73,10 +74,19 @@ pub struct Switches {
     pub involuntary: u64,
 }
 
+/// Page faults that ended, by how.
+#[derive(Debug, Deserialize)]
+pub struct Faults {
+    pub minor: u64,
+    pub major: u64,
+    pub failed: u64,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct Latencies {
     pub off_cpu: Latency,
     pub run_queue: Latency,
+    pub fault: Latency,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,6 +126,7 @@ pub struct Stall {
     pub waker: Option<Waker>,
     pub lock: Option<Lock>,
     pub ran_instead: Option<Vec<RanInstead>>,
+    pub fault: Option<Fault>,
 }
 
 impl Stall {
@@ -157,6 +168,16 @@ pub struct Lock {
 pub struct Owner {
     pub tid: u32,
     pub comm: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Fault {
+    pub address: String,
+    pub access: Option<String>,
+    pub major: bool,
+    pub mapping: Option<String>,
+    pub file: Option<String>,
+    pub file_offset: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -66,7 +66,7 @@ pub fn assert_adds_up(thread: &Thread) {
 }
 
 fn assert_latencies_add_up(thread: &Thread) {
-    for latency in [&thread.latency.off_cpu, &thread.latency.run_queue] {
+    for latency in [&thread.latency.off_cpu, &thread.latency.run_queue, &thread.latency.fault] {
         let buckets = &latency.histogram;
         assert_eq!(buckets.iter().map(|bucket| bucket.count).sum::<u64>(), latency.count);
         assert_eq!(buckets.iter().map(|bucket| bucket.total_ns).sum::<u64>(), latency.total_ns);

@@ -17,6 +17,7 @@ mod command;
 mod deadlock;
 mod durability;
 mod events;
+mod faults;
 mod fsync;
 mod ledger;
 mod lifecycle;

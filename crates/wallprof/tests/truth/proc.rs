@@ -43,6 +43,15 @@ impl Counters {
     }
 }
 
+/// Page faults that the kernel has counted for a thread so far, minor and major.
+pub fn faults(pid: u32, tid: u32) -> u64 {
+    let stat = read(&format!("/proc/{pid}/task/{tid}/stat"));
+    let behind_the_name = &stat[stat.rfind(')').expect("a name") + 1..];
+    // Fields 10 and 12 of proc_pid_stat(5); the state, behind the name, is the third.
+    let fields: Vec<_> = behind_the_name.split_whitespace().collect();
+    number(fields[7]) + number(fields[9])
+}
+
 /// `/proc/stat` shows whole ticks: of two readings, one tick more may lie between.
 pub const STEAL_TICK_NS: u64 = 10_000_000;
 

@@ -1,0 +1,204 @@
+/* Page faults on user addresses: each from its entry to its completion, in user code and in system calls.
+ *
+ * The exception's tracepoint says where a fault begins; the kernel's own software events say that it is done,
+ * and whether it was minor or major. Between the two lie its waits, which sched.bpf.c leaves to the fault.
+ * A fault that fails has no end: the next one, a signal, a switch or a sample that finds the thread elsewhere
+ * closes it. Short faults are only counted. */
+#include "fault.h"
+
+/* ---- the end of a fault ---- */
+
+NOINLINE int send_fault(struct task_struct *task, struct thread_state *t, struct interval *interval) {
+    struct stall_record *stall;
+
+    if (!task || !t || !interval)
+        return 0;
+    stall = begin_stall(task, t, interval);
+    if (!stall)
+        return 0;
+    note_facts(task, t, stall);
+    stall->blocked_ns = t->fault.blocked;
+    stall->syscall = syscall_of(task, (struct pt_regs *)bpf_task_pt_regs(task));
+    collect_ran(stall, t->fault.starved_cpu, t->fault.starved_from, t->fault.starved_to);
+    bpf_ringbuf_submit(stall, ring_flags());
+    return 0;
+}
+
+/* The stacks of the fault's longest wait, which say what it waited for; without one, those of its end. */
+ALWAYS_INLINE void take_fault_stacks(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t,
+                                     struct interval *interval) {
+    struct stack_room *room;
+
+    interval->user_stack = t->fault.user_stack;
+    interval->kernel_stack = t->fault.kernel_stack;
+    if (t->fault.longest)
+        return;
+    room = enter_scratch(cpu);
+    if (!room)
+        return;
+    /* The event's own registers are those of the code that faulted: its kernel stack is another one. */
+    interval->kernel_stack = keep_kernel_stack(
+        &room->stack, bpf_get_task_stack(task, room->stack.address, MAX_KERNEL_FRAMES * 8, 0), true);
+    interval->user_stack = take_user_stack(room);
+    leave_scratch(cpu);
+}
+
+/* Tells a fault that lasted from its start to `end`, with the time it carries for others; short ones are told
+ * by their sums alone. */
+ALWAYS_INLINE void tell_fault(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t,
+                              u64 end) {
+    u64 ns = end - t->fault.start;
+    u32 sleep = t->fault.sleep;
+    struct interval interval = {};
+
+    if (sleep >= SLEEPS)
+        return;
+    t->carried[sleep] += t->fault.ran + t->fault.blocked;
+    if (likely(ns < min_stall_ns && t->carried[sleep] < CARRY_NS))
+        return;
+    interval.start = t->fault.start;
+    interval.end = end;
+    interval.runnable = t->fault.runnable;
+    interval.cpu = bpf_get_smp_processor_id();
+    interval.woken = t->fault.woken;
+    take_fault_stacks(cpu, task, t, &interval);
+    count_interval(t, &interval, sleep, SAMPLE_FAULT_MINOR + sleep - SLEEP_FAULT_MINOR, t->carried[sleep]);
+    if (ns < min_stall_ns || !cpu_wanted(interval.cpu))
+        return;
+    if (ns >= stall_ns)
+        send_fault(task, t, &interval);
+    else
+        lose(LOSS_FOLDED);
+}
+
+/* A fault that did not get its page is told when it waited for it: a signal interrupts a fault that lasts. */
+NOINLINE int fail_fault(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t) {
+    if (!cpu || !task || !t)
+        return 0;
+    abandon_fault(t);
+    if (t->fault.start >= armed_at && t->fault.blocked + t->fault.runnable >= min_stall_ns)
+        tell_fault(cpu, task, t, t->fault.charged_to);
+    return 0;
+}
+
+NOINLINE int leave_fault(u32 end) {
+    u64 now = bpf_ktime_get_ns();
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *t = state_of(task);
+    struct cpu_state *cpu;
+    u64 began;
+
+    if (!t || !t->faulting || !armed(now) || t->fault.start < armed_at)
+        return 0;
+    cpu = this_cpu();
+    if (!cpu)
+        return 0;
+    began = begin_run(cpu);
+    roll(t, now);
+    charge_fault_run(t, now);
+    settle_fault(t, end == FAULT_MAJOR ? SLEEP_FAULT_MAJOR : SLEEP_FAULT_MINOR);
+    t->faulting = 0;
+    t->ledger.faults[end == FAULT_MAJOR]++;
+    count_latency(t, METRIC_FAULT, now - t->fault.start);
+    tell_fault(cpu, task, t, now);
+    end_run(cpu, began);
+    return 0;
+}
+
+SEC("perf_event")
+int on_fault_minor(struct bpf_perf_event_data *ctx) { return leave_fault(FAULT_MINOR); }
+
+SEC("perf_event")
+int on_fault_major(struct bpf_perf_event_data *ctx) { return leave_fault(FAULT_MAJOR); }
+
+/* ---- its start ---- */
+
+/* `regs`: the registers of the code that faults, in the kernel. */
+ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64 ip) {
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *t;
+    struct cpu_state *cpu;
+    u64 began, now;
+
+    /* Looks at user memory that may not wait, this program's own among them, fail at once. */
+    if ((s64)address < 0 || task->pagefault_disabled)
+        return;
+    t = state_of(task);
+    if (!t)
+        return;
+    now = bpf_ktime_get_ns();
+    cpu = this_cpu();
+    if (!cpu || !armed(now))
+        return;
+    began = begin_run(cpu);
+    if (unlikely(t->faulting))
+        fail_fault(cpu, task, t);
+    if (likely(t->activity == ACTIVITY_RUNNING || t->since < armed_at)) {
+        struct fault_state *fault = &t->fault;
+
+        fault->start = now;
+        fault->charged_to = now;
+        fault->irq_seen = t->ledger.irq;
+        fault->frame = (u64)regs;
+        fault->ip = ip;
+        fault->address = address;
+        fault->ran = 0;
+        fault->unsettled = 0;
+        fault->blocked = 0;
+        fault->runnable = 0;
+        fault->longest = 0;
+        fault->user_stack = 0;
+        fault->kernel_stack = 0;
+        fault->starved_from = 0;
+        fault->starved_to = 0;
+        fault->sleep = SLEEP_FAULT_MINOR;
+        fault->access = access;
+        fault->woken = 0;
+        t->faulting = 1;
+    }
+    end_run(cpu, began);
+}
+
+ALWAYS_INLINE u8 access_from_error(u64 error) {
+    if (error & PF_ERROR_EXEC)
+        return ACCESS_EXEC;
+    return error & PF_ERROR_WRITE ? ACCESS_WRITE : ACCESS_READ;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(on_fault_in_user, unsigned long address, struct pt_regs *regs, unsigned long error) {
+    enter_fault(address, access_from_error(error), regs, regs->ip);
+    return 0;
+}
+
+/* The kernel touches user memory for the program, mostly inside a system call. */
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(on_fault_in_kernel, unsigned long address, struct pt_regs *regs, unsigned long error) {
+    enter_fault(address, access_from_error(error), regs, regs->ip);
+    return 0;
+}
+
+/* Where those tracepoints do not exist: neither the access is known nor, in the kernel, the code's place; its
+ * user registers change when the system call ends. */
+SEC("perf_event")
+int on_fault_begun(struct bpf_perf_event_data *ctx) {
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+    enter_fault(ctx->addr, ACCESS_UNKNOWN, regs, regs->ip);
+    return 0;
+}
+
+/* The signal that a fault without a page ends in: from here on the thread does other things. */
+SEC("tp_btf/signal_generate")
+int BPF_PROG(on_signal, int number, void *info, struct task_struct *task) {
+    struct thread_state *t;
+    struct cpu_state *cpu;
+
+    if ((number != SIGNAL_SEGV && number != SIGNAL_BUS) || task != bpf_get_current_task_btf())
+        return 0;
+    t = state_of(task);
+    cpu = this_cpu();
+    if (t && cpu && t->faulting)
+        fail_fault(cpu, task, t);
+    return 0;
+}

@@ -1,0 +1,229 @@
+//! Page faults: of a chosen length, of a cold file, that fail, and as many as a thread can make.
+
+use serde::Deserialize;
+
+use crate::contract::{Report, Stall};
+use crate::ledger::{assert_adds_up, thread};
+use crate::proc;
+use crate::recorder::{Recorder, RecordingFile};
+use crate::scenario::{Scenario, Truth};
+use crate::stage;
+
+const EDGE_NS: u64 = 50_000;
+const MS: u64 = 1_000_000;
+/// What may lie between the program's clock and its fault, where only one is looked at.
+const HYPERVISOR_NS: u64 = MS;
+/// Each state's time of short faults that waits for a stack to carry it.
+const CARRIED_NS: u64 = 2 * MS;
+/// More than a second's faults of 5 µs.
+const MANY: u64 = 200_000;
+const FRESH_PAGES: u64 = 4_096;
+
+/// One touch of a page by the program's own clock.
+#[derive(Debug, Deserialize)]
+struct Touch {
+    start_ns: u64,
+    end_ns: u64,
+    address: String,
+    access: String,
+    #[serde(rename = "in")]
+    place: String,
+    asked_ns: u64,
+    mapping: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cold {
+    start_ns: u64,
+    end_ns: u64,
+    address: String,
+    file: String,
+    offset: u64,
+    evicted: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Failed {
+    segv: u64,
+    bus: u64,
+    slept_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Fresh {
+    pages: u64,
+}
+
+struct Performance {
+    truth: Truth,
+    recording: RecordingFile,
+    report: Report,
+    /// Faults that the kernel counted meanwhile, by tid.
+    counted: Vec<(u32, u64)>,
+}
+
+fn perform(scenario_args: &[&str], args: &[&str]) -> Performance {
+    let mut scenario = Scenario::ready("fault", scenario_args);
+    let pid = scenario.pid();
+    let counts = |scenario: &Scenario| -> Vec<(u32, u64)> {
+        let actors = scenario.cast.actors().iter();
+        actors.map(|actor| (actor.tid, proc::faults(scenario.cast.pid, actor.tid))).collect()
+    };
+    let recorder = Recorder::armed(&[&["-p", &pid], args].concat(), &[]);
+    let before = counts(&scenario);
+    let truth = scenario.perform();
+    let after = counts(&scenario);
+    let recording = recorder.stop();
+    let counted =
+        before.iter().zip(after).map(|((tid, before), (_, after))| (*tid, after - before)).collect();
+    let report = recording.report();
+    Performance { truth, recording, report, counted }
+}
+
+/// The one stall at this address.
+fn fault_at<'a>(stalls: &'a [Stall], address: &str) -> &'a Stall {
+    let at = |stall: &&Stall| stall.fault.as_ref().is_some_and(|fault| fault.address == address);
+    let mut found = stalls.iter().filter(at);
+    let stall = found.next().unwrap_or_else(|| panic!("a fault at {address} among {stalls:#?}"));
+    assert!(found.next().is_none(), "one fault at {address}");
+    stall
+}
+
+/// How far the stall's two ends are from the touch's; what the program was off the CPU between its clock and the fault
+/// does not count.
+fn apart_ns(stall: &Stall, stalls: &[Stall], truth: &Truth, start_ns: u64, end_ns: u64) -> u64 {
+    let (start, end) = (truth.epoch_from_mono(start_ns), truth.epoch_from_mono(end_ns));
+    let beside = stalls.iter().filter(|other| other.kind == "off-cpu" && other.overlaps(start, end));
+    let apart_ns = stall.start_ns.abs_diff(start).max(stall.end_ns.abs_diff(end));
+    apart_ns.saturating_sub(beside.map(|other| other.duration_ns).sum())
+}
+
+fn assert_tells_the_touch(stall: &Stall, touch: &Touch, server: u32) {
+    let fault = stall.fault.as_ref().expect("a fault");
+    assert_eq!((stall.kind.as_str(), stall.voluntary, stall.open), ("fault", false, false));
+    assert_eq!(fault.access.as_deref(), Some(touch.access.as_str()), "{stall:#?}");
+    assert_eq!(fault.mapping.as_deref(), Some(touch.mapping.as_str()), "{stall:#?}");
+    assert_eq!((&fault.file, fault.file_offset), (&None, None));
+    assert_eq!(stall.reason, if fault.major { "major" } else { "minor" });
+    let (syscall, function) = match touch.place.as_str() {
+        "user" => (None, "touch_page"),
+        call => (Some(call), "touch_in_syscall"),
+    };
+    assert_eq!(stall.syscall.as_deref(), syscall);
+    assert!(stall.user_stack_has(function), "{stall:#?}");
+    let kernel = stall.kernel_stack.iter().flatten().filter_map(|frame| frame.symbol.as_deref());
+    assert!(kernel.into_iter().any(|name| name == "handle_userfault"), "{stall:#?}");
+    let waker = stall.waker.as_ref().unwrap_or_else(|| panic!("a waker of {stall:#?}"));
+    assert_eq!((waker.tid, waker.user_stack_has("serve_pages")), (Some(server), true), "{stall:#?}");
+    assert!(stall.blocked_ns + stall.runnable_ns <= stall.duration_ns, "{stall:#?}");
+    assert!(stall.blocked_ns >= touch.asked_ns, "{stall:#?}");
+}
+
+#[test]
+fn faults_of_a_chosen_length() {
+    let Some(_stage) = stage::enter("faults_of_a_chosen_length") else { return };
+    let Performance { truth, recording, report, .. } = perform(&[], &["--min-stall", "20us"]);
+    let touches: Vec<Touch> = truth.all("fault");
+    if touches.is_empty() {
+        return stage::skip("faults_of_a_chosen_length", "userfaultfd is not permitted");
+    }
+    let stalls = recording.stalls(&["--thread", "reader"]);
+    let server = truth.start.tid("server");
+    let mut apart = Vec::new();
+    for touch in &touches {
+        let stall = fault_at(&stalls, &touch.address);
+        assert_tells_the_touch(stall, touch, server);
+        let apart_ns = apart_ns(stall, &stalls, &truth, touch.start_ns, touch.end_ns);
+        if apart_ns > EDGE_NS {
+            apart.push(format!("{apart_ns} ns from {touch:?}: {stall:#?}"));
+        }
+    }
+    // What a hypervisor or an interrupt takes between the program's clock and the fault is seen by neither.
+    assert!(apart.len() <= 1, "{apart:#?}");
+    // Nothing else: no second stall for the wait inside a fault, no fault that was none.
+    let (from, to) = (touches[0].start_ns, touches[touches.len() - 1].end_ns);
+    let during = |stall: &&Stall| stall.overlaps(truth.epoch_from_mono(from), truth.epoch_from_mono(to));
+    for stall in stalls.iter().filter(during) {
+        let asked = stall
+            .fault
+            .as_ref()
+            .is_some_and(|fault| touches.iter().any(|touch| touch.address == fault.address));
+        let late = matches!(stall.reason.as_str(), "preempted" | "runnable");
+        assert!(asked || late || stall.duration_ns < MS, "{stall:#?}");
+    }
+    let reader = thread(&report, truth.start.tid("reader"), "reader");
+    assert_adds_up(reader);
+    let (faulting, asked) =
+        (reader.states.fault_minor + reader.states.fault_major, touches.iter().map(|touch| touch.asked_ns));
+    assert!(faulting >= asked.sum::<u64>(), "{reader:#?}");
+    assert_eq!(reader.latency.fault.count, reader.faults.minor + reader.faults.major);
+    let longest = stalls.iter().filter(|stall| stall.kind == "fault").map(|stall| stall.duration_ns).max();
+    assert_eq!(Some(reader.latency.fault.max_ns), longest);
+    let folded =
+        recording.read("export", &["--to", "folded", "--view", "faults", "--thread", "reader", "-o", "-"]);
+    let touched_ns: u64 = folded
+        .lines()
+        .filter(|line| line.contains(";touch_page;") || line.contains(";touch_in_syscall;"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    assert!(touched_ns + CARRIED_NS >= faulting, "{touched_ns} of {faulting}: {folded}");
+}
+
+#[test]
+fn a_page_of_a_cold_file() {
+    let Some(_stage) = stage::enter("a_page_of_a_cold_file") else { return };
+    // In the build folder: a temporary one may be in memory.
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/fault-cold");
+    let Performance { truth, recording, .. } = perform(&["-f", file], &["--min-stall", "10us"]);
+    let cold: Cold = truth.one("cold");
+    if !cold.evicted {
+        return stage::skip("a_page_of_a_cold_file", "files stay in memory here");
+    }
+    let stalls = recording.stalls(&["--thread", "reader"]);
+    let stall = fault_at(&stalls, &cold.address);
+    let fault = stall.fault.as_ref().expect("a fault");
+    assert_eq!((stall.reason.as_str(), fault.major), ("major", true), "{stall:#?}");
+    assert_eq!(fault.access.as_deref(), Some("read"));
+    assert_eq!(fault.mapping.as_deref(), Some("file"));
+    assert_eq!(fault.file.as_deref(), Some(cold.file.as_str()));
+    assert_eq!(fault.file_offset, Some(cold.offset));
+    assert!(stall.user_stack_has("touch_cold"), "{stall:#?}");
+    let apart_ns = apart_ns(stall, &stalls, &truth, cold.start_ns, cold.end_ns);
+    assert!(apart_ns <= EDGE_NS + HYPERVISOR_NS, "{apart_ns} ns from {cold:?}: {stall:#?}");
+}
+
+/// Handled signals in a loop: counted apart, and neither the handler's time nor later waits become the fault's.
+#[test]
+fn faults_that_fail() {
+    let Some(_stage) = stage::enter("faults_that_fail") else { return };
+    let Performance { truth, recording, report, .. } = perform(&[], &[]);
+    let failed: Failed = truth.one("failed");
+    let reader = thread(&report, truth.start.tid("reader"), "reader");
+    assert_adds_up(reader);
+    assert_eq!(reader.faults.failed, failed.segv + failed.bus, "{reader:#?}");
+    assert!(reader.states.blocked["sleep"] >= failed.slept_ns, "{reader:#?}");
+    let served = truth.all::<Touch>("fault").len();
+    let faults = recording.stalls(&["--thread", "reader", "--kind", "fault", "--longer-than", "1ms"]);
+    assert_eq!(faults.len(), served, "{faults:#?}");
+    assert!(recording.read("report", &[]).contains("failed page faults"));
+}
+
+/// As many as a thread can make: each is counted, as the kernel counts them, and nothing is lost.
+#[test]
+fn no_fault_is_lost() {
+    let Some(_stage) = stage::enter("no_fault_is_lost") else { return };
+    let times = MANY.div_ceil(FRESH_PAGES).to_string();
+    let Performance { truth, report, counted, .. } = perform(&["-t", &times], &[]);
+    let spinner = thread(&report, truth.start.tid("spinner"), "spinner");
+    assert_adds_up(spinner);
+    assert!(truth.one::<Fresh>("fresh").pages >= MANY);
+    for (tid, counted) in counted {
+        let thread = report.threads.iter().find(|thread| thread.tid == tid).expect("an actor");
+        let recorded = thread.faults.minor + thread.faults.major;
+        assert_eq!(recorded, counted, "{}: the kernel counts its faults, too", thread.comm);
+        assert_eq!(thread.latency.fault.count, recorded);
+    }
+    // Wakeups by a thread that may not be traced are no faults.
+    let mut losses = report.losses.keys().filter(|reason| *reason != "sleeps_without_wakeup");
+    assert_eq!(losses.next(), None, "{:#?}", report.losses);
+}
