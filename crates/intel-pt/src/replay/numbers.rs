@@ -105,10 +105,20 @@ impl Latency {
     fn record(&mut self, ns: u64) {
         let bucket = bucket_from_ns(ns);
         let cell = Cell { count: 1, total_ns: ns, max_ns: ns };
-        match self.cells.get_mut(self.last) {
-            Some(last) if last.0 == bucket => last.1.add(cell),
-            _ => self.add(bucket, cell),
+        match self.near(bucket) {
+            Some(near) => {
+                self.last = near;
+                self.cells[near].1.add(cell);
+            }
+            None => self.add(bucket, cell),
         }
+    }
+
+    /// The index of `bucket`, if it is the last one's or next to it.
+    #[inline]
+    fn near(&self, bucket: u16) -> Option<usize> {
+        let is = |index: usize| self.cells.get(index).is_some_and(|cell| cell.0 == bucket);
+        [self.last, self.last + 1, self.last.wrapping_sub(1)].into_iter().find(|&index| is(index))
     }
 
     fn add(&mut self, bucket: u16, cell: Cell) {

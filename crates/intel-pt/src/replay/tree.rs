@@ -24,8 +24,8 @@ struct Node {
     parent: PathId,
     first_child: PathId,
     next_sibling: PathId,
-    /// The child that was asked for last.
-    last_child: PathId,
+    /// The children that were asked for last, the latest first.
+    recent: [PathId; 2],
     numbers: Numbers,
 }
 
@@ -93,11 +93,20 @@ impl CallTree {
     /// The path that `frame` makes of `parent`.
     #[inline]
     pub(super) fn child(&mut self, parent: PathId, frame: Frame) -> PathId {
-        let last = self.nodes[parent.index()].last_child;
-        if last != PathId::NONE && self.nodes[last.index()].frame == frame {
+        let [last, before] = self.nodes[parent.index()].recent;
+        if self.is(last, frame) {
             return last;
         }
+        if self.is(before, frame) {
+            self.nodes[parent.index()].recent = [before, last];
+            return before;
+        }
         self.other_child(parent, frame)
+    }
+
+    #[inline]
+    fn is(&self, path: PathId, frame: Frame) -> bool {
+        path != PathId::NONE && self.nodes[path.index()].frame == frame
     }
 
     fn other_child(&mut self, parent: PathId, frame: Frame) -> PathId {
@@ -109,7 +118,8 @@ impl CallTree {
                 child
             }
         };
-        self.nodes[parent.index()].last_child = child;
+        let [last, _] = self.nodes[parent.index()].recent;
+        self.nodes[parent.index()].recent = [child, last];
         child
     }
 
@@ -120,7 +130,7 @@ impl CallTree {
             parent,
             first_child: none,
             next_sibling: none,
-            last_child: none,
+            recent: [none; 2],
             numbers: Numbers::default(),
         });
         PathId((self.nodes.len() - 1) as u32)
@@ -140,7 +150,7 @@ impl CallTree {
             self.children.remove(&(path, frame));
         }
         self.nodes[path.index()].first_child = PathId::NONE;
-        self.nodes[path.index()].last_child = PathId::NONE;
+        self.nodes[path.index()].recent = [PathId::NONE; 2];
         children
     }
 
