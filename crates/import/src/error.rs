@@ -26,7 +26,8 @@ pub enum Refusal {
     FileInPipe,
     Truncated,
     Oversized,
-    IntelPt,
+    /// A hardware trace comes through a pipe: it is read more than once.
+    IntelPtInPipe,
     Folder,
 }
 
@@ -95,9 +96,9 @@ fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
         Refusal::Oversized => {
             write!(f, "the header of {input} is damaged, its tables are too large: copy the file again")
         }
-        Refusal::IntelPt => write!(
+        Refusal::IntelPtInPipe => write!(
             f,
-            "Intel PT traces cannot be imported yet ({input} is one): record samples, with perf record --call-graph dwarf"
+            "Intel PT cannot be read from a pipe ({input} is one): record into a file, with -o, and give its name"
         ),
         Refusal::Folder => {
             write!(f, "{input} is a folder: give the file in it, or record without --threads, into one file")
@@ -121,7 +122,7 @@ mod tests {
             Refusal::FirstFormat,
             Refusal::Truncated,
             Refusal::Oversized,
-            Refusal::IntelPt,
+            Refusal::IntelPtInPipe,
             Refusal::Folder,
         ];
         for why in refusals {

@@ -115,6 +115,11 @@ impl Events {
         self.known.first().map(|event| &event.attr)
     }
 
+    /// The config of the first event of this kind.
+    pub(crate) fn config_of(&self, kind: u32) -> Option<u64> {
+        self.known.iter().find(|event| event.attr.kind == kind).map(|event| event.attr.config)
+    }
+
     pub(crate) fn all(&self) -> &[Event] {
         &self.settled
     }

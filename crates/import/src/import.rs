@@ -5,9 +5,12 @@
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use wallprof_intel_pt::replay::Frame;
+use wallprof_intel_pt::{ThreadId, TimeConv};
 use wallprof_model::{Event, MonoNs};
-use wallprof_symbols::ResolverOptions;
+use wallprof_symbols::{FileSearch, KernelSymbols, ResolverOptions, StoredProcesses};
 
 use crate::error::{ImportError, Refusal};
 use crate::format::attr::Attr;
@@ -18,8 +21,12 @@ use crate::format::header::{
 };
 use crate::format::record::{RawRecord, Record, attr_record, kind};
 use crate::format::records::{Item, ReadError, Records, read_up_to};
+use crate::format::trace::time_conv_record;
 use crate::format::tracing::Formats;
-use crate::options::{ImportOptions, Outcome, RecordingFacts};
+use crate::intel_pt::{
+    self, DecodeError, Frames, Job, Kernel, KernelFiles, Prepared, Programs, Watcher, tell_calls,
+};
+use crate::options::{ImportOptions, Outcome, RecordingFacts, TraceWindow};
 use crate::rounds::{Rounds, Waiting};
 use crate::session::Session;
 
@@ -42,6 +49,11 @@ pub trait Sink {
     /// About a second of recorded time has passed: everything up to there was told.
     fn settled(&mut self, until: MonoNs) -> Result<(), Self::Error>;
 
+    /// Which part of a hardware trace to decode; asked once, after `start`.
+    fn window(&mut self) -> TraceWindow {
+        TraceWindow::default()
+    }
+
     /// So many bytes were read, of so many where that is known.
     fn progress(&mut self, bytes: u64, of: Option<u64>);
 }
@@ -60,11 +72,16 @@ pub fn import<S: Sink>(
         let input = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().map_err(unreadable)?;
         return Import::new(path, options, sink).run(File::from(input));
     }
-    if path.is_dir() {
+    // `perf record --kcore` makes a folder of the recording and the kernel.
+    let inner = path.join("data");
+    let inner = (path.is_dir() && intel_pt::kernel_folder(&inner).is_some()).then_some(inner);
+    if path.is_dir() && inner.is_none() {
         return Err(ImportError::refused(path, Refusal::Folder));
     }
-    let file = File::open(path).map_err(unreadable)?;
-    Import::new(path, options, sink).run(file)
+    let place = inner.as_deref().unwrap_or(path);
+    let file = File::open(place).map_err(unreadable)?;
+    let import = Import { kernel: KernelFiles::beside(place), ..Import::new(path, options, sink) };
+    import.run(file)
 }
 
 /// Imports what a stream of perf.data, as `perf record -o -` writes it, holds in memory.
@@ -81,6 +98,10 @@ struct Import<'a, S> {
     input: &'a Path,
     session: Session,
     teller: Teller<'a, S>,
+    /// Where a hardware trace can be read, and the position of the first record there; not of a pipe.
+    trace: Option<(File, u64)>,
+    kernel: Option<KernelFiles>,
+    window: TraceWindow,
 }
 
 /// Hands events on.
@@ -95,7 +116,8 @@ struct Teller<'a, S> {
 impl<'a, S: Sink> Import<'a, S> {
     fn new(input: &'a Path, options: &ImportOptions, sink: &'a mut S) -> Self {
         let teller = Teller { sink, started: false, settled: 0, progress: 0, total: None };
-        Import { input, session: Session::new(options.clone()), teller }
+        let session = Session::new(options.clone());
+        Import { input, session, teller, trace: None, kernel: None, window: TraceWindow::default() }
     }
 
     fn run(self, mut file: File) -> Result<Outcome, ImportError<S::Error>> {
@@ -109,6 +131,7 @@ impl<'a, S: Sink> Import<'a, S> {
             Err(error) => return Err(self.refused(error)),
         };
         match kind {
+            Kind::Stream if is_regular(&file) => self.run_file_records(file, None),
             Kind::Stream => self.run_records(Records::new(file, None)),
             Kind::File => self.run_file(file),
         }
@@ -127,7 +150,7 @@ impl<'a, S: Sink> Import<'a, S> {
 
     /// A file has its tables in front of and behind its records.
     fn run_file(mut self, mut file: File) -> Result<Outcome, ImportError<S::Error>> {
-        if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        if !is_regular(&file) {
             return Err(self.refused(HeaderError::FileInPipe));
         }
         let header = FileHeader::read(&file);
@@ -142,12 +165,25 @@ impl<'a, S: Sink> Import<'a, S> {
         self.teller.total = file.metadata().ok().map(|metadata| metadata.len());
         let seek = file.seek(SeekFrom::Start(header.data.offset));
         seek.map_err(|cause| ImportError::unreadable(self.input, cause))?;
-        self.run_records(Records::new(file, header.is_finished().then_some(header.data.size)))
+        self.run_file_records(file, header.is_finished().then_some(header.data.size))
+    }
+
+    /// The file stands at its first record.
+    fn run_file_records(
+        mut self,
+        mut file: File,
+        limit: Option<u64>,
+    ) -> Result<Outcome, ImportError<S::Error>> {
+        let trace = file.stream_position().and_then(|base| Ok((file.try_clone()?, base)));
+        self.trace = Some(trace.map_err(|cause| ImportError::unreadable(self.input, cause))?);
+        self.run_records(Records::of_file(file, limit))
     }
 
     fn read_features(&mut self, header: &FileHeader, file: &File) {
         for (number, section) in header.features(file) {
-            if number == feature::TRACING_DATA {
+            if number == feature::AUXTRACE {
+                self.session.intel_pt();
+            } else if number == feature::TRACING_DATA {
                 let formats = Formats::read(&mut BufReader::new(SectionReader { file, section }));
                 self.session.formats = formats.unwrap_or_default();
             } else if feature::IS_READ.contains(&number)
@@ -175,6 +211,7 @@ impl<'a, S: Sink> Import<'a, S> {
                     self.session.formats = formats;
                     self.session.unsettle();
                 }
+                Item::Trace(passed) => self.session.trace_piece(passed),
                 Item::Record(raw) => self.record(raw, &mut rounds)?,
             }
         }
@@ -229,6 +266,11 @@ impl<'a, S: Sink> Import<'a, S> {
                 }
             }
             kind::ID_INDEX => session.id_index(raw.body),
+            kind::TIME_CONV => {
+                if let Some(time_conv) = time_conv_record(raw.body) {
+                    session.set_time_conv(time_conv);
+                }
+            }
             _ => return self.described(raw),
         }
         Ok(())
@@ -237,7 +279,10 @@ impl<'a, S: Sink> Import<'a, S> {
     fn described(&mut self, raw: RawRecord<'_>) -> Result<(), ImportError<S::Error>> {
         let session = &mut self.session;
         match Record::read(raw) {
-            Ok(Some(Record::IntelPt)) => return Err(ImportError::refused(self.input, Refusal::IntelPt)),
+            Ok(Some(Record::IntelPt(_))) if self.trace.is_none() => {
+                return Err(ImportError::refused(self.input, Refusal::IntelPtInPipe));
+            }
+            Ok(Some(Record::IntelPt(info))) => session.describe_trace(info),
             Ok(Some(Record::OtherTrace)) => session.lose("hardware_trace_records", 1),
             Ok(Some(Record::EventName { id, name })) => {
                 session.events.rename(id, lossy(name));
@@ -254,6 +299,8 @@ impl<'a, S: Sink> Import<'a, S> {
         let Import { session, teller, .. } = &mut self;
         rounds.finish(&mut taking(session, teller)).map_err(ImportError::Sink)?;
         session.lose("records_late", rounds.late());
+        let calls = self.decode()?;
+        let Import { session, teller, .. } = &mut self;
         session.finish();
         teller.tell_all(session).map_err(ImportError::Sink)?;
         if teller.started {
@@ -264,13 +311,139 @@ impl<'a, S: Sink> Import<'a, S> {
             end: session.now(),
             threads: session.threads(),
             samples: session.samples(),
+            calls,
             stacks: session.stacks().counts().clone(),
             losses: session.losses().clone(),
         })
     }
 
+    /// Decodes the hardware trace, if there is one, and tells its calls: how many there are.
+    fn decode(&mut self) -> Result<Option<u64>, ImportError<S::Error>> {
+        let Some((file, base)) = self.trace.take() else { return Ok(None) };
+        let Some(prepared) = self.session.prepare_trace() else { return Ok(None) };
+        let Import { session, teller, .. } = self;
+        teller.tell_all(session).map_err(ImportError::Sink)?;
+        if !teller.started {
+            return Ok(None);
+        }
+        self.window = teller.sink.window();
+        teller.begin_trace(prepared.size());
+        let kernel = self.kernel();
+        let Import { input, session, teller, window, .. } = self;
+        let resolver = resolver_options(session.options());
+        let stacks = session.stacks();
+        let processes = std::mem::replace(&mut stacks.processes, StoredProcesses::new(FileSearch::default()));
+        let programs = Programs::new(&prepared.spaces, &processes, resolver, kernel);
+        let told = decode_trace(session, teller, &prepared, &programs, (&file, base), *window);
+        drop(programs);
+        session.stacks().processes = processes;
+        match told {
+            Ok(calls) => Ok(Some(calls)),
+            Err(DecodeError::Input(cause)) => Err(ImportError::unreadable(input, cause)),
+            Err(DecodeError::Watcher(error)) => Err(ImportError::Sink(error)),
+        }
+    }
+
+    /// The recorded kernel: perf's copy beside the recording, or this machine's if it is the same.
+    fn kernel(&mut self) -> Kernel {
+        let session = &mut self.session;
+        let files = self.kernel.take().unwrap_or(KernelFiles { core: None, symbols: None });
+        let symbols = files.symbols.and_then(|path| KernelSymbols::from_path(&path).ok()).map(Arc::new);
+        match symbols {
+            Some(symbols) => session.stacks().set_kernel_symbols(symbols),
+            None => session.find_kernel_symbols(),
+        }
+        let mut out = std::mem::take(&mut session.out);
+        session.stacks().tell_modules(&mut out);
+        session.out = out;
+        Kernel::new(files.core, session.stacks().kernel_symbols())
+    }
+
     fn refused(&self, why: impl Into<Refusal>) -> ImportError<S::Error> {
         ImportError::refused(self.input, why)
+    }
+}
+
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Decodes, and tells waits with their stacks, then calls: how many there are.
+fn decode_trace<S: Sink>(
+    session: &mut Session,
+    teller: &mut Teller<'_, S>,
+    prepared: &Prepared,
+    programs: &Programs<'_>,
+    (file, base): (&File, u64),
+    window: TraceWindow,
+) -> Result<u64, DecodeError<S::Error>> {
+    let time_conv = prepared.time_conv;
+    let ticks = |moment: MonoNs| time_conv.ticks_from_ns(moment.0);
+    let job = Job {
+        file,
+        base,
+        sources: prepared.sources(),
+        code: programs,
+        time_conv,
+        return_compression: prepared.return_compression,
+        is_snapshot: prepared.is_snapshot,
+        from: window.from.map_or(0, ticks),
+        to: window.to.map_or(u64::MAX, ticks),
+        ends: &prepared.ends,
+    };
+    if let Some(ns) = prepared.resolution_ns {
+        session.out.push(Event::CallResolution(ns));
+    }
+    let mut frames = Frames::new(prepared, programs);
+    let mut departures = Departures { session, teller, frames: &mut frames, time_conv };
+    let calls = intel_pt::decode(&job, &mut departures)?;
+    session.traced_until(time_conv.ns_from_ticks(calls.last));
+    calls.gaps.losses().for_each(|(reason, count)| session.lose(reason, count));
+    let mut count = 0;
+    for thread in &calls.threads {
+        let mut out = std::mem::take(&mut session.out);
+        let told = tell_calls(thread, &mut frames, session.stacks(), &mut out, |out| {
+            if out.len() < BATCH {
+                return Ok(());
+            }
+            out.drain(..).try_for_each(|event| teller.sink.take(event))
+        });
+        session.out = out;
+        count += told.map_err(DecodeError::Watcher)?;
+    }
+    Ok(count)
+}
+
+/// Tells waits as threads leave their CPUs.
+struct Departures<'s, 'a, 'f, 'p, S> {
+    session: &'s mut Session,
+    teller: &'s mut Teller<'a, S>,
+    frames: &'f mut Frames<'p>,
+    time_conv: TimeConv,
+}
+
+impl<S: Sink> Watcher for Departures<'_, '_, '_, '_, S> {
+    type Error = S::Error;
+
+    fn departed(
+        &mut self,
+        thread: ThreadId,
+        ticks: u64,
+        open: &mut dyn Iterator<Item = Frame>,
+    ) -> Result<(), S::Error> {
+        let (before, this) = self.session.waits().at(thread, self.time_conv.ns_from_ticks(ticks));
+        before.into_iter().for_each(|wait| self.session.tell_wait(wait));
+        if let Some(mut this) = this {
+            let mut out = std::mem::take(&mut self.session.out);
+            this.wait.stacks.user = self.frames.stack(thread, open, self.session.stacks(), &mut out);
+            self.session.out = out;
+            self.session.tell_wait(this);
+        }
+        self.teller.tell_some(self.session)
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        self.teller.show(bytes);
     }
 }
 
@@ -318,6 +491,11 @@ impl<S: Sink> Teller<'_, S> {
             self.sink.settled(session.now())?;
         }
         Ok(())
+    }
+
+    /// From here on progress is that of decoding.
+    fn begin_trace(&mut self, bytes: u64) {
+        (self.progress, self.total) = (0, Some(bytes));
     }
 
     fn show(&mut self, position: u64) {

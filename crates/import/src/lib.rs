@@ -11,6 +11,7 @@ mod events;
 mod format;
 mod image;
 mod import;
+mod intel_pt;
 mod machine;
 mod options;
 mod rounds;
@@ -23,5 +24,5 @@ mod unwinder;
 
 pub use error::{ImportError, Refusal};
 pub use import::{Sink, import, import_stream};
-pub use options::{ImportOptions, Outcome, RecordingFacts};
+pub use options::{ImportOptions, Outcome, RecordingFacts, TraceLimits, TraceWindow};
 pub use stacks::StackCounts;

@@ -16,11 +16,33 @@ pub struct ImportOptions {
     pub build_id_cache: Option<PathBuf>,
     /// Waits at least this long are kept one by one.
     pub min_stall_ns: u64,
+    /// Which part of a hardware trace is decoded.
+    pub trace: TraceLimits,
+}
+
+/// Which part of a hardware trace is decoded; empty lists are everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceLimits {
+    pub tids: Vec<u32>,
+    pub cpus: Vec<u32>,
+}
+
+/// A stretch of time on the recording's own clock. The part that is decoded begins and ends at the next
+/// synchronisation points of the trace outside it, some microseconds away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceWindow {
+    pub from: Option<MonoNs>,
+    pub to: Option<MonoNs>,
 }
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        ImportOptions { symfs: None, build_id_cache: None, min_stall_ns: 100_000 }
+        ImportOptions {
+            symfs: None,
+            build_id_cache: None,
+            min_stall_ns: 100_000,
+            trace: TraceLimits::default(),
+        }
     }
 }
 
@@ -37,6 +59,8 @@ pub struct RecordingFacts {
     pub hostname: String,
     /// The recorded program's name.
     pub command: String,
+    /// `perf.data` or `intel-pt`.
+    pub source: &'static str,
 }
 
 /// What became of an import.
@@ -46,6 +70,8 @@ pub struct Outcome {
     pub end: MonoNs,
     pub threads: u64,
     pub samples: u64,
+    /// Calls of functions, where every call was traced.
+    pub calls: Option<u64>,
     pub stacks: StackCounts,
     /// By reason, as the recording has them.
     pub losses: BTreeMap<&'static str, u64>,

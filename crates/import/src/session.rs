@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use wallprof_intel_pt::{Departure, TimeConv};
 use wallprof_model::event::{LedgerDelta, SampleDelta, Weighted};
 use wallprof_model::{ClockAnchor, ClockMap, EpochNs, Event, MonoNs, Reason, StackEnd, State, ThreadKey};
 use wallprof_symbols::{FileSearch, MmapEvent};
@@ -12,8 +13,11 @@ use crate::chain::{Chain, chain_from_sample};
 use crate::events::{Events, Role, SampleClock, SwitchFields, WakeFields};
 use crate::format::facts::Facts;
 use crate::format::record::{Mapping, RawRecord, Record, comm_from_bytes, kind, misc};
+use crate::format::records::Passed;
 use crate::format::sample::{Sample, SampleId, sample_id};
+use crate::format::trace::TraceInfo;
 use crate::format::tracing::Formats;
+use crate::intel_pt::{IntelPt, LongWait, Prepared, Waits};
 use crate::machine::{KERNEL, KernelBase, Machine, kernel_symbols};
 use crate::options::{ImportOptions, RecordingFacts};
 use crate::seconds::{Teller, Who, WokenBy};
@@ -47,6 +51,10 @@ pub(crate) struct Session {
     start: Option<u64>,
     now: u64,
     samples: u64,
+    /// Of a recording with a hardware trace, which may be of another kind.
+    pt: Option<IntelPt>,
+    is_traced: bool,
+    waits: Waits,
     losses: BTreeMap<&'static str, u64>,
     /// Room for one walk.
     addresses: Vec<u64>,
@@ -81,6 +89,9 @@ impl Session {
             start: None,
             now: 0,
             samples: 0,
+            pt: None,
+            is_traced: false,
+            waits: Waits::default(),
             losses: BTreeMap::new(),
             addresses: Vec::new(),
             out: Vec::new(),
@@ -108,6 +119,65 @@ impl Session {
 
     pub(crate) fn threads(&self) -> u64 {
         self.threads.count()
+    }
+
+    /// Gathers what is said of a hardware trace.
+    pub(crate) fn intel_pt(&mut self) -> &mut IntelPt {
+        self.pt.get_or_insert_default()
+    }
+
+    pub(crate) fn describe_trace(&mut self, info: TraceInfo) {
+        self.is_traced = true;
+        self.intel_pt().describe(info);
+    }
+
+    pub(crate) fn set_time_conv(&mut self, time_conv: TimeConv) {
+        if let Some(pt) = &mut self.pt {
+            pt.set_time_conv(time_conv);
+        }
+    }
+
+    pub(crate) fn trace_piece(&mut self, passed: Passed) {
+        match &mut self.pt {
+            Some(pt) => pt.add_piece(passed),
+            None => self.lose("hardware_trace_records", 1),
+        }
+    }
+
+    /// All records were taken: what is needed to decode the trace.
+    pub(crate) fn prepare_trace(&mut self) -> Option<Prepared> {
+        let strangers = self.pt.as_ref()?.strangers();
+        let start = self.start.unwrap_or_default();
+        for tid in strangers {
+            self.trace_start(Some(start), None, None, tid);
+        }
+        let pt = self.pt.take()?;
+        if !self.is_traced {
+            self.lose("hardware_trace_records", pt.pieces());
+            return None;
+        }
+        self.lose("trace_parts_left_out", pt.refused_pieces());
+        self.lose("mappings_lost", pt.lost_mappings());
+        Some(pt.prepared(|pmu| self.events.config_of(pmu), &self.options.trace))
+    }
+
+    /// The waits that wait for their stacks.
+    pub(crate) fn waits(&mut self) -> &mut Waits {
+        &mut self.waits
+    }
+
+    /// A wait, with its stacks or without.
+    pub(crate) fn tell_wait(&mut self, long: LongWait) {
+        let LongWait { key, comm, cpu, wait } = long;
+        let teller = Teller { clock: &self.clock, min_stall_ns: self.options.min_stall_ns };
+        teller.tell(Who { key, comm: &comm, cpu }, Step::Waited(wait), &mut self.out);
+    }
+
+    /// The trace goes on until `time`.
+    pub(crate) fn traced_until(&mut self, time: u64) {
+        if self.start.is_some() {
+            self.now = self.now.max(time);
+        }
     }
 
     pub(crate) fn lose(&mut self, reason: &'static str, count: u64) {
@@ -145,6 +215,7 @@ impl Session {
             cpus: facts.cpus,
             hostname: facts.hostname.clone(),
             command: command.map(name).unwrap_or_default(),
+            source: if self.is_traced { "intel-pt" } else { "perf.data" },
         })
     }
 
@@ -179,6 +250,9 @@ impl Session {
                 let at = MonoNs(known.timeline.upto());
                 self.out.push(Event::ThreadEnd { thread: known.key, at });
             }
+        }
+        for wait in self.waits.take_all() {
+            self.tell_wait(wait);
         }
         if let Some(files) = &self.files {
             let (stacks, frames) = files.refused();
@@ -234,10 +308,13 @@ impl Session {
 
     fn take_record(&mut self, time: Option<u64>, id: SampleId, record: Record<'_>) {
         match record {
-            Record::Mapping(mapping) => self.mapping(mapping),
+            Record::Mapping(mapping) => self.mapping(time, mapping),
             Record::Comm { pid, tid, comm, exec } => {
                 if exec {
                     self.stacks().processes.clear(pid);
+                    if let Some(pt) = &mut self.pt {
+                        pt.exec(pid, time.unwrap_or_default());
+                    }
                 }
                 self.threads.name(pid, tid, comm_from_bytes(comm), &mut self.out);
                 self.see(time, id.pid, tid);
@@ -246,21 +323,32 @@ impl Session {
                 self.threads.fork(pid, tid, parent_pid, parent_tid);
                 if !found && time.is_some() && pid != parent_pid {
                     self.stacks().processes.fork(parent_pid, pid);
+                    if let Some(pt) = &mut self.pt {
+                        pt.fork(parent_pid, pid, time.unwrap_or_default());
+                    }
                 }
                 self.see(time, Some(pid), tid);
             }
             Record::Exit { pid, tid } => self.exit(time, pid, tid),
-            Record::Switch { out, preempted } => self.switch(time, id, out, preempted),
+            Record::Switch { out, preempted, other } => self.switch(time, id, out, preempted, other),
+            Record::TraceStart { pid, tid } => self.trace_start(time, id.cpu, Some(pid), tid),
             Record::Lost(count) => self.lose("perf_lost_records", count),
             Record::LostSamples(count) => self.lose("perf_lost_samples", count),
             Record::Throttled => self.lose("perf_throttled", 1),
-            Record::Aux | Record::OtherTrace => self.lose("hardware_trace_records", 1),
+            Record::Aux(filled) => match &mut self.pt {
+                Some(pt) => pt.filled(id.cpu, id.tid, filled),
+                None => self.lose("hardware_trace_records", 1),
+            },
+            Record::OtherTrace => self.lose("hardware_trace_records", 1),
             Record::DeferredCallchain => self.lose("deferred_callchains", 1),
-            Record::FinishedRound | Record::EventName { .. } | Record::BuildId { .. } | Record::IntelPt => {}
+            Record::FinishedRound
+            | Record::EventName { .. }
+            | Record::BuildId { .. }
+            | Record::IntelPt(_) => {}
         }
     }
 
-    fn mapping(&mut self, mapping: Mapping<'_>) {
+    fn mapping(&mut self, time: Option<u64>, mapping: Mapping<'_>) {
         if mapping.kernel || mapping.pid == u32::MAX {
             if mapping.path.starts_with(KERNEL) {
                 self.kernel_base = Some(KernelBase(mapping.start));
@@ -272,7 +360,7 @@ impl Session {
         let mapped = mapping.build_id.filter(is_one);
         let inode = if mapped.is_some() { None } else { mapping.inode };
         let build_id = mapped.or_else(|| self.facts.build_id(mapping.path)).map(<[u8]>::to_vec);
-        self.stacks().processes.mmap(&MmapEvent {
+        let event = MmapEvent {
             pid: mapping.pid,
             start: mapping.start,
             len: mapping.len,
@@ -281,7 +369,15 @@ impl Session {
             build_id: build_id.as_deref(),
             inode,
             executable: mapping.executable,
-        });
+        };
+        self.stacks().processes.mmap(&event);
+        if self.pt.is_some() {
+            let located = if event.executable { self.stacks().processes.locate(&event) } else { None };
+            if let Some(pt) = &mut self.pt {
+                let place = (event.start, event.len, event.file_offset);
+                pt.map(event.pid, time.unwrap_or_default(), place, located);
+            }
+        }
     }
 
     /// An event of this thread that says nothing of what it does.
@@ -297,6 +393,9 @@ impl Session {
             });
             if let Some(known) = self.threads.end(tid) {
                 let at = MonoNs(known.timeline.upto());
+                if let Some(pt) = &mut self.pt {
+                    pt.end(known.key, time);
+                }
                 self.out.push(Event::ThreadEnd { thread: known.key, at });
             }
         }
@@ -306,11 +405,18 @@ impl Session {
     }
 
     /// A record of a switch: both ways, without stacks.
-    fn switch(&mut self, time: Option<u64>, id: SampleId, out: bool, preempted: bool) {
+    fn switch(
+        &mut self,
+        time: Option<u64>,
+        id: SampleId,
+        out: bool,
+        preempted: bool,
+        other: Option<(u32, u32)>,
+    ) {
         let (Some(time), Some(tid)) = (time, id.tid) else { return };
         self.switch_ins_seen |= !out;
         let twice = self.events.switches_twice();
-        self.with_thread(id.pid, tid, time, time, |known, time, steps| {
+        let key = self.with_thread(id.pid, tid, time, time, |known, time, steps| {
             known.cpu = id.cpu.or(known.cpu);
             let told = twice && if out { known.timeline.is_waiting() } else { known.timeline.is_running() };
             let why = if preempted { Leave::Preempted } else { Leave::Blocked(Reason::Other) };
@@ -320,6 +426,45 @@ impl Session {
                 false => known.timeline.switch_in(time, steps),
             }
         });
+        let Some(cpu) = id.cpu.filter(|_| self.pt.is_some()) else { return };
+        let departure = if preempted { Departure::Preempted } else { Departure::Blocked };
+        match (out, key) {
+            // Who comes next has the CPU from here on, a moment before its own record says so.
+            (true, _) => {
+                let (next_pid, next) = other.unwrap_or_default();
+                self.trace_switch(cpu, time, Some(next_pid), next, departure);
+            }
+            (false, Some(_)) => self.trace_switch(cpu, time, id.pid, tid, Departure::Unknown),
+            (false, None) => self.trace_switch(cpu, time, None, 0, Departure::Unknown),
+        }
+    }
+
+    /// From `time` on `cpu` runs `tid`, or nobody.
+    fn trace_switch(&mut self, cpu: u32, time: u64, pid: Option<u32>, tid: u32, departure: Departure) {
+        let known = self.threads.meet(pid, tid, time, &mut self.out).map(|known| (known.key, known.pid));
+        let Some(pt) = &mut self.pt else { return };
+        match known {
+            Some((key, pid)) => pt.switch_in(cpu, time, key, tid, pid, departure),
+            None => pt.switch_out(cpu, time, departure),
+        }
+    }
+
+    /// A trace that follows a thread begins: it runs now, and will say when not.
+    fn trace_start(&mut self, time: Option<u64>, cpu: Option<u32>, pid: Option<u32>, tid: u32) {
+        let Some(time) = time else { return };
+        let key = self.with_thread(pid, tid, time, time, |known, time, steps| {
+            known.cpu = cpu.or(known.cpu);
+            if !known.timeline.is_running() {
+                known.timeline.switch_in(time, steps);
+            }
+        });
+        let pid = self.threads.get(tid).map(|known| known.pid);
+        if let (Some(pt), Some(key), Some(pid)) = (&mut self.pt, key, pid) {
+            match cpu {
+                Some(cpu) => pt.switch_in(cpu, time, key, tid, pid, Departure::Unknown),
+                None => drop(pt.meet(key, tid, pid)),
+            }
+        }
     }
 
     fn take_sample(&mut self, raw: RawRecord<'_>) {
@@ -423,6 +568,13 @@ impl Session {
                 known.timeline.switch_in(time, steps);
             });
         }
+        if let Some(cpu) = sample.id.cpu.filter(|_| self.pt.is_some()) {
+            let departure = match leave_from_state(state) {
+                Leave::Preempted => Departure::Preempted,
+                Leave::Blocked(_) => Departure::Blocked,
+            };
+            self.trace_switch(cpu, time, None, next, departure);
+        }
     }
 
     /// `sched_waking` and its kin, in the context of the waker.
@@ -496,7 +648,7 @@ impl Session {
     }
 
     /// Once, when the first kernel stack comes: by then a stream has said which kernel it is.
-    fn find_kernel_symbols(&mut self) {
+    pub(crate) fn find_kernel_symbols(&mut self) {
         if std::mem::replace(&mut self.kernel_asked, true) {
             return;
         }
@@ -541,18 +693,27 @@ impl Session {
         let known = self.threads.meet(pid, tid, from, &mut self.out)?;
         change(known, time, &mut steps);
         let (key, cpu) = (known.key, known.cpu);
-        let who = Who { key, comm: self.threads.comm(tid), cpu };
-        let teller = Teller { clock: &self.clock, min_stall_ns: self.options.min_stall_ns };
-        for step in steps {
-            teller.tell(who, step, &mut self.out);
-        }
+        self.tell_steps(key, tid, cpu, steps);
         Some(key)
     }
 
     fn tell(&mut self, known: &Known, tid: u32, steps: Vec<Step<WokenBy>>) {
-        let who = Who { key: known.key, comm: self.threads.comm(tid), cpu: known.cpu };
-        let teller = Teller { clock: &self.clock, min_stall_ns: self.options.min_stall_ns };
+        self.tell_steps(known.key, tid, known.cpu, steps);
+    }
+
+    /// With a trace, long waits wait for their stacks.
+    fn tell_steps(&mut self, key: ThreadKey, tid: u32, cpu: Option<u32>, steps: Vec<Step<WokenBy>>) {
+        let min_stall_ns = self.options.min_stall_ns;
+        let who = Who { key, comm: self.threads.comm(tid), cpu };
+        let teller = Teller { clock: &self.clock, min_stall_ns };
         for step in steps {
+            let step = match step {
+                Step::Waited(wait) if self.pt.is_some() && wait.to - wait.from >= min_stall_ns => {
+                    let Some(wait) = self.waits.keep(key, who.comm, cpu, wait) else { continue };
+                    Step::Waited(wait)
+                }
+                step => step,
+            };
             teller.tell(who, step, &mut self.out);
         }
     }

@@ -65,6 +65,10 @@ impl Stacks {
         self.kernel = Some(KernelStacks::new(symbols));
     }
 
+    pub(crate) fn kernel_symbols(&self) -> Option<Arc<KernelSymbols>> {
+        self.kernel.as_ref().map(|kernel| Arc::clone(kernel.symbols()))
+    }
+
     /// The stack of a thread in user mode: where it was, then return addresses.
     pub(crate) fn user(
         &mut self,
@@ -149,20 +153,47 @@ impl Stacks {
         lines.unwrap_or_default()
     }
 
-    /// Tells what is in `room`.
-    fn tell(&mut self, process: ProcessKey, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
+    /// A frame by itself, told when it is new.
+    pub(crate) fn frame(&mut self, process: ProcessKey, frame: Frame, out: &mut Vec<Event>) -> FrameId {
+        let (id, new) = self.frames.frame_id_in(process, frame);
+        if let Some(frame) = new {
+            out.push(Event::Frame { id, frame });
+            self.pending.push(id, frame);
+        }
+        id
+    }
+
+    /// A stack of frames that were told, leaf first.
+    pub(crate) fn of_frames(
+        &mut self,
+        ids: Vec<FrameId>,
+        end: StackEnd,
+        out: &mut Vec<Event>,
+    ) -> Option<StackId> {
+        if ids.is_empty() {
+            return None;
+        }
+        self.counts.add(end);
+        self.tell_stack(ids, end, out)
+    }
+
+    /// Modules come before frames in them.
+    pub(crate) fn tell_modules(&mut self, out: &mut Vec<Event>) {
         for (id, module) in self.processes.take_new_modules() {
             out.push(Event::Module { id, module });
         }
-        let mut ids = Vec::with_capacity(self.room.len());
-        for &frame in &self.room {
-            let (id, new) = self.frames.frame_id_in(process, frame);
-            if let Some(frame) = new {
-                out.push(Event::Frame { id, frame });
-                self.pending.push(id, frame);
-            }
-            ids.push(id);
-        }
+    }
+
+    /// Tells what is in `room`.
+    fn tell(&mut self, process: ProcessKey, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
+        self.tell_modules(out);
+        let room = std::mem::take(&mut self.room);
+        let ids = room.iter().map(|&frame| self.frame(process, frame, out)).collect();
+        self.room = room;
+        self.tell_stack(ids, end, out)
+    }
+
+    fn tell_stack(&mut self, ids: Vec<FrameId>, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
         let name = name_of(&ids, end);
         if !self.told.contains(&name) {
             if self.told.len() >= MAX_STACKS {

@@ -48,6 +48,11 @@ impl PltNames {
         PltNames { stubs }
     }
 
+    /// Where each stub begins and ends.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.stubs.iter().map(|stub| (stub.start, stub.end))
+    }
+
     /// The name of the stub at `address` and the offset in it.
     pub(crate) fn name(&self, address: u64) -> Option<(String, u64)> {
         let after = self.stubs.partition_point(|stub| stub.start <= address);

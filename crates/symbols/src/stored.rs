@@ -134,6 +134,15 @@ impl StoredProcesses {
         known.unwrap_or(Frame { kind: FrameKind::Native, module: None, address })
     }
 
+    /// The module that a mapping shows, and what turns its addresses, by addition, into ELF virtual addresses; `None` for
+    /// memory that no file stands for.
+    pub fn locate(&mut self, event: &MmapEvent<'_>) -> Option<(ModuleId, u64)> {
+        match self.target(event) {
+            Target::Module { id, bias } => Some((id, bias)),
+            Target::Jit => None,
+        }
+    }
+
     /// Modules that have appeared since the last call, to be announced before frames that refer to them.
     pub fn take_new_modules(&mut self) -> Vec<(ModuleId, Module)> {
         let from = std::mem::replace(&mut self.announced, self.entries.len());

@@ -293,6 +293,22 @@ pub struct ImportArgs {
     #[arg(long, value_name = "DIR")]
     pub symfs: Option<PathBuf>,
 
+    /// Intel PT: decode from this time on: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+
+    /// Intel PT: decode up to this time
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+
+    /// Intel PT: decode these threads only
+    #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
+    pub tids: Vec<u32>,
+
+    /// Intel PT: decode what these CPUs ran, such as 0-3,5
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
+    pub cpus: Option<String>,
+
     /// The recording to write
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,

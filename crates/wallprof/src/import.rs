@@ -4,12 +4,16 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink};
-use wallprof_model::{Event, MonoNs};
+use wallprof_analysis::Timepoint;
+use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow};
+use wallprof_model::profile::RecordingInfo;
+use wallprof_model::{ClockMap, Event, MonoNs};
+use wallprof_probe::cpus::cpus_from_list;
 use wallprof_recording::{Recorder, RecordingStart, Summary};
 
 use crate::args::ImportArgs;
 use crate::failure::{Exit, Failure, say};
+use crate::terminal::zone;
 
 /// The formats there are.
 const FORMATS: [&str; 1] = ["perf.data"];
@@ -22,11 +26,16 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let options = ImportOptions {
         symfs: args.symfs.clone(),
         build_id_cache: build_id_cache(),
+        trace: trace_limits(args)?,
         ..ImportOptions::default()
     };
-    let mut writer = Writer::new(&args.output, options.min_stall_ns);
+    let times = Times::from_args(args)?;
+    let mut writer = Writer::new(&args.output, options.min_stall_ns, times);
     let imported = wallprof_import::import(&args.file, &options, &mut writer);
     writer.clear_progress();
+    if let Some(failure) = writer.failure.take() {
+        return Err(failure);
+    }
     let outcome = imported.map_err(failure_from_import)?;
     let summary = writer.finish(outcome.end)?;
     match summary {
@@ -79,18 +88,64 @@ fn failure_from_import(error: ImportError<wallprof_recording::Error>) -> Failure
     Failure::failed(error)
 }
 
+fn trace_limits(args: &ImportArgs) -> Result<TraceLimits, Failure> {
+    let cpus = args.cpus.as_deref().map(cpus_from_list).transpose();
+    let cpus = cpus.map_err(|error| Failure::usage(format!("-C takes CPUs such as 0-3,5: {error}")))?;
+    Ok(TraceLimits { tids: args.tids.clone(), cpus: cpus.unwrap_or_default() })
+}
+
+/// Which times to decode, as written.
+#[derive(Debug, Default)]
+struct Times {
+    from: Option<Timepoint>,
+    to: Option<Timepoint>,
+}
+
+impl Times {
+    fn from_args(args: &ImportArgs) -> Result<Self, Failure> {
+        let point = |option, text: Option<&str>| {
+            let wrong = |error| Failure::usage(format!("{option}: {error}"));
+            text.map(Timepoint::parse).transpose().map_err(wrong)
+        };
+        Ok(Times { from: point("--from", args.from.as_deref())?, to: point("--to", args.to.as_deref())? })
+    }
+
+    /// The moments they mean in a recording that begins so.
+    fn window(&self, facts: &RecordingFacts) -> Result<TraceWindow, Failure> {
+        let clock = ClockMap::new(facts.clock.into_iter().collect());
+        let info = RecordingInfo { start: facts.start, end: facts.start, clock, ..RecordingInfo::default() };
+        let moment = |point: &Option<Timepoint>| {
+            point.as_ref().map(|point| point.resolve(&info, &zone())).transpose().map_err(Failure::usage)
+        };
+        Ok(TraceWindow { from: moment(&self.from)?, to: moment(&self.to)? })
+    }
+}
+
 /// The recording under way; created when the first event comes.
 struct Writer<'a> {
     output: &'a Path,
     min_stall_ns: u64,
     recorder: Option<Recorder>,
+    times: Times,
+    window: TraceWindow,
+    /// The times asked for mean nothing in this recording.
+    failure: Option<Failure>,
     terminal: bool,
     shown: bool,
 }
 
 impl<'a> Writer<'a> {
-    fn new(output: &'a Path, min_stall_ns: u64) -> Self {
-        Writer { output, min_stall_ns, recorder: None, terminal: io::stderr().is_terminal(), shown: false }
+    fn new(output: &'a Path, min_stall_ns: u64, times: Times) -> Self {
+        Writer {
+            output,
+            min_stall_ns,
+            recorder: None,
+            times,
+            window: TraceWindow::default(),
+            failure: None,
+            terminal: io::stderr().is_terminal(),
+            shown: false,
+        }
     }
 
     fn finish(self, end: MonoNs) -> Result<Option<Summary>, Failure> {
@@ -111,7 +166,7 @@ impl Sink for Writer<'_> {
         let start = RecordingStart {
             start: facts.start,
             clock: facts.clock,
-            source: "perf.data".into(),
+            source: facts.source.into(),
             kernel: facts.kernel.clone(),
             arch: facts.arch.clone(),
             cpus: facts.cpus,
@@ -121,7 +176,15 @@ impl Sink for Writer<'_> {
             ..RecordingStart::default()
         };
         self.recorder = Some(Recorder::create(self.output, &start)?);
+        match self.times.window(facts) {
+            Ok(window) => self.window = window,
+            Err(failure) => self.failure = Some(failure),
+        }
         Ok(())
+    }
+
+    fn window(&mut self) -> TraceWindow {
+        self.window
     }
 
     fn take(&mut self, event: Event) -> Result<(), Self::Error> {
@@ -153,11 +216,15 @@ fn progress_line(bytes: u64, of: Option<u64>) -> String {
 /// What is there, and what is not.
 fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
     let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let mut parts = vec![counted(outcome.samples, "sample"), counted(summary.threads, "thread")];
+    let what = match outcome.calls {
+        Some(calls) => counted(calls, "call"),
+        None => counted(outcome.samples, "sample"),
+    };
+    let mut parts = vec![what, counted(summary.threads, "thread")];
     let stacks = &outcome.stacks;
     let incomplete: Vec<_> =
         stacks.incomplete.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    if !incomplete.is_empty() {
+    if outcome.calls.is_none() && !incomplete.is_empty() {
         let ends = incomplete.join(", ");
         parts.push(format!("{} of {} user stacks complete ({ends})", stacks.complete, stacks.taken));
     }
@@ -182,6 +249,10 @@ mod tests {
         let summary = Summary { threads: 1, ..Summary::default() };
         let line = done_line(&outcome, &summary, Path::new("a.db"));
         assert_eq!(line, "imported 12 samples; 1 thread: `wallprof report a.db` shows it");
+        outcome.calls = Some(1);
+        let line = done_line(&outcome, &summary, Path::new("a.db"));
+        assert_eq!(line, "imported 1 call; 1 thread: `wallprof report a.db` shows it");
+        outcome.calls = None;
         outcome.losses.insert("binaries_missing", 2);
         outcome.stacks.taken = 9;
         outcome.stacks.complete = 8;
@@ -197,6 +268,15 @@ mod tests {
     fn progress_says_of_how_much_where_that_is_known() {
         assert_eq!(progress_line(1 << 20, None), "1.0 MiB read");
         assert_eq!(progress_line(1 << 19, Some(3 << 20)), "0.5 of 3.0 MiB read");
+    }
+
+    #[test]
+    fn times_count_from_the_start_of_the_recording() {
+        let facts = RecordingFacts { start: MonoNs(5_000), ..RecordingFacts::default() };
+        let times = |from: &str| Times { from: Timepoint::parse(from).ok(), to: None };
+        let window = times("+2us").window(&facts).unwrap();
+        assert_eq!((window.from, window.to), (Some(MonoNs(7_000)), None));
+        assert_eq!(times("12:30").window(&facts).unwrap_err().exit, Exit::Usage);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::record::{Record, build_id};
 /// Numbers of features (`HEADER_*` in `tools/perf/util/header.h`).
 pub(crate) mod feature {
     pub const TRACING_DATA: u32 = 1;
+    pub const AUXTRACE: u32 = 18;
     pub const BUILD_ID: u32 = 2;
     pub const HOSTNAME: u32 = 3;
     pub const OSRELEASE: u32 = 4;

@@ -10,5 +10,6 @@ pub(crate) mod header;
 pub(crate) mod record;
 pub(crate) mod records;
 pub(crate) mod sample;
+pub(crate) mod trace;
 pub(crate) mod tracing;
 mod unpack;

@@ -4,6 +4,7 @@
 //! for those of perf itself (numbers from 64 on).
 
 use super::bytes::{Bytes, lossy, until_nul};
+use super::trace::{Filled, TraceInfo};
 
 /// Record types.
 pub(crate) mod kind {
@@ -16,6 +17,7 @@ pub(crate) mod kind {
     pub const SAMPLE: u32 = 9;
     pub const MMAP2: u32 = 10;
     pub const AUX: u32 = 11;
+    pub const ITRACE_START: u32 = 12;
     pub const LOST_SAMPLES: u32 = 13;
     pub const SWITCH: u32 = 14;
     pub const SWITCH_CPU_WIDE: u32 = 15;
@@ -30,6 +32,7 @@ pub(crate) mod kind {
     pub const AUXTRACE_INFO: u32 = 70;
     pub const AUXTRACE: u32 = 71;
     pub const EVENT_UPDATE: u32 = 78;
+    pub const TIME_CONV: u32 = 79;
     pub const FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
@@ -51,8 +54,6 @@ pub(crate) mod misc {
     pub const BUILD_ID_SIZE: u16 = 1 << 15;
 }
 
-/// `PERF_AUXTRACE_INTEL_PT`.
-const AUXTRACE_INTEL_PT: u32 = 1;
 /// `PERF_EVENT_UPDATE__NAME`.
 const UPDATE_NAME: u64 = 2;
 /// SHA-1.
@@ -111,14 +112,21 @@ pub(crate) enum Record<'a> {
     Switch {
         out: bool,
         preempted: bool,
+        /// Pid and tid of who comes next, or was there before; only where switches of whole CPUs are recorded.
+        other: Option<(u32, u32)>,
+    },
+    /// A hardware trace of this thread begins: it runs.
+    TraceStart {
+        pid: u32,
+        tid: u32,
     },
     /// Records that perf could not keep up with.
     Lost(u64),
     LostSamples(u64),
     /// The kernel stopped sampling for a while.
     Throttled,
-    /// Part of a hardware trace.
-    Aux,
+    /// Part of a hardware trace was written.
+    Aux(Filled),
     /// The user part of stacks that were told without it.
     DeferredCallchain,
     FinishedRound,
@@ -130,7 +138,7 @@ pub(crate) enum Record<'a> {
         path: &'a [u8],
         build_id: &'a [u8],
     },
-    IntelPt,
+    IntelPt(TraceInfo),
     OtherTrace,
 }
 
@@ -147,15 +155,16 @@ impl<'a> Record<'a> {
             kind::LOST => lost(bytes),
             kind::LOST_SAMPLES => lost_samples(bytes),
             kind::THROTTLE => Some(Record::Throttled),
-            kind::SWITCH | kind::SWITCH_CPU_WIDE => Some(Record::Switch {
-                out: raw.misc & misc::SWITCH_OUT != 0,
-                preempted: raw.misc & misc::SWITCH_OUT_PREEMPT != 0,
-            }),
-            kind::AUX => Some(Record::Aux),
+            kind::SWITCH => Some(switch(raw.misc, None)),
+            kind::SWITCH_CPU_WIDE => pair(bytes).map(|other| switch(raw.misc, Some(other))),
+            kind::AUX => Filled::read(bytes).map(Record::Aux),
+            kind::ITRACE_START => pair(bytes).map(|(pid, tid)| Record::TraceStart { pid, tid }),
             kind::CALLCHAIN_DEFERRED => Some(Record::DeferredCallchain),
             kind::FINISHED_ROUND => Some(Record::FinishedRound),
             kind::BUILD_ID => build_id(bytes, raw.misc),
-            kind::AUXTRACE_INFO => auxtrace_info(bytes),
+            kind::AUXTRACE_INFO => {
+                TraceInfo::read(raw.body).map(|info| info.map_or(Record::OtherTrace, Record::IntelPt))
+            }
             kind::EVENT_UPDATE => return event_update(bytes).ok_or(Malformed),
             _ => return Ok(None),
         };
@@ -247,9 +256,14 @@ pub(crate) fn build_id(mut bytes: Bytes<'_>, misc: u16) -> Option<Record<'_>> {
     Some(Record::BuildId { path: bytes.c_string(), build_id: &field[..size.min(BUILD_ID_LEN)] })
 }
 
-fn auxtrace_info(mut bytes: Bytes<'_>) -> Option<Record<'_>> {
-    let pt = bytes.u32()? == AUXTRACE_INTEL_PT;
-    Some(if pt { Record::IntelPt } else { Record::OtherTrace })
+fn switch<'a>(misc: u16, other: Option<(u32, u32)>) -> Record<'a> {
+    let (out, preempted) = (misc & misc::SWITCH_OUT != 0, misc & misc::SWITCH_OUT_PREEMPT != 0);
+    Record::Switch { out, preempted, other }
+}
+
+/// A pid and a tid.
+fn pair(mut bytes: Bytes<'_>) -> Option<(u32, u32)> {
+    Some((bytes.u32()?, bytes.u32()?))
 }
 
 #[allow(clippy::option_option)]
@@ -323,18 +337,20 @@ mod tests {
     fn what_a_bit_means_depends_on_the_record() {
         assert_eq!(
             read(kind::SWITCH, misc::SWITCH_OUT | misc::SWITCH_OUT_PREEMPT, &[]),
-            Ok(Some(Record::Switch { out: true, preempted: true }))
+            Ok(Some(Record::Switch { out: true, preempted: true, other: None }))
         );
         let body = [&words(&[3 << 32 | 3])[..], b"sh\0"].concat();
         assert_eq!(
             read(kind::COMM, misc::COMM_EXEC, &body),
             Ok(Some(Record::Comm { pid: 3, tid: 3, comm: b"sh", exec: true }))
         );
+        let next = read(kind::SWITCH_CPU_WIDE, misc::SWITCH_OUT, &body);
+        assert_eq!(next, Ok(Some(Record::Switch { out: true, preempted: false, other: Some((3, 3)) })));
     }
 
     #[test]
     fn short_records_are_malformed_and_unknown_ones_nothing() {
-        for kind in [1, 2, 3, 4, 7, 10, 13, 67, 70, 78] {
+        for kind in [1, 2, 3, 4, 7, 10, 11, 12, 13, 15, 67, 70, 78] {
             assert_eq!(read(kind, 0, &[1, 2, 3]), Err(Malformed), "{kind}");
         }
         assert_eq!(read(17, 0, &[]), Ok(None));

@@ -1,9 +1,11 @@
 //! The records of a file or stream one after the other, in constant memory.
 
-use std::io::{self, BufReader, Read, Take};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, Take};
 
 use super::bytes::Bytes;
 use super::record::{RawRecord, kind};
+use super::trace::TracePiece;
 use super::tracing::Formats;
 use super::unpack::Unpacker;
 
@@ -38,14 +40,30 @@ pub(crate) enum Item<'a> {
     Record(RawRecord<'a>),
     /// The formats of tracepoints, which follow their record.
     Formats(Formats),
+    /// Part of a hardware trace. Its bytes, which follow the record, were passed over.
+    Trace(Passed),
+}
+
+/// Bytes of the input that were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub piece: TracePiece,
+    /// Where they are, counted from the first record.
+    pub position: u64,
 }
 
 /// Where the next record is.
 enum Place {
     /// In `body`.
-    Plain { kind: u32, misc: u16 },
+    Plain {
+        kind: u32,
+        misc: u16,
+    },
+    Passed(Passed),
     /// The first bytes of what is unpacked.
-    Unpacked { size: usize },
+    Unpacked {
+        size: usize,
+    },
 }
 
 /// Reads records.
@@ -56,13 +74,36 @@ pub(crate) struct Records<R> {
     unpacker: Option<Unpacker>,
     /// Of the unpacked bytes, those of the record that was handed out.
     used: usize,
+    pass: Pass<R>,
+}
+
+/// Passes over this many bytes, and says over how many it could.
+type Pass<R> = fn(&mut BufReader<R>, u64) -> io::Result<u64>;
+
+impl Records<File> {
+    /// As [`Records::new`], and what nobody reads is never looked at.
+    pub(crate) fn of_file(file: File, limit: Option<u64>) -> Self {
+        Records { pass: seek_over, ..Records::new(file, limit) }
+    }
+}
+
+fn seek_over(input: &mut BufReader<File>, count: u64) -> io::Result<u64> {
+    let here = input.stream_position()?;
+    let left = input.get_ref().metadata()?.len().saturating_sub(here);
+    let count = count.min(left);
+    input.seek_relative(i64::try_from(count).unwrap_or(i64::MAX))?;
+    Ok(count)
+}
+
+fn read_over<R: Read>(input: &mut BufReader<R>, count: u64) -> io::Result<u64> {
+    io::copy(&mut input.take(count), &mut io::sink())
 }
 
 impl<R: Read> Records<R> {
     /// `limit`: bytes of records, where the header says so.
     pub(crate) fn new(input: R, limit: Option<u64>) -> Self {
         let input = BufReader::with_capacity(BUFFER, input).take(limit.unwrap_or(u64::MAX));
-        Records { input, limit, body: Vec::new(), unpacker: None, used: 0 }
+        Records { input, limit, body: Vec::new(), unpacker: None, used: 0, pass: read_over }
     }
 
     /// Bytes read so far.
@@ -78,6 +119,7 @@ impl<R: Read> Records<R> {
         let Some(place) = self.find()? else { return Ok(None) };
         match place {
             Place::Plain { kind: kind::TRACING_DATA, .. } => Ok(Some(Item::Formats(self.formats()?))),
+            Place::Passed(passed) => Ok(Some(Item::Trace(passed))),
             Place::Plain { kind, misc } => Ok(Some(Item::Record(RawRecord { kind, misc, body: &self.body }))),
             Place::Unpacked { size } => {
                 self.used = size;
@@ -99,7 +141,7 @@ impl<R: Read> Records<R> {
             match kind {
                 kind::COMPRESSED => self.unpack(0)?,
                 kind::COMPRESSED2 => self.unpack(8)?,
-                kind::AUXTRACE => self.skip_trace()?,
+                kind::AUXTRACE => return self.pass_trace().map(Some),
                 _ => return Ok(Some(Place::Plain { kind, misc })),
             }
         }
@@ -147,10 +189,16 @@ impl<R: Read> Records<R> {
     }
 
     /// A hardware trace follows its record.
-    fn skip_trace(&mut self) -> Result<(), ReadError> {
-        let size = Bytes::new(&self.body).u64().ok_or(ReadError::Damaged)?;
-        let skipped = io::copy(&mut (&mut self.input).take(size), &mut io::sink())?;
-        if skipped < size { Err(ReadError::Truncated) } else { Ok(()) }
+    fn pass_trace(&mut self) -> Result<Place, ReadError> {
+        let piece = TracePiece::read(&self.body).ok_or(ReadError::Damaged)?;
+        let position = self.position();
+        let room = self.input.limit();
+        let passed = (self.pass)(self.input.get_mut(), piece.size.min(room))?;
+        self.input.set_limit(room - passed);
+        if passed < piece.size {
+            return Err(ReadError::Truncated);
+        }
+        Ok(Place::Passed(Passed { piece, position }))
     }
 
     /// Formats that cannot be read are none.
@@ -207,6 +255,9 @@ mod tests {
             match records.next() {
                 Ok(Some(Item::Record(record))) => found.push((record.kind, record.body.to_vec())),
                 Ok(Some(Item::Formats(_))) => found.push((kind::TRACING_DATA, Vec::new())),
+                Ok(Some(Item::Trace(passed))) => {
+                    found.push((kind::AUXTRACE, passed.position.to_le_bytes().to_vec()));
+                }
                 Ok(None) => return (found, Ok(())),
                 Err(error) => return (found, Err(format!("{error:?}"))),
             }
@@ -254,11 +305,27 @@ mod tests {
 
     #[test]
     fn traces_are_passed_over() {
-        let mut trace = record(kind::AUXTRACE, &[5, 0, 0, 0, 0, 0, 0, 0]);
+        let mut body = [0; 40];
+        body[0] = 5;
+        let mut trace = record(kind::AUXTRACE, &body);
         trace.extend(b"trace");
         let bytes = [trace.clone(), record(4, b"x")].concat();
-        assert_eq!(all(&bytes, None).0, [(4, b"x".to_vec())]);
+        let expected = vec![(kind::AUXTRACE, 48u64.to_le_bytes().to_vec()), (4, b"x".to_vec())];
+        assert_eq!(all(&bytes, None).0, expected);
         assert_eq!(all(&trace[..trace.len() - 1], None).1, Err("Truncated".into()));
+        assert_eq!(all(&trace, Some(trace.len() as u64 - 1)).1, Err("Truncated".into()));
+    }
+
+    #[test]
+    fn in_a_file_traces_are_passed_over_unread() {
+        let mut body = [0; 40];
+        body[..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        let bytes = [record(kind::AUXTRACE, &body), vec![0; 100]].concat();
+        let mut file = tempfile::tempfile().expect("a scratch file");
+        std::io::Write::write_all(&mut file, &bytes).expect("written");
+        file.rewind().expect("at its beginning");
+        let mut records = Records::of_file(file, None);
+        assert!(matches!(records.next(), Err(ReadError::Truncated)));
     }
 
     #[test]

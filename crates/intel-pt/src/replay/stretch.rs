@@ -55,7 +55,6 @@ pub struct Recorder {
     root: PathId,
     epochs: Vec<Epoch>,
     stretches: Vec<Stretch>,
-    blank: bool,
 }
 
 impl Recorder {
@@ -70,7 +69,6 @@ impl Recorder {
             root,
             epochs: Vec::new(),
             stretches: Vec::new(),
-            blank: true,
         }
     }
 
@@ -106,7 +104,6 @@ impl Recorder {
         self.from = ticks;
         self.stack.last = ticks;
         self.event = None;
-        self.blank = true;
     }
 
     fn end_epoch(&mut self) {
@@ -123,10 +120,11 @@ impl Recorder {
     }
 
     fn switch(&mut self, switch: Switch) {
-        let ticks = switch.ticks.max(self.stack.last);
-        if self.blank && switch.thread == self.thread && switch.ticks <= self.from {
+        if switch.thread == self.thread {
+            // It has the CPU already: what is mapped in its process is another space now.
             return;
         }
+        let ticks = switch.ticks.max(self.stack.last);
         self.end_stretch(ticks, Some(switch.departure));
         self.begin_stretch(ticks, switch.thread);
     }
@@ -223,7 +221,6 @@ impl Sink for Recorder {
         if let EventKind::Switch(switch) = event.kind {
             return self.switch(switch);
         }
-        self.blank = false;
         self.charge(event.ticks);
         match event.kind {
             EventKind::Call { return_to } => self.stack.call(self.top(), event, return_to),

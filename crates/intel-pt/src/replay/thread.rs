@@ -69,6 +69,12 @@ impl ThreadReplay {
         }
     }
 
+    /// What is open, the outermost first; how the thread left its CPU is no part of it.
+    pub fn frames(&self) -> impl Iterator<Item = Frame> + '_ {
+        let frames = self.stack.open.iter().map(|open| open.frame);
+        frames.filter(|frame| !is_off_cpu(*frame) && !matches!(frame, Frame::Floor(_)))
+    }
+
     /// A gap that the trace itself does not tell: data was lost between two pieces of it.
     pub fn lose(&mut self, ticks: u64) {
         self.start(ticks);

@@ -1,0 +1,456 @@
+//! Decodes all traces on all CPUs of this machine, and puts together what each thread did, in the order of time.
+//!
+//! Whoever decodes takes the earliest piece of all traces that is left. Results are put together in the order in which
+//! pieces were taken, and a stretch of a thread waits until no piece is left that could have an earlier one. A window
+//! bounds how far ahead of that decoding may be: memory does not grow with the trace.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::fs::File;
+use std::io;
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use wallprof_intel_pt::replay::{Frame, Recorder, Stretch, ThreadCalls, ThreadReplay};
+use wallprof_intel_pt::{
+    ClockFacts, Code, Decoded, Event, EventKind, GapCause, RunCache, Schedule, Segment, Sink, Switch,
+    ThreadId, TimeConv, Trace, decode_segment,
+};
+
+use super::buffers::Buffer;
+use super::reader::{Piece, Reader};
+
+/// Bytes of all pieces that are read ahead.
+const READ_AHEAD: usize = 32 << 20;
+const LARGEST_PIECE: usize = 512 << 10;
+const SMALLEST_PIECE: usize = 32 << 10;
+/// Pieces that each thread may be ahead.
+const WINDOW: usize = 4;
+
+/// One trace with what is needed to decode it.
+pub(crate) struct Source<'a> {
+    pub buffer: &'a Buffer,
+    pub schedule: Schedule,
+    pub clock: ClockFacts,
+}
+
+/// What is decoded, and how.
+pub(crate) struct Job<'a, C> {
+    pub file: &'a File,
+    /// The position of the first record in `file`.
+    pub base: u64,
+    pub sources: Vec<Source<'a>>,
+    pub code: &'a C,
+    pub time_conv: TimeConv,
+    pub return_compression: bool,
+    pub is_snapshot: bool,
+    /// In ticks; pieces that lie outside are left out.
+    pub from: u64,
+    pub to: u64,
+    /// When threads ended, in ticks.
+    pub ends: &'a HashMap<ThreadId, u64>,
+}
+
+/// What decoding tells while it goes on.
+pub(crate) trait Watcher {
+    type Error;
+
+    /// The thread left its CPU at `ticks`, with these frames open, the outermost first.
+    fn departed(
+        &mut self,
+        thread: ThreadId,
+        ticks: u64,
+        frames: &mut dyn Iterator<Item = Frame>,
+    ) -> Result<(), Self::Error>;
+
+    /// So many bytes of the traces are done.
+    fn progress(&mut self, bytes: u64);
+}
+
+/// Why decoding ended early.
+#[derive(Debug)]
+pub(crate) enum DecodeError<E> {
+    Input(io::Error),
+    Watcher(E),
+}
+
+/// All calls of all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// By thread.
+    pub threads: Vec<ThreadCalls>,
+    pub gaps: Gaps,
+    /// The last moment that a trace tells of, in ticks.
+    pub last: u64,
+}
+
+/// Gaps by their cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gaps {
+    by_cause: BTreeMap<GapCause, u64>,
+    /// Parts of the input that were left out.
+    pub left_out: u64,
+}
+
+impl Gaps {
+    fn add(&mut self, cause: GapCause, count: u64) {
+        *self.by_cause.entry(cause).or_default() += count;
+    }
+
+    fn merge(&mut self, other: &Gaps) {
+        other.by_cause.iter().for_each(|(&cause, &count)| self.add(cause, count));
+        self.left_out += other.left_out;
+    }
+
+    /// As losses of a recording, by reason.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let reason = |cause| match cause {
+            GapCause::Overflow => "trace_overflows",
+            GapCause::LostData => "trace_data_lost",
+            GapCause::BadPacket => "trace_bad_packets",
+            GapCause::NoCode => "trace_without_code",
+            GapCause::Mismatch => "trace_and_code_differ",
+            GapCause::UnknownReturn => "trace_unknown_returns",
+            GapCause::Endless => "trace_endless_code",
+        };
+        let by_cause = self.by_cause.iter().map(move |(&cause, &count)| (reason(cause), count));
+        by_cause.chain((self.left_out > 0).then_some(("trace_parts_left_out", self.left_out)))
+    }
+}
+
+/// Counts gaps on their way to the replay.
+struct Counted {
+    recorder: Recorder,
+    gaps: Gaps,
+}
+
+impl Sink for Counted {
+    fn join(&mut self, ticks: u64, current: Switch) {
+        self.recorder.join(ticks, current);
+    }
+
+    #[inline]
+    fn event(&mut self, event: &Event) {
+        if let EventKind::Gap(cause) = event.kind {
+            self.gaps.add(cause, 1);
+        }
+        self.recorder.event(event);
+    }
+}
+
+/// A piece to decode.
+struct Taken {
+    number: u64,
+    source: usize,
+    piece: Piece,
+    /// No later piece begins earlier.
+    frontier: u64,
+}
+
+/// A piece that was decoded.
+struct Done {
+    number: u64,
+    source: usize,
+    first: bool,
+    bytes: u64,
+    frontier: u64,
+    decoded: Decoded,
+    stretches: Vec<Stretch>,
+    gaps: Gaps,
+}
+
+/// The pieces that are left.
+struct Feed<'a> {
+    readers: Vec<Reader<'a>>,
+    /// The next piece of each source, by its begin.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    pieces: Vec<Option<Piece>>,
+    next_number: u64,
+    from: u64,
+    to: u64,
+    error: Option<io::Error>,
+}
+
+impl<'a> Feed<'a> {
+    fn new<C>(job: &Job<'a, C>) -> Self {
+        let piece_size = READ_AHEAD / job.sources.len().max(1);
+        let piece_size = piece_size.clamp(SMALLEST_PIECE, LARGEST_PIECE);
+        // To leave out what is not wanted, pieces must be small.
+        let is_whole = job.from == 0 && job.to == u64::MAX;
+        let piece_size = if is_whole { piece_size } else { 1 };
+        let reader =
+            |source: &Source<'a>| Reader::new(job.file, job.base, source.buffer, piece_size, job.is_snapshot);
+        let mut feed = Feed {
+            readers: job.sources.iter().map(reader).collect(),
+            heads: BinaryHeap::new(),
+            pieces: job.sources.iter().map(|_| None).collect(),
+            next_number: 0,
+            from: job.from,
+            to: job.to,
+            error: None,
+        };
+        (0..feed.readers.len()).for_each(|source| feed.refill(source));
+        feed
+    }
+
+    fn take(&mut self) -> Option<Taken> {
+        let Reverse((_, source)) = self.heads.pop()?;
+        let piece = self.pieces[source].take()?;
+        self.refill(source);
+        let frontier = self.heads.peek().map_or(u64::MAX, |Reverse((from, _))| *from);
+        self.next_number += 1;
+        Some(Taken { number: self.next_number - 1, source, piece, frontier })
+    }
+
+    fn refill(&mut self, source: usize) {
+        let mut skipped = false;
+        loop {
+            match self.readers[source].next() {
+                Ok(Some(piece)) if piece.from > self.to => return,
+                Ok(Some(piece)) if piece.until.is_some_and(|until| until <= self.from) => skipped = true,
+                Ok(Some(mut piece)) => {
+                    piece.first |= skipped;
+                    self.heads.push(Reverse((piece.from, source)));
+                    self.pieces[source] = Some(piece);
+                    return;
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    self.error = Some(error);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Decodes everything.
+pub(crate) fn decode<C: Code + Sync, W: Watcher>(
+    job: &Job<'_, C>,
+    watcher: &mut W,
+) -> Result<Calls, DecodeError<W::Error>> {
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let feed = Mutex::new(Feed::new(job));
+    let (permit, permits) = channel();
+    let permits = Mutex::new(permits);
+    let (results, done) = channel();
+    let mut merger = Merger::new(job);
+    let merged = std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let (feed, permits, results) = (&feed, &permits, results.clone());
+            scope.spawn(move || work(job, feed, permits, &results));
+        }
+        drop(results);
+        for _ in 0..workers * WINDOW {
+            let _ = permit.send(());
+        }
+        // On an error the permit's sender goes, and so does everybody who waits for one.
+        merger.run(done, permit, watcher)
+    });
+    merged.map_err(DecodeError::Watcher)?;
+    let mut feed = feed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = feed.error.take() {
+        return Err(DecodeError::Input(error));
+    }
+    let mut calls = merger.finish();
+    calls.gaps.left_out += feed.readers.iter().map(Reader::damaged).sum::<u64>();
+    Ok(calls)
+}
+
+/// Decodes pieces until none is left.
+fn work<C: Code>(
+    job: &Job<'_, C>,
+    feed: &Mutex<Feed<'_>>,
+    permits: &Mutex<Receiver<()>>,
+    results: &Sender<Done>,
+) {
+    let mut cache = RunCache::new();
+    while permits.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok() {
+        let taken = feed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(taken) = taken else { return };
+        if results.send(decode_piece(job, taken, &mut cache)).is_err() {
+            return;
+        }
+    }
+}
+
+fn decode_piece<C: Code>(job: &Job<'_, C>, taken: Taken, cache: &mut RunCache) -> Done {
+    let Taken { number, source, piece, frontier } = taken;
+    let Source { schedule, clock, .. } = &job.sources[source];
+    let trace = Trace {
+        bytes: &piece.bytes,
+        code: job.code,
+        schedule,
+        clock: *clock,
+        return_compression: job.return_compression,
+    };
+    let segment = Segment { start: 0, end: piece.end, first: piece.first };
+    let mut sink = Counted { recorder: Recorder::new(job.time_conv), gaps: Gaps::default() };
+    let decoded = decode_segment(&trace, segment, cache, &mut sink);
+    let stretches = sink.recorder.finish(decoded.last_ticks);
+    let (first, bytes) = (piece.first, piece.end as u64);
+    Done { number, source, first, bytes, frontier, decoded, stretches, gaps: sink.gaps }
+}
+
+/// Something that happened to a thread.
+enum Item {
+    Stretch(Box<Stretch>),
+    /// From here on the trace says nothing for a while.
+    Lost(ThreadId),
+}
+
+/// An item in the order of time; of the same time, in the order in which they came.
+struct Waiting {
+    at: (u64, u64),
+    item: Item,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// Where the trace of one source is.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    /// The end of its last piece.
+    last: Option<u64>,
+    /// The begin of its last stretch: the next one is later.
+    from: u64,
+}
+
+/// Puts results together.
+struct Merger<'j, 'a, C> {
+    job: &'j Job<'a, C>,
+    positions: Vec<Position>,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    count: u64,
+    threads: HashMap<ThreadId, ThreadReplay>,
+    gaps: Gaps,
+    last: u64,
+    bytes: u64,
+}
+
+impl<'j, 'a, C> Merger<'j, 'a, C> {
+    fn new(job: &'j Job<'a, C>) -> Self {
+        Merger {
+            job,
+            positions: vec![Position::default(); job.sources.len()],
+            waiting: BinaryHeap::new(),
+            count: 0,
+            threads: HashMap::new(),
+            gaps: Gaps::default(),
+            last: 0,
+            bytes: 0,
+        }
+    }
+
+    fn run<W: Watcher>(
+        &mut self,
+        done: Receiver<Done>,
+        permit: Sender<()>,
+        watcher: &mut W,
+    ) -> Result<(), W::Error> {
+        let mut early: BTreeMap<u64, Done> = BTreeMap::new();
+        let mut next = 0;
+        for result in done {
+            early.insert(result.number, result);
+            while let Some(result) = early.remove(&next) {
+                next += 1;
+                let frontier = result.frontier;
+                self.add(result);
+                self.release(frontier, watcher)?;
+                watcher.progress(self.bytes);
+                let _ = permit.send(());
+            }
+        }
+        self.release(u64::MAX, watcher)
+    }
+
+    fn add(&mut self, result: Done) {
+        let Done { source, first, bytes, decoded, stretches, gaps, .. } = result;
+        self.bytes += bytes;
+        self.gaps.merge(&gaps);
+        self.last = self.last.max(decoded.last_ticks);
+        if first && let Some(last) = self.positions[source].last {
+            self.lose(source, last, decoded.first_ticks);
+        }
+        self.positions[source].last = Some(decoded.last_ticks);
+        for stretch in stretches {
+            let from = stretch.from.max(self.positions[source].from);
+            self.positions[source].from = from;
+            self.wait(from, Item::Stretch(Box::new(stretch)));
+        }
+    }
+
+    /// Between `last` and `next` nothing is known of whoever ran there.
+    fn lose(&mut self, source: usize, last: u64, next: u64) {
+        self.gaps.add(GapCause::LostData, 1);
+        let schedule = &self.job.sources[source].schedule;
+        let mut cursor = schedule.cursor_at(last);
+        self.positions[source].from = self.positions[source].from.max(last);
+        let ran = std::iter::once((last, cursor.current().thread));
+        let mut lost: Vec<(u64, ThreadId)> = ran.collect();
+        while let Some(switch) = cursor.advance(next) {
+            lost.push((switch.ticks, switch.thread));
+        }
+        for (ticks, thread) in lost.into_iter().filter(|(_, thread)| *thread != ThreadId::NOBODY) {
+            self.wait(ticks.max(last), Item::Lost(thread));
+        }
+    }
+
+    fn wait(&mut self, ticks: u64, item: Item) {
+        self.count += 1;
+        self.waiting.push(Reverse(Waiting { at: (ticks, self.count), item }));
+    }
+
+    /// Applies what is earlier than everything that is still to come.
+    fn release<W: Watcher>(&mut self, frontier: u64, watcher: &mut W) -> Result<(), W::Error> {
+        while let Some(Reverse(waiting)) = self.waiting.peek()
+            && (waiting.at.0 < frontier || frontier == u64::MAX)
+        {
+            let Some(Reverse(Waiting { at: (ticks, _), item })) = self.waiting.pop() else { break };
+            match item {
+                Item::Lost(thread) => self.replay(thread).lose(ticks),
+                Item::Stretch(stretch) => {
+                    let replay = self.replay(stretch.thread);
+                    replay.add(&stretch);
+                    if stretch.departure.is_some() {
+                        watcher.departed(stretch.thread, stretch.to, &mut replay.frames())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, thread: ThreadId) -> &mut ThreadReplay {
+        let time_conv = self.job.time_conv;
+        self.threads.entry(thread).or_insert_with(|| ThreadReplay::new(thread, time_conv))
+    }
+
+    fn finish(self) -> Calls {
+        let Merger { job, threads, gaps, last, .. } = self;
+        let end = |thread| job.ends.get(&thread).map_or(last, |&end| end.min(last));
+        let finished = threads.into_iter().map(|(thread, replay)| replay.finish(end(thread)));
+        let mut threads: Vec<ThreadCalls> = finished.collect();
+        threads.sort_by_key(|calls| calls.thread);
+        Calls { threads, gaps, last }
+    }
+}

@@ -1,0 +1,345 @@
+//! Intel PT in perf.data: what records say about a trace is gathered while they are read; when all were, the trace is
+//! decoded, and its calls are told.
+//!
+//! The trace itself stays in its file. It is read in pieces, decoded on all CPUs, and forgotten; what stays is one tree
+//! of call paths a thread.
+
+mod buffers;
+mod code;
+mod decoding;
+mod image;
+mod kernel;
+mod reader;
+mod spaces;
+mod switches;
+mod tell;
+mod waits;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use wallprof_intel_pt::{ClockFacts, Departure, SpaceId, ThreadId, TimeConv};
+use wallprof_model::{ModuleId, ThreadKey};
+
+use crate::format::records::Passed;
+use crate::format::trace::{Filled, TraceInfo};
+use crate::options::TraceLimits;
+use buffers::{Buffer, Buffers, Whose};
+use decoding::Source;
+use spaces::{Region, Spaces};
+use switches::Switches;
+
+pub(crate) use code::Programs;
+pub(crate) use decoding::{DecodeError, Job, Watcher, decode};
+pub(crate) use kernel::{Kernel, folder as kernel_folder};
+pub(crate) use tell::{Frames, tell_calls};
+pub(crate) use waits::{LongWait, Waits};
+
+/// A thread as its traces and switches name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Person {
+    tid: u32,
+    pid: u32,
+}
+
+/// What was gathered of a recording with Intel PT.
+#[derive(Default)]
+pub(crate) struct IntelPt {
+    info: Option<TraceInfo>,
+    time_conv: Option<TimeConv>,
+    buffers: Buffers,
+    switches: Switches,
+    spaces: Spaces,
+    threads: BTreeMap<ThreadId, Person>,
+    ends: HashMap<ThreadId, u64>,
+}
+
+/// The decoder's number for a thread; it has 0 for nobody.
+pub(crate) fn thread_id(key: ThreadKey) -> ThreadId {
+    ThreadId(key.0.saturating_add(1))
+}
+
+pub(crate) fn thread_key(thread: ThreadId) -> ThreadKey {
+    ThreadKey(thread.0.saturating_sub(1))
+}
+
+impl IntelPt {
+    pub(crate) fn describe(&mut self, info: TraceInfo) {
+        self.time_conv = info.time_conv.or(self.time_conv);
+        self.info = Some(info);
+    }
+
+    pub(crate) fn set_time_conv(&mut self, time_conv: TimeConv) {
+        self.time_conv = Some(time_conv);
+    }
+
+    pub(crate) fn add_piece(&mut self, passed: Passed) {
+        self.buffers.add(passed);
+    }
+
+    pub(crate) fn filled(&mut self, cpu: Option<u32>, tid: Option<u32>, filled: Filled) {
+        self.buffers.filled(cpu, tid, filled);
+    }
+
+    /// From `time` on `cpu` runs this thread; `departure`: how the one before left.
+    pub(crate) fn switch_in(
+        &mut self,
+        cpu: u32,
+        time: u64,
+        key: ThreadKey,
+        tid: u32,
+        pid: u32,
+        departure: Departure,
+    ) {
+        let thread = self.meet(key, tid, pid);
+        self.switches.switch(cpu, time, thread, pid, self.spaces.of(pid), departure);
+    }
+
+    /// From `time` on `cpu` runs nobody of interest.
+    pub(crate) fn switch_out(&mut self, cpu: u32, time: u64, departure: Departure) {
+        self.switches.switch(cpu, time, ThreadId::NOBODY, 0, SpaceId::default(), departure);
+    }
+
+    /// A thread that a trace may follow.
+    pub(crate) fn meet(&mut self, key: ThreadKey, tid: u32, pid: u32) -> ThreadId {
+        let thread = thread_id(key);
+        self.threads.insert(thread, Person { tid, pid });
+        thread
+    }
+
+    pub(crate) fn end(&mut self, key: ThreadKey, time: u64) {
+        self.ends.insert(thread_id(key), time);
+    }
+
+    /// The process maps `[start, start + len)`; `located`: the module, and what makes its addresses ELF virtual ones.
+    pub(crate) fn map(
+        &mut self,
+        pid: u32,
+        time: u64,
+        (start, len, file_offset): (u64, u64, u64),
+        located: Option<(ModuleId, u64)>,
+    ) {
+        let before = self.spaces.of(pid);
+        let end = start.saturating_add(len);
+        match located {
+            Some((module, bias)) => {
+                let to_offset = file_offset.wrapping_sub(start);
+                self.spaces.map(pid, Region { start, end, module, bias, to_offset });
+            }
+            None => self.spaces.unmap(pid, start, end),
+        }
+        self.remapped(pid, time, before);
+    }
+
+    pub(crate) fn fork(&mut self, parent: u32, child: u32, time: u64) {
+        let before = self.spaces.of(child);
+        self.spaces.fork(parent, child);
+        self.remapped(child, time, before);
+    }
+
+    pub(crate) fn exec(&mut self, pid: u32, time: u64) {
+        let before = self.spaces.of(pid);
+        self.spaces.clear(pid);
+        self.remapped(pid, time, before);
+    }
+
+    fn remapped(&mut self, pid: u32, time: u64, before: SpaceId) {
+        let now = self.spaces.of(pid);
+        if now != before {
+            self.switches.remap(pid, time, now);
+        }
+    }
+
+    /// Threads that buffers follow and nothing has told of.
+    pub(crate) fn strangers(&self) -> Vec<u32> {
+        let known: HashSet<u32> = self.threads.values().map(|person| person.tid).collect();
+        let followed = self.buffers.followed();
+        followed.into_iter().filter(|tid| !known.contains(tid)).collect()
+    }
+
+    pub(crate) fn pieces(&self) -> u64 {
+        self.buffers.pieces()
+    }
+
+    pub(crate) fn refused_pieces(&self) -> u64 {
+        self.buffers.refused()
+    }
+
+    pub(crate) fn lost_mappings(&self) -> u64 {
+        self.spaces.lost()
+    }
+
+    /// Everything that is needed to decode. `config`: of the trace's event.
+    pub(crate) fn prepared(self, config: impl FnOnce(u32) -> Option<u64>, limits: &TraceLimits) -> Prepared {
+        let info = self.info.unwrap_or_default();
+        let config = config(info.pmu).unwrap_or_default();
+        let time_conv = self.time_conv.unwrap_or(TimeConv::NANOSECONDS);
+        let wanted: Option<HashSet<ThreadId>> = (!limits.tids.is_empty()).then(|| {
+            let of_tid = |(_, person): &(&ThreadId, &Person)| limits.tids.contains(&person.tid);
+            self.threads.iter().filter(of_tid).map(|(&thread, _)| thread).collect()
+        });
+        let is_wanted = |buffer: &Buffer| match buffer.whose {
+            Whose::Cpu(cpu) => limits.cpus.is_empty() || limits.cpus.contains(&cpu),
+            Whose::Thread(tid) => limits.tids.is_empty() || limits.tids.contains(&tid),
+        };
+        let buffers: Vec<Buffer> =
+            self.buffers.joined(info.is_snapshot).into_iter().filter(is_wanted).collect();
+        let schedules = buffers.iter().map(|buffer| match buffer.whose {
+            Whose::Cpu(cpu) => self.switches.of_cpu(cpu, time_conv, wanted.as_ref()),
+            Whose::Thread(tid) => {
+                // Of several threads with this number the first one is followed.
+                let found = self.threads.iter().find(|(_, person)| person.tid == tid);
+                let (thread, pid) =
+                    found.map_or((ThreadId::NOBODY, 0), |(thread, person)| (*thread, person.pid));
+                self.switches.of_thread(thread, pid, time_conv)
+            }
+        });
+        let schedules = schedules.collect();
+        let ends = self.ends.iter().map(|(&thread, &time)| (thread, time_conv.ticks_from_ns(time))).collect();
+        let pids = self.threads.iter().map(|(&thread, person)| (thread, person.pid)).collect();
+        Prepared {
+            return_compression: config & no_return_compression(&info) == 0,
+            resolution_ns: resolution_ns(&info, config, time_conv),
+            is_snapshot: info.is_snapshot,
+            clock: clock(&info, config),
+            time_conv,
+            buffers,
+            schedules,
+            spaces: self.spaces,
+            ends,
+            pids,
+        }
+    }
+}
+
+/// A recording that is ready to be decoded.
+pub(crate) struct Prepared {
+    pub time_conv: TimeConv,
+    pub return_compression: bool,
+    pub is_snapshot: bool,
+    pub resolution_ns: Option<u64>,
+    pub spaces: Spaces,
+    /// When threads ended, in ticks.
+    pub ends: HashMap<ThreadId, u64>,
+    /// The process of each thread.
+    pub pids: HashMap<ThreadId, u32>,
+    clock: ClockFacts,
+    buffers: Vec<Buffer>,
+    schedules: Vec<wallprof_intel_pt::Schedule>,
+}
+
+impl Prepared {
+    pub(crate) fn sources(&self) -> Vec<Source<'_>> {
+        let pairs = self.buffers.iter().zip(&self.schedules);
+        pairs
+            .map(|(buffer, schedule)| Source {
+                buffer,
+                schedule: schedule.clone(),
+                clock: ClockFacts { reference_ticks: buffer.reference, ..self.clock },
+            })
+            .collect()
+    }
+
+    /// Bytes of trace.
+    pub(crate) fn size(&self) -> u64 {
+        self.buffers.iter().map(Buffer::size).sum()
+    }
+}
+
+fn no_return_compression(info: &TraceInfo) -> u64 {
+    const SINCE_THE_FIRST_PROCESSORS: u64 = 1 << 11;
+    if info.no_return_compression == 0 { SINCE_THE_FIRST_PROCESSORS } else { info.no_return_compression }
+}
+
+fn clock(info: &TraceInfo, config: u64) -> ClockFacts {
+    ClockFacts {
+        mtc_shift: field(config, info.mtc_period) as u8,
+        tsc_ctc_numerator: info.tsc_ctc_numerator,
+        tsc_ctc_denominator: info.tsc_ctc_denominator,
+        max_non_turbo_ratio: info.max_non_turbo_ratio,
+        reference_ticks: 0,
+    }
+}
+
+/// What stands in the bits `mask` of `config`.
+fn field(config: u64, mask: u64) -> u64 {
+    (config & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0)
+}
+
+/// How close two times may be and still be told apart: cycles are counted one by one, or the crystal's ticks in groups.
+fn resolution_ns(info: &TraceInfo, config: u64, time_conv: TimeConv) -> Option<u64> {
+    const CYCLE_THRESHOLD: u64 = 0xf << 19;
+    let ticks = if info.cycles != 0 && config & info.cycles != 0 {
+        match field(config, CYCLE_THRESHOLD) {
+            0 => 1,
+            threshold => 1u64 << (threshold - 1),
+        }
+    } else if info.mtc != 0 && config & info.mtc != 0 {
+        let period = 1u64 << field(config, info.mtc_period).min(16);
+        let ticks = period.saturating_mul(info.tsc_ctc_numerator.into());
+        ticks.checked_div(info.tsc_ctc_denominator.into())?
+    } else {
+        return None;
+    };
+    Some(time_conv.delta_ns(ticks.saturating_add(1)).max(1))
+}
+
+/// Where the recorded kernel's code and symbols are.
+pub(crate) struct KernelFiles {
+    pub core: Option<PathBuf>,
+    pub symbols: Option<PathBuf>,
+}
+
+impl KernelFiles {
+    /// As perf keeps them beside a recording.
+    pub(crate) fn beside(recording: &Path) -> Option<Self> {
+        let folder = kernel_folder(recording)?;
+        let file = |name| Some(folder.join(name)).filter(|path| path.is_file());
+        Some(KernelFiles { core: file("kcore"), symbols: file("kallsyms") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> TraceInfo {
+        TraceInfo {
+            mtc: 1 << 9,
+            mtc_period: 0xf << 14,
+            cycles: 2,
+            tsc_ctc_numerator: 100,
+            tsc_ctc_denominator: 2,
+            ..TraceInfo::default()
+        }
+    }
+
+    #[test]
+    fn the_resolution_is_that_of_the_finest_clock() {
+        let conv = TimeConv::NANOSECONDS;
+        assert_eq!(resolution_ns(&info(), 2, conv), Some(2));
+        assert_eq!(resolution_ns(&info(), 2 | 5 << 19, conv), Some(17));
+        assert_eq!(resolution_ns(&info(), 1 << 9 | 3 << 14, conv), Some(401));
+        assert_eq!(resolution_ns(&info(), 0, conv), None);
+        assert_eq!(resolution_ns(&TraceInfo::default(), u64::MAX, conv), None);
+    }
+
+    #[test]
+    fn fields_are_where_their_mask_is() {
+        assert_eq!(clock(&info(), 3 << 14 | 1).mtc_shift, 3);
+        assert_eq!((field(u64::MAX, 0), field(6, 6)), (0, 3));
+    }
+
+    #[test]
+    fn memory_changes_with_records() {
+        let mut pt = IntelPt::default();
+        pt.map(7, 5, (0x1000, 0x1000, 0), Some((ModuleId(0), 0)));
+        pt.switch_in(0, 6, ThreadKey(0), 7, 7, Departure::Unknown);
+        pt.exec(7, 8);
+        pt.map(7, 9, (0x1000, 0x1000, 0), Some((ModuleId(1), 0)));
+        let schedule = pt.switches.of_cpu(0, TimeConv::NANOSECONDS, None);
+        let spaces: Vec<_> =
+            schedule.switches().iter().map(|switch| (switch.ticks, switch.space.0)).collect();
+        assert_eq!(spaces, [(6, 1), (8, 0), (9, 2)]);
+    }
+}

@@ -1,0 +1,341 @@
+//! Reads one trace from its beginning to its end, in pieces that begin at a synchronisation point (PSB) and can be
+//! decoded on their own.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use wallprof_intel_pt::packet::Packet;
+use wallprof_intel_pt::packets::{PSB, Packets, find_psb};
+
+use super::buffers::Buffer;
+
+/// Bytes behind the next synchronisation point that a piece has, too: what it says there ends the piece.
+const TAIL: usize = 4 << 10;
+/// Read at a time.
+const BLOCK: usize = 64 << 10;
+/// A trace has a synchronisation point at least every 64 MiB; without one in twice that the rest of a run is lost.
+const MAX_PIECE: usize = 128 << 20;
+/// Packets of a synchronisation point before its time.
+const MAX_PACKETS_TO_TIME: usize = 64;
+
+/// Part of a trace.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    pub bytes: Vec<u8>,
+    /// Where in `bytes` the next piece begins.
+    pub end: usize,
+    /// Nothing before it is known: the first of a run.
+    pub first: bool,
+    /// The time of its beginning in ticks, and of the next piece's as far as that is known.
+    pub from: u64,
+    pub until: Option<u64>,
+}
+
+/// A place in a trace.
+pub(crate) struct Reader<'a> {
+    file: &'a File,
+    /// The position of the first record in `file`.
+    base: u64,
+    pub buffer: &'a Buffer,
+    piece_size: usize,
+    run: usize,
+    extent: usize,
+    /// Bytes of the extent that were read.
+    within: u64,
+    /// Read, and part of the next piece.
+    rest: Vec<u8>,
+    /// Whether `rest` begins a run, and whether its beginning was found.
+    first: bool,
+    begun: bool,
+    from: u64,
+    is_snapshot: bool,
+    /// The last segment of a snapshot, which the next one may have more of.
+    held: Option<Piece>,
+    damaged: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Pieces are of at least `piece_size` bytes, as far as there are as many.
+    pub(crate) fn new(
+        file: &'a File,
+        base: u64,
+        buffer: &'a Buffer,
+        piece_size: usize,
+        is_snapshot: bool,
+    ) -> Self {
+        Reader {
+            file,
+            base,
+            buffer,
+            piece_size,
+            run: 0,
+            extent: 0,
+            within: 0,
+            rest: Vec::new(),
+            first: true,
+            begun: false,
+            from: 0,
+            is_snapshot,
+            held: None,
+            damaged: 0,
+        }
+    }
+
+    /// Runs of which something had to be left out.
+    pub(crate) fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    /// `None` at the end.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
+        while self.run < self.buffer.runs.len() {
+            let before = if !self.begun { self.find_start()? } else { Start::Found(None) };
+            match before {
+                Start::Found(Some(held)) => return Ok(Some(held)),
+                Start::Found(None) if !self.rest.is_empty() => {
+                    if let Some(piece) = self.cut_piece()? {
+                        return Ok(Some(piece));
+                    }
+                }
+                _ => self.next_run(),
+            }
+        }
+        Ok(self.held.take())
+    }
+
+    /// Brings the first synchronisation point of a run, or of what is new in a snapshot, to the beginning of `rest`.
+    fn find_start(&mut self) -> io::Result<Start> {
+        let Some(mut start) = self.find_from(0)? else { return Ok(Start::None) };
+        let mut held = None;
+        if self.is_snapshot && self.held.is_some() {
+            self.fill(MAX_PIECE)?;
+            let Some(news) = self.held.as_ref().and_then(|held| news(&self.rest, start, held)) else {
+                return Ok(Start::None);
+            };
+            held = self.held.take();
+            match news {
+                News::More(at) => (start, self.first) = (at, held.take().is_some_and(|held| held.first)),
+                News::Later(at) => start = at,
+            }
+        }
+        self.rest.drain(..start);
+        self.begun = true;
+        Ok(Start::Found(held))
+    }
+
+    fn cut_piece(&mut self) -> io::Result<Option<Piece>> {
+        let end = self.find_from(self.piece_size.max(PSB.len()))?;
+        let first = std::mem::replace(&mut self.first, false);
+        let from = self.time_at(&self.rest, 0).unwrap_or(self.from).max(self.from);
+        let Some(end) = end else {
+            let bytes = std::mem::take(&mut self.rest);
+            let end = bytes.len();
+            let piece = Piece { bytes, end, first, from, until: None };
+            return Ok(if self.is_snapshot { self.hold_back(piece) } else { Some(piece) });
+        };
+        self.fill(end + TAIL)?;
+        let until = self.time_at(&self.rest, end).map(|until| until.max(from));
+        let rest = self.rest[end..].to_vec();
+        let mut bytes = std::mem::replace(&mut self.rest, rest);
+        bytes.truncate(end + TAIL);
+        self.from = until.unwrap_or(from);
+        Ok(Some(Piece { bytes, end, first, from, until }))
+    }
+
+    /// The first synchronisation point in `rest` at or after `from`, reading on as far as necessary.
+    fn find_from(&mut self, from: usize) -> io::Result<Option<usize>> {
+        let mut from = from;
+        loop {
+            if let Some(found) = find_psb(&self.rest, from) {
+                return Ok(Some(found));
+            }
+            let len = self.rest.len();
+            from = from.max(len.saturating_sub(PSB.len() - 1));
+            if len >= MAX_PIECE {
+                self.damaged += 1;
+                return Ok(None);
+            }
+            self.fill((len + BLOCK).max(from + PSB.len()))?;
+            if self.rest.len() == len {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads until `rest` has `len` bytes, or the run ends.
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        while self.rest.len() < len {
+            let Some(extent) = self.buffer.runs.get(self.run).and_then(|run| run.get(self.extent)) else {
+                return Ok(());
+            };
+            let left = extent.size - self.within;
+            if left == 0 {
+                (self.extent, self.within) = (self.extent + 1, 0);
+                continue;
+            }
+            let start = self.rest.len();
+            let count = left.min(BLOCK.max(len - start) as u64) as usize;
+            let position = self.base.saturating_add(extent.position).saturating_add(self.within);
+            self.rest.resize(start + count, 0);
+            self.file.read_exact_at(&mut self.rest[start..], position)?;
+            self.within += count as u64;
+        }
+        Ok(())
+    }
+
+    /// As [`time_at`], with the bits that a trace does not have.
+    fn time_at(&self, bytes: &[u8], at: usize) -> Option<u64> {
+        const TRACED_BITS: u64 = (1 << 56) - 1;
+        time_at(bytes, at).map(|time| self.buffer.reference & !TRACED_BITS | time)
+    }
+
+    fn next_run(&mut self) {
+        (self.run, self.extent, self.within) = (self.run + 1, 0, 0);
+        self.rest.clear();
+        (self.first, self.begun) = (true, false);
+    }
+
+    /// Keeps the last segment of the last piece of a snapshot; returns what is before it.
+    fn hold_back(&mut self, mut piece: Piece) -> Option<Piece> {
+        let last = *wallprof_intel_pt::segment_starts(&piece.bytes).last()?;
+        let from = self.time_at(&piece.bytes, last).map_or(piece.from, |from| from.max(piece.from));
+        let bytes = piece.bytes[last..].to_vec();
+        let first = piece.first && last == 0;
+        self.held = Some(Piece { end: bytes.len(), bytes, first, from, until: None });
+        (piece.end, piece.until) = (last, Some(from));
+        (last > 0).then_some(piece)
+    }
+}
+
+/// What there is at the beginning of a run.
+enum Start {
+    /// A synchronisation point, and what has to come first.
+    Found(Option<Piece>),
+    None,
+}
+
+/// Where the news in a snapshot begin.
+enum News {
+    /// At the segment that the one before ended with, of which there may be more.
+    More(usize),
+    Later(usize),
+}
+
+fn news(bytes: &[u8], first: usize, held: &Piece) -> Option<News> {
+    let last = time_at(&held.bytes, 0)?;
+    let mut start = Some(first);
+    while let Some(at) = start {
+        match time_at(bytes, at) {
+            Some(time) if time > last => return Some(News::Later(at)),
+            Some(time) if time == last && bytes[at..].starts_with(&held.bytes) => {
+                return Some(News::More(at));
+            }
+            _ => start = find_psb(bytes, at + PSB.len()),
+        }
+    }
+    None
+}
+
+/// The time of the synchronisation point at `at`, in ticks, without the highest bits.
+fn time_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut packets = Packets::starting_at(bytes, at);
+    for _ in 0..MAX_PACKETS_TO_TIME {
+        match packets.next_packet()?.ok()? {
+            Packet::Tsc(ticks) => return Some(ticks),
+            Packet::PsbEnd => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::buffers::{Extent, Whose};
+    use super::*;
+
+    /// A synchronisation point at this time, and padding.
+    fn segment(time: u8, padding: usize) -> Vec<u8> {
+        let mut bytes = PSB.to_vec();
+        bytes.extend([0x19, time, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([0x02, 0x23]);
+        bytes.resize(bytes.len() + padding, 0);
+        bytes
+    }
+
+    /// Runs of extents of these bytes, one file.
+    fn read(runs: &[&[&[u8]]], piece_size: usize, is_snapshot: bool) -> Vec<(Vec<u8>, bool, u64)> {
+        let mut file = tempfile::tempfile().expect("a scratch file");
+        file.write_all(b"base").expect("written");
+        let mut position = 0;
+        let mut place = |bytes: &&[u8]| {
+            file.write_all(bytes).expect("written");
+            let extent = Extent { position, size: bytes.len() as u64, offset: position };
+            position += bytes.len() as u64;
+            extent
+        };
+        let runs: Vec<Vec<Extent>> = runs.iter().map(|run| run.iter().map(&mut place).collect()).collect();
+        let buffer = Buffer { whose: Whose::Cpu(0), reference: 0, runs };
+        let mut reader = Reader::new(&file, 4, &buffer, piece_size, is_snapshot);
+        let mut pieces = Vec::new();
+        while let Some(piece) = reader.next().expect("readable") {
+            pieces.push((piece.bytes[..piece.end].to_vec(), piece.first, piece.from));
+        }
+        pieces
+    }
+
+    #[test]
+    fn pieces_begin_at_synchronisation_points_wherever_extents_end() {
+        let trace = [segment(1, 40), segment(2, 3), segment(3, 7)].concat();
+        for cut in [1, 20, 66, 70, trace.len() - 1] {
+            let (one, other) = trace.split_at(cut);
+            let pieces = read(&[&[one, other]], 1, false);
+            let expected = [(segment(1, 40), true, 1), (segment(2, 3), false, 2), (segment(3, 7), false, 3)];
+            assert_eq!(pieces, expected, "{cut}");
+            let whole: Vec<u8> =
+                read(&[&[one, other]], 68, false).into_iter().flat_map(|piece| piece.0).collect();
+            assert_eq!(whole, trace);
+        }
+    }
+
+    #[test]
+    fn a_run_begins_with_its_first_synchronisation_point() {
+        let lead = [&[0x55; 9][..], &segment(4, 2)].concat();
+        let pieces = read(&[&[&segment(1, 0)], &[&[0; 99]], &[&lead]], 1, false);
+        assert_eq!(pieces, [(segment(1, 0), true, 1), (segment(4, 2), true, 4)]);
+        assert_eq!(read(&[], 1, false), []);
+    }
+
+    #[test]
+    fn large_segments_are_read_whole() {
+        let trace = [segment(1, 3 * BLOCK), segment(2, BLOCK - 5), segment(3, 1)].concat();
+        let pieces = read(&[&[&trace]], 10, false);
+        let sizes: Vec<_> = pieces.iter().map(|piece| piece.0.len()).collect();
+        assert_eq!(sizes, [3 * BLOCK + 26, BLOCK + 21, 27]);
+    }
+
+    #[test]
+    fn times_never_run_backwards() {
+        let trace = [segment(9, 0), segment(3, 0), segment(12, 0)].concat();
+        let froms: Vec<_> = read(&[&[&trace]], 1, false).into_iter().map(|piece| piece.2).collect();
+        assert_eq!(froms, [9, 9, 12]);
+    }
+
+    #[test]
+    fn what_snapshots_have_in_common_comes_once() {
+        let old = [segment(1, 5), segment(2, 5), segment(3, 5)].concat();
+        // The same bytes, more of the last segment, and more.
+        let new = [&segment(2, 5)[..], &segment(3, 9), &segment(4, 5)].concat();
+        let pieces = read(&[&[&old], &[&new]], 1, true);
+        let times: Vec<_> = pieces.iter().map(|piece| (piece.2, piece.0.len(), piece.1)).collect();
+        assert_eq!(times, [(1, 31, true), (2, 31, false), (3, 35, false), (4, 31, false)]);
+        // Nothing new at all, and nothing in common.
+        assert_eq!(read(&[&[&old], &[&old[31..]]], 1, true).len(), 3);
+        let apart = read(&[&[&old], &[&segment(7, 5)]], 1, true);
+        let times: Vec<_> = apart.iter().map(|piece| (piece.2, piece.1)).collect();
+        assert_eq!(times, [(1, true), (2, false), (3, false), (7, true)]);
+    }
+}

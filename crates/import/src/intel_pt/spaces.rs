@@ -1,0 +1,224 @@
+//! The memory of the recorded processes over time, as the decoder numbers it: a new space where what is at an address
+//! changes, the same one where something is only added.
+
+use std::collections::HashMap;
+
+use wallprof_intel_pt::SpaceId;
+use wallprof_model::ModuleId;
+
+/// Each state of each process's memory; a compiler that writes over its code makes one each time.
+const MAX_SPACES: usize = 1 << 16;
+/// Mappings of all spaces together, 40 bytes each.
+const MAX_REGIONS: usize = 1 << 21;
+
+/// Executable memory `[start, end)` of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub start: u64,
+    pub end: u64,
+    pub module: ModuleId,
+    /// Added to an address it is the ELF virtual address.
+    pub bias: u64,
+    /// Added to an address it is the offset in the file.
+    pub to_offset: u64,
+}
+
+impl Region {
+    /// Whether both say the same of every address.
+    fn agrees(&self, other: &Region) -> bool {
+        (self.module, self.bias, self.to_offset) == (other.module, other.bias, other.to_offset)
+    }
+}
+
+/// All spaces, and the one that each process is in as of the last record.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    /// The first one is empty, and is that of whoever is not known.
+    all: Vec<Vec<Region>>,
+    current: HashMap<u32, SpaceId>,
+    regions: usize,
+    lost: u64,
+}
+
+impl Default for Spaces {
+    fn default() -> Self {
+        Spaces { all: vec![Vec::new()], current: HashMap::new(), regions: 0, lost: 0 }
+    }
+}
+
+impl Spaces {
+    pub(crate) fn of(&self, pid: u32) -> SpaceId {
+        self.current.get(&pid).copied().unwrap_or_default()
+    }
+
+    /// What is at `address`.
+    pub(crate) fn region(&self, space: SpaceId, address: u64) -> Option<&Region> {
+        let regions = self.all.get(space.0 as usize)?;
+        let after = regions.partition_point(|region| region.start <= address);
+        regions[..after].last().filter(|region| address < region.end)
+    }
+
+    /// The process maps a file.
+    pub(crate) fn map(&mut self, pid: u32, region: Region) {
+        if region.start >= region.end || self.regions >= MAX_REGIONS {
+            self.lost += u64::from(region.start < region.end);
+            return;
+        }
+        let space = match self.agrees(pid, &region) {
+            true => self.current.get(&pid).copied(),
+            false => None,
+        };
+        if let Some(space) = space.or_else(|| self.renew(pid)) {
+            let regions = &mut self.all[space.0 as usize];
+            let before = regions.len();
+            cut(regions, region.start, region.end);
+            let at = regions.partition_point(|known| known.start < region.start);
+            regions.insert(at, region);
+            self.regions = self.regions + regions.len() - before;
+        }
+    }
+
+    /// The process has something else there now, which is not known.
+    pub(crate) fn unmap(&mut self, pid: u32, start: u64, end: u64) {
+        let Some(regions) = self.current.get(&pid).map(|space| &self.all[space.0 as usize]) else { return };
+        if overlapping(regions, start, end).is_empty() {
+            return;
+        }
+        if let Some(space) = self.renew(pid) {
+            cut(&mut self.all[space.0 as usize], start, end);
+        }
+    }
+
+    /// A child begins with its parent's memory. What either maps later does not matter to the other, which does not
+    /// run it.
+    pub(crate) fn fork(&mut self, parent: u32, child: u32) {
+        if parent != child {
+            match self.current.get(&parent).copied() {
+                Some(space) => self.current.insert(child, space),
+                None => self.current.remove(&child),
+            };
+        }
+    }
+
+    /// The process starts over with empty memory.
+    pub(crate) fn clear(&mut self, pid: u32) {
+        self.current.remove(&pid);
+    }
+
+    /// Mappings that there was no room for.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether nothing else is known where `region` is.
+    fn agrees(&self, pid: u32, region: &Region) -> bool {
+        let Some(space) = self.current.get(&pid) else { return false };
+        let known = overlapping(&self.all[space.0 as usize], region.start, region.end);
+        known.iter().all(|known| known.agrees(region))
+    }
+
+    /// Another space for the process, with the mappings of its present one.
+    fn renew(&mut self, pid: u32) -> Option<SpaceId> {
+        let regions = match self.current.get(&pid) {
+            Some(space) => self.all[space.0 as usize].clone(),
+            None => Vec::new(),
+        };
+        if self.all.len() >= MAX_SPACES || self.regions + regions.len() > MAX_REGIONS {
+            self.lost += 1;
+            return None;
+        }
+        self.regions += regions.len();
+        let space = SpaceId(self.all.len() as u32);
+        self.all.push(regions);
+        self.current.insert(pid, space);
+        Some(space)
+    }
+}
+
+fn overlapping(regions: &[Region], start: u64, end: u64) -> &[Region] {
+    let from = regions.partition_point(|region| region.end <= start);
+    let to = regions.partition_point(|region| region.start < end);
+    regions.get(from..to).unwrap_or_default()
+}
+
+/// Takes `[start, end)` out.
+fn cut(regions: &mut Vec<Region>, start: u64, end: u64) {
+    let from = regions.partition_point(|region| region.end <= start);
+    let to = regions.partition_point(|region| region.start < end);
+    if from >= to {
+        return;
+    }
+    let (first, last) = (regions[from], regions[to - 1]);
+    let rests = [Region { end: start, ..first }, Region { start: end, ..last }];
+    regions.splice(from..to, rests.into_iter().filter(|rest| rest.start < rest.end));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: u64, end: u64, module: u32) -> Region {
+        Region { start, end, module: ModuleId(module), bias: 0, to_offset: 0u64.wrapping_sub(start) }
+    }
+
+    fn module(spaces: &Spaces, space: SpaceId, address: u64) -> Option<u32> {
+        spaces.region(space, address).map(|region| region.module.0)
+    }
+
+    #[test]
+    fn what_is_added_changes_no_space() {
+        let mut spaces = Spaces::default();
+        assert_eq!(spaces.of(7), SpaceId(0));
+        spaces.map(7, region(0x1000, 0x2000, 1));
+        let space = spaces.of(7);
+        spaces.map(7, region(0x3000, 0x4000, 2));
+        spaces.map(7, region(0x1000, 0x2000, 1));
+        assert_eq!(spaces.of(7), space);
+        let found = [0xfff, 0x1000, 0x1fff, 0x2000, 0x3800].map(|at| module(&spaces, space, at));
+        assert_eq!(found, [None, Some(1), Some(1), None, Some(2)]);
+    }
+
+    #[test]
+    fn what_is_replaced_makes_another_one() {
+        let mut spaces = Spaces::default();
+        spaces.map(7, region(0x1000, 0x4000, 1));
+        let before = spaces.of(7);
+        spaces.map(7, region(0x2000, 0x3000, 2));
+        let after = spaces.of(7);
+        assert_ne!(before, after);
+        assert_eq!(module(&spaces, before, 0x2000), Some(1));
+        let found = [0x1fff, 0x2000, 0x3000].map(|at| module(&spaces, after, at));
+        assert_eq!(found, [Some(1), Some(2), Some(1)]);
+        spaces.unmap(7, 0x8000, 0x9000);
+        assert_eq!(spaces.of(7), after);
+        spaces.unmap(7, 0, 0x9000);
+        assert_eq!(module(&spaces, spaces.of(7), 0x2000), None);
+        assert_eq!(module(&spaces, after, 0x2000), Some(2));
+    }
+
+    #[test]
+    fn children_share_until_they_differ() {
+        let mut spaces = Spaces::default();
+        spaces.map(7, region(0x1000, 0x2000, 1));
+        spaces.fork(7, 8);
+        assert_eq!(spaces.of(8), spaces.of(7));
+        spaces.map(8, region(0x1000, 0x2000, 2));
+        let found = [7, 8].map(|pid| module(&spaces, spaces.of(pid), 0x1000));
+        assert_eq!(found, [Some(1), Some(2)]);
+        spaces.clear(8);
+        assert_eq!(spaces.of(8), SpaceId(0));
+        spaces.fork(99, 7);
+        assert_eq!(spaces.of(7), SpaceId(0), "a parent nobody knows");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut spaces = Spaces::default();
+        for turn in 0..MAX_SPACES as u32 + 5 {
+            spaces.map(7, region(0x1000, 0x2000, turn));
+        }
+        assert!(spaces.all.len() <= MAX_SPACES && spaces.lost() > 0);
+        spaces.map(7, region(9, 9, 1));
+        spaces.map(7, region(u64::MAX, 0, 1));
+    }
+}

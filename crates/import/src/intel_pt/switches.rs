@@ -1,0 +1,137 @@
+//! Which thread each CPU ran when, as records of switches say it, with the memory its process had then.
+
+use std::collections::{HashMap, HashSet};
+
+use wallprof_intel_pt::{Departure, Schedule, SpaceId, Switch, ThreadId, TimeConv};
+
+/// A switch of one CPU; `time` is the record's, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    time: u64,
+    thread: ThreadId,
+    space: SpaceId,
+    departure: Departure,
+}
+
+/// One CPU's switches, and who runs on it as of the last one.
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    changes: Vec<Change>,
+    thread: ThreadId,
+    pid: u32,
+}
+
+/// The switches of all CPUs, and the changes of memory of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct Switches {
+    cpus: HashMap<u32, Cpu>,
+    /// By process, from when on it was in which space.
+    spaces: HashMap<u32, Vec<(u64, SpaceId)>>,
+}
+
+impl Switches {
+    /// From `time` on `cpu` runs `thread` of the process `pid`. `departure`: how the one before left.
+    pub(crate) fn switch(
+        &mut self,
+        cpu: u32,
+        time: u64,
+        thread: ThreadId,
+        pid: u32,
+        space: SpaceId,
+        departure: Departure,
+    ) {
+        let known = self.cpus.entry(cpu).or_default();
+        if known.thread == thread {
+            return;
+        }
+        (known.thread, known.pid) = (thread, pid);
+        known.changes.push(Change { time, thread, space, departure });
+    }
+
+    /// From `time` on what is mapped in the process is another space.
+    pub(crate) fn remap(&mut self, pid: u32, time: u64, space: SpaceId) {
+        self.spaces.entry(pid).or_default().push((time, space));
+        for cpu in self.cpus.values_mut().filter(|cpu| cpu.pid == pid && cpu.thread != ThreadId::NOBODY) {
+            cpu.changes.push(Change { time, thread: cpu.thread, space, departure: Departure::Unknown });
+        }
+    }
+
+    /// The schedule of one CPU's trace. Threads that are not `wanted` are nobody.
+    pub(crate) fn of_cpu(&self, cpu: u32, conv: TimeConv, wanted: Option<&HashSet<ThreadId>>) -> Schedule {
+        let changes = self.cpus.get(&cpu).map(|cpu| &cpu.changes[..]).unwrap_or_default();
+        let is_wanted = |thread: &ThreadId| wanted.is_none_or(|wanted| wanted.contains(thread));
+        Schedule::new(
+            changes
+                .iter()
+                .map(|change| Switch {
+                    ticks: conv.ticks_from_ns(change.time),
+                    thread: Some(change.thread).filter(is_wanted).unwrap_or_default(),
+                    space: change.space,
+                    departure: change.departure,
+                })
+                .collect(),
+        )
+    }
+
+    /// The schedule of a trace that follows one thread: its memory may change.
+    pub(crate) fn of_thread(&self, thread: ThreadId, pid: u32, conv: TimeConv) -> Schedule {
+        let changes = self.spaces.get(&pid).map(Vec::as_slice).unwrap_or_default();
+        let first = changes.first().map_or(SpaceId::default(), |change| change.1);
+        let start = Switch { ticks: 0, thread, space: first, departure: Departure::Unknown };
+        let later = changes.iter().skip(1).map(|&(time, space)| Switch {
+            ticks: conv.ticks_from_ns(time),
+            space,
+            ..start
+        });
+        Schedule::new(std::iter::once(start).chain(later).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONV: TimeConv = TimeConv::NANOSECONDS;
+
+    fn told(schedule: &Schedule) -> Vec<(u64, u32, u32)> {
+        schedule.switches().iter().map(|switch| (switch.ticks, switch.thread.0, switch.space.0)).collect()
+    }
+
+    fn switches() -> Switches {
+        let mut switches = Switches::default();
+        switches.remap(70, 5, SpaceId(1));
+        switches.switch(0, 10, ThreadId(1), 70, SpaceId(1), Departure::Unknown);
+        // Both sides of a switch tell of it.
+        switches.switch(0, 11, ThreadId(1), 70, SpaceId(1), Departure::Unknown);
+        switches.remap(70, 20, SpaceId(2));
+        switches.remap(71, 21, SpaceId(3));
+        switches.switch(0, 30, ThreadId(2), 71, SpaceId(3), Departure::Preempted);
+        switches.switch(0, 40, ThreadId::NOBODY, 0, SpaceId(0), Departure::Blocked);
+        switches.remap(71, 45, SpaceId(4));
+        switches
+    }
+
+    #[test]
+    fn a_cpus_schedule_has_switches_and_changes_of_memory() {
+        let schedule = switches().of_cpu(0, CONV, None);
+        assert_eq!(told(&schedule), [(10, 1, 1), (20, 1, 2), (30, 2, 3), (40, 0, 0)]);
+        let departures: Vec<_> = schedule.switches().iter().map(|switch| switch.departure).collect();
+        assert_eq!(departures[2..], [Departure::Preempted, Departure::Blocked]);
+        assert_eq!(told(&switches().of_cpu(9, CONV, None)), []);
+    }
+
+    #[test]
+    fn threads_that_nobody_wants_are_nobody() {
+        let wanted = HashSet::from([ThreadId(2)]);
+        let schedule = switches().of_cpu(0, CONV, Some(&wanted));
+        let threads: Vec<_> = told(&schedule).into_iter().map(|switch| switch.1).collect();
+        assert_eq!(threads, [0, 0, 2, 0]);
+    }
+
+    #[test]
+    fn a_threads_schedule_has_its_changes_of_memory() {
+        let schedule = switches().of_thread(ThreadId(2), 71, CONV);
+        assert_eq!(told(&schedule), [(0, 2, 3), (45, 2, 4)]);
+        assert_eq!(told(&switches().of_thread(ThreadId(9), 9, CONV)), [(0, 9, 0)]);
+    }
+}

@@ -1,0 +1,318 @@
+//! Recordings with Intel PT, invented and whole or damaged: what is imported is what the decoder tells of the same trace,
+//! and of a damaged one gaps and counts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use wallprof_import::{ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow, import};
+use wallprof_intel_pt::generator::{Generated, PID, Plan, TIME_CONV, generate};
+use wallprof_intel_pt::replay::{CallTree, Frame, ThreadCalls, ThreadReplay, replay_segment};
+use wallprof_intel_pt::{RunCache, Segment, ThreadId};
+use wallprof_model::event::Stall;
+use wallprof_model::{
+    CallFrame, CallPathId, Event, FrameId, MonoNs, StackId, StallReason, SymbolLine, ThreadKey,
+};
+
+/// A path's parent, its frame, and its calls: complete, incomplete, entered before; its own ns; and calls in its
+/// histogram.
+type ToldPath = (Option<CallPathId>, CallFrame<FrameId>, [u64; 5]);
+
+/// What was imported, by the names that users see.
+#[derive(Default)]
+struct Told {
+    facts: RecordingFacts,
+    tids: BTreeMap<ThreadKey, u32>,
+    names: BTreeMap<FrameId, String>,
+    paths: BTreeMap<(ThreadKey, CallPathId), ToldPath>,
+    stacks: BTreeMap<StackId, Vec<FrameId>>,
+    stalls: Vec<Stall>,
+    on_cpu_ns: u64,
+    wall_ns: u64,
+    window: TraceWindow,
+}
+
+impl Sink for Told {
+    type Error = std::convert::Infallible;
+
+    fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
+        self.facts = facts.clone();
+        Ok(())
+    }
+
+    fn window(&mut self) -> TraceWindow {
+        self.window
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Self::Error> {
+        match event {
+            Event::Thread(info) => drop(self.tids.insert(info.key, info.tid)),
+            Event::Symbol { frame, lines } => drop(self.names.insert(frame, name(&lines))),
+            Event::Stack { id, frames, .. } => drop(self.stacks.insert(id, frames)),
+            Event::Stall(stall) => self.stalls.push(*stall),
+            Event::Ledger(delta) => {
+                self.on_cpu_ns += delta.on_cpu_ns;
+                self.wall_ns += delta.wall_ns;
+            }
+            Event::CallPath(path) => {
+                assert!(path.parent.is_none_or(|parent| self.paths.contains_key(&(path.thread, parent))));
+                let numbers = path.numbers;
+                let counts = [
+                    numbers.calls,
+                    numbers.incomplete,
+                    numbers.entered_before,
+                    numbers.self_ns,
+                    numbers.latency.count(),
+                ];
+                self.paths.insert((path.thread, path.id), (path.parent, path.frame, counts));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, _until: MonoNs) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn progress(&mut self, bytes: u64, of: Option<u64>) {
+        assert!(of.is_none_or(|of| bytes <= of), "{bytes} of {of:?}");
+    }
+}
+
+fn name(lines: &[SymbolLine]) -> String {
+    lines.last().and_then(|line| line.symbol.clone()).unwrap_or_else(|| "?".into())
+}
+
+type Counts = BTreeMap<(u32, String), [u64; 3]>;
+
+impl Told {
+    /// Calls, incomplete ones, and those entered before, by tid and path.
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::new();
+        for (&(thread, id), (_, _, numbers)) in &self.paths {
+            let sum = counts.entry((self.tids[&thread], self.path(thread, id))).or_default();
+            sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        }
+        without_empty(counts)
+    }
+
+    fn path(&self, thread: ThreadKey, id: CallPathId) -> String {
+        let mut names = Vec::new();
+        let mut at = Some(id);
+        while let Some(id) = at {
+            let (parent, frame, _) = &self.paths[&(thread, id)];
+            names.push(match frame {
+                CallFrame::Code(frame) => self.names[frame].clone(),
+                CallFrame::Outside(outside) => outside.label().to_owned(),
+            });
+            at = *parent;
+        }
+        names.reverse();
+        names.join(";")
+    }
+
+    fn calls(&self) -> u64 {
+        let code = self.paths.values().filter(|path| matches!(path.1, CallFrame::Code(_)));
+        code.map(|(_, _, [calls, incomplete, ..])| calls + incomplete).sum()
+    }
+}
+
+fn without_empty(mut counts: Counts) -> Counts {
+    counts.retain(|_, numbers| *numbers != [0; 3]);
+    counts
+}
+
+/// What the decoder tells of the whole trace with the program and the switches as they were invented.
+fn expected(generated: &Generated) -> Counts {
+    let mut replays: BTreeMap<ThreadId, ThreadReplay> = BTreeMap::new();
+    let whole = Segment { start: 0, end: generated.trace.len(), first: true };
+    let (decoded, stretches) = replay_segment(&generated.as_trace(), whole, TIME_CONV, &mut RunCache::new());
+    for stretch in stretches {
+        let new = || ThreadReplay::new(stretch.thread, TIME_CONV);
+        replays.entry(stretch.thread).or_insert_with(new).add(&stretch);
+    }
+    let mut counts = Counts::new();
+    for (thread, replay) in replays {
+        add_counts(generated, thread, &replay.finish(decoded.last_ticks), &mut counts);
+    }
+    without_empty(counts)
+}
+
+fn add_counts(generated: &Generated, thread: ThreadId, calls: &ThreadCalls, counts: &mut Counts) {
+    let name = |frame: Frame| match frame {
+        Frame::Function(id) => generated.program.name(id.0 as usize - 1),
+        frame => frame.label().expect("a label").to_owned(),
+    };
+    for path in calls.tree.paths(CallTree::ROOT).into_iter().skip(1) {
+        let mut names = Vec::new();
+        let mut at = Some(path).filter(|&path| path != CallTree::ROOT);
+        while let Some(path) = at {
+            names.push(name(calls.tree.frame(path)));
+            at = calls.tree.parent(path).filter(|&parent| parent != CallTree::ROOT);
+        }
+        names.reverse();
+        let numbers = calls.tree.numbers(path);
+        let sum = counts.entry((PID + thread.0 - 1, names.join(";"))).or_default();
+        let found = [numbers.calls, numbers.incomplete, numbers.entered_before];
+        sum.iter_mut().zip(found).for_each(|(sum, number)| *sum += number);
+    }
+}
+
+/// A folder with an invented recording and its program.
+struct Place {
+    folder: tempfile::TempDir,
+    generated: Generated,
+}
+
+impl Place {
+    fn new(seed: u64, threads: usize, overflows: bool) -> Place {
+        let plan = Plan { functions: 12, threads, instructions: 30_000, overflows, exceptions: true };
+        let (folder, generated) = (tempfile::tempdir().expect("a folder"), generate(seed, plan));
+        std::fs::create_dir(folder.path().join("root")).expect("made");
+        std::fs::write(folder.path().join("root/program"), generated.program.to_elf()).expect("written");
+        std::fs::write(folder.path().join("perf.data"), generated.to_perf_data("/program")).expect("written");
+        Place { folder, generated }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("perf.data")
+    }
+
+    fn options(&self) -> ImportOptions {
+        ImportOptions { symfs: Some(self.folder.path().join("root")), ..ImportOptions::default() }
+    }
+
+    fn import(&self) -> (Outcome, Told) {
+        imported(&self.file(), &self.options(), Told::default()).expect("it is whole")
+    }
+}
+
+fn imported(file: &Path, options: &ImportOptions, mut told: Told) -> Option<(Outcome, Told)> {
+    let outcome = import(file, options, &mut told).ok()?;
+    Some((outcome, told))
+}
+
+#[test]
+fn calls_are_those_that_the_decoder_tells() {
+    for seed in 0..24 {
+        let place = Place::new(seed, 1 + seed as usize % 4, seed % 3 == 2);
+        let (outcome, told) = place.import();
+        let (found, expected) = (told.counts(), expected(&place.generated));
+        let different = expected.iter().find(|(path, numbers)| found.get(*path) != Some(numbers));
+        assert_eq!(different, None, "seed {seed}: {:?}", different.map(|(path, _)| found.get(path)));
+        assert_eq!(found.len(), expected.len(), "seed {seed}");
+        assert_eq!((told.facts.source, outcome.calls), ("intel-pt", Some(told.calls())));
+        assert!(
+            outcome.losses.keys().all(|reason| seed % 3 == 2 || !reason.starts_with("trace")),
+            "{:?}",
+            outcome.losses
+        );
+        for (_, _, [calls, _, _, _, in_histogram]) in told.paths.values() {
+            assert_eq!(calls, in_histogram);
+        }
+    }
+}
+
+#[test]
+fn threads_run_when_they_have_the_cpu_and_wait_with_their_stacks() {
+    let place = Place::new(3, 4, false);
+    let options = ImportOptions { min_stall_ns: 0, ..place.options() };
+    let (_, told) = imported(&place.file(), &options, Told::default()).expect("it is whole");
+    assert!(told.on_cpu_ns > 0 && told.on_cpu_ns < told.wall_ns);
+    let in_paths: u64 = told.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
+    // From its first event to the last one of all: each path is rounded down.
+    assert!(in_paths <= told.wall_ns + 1_000, "{in_paths} of {}", told.wall_ns);
+    let closed: Vec<&Stall> = told.stalls.iter().filter(|stall| !stall.open).collect();
+    assert!(closed.len() > 20, "{} waits", closed.len());
+    let with_stack = closed.iter().filter(|stall| stall.user.is_some()).count();
+    assert!(with_stack * 10 >= closed.len() * 9, "{with_stack} of {}", closed.len());
+    let reasons: Vec<bool> = closed.iter().map(|stall| stall.reason == StallReason::Preempted).collect();
+    assert!(reasons.contains(&true) && reasons.contains(&false));
+    for stack in closed.iter().filter_map(|stall| stall.user) {
+        let root = told.stacks[&stack].last().expect("a frame");
+        assert_eq!(told.names[root], "function_0");
+    }
+}
+
+#[test]
+fn what_is_not_wanted_is_not_decoded() {
+    let place = Place::new(7, 3, false);
+    let (_, all) = place.import();
+    let limited = |trace: TraceLimits, window| {
+        let options = ImportOptions { trace, ..place.options() };
+        imported(&place.file(), &options, Told { window, ..Told::default() }).expect("it is whole").1
+    };
+    let one = limited(TraceLimits { tids: vec![PID + 1], cpus: vec![] }, TraceWindow::default());
+    let tids: Vec<u32> = one.counts().into_keys().map(|(tid, _)| tid).collect();
+    assert!(!tids.is_empty() && tids.iter().all(|tid| *tid == PID + 1));
+    let other_cpu = TraceLimits { tids: vec![], cpus: vec![9] };
+    assert!(limited(other_cpu, TraceWindow::default()).paths.is_empty());
+    let middle = MonoNs(TIME_CONV.ns_from_ticks(place.generated.end / 2 + 500_000_000));
+    for window in [TraceWindow { from: Some(middle), to: None }, TraceWindow { from: None, to: Some(middle) }]
+    {
+        let calls = limited(TraceLimits::default(), window).calls();
+        assert!(calls < all.calls(), "{calls} of {}", all.calls());
+    }
+}
+
+#[test]
+fn without_the_program_there_are_gaps_and_no_names() {
+    let place = Place::new(5, 2, false);
+    let nowhere = place.folder.path().join("nowhere");
+    let options = ImportOptions { symfs: Some(nowhere), ..ImportOptions::default() };
+    let (outcome, told) = imported(&place.file(), &options, Told::default()).expect("it can be read");
+    assert_eq!(outcome.losses["binaries_missing"], 1);
+    assert!(outcome.losses["trace_without_code"] > 0);
+    assert_eq!(told.calls(), 0);
+}
+
+#[test]
+fn every_cut_is_survived() {
+    let place = Place::new(11, 2, false);
+    let whole = std::fs::read(place.file()).expect("readable");
+    let cut = place.folder.path().join("cut.data");
+    let all = place.import().1.calls();
+    for len in (0..whole.len()).step_by(whole.len() / 61) {
+        std::fs::write(&cut, &whole[..len]).expect("written");
+        if let Some((_, told)) = imported(&cut, &place.options(), Told::default()) {
+            assert!(told.calls() <= all, "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn any_damage_is_survived() {
+    let place = Place::new(13, 3, true);
+    let whole = std::fs::read(place.file()).expect("readable");
+    let damaged = place.folder.path().join("damaged.data");
+    let mut imports = 0;
+    for turn in 0..150usize {
+        let mut bytes = whole.clone();
+        for at in 0..=turn % 5 {
+            // Anywhere, and among the records before the trace.
+            let range = if turn % 2 == 0 { bytes.len() } else { bytes.len().min(4_000) };
+            let place = (turn * 7_919 + at * 104_729) % range;
+            bytes[place] ^= 1 << (turn % 8);
+        }
+        std::fs::write(&damaged, &bytes).expect("written");
+        imports += usize::from(imported(&damaged, &place.options(), Told::default()).is_some());
+    }
+    assert!(imports > 75, "{imports} imports");
+}
+
+#[test]
+fn a_pipe_is_refused_in_one_sentence() {
+    let place = Place::new(1, 1, false);
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let whole = std::fs::read(place.file()).expect("readable");
+    // The records of a file as a stream: perf's own header of 16 bytes, and what follows the attributes.
+    let data_at = u64::from_le_bytes(whole[40..48].try_into().expect("eight bytes")) as usize;
+    let stream = [&b"PERFILE2\x10\0\0\0\0\0\0\0"[..], &whole[data_at..]].concat();
+    let sending = std::thread::spawn(move || drop(std::io::Write::write_all(&mut writer, &stream)));
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+    let error =
+        import(Path::new(&path), &ImportOptions::default(), &mut Told::default()).expect_err("a pipe");
+    assert!(error.to_string().starts_with("Intel PT cannot be read from a pipe"), "{error}");
+    drop(reader);
+    sending.join().expect("sent");
+}

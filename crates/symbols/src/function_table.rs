@@ -1,0 +1,325 @@
+//! Where the functions of a module begin and end: for whoever follows control flow and must know, for any address,
+//! which function it is in. Names are another matter, and come from the resolver.
+//!
+//! A part that the compiler moved away (`f.cold`) counts as its function. PLT stubs are functions of their own.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::debug_file;
+use crate::elf::Fields;
+use crate::module::ModuleFile;
+use crate::plt::PltNames;
+use crate::read_at::{ReadAt, read_bounded};
+use crate::resolver::ResolverOptions;
+use crate::section::{Section, Sections};
+
+/// Symbol tables of the largest programs have a few million entries.
+const MAX_TABLE: u64 = 256 << 20;
+/// With larger string tables parts that were moved away count by themselves.
+const MAX_STRINGS: u64 = 64 << 20;
+/// Read at a time; a multiple of the entry size.
+const CHUNK: u64 = 96 << 10;
+const ENTRY: usize = 24;
+
+const STT_FUNC: u8 = 2;
+const STT_FILE: u8 = 4;
+const STT_GNU_IFUNC: u8 = 10;
+/// Functions inside other ones, as hand-written assembly has them, are looked for this far back.
+const MAX_NESTED: usize = 16;
+
+/// One function's code, or a part of it. Addresses are ELF virtual addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    start: u64,
+    end: u64,
+    /// The extent in which its function begins.
+    entry: u32,
+}
+
+/// The functions of one module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionTable {
+    /// By start, each start once.
+    extents: Vec<Extent>,
+}
+
+/// A symbol, while the table is built.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    start: u64,
+    size: u64,
+    name_at: u32,
+    /// Symbols of one source file; names of static functions are unique in it.
+    group: u32,
+}
+
+impl FunctionTable {
+    /// The functions that the module's file and its separate debug file tell of; none for a module without a file.
+    pub fn read(module: &ModuleFile, options: &ResolverOptions) -> Self {
+        let Some(file) = &module.file else { return FunctionTable::default() };
+        let Ok(sections) = Sections::read(file.as_ref()) else { return FunctionTable::default() };
+        let mut extents = Vec::new();
+        let own = add_symbols(file.as_ref(), &sections, ".symtab", &sections, &mut extents);
+        if !own && let Some(build_id) = &module.module.build_id {
+            let found = debug_file::find(&options.debug_dirs, Path::new(&module.module.path), build_id);
+            if let Some(debug) = found
+                && let Ok(of_debug) = Sections::read(&debug.file)
+            {
+                add_symbols(&debug.file, &of_debug, ".symtab", &sections, &mut extents);
+            }
+        }
+        add_symbols(file.as_ref(), &sections, ".dynsym", &sections, &mut extents);
+        let plt = PltNames::read(file.as_ref(), &sections);
+        extents.extend(plt.extents().map(|(start, end)| Found { start, end, entry: start }));
+        FunctionTable::new(extents)
+    }
+
+    fn new(mut found: Vec<Found>) -> Self {
+        // Of several with one start the one with the nearer end is what the symbol says, not what fills a hole.
+        found.sort_unstable_by_key(|extent| (extent.start, extent.end));
+        found.dedup_by_key(|extent| extent.start);
+        found.truncate(u32::MAX as usize);
+        let place = |entry: u64| found.binary_search_by_key(&entry, |extent| extent.start).ok();
+        let extents = found.iter().enumerate().map(|(index, extent)| {
+            let entry = place(extent.entry).unwrap_or(index) as u32;
+            Extent { start: extent.start, end: extent.end, entry }
+        });
+        FunctionTable { extents: extents.collect() }
+    }
+
+    /// The number of the function that `address` lies in; numbers are smaller than [`FunctionTable::len`].
+    pub fn at(&self, address: u64) -> Option<usize> {
+        let after = self.extents.partition_point(|extent| extent.start <= address);
+        let near = &self.extents[after.saturating_sub(MAX_NESTED)..after];
+        let found = near.iter().rev().find(|extent| address < extent.end)?;
+        Some(found.entry as usize)
+    }
+
+    /// Where calls of the function with this number arrive.
+    pub fn entry(&self, number: usize) -> Option<u64> {
+        self.extents.get(number).map(|extent| extent.start)
+    }
+
+    pub fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+}
+
+/// An extent with the address of its function's entry.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    start: u64,
+    end: u64,
+    entry: u64,
+}
+
+/// Adds the functions of one symbol table; false where there is none. A symbol without a size reaches to the next one,
+/// but never out of its section in `code`.
+fn add_symbols<R: ReadAt + ?Sized>(
+    source: &R,
+    sections: &Sections,
+    name: &str,
+    code: &Sections,
+    found: &mut Vec<Found>,
+) -> bool {
+    let Some(table) = sections.named(name).filter(|table| table.has_bytes() && sections.wide) else {
+        return false;
+    };
+    let mut symbols = functions(source, table);
+    let entries = entries_of_parts(source, sections, table, &symbols);
+    symbols.sort_by_key(|symbol| symbol.start);
+    for (index, symbol) in symbols.iter().enumerate() {
+        let end = match symbol.size {
+            0 => {
+                let next =
+                    symbols[index + 1..].iter().map(|next| next.start).find(|&next| next > symbol.start);
+                let section = code.code_at(symbol.start);
+                let section_end =
+                    section.map_or(symbol.start, |section| section.address.saturating_add(section.size));
+                next.unwrap_or(u64::MAX).min(section_end)
+            }
+            size => symbol.start.saturating_add(size),
+        };
+        let entry = entries.get(&symbol.start).copied().unwrap_or(symbol.start);
+        found.push(Found { start: symbol.start, end, entry });
+    }
+    !symbols.is_empty()
+}
+
+/// The functions defined here, in the order of the table.
+fn functions<R: ReadAt + ?Sized>(source: &R, table: &Section) -> Vec<Symbol> {
+    let mut symbols = Vec::new();
+    let mut group = 0;
+    for at in (0..table.size.min(MAX_TABLE)).step_by(CHUNK as usize) {
+        let len = CHUNK.min(table.size - at);
+        let Some(chunk) = read_bounded(source, table.offset.saturating_add(at), len, CHUNK) else { break };
+        for entry in chunk.chunks_exact(ENTRY) {
+            let fields = Fields { bytes: entry, wide: true };
+            let (kind, defined) = (entry[4] & 15, fields.half(6) != 0);
+            let (start, size, name_at) = (fields.long(8), fields.long(16), fields.word(0));
+            group += u32::from(kind == STT_FILE);
+            if defined && start != 0 && matches!(kind, STT_FUNC | STT_GNU_IFUNC) {
+                symbols.push(Symbol { start, size, name_at, group });
+            }
+        }
+    }
+    symbols
+}
+
+/// For the starts of parts that the compiler moved away: where their functions begin.
+fn entries_of_parts<R: ReadAt + ?Sized>(
+    source: &R,
+    sections: &Sections,
+    table: &Section,
+    symbols: &[Symbol],
+) -> HashMap<u64, u64> {
+    let strings = sections.all.get(table.link as usize).filter(|strings| strings.size <= MAX_STRINGS);
+    let strings = strings.and_then(|strings| read_bounded(source, strings.offset, strings.size, MAX_STRINGS));
+    let Some(strings) = strings else { return HashMap::new() };
+    let name = |symbol: &Symbol| {
+        let rest = strings.get(symbol.name_at as usize..).unwrap_or_default();
+        rest.split(|&byte| byte == 0).next().unwrap_or_default()
+    };
+    let mut owners: HashMap<&[u8], Vec<&Symbol>> = HashMap::new();
+    let parts: Vec<(&Symbol, &[u8])> =
+        symbols.iter().filter_map(|symbol| Some((symbol, whole_name(name(symbol))?))).collect();
+    owners.extend(parts.iter().map(|&(_, whole)| (whole, Vec::new())));
+    if owners.is_empty() {
+        return HashMap::new();
+    }
+    for symbol in symbols {
+        if let Some(of_name) = owners.get_mut(name(symbol)) {
+            of_name.push(symbol);
+        }
+    }
+    let owner = |part: &Symbol, whole: &[u8]| {
+        let named = &owners[whole];
+        let near = named.iter().find(|symbol| symbol.group == part.group);
+        near.or(named.first().filter(|_| named.len() == 1)).map(|symbol| symbol.start)
+    };
+    parts.into_iter().filter_map(|(part, whole)| Some((part.start, owner(part, whole)?))).collect()
+}
+
+/// `f` of `f.cold` and `f.cold.3`.
+fn whole_name(name: &[u8]) -> Option<&[u8]> {
+    const COLD: &[u8] = b".cold";
+    let at = name.windows(COLD.len()).rposition(|window| window == COLD).filter(|&at| at > 0)?;
+    let number = &name[at + COLD.len()..];
+    let is_number = number.is_empty() || number[0] == b'.' && number[1..].iter().all(u8::is_ascii_digit);
+    is_number.then_some(&name[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A symbol table and its strings as one image: kind, section, start and size of each name.
+    fn image(symbols: &[(&str, u8, u16, u64, u64)]) -> (Vec<u8>, Sections) {
+        let (mut table, mut strings) = (Vec::new(), vec![0]);
+        for (name, kind, section, start, size) in symbols {
+            table.extend((strings.len() as u32).to_le_bytes());
+            table.extend([*kind, 0]);
+            table.extend(section.to_le_bytes());
+            table.extend(start.to_le_bytes());
+            table.extend(size.to_le_bytes());
+            strings.extend(name.as_bytes());
+            strings.push(0);
+        }
+        let section = |name: &str, offset: usize, size: usize, link| Section {
+            name: name.into(),
+            offset: offset as u64,
+            size: size as u64,
+            link,
+            ..Section::default()
+        };
+        let text = Section { flags: 4, address: 0x1000, size: 0x1000, ..section(".text", 0, 0, 0) };
+        let all = vec![
+            section(".symtab", 0, table.len(), 1),
+            section(".strtab", table.len(), strings.len(), 0),
+            text,
+        ];
+        table.extend(strings);
+        (table, Sections { all, wide: true, machine: 62 })
+    }
+
+    fn table(symbols: &[(&str, u8, u16, u64, u64)]) -> FunctionTable {
+        let (image, sections) = image(symbols);
+        let mut found = Vec::new();
+        add_symbols(image.as_slice(), &sections, ".symtab", &sections, &mut found);
+        FunctionTable::new(found)
+    }
+
+    fn entry_at(table: &FunctionTable, address: u64) -> Option<u64> {
+        table.at(address).and_then(|number| table.entry(number))
+    }
+
+    const F: u8 = STT_FUNC;
+
+    #[test]
+    fn an_address_is_in_the_function_around_it() {
+        let table = table(&[("b", F, 1, 0x1100, 0x10), ("a", F, 1, 0x1000, 0x20), ("data", 1, 1, 0x1200, 8)]);
+        let entries = [0xfff, 0x1000, 0x101f, 0x1020, 0x110f, 0x1110, 0x1200].map(|at| entry_at(&table, at));
+        assert_eq!(entries, [None, Some(0x1000), Some(0x1000), None, Some(0x1100), None, None]);
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn a_symbol_without_a_size_ends_at_the_next_or_with_its_section() {
+        let table = table(&[("a", F, 1, 0x1000, 0), ("b", F, 1, 0x1800, 0), ("elsewhere", F, 1, 0x9000, 0)]);
+        let entries = [0x17ff, 0x1fff, 0x2000, 0x9000].map(|at| entry_at(&table, at));
+        assert_eq!(entries, [Some(0x1000), Some(0x1800), None, None]);
+    }
+
+    #[test]
+    fn parts_that_were_moved_away_belong_to_their_function() {
+        let table = table(&[
+            ("one.c", STT_FILE, 1, 0, 0),
+            ("f", F, 1, 0x1000, 0x10),
+            ("f.cold", F, 1, 0x1800, 0x10),
+            ("two.c", STT_FILE, 1, 0, 0),
+            ("f", F, 1, 0x1100, 0x10),
+            ("f.cold.7", F, 1, 0x1900, 0x10),
+            ("g.cold", F, 1, 0x1a00, 0x10),
+            ("h.cold.x", F, 1, 0x1b00, 0x10),
+        ]);
+        let entries = [0x1808, 0x1900, 0x1a00, 0x1b00].map(|at| entry_at(&table, at));
+        assert_eq!(entries, [Some(0x1000), Some(0x1100), Some(0x1a00), Some(0x1b00)]);
+    }
+
+    #[test]
+    fn a_function_inside_another_is_found_and_left_again() {
+        let table = table(&[("outer", F, 1, 0x1000, 0x100), ("inner", F, 1, 0x1040, 0x10)]);
+        let entries = [0x1030, 0x1048, 0x1060].map(|at| entry_at(&table, at));
+        assert_eq!(entries, [Some(0x1000), Some(0x1040), Some(0x1000)]);
+    }
+
+    #[test]
+    fn imported_and_damaged_symbols_are_none() {
+        assert!(table(&[("imported", F, 0, 0x1000, 8), ("zero", F, 1, 0, 8)]).is_empty());
+        let huge = table(&[("huge", F, 1, u64::MAX - 4, u64::MAX)]);
+        assert_eq!(entry_at(&huge, u64::MAX - 1), Some(u64::MAX - 4));
+        let (image, mut sections) = image(&[("a", F, 1, 0x1000, 8)]);
+        sections.all[0].size = u64::MAX;
+        let mut found = Vec::new();
+        assert!(!add_symbols(image.as_slice(), &sections, ".symtab", &sections, &mut found));
+    }
+
+    #[test]
+    fn the_functions_of_this_program_are_known() {
+        let file = std::fs::File::open("/proc/self/exe").expect("this program");
+        let module = wallprof_model::Module { path: "/test".into(), build_id: None };
+        let module = ModuleFile { module, file: Some(std::sync::Arc::new(file)) };
+        let table = FunctionTable::read(&module, &ResolverOptions::default());
+        assert!(table.len() > 1_000, "{} functions", table.len());
+        for number in (0..table.len()).step_by(97) {
+            let entry = table.entry(number).expect("an entry");
+            let extent = table.extents[number];
+            assert!(extent.start >= extent.end || table.at(entry).is_some());
+        }
+    }
+}
