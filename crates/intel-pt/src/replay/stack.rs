@@ -29,8 +29,8 @@ pub(super) struct Open {
     pub standing: Standing,
     /// The call was not to the function's entry: return trampolines call into their own middle.
     pub into_middle: bool,
-    /// Entered from user code by a system call or an interrupt, its handler traced.
-    pub from_user: bool,
+    /// It runs in the kernel: on top of all that runs in user code.
+    pub in_kernel: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Stack {
             since,
             standing,
             into_middle: false,
-            from_user: false,
+            in_kernel: false,
         });
     }
 
@@ -82,14 +82,20 @@ impl Stack {
         self.push(parent, Frame::of_target(event), return_to, Standing::Call);
         if let Some(open) = self.open.last_mut() {
             open.into_middle = !event.at_entry;
+            open.in_kernel = is_in_kernel(event.to);
         }
     }
 
-    /// Opens the frame of a handler in the kernel.
+    /// Opens the frame of a handler.
     pub fn enter(&mut self, parent: PathId, event: &Event, return_to: u64) {
-        self.push(parent, Frame::of_target(event), return_to, Standing::Call);
+        self.stand(parent, Frame::of_target(event), return_to, Standing::Call, event);
+    }
+
+    /// Opens `frame` below `parent` where `event` went.
+    pub fn stand(&mut self, parent: PathId, frame: Frame, return_to: u64, standing: Standing, event: &Event) {
+        self.push(parent, frame, return_to, standing);
         if let Some(open) = self.open.last_mut() {
-            open.from_user = event.from >> 63 == 0;
+            open.in_kernel = is_in_kernel(event.to);
         }
     }
 
@@ -136,8 +142,13 @@ impl Stack {
         let Some(old) = self.pop() else { return };
         self.push(parent, frame, old.return_to, standing);
         if let Some(open) = self.open.last_mut() {
-            open.from_user = old.from_user;
+            open.in_kernel = old.in_kernel;
         }
+    }
+
+    /// The number of frames below those that run in the kernel, if there are any of those.
+    pub fn below_kernel(&self) -> Option<usize> {
+        self.open.iter().position(|open| open.in_kernel)
     }
 
     /// The topmost frame that returns to `address`, as the number of frames below it.
@@ -182,4 +193,8 @@ impl Stack {
             numbers.entered_before += 1;
         }
     }
+}
+
+pub(super) fn is_in_kernel(address: u64) -> bool {
+    address >> 63 != 0
 }

@@ -407,6 +407,45 @@ fn a_thread_that_moves_to_another_cpu_takes_its_stack_along() {
 }
 
 #[test]
+fn a_gap_that_hides_the_way_into_or_out_of_the_kernel_leaves_no_kernel_below_user_code() {
+    let into = Script::default()
+        .begin(0, "a")
+        .gap(10)
+        .resume(20, "T+8")
+        .ret(30, "S+5")
+        .add(40, EventKind::SystemReturn, 0, place("b+4"))
+        .ret(50, "a+5");
+    assert_eq!(
+        into.paths(60),
+        [
+            "a 0(1) self 20",
+            "a;S 0(0) before self 10",
+            "a;S;T 0(0) before self 10",
+            "a;[lost] 1(0) self 10",
+            "a;b 0(0) before self 10"
+        ]
+    );
+    let out_of = Script::default()
+        .begin(0, "a")
+        .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
+        .call(15, "S+5", 'T')
+        .gap(20)
+        .resume(30, "a+9")
+        .call(40, "a+20", 'b')
+        .ret(50, "a+20");
+    assert_eq!(
+        out_of.paths(60),
+        [
+            "a 0(1) self 30",
+            "a;S 0(1) self 5",
+            "a;S;T 0(1) self 5",
+            "a;S;T;[lost] 1(0) self 10",
+            "a;b 1(0) self 10"
+        ]
+    );
+}
+
+#[test]
 fn a_gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
     let script = Script::default()
         .begin(0, "a")

@@ -1,7 +1,7 @@
 //! A thread's whole stack: puts its stretches together in the order of time, and decides what a segment alone could not.
 
 use super::frame::Frame;
-use super::stack::{Open, Stack, Standing};
+use super::stack::{Open, Stack, Standing, is_in_kernel};
 use super::stretch::{Epoch, Stretch};
 use super::tree::{CallTree, PathId};
 use crate::event::{EndCause, Event, EventKind};
@@ -230,7 +230,7 @@ impl ThreadReplay {
         };
         let frame = Frame::of_place(event);
         self.stack.tree.insert_below(floor, frame);
-        self.stack.push(floor, frame, 0, Standing::Before);
+        self.stack.stand(floor, frame, 0, Standing::Before, event);
         if let Some(parent) = self.stack.open.last_mut() {
             parent.since = since;
         }
@@ -271,18 +271,12 @@ impl ThreadReplay {
         if let Some(depth) = self.stack.returning_to(event.to) {
             return self.stack.unwind_to(depth);
         }
-        if event.to >> 63 == 0
-            && let Some(depth) = self.stack.open.iter().rposition(|open| open.from_user)
-        {
-            self.stack.skip_to(depth);
-        }
         self.began(event);
     }
 
     /// From the kernel to user code, of which nothing is traced: what ran in the kernel has ended.
     fn left_kernel(&mut self) {
-        let depth = self.stack.open.iter().rposition(|open| open.from_user).unwrap_or(0);
-        self.stack.unwind_to(depth);
+        self.stack.unwind_to(self.stack.below_kernel().unwrap_or(0));
     }
 
     /// Execution goes on at a place that no call or return led to.
@@ -296,8 +290,14 @@ impl ThreadReplay {
         if let Some(depth) = self.stack.returning_to(event.to) {
             return self.stack.unwind_to(depth);
         }
+        if !is_in_kernel(event.to)
+            && let Some(depth) = self.stack.below_kernel()
+        {
+            // User code runs: whatever was in the kernel has ended.
+            self.stack.skip_to(depth);
+        }
         if event.at_entry {
-            return self.stand_on_floor(Frame::of_target(event), Standing::Call);
+            return self.stand_on_floor(Frame::of_target(event), Standing::Call, event);
         }
         while self.stack.open.last().is_some_and(|open| open.frame.is_outside()) {
             self.stack.pop();
@@ -308,7 +308,7 @@ impl ThreadReplay {
         }
         match self.stack.landing(event) {
             Some(depth) => self.stack.skip_to(depth),
-            None => self.stand_on_floor(frame, Standing::Before),
+            None => self.stand_on_floor(frame, Standing::Before, event),
         }
     }
 
@@ -317,12 +317,12 @@ impl ThreadReplay {
         matches!(&self.stack.open[..], [only] if only.frame == Frame::Untraced)
     }
 
-    fn stand_on_floor(&mut self, frame: Frame, standing: Standing) {
+    fn stand_on_floor(&mut self, frame: Frame, standing: Standing, event: &Event) {
         if !self.stack.open.is_empty() {
             self.floors += 1;
-            self.stack.push(self.top(), Frame::Floor(self.floors), 0, Standing::Floor);
+            self.stack.stand(self.top(), Frame::Floor(self.floors), 0, Standing::Floor, event);
         }
-        self.stack.push(self.top(), frame, 0, standing);
+        self.stack.stand(self.top(), frame, 0, standing, event);
     }
 
     /// Nothing that is open is certain any more.
