@@ -240,6 +240,35 @@ fn a_tail_call_replaces_its_caller() {
 }
 
 #[test]
+fn a_stub_of_the_linkage_table_gives_way_to_its_function() {
+    // The stub is a function of its own; without a symbol it goes by its address.
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'p').jump(11, "b").ret(20, "a+5");
+    assert_eq!(script.paths(30), ["a 0(1) self 20", "a;b 1(0) self 9", "a;p 1(0) self 1"]);
+}
+
+#[test]
+fn a_begin_at_a_return_address_returns_there() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .call(20, "b+5", 'c')
+        .end(30, EndCause::Other, "c+5")
+        .begin(40, "a+5");
+    assert_eq!(
+        script.paths(50),
+        ["a 0(1) self 20", "a;b 1(0) self 10", "a;b;c 1(0) unwound self 10", "a;b;c;[untraced] 1(0) self 10"]
+    );
+}
+
+#[test]
+fn a_begin_elsewhere_keeps_the_stack() {
+    let begin_at =
+        |place| Script::default().begin(0, "a").end(10, EndCause::Other, "a+5").begin(20, place).paths(30);
+    assert_eq!(begin_at("a+50"), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
+    assert_eq!(begin_at("b+50"), ["a 0(1) self 10", "a;[untraced] 1(0) self 10", "a;b 0(0) before self 10"]);
+}
+
+#[test]
 fn a_jump_to_a_cold_part_stays() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 25"]);
