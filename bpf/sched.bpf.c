@@ -534,11 +534,16 @@ ALWAYS_INLINE u64 since_wakeup(struct thread_state *t, u64 now) {
     return now - (wake > t->since ? wake : t->since);
 }
 
-/* Back on a CPU, in the same page fault: the wait is the fault's, and is told with it. */
-ALWAYS_INLINE void resume_fault(struct thread_state *t, struct interval *interval) {
-    struct fault_state *fault = &t->fault;
-    u64 off = interval->end - interval->start;
+/* Back on a CPU, in the same page fault: the wait is the fault's, and is told with it. Global, so that the
+ * verifier walks through it once and not for each path to it. */
+__attribute__((noinline)) int resume_fault(struct thread_state *t, struct interval *interval) {
+    struct fault_state *fault;
+    u64 off;
 
+    if (!t || !interval)
+        return 0;
+    fault = &t->fault;
+    off = interval->end - interval->start;
     fault->charged_to = interval->end;
     fault->irq_seen = t->ledger.irq;
     fault->runnable += interval->runnable;
@@ -554,6 +559,7 @@ ALWAYS_INLINE void resume_fault(struct thread_state *t, struct interval *interva
         fault->starved_to = interval->end;
         fault->starved_cpu = interval->cpu;
     }
+    return 0;
 }
 
 /* Closes the off-CPU interval of `task`, which got the CPU at `now`; with stacks_at_switch_out it is not

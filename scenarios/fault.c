@@ -16,7 +16,9 @@
 //   {"event":"failed", "segv", "bus", "slept_ns"}   signals caught, and the time asked for between them
 //   {"event":"fresh", "pages", "start_ns", "end_ns"}   what the spinner touched
 //   {"event":"refused", "what"}   there are no served faults: userfaultfd is not permitted
-// Options: -f FILE, the cold one (made if it is missing, 1 MiB); -t TIMES
+//   {"event":"stuck", "tid", "address", "since_ns"}   with -k, which is all there is then: the `stuck` thread
+//       reads a page that nobody serves, and never comes back
+// Options: -k; -f FILE, the cold one (made if it is missing, 1 MiB); -t TIMES
 
 #include "truth.h"
 
@@ -64,6 +66,8 @@ static struct served served[] = {
     {.asked_ns = 40 * NS_PER_MS, .write = false, .place = IN_WRITE},
 };
 #define SERVED (sizeof served / sizeof served[0])
+// The page behind the served ones.
+#define NEVER SERVED
 
 static int userfault = -1, pipe_ends[2];
 static volatile char *late_pages;
@@ -86,7 +90,7 @@ static void serve_pages(struct actor *self) {
 }
 
 static bool prepare_late_pages(void) {
-    size_t size = SERVED * PAGE;
+    size_t size = (SERVED + 1) * PAGE;
     late_pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     // Faults in system calls are served to the privileged only.
     userfault = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
@@ -122,6 +126,25 @@ SHOWN static void touch_in_syscall(struct served *fault, volatile char *address)
         die("a pipe", errno);
     if (fault->place == IN_WRITE && read(pipe_ends[0], &byte, 1) != 1)
         die("a pipe", errno);
+}
+
+// --- a page that never comes ---
+
+static bool keeps_stuck;
+static _Atomic uint64_t stuck_since_ns;
+
+SHOWN static void touch_never(struct actor *self) {
+    (void)self;
+    // Says that it is under way: the thread cannot say it later.
+    atomic_store(&stuck_since_ns, now_ns());
+    (void)*address_of(NEVER);
+}
+
+static void print_stuck(const struct actor *stuck) {
+    while (atomic_load(&stuck_since_ns) == 0)
+        sched_yield();
+    printf("{\"event\":\"stuck\",\"tid\":%d,\"address\":\"%p\",\"since_ns\":%llu}\n", stuck->tid,
+           (void *)address_of(NEVER), (unsigned long long)atomic_load(&stuck_since_ns));
 }
 
 // --- a cold file ---
@@ -257,13 +280,15 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "f:t:")) != -1) {
+    while ((option = getopt(argc, argv, RUN_OPTIONS "kf:t:")) != -1) {
         if (option == 'f')
             cold_path = optarg;
         else if (option == 't')
             fresh_times = (uint64_t)positive_number(optarg);
+        else if (option == 'k')
+            keeps_stuck = true;
         else
-            run_option(&run, option, optarg, "[-f FILE] [-t TIMES]");
+            run_option(&run, option, optarg, "[-k] [-f FILE] [-t TIMES]");
     }
     memset(contents, 1, sizeof contents);
     if (!prepare_late_pages()) {
@@ -279,5 +304,20 @@ int main(int argc, char **argv) {
     struct actor actors[] = {{.name = "server", .act = serve_pages},
                              {.name = "reader", .act = touch_all},
                              {.name = "spinner", .act = touch_fresh}};
-    play(actors, 3, &run, print_truth);
+    struct actor stuck = {.name = "stuck", .act = touch_never};
+    if (!keeps_stuck || userfault < 0) {
+        play(actors, 3, &run, print_truth);
+        return 0;
+    }
+    // The stuck thread's actor never reports that it is done, and ends with the process.
+    assemble_actors(&stuck, 1);
+    print_start(&stuck, 1, &run);
+    wait_for_go(&run);
+    release_actors(&stuck, 1, &run);
+    print_stuck(&stuck);
+    print_end();
+    if (run.gated)
+        wait_for_leave(&run);
+    else
+        sleep_until(atomic_load(&run_ends_at));
 }

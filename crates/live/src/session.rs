@@ -283,7 +283,7 @@ impl Session {
             if since.is_none_or(|since| since > record.end) || record.start >= end.0 {
                 continue;
             }
-            lengthen(&mut record, end.0);
+            move_end(&mut record, end.0);
             self.tell_stall(&record, tell);
         }
     }
@@ -409,15 +409,13 @@ fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     ranges
 }
 
-/// An open wait goes on to `end`: asleep, or waiting for a CPU.
-fn lengthen(record: &mut stall_record, end: u64) {
-    let more_ns = end.saturating_sub(record.end);
-    record.end = record.end.max(end);
-    if u64::from(record.flags) & (c::STALL_WOKEN | c::STALL_PREEMPTED) != 0 {
-        record.runnable_ns += more_ns;
-    } else {
-        record.blocked_ns += more_ns;
-    }
+/// An open wait goes on to `end`, asleep or waiting for a CPU; or it was looked at after `end`.
+fn move_end(record: &mut stall_record, end: u64) {
+    let waits_for_cpu = u64::from(record.flags) & (c::STALL_WOKEN | c::STALL_PREEMPTED) != 0;
+    let part = if waits_for_cpu { &mut record.runnable_ns } else { &mut record.blocked_ns };
+    *part =
+        part.saturating_add(end.saturating_sub(record.end)).saturating_sub(record.end.saturating_sub(end));
+    record.end = end;
 }
 
 fn cell_from_value(value: &latency_value) -> Cell {
@@ -503,14 +501,23 @@ mod tests {
     #[test]
     fn open_waits_go_on_as_they_were() {
         let mut asleep = stall_record { start: 1, end: 5, blocked_ns: 4, ..stall_record::default() };
-        lengthen(&mut asleep, 9);
+        move_end(&mut asleep, 9);
         assert_eq!((asleep.end, asleep.blocked_ns, asleep.runnable_ns), (9, 8, 0));
         let flags = c::STALL_WOKEN as u16;
         let mut woken = stall_record { start: 1, end: 5, runnable_ns: 2, flags, ..stall_record::default() };
-        lengthen(&mut woken, 9);
+        move_end(&mut woken, 9);
         assert_eq!((woken.end, woken.blocked_ns, woken.runnable_ns), (9, 0, 6));
-        lengthen(&mut woken, 3);
-        assert_eq!((woken.end, woken.runnable_ns), (9, 6));
+    }
+
+    #[test]
+    fn open_waits_end_with_the_recording() {
+        let mut asleep = stall_record { start: 1, end: 5, blocked_ns: 4, ..stall_record::default() };
+        move_end(&mut asleep, 3);
+        assert_eq!((asleep.end, asleep.blocked_ns), (3, 2));
+        let flags = c::STALL_PREEMPTED as u16;
+        let mut waiting = stall_record { start: 1, end: 5, runnable_ns: 1, flags, ..stall_record::default() };
+        move_end(&mut waiting, 2);
+        assert_eq!((waiting.end, waiting.runnable_ns), (2, 0));
     }
 
     #[test]

@@ -332,8 +332,17 @@ fn weighted_thread(thread: &Thread) -> WeightedThread {
 /// The states of a wait, each with when it was in it. What a wait that is filed under `runnable` was blocked for
 /// before its wakeup is not known.
 fn parts(wait: &StallRecord) -> Vec<(State, Range<MonoNs>)> {
-    if wait.kind != StallKind::OffCpu || wait.end <= wait.start {
+    if wait.end <= wait.start {
         return Vec::new();
+    }
+    // When in a fault its waits for a CPU were is not known: most come last.
+    let resident = MonoNs(wait.end.0.saturating_sub(wait.runnable_ns).max(wait.start.0));
+    if wait.kind == StallKind::Fault {
+        return match wait.reason {
+            StallReason::Minor => vec![(State::FaultMinor, wait.start..resident)],
+            StallReason::Major => vec![(State::FaultMajor, wait.start..resident)],
+            _ => Vec::new(),
+        };
     }
     let woken = MonoNs(wait.start.0.saturating_add(wait.blocked_ns).min(wait.end.0));
     let (blocked, rest) = (wait.start..woken, woken..wait.end);
@@ -604,6 +613,16 @@ mod tests {
         assert_eq!(parts(&runnable), [(State::Runnable, MonoNs(1_120)..MonoNs(1_200))]);
         runnable.kind = StallKind::Fault;
         assert_eq!(parts(&runnable), []);
+    }
+
+    #[test]
+    fn a_fault_is_in_its_state_but_for_the_cpu_it_waited_for() {
+        let mut fault = wait(&resolve()(USER).unwrap(), StallReason::Major, [1_100, 20, 1_200]);
+        fault.kind = StallKind::Fault;
+        fault.runnable_ns = 30;
+        assert_eq!(parts(&fault), [(State::FaultMajor, MonoNs(1_100)..MonoNs(1_170))]);
+        fault.runnable_ns = u64::MAX;
+        assert_eq!(parts(&fault), [(State::FaultMajor, MonoNs(1_100)..MonoNs(1_100))]);
     }
 
     #[test]

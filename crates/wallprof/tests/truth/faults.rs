@@ -208,6 +208,39 @@ fn faults_that_fail() {
     assert!(recording.read("report", &[]).contains("failed page faults"));
 }
 
+#[derive(Debug, Deserialize)]
+struct Stuck {
+    address: String,
+    since_ns: u64,
+}
+
+/// A page that never comes: an open stall, and an open fault in every view.
+#[test]
+fn a_fault_that_does_not_end() {
+    let Some(_stage) = stage::enter("a_fault_that_does_not_end") else { return };
+    let mut scenario = Scenario::ready("fault", &["-k"]);
+    if scenario.cast.actors().len() > 1 {
+        return stage::skip("a_fault_that_does_not_end", "userfaultfd is not permitted");
+    }
+    let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
+    let truth = scenario.perform();
+    let recording = recorder.stop();
+    let stuck: Stuck = truth.one("stuck");
+    let stalls = recording.stalls(&["--thread", "stuck"]);
+    let stall = fault_at(&stalls, &stuck.address);
+    assert!(stall.open && stall.user_stack_has("touch_never"), "{stall:#?}");
+    assert_eq!((stall.kind.as_str(), stall.reason.as_str()), ("fault", "minor"));
+    assert!(stall.waker.is_none(), "nobody woke {stall:#?}");
+    let since = truth.epoch_from_mono(stuck.since_ns);
+    assert!(stall.start_ns.abs_diff(since) <= EDGE_NS + HYPERVISOR_NS, "{since}: {stall:#?}");
+    let report = recording.report();
+    let thread = thread(&report, truth.start.tid("stuck"), "stuck");
+    assert_adds_up(thread);
+    assert!(thread.states.fault_minor + EDGE_NS >= stall.blocked_ns, "{stall:#?} of {thread:#?}");
+    let folded = recording.read("export", &["--to", "folded", "--view", "faults", "-o", "-"]);
+    assert!(folded.contains(";touch_never;"), "{folded}");
+}
+
 /// As many as a thread can make: each is counted, as the kernel counts them, and nothing is lost.
 #[test]
 fn no_fault_is_lost() {
