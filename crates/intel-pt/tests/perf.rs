@@ -62,7 +62,7 @@ fn perf_script(file: &Path) -> String {
 }
 
 #[test]
-fn perf_sees_the_same_calls_and_returns_at_the_same_times() {
+fn perf_sees_the_same_calls_and_returns() {
     if Command::new("perf").arg("--version").output().is_err() {
         eprintln!("skipped: there is no perf here (Debian: linux-perf)");
         return;

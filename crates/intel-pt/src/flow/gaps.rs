@@ -3,10 +3,14 @@
 use super::{Decoder, State};
 use crate::code::Code;
 use crate::event::{EventKind, GapCause, Sink};
+use crate::packet::Packet;
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn begin(&mut self, ip: u64) {
         self.reschedule();
+        if self.next_switch != u64::MAX {
+            self.reschedule_by_next_time(ip);
+        }
         self.stand_at(ip);
         self.start_interval();
         self.tell(EventKind::Begin, 0, ip);
@@ -65,9 +69,38 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
     }
 
+    /// Without cycle counts the time at hand may be that of a packet long before. If the next time in the trace comes while
+    /// tracing is still on, switches up to it happened before it came on: threads do not change in user code.
+    fn reschedule_by_next_time(&mut self, ip: u64) {
+        let now = self.next_time().filter(|_| ip >> 63 == 0).unwrap_or(0);
+        if now >= self.next_switch {
+            self.reschedule_until(now);
+        }
+    }
+
+    /// What the next timing packet will say, if tracing stays on up to it.
+    fn next_time(&self) -> Option<u64> {
+        let (mut packets, mut watch) = (self.packets.clone(), self.watch.clone());
+        while let Some(Ok(packet)) = packets.next_packet() {
+            match packet {
+                Packet::Cyc(cycles) => watch.cyc(cycles),
+                Packet::Mtc(mtc) => watch.mtc(mtc),
+                Packet::Tsc(ticks) => watch.tsc(ticks),
+                Packet::Tnt(_) | Packet::Tip(_) | Packet::Pad | Packet::Cbr(_) => continue,
+                _ => return None,
+            }
+            return Some(watch.now());
+        }
+        None
+    }
+
     /// Moves on to the thread that has the CPU at this time.
     pub(super) fn reschedule(&mut self) {
-        while let Some(switch) = self.cursor.advance(self.watch.now()) {
+        self.reschedule_until(self.watch.now());
+    }
+
+    fn reschedule_until(&mut self, now: u64) {
+        while let Some(switch) = self.cursor.advance(now) {
             self.reading.space = switch.space;
             let ticks = switch.ticks.max(self.interval.end).min(self.watch.now());
             self.tell_bare_at(ticks, EventKind::Switch(switch), 0);

@@ -14,6 +14,8 @@ pub struct Settings {
     pub deferred_targets: bool,
     /// Bytes between synchronisation points.
     pub psb_period: usize,
+    /// A TSC packet comes with each enabling. Where none does, the clocks go on while tracing is off.
+    pub stamped_enabling: bool,
     /// An MTC packet every `1 << mtc_shift` ticks of the crystal; `None`: none at all.
     pub mtc_shift: Option<u8>,
     /// Ratios of the core's clock and of the time-stamp counter to the bus clock.
@@ -23,8 +25,10 @@ pub struct Settings {
 
 impl Settings {
     pub fn invent(random: &mut Random) -> Settings {
+        let cycles = random.per_mille(800);
         Settings {
-            cycles: random.per_mille(800),
+            cycles,
+            stamped_enabling: !cycles || random.per_mille(600),
             return_compression: random.per_mille(700),
             long_results: random.per_mille(200),
             deferred_targets: random.per_mille(300),
@@ -123,15 +127,22 @@ impl Encoder {
         }
     }
 
-    /// Time without a trace: ticks pass, the core's cycles are not counted.
+    /// Time without a trace.
     pub fn sleep(&mut self, ticks: u64) {
-        self.ticks += ticks;
+        if self.settings.stamped_enabling {
+            self.ticks += ticks;
+            return;
+        }
+        let end = self.ticks + ticks;
+        while self.ticks < end {
+            self.pass(1);
+        }
     }
 
     fn tick(&mut self) {
         let Some(shift) = self.settings.mtc_shift else { return };
         let period = TICKS_PER_CRYSTAL << shift;
-        if self.enabled && !self.overflowing && self.ticks.is_multiple_of(period) {
+        if !self.overflowing && self.ticks.is_multiple_of(period) {
             self.flush();
             self.cycles();
             self.bytes.extend([0x59, (self.ticks / period) as u8]);
@@ -213,8 +224,10 @@ impl Encoder {
             self.enabled = false;
             self.synchronise(0);
             self.enabled = true;
-        } else {
+        } else if self.settings.stamped_enabling {
             self.time_stamp();
+        } else {
+            self.cycles();
         }
         self.bytes.extend([0x99, 0x01]);
         self.address(0x11, at);

@@ -36,7 +36,7 @@ const ATTR_SIZE: u64 = 144;
 /// The size of the file's header and the lists of ids behind it.
 const ATTRS_AT: u64 = 120;
 
-/// Most bytes of trace in one record, as perf's own buffers are a few MiB.
+/// Bytes of trace in one record, as perf's own buffers are a few MiB.
 const PIECE: usize = 4 << 20;
 
 impl Generated {
@@ -65,7 +65,7 @@ pub struct PerfDataWriter<W> {
     settings: Settings,
     threads: u32,
     last_thread: ThreadId,
-    /// Bytes of trace in the file, and those that wait until they are a multiple of eight.
+    /// Bytes of trace in the file, and those that wait until they are a piece.
     traced: u64,
     waiting: Vec<u8>,
 }
@@ -101,7 +101,7 @@ impl<W: Write + Seek> PerfDataWriter<W> {
     pub fn trace(&mut self, bytes: &[u8], ticks: u64) -> io::Result<()> {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.extend(bytes);
-        self.waiting = waiting.split_off(waiting.len() & !7);
+        self.waiting = waiting.split_off(waiting.len() / PIECE * PIECE);
         waiting.chunks(PIECE).try_for_each(|piece| self.piece(piece, ticks))
     }
 

@@ -62,6 +62,25 @@ fn in_user_code_a_switch_waits_until_the_kernel_was_entered() {
 }
 
 #[test]
+fn a_switch_that_the_time_of_an_enabling_is_too_old_to_know_comes_before_it() {
+    // syscall; jne . in one space; jne .; syscall in the other.
+    let code = Pieces(vec![
+        (USER, BASE, vec![0x0f, 0x05, 0x75, 0xfe]),
+        (SpaceId(2), BASE, vec![0x75, 0xfe, 0x0f, 0x05]),
+    ]);
+    let second = Switch { space: SpaceId(2), ..switch(20, 2) };
+    let schedule = Schedule::new(vec![switch(0, 1), second]);
+    let enabling = address(PGE, BASE);
+    let packets: [&[u8]; 6] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &enabling, &TAKEN, &tsc(30), &NOT_TAKEN];
+    let events = decode_with(&code, &schedule, true, &packets);
+    assert_eq!(kinds(&events)[3..], [EventKind::Switch(second), EventKind::Begin], "{events:x?}");
+    // Tracing went off before the next time: the switch may be later.
+    let packets: [&[u8]; 5] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &enabling, &PGD_WITHOUT_IP, &tsc(30)];
+    let events = decode_with(&code, &schedule, true, &packets);
+    assert_eq!(kinds(&events)[3], EventKind::Begin, "{events:x?}");
+}
+
+#[test]
 fn a_kernel_alone_ends_where_it_goes_back_to_user_code() {
     let end = EventKind::End { cause: EndCause::SystemReturn, return_to: 0 };
     let packets: [&[u8]; 5] =
