@@ -27,19 +27,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = options(std::env::args().skip(1)).ok_or(USAGE)?;
     std::fs::create_dir_all(&options.out)?;
     let out = std::path::absolute(&options.out)?;
-    let mut machine = Machine::new(options.seed, options.plan);
+    let machine = Machine::new(options.seed, options.plan);
+    let program = machine.program().clone();
     let target = out.join("target");
-    std::fs::write(&target, machine.program().to_elf())?;
+    std::fs::write(&target, program.to_elf())?;
     let mut counts = Counts::default();
-    let traced = write(&mut machine, &options, &target, &out.join("perf.data"), &mut counts)?;
-    counts.write(machine.program(), &out.join("truth.txt"))?;
+    let traced = write(machine, &options, &target, &out.join("perf.data"), &mut counts)?;
+    counts.write(&program, &out.join("truth.txt"))?;
     println!("{traced} bytes of trace, {} calls and returns: {}", counts.all(), out.display());
     Ok(())
 }
 
 /// Writes the recording, never holding more than a few MiB of it; returns the size of its trace in bytes.
 fn write(
-    machine: &mut Machine,
+    mut machine: Machine,
     options: &Options,
     target: &Path,
     file: &Path,
@@ -61,8 +62,11 @@ fn write(
         traced += trace.len() as u64;
         recording.trace(&trace, machine.ticks())?;
     }
-    recording.finish(machine.ticks())?;
-    Ok(traced)
+    let rest = machine.finish();
+    counts.add(&rest.truth);
+    recording.trace(&rest.trace, rest.end)?;
+    recording.finish(rest.end)?;
+    Ok(traced + rest.trace.len() as u64)
 }
 
 /// Calls and returns of each function.
