@@ -333,7 +333,7 @@ impl<'a, S: Sink> Import<'a, S> {
         let resolver = resolver_options(session.options());
         let stacks = session.stacks();
         let processes = std::mem::replace(&mut stacks.processes, StoredProcesses::new(FileSearch::default()));
-        let programs = Programs::new(&prepared.spaces, &processes, resolver, kernel);
+        let programs = Programs::new(&prepared.spaces, &processes, resolver, kernel, &prepared.dumps);
         let told = decode_trace(session, teller, &prepared, &programs, (&file, base), *window);
         drop(programs);
         session.stacks().processes = processes;

@@ -31,6 +31,8 @@ const IN_HARD_INTERRUPT: u64 = 0x08 | 0x40;
 const IN_SOFT_INTERRUPT: u64 = 0x10;
 /// The clock `perf record -k CLOCK_REALTIME` uses.
 const CLOCK_REALTIME: i32 = 0;
+/// The one of compilers that write down what they make.
+const CLOCK_MONOTONIC: i32 = 1;
 
 /// What is known so far, and what has been said of it.
 pub(crate) struct Session {
@@ -373,9 +375,13 @@ impl Session {
         self.stacks().processes.mmap(&event);
         if self.pt.is_some() {
             let located = if event.executable { self.stacks().processes.locate(&event) } else { None };
+            let has_its_clock = self.events.clockid() == Some(CLOCK_MONOTONIC);
             if let Some(pt) = &mut self.pt {
                 let place = (event.start, event.len, event.file_offset);
                 pt.map(event.pid, time.unwrap_or_default(), place, located);
+                if event.executable {
+                    pt.dump(event.pid, mapping.path, self.options.symfs.as_deref(), has_its_clock);
+                }
             }
         }
     }

@@ -123,7 +123,7 @@ fn without_empty(mut counts: Counts) -> Counts {
 }
 
 /// What the decoder tells of the whole trace with the program and the switches as they were invented.
-fn expected(generated: &Generated) -> Counts {
+fn replayed(generated: &Generated) -> Vec<ThreadCalls> {
     let mut replays: BTreeMap<ThreadId, ThreadReplay> = BTreeMap::new();
     let whole = Segment { start: 0, end: generated.trace.len(), first: true };
     let (decoded, stretches) = replay_segment(&generated.as_trace(), whole, TIME_CONV, &mut RunCache::new());
@@ -131,14 +131,16 @@ fn expected(generated: &Generated) -> Counts {
         let new = || ThreadReplay::new(stretch.thread, TIME_CONV);
         replays.entry(stretch.thread).or_insert_with(new).add(&stretch);
     }
+    replays.into_values().map(|replay| replay.finish(decoded.last_ticks)).collect()
+}
+
+fn expected(generated: &Generated) -> Counts {
     let mut counts = Counts::new();
-    for (thread, replay) in replays {
-        add_counts(generated, thread, &replay.finish(decoded.last_ticks), &mut counts);
-    }
+    replayed(generated).iter().for_each(|calls| add_counts(generated, calls, &mut counts));
     without_empty(counts)
 }
 
-fn add_counts(generated: &Generated, thread: ThreadId, calls: &ThreadCalls, counts: &mut Counts) {
+fn add_counts(generated: &Generated, calls: &ThreadCalls, counts: &mut Counts) {
     let name = |frame: Frame| match frame {
         Frame::Function(id) => generated.program.name(id.0 as usize - 1),
         frame => frame.label().expect("a label").to_owned(),
@@ -152,7 +154,7 @@ fn add_counts(generated: &Generated, thread: ThreadId, calls: &ThreadCalls, coun
         }
         names.reverse();
         let numbers = calls.tree.numbers(path);
-        let sum = counts.entry((PID + thread.0 - 1, names.join(";"))).or_default();
+        let sum = counts.entry((PID + calls.thread.0 - 1, names.join(";"))).or_default();
         let found = [numbers.calls, numbers.incomplete, numbers.entered_before];
         sum.iter_mut().zip(found).for_each(|(sum, number)| *sum += number);
     }
@@ -211,6 +213,45 @@ fn calls_are_those_that_the_decoder_tells() {
             assert_eq!(calls, in_histogram);
         }
     }
+}
+
+/// A compiler's dump of all functions of the program (`jitdump-specification.txt` in Linux' tools/perf).
+fn dump_of(generated: &Generated) -> Vec<u8> {
+    let program = &generated.program;
+    let mut bytes: Vec<u8> =
+        [0x4a69_5444u32, 1, 40, 62, 0, PID].into_iter().flat_map(u32::to_le_bytes).collect();
+    bytes.extend([0; 16]);
+    for (index, function) in program.functions.iter().enumerate() {
+        let from = (function.start - program.base) as usize;
+        let code = &program.code[from..from + (function.end - function.start) as usize];
+        let name = program.name(index) + "\0";
+        bytes.extend([0, (56 + name.len() + code.len()) as u32].into_iter().flat_map(u32::to_le_bytes));
+        let ids = u64::from(PID) << 32 | u64::from(PID);
+        let fields = [0, ids, function.start, function.start, code.len() as u64, index as u64];
+        bytes.extend(fields.into_iter().flat_map(u64::to_le_bytes));
+        bytes.extend(name.as_bytes());
+        bytes.extend(code);
+    }
+    bytes
+}
+
+#[test]
+fn code_made_at_run_time_is_that_of_its_dump() {
+    let place = Place::new(17, 2, false);
+    std::fs::write(place.folder.path().join("root/jit-9.dump"), dump_of(&place.generated)).expect("written");
+    std::fs::write(place.file(), place.generated.to_perf_data("/jit-9.dump")).expect("written");
+    let (outcome, told) = place.import();
+    assert_eq!(told.counts(), expected(&place.generated));
+    assert!(outcome.losses.keys().all(|reason| !reason.starts_with("trace")), "{:?}", outcome.losses);
+}
+
+#[test]
+fn own_times_add_up() {
+    let place = Place::new(19, 1, false);
+    let (_, told) = place.import();
+    let own: u64 = told.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
+    let calls = &replayed(&place.generated)[0];
+    assert_eq!(own, TIME_CONV.delta_ns(calls.last - calls.first));
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl FunctionTable {
         FunctionTable::new(extents)
     }
 
+    /// Functions that begin and end so, the one with the lowest start having number 0.
+    pub fn of_extents(extents: impl Iterator<Item = (u64, u64)>) -> Self {
+        FunctionTable::new(extents.map(|(start, end)| Found { start, end, entry: start }).collect())
+    }
+
     fn new(mut found: Vec<Found>) -> Self {
         // Of several with one start the one with the nearer end is what the symbol says, not what fills a hole.
         found.sort_unstable_by_key(|extent| (extent.start, extent.end));

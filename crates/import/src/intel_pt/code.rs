@@ -1,15 +1,16 @@
 //! The recorded programs, as the decoder asks for them: bytes and functions by space and address.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use wallprof_intel_pt::{Code, Function, FunctionId, SpaceId};
 use wallprof_model::{Frame, FrameKind, ModuleId};
-use wallprof_symbols::{ResolverOptions, StoredProcesses};
+use wallprof_symbols::{FunctionTable, ResolverOptions, StoredProcesses};
 
-use super::image::Image;
+use super::image::{Bytes, Image};
+use super::jit::DumpFile;
 use super::kernel::{self, Kernel};
-use super::spaces::{Region, Spaces};
+use super::spaces::{Origin, Region, Spaces};
 
 /// Spaces, the files mapped in them, and the kernel. Files are opened when the first address in them is asked for.
 pub(crate) struct Programs<'a> {
@@ -18,7 +19,20 @@ pub(crate) struct Programs<'a> {
     options: ResolverOptions,
     kernel: Kernel,
     images: Vec<OnceLock<Image>>,
+    dumps: Vec<(Image, &'a DumpFile)>,
     next_id: AtomicU32,
+}
+
+/// What a function is, beyond its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry<'a> {
+    Known(Frame),
+    /// Made at run time: where, its name, and the number that it alone has.
+    Made {
+        address: u64,
+        name: &'a str,
+        number: u32,
+    },
 }
 
 impl<'a> Programs<'a> {
@@ -27,19 +41,46 @@ impl<'a> Programs<'a> {
         processes: &'a StoredProcesses,
         options: ResolverOptions,
         kernel: Kernel,
+        dumps: &'a [DumpFile],
     ) -> Self {
         let mut images = Vec::new();
         images.resize_with(processes.modules(), OnceLock::new);
         // Id 0 is that of unknown functions.
-        Programs { spaces, processes, options, kernel, images, next_id: AtomicU32::new(1) }
+        let next_id = AtomicU32::new(1);
+        let mut programs =
+            Programs { spaces, processes, options, kernel, images, dumps: Vec::new(), next_id };
+        programs.dumps = dumps.iter().map(|dump| (programs.image_of_dump(dump), dump)).collect();
+        programs
     }
 
-    /// The entry of a function, as a frame.
-    pub(crate) fn frame_of_function(&self, id: FunctionId) -> Option<Frame> {
+    /// A dump's functions are known by where their bytes are in the file.
+    fn image_of_dump(&self, dump: &DumpFile) -> Image {
+        let extents = dump.loads.iter().map(|load| (load.offset, load.offset + load.size));
+        let functions = FunctionTable::of_extents(extents);
+        let bytes = Bytes::of(Some(Arc::clone(&dump.file)));
+        match self.take_ids(functions.len() as u32) {
+            Some(first_id) => Image { bytes, functions, first_id },
+            None => Image { bytes, ..Image::default() },
+        }
+    }
+
+    /// Where a function begins.
+    pub(crate) fn entry(&self, id: FunctionId) -> Option<Entry<'a>> {
         if id.0 >= kernel::FIRST_ID {
             let address = self.kernel.entry(id)?;
-            return Some(Frame { kind: FrameKind::Kernel, module: None, address });
+            return Some(Entry::Known(Frame { kind: FrameKind::Kernel, module: None, address }));
         }
+        self.made(id).or_else(|| self.frame_in_module(id).map(Entry::Known))
+    }
+
+    fn made(&self, id: FunctionId) -> Option<Entry<'a>> {
+        self.dumps.iter().filter(|(image, _)| image.first_id != 0).find_map(|(image, dump)| {
+            let load = dump.loads.get(id.0.checked_sub(image.first_id)? as usize)?;
+            Some(Entry::Made { address: load.address, name: &load.name, number: id.0 })
+        })
+    }
+
+    fn frame_in_module(&self, id: FunctionId) -> Option<Frame> {
         let known = self.images.iter().enumerate().filter_map(|(index, image)| Some((index, image.get()?)));
         let mut numbered = known.filter_map(|(index, image)| {
             let number = id.0.checked_sub(image.first_id)? as usize;
@@ -55,18 +96,22 @@ impl<'a> Programs<'a> {
             return Frame { kind: FrameKind::Kernel, module: None, address };
         }
         match self.spaces.region(space, address) {
-            Some(region) => {
-                let address = address.wrapping_add(region.bias);
-                Frame { kind: FrameKind::Native, module: Some(region.module), address }
+            Some(&Region { origin: Origin::Module(module), bias, .. }) => {
+                Frame { kind: FrameKind::Native, module: Some(module), address: address.wrapping_add(bias) }
             }
+            Some(_) => Frame { kind: FrameKind::Jit, module: None, address },
             None => Frame { kind: FrameKind::Native, module: None, address },
         }
     }
 
     fn image(&self, region: &Region) -> Option<&Image> {
-        let slot = self.images.get(region.module.0 as usize)?;
+        let module = match region.origin {
+            Origin::Dump(number) => return self.dumps.get(number as usize).map(|(image, _)| image),
+            Origin::Module(module) => module,
+        };
+        let slot = self.images.get(module.0 as usize)?;
         Some(slot.get_or_init(|| {
-            Image::new(self.processes.module_file(region.module), &self.options, |count| self.take_ids(count))
+            Image::new(self.processes.module_file(module), &self.options, |count| self.take_ids(count))
         }))
     }
 

@@ -8,6 +8,7 @@ mod buffers;
 mod code;
 mod decoding;
 mod image;
+mod jit;
 mod kernel;
 mod reader;
 mod spaces;
@@ -26,7 +27,8 @@ use crate::format::trace::{Filled, TraceInfo};
 use crate::options::TraceLimits;
 use buffers::{Buffer, Buffers, Whose};
 use decoding::Source;
-use spaces::{Region, Spaces};
+use jit::DumpFile;
+use spaces::{Origin, Region, Spaces};
 use switches::Switches;
 
 pub(crate) use code::Programs;
@@ -52,7 +54,13 @@ pub(crate) struct IntelPt {
     spaces: Spaces,
     threads: BTreeMap<ThreadId, Person>,
     ends: HashMap<ThreadId, u64>,
+    dumps: Vec<DumpFile>,
+    /// Code that will be made, by its time: whose, and where.
+    coming: BTreeMap<u64, Vec<(u32, Region)>>,
 }
+
+/// Dumps of all processes together.
+const MAX_DUMPS: usize = 4096;
 
 /// The decoder's number for a thread; it has 0 for nobody.
 pub(crate) fn thread_id(key: ThreadKey) -> ThreadId {
@@ -91,6 +99,7 @@ impl IntelPt {
         pid: u32,
         departure: Departure,
     ) {
+        self.advance(time);
         let thread = self.meet(key, tid, pid);
         self.switches.switch(cpu, time, thread, pid, self.spaces.of(pid), departure);
     }
@@ -119,25 +128,63 @@ impl IntelPt {
         (start, len, file_offset): (u64, u64, u64),
         located: Option<(ModuleId, u64)>,
     ) {
+        self.advance(time);
         let before = self.spaces.of(pid);
         let end = start.saturating_add(len);
         match located {
             Some((module, bias)) => {
                 let to_offset = file_offset.wrapping_sub(start);
-                self.spaces.map(pid, Region { start, end, module, bias, to_offset });
+                let origin = Origin::Module(module);
+                self.spaces.map(pid, Region { start, end, origin, bias, to_offset });
             }
             None => self.spaces.unmap(pid, start, end),
         }
         self.remapped(pid, time, before);
     }
 
+    /// The process maps the file at `path`, which may be the dump of a compiler. `has_its_clock`: times of records are by
+    /// the clock that dumps go by, CLOCK_MONOTONIC.
+    pub(crate) fn dump(&mut self, pid: u32, path: &[u8], root: Option<&Path>, has_its_clock: bool) {
+        if self.dumps.len() >= MAX_DUMPS {
+            return;
+        }
+        let Some((dump, in_ticks)) = jit::open(path, root) else { return };
+        let origin = Origin::Dump(self.dumps.len() as u32);
+        for load in &dump.loads {
+            let time = match (in_ticks, self.time_conv) {
+                (true, Some(time_conv)) => time_conv.ns_from_ticks(load.time),
+                (false, _) if has_its_clock => load.time,
+                _ => 0,
+            };
+            let (start, end) = (load.address, load.address + load.size);
+            let to_offset = load.offset.wrapping_sub(start);
+            let region = Region { start, end, origin, bias: to_offset, to_offset };
+            self.coming.entry(time).or_default().push((pid, region));
+        }
+        self.dumps.push(dump);
+    }
+
+    /// Everything that was made up to `time` is there.
+    fn advance(&mut self, time: u64) {
+        while let Some(first) = self.coming.first_entry().filter(|first| *first.key() <= time) {
+            let (time, made) = first.remove_entry();
+            for (pid, region) in made {
+                let before = self.spaces.of(pid);
+                self.spaces.map(pid, region);
+                self.remapped(pid, time, before);
+            }
+        }
+    }
+
     pub(crate) fn fork(&mut self, parent: u32, child: u32, time: u64) {
+        self.advance(time);
         let before = self.spaces.of(child);
         self.spaces.fork(parent, child);
         self.remapped(child, time, before);
     }
 
     pub(crate) fn exec(&mut self, pid: u32, time: u64) {
+        self.advance(time);
         let before = self.spaces.of(pid);
         self.spaces.clear(pid);
         self.remapped(pid, time, before);
@@ -170,7 +217,12 @@ impl IntelPt {
     }
 
     /// Everything that is needed to decode. `config`: of the trace's event.
-    pub(crate) fn prepared(self, config: impl FnOnce(u32) -> Option<u64>, limits: &TraceLimits) -> Prepared {
+    pub(crate) fn prepared(
+        mut self,
+        config: impl FnOnce(u32) -> Option<u64>,
+        limits: &TraceLimits,
+    ) -> Prepared {
+        self.advance(u64::MAX);
         let info = self.info.unwrap_or_default();
         let config = config(info.pmu).unwrap_or_default();
         let time_conv = self.time_conv.unwrap_or(TimeConv::NANOSECONDS);
@@ -206,6 +258,7 @@ impl IntelPt {
             buffers,
             schedules,
             spaces: self.spaces,
+            dumps: self.dumps,
             ends,
             pids,
         }
@@ -219,6 +272,7 @@ pub(crate) struct Prepared {
     pub is_snapshot: bool,
     pub resolution_ns: Option<u64>,
     pub spaces: Spaces,
+    pub dumps: Vec<DumpFile>,
     /// When threads ended, in ticks.
     pub ends: HashMap<ThreadId, u64>,
     /// The process of each thread.
@@ -328,6 +382,31 @@ mod tests {
     fn fields_are_where_their_mask_is() {
         assert_eq!(clock(&info(), 3 << 14 | 1).mtc_shift, 3);
         assert_eq!((field(u64::MAX, 0), field(6, 6)), (0, 3));
+    }
+
+    #[test]
+    fn code_that_is_made_over_other_code_is_another_space_from_then_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let loads: [(u64, u64, &str, &[u8]); 3] =
+            [(10, 0x9000, "a", b"abcd"), (20, 0xa000, "b", b"efgh"), (30, 0x9002, "c", b"ijkl")];
+        std::fs::write(folder.path().join("jit-7.dump"), jit::tests::dump(0, &loads)).expect("written");
+        let mut pt = IntelPt::default();
+        pt.dump(7, b"/jit-7.dump", Some(folder.path()), true);
+        pt.dump(7, b"/jit-8.dump", Some(folder.path()), true);
+        pt.switch_in(0, 12, ThreadKey(0), 7, 7, Departure::Unknown);
+        let prepared = pt.prepared(|_| None, &TraceLimits::default());
+        let first = prepared.spaces.region(SpaceId(1), 0x9003).expect("the first function");
+        let last = prepared.spaces.region(SpaceId(2), 0x9003).expect("the last one");
+        let function = |region: &Region| {
+            let offset = 0x9003u64.wrapping_add(region.to_offset);
+            let load = prepared.dumps[0]
+                .loads
+                .iter()
+                .find(|load| offset >= load.offset && offset < load.offset + load.size);
+            load.map(|load| load.name.clone())
+        };
+        assert_eq!([first, last].map(function), [Some("a".into()), Some("c".into())]);
+        assert!(prepared.spaces.region(SpaceId(1), 0xa000).is_some(), "an addition changes no space");
     }
 
     #[test]

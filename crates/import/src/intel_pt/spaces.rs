@@ -11,13 +11,21 @@ const MAX_SPACES: usize = 1 << 16;
 /// Mappings of all spaces together, 40 bytes each.
 const MAX_REGIONS: usize = 1 << 21;
 
+/// Where code is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Module(ModuleId),
+    /// The dump of a compiler with this number.
+    Dump(u32),
+}
+
 /// Executable memory `[start, end)` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub start: u64,
     pub end: u64,
-    pub module: ModuleId,
-    /// Added to an address it is the ELF virtual address.
+    pub origin: Origin,
+    /// Added to an address it is the ELF virtual address; in a dump the offset in the file.
     pub bias: u64,
     /// Added to an address it is the offset in the file.
     pub to_offset: u64,
@@ -26,7 +34,7 @@ pub(crate) struct Region {
 impl Region {
     /// Whether both say the same of every address.
     fn agrees(&self, other: &Region) -> bool {
-        (self.module, self.bias, self.to_offset) == (other.module, other.bias, other.to_offset)
+        (self.origin, self.bias, self.to_offset) == (other.origin, other.bias, other.to_offset)
     }
 }
 
@@ -158,11 +166,15 @@ mod tests {
     use super::*;
 
     fn region(start: u64, end: u64, module: u32) -> Region {
-        Region { start, end, module: ModuleId(module), bias: 0, to_offset: 0u64.wrapping_sub(start) }
+        let origin = Origin::Module(ModuleId(module));
+        Region { start, end, origin, bias: 0, to_offset: 0u64.wrapping_sub(start) }
     }
 
     fn module(spaces: &Spaces, space: SpaceId, address: u64) -> Option<u32> {
-        spaces.region(space, address).map(|region| region.module.0)
+        spaces.region(space, address).map(|region| match region.origin {
+            Origin::Module(module) => module.0,
+            Origin::Dump(_) => panic!("no dump is mapped"),
+        })
     }
 
     #[test]

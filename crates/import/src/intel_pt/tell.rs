@@ -6,11 +6,12 @@ use wallprof_intel_pt::replay::{CallTree, Frame, Numbers, PathId, ThreadCalls};
 use wallprof_intel_pt::{ThreadId, TimeConv};
 use wallprof_model::{
     CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, FrameKind, Outside, StackEnd, StackId,
+    SymbolLine,
 };
 use wallprof_symbols::ProcessKey;
 
 use super::Prepared;
-use super::code::Programs;
+use super::code::{Entry, Programs};
 use crate::stacks::Stacks;
 
 /// A call path's frame as an event names it.
@@ -39,8 +40,13 @@ impl<'a> Frames<'a> {
         }
         let pid = self.prepared.pids.get(&thread).copied().unwrap_or_default();
         let code = match frame {
-            Frame::Function(function) => match self.programs.frame_of_function(function) {
-                Some(code) => code,
+            Frame::Function(function) => match self.programs.entry(function) {
+                Some(Entry::Known(code)) => code,
+                Some(Entry::Made { address, name, number }) => {
+                    let told = made_at_run_time((pid, number), address, name, stacks, out);
+                    self.known.insert(frame, told.clone());
+                    return Some(told);
+                }
                 None => return Some(CallFrame::Outside(Outside::Unknown)),
             },
             Frame::Address(address) => self.programs.frame_of_address(self.prepared.spaces.of(pid), address),
@@ -74,6 +80,24 @@ impl<'a> Frames<'a> {
     }
 }
 
+/// The same address may have held several functions: each has its number.
+fn made_at_run_time(
+    (pid, number): (u32, u32),
+    address: u64,
+    name: &str,
+    stacks: &mut Stacks,
+    out: &mut Vec<Event>,
+) -> CallFrame<FrameId> {
+    let code = wallprof_model::Frame { kind: FrameKind::Jit, module: None, address };
+    let frame = stacks.frame(ProcessKey { pid, generation: number }, code, out);
+    let symbol = Some(name.to_owned()).filter(|name| !name.is_empty());
+    out.push(Event::Symbol {
+        frame,
+        lines: vec![SymbolLine { symbol, offset: Some(0), ..SymbolLine::default() }],
+    });
+    CallFrame::Code(frame)
+}
+
 fn outside(frame: Frame) -> Option<Outside> {
     Some(match frame {
         Frame::Function(_) | Frame::Address(_) | Frame::Floor(_) => return None,
@@ -99,12 +123,17 @@ pub(crate) fn tell_calls<E>(
 ) -> Result<u64, E> {
     let time_conv = frames.prepared.time_conv;
     let mut ids: HashMap<PathId, CallPathId> = HashMap::new();
-    let mut count = 0u64;
+    let (mut count, mut spent) = (0u64, 0u64);
     for path in calls.tree.paths(CallTree::ROOT).into_iter().skip(1) {
         let parent = calls.tree.parent(path).filter(|&parent| parent != CallTree::ROOT);
         let parent = parent.and_then(|parent| ids.get(&parent).copied());
         let Some(frame) = frames.of(calls.thread, calls.tree.frame(path), stacks, out) else { continue };
-        let numbers = numbers_in_ns(calls.tree.numbers(path), time_conv);
+        let ticks = calls.tree.numbers(path);
+        // Rounded as a sum, so that own times add up.
+        let before = time_conv.delta_ns(spent);
+        spent = spent.saturating_add(ticks.self_ticks);
+        let self_ns = time_conv.delta_ns(spent).saturating_sub(before);
+        let numbers = CallNumbers { self_ns, ..numbers_in_ns(ticks, time_conv) };
         if matches!(frame, CallFrame::Code(_)) {
             count = count.saturating_add(numbers.calls).saturating_add(numbers.incomplete);
         }
@@ -117,6 +146,7 @@ pub(crate) fn tell_calls<E>(
     Ok(count)
 }
 
+/// All but the own time.
 fn numbers_in_ns(numbers: &Numbers, time_conv: TimeConv) -> CallNumbers {
     let has_calls = numbers.calls > 0;
     CallNumbers {
@@ -124,7 +154,7 @@ fn numbers_in_ns(numbers: &Numbers, time_conv: TimeConv) -> CallNumbers {
         incomplete: numbers.incomplete,
         entered_before: numbers.entered_before,
         unwound: numbers.unwound,
-        self_ns: time_conv.delta_ns(numbers.self_ticks),
+        self_ns: 0,
         total_ns: time_conv.delta_ns(numbers.total_ticks()),
         complete_ns: time_conv.delta_ns(numbers.call_ticks),
         min_ns: if has_calls { time_conv.delta_ns(numbers.min_ticks) } else { 0 },
