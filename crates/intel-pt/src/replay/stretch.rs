@@ -4,7 +4,6 @@
 use super::frame::Frame;
 use super::stack::{Open, Stack, Standing};
 use super::tree::{CallTree, PathId};
-use crate::code::SpaceId;
 use crate::event::{EndCause, Event, EventKind, Sink};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
@@ -18,8 +17,6 @@ pub struct Stretch {
     pub to: u64,
     /// How the thread left the CPU; `None` when the segment ended first.
     pub departure: Option<Departure>,
-    /// It ended because the thread began another program (`exec`): nothing of its stack is left.
-    pub(super) replaced: bool,
     pub(super) tree: CallTree,
     pub(super) epochs: Vec<Epoch>,
 }
@@ -53,7 +50,6 @@ impl Stretch {
 pub struct Recorder {
     stack: Stack,
     thread: ThreadId,
-    space: SpaceId,
     from: u64,
     event: Option<Event>,
     root: PathId,
@@ -68,7 +64,6 @@ impl Recorder {
         Recorder {
             stack: Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 },
             thread: ThreadId::NOBODY,
-            space: SpaceId::NOTHING,
             from: 0,
             event: None,
             root,
@@ -100,7 +95,7 @@ impl Recorder {
         let to = self.stack.last.max(self.from);
         if self.thread != ThreadId::NOBODY {
             let (thread, from) = (self.thread, self.from);
-            self.stretches.push(Stretch { thread, from, to, departure, replaced: false, tree, epochs });
+            self.stretches.push(Stretch { thread, from, to, departure, tree, epochs });
         }
     }
 
@@ -125,19 +120,12 @@ impl Recorder {
     }
 
     fn switch(&mut self, switch: Switch) {
-        let before = std::mem::replace(&mut self.space, switch.space);
-        let ticks = switch.ticks.max(self.stack.last);
-        if switch.thread != self.thread {
-            self.end_stretch(ticks, Some(switch.departure));
-        } else if switch.space == SpaceId::NOTHING && before != SpaceId::NOTHING {
-            self.end_stretch(ticks, None);
-            if let Some(stretch) = self.stretches.last_mut() {
-                stretch.replaced = true;
-            }
-        } else {
+        if switch.thread == self.thread {
             // It has the CPU already: what is mapped in its process is another space now.
             return;
         }
+        let ticks = switch.ticks.max(self.stack.last);
+        self.end_stretch(ticks, Some(switch.departure));
         self.begin_stretch(ticks, switch.thread);
     }
 
@@ -225,7 +213,6 @@ impl Recorder {
 
 impl Sink for Recorder {
     fn join(&mut self, ticks: u64, current: Switch) {
-        self.space = current.space;
         self.begin_stretch(ticks, current.thread);
     }
 
