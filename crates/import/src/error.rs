@@ -29,6 +29,8 @@ pub enum Refusal {
     /// A hardware trace comes through a pipe: it is read more than once.
     IntelPtInPipe,
     Folder,
+    /// Text of a trace that does not say which kind of branch a line is.
+    ScriptWithoutFlags,
 }
 
 impl From<HeaderError> for Refusal {
@@ -78,7 +80,10 @@ impl<S: std::error::Error + 'static> std::error::Error for ImportError<S> {
 
 fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match why {
-        Refusal::NotPerfData => write!(f, "{input} is not perf.data: give what `perf record` wrote"),
+        Refusal::NotPerfData => write!(
+            f,
+            "{input} is neither perf.data nor what `perf script --itrace=cr` prints: give what perf wrote"
+        ),
         Refusal::ByteSwapped => write!(
             f,
             "{input} is from a machine of the other byte order, which cannot be imported: record on a little-endian one"
@@ -99,6 +104,10 @@ fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
         Refusal::IntelPtInPipe => write!(
             f,
             "Intel PT cannot be read from a pipe ({input} is one): record into a file, with -o, and give its name"
+        ),
+        Refusal::ScriptWithoutFlags => write!(
+            f,
+            "{input} does not say which branches are calls: print it with `perf script --itrace=cr --ns -F+flags,+addr`"
         ),
         Refusal::Folder => {
             write!(f, "{input} is a folder: give the file in it, or record without --threads, into one file")
@@ -124,12 +133,13 @@ mod tests {
             Refusal::Oversized,
             Refusal::IntelPtInPipe,
             Refusal::Folder,
+            Refusal::ScriptWithoutFlags,
         ];
         for why in refusals {
             let text = ImportError::<io::Error>::refused(Path::new("a.data"), why).to_string();
             assert!(text.contains("a.data") && !text.contains('\n'), "{text}");
         }
         let stdin = ImportError::<io::Error>::refused(Path::new("-"), Refusal::NotPerfData).to_string();
-        assert!(stdin.starts_with("standard input is not perf.data"), "{stdin}");
+        assert!(stdin.starts_with("standard input is neither perf.data"), "{stdin}");
     }
 }

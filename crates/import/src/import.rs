@@ -28,6 +28,7 @@ use crate::intel_pt::{
 };
 use crate::options::{ImportOptions, Outcome, RecordingFacts, TraceWindow};
 use crate::rounds::{Rounds, Waiting};
+use crate::script;
 use crate::session::Session;
 
 /// Events that are handed on at once.
@@ -58,7 +59,7 @@ pub trait Sink {
     fn progress(&mut self, bytes: u64, of: Option<u64>);
 }
 
-/// Imports the perf.data file at `path`; `-` is standard input, a file or a stream.
+/// Imports the perf.data file at `path`, or the text that `perf script` made of one; `-` is standard input.
 ///
 /// What is recorded up to a damage is kept, and the damage counted among the losses. `Ok` without threads: there is
 /// nothing in it; the sink was perhaps never started.
@@ -128,6 +129,10 @@ impl<'a, S: Sink> Import<'a, S> {
         let kind = match kind_from_bytes(&start) {
             Ok(kind) if count == STREAM_HEADER => kind,
             Ok(_) => return Err(self.refused(HeaderError::Truncated)),
+            Err(HeaderError::NotPerfData) => {
+                let Import { input, teller, .. } = self;
+                return script::import_started(input, start[..count].to_vec(), file, teller.sink);
+            }
             Err(error) => return Err(self.refused(error)),
         };
         match kind {

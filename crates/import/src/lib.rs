@@ -3,7 +3,7 @@
 //! [`import`] reads perf.data, a file or a stream, in constant memory, and tells a [`Sink`] what is in it: threads,
 //! running time by samples, waits by switches and wakeups, any other event by its count. User stacks come from
 //! callchains as they are, or from registers and stack dumps, unwound here. What is not known is unaccounted, and
-//! what is lost is counted.
+//! what is lost is counted. Text that `perf script` printed of an Intel PT trace becomes calls.
 
 mod chain;
 mod error;
@@ -15,6 +15,7 @@ mod intel_pt;
 mod machine;
 mod options;
 mod rounds;
+mod script;
 mod seconds;
 mod session;
 mod stacks;
@@ -25,4 +26,5 @@ mod unwinder;
 pub use error::{ImportError, Refusal};
 pub use import::{Sink, import, import_stream};
 pub use options::{ImportOptions, Outcome, RecordingFacts, TraceLimits, TraceWindow};
+pub use script::import_scripts;
 pub use stacks::StackCounts;

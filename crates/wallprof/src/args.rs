@@ -285,7 +285,11 @@ pub struct ImportArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What FILE is: perf.data (told by its first bytes when not given)
+    /// More of the same recording: texts of `perf script` that are of a CPU each, or of a part of the time
+    #[arg(value_name = "MORE")]
+    pub more: Vec<PathBuf>,
+
+    /// What FILE is: perf.data or perf-script (told by its first bytes when not given)
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
 

@@ -16,13 +16,15 @@ use crate::failure::{Exit, Failure, say};
 use crate::terminal::zone;
 
 /// The formats there are.
-const FORMATS: [&str; 1] = ["perf.data"];
+const FORMATS: [&str; 2] = ["perf.data", "perf-script"];
 
 /// Imports `args.file`.
 pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     check_format(args.format.as_deref())?;
     check_symfs(args.symfs.as_deref())?;
-    check_output(&args.file, &args.output)?;
+    for input in std::iter::once(&args.file).chain(&args.more) {
+        check_output(input, &args.output)?;
+    }
     let options = ImportOptions {
         symfs: args.symfs.clone(),
         build_id_cache: build_id_cache(),
@@ -31,7 +33,13 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     };
     let times = Times::from_args(args)?;
     let mut writer = Writer::new(&args.output, options.min_stall_ns, times);
-    let imported = wallprof_import::import(&args.file, &options, &mut writer);
+    let imported = match &args.more[..] {
+        [] => wallprof_import::import(&args.file, &options, &mut writer),
+        more => {
+            let all: Vec<PathBuf> = std::iter::once(&args.file).chain(more).cloned().collect();
+            wallprof_import::import_scripts(&all, &mut writer)
+        }
+    };
     writer.clear_progress();
     if let Some(failure) = writer.failure.take() {
         return Err(failure);

@@ -1,0 +1,178 @@
+//! What `perf script` prints of Intel PT, every call and return or every branch a line, turned into calls.
+//!
+//! Files are cut into blocks of whole lines, which are read on all CPUs; of a block only the calls that are open at its
+//! ends depend on the others. Blocks of several files are put together by their times, so that a thread's calls are whole
+//! whatever CPU it was on. A call's line does not tell where it returns to: a return belongs to it if it lands at most
+//! 15 bytes behind it.
+
+mod flags;
+mod input;
+mod line;
+mod merge;
+mod names;
+mod piece;
+mod read;
+mod tell;
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata};
+use std::io::{self, Cursor, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use wallprof_intel_pt::GapCause;
+use wallprof_model::{Event, MonoNs, ThreadKey};
+
+use crate::error::{ImportError, Refusal};
+use crate::import::Sink;
+use crate::options::{Outcome, RecordingFacts};
+use line::Line;
+use read::{Script, Text};
+
+/// How much of a text shows what it is.
+const START: u64 = 256 << 10;
+
+/// What the recording's source is called.
+const SOURCE: &str = "perf-script";
+/// What times in microseconds can tell apart.
+const COARSE_NS: u64 = 1_000;
+
+/// Whether a text that starts like this is one of a trace.
+fn is_script(start: &[u8]) -> bool {
+    start
+        .split(|byte| *byte == b'\n')
+        .any(|line| matches!(Line::parse(line), Line::Branch(..) | Line::Unflagged | Line::Error(_)))
+}
+
+/// Imports texts of `perf script`, of one recording: of a CPU each, or of a part of its time. `-` is standard input.
+pub fn import_scripts<S: Sink>(paths: &[PathBuf], sink: &mut S) -> Result<Outcome, ImportError<S::Error>> {
+    let inputs: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let mut texts = Vec::new();
+    let mut total = Some(0u64);
+    for input in &inputs {
+        let file = open(input)?;
+        total = total.zip(size(&file)).map(|(sum, size)| sum.saturating_add(size));
+        texts.push(text(input, Vec::new(), file)?);
+    }
+    import(&inputs, texts, total, sink)
+}
+
+/// Imports a text of which `start` was read already, if it is one of a trace.
+pub(crate) fn import_started<S: Sink>(
+    input: &Path,
+    start: Vec<u8>,
+    file: File,
+    sink: &mut S,
+) -> Result<Outcome, ImportError<S::Error>> {
+    let total = size(&file);
+    let text = text(input, start, file)?;
+    import(&[input], vec![text], total, sink)
+}
+
+fn open<E>(input: &Path) -> Result<File, ImportError<E>> {
+    if input.is_dir() {
+        return Err(ImportError::refused(input, Refusal::Folder));
+    }
+    let opened = match input == Path::new("-") {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(input),
+    };
+    opened.map_err(|cause| ImportError::unreadable(input, cause))
+}
+
+fn size(file: &File) -> Option<u64> {
+    file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len())
+}
+
+fn text<E>(input: &Path, mut start: Vec<u8>, mut file: File) -> Result<Text<'static>, ImportError<E>> {
+    let read = file.by_ref().take(START).read_to_end(&mut start);
+    read.map_err(|cause| ImportError::unreadable(input, cause))?;
+    if !is_script(&start) {
+        return Err(ImportError::refused(input, Refusal::NotPerfData));
+    }
+    Ok(Box::new(Cursor::new(start).chain(file)))
+}
+
+fn import<S: Sink>(
+    inputs: &[&Path],
+    texts: Vec<Text<'_>>,
+    total: Option<u64>,
+    sink: &mut S,
+) -> Result<Outcome, ImportError<S::Error>> {
+    let script = read::read(texts, &mut |bytes| sink.progress(bytes, total))
+        .map_err(|(index, cause)| ImportError::unreadable(inputs[index], cause))?;
+    if script.counts.branches == 0 && script.counts.unflagged > 0 {
+        return Err(ImportError::refused(inputs[0], Refusal::ScriptWithoutFlags));
+    }
+    tell(&script, sink).map_err(ImportError::Sink)
+}
+
+fn tell<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
+    let times = script.threads.iter().map(|thread| (thread.calls.first, thread.calls.last));
+    let (start, end) =
+        times.fold((u64::MAX, 0), |(start, end), (first, last)| (start.min(first), end.max(last)));
+    let mut outcome = Outcome {
+        end: MonoNs(end),
+        threads: script.threads.len() as u64,
+        losses: losses(script),
+        ..Outcome::default()
+    };
+    if script.threads.is_empty() {
+        return Ok(outcome);
+    }
+    sink.start(&facts(script, MonoNs(start)))?;
+    if script.counts.coarse {
+        sink.take(Event::CallResolution(COARSE_NS))?;
+    }
+    let mut frames = tell::Frames::new(&script.functions);
+    let mut out = Vec::new();
+    let mut calls = 0u64;
+    for (number, thread) in script.threads.iter().enumerate() {
+        let key = ThreadKey(number as u32);
+        tell::tell_thread(key, thread, &mut out);
+        out.drain(..).try_for_each(|event| sink.take(event))?;
+        calls += tell::tell_calls(key, &thread.calls, &mut frames, |event| sink.take(event))?;
+        sink.settled(MonoNs(end))?;
+    }
+    for (&reason, &count) in &outcome.losses {
+        sink.take(Event::Loss { reason: reason.to_owned(), count })?;
+    }
+    outcome.calls = Some(calls);
+    Ok(outcome)
+}
+
+fn facts(script: &Script, start: MonoNs) -> RecordingFacts {
+    let comm = script.threads.iter().map(|thread| &thread.identity.comm).find(|comm| !comm.is_empty());
+    RecordingFacts {
+        start,
+        clock: None,
+        kernel: String::new(),
+        // What has Intel PT.
+        arch: "x86_64".to_owned(),
+        cpus: script.cpus,
+        hostname: String::new(),
+        command: comm.map(|comm| String::from_utf8_lossy(comm).into_owned()).unwrap_or_default(),
+        source: SOURCE,
+    }
+}
+
+fn losses(script: &Script) -> BTreeMap<&'static str, u64> {
+    let reason = |cause| match cause {
+        GapCause::Overflow => "trace_overflows",
+        GapCause::LostData => "trace_data_lost",
+        GapCause::BadPacket => "trace_bad_packets",
+        GapCause::NoCode => "trace_without_code",
+        GapCause::Mismatch => "trace_and_code_differ",
+        GapCause::UnknownReturn => "trace_unknown_returns",
+        GapCause::Endless => "trace_endless_code",
+    };
+    let gaps = script.counts.gaps.iter().map(|(&cause, &count)| (reason(cause), count));
+    let others = [
+        ("branches_without_kind", script.counts.unflagged),
+        ("functions_or_threads_beyond_limit", script.refused),
+    ];
+    gaps.chain(others).filter(|(_, count)| *count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Reads texts on all CPUs: one thread cuts and merges, the others parse. What is read ahead is bounded.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use super::input::Blocks;
+use super::merge::{Merger, Thread};
+use super::names::{LocalNames, Named, Names};
+use super::piece::{Counts, Parsed, parse_block};
+
+const BLOCK: usize = 2 << 20;
+/// Blocks that each thread may be ahead.
+const AHEAD: usize = 2;
+
+/// A text to read.
+pub(crate) type Text<'a> = Box<dyn Read + Send + 'a>;
+
+/// All that the texts say.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub threads: Vec<Thread>,
+    pub functions: Vec<Named>,
+    pub counts: Counts,
+    pub cpus: u32,
+    /// Functions and threads that there was no room for.
+    pub refused: u64,
+}
+
+/// A block on its way to be parsed, and back.
+struct Block {
+    number: u64,
+    file: usize,
+    bytes: Vec<u8>,
+}
+
+struct Done {
+    number: u64,
+    file: usize,
+    parsed: Parsed,
+}
+
+/// Reads `texts`, which are of one recording: of a CPU each, or of a part of its time. `progress` is told how many bytes
+/// were read. An error is that of the text with this index.
+pub(super) fn read(
+    texts: Vec<Text<'_>>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Script, (usize, io::Error)> {
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let names = Names::default();
+    let cut = texts.len() > 1;
+    let (give, blocks) = channel();
+    let blocks = Mutex::new(blocks);
+    let (results, done) = channel();
+    let merged = std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let (blocks, names, results) = (&blocks, &names, results.clone());
+            scope.spawn(move || parse_all(blocks, names, cut, &results));
+        }
+        drop(results);
+        Reading::new(texts).run(give, &done, workers * AHEAD, progress)
+    });
+    let merger = merged?;
+    let (functions, without_room) = names.into_all();
+    let (counts, cpus, refused) = (merger.counts.clone(), merger.cpus(), merger.refused + without_room);
+    Ok(Script { threads: merger.finish(), functions, counts, cpus, refused })
+}
+
+fn parse_all(blocks: &Mutex<Receiver<Block>>, names: &Names, cut: bool, results: &Sender<Done>) {
+    let mut names = LocalNames::new(names);
+    loop {
+        let block = blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Block { number, file, bytes }) = block else { return };
+        let parsed = parse_block(&bytes, &mut names, cut);
+        if results.send(Done { number, file, parsed }).is_err() {
+            return;
+        }
+    }
+}
+
+/// The side that cuts and merges.
+struct Reading<'a> {
+    files: Vec<File<'a>>,
+    merger: Merger,
+    /// Blocks that were given out.
+    given: u64,
+    /// Blocks that were merged.
+    merged: u64,
+    early: BTreeMap<u64, Done>,
+}
+
+struct File<'a> {
+    blocks: Blocks<Text<'a>>,
+    /// The time of the last line that was merged; nothing earlier is expected of it.
+    until: u64,
+    /// Blocks of it that are not merged yet.
+    given: usize,
+    ended: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn new(texts: Vec<Text<'a>>) -> Self {
+        let file = |text| File { blocks: Blocks::new(text, BLOCK), until: 0, given: 0, ended: false };
+        Reading {
+            files: texts.into_iter().map(file).collect(),
+            merger: Merger::default(),
+            given: 0,
+            merged: 0,
+            early: BTreeMap::new(),
+        }
+    }
+
+    fn run(
+        mut self,
+        give: Sender<Block>,
+        done: &Receiver<Done>,
+        most: usize,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Merger, (usize, io::Error)> {
+        loop {
+            while self.given - self.merged < most as u64
+                && let Some(block) = self.next_block()?
+            {
+                progress(self.files.iter().map(|file| file.blocks.position).sum());
+                // Whoever parses lives as long as there is something to parse.
+                let _ = give.send(block);
+            }
+            if self.given == self.merged {
+                return Ok(self.merger);
+            }
+            let Ok(result) = done.recv() else { return Ok(self.merger) };
+            self.early.insert(result.number, result);
+            while let Some(result) = self.early.remove(&self.merged) {
+                self.merge(result);
+            }
+        }
+    }
+
+    /// The next block of the file that is furthest behind, so that little waits for the others.
+    fn next_block(&mut self) -> Result<Option<Block>, (usize, io::Error)> {
+        loop {
+            let open = self.files.iter_mut().enumerate().filter(|(_, file)| !file.ended);
+            let Some((index, file)) = open.min_by_key(|(_, file)| (file.until, file.given)) else {
+                return Ok(None);
+            };
+            match file.blocks.next().map_err(|error| (index, error))? {
+                Some(bytes) => {
+                    file.given += 1;
+                    self.given += 1;
+                    return Ok(Some(Block { number: self.given - 1, file: index, bytes }));
+                }
+                None => file.ended = true,
+            }
+        }
+    }
+
+    fn merge(&mut self, result: Done) {
+        self.merged += 1;
+        let file = &mut self.files[result.file];
+        file.given -= 1;
+        file.until = file.until.max(result.parsed.until.unwrap_or(0));
+        self.merger.add(result.parsed, self.frontier());
+    }
+
+    /// Everything before this time has come.
+    fn frontier(&self) -> u64 {
+        let open = self.files.iter().filter(|file| !file.ended || file.given > 0);
+        match &self.files[..] {
+            // The lines of one file stand in their order.
+            [_] => u64::MAX,
+            _ => open.map(|file| file.until).min().unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What texts say, as events of the model.
+
+use std::collections::{HashMap, HashSet};
+
+use wallprof_intel_pt::replay::{CallTree, Frame as CallTreeFrame, Numbers, PathId, ThreadCalls};
+use wallprof_model::event::LedgerDelta;
+use wallprof_model::{
+    CallFrame, CallNumbers, CallPath, CallPathId, EpochSecond, Event, Frame, FrameId, FrameKind, Module,
+    ModuleId, MonoNs, Outside, SymbolLine, ThreadInfo, ThreadKey,
+};
+
+use super::merge::Thread;
+use super::names::Named;
+
+const SECOND: u64 = 1_000_000_000;
+/// Seconds are told one by one for a day.
+const LONGEST_SPAN: u64 = 86_400 * SECOND;
+
+/// The frames that were told, by what the replay calls them.
+#[derive(Default)]
+pub(super) struct Frames<'a> {
+    functions: &'a [Named],
+    known: HashMap<CallTreeFrame, FrameId>,
+    modules: HashMap<&'a [u8], ModuleId>,
+    /// Where functions were told to be: each is told somewhere else.
+    taken: HashSet<(FrameKind, Option<ModuleId>, u64)>,
+}
+
+impl<'a> Frames<'a> {
+    pub(super) fn new(functions: &'a [Named]) -> Self {
+        Frames { functions, ..Frames::default() }
+    }
+
+    fn of(&mut self, frame: CallTreeFrame, out: &mut Vec<Event>) -> CallFrame<FrameId> {
+        let (address, named) = match frame {
+            CallTreeFrame::Function(function) => {
+                match self.functions.get((function.0 as usize).wrapping_sub(1)) {
+                    Some(named) => (named.entry, Some(named)),
+                    None => return CallFrame::Outside(Outside::Unknown),
+                }
+            }
+            CallTreeFrame::Address(address) => (address, None),
+            other => return CallFrame::Outside(outside(other)),
+        };
+        if let Some(&known) = self.known.get(&frame) {
+            return CallFrame::Code(known);
+        }
+        let module = named.and_then(|named| self.module(&named.module, out));
+        let kind = if address >> 63 != 0 { FrameKind::Kernel } else { FrameKind::Native };
+        // Programs that are mapped at the same address have other functions there: the text tells them apart by name.
+        let mut address = address;
+        while !self.taken.insert((kind, module, address)) {
+            address = address.wrapping_add(1);
+        }
+        let id = FrameId(self.known.len() as u32);
+        self.known.insert(frame, id);
+        out.push(Event::Frame { id, frame: Frame { kind, module, address } });
+        if let Some(named) = named {
+            let symbol = Some(String::from_utf8_lossy(&named.symbol).into_owned());
+            let lines = vec![SymbolLine { symbol, offset: Some(0), ..SymbolLine::default() }];
+            out.push(Event::Symbol { frame: id, lines });
+        }
+        CallFrame::Code(id)
+    }
+
+    fn module(&mut self, path: &'a [u8], out: &mut Vec<Event>) -> Option<ModuleId> {
+        if path.is_empty() || path.starts_with(b"[kernel") {
+            return None;
+        }
+        let next = ModuleId(self.modules.len() as u32);
+        Some(*self.modules.entry(path).or_insert_with(|| {
+            let path = String::from_utf8_lossy(path).into_owned();
+            out.push(Event::Module { id: next, module: Module { path, build_id: None } });
+            next
+        }))
+    }
+}
+
+fn outside(frame: CallTreeFrame) -> Outside {
+    match frame {
+        CallTreeFrame::SystemCall => Outside::SystemCall,
+        CallTreeFrame::Interrupt => Outside::Interrupt,
+        CallTreeFrame::PageFault => Outside::PageFault,
+        CallTreeFrame::Untraced => Outside::Untraced,
+        CallTreeFrame::Lost => Outside::Lost,
+        CallTreeFrame::Blocked => Outside::Blocked,
+        CallTreeFrame::Preempted => Outside::Preempted,
+        CallTreeFrame::OffCpu => Outside::OffCpu,
+        _ => Outside::Unknown,
+    }
+}
+
+/// Tells who the thread is, from when to when it was seen, and that nothing more is known of that time.
+pub(super) fn tell_thread(key: ThreadKey, thread: &Thread, out: &mut Vec<Event>) {
+    let ThreadCalls { first, last, .. } = thread.calls;
+    out.push(Event::Thread(info(key, thread)));
+    out.push(Event::ThreadSeen { thread: key, from: MonoNs(first) });
+    out.push(Event::ThreadEnd { thread: key, at: MonoNs(last) });
+    let most = first.saturating_add(LONGEST_SPAN);
+    let mut from = first;
+    while from < last {
+        // Whatever a damaged time says, a recording does not grow with it.
+        let next = if from < most { (from / SECOND + 1) * SECOND } else { last };
+        let second = u32::try_from(from / SECOND).unwrap_or(u32::MAX);
+        let mut ledger = LedgerDelta::new(key, EpochSecond(second));
+        ledger.wall_ns = next.min(last) - from;
+        out.push(Event::Ledger(ledger));
+        from = next;
+    }
+}
+
+fn info(key: ThreadKey, thread: &Thread) -> ThreadInfo {
+    let tid = u32::try_from(thread.who.tid).unwrap_or(0);
+    let pid = thread.identity.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(tid);
+    let comm = match (&thread.identity.comm[..], thread.who.cpu) {
+        // As perf shows threads that nobody named.
+        ([], _) if tid > 0 => format!(":{tid}"),
+        ([], Some(cpu)) => format!("unknown on CPU {cpu}"),
+        ([], None) => "unknown".to_owned(),
+        (comm, _) => String::from_utf8_lossy(comm).into_owned(),
+    };
+    ThreadInfo {
+        key,
+        tid,
+        pid,
+        ns_tid: tid,
+        ns_pid: pid,
+        start_boot_ns: 0,
+        process: if tid == pid { comm.clone() } else { String::new() },
+        comm,
+        cgroup: None,
+        kernel_thread: false,
+    }
+}
+
+/// Tells all call paths of a thread; returns the number of calls of functions.
+pub(super) fn tell_calls<E>(
+    key: ThreadKey,
+    calls: &ThreadCalls,
+    frames: &mut Frames<'_>,
+    mut tell: impl FnMut(Event) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut ids: HashMap<PathId, CallPathId> = HashMap::new();
+    let mut out = Vec::new();
+    let mut count = 0u64;
+    for path in calls.tree.paths(CallTree::ROOT).into_iter().skip(1) {
+        let parent = calls.tree.parent(path).and_then(|parent| ids.get(&parent).copied());
+        let frame = frames.of(calls.tree.frame(path), &mut out);
+        let numbers = numbers_in_ns(calls.tree.numbers(path));
+        if matches!(frame, CallFrame::Code(_)) {
+            count = count.saturating_add(numbers.calls).saturating_add(numbers.incomplete);
+        }
+        let id = CallPathId(ids.len() as u32);
+        ids.insert(path, id);
+        out.push(Event::CallPath(Box::new(CallPath { id, thread: key, parent, frame, numbers })));
+        out.drain(..).try_for_each(&mut tell)?;
+    }
+    Ok(count)
+}
+
+/// The ticks of a text are nanoseconds.
+fn numbers_in_ns(numbers: &Numbers) -> CallNumbers {
+    CallNumbers {
+        calls: numbers.calls,
+        incomplete: numbers.incomplete,
+        entered_before: numbers.entered_before,
+        unwound: numbers.unwound,
+        self_ns: numbers.self_ticks,
+        total_ns: numbers.total_ticks(),
+        complete_ns: numbers.call_ticks,
+        min_ns: if numbers.calls > 0 { numbers.min_ticks } else { 0 },
+        max_ns: numbers.max_ticks,
+        latency: numbers.histogram(),
+    }
+}
