@@ -6,6 +6,9 @@
 pub struct SpaceId(pub u32);
 
 impl SpaceId {
+    /// Nothing is mapped, as far as is known. A thread whose process comes to it has begun another program (`exec`).
+    pub const NOTHING: SpaceId = SpaceId(0);
+
     pub const KERNEL: SpaceId = SpaceId(u32::MAX);
 
     /// The space that `address` belongs to while `self` is the current process's.

@@ -4,6 +4,7 @@
 use super::frame::Frame;
 use super::stack::{Open, Stack, Standing};
 use super::tree::{CallTree, PathId};
+use crate::code::SpaceId;
 use crate::event::{EndCause, Event, EventKind, Sink};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
@@ -17,6 +18,8 @@ pub struct Stretch {
     pub to: u64,
     /// How the thread left the CPU; `None` when the segment ended first.
     pub departure: Option<Departure>,
+    /// It ended because the thread began another program (`exec`): nothing of its stack is left.
+    pub(super) replaced: bool,
     pub(super) tree: CallTree,
     pub(super) epochs: Vec<Epoch>,
 }
@@ -50,6 +53,7 @@ impl Stretch {
 pub struct Recorder {
     stack: Stack,
     thread: ThreadId,
+    space: SpaceId,
     from: u64,
     event: Option<Event>,
     root: PathId,
@@ -64,6 +68,7 @@ impl Recorder {
         Recorder {
             stack: Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 },
             thread: ThreadId::NOBODY,
+            space: SpaceId::NOTHING,
             from: 0,
             event: None,
             root,
@@ -95,7 +100,7 @@ impl Recorder {
         let to = self.stack.last.max(self.from);
         if self.thread != ThreadId::NOBODY {
             let (thread, from) = (self.thread, self.from);
-            self.stretches.push(Stretch { thread, from, to, departure, tree, epochs });
+            self.stretches.push(Stretch { thread, from, to, departure, replaced: false, tree, epochs });
         }
     }
 
@@ -120,12 +125,22 @@ impl Recorder {
     }
 
     fn switch(&mut self, switch: Switch) {
-        if switch.thread == self.thread {
+        let before = std::mem::replace(&mut self.space, switch.space);
+        let ticks = switch.ticks.max(self.stack.last);
+        if switch.thread != self.thread {
+            self.end_stretch(ticks, Some(switch.departure));
+        } else if self.thread != ThreadId::NOBODY
+            && switch.space == SpaceId::NOTHING
+            && before != SpaceId::NOTHING
+        {
+            self.end_stretch(ticks, None);
+            if let Some(stretch) = self.stretches.last_mut() {
+                stretch.replaced = true;
+            }
+        } else {
             // It has the CPU already: what is mapped in its process is another space now.
             return;
         }
-        let ticks = switch.ticks.max(self.stack.last);
-        self.end_stretch(ticks, Some(switch.departure));
         self.begin_stretch(ticks, switch.thread);
     }
 
@@ -213,6 +228,7 @@ impl Recorder {
 
 impl Sink for Recorder {
     fn join(&mut self, ticks: u64, current: Switch) {
+        self.space = current.space;
         self.begin_stretch(ticks, current.thread);
     }
 

@@ -383,20 +383,18 @@ fn a_kernel_alone_starts_anew_at_each_entry() {
 
 #[test]
 fn a_replaced_program_leaves_nothing_below_the_new_one() {
-    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
-    let old = Script::default().begin(0, "a").call(10, "a+5", 'b').end(20, EndCause::SystemCall, "b+5");
-    let new = Script::default().begin(50, "c");
-    for (script, from, to) in [(&old, 0, 40), (&new, 40, 60)] {
-        let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
-        recorder.join(from, Switch { thread: THREAD, ..Switch::default() });
-        script.events.iter().for_each(|event| recorder.event(event));
-        recorder.finish(to).iter().for_each(|stretch| replay.add(stretch));
-        if to == 40 {
-            replay.execute(to);
-        }
-    }
+    let exec = |ticks, space| EventKind::Switch(Switch { ticks, thread: THREAD, space, ..Switch::default() });
+    let script = Script::default()
+        .add(0, exec(0, SpaceId(1)), 0, 0)
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .add(15, exec(15, SpaceId(2)), 0, 0)
+        .end(20, EndCause::SystemCall, "b+5")
+        .add(40, exec(40, SpaceId::NOTHING), 0, 0)
+        .add(45, exec(45, SpaceId(3)), 0, 0)
+        .begin(50, "c");
     assert_eq!(
-        paths(&replay.finish(60)),
+        script.paths(60),
         [
             "[untraced] 0(0) before self 10",
             "a 0(1) self 10",
@@ -404,6 +402,24 @@ fn a_replaced_program_leaves_nothing_below_the_new_one() {
             "a;b;[syscall] 0(1) self 20",
             "c 0(1) self 10"
         ]
+    );
+}
+
+#[test]
+fn a_program_that_nobody_asked_about_is_replaced_without_a_trace() {
+    let nobody = |ticks, space| {
+        EventKind::Switch(Switch { ticks, space, departure: Departure::Blocked, ..Switch::default() })
+    };
+    let script = Script::default()
+        .begin(0, "a")
+        .end(10, EndCause::SystemCall, "a+5")
+        .add(20, nobody(20, SpaceId(7)), 0, 0)
+        .add(30, nobody(30, SpaceId::NOTHING), 0, 0)
+        .switch(40, THREAD, Departure::Unknown)
+        .begin(50, "a+5");
+    assert_eq!(
+        script.paths(60),
+        ["a 0(1) self 20", "a;[syscall] 1(0) self 20", "a;[syscall];[blocked] 1(0) self 20"]
     );
 }
 

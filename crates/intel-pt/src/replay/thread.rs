@@ -64,6 +64,9 @@ impl ThreadReplay {
         for (index, epoch) in stretch.epochs.iter().enumerate().skip(first) {
             self.add_epoch(stretch, epoch, stretch.end_of_epoch(index));
         }
+        if stretch.replaced {
+            self.execute(stretch.to);
+        }
         if let Some(departure) = stretch.departure {
             self.depart(stretch.to, departure);
         }
@@ -82,8 +85,8 @@ impl ThreadReplay {
         self.gap();
     }
 
-    /// At `ticks` the thread's program was replaced (`exec`): its open calls never return.
-    pub fn execute(&mut self, ticks: u64) {
+    /// At `ticks` the thread began another program: its open calls never return.
+    fn execute(&mut self, ticks: u64) {
         self.start(ticks);
         self.charge(ticks);
         self.close_all();
