@@ -30,6 +30,15 @@ def threads_of_the_scenario:
   must(($tracepoints | contains("local_timer_entry") | not) or ([.threads[].states.irq] | sum) > 0;
     "no interrupt was counted, though the kernel tells of its vectors");
 
+# --- page faults ---
+
+def faults_end:
+  ([.threads[].faults | .minor + .major] | sum) as $ended
+  | must($ended > 0; "no page fault was seen to end"),
+    must(([.threads[].latency.fault.count] | sum) == $ended; "page faults that ended have no length"),
+    must(([.threads[].states | .fault_minor + .fault_major] | sum) > 0; "page faults took no time"),
+    must(([.threads[].faults.failed] | sum) * 100 <= $ended; "\([.threads[].faults.failed] | sum) of \($ended) page faults failed");
+
 # --- the stalls ---
 
 def is_wait_for_lock:
@@ -74,5 +83,6 @@ must(.recording.kernel == $kernel; "the recording is of the kernel \(.recording.
 nothing_is_lost,
 must(.unwinding.stacks > 0; "no stack was taken"),
 threads_of_the_scenario,
+faults_end,
 stalls_of_the_engine,
 operations_are_told

@@ -206,6 +206,7 @@ doctor_agrees() {
 	stacks of waits|sched_exit_tp|on_switched
 	interrupts|local_timer_entry|on_local_timer_entry
 	moves of threads|cgroup_attach_task|on_cgroup_attach
+	page faults|page_fault_user|on_fault_in_user
 	END
 }
 
@@ -234,6 +235,7 @@ has() { grep -qx "$1" "$STORE/results-$2/tracepoints"; }
 stacks_cell() { has sched_exit_tp "$1" && echo "at switch-in" || echo "at switch-out"; }
 vectors_cell() { has local_timer_entry "$1" && echo yes || echo no; }
 cgroups_cell() { has cgroup_attach_task "$1" && echo yes || echo no; }
+faults_cell() { has page_fault_user "$1" && echo yes || echo no; }
 programs_cell() { awk '$2 != "missing" {n++} END {print n " of " NR}' "$STORE/results-$1/programs.out"; }
 total_cell() { awk '{sum += $2} END {print sum}' "$STORE/results-$1/programs.out"; }
 
@@ -258,6 +260,7 @@ write_table() {
 		mapfile -t counts < <(cells stacks_cell "${releases[@]}"); row 'stacks of waits (`sched_exit_tp`)' "${counts[@]}"
 		mapfile -t counts < <(cells vectors_cell "${releases[@]}"); row 'a tracepoint for each interrupt vector' "${counts[@]}"
 		mapfile -t counts < <(cells cgroups_cell "${releases[@]}"); row 'moves into a recorded cgroup are seen' "${counts[@]}"
+		mapfile -t counts < <(cells faults_cell "${releases[@]}"); row 'page faults tell their access' "${counts[@]}"
 		mapfile -t counts < <(cells programs_cell "${releases[@]}"); row 'programs loaded' "${counts[@]}"
 		mapfile -t counts < <(cells total_cell "${releases[@]}"); row 'instructions verified' "${counts[@]}"
 		cat <<-'END'

@@ -86,6 +86,8 @@ pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &Probe
     let unwanted = |name: &&String| match name.as_str() {
         "on_cgroup_attach" => !matches!(options.targets, Targets::Cgroup(_)),
         "on_fault_begun" => types.features().page_faults,
+        // One alone would leave the other's faults to the event, which tells both.
+        "on_fault_in_user" | "on_fault_in_kernel" => !types.features().page_faults,
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
         _ => false,
@@ -181,6 +183,19 @@ mod tests {
         let group = options(Targets::Cgroup(CgroupTarget { id: 1, hierarchy: 0, threads: vec![] }));
         assert_eq!(left_out(&programs()[..3], &types, &group), ["on_cgroup_attach"], "the kernel lacks it");
         assert_eq!(left_out(&programs()[..2], &types, &everything), [""; 0]);
+    }
+
+    #[test]
+    fn a_fault_begins_once() {
+        let programs = ["on_fault_begun", "on_fault_in_user", "on_fault_in_kernel"].map(String::from);
+        let everything = options(Targets::Everything);
+        let both = KernelTypes::with_tracepoints(&["page_fault_user", "page_fault_kernel"]);
+        assert_eq!(left_out(&programs, &both, &everything), ["on_fault_begun"]);
+        for present in [&[][..], &["page_fault_user"]] {
+            let left_out = left_out(&programs, &KernelTypes::with_tracepoints(present), &everything);
+            let is_left_out = |name: &String| left_out.contains(name);
+            assert_eq!(programs.each_ref().map(is_left_out), [false, true, true], "{present:?}");
+        }
     }
 
     #[test]
