@@ -108,7 +108,7 @@ fn switches_at_wrong_times() {
         let switches = (0..50).map(|_| {
             switch.ticks = generated.end - random.below(40_000_000) as u64 + 20_000_000;
             switch.thread = ThreadId(random.below(4) as u32);
-            switch.space = SpaceId(1 + u32::from(random.per_mille(100)));
+            switch.space = [SpaceId(1), SpaceId(2), SpaceId::NOTHING][random.below(12) / 5];
             switch
         });
         generated.schedule = wallprof_intel_pt::Schedule::new(switches.collect());
