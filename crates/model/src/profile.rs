@@ -150,3 +150,22 @@ pub struct FoldedStalls {
     pub total_ns: u64,
     pub max_ns: u64,
 }
+
+/// A conclusion with its evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule that draws it: `lock-wait`, `deadlock` …
+    pub rule: String,
+    /// One sentence: who, where, how long, because of whom. Holds names as the recorded machine had them.
+    pub title: String,
+    /// What to do about it.
+    pub advice: String,
+    /// Rows of the threads that were late.
+    pub threads: Vec<ThreadKey>,
+    /// How often it happened.
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+    /// Ids of the stalls it rests on, ascending; of very many the longest.
+    pub stalls: Vec<u64>,
+}

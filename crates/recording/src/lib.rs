@@ -7,6 +7,7 @@
 mod budget;
 mod calls;
 mod error;
+mod findings;
 mod header;
 mod ids;
 mod info;
@@ -26,6 +27,7 @@ mod write;
 
 pub use budget::SizeBudget;
 pub use error::{Action, Error, Result};
+pub use findings::write_findings;
 pub use ids::UNKNOWN_REFERENCE;
 pub use recorder::{Recorder, RecordingStart, STALLS_FOLDED, Summary};
 pub use recording::Recording;

@@ -1,7 +1,7 @@
 //! What a report is made from.
 
 use wallprof_analysis::StallDigest;
-use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread};
+use wallprof_model::profile::{Finding, FoldedStalls, InterruptRow, RecordingInfo, Thread};
 
 /// Everything a report reads of a recording. `stalls` has taken all of the recording's stalls.
 #[derive(Clone, Copy)]
@@ -11,6 +11,8 @@ pub struct Report<'a> {
     pub interrupts: &'a [InterruptRow],
     pub folded: &'a [FoldedStalls],
     pub stalls: &'a StallDigest,
+    /// In the order in which they are to be read.
+    pub findings: &'a [Finding],
 }
 
 impl Report<'_> {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use story::{Story, deadlock_story, lock_story, system_story};
+use wallprof_model::profile::Finding;
 use wallprof_views::{Report, StallsText, Style, report_json, report_text, stall_json};
 
 fn check(name: &str, got: &str) {
@@ -27,17 +28,22 @@ fn check(name: &str, got: &str) {
 fn report(story: &Story, style: &Style) -> String {
     let digest = story.digest();
     let mut out = Vec::new();
-    report_text(&mut out, &input(story, &digest), style).unwrap();
+    report_text(&mut out, &input(story, &digest, &story.findings()), style).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-fn input<'a>(story: &'a Story, stalls: &'a wallprof_analysis::StallDigest) -> Report<'a> {
+fn input<'a>(
+    story: &'a Story,
+    stalls: &'a wallprof_analysis::StallDigest,
+    findings: &'a [Finding],
+) -> Report<'a> {
     Report {
         info: &story.info,
         threads: &story.threads,
         interrupts: &story.interrupts,
         folded: &story.folded,
         stalls,
+        findings,
     }
 }
 
@@ -105,7 +111,7 @@ fn report_as_json() {
     let story = lock_story();
     let digest = story.digest();
     let mut out = Vec::new();
-    report_json(&mut out, &input(&story, &digest)).unwrap();
+    report_json(&mut out, &input(&story, &digest, &story.findings())).unwrap();
     check("report.json", &spread(&String::from_utf8(out).unwrap()));
 }
 

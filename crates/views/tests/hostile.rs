@@ -9,12 +9,14 @@ use story::{Story, deadlock_story, lock_story, system_story};
 use unicode_width::UnicodeWidthStr;
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::histogram::{BUCKETS, Cell};
+use wallprof_model::profile::Finding;
 use wallprof_model::{EpochSecond, Histogram, Metric, MonoNs, Reason, ThreadKey, ThreadRef};
 use wallprof_views::{Report, StallsText, Style, report_json, report_text, stall_json};
 
 fn write_all(story: &Story, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let digest = story.digest();
-    let report = report(story, &digest);
+    let findings = story.findings();
+    let report = report(story, &digest, &findings);
     report_text(out, &report, style)?;
     let mut text = StallsText::new(&story.info, style);
     story.stalls.iter().try_for_each(|stall| text.write(out, stall))?;
@@ -23,17 +25,22 @@ fn write_all(story: &Story, style: &Style, out: &mut impl Write) -> io::Result<(
 
 fn write_all_json(story: &Story, out: &mut impl Write) -> io::Result<()> {
     let digest = story.digest();
-    report_json(out, &report(story, &digest))?;
+    report_json(out, &report(story, &digest, &story.findings()))?;
     story.stalls.iter().try_for_each(|stall| stall_json(out, stall, &story.info.clock))
 }
 
-fn report<'a>(story: &'a Story, stalls: &'a wallprof_analysis::StallDigest) -> Report<'a> {
+fn report<'a>(
+    story: &'a Story,
+    stalls: &'a wallprof_analysis::StallDigest,
+    findings: &'a [Finding],
+) -> Report<'a> {
     Report {
         info: &story.info,
         threads: &story.threads,
         interrupts: &story.interrupts,
         folded: &story.folded,
         stalls,
+        findings,
     }
 }
 

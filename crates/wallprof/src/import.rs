@@ -48,6 +48,7 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let summary = writer.finish(outcome.end)?;
     match summary {
         Some(summary) if outcome.threads > 0 => {
+            crate::findings::store(&args.output);
             say(&done_line(&outcome, &summary, &args.output));
             Ok(ExitCode::SUCCESS)
         }

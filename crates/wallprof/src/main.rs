@@ -7,6 +7,7 @@ mod doctor;
 mod documents;
 mod export;
 mod failure;
+mod findings;
 mod flame;
 mod import;
 mod output;

@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use wallprof_analysis::StallDigest;
-use wallprof_recording::{Recording, StallFilter};
+use wallprof_analysis::rules::{Collector, findings};
+use wallprof_recording::Recording;
 use wallprof_views::{Report, report_json, report_text};
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
+use crate::findings::all_stalls;
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
 
@@ -21,9 +23,16 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let threads = recording.threads()?;
     let interrupts = recording.interrupts()?;
     let folded = recording.folded()?;
-    let stalls = digest(&recording)?;
-    let report =
-        Report { info: &info, threads: &threads, interrupts: &interrupts, folded: &folded, stalls: &stalls };
+    let (stalls, collector) = stalls(&recording)?;
+    let findings = findings(&collector.finish(info.min_stall_ns, &threads, &interrupts));
+    let report = Report {
+        info: &info,
+        threads: &threads,
+        interrupts: &interrupts,
+        folded: &folded,
+        stalls: &stalls,
+        findings: &findings,
+    };
     to_stdout(|mut out| {
         match args.json {
             true => report_json(&mut out, &report)?,
@@ -34,11 +43,13 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn digest(recording: &Recording) -> Result<StallDigest, Failure> {
-    let mut digest = StallDigest::new(LONGEST_SHOWN);
-    let all = StallFilter { include_voluntary: true, ..StallFilter::default() };
-    for stall in recording.stalls(&all)? {
-        digest.add(&stall?);
+/// All stalls in both forms that a report needs, read once.
+fn stalls(recording: &Recording) -> Result<(StallDigest, Collector), Failure> {
+    let (mut digest, mut collector) = (StallDigest::new(LONGEST_SHOWN), Collector::default());
+    for stall in recording.stalls(&all_stalls())? {
+        let stall = stall?;
+        digest.add(&stall);
+        collector.add(&stall);
     }
-    Ok(digest)
+    Ok((digest, collector))
 }

@@ -1,6 +1,7 @@
 //! The JSON that programs read, exactly as promised: integer nanoseconds, hex addresses as strings,
 //! `null` for what is not known, keys in one order.
 
+mod finding;
 mod report;
 mod stack;
 mod stall;

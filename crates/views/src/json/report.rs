@@ -11,6 +11,7 @@ use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread};
 use wallprof_model::{ClockMap, Histogram, Metric, Reason};
 
+use super::finding::FindingJson;
 use super::known;
 use crate::report::Report;
 
@@ -22,7 +23,7 @@ pub(super) struct ReportJson<'a> {
     schema: u32,
     recording: RecordingJson<'a>,
     threads: ThreadsJson<'a>,
-    findings: [(); 0],
+    findings: Vec<FindingJson<'a>>,
     functions: Option<()>,
     losses: &'a BTreeMap<String, u64>,
     unwinding: UnwindingJson<'a>,
@@ -38,7 +39,7 @@ impl<'a> ReportJson<'a> {
             schema: SCHEMA,
             recording: RecordingJson::of(info),
             threads: ThreadsJson::of(report),
-            findings: [],
+            findings: report.findings.iter().map(FindingJson::of).collect(),
             functions: None,
             losses: &info.losses,
             unwinding: UnwindingJson {

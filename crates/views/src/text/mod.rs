@@ -1,5 +1,6 @@
 //! Text for eyes.
 
+mod findings;
 mod header;
 mod interrupts;
 mod latencies;
@@ -17,13 +18,14 @@ use crate::line::{Word, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
 
-/// Writes the report: what was recorded, why threads were late, where their time went, how long waits
-/// took, and how far the recording itself can be trusted.
+/// Writes the report: what was recorded, what the rules found, why threads were late, where their time went,
+/// how long waits took, and how far the recording itself can be trusted.
 ///
 /// # Errors
 /// What `out` returns; a broken pipe among it.
 pub fn report_text(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     header::write(out, report, style)?;
+    findings::write(out, report, style)?;
     lateness::write(out, report, style)?;
     let selection = ledgers::Selection::of(report);
     ledgers::write(out, report, &selection, style)?;

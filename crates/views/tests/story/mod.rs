@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_analysis::StallDigest;
+use wallprof_analysis::rules::{Collector, findings};
 use wallprof_model::event::{Access, Fault, InterruptKind, LedgerDelta, Mapping};
 use wallprof_model::profile::*;
 use wallprof_model::*;
@@ -29,6 +30,12 @@ impl Story {
         let mut digest = StallDigest::new(5);
         self.stalls.iter().for_each(|stall| digest.add(stall));
         digest
+    }
+
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut collector = Collector::default();
+        self.stalls.iter().for_each(|stall| collector.add(stall));
+        findings(&collector.finish(self.info.min_stall_ns, &self.threads, &self.interrupts))
     }
 }
 
@@ -70,18 +77,22 @@ pub fn system_story() -> Story {
 /// Two threads that wait for each other's lock until the end.
 pub fn deadlock_story() -> Story {
     let mut story = lock_story();
-    story.stalls = [(1, "left", 4301, "right", 4302), (2, "right", 4302, "left", 4301)]
+    story.stalls = [(1u32, "left", 4301, "right", 4302), (2, "right", 4302, "left", 4301)]
         .map(|(id, comm, tid, other, other_tid)| StallRecord {
             open: true,
             end: MonoNs(START + 10 * SECOND),
             blocked_ns: 9 * SECOND,
             runnable_ns: 0,
-            lock: Some(LockRecord { address: 0x5000 + id, owner: Some(thread_ref(None, other_tid, other)) }),
+            lock: Some(LockRecord {
+                address: 0x5000 + u64::from(id),
+                owner: Some(thread_ref(Some(3 - id), other_tid, other)),
+            }),
             waker: None,
             cpu: None,
             comm: comm.into(),
+            thread: ThreadKey(id),
             tid,
-            ..stall(id, 1_000 * MILLI, 0, LOCK)
+            ..stall(u64::from(id), 1_000 * MILLI, 0, LOCK)
         })
         .into();
     story.info.ended_cleanly = false;

@@ -58,6 +58,7 @@ impl Run<'_> {
         let status = self.command.as_mut().map(|command| end_command(command, &self.signals)).transpose();
         let (reason, summary) = (followed?, summary?);
         let status = status.map_err(|error| failed("wait for the command", &error))?;
+        crate::findings::store(&self.options.output);
         say(&done_line(self.options, recorded, &summary));
         if summary.threads == 0 {
             return Err(Failure::new(

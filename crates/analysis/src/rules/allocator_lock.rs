@@ -1,0 +1,76 @@
+//! `allocator-lock`: threads wait for a lock inside malloc or free. A plain wait for a lock, but with a remedy of
+//! its own, and one that the program's text does not show.
+//!
+//! One finding a process.
+//!
+//! False positives: a function of the program's own that is named as one of an allocator.
+
+use std::collections::HashSet;
+
+use super::case::{Case, grouped, mostly};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::{lock, wording};
+
+pub(super) const RULE: &str = "allocator-lock";
+
+const ADVICE: &str = "Do not allocate on this path: reuse buffers or reserve ahead; or give the threads arenas of \
+    their own (another allocator, or glibc's MALLOC_ARENA_MAX and malloc_trim where they are used).";
+
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let waits = lock::waits(evidence, told).filter(|case| case.in_allocator);
+    let processes = grouped(waits, |case| case.pid);
+    processes.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
+    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
+        return None;
+    }
+    let site = mostly(&cases, |case| case.site.clone());
+    let through = site.as_ref().and_then(|site| site.through.as_deref()).unwrap_or("the allocator");
+    let title = format!(
+        "{} waited for the allocator's lock (through {through}){} {}{}.",
+        wording::who(&cases, evidence),
+        wording::place(site.as_ref()),
+        wording::toll(&toll),
+        lock::holder(&cases, evidence)
+    );
+    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, lock_case, stack};
+    use super::*;
+    use wallprof_model::profile::{LockRecord, StallRecord};
+
+    fn in_malloc(id: u64) -> StallRecord {
+        let user =
+            stack(&["__lll_lock_wait_private", "malloc", "operator new(unsigned long)", "checksum_error"]);
+        let lock = LockRecord { address: 0x1000 + id, owner: None };
+        StallRecord { user: Some(user), lock: Some(lock), ..lock_case(id, 1, 2, 870_000) }
+    }
+
+    #[test]
+    fn names_the_caller_of_malloc_whatever_the_arena() {
+        let found = Play::only_finding((1..=5).map(in_malloc));
+        assert_eq!(found.rule, RULE);
+        assert!(
+            found.title.starts_with(
+                "thread-1 of app waited for the allocator's lock (through malloc) in checksum_error 5 times"
+            ),
+            "{}",
+            found.title
+        );
+        assert!(found.title.contains("thread-2 released it"), "{}", found.title);
+    }
+
+    #[test]
+    fn a_short_wait_now_and_then_is_none() {
+        assert_eq!(Play::findings((1..=4).map(in_malloc)), []);
+    }
+}

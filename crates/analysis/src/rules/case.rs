@@ -1,0 +1,110 @@
+//! One stall as the rules look at it: its facts, without its stacks' frames.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use wallprof_model::{MonoNs, StallReason, ThreadKey};
+
+use crate::interest::Class;
+use crate::site::Site;
+use crate::tally::Tally;
+
+/// One interval off the CPU.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub id: u64,
+    pub thread: ThreadKey,
+    pub pid: u32,
+    /// The thread's name at the time.
+    pub comm: Arc<str>,
+    pub reason: StallReason,
+    pub voluntary: bool,
+    pub open: bool,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub blocked_ns: u64,
+    pub runnable_ns: u64,
+    /// The timeout it had asked for.
+    pub asked_ns: Option<u64>,
+    /// The CPU it came back on, or waits for.
+    pub cpu: Option<u32>,
+    pub syscall: Option<Arc<str>>,
+    pub site: Option<Arc<Site>>,
+    /// Whether it waited inside the allocator.
+    pub in_allocator: bool,
+    pub waker: Option<Woken>,
+    pub lock: Option<Held>,
+    /// Who had the CPU meanwhile, most time first; the first few.
+    pub ran_instead: Box<[(Party, u64)]>,
+}
+
+/// Another thread that has a part in a stall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// `None`: a thread that is not recorded.
+    pub key: Option<ThreadKey>,
+    pub pid: u32,
+    pub comm: Arc<str>,
+}
+
+/// Who ended a wait, and where in its code.
+#[derive(Clone, Debug)]
+pub struct Woken {
+    /// `None`: an interrupt.
+    pub by: Option<Party>,
+    pub site: Option<Arc<Site>>,
+}
+
+/// A lock that was waited for.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// 0: not known.
+    pub address: u64,
+    pub owner: Option<Party>,
+}
+
+impl Case {
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// Whether it made its thread late: nobody's choice, and no wait for another party's data.
+    pub fn is_late(&self) -> bool {
+        Class::of_stall(self.reason, self.voluntary) == Class::Late
+    }
+
+    /// The part of `from..to` that lies in this interval, ns.
+    pub fn overlap_ns(&self, from: MonoNs, to: MonoNs) -> u64 {
+        self.end.min(to).0.saturating_sub(self.start.max(from).0)
+    }
+
+    /// The thread it waited for: the lock's owner, else whoever ended the wait.
+    pub fn waited_for(&self) -> Option<&Party> {
+        let owner = self.lock.as_ref().and_then(|lock| lock.owner.as_ref());
+        owner.or_else(|| self.waker.as_ref()?.by.as_ref())
+    }
+}
+
+/// Cases by key, in the order of the keys.
+pub(super) fn grouped<'e, K: Ord>(
+    cases: impl Iterator<Item = &'e Case>,
+    key: impl Fn(&Case) -> K,
+) -> BTreeMap<K, Vec<&'e Case>> {
+    let mut groups: BTreeMap<K, Vec<&Case>> = BTreeMap::new();
+    for case in cases {
+        groups.entry(key(case)).or_default().push(case);
+    }
+    groups
+}
+
+/// What most of the cases' time has in common; `None` where none of them knows.
+pub(super) fn mostly<T: Ord + Hash + Clone>(cases: &[&Case], of: impl Fn(&Case) -> Option<T>) -> Option<T> {
+    let mut tally = Tally::default();
+    for case in cases {
+        if let Some(value) = of(case) {
+            tally.add(value, case.duration_ns());
+        }
+    }
+    tally.top().map(|(value, _)| value.clone())
+}

@@ -1,0 +1,170 @@
+//! `deadlock`: threads that wait for locks held by each other, in a circle, and had not come back when the
+//! recording ended. A thread that waits for a lock it holds itself is the smallest circle.
+//!
+//! Whoever waits behind a circle, directly or not, is told with it: those waits end when it does.
+//!
+//! False positives: owners are what the lock said when the wait began. A lock that gives up after a while
+//! (`pthread_mutex_timedlock`) is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wallprof_model::ThreadKey;
+
+use super::case::Case;
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::{lock, wording};
+
+pub(super) const RULE: &str = "deadlock";
+
+const ADVICE: &str = "Take these locks in the same order everywhere, or all of them at once; the stacks of the \
+    open stalls show where each is wanted.";
+
+/// The open wait of each thread.
+type Waits<'e> = BTreeMap<ThreadKey, &'e Case>;
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let open =
+        evidence.cases().iter().filter(|case| case.open && case.asked_ns.is_none() && lock::is_wait(case));
+    let waits: Waits<'_> = open.map(|case| (case.thread, case)).collect();
+    let mut behind: BTreeMap<BTreeSet<ThreadKey>, Vec<&Case>> = BTreeMap::new();
+    for (&thread, case) in &waits {
+        if let Some(circle) = circle_behind(thread, &waits) {
+            behind.entry(circle).or_default().push(case);
+        }
+    }
+    behind.into_iter().map(|(circle, cases)| conclude(&circle, cases, &waits, evidence)).collect()
+}
+
+/// The threads of the circle to which the waits lead from `thread` on.
+fn circle_behind(thread: ThreadKey, waits: &Waits<'_>) -> Option<BTreeSet<ThreadKey>> {
+    let mut path = vec![thread];
+    loop {
+        let next = owner(waits.get(path.last()?)?)?;
+        if let Some(at) = path.iter().position(|&seen| seen == next) {
+            return Some(path[at..].iter().copied().collect());
+        }
+        path.push(next);
+    }
+}
+
+fn owner(case: &Case) -> Option<ThreadKey> {
+    case.lock.as_ref()?.owner.as_ref()?.key
+}
+
+fn conclude<'e>(
+    circle: &BTreeSet<ThreadKey>,
+    cases: Vec<&'e Case>,
+    waits: &Waits<'e>,
+    evidence: &Evidence,
+) -> Conclusion<'e> {
+    let members: Vec<&Case> = in_order(circle, waits);
+    let steps: Vec<String> = members.iter().map(|case| step(case)).collect();
+    let victims = cases.len() - members.len();
+    let others = match victims {
+        0 => String::new(),
+        1 => "; another thread waits behind them".to_owned(),
+        count => format!("; {count} other threads wait behind them"),
+    };
+    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
+    let process = evidence.thread(members[0].thread).map(|thread| thread.process.to_string());
+    let process = process.filter(|process| !process.is_empty()).map(|process| format!(" of {process}"));
+    let title = format!(
+        "Deadlock{} for {}: {}{others}.",
+        process.unwrap_or_default(),
+        wording::time(members.iter().map(|case| case.duration_ns()).min().unwrap_or(0)),
+        steps.join(", ")
+    );
+    Conclusion { rule: RULE, title, advice: ADVICE.into(), threads: threads_of(&cases), toll, cases }
+}
+
+/// The waits of a circle, each followed by that of the thread it waits for.
+fn in_order<'e>(circle: &BTreeSet<ThreadKey>, waits: &Waits<'e>) -> Vec<&'e Case> {
+    let mut members = Vec::with_capacity(circle.len());
+    let mut next = circle.first().copied();
+    while let Some(case) = next.and_then(|thread| waits.get(&thread)) {
+        if members.len() == circle.len() {
+            break;
+        }
+        members.push(*case);
+        next = owner(case);
+    }
+    members
+}
+
+/// `left waits in settle for a lock that right holds`.
+fn step(case: &Case) -> String {
+    let (name, place) = (wording::shown(&case.comm), wording::place(case.site.as_ref()));
+    match &case.lock.as_ref().and_then(|lock| lock.owner.as_ref()) {
+        Some(owner) if owner.key == Some(case.thread) => {
+            format!("{name} waits{place} for a lock that it holds itself")
+        }
+        Some(owner) => format!("{name} waits{place} for a lock that {} holds", wording::name(owner)),
+        None => format!("{name} waits{place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, lock_case, open};
+    use super::*;
+    use wallprof_model::profile::{Finding, StallRecord};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn stuck(pairs: &[(u32, u32)]) -> Vec<Finding> {
+        let stall = |(at, &(thread, owner)): (usize, &(u32, u32))| {
+            open(lock_case(at as u64 + 1, thread, owner, 3 * SECOND + at as u64))
+        };
+        Play::findings(pairs.iter().enumerate().map(stall))
+    }
+
+    #[test]
+    fn two_threads_that_wait_for_each_other() {
+        let found = &stuck(&[(1, 2), (2, 1)])[0];
+        assert_eq!(
+            found.title,
+            "Deadlock of app for 3.00 s: thread-1 waits in take_order (called by handle_tick) for a lock that \
+             thread-2 holds, thread-2 waits in take_order (called by handle_tick) for a lock that thread-1 holds."
+        );
+        assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE, &[1, 2][..]));
+    }
+
+    #[test]
+    fn a_thread_alone_a_longer_circle_and_those_behind() {
+        assert!(stuck(&[(1, 1)])[0].title.contains("that it holds itself"));
+        let found = stuck(&[(1, 2), (2, 3), (3, 1), (4, 2), (5, 4)]);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].count, found[0].threads.len()), (5, 5));
+        assert!(
+            found[0].title.ends_with("thread-1 holds; 2 other threads wait behind them."),
+            "{}",
+            found[0].title
+        );
+    }
+
+    #[test]
+    fn two_circles_are_two_findings() {
+        let found = stuck(&[(1, 2), (2, 1), (3, 4), (4, 3)]);
+        assert_eq!(found.iter().filter(|found| found.rule == RULE).count(), 2);
+    }
+
+    #[test]
+    fn no_circle_is_no_deadlock() {
+        for pairs in [&[(1, 2)][..], &[(1, 2), (2, 3)], &[]] {
+            assert!(stuck(pairs).iter().all(|found| found.rule != RULE), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn waits_that_ended_or_will_give_up_are_none() {
+        let pair = |change: fn(StallRecord) -> StallRecord| {
+            let stalls = [change(lock_case(1, 1, 2, 5_000_000)), change(lock_case(2, 2, 1, 5_000_000))];
+            Play::findings(stalls).into_iter().filter(|found| found.rule == RULE).count()
+        };
+        assert_eq!(pair(open), 1);
+        assert_eq!(pair(|stall| stall), 0);
+        assert_eq!(pair(|stall| StallRecord { asked_ns: Some(1), ..open(stall) }), 0);
+    }
+}

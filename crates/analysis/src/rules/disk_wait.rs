@@ -1,0 +1,89 @@
+//! `disk-wait`: threads wait for a disk. Says in which system call and where in the program.
+//!
+//! One finding a process and waiting place, where it cost a hundredth of the threads' time, or 20 ms at once.
+//!
+//! False positives: threads whose work is to write to disk and that nobody waits for.
+
+use wallprof_model::{Reason, StallReason};
+
+use super::case::{Case, grouped, mostly};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::wording;
+
+pub(super) const RULE: &str = "disk-wait";
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let is_disk = |case: &&Case| case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary;
+    let places = grouped(evidence.cases().iter().filter(is_disk), |case| {
+        (case.pid, case.comm.clone(), case.syscall.clone(), case.site.clone())
+    });
+    places.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
+    if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
+        return None;
+    }
+    let site = mostly(&cases, |case| case.site.clone());
+    let syscall = mostly(&cases, |case| case.syscall.clone());
+    let call = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let title = format!(
+        "{} waited for a disk{call}{} {}.",
+        wording::who(&cases, evidence),
+        wording::place(site.as_ref()),
+        wording::toll(&toll)
+    );
+    let advice = advice(syscall.as_deref().unwrap_or_default()).into();
+    Some(Conclusion { rule: RULE, title, advice, threads, toll, cases })
+}
+
+fn advice(syscall: &str) -> &'static str {
+    match syscall {
+        "fsync" | "fdatasync" | "sync" | "syncfs" | "sync_file_range" | "msync" => {
+            "Let another thread sync, or sync several commits at once."
+        }
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "sendfile" | "getdents64" => {
+            "Read ahead of the need (readahead, posix_fadvise, io_uring), or keep the data in memory."
+        }
+        _ => "Let another thread do this (or io_uring), or a faster disk.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, case, stack};
+    use super::*;
+    use wallprof_model::profile::StallRecord;
+
+    fn sync(id: u64, ns: u64) -> StallRecord {
+        StallRecord {
+            syscall: Some("fsync".into()),
+            user: Some(stack(&["fsync", "commit_records", "write_records"])),
+            ..case(id, 1, StallReason::Blocked(Reason::Disk), ns)
+        }
+    }
+
+    #[test]
+    fn says_which_call_and_where() {
+        let found = Play::only_finding((1..=30).map(|id| sync(id, 4_000_000)));
+        assert_eq!(
+            found.title,
+            "thread-1 of app waited for a disk (fsync) in commit_records (called by write_records) \
+             30 times, 120 ms in all, up to 4.00 ms."
+        );
+        assert!(found.advice.contains("another thread sync"), "{}", found.advice);
+        assert_eq!(found.rule, RULE);
+    }
+
+    #[test]
+    fn each_call_has_an_advice_and_a_few_waits_are_none() {
+        assert!(advice("pread64").contains("ahead"));
+        assert!(advice("openat").contains("io_uring"));
+        assert_eq!(Play::findings((1..=20).map(|id| sync(id, 4_000_000))), []);
+        assert_eq!(Play::only_finding([sync(1, 20_000_000)]).rule, RULE);
+    }
+}

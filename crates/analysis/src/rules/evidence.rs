@@ -1,0 +1,320 @@
+//! What the rules read: every stall of a recording in a compact form, the threads' totals, and interrupts.
+//!
+//! Memory is bounded: of more stalls than [`MOST_CASES`] the longest are kept, the voluntary ones going first.
+
+use std::borrow::Borrow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use wallprof_model::profile::{InterruptRow, ResolvedStack, StallRecord, Thread};
+use wallprof_model::{FrameKind, MonoNs, StallKind, ThreadKey, ThreadRef};
+
+use super::case::{Case, Held, Party, Woken};
+use crate::site::{self, Site};
+
+/// Stalls kept; some 300 bytes each.
+const MOST_CASES: usize = 200_000;
+
+/// Of the threads that had the CPU during one stall, those kept.
+const MOST_RAN_INSTEAD: usize = 4;
+
+/// The shortest time that any rule takes for a stall: what `--min-stall` is unless the user says otherwise.
+const LEAST_UNIT_NS: u64 = 100_000;
+
+/// All that the rules know about a recording.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    unit_ns: u64,
+    threads: BTreeMap<ThreadKey, ThreadTotals>,
+    interrupts: Vec<InterruptRow>,
+    /// By start.
+    cases: Vec<Case>,
+    /// Indices into `cases` by thread, ascending.
+    by_thread: HashMap<ThreadKey, Vec<usize>>,
+}
+
+/// A thread over the whole recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadTotals {
+    pub comm: Arc<str>,
+    pub process: Arc<str>,
+    pub wall_ns: u64,
+    pub on_cpu_ns: u64,
+    /// The stalls that made it late, in all.
+    pub late_ns: u64,
+}
+
+/// Takes stalls one by one.
+#[derive(Debug, Default)]
+pub struct Collector {
+    cases: Vec<Case>,
+    names: Interner<str>,
+    sites: Interner<Site>,
+}
+
+/// Equal values, kept once.
+#[derive(Debug)]
+struct Interner<T: ?Sized + Eq + Hash>(HashSet<Arc<T>>);
+
+impl<T: ?Sized + Eq + Hash> Default for Interner<T> {
+    fn default() -> Self {
+        Interner(HashSet::new())
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Interner<T> {
+    fn get<O: Borrow<T> + Into<Arc<T>>>(&mut self, value: O) -> Arc<T> {
+        if let Some(known) = self.0.get(value.borrow()) {
+            return known.clone();
+        }
+        let new: Arc<T> = value.into();
+        self.0.insert(new.clone());
+        new
+    }
+}
+
+impl Collector {
+    /// Adds one stall; the order does not matter. Faults are left out: no rule reads them here.
+    pub fn add(&mut self, stall: &StallRecord) {
+        if stall.kind != StallKind::OffCpu {
+            return;
+        }
+        let case = self.case(stall);
+        self.cases.push(case);
+        if self.cases.len() >= MOST_CASES + MOST_CASES / 2 {
+            self.keep_the_longest();
+        }
+    }
+
+    /// The evidence: these stalls with the threads and the interrupts of their recording.
+    pub fn finish(mut self, min_stall_ns: u64, threads: &[Thread], interrupts: &[InterruptRow]) -> Evidence {
+        if self.cases.len() > MOST_CASES {
+            self.keep_the_longest();
+        }
+        self.cases.sort_by_key(|case| (case.start, case.id));
+        let mut by_thread: HashMap<ThreadKey, Vec<usize>> = HashMap::new();
+        for (at, case) in self.cases.iter().enumerate() {
+            by_thread.entry(case.thread).or_default().push(at);
+        }
+        let mut evidence = Evidence {
+            unit_ns: min_stall_ns.max(LEAST_UNIT_NS),
+            threads: threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
+            interrupts: interrupts.to_vec(),
+            cases: self.cases,
+            by_thread,
+        };
+        evidence.add_lateness();
+        evidence
+    }
+
+    fn keep_the_longest(&mut self) {
+        let rank = |case: &Case| (case.voluntary, !case.open, Reverse(case.duration_ns()), case.id);
+        self.cases.select_nth_unstable_by_key(MOST_CASES, rank);
+        self.cases.truncate(MOST_CASES);
+    }
+
+    fn case(&mut self, stall: &StallRecord) -> Case {
+        let ran_instead = stall.ran_instead.iter().take(MOST_RAN_INSTEAD);
+        Case {
+            id: stall.id,
+            thread: stall.thread,
+            pid: stall.pid,
+            comm: self.names.get(stall.comm.as_str()),
+            reason: stall.reason,
+            voluntary: stall.voluntary,
+            open: stall.open,
+            start: stall.start,
+            end: stall.end,
+            blocked_ns: stall.blocked_ns,
+            runnable_ns: stall.runnable_ns,
+            asked_ns: stall.asked_ns,
+            cpu: stall.cpu,
+            syscall: stall.syscall.as_deref().map(|name| self.names.get(name)),
+            site: self.site(stall.user.as_ref(), stall.kernel.as_ref()),
+            in_allocator: stall.user.as_ref().is_some_and(is_in_allocator),
+            ran_instead: ran_instead.map(|(thread, ns)| (self.party(thread), *ns)).collect(),
+            waker: stall.waker.as_ref().map(|waker| Woken {
+                by: waker.thread.as_ref().map(|thread| self.party(thread)),
+                site: self.site(waker.user.as_ref(), waker.kernel.as_ref()),
+            }),
+            lock: stall.lock.as_ref().map(|lock| Held {
+                address: lock.address,
+                owner: lock.owner.as_ref().map(|owner| self.party(owner)),
+            }),
+        }
+    }
+
+    fn party(&mut self, thread: &ThreadRef) -> Party {
+        Party { key: thread.key, pid: thread.pid, comm: self.names.get(thread.comm.as_str()) }
+    }
+
+    fn site(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
+        Site::of(user, kernel).map(|site| self.sites.get(site))
+    }
+}
+
+impl Evidence {
+    /// What the user takes for a stall, ns: limits are multiples of it.
+    pub(super) fn unit_ns(&self) -> u64 {
+        self.unit_ns
+    }
+
+    /// All stalls by start, the voluntary ones included.
+    pub(super) fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    pub(super) fn interrupts(&self) -> &[InterruptRow] {
+        &self.interrupts
+    }
+
+    pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {
+        self.threads.get(&key)
+    }
+
+    pub(super) fn threads(&self) -> impl Iterator<Item = (ThreadKey, &ThreadTotals)> {
+        self.threads.iter().map(|(&key, totals)| (key, totals))
+    }
+
+    /// The stalls of a thread that overlap `from..to`, by start. A thread's intervals off the CPU are disjoint.
+    pub(super) fn during(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &Case> {
+        let indices = self.by_thread.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = indices.partition_point(|&at| self.cases[at].end <= from);
+        let cases = indices[first..].iter().map(|&at| &self.cases[at]);
+        cases.take_while(move |case| case.start < to).filter(move |case| case.overlap_ns(from, to) > 0)
+    }
+
+    fn add_lateness(&mut self) {
+        for case in self.cases.iter().filter(|case| case.is_late()) {
+            if let Some(thread) = self.threads.get_mut(&case.thread) {
+                thread.late_ns = thread.late_ns.saturating_add(case.duration_ns());
+            }
+        }
+    }
+}
+
+fn totals(thread: &Thread) -> ThreadTotals {
+    ThreadTotals {
+        comm: thread.info.comm.as_str().into(),
+        process: thread.info.process.as_str().into(),
+        wall_ns: thread.ledger.wall_ns,
+        on_cpu_ns: thread.ledger.on_cpu_ns,
+        late_ns: 0,
+    }
+}
+
+/// Whether a function of the allocator stands between the program's innermost function and the kernel.
+fn is_in_allocator(user: &ResolvedStack) -> bool {
+    for frame in user.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
+        for line in &frame.lines {
+            if line.symbol.as_deref().is_some_and(is_allocator_symbol) {
+                return true;
+            }
+            if !site::is_plumbing(frame, line) {
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// glibc's, C++'s, Rust's, and those of jemalloc, tcmalloc and mimalloc.
+fn is_allocator_symbol(symbol: &str) -> bool {
+    const NAMES: [&str; 18] = [
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "memalign",
+        "posix_memalign",
+        "aligned_alloc",
+        "valloc",
+        "cfree",
+        "mallinfo",
+        "mallinfo2",
+        "malloc_trim",
+        "operator new",
+        "operator new[]",
+        "operator delete",
+        "operator delete[]",
+        "sysmalloc",
+    ];
+    const PREFIXES: [&str; 13] = [
+        "__libc_malloc",
+        "__libc_free",
+        "__libc_calloc",
+        "__libc_realloc",
+        "__libc_memalign",
+        "_int_malloc",
+        "_int_free",
+        "_int_realloc",
+        "arena_get",
+        "__rust_alloc",
+        "je_",
+        "tc_malloc",
+        "mi_malloc",
+    ];
+    let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
+    NAMES.contains(&plain) || PREFIXES.iter().any(|prefix| symbol.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, lock_case, stack};
+    use super::*;
+
+    #[test]
+    fn the_stalls_of_a_thread_are_found_by_time() {
+        let mut play = Play::new();
+        for id in 1..=5 {
+            play.stall(lock_case(id, 1, 2, 2_000_000));
+        }
+        let evidence = play.evidence();
+        let all: Vec<(u64, u64)> = evidence.cases().iter().map(|case| (case.start.0, case.end.0)).collect();
+        let ids = |from: u64, to: u64| -> Vec<u64> {
+            evidence.during(ThreadKey(1), MonoNs(from), MonoNs(to)).map(|case| case.id).collect()
+        };
+        assert_eq!(ids(0, u64::MAX), [1, 2, 3, 4, 5]);
+        assert_eq!(ids(all[1].1 - 1, all[2].0 + 1), [2, 3]);
+        assert_eq!(ids(all[1].1, all[2].0), []);
+        assert_eq!(evidence.during(ThreadKey(9), MonoNs(0), MonoNs(u64::MAX)).count(), 0);
+        assert_eq!(evidence.thread(ThreadKey(1)).map(|thread| thread.late_ns), Some(10_000_000));
+    }
+
+    #[test]
+    fn the_allocator_is_recognised_below_the_program_only() {
+        let inside = [
+            &["__lll_lock_wait_private", "malloc", "operator new(unsigned long)", "parse"][..],
+            &["__lll_lock_wait_private", "_int_free", "release"],
+            &["syscall", "__rust_alloc", "alloc::vec::Vec<T>::push", "parse"],
+        ];
+        for symbols in inside {
+            assert!(is_in_allocator(&stack(symbols)), "{symbols:?}");
+        }
+        for symbols in [&["__lll_lock_wait", "pthread_mutex_lock", "parse"][..], &["parse", "malloc"], &[]] {
+            assert!(!is_in_allocator(&stack(symbols)), "{symbols:?}");
+        }
+    }
+
+    #[test]
+    fn of_too_many_stalls_the_longest_stay_and_the_chosen_go_first() {
+        let mut collector = Collector::default();
+        let template = lock_case(0, 1, 2, 0);
+        let most = MOST_CASES as u64;
+        for id in 0..2 * most {
+            let voluntary = id % 2 == 1;
+            let end = MonoNs(template.start.0 + if voluntary { 1_000_000 } else { id });
+            collector.add(&StallRecord { id, voluntary, end, user: None, ..template.clone() });
+        }
+        assert!(collector.cases.len() < MOST_CASES * 3 / 2);
+        let evidence = collector.finish(0, &[], &[]);
+        assert_eq!(evidence.cases().len(), MOST_CASES);
+        let longest_kept = evidence.cases().iter().any(|case| case.id == 2 * most - 2);
+        assert!(
+            longest_kept && evidence.cases().iter().filter(|case| case.voluntary).count() < MOST_CASES / 2
+        );
+    }
+}

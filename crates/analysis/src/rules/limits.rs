@@ -1,0 +1,98 @@
+//! From where on something is worth a finding. One stall of the shortest length kept is what machines do; limits
+//! are multiples of that length, so that a user who asks for shorter stalls also hears of smaller problems.
+
+use super::evidence::Evidence;
+use wallprof_model::ThreadKey;
+
+/// How often and how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Toll {
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Toll {
+    pub fn of(lengths_ns: impl IntoIterator<Item = u64>) -> Self {
+        let mut toll = Toll::default();
+        for ns in lengths_ns {
+            toll.count += 1;
+            toll.total_ns = toll.total_ns.saturating_add(ns);
+            toll.max_ns = toll.max_ns.max(ns);
+        }
+        toll
+    }
+
+    /// For what should hardly ever happen: one long wait, or some short ones that add up.
+    pub fn is_unusual(&self, evidence: &Evidence) -> bool {
+        let unit = evidence.unit_ns();
+        self.max_ns >= unit.saturating_mul(10)
+            || (self.count >= 5 && self.total_ns >= unit.saturating_mul(20))
+    }
+
+    /// For what happens to every program now and then: a hundredth of the threads' time and one long wait among
+    /// it, or one that is very long.
+    pub fn is_heavy(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
+        let unit = evidence.unit_ns();
+        let share = is_share(self.total_ns, 100, wall_ns(evidence, threads));
+        (share && self.max_ns >= unit.saturating_mul(10)) || self.max_ns >= unit.saturating_mul(200)
+    }
+
+    /// Less than a hundredth of what made the threads late: something else is their problem.
+    pub fn is_beside_the_point(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
+        let late = sum(evidence, threads, |thread| thread.late_ns);
+        !is_share(self.total_ns, 100, late)
+    }
+}
+
+/// Whether `part` is at least one `nth` of `whole`.
+pub(super) fn is_share(part_ns: u64, nth: u64, whole_ns: u64) -> bool {
+    u128::from(part_ns) * u128::from(nth) >= u128::from(whole_ns)
+}
+
+fn wall_ns(evidence: &Evidence, threads: &[ThreadKey]) -> u64 {
+    sum(evidence, threads, |thread| thread.wall_ns)
+}
+
+fn sum(
+    evidence: &Evidence,
+    threads: &[ThreadKey],
+    of: impl Fn(&super::evidence::ThreadTotals) -> u64,
+) -> u64 {
+    let known = threads.iter().filter_map(|&key| evidence.thread(key));
+    known.fold(0, |sum, thread| sum.saturating_add(of(thread)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, WALL_NS};
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn one_long_wait_is_unusual_and_so_are_some_short_ones() {
+        let evidence = Play::new().evidence();
+        let unusual = |lengths: &[u64]| Toll::of(lengths.iter().copied()).is_unusual(&evidence);
+        assert!(unusual(&[MS]) && unusual(&[400_000; 5]));
+        assert!(!unusual(&[MS - 1]) && !unusual(&[399_999; 5]) && !unusual(&[900_000; 4]));
+    }
+
+    #[test]
+    fn heavy_is_relative_to_the_threads_time_or_very_long() {
+        let evidence = Play::new().evidence();
+        let one = [ThreadKey(1)];
+        let heavy = |total_ns, max_ns| Toll { count: 9, total_ns, max_ns }.is_heavy(&evidence, &one);
+        assert!(heavy(WALL_NS / 100, MS) && heavy(20 * MS, 20 * MS));
+        assert!(!heavy(WALL_NS / 100 - 1, MS) && !heavy(WALL_NS / 100, MS - 1));
+        let two = [ThreadKey(1), ThreadKey(2)];
+        assert!(!Toll { count: 9, total_ns: WALL_NS / 100, max_ns: MS }.is_heavy(&evidence, &two));
+    }
+
+    #[test]
+    fn a_user_who_asks_for_shorter_stalls_gets_the_least_unit_all_the_same() {
+        let with = |min_stall_ns| Play { min_stall_ns, ..Play::new() }.evidence();
+        assert_eq!(with(10_000).unit_ns(), 100_000);
+        assert!(!Toll::of([9 * MS]).is_unusual(&with(1_000_000)));
+    }
+}

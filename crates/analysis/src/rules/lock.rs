@@ -1,0 +1,66 @@
+//! What the rules about locks have in common: which stalls they read, who held the lock and what that thread did
+//! meanwhile, and where it was released.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use wallprof_model::{Reason, StallReason};
+
+use super::case::{Case, Party, mostly};
+use super::evidence::Evidence;
+use super::wording;
+use crate::site::Site;
+use crate::tally::Tally;
+
+/// Waits for a lock that no other rule has told.
+pub(super) fn waits<'e: 't, 't>(
+    evidence: &'e Evidence,
+    told: &'t HashSet<u64>,
+) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
+    evidence.cases().iter().filter(|case| is_wait(case) && !told.contains(&case.id))
+}
+
+pub(super) fn is_wait(case: &Case) -> bool {
+    case.reason == StallReason::Blocked(Reason::Lock) && !case.voluntary
+}
+
+/// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in release`.
+pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
+    let release = mostly(cases, |case| case.waker.as_ref()?.site.clone());
+    let release = wording::spot(release.as_ref());
+    let owner = mostly(cases, |case| Some(wording::name(case.lock.as_ref()?.owner.as_ref()?)));
+    if let Some(owner) = owner {
+        let away = away(cases, evidence);
+        let released = if release.is_empty() { release } else { format!(" and released it{release}") };
+        return format!(": {owner} held it{away}{released}");
+    }
+    match mostly(cases, |case| Some(wording::name(case.waker.as_ref()?.by.as_ref()?))) {
+        Some(waker) => format!(": {waker} released it{release}"),
+        None => String::new(),
+    }
+}
+
+/// What the owner of the lock waited for itself, where that took a fifth of the time or more.
+fn away(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut why: Tally<(&'static str, Option<Arc<Site>>)> = Tally::default();
+    let mut whole_ns = 0u64;
+    for case in cases {
+        let Some(owner) = owner(case).and_then(|owner| owner.key) else { continue };
+        whole_ns = whole_ns.saturating_add(case.duration_ns());
+        for absence in evidence.during(owner, case.start, case.end) {
+            let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
+            let site = absence.site.clone().filter(|_| !by_chance);
+            why.add((absence.reason.name(), site), absence.overlap_ns(case.start, case.end));
+        }
+    }
+    if why.total() < whole_ns / 5 {
+        return String::new();
+    }
+    let Some(((reason, site), _)) = why.top() else { return String::new() };
+    let share = wording::percent(why.total(), whole_ns);
+    format!(", itself off the CPU for {share} of that time ({reason}{}),", wording::spot(site.as_ref()))
+}
+
+fn owner(case: &Case) -> Option<&Party> {
+    case.lock.as_ref()?.owner.as_ref()
+}

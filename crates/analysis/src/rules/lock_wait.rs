@@ -1,0 +1,125 @@
+//! `lock-wait`: threads wait for a lock. Says who waited where, who held the lock and what that thread waited for
+//! itself meanwhile, and where it was released.
+//!
+//! One finding a lock; where its address is not known, one a place that waits.
+//!
+//! False positives: a lock that is meant to be waited for (a turnstile built from a mutex); a lock whose holder
+//! was kept from running by other load, where the cause is that load: the title then says so.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::case::{Case, grouped, mostly};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::{lock, wording};
+use crate::site::Site;
+
+pub(super) const RULE: &str = "lock-wait";
+
+/// Which lock: its address in a process, else where it is waited for.
+type LockKey = (u32, Result<u64, Option<Arc<Site>>>);
+
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let waits = lock::waits(evidence, told).filter(|case| !case.in_allocator);
+    let locks = grouped(waits, lock_key);
+    locks.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+fn lock_key(case: &Case) -> LockKey {
+    let address = case.lock.as_ref().map(|lock| lock.address).filter(|&address| address != 0);
+    (case.pid, address.ok_or_else(|| case.site.clone()))
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
+    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
+        return None;
+    }
+    let site = mostly(&cases, |case| case.site.clone());
+    let title = format!(
+        "{} waited for a lock{} {}{}.",
+        wording::who(&cases, evidence),
+        wording::place(site.as_ref()),
+        wording::toll(&toll),
+        lock::holder(&cases, evidence)
+    );
+    Some(Conclusion { rule: RULE, title, advice: advice(&cases), threads, toll, cases })
+}
+
+fn advice(cases: &[&Case]) -> String {
+    let release = mostly(cases, |case| case.waker.as_ref()?.site.clone());
+    let holder = match wording::spot(release.as_ref()).as_str() {
+        "" => "Hold the lock for less time".to_owned(),
+        spot => format!("Hold the lock for less time where it is released{spot}"),
+    };
+    format!(
+        "{holder}: move what is slow out of it, split it, or keep the path that must not wait away from it."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, at, case, lock_case};
+    use super::*;
+    use wallprof_model::profile::{LockRecord, StallRecord};
+    use wallprof_model::{Reason, StallReason, ThreadKey};
+
+    #[test]
+    fn says_who_waited_where_who_held_it_and_where_it_was_released() {
+        let found = Play::only_finding((1..=7).map(|id| lock_case(id, 1, 2, 870_000)));
+        assert_eq!(
+            found.title,
+            "thread-1 of app waited for a lock in take_order (called by handle_tick) 7 times, 6.09 ms in all, \
+             up to 0.87 ms: thread-2 held it and released it in release_order."
+        );
+        assert!(found.advice.contains("in release_order"), "{}", found.advice);
+        assert_eq!((found.rule.as_str(), found.count, found.max_ns), (RULE, 7, 870_000));
+        assert_eq!(found.threads, [ThreadKey(1)]);
+        assert_eq!(found.stalls, (1..=7).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_owner_that_slept_is_told() {
+        let wait = at(0, lock_case(1, 1, 2, 4_000_000));
+        let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 3_000_000));
+        let found = Play::only_finding([wait, sleep]);
+        let expected =
+            "thread-2 held it, itself off the CPU for 75 % of that time (sleep in work), and released it";
+        assert!(found.title.contains(expected), "{}", found.title);
+        assert_eq!(found.stalls, [1]);
+    }
+
+    #[test]
+    fn without_an_owner_the_waker_is_named() {
+        let ownerless = |id| StallRecord { lock: None, ..lock_case(id, 1, 2, 2_000_000) };
+        let found = Play::only_finding((1..=3).map(ownerless));
+        assert!(
+            found.title.ends_with("up to 2.00 ms: thread-2 released it in release_order."),
+            "{}",
+            found.title
+        );
+    }
+
+    #[test]
+    fn each_lock_is_a_finding_of_its_own() {
+        let other = |id| {
+            let lock = lock_case(id, 1, 2, 2_000_000);
+            StallRecord { lock: Some(LockRecord { address: 0x2000, owner: None }), ..lock }
+        };
+        let findings = Play::findings([lock_case(1, 1, 2, 3_000_000), other(2)]);
+        assert_eq!(findings.iter().map(|found| found.stalls.clone()).collect::<Vec<_>>(), [[1], [2]]);
+    }
+
+    #[test]
+    fn short_waits_and_chosen_ones_and_those_beside_the_point_are_none() {
+        assert_eq!(Play::findings((1..=4).map(|id| lock_case(id, 1, 2, 450_000))), []);
+        let chosen = |id| StallRecord { voluntary: true, ..lock_case(id, 1, 2, 5_000_000) };
+        assert_eq!(Play::findings((1..=4).map(chosen)), []);
+        let disk = case(9, 1, StallReason::Blocked(Reason::Disk), 900_000_000);
+        let findings = Play::findings([lock_case(1, 1, 2, 2_000_000), disk]);
+        assert!(findings.iter().all(|found| found.rule != RULE), "{findings:#?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Who had the CPU while a thread waited for it, and on which CPU: what `preempted` and `run-queue` share.
+
+use std::collections::BTreeSet;
+
+use super::case::Case;
+use super::wording;
+use crate::tally::Tally;
+
+/// Neighbours named in a title, and CPUs.
+const MOST_NAMES: usize = 2;
+const MOST_CPUS: usize = 4;
+
+/// Who ran instead, over some stalls.
+pub(super) struct Neighbours {
+    /// Name, and whether it belongs to the waiting thread's own process; by ns.
+    ran: Tally<(String, bool)>,
+    cpus: BTreeSet<u32>,
+}
+
+impl Neighbours {
+    pub fn of(cases: &[&Case]) -> Self {
+        let mut ran = Tally::default();
+        for case in cases {
+            for (party, ns) in &case.ran_instead {
+                ran.add((wording::name(party), party.pid == case.pid), *ns);
+            }
+        }
+        Neighbours { ran, cpus: cases.iter().filter_map(|case| case.cpu).collect() }
+    }
+
+    /// ` on CPU 1`, ` on CPUs 0, 1`; nothing where there are many or none is known.
+    pub fn cpus(&self) -> String {
+        let list: Vec<String> = self.cpus.iter().map(u32::to_string).collect();
+        match list.len() {
+            1 => format!(" on CPU {}", list[0]),
+            2..=MOST_CPUS => format!(" on CPUs {}", list.join(", ")),
+            _ => String::new(),
+        }
+    }
+
+    /// `: neighbour had the CPU for 92 % of that time`; nothing where nobody is known.
+    pub fn names(&self, waited_ns: u64) -> String {
+        let whole = waited_ns.max(self.ran.total());
+        let names = self.ran.ranked().into_iter().take(MOST_NAMES);
+        let names: Vec<String> =
+            names.map(|((name, _), ns)| format!("{name} for {}", wording::percent(ns, whole))).collect();
+        match names.is_empty() {
+            true => String::new(),
+            false => format!(": the CPU was with {} of that time", names.join(" and ")),
+        }
+    }
+
+    /// What helps, which depends on whether the process is in its own way.
+    pub fn advice(&self) -> String {
+        let own: u64 = self.ran.ranked().iter().filter(|((_, own), _)| *own).map(|(_, ns)| ns).sum();
+        match own > self.ran.total() / 2 {
+            true => {
+                "The process is in its own way: run fewer busy threads than there are CPUs, or keep this \
+                     thread's CPU free of the others (`taskset`, sched_setaffinity)."
+                    .into()
+            }
+            false => "Keep others off this thread's CPU (`taskset`, cpusets, isolcpus), or give it a higher \
+                      priority (`nice`, `chrt`)."
+                .into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, case, stranger, thread_ref};
+    use super::*;
+    use wallprof_model::profile::StallRecord;
+    use wallprof_model::{StallReason, ThreadRef};
+
+    fn neighbours(ran: &[(ThreadRef, u64)], cpus: &[u32], check: impl Fn(&Neighbours)) {
+        let mut play = Play::new();
+        for (at, &cpu) in cpus.iter().enumerate() {
+            let stall = case(at as u64 + 1, 1, StallReason::Preempted, 1_000_000);
+            play.stall(StallRecord { cpu: Some(cpu), ran_instead: ran.to_vec(), ..stall });
+        }
+        let evidence = play.evidence();
+        check(&Neighbours::of(&evidence.cases().iter().collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn those_who_had_the_cpu_longest_are_named() {
+        let ran = [(stranger("build"), 700_000), (stranger("kworker/1:2"), 200_000), (stranger("x"), 1_000)];
+        neighbours(&ran, &[1], |found| {
+            let names = found.names(1_000_000);
+            assert_eq!(names, ": the CPU was with build for 70 % and kworker/1:2 for 20 % of that time");
+            assert_eq!(found.cpus(), " on CPU 1");
+            assert!(found.advice().starts_with("Keep others off"));
+        });
+    }
+
+    #[test]
+    fn a_process_in_its_own_way_is_told_so() {
+        neighbours(&[(thread_ref(2), 900_000)], &[0, 1], |found| {
+            assert_eq!(found.cpus(), " on CPUs 0, 1");
+            assert!(found.advice().starts_with("The process is in its own way"));
+        });
+        neighbours(&[], &[0, 1, 2, 3, 4], |found| {
+            assert_eq!((found.cpus().as_str(), found.names(5).as_str()), ("", ""));
+        });
+    }
+}

@@ -1,0 +1,108 @@
+//! `oversleep`: a timeout came late: a sleep, a poll or a timed wait was *woken* later than it had asked for,
+//! beyond the slack that the kernel allows itself. What a thread waits for a CPU after that is `run-queue`'s.
+//!
+//! Counts the lateness alone, not the sleep. One finding a process, thread name and system call.
+//!
+//! False positives: a virtual machine whose hypervisor did not run it, a laptop that was suspended: the clock went
+//! on, the program could not.
+
+use super::case::{Case, grouped, mostly};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::wording;
+
+pub(super) const RULE: &str = "oversleep";
+
+const ADVICE: &str = "Look at what kept the timer from firing on this CPU: interrupts or kernel code that runs \
+    with interrupts off, deep idle states (cpu_dma_latency), the process being stopped, or a hypervisor.";
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let is_late = |case: &&Case| !case.voluntary && lateness_ns(case) >= evidence.unit_ns();
+    let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
+        (case.pid, case.comm.clone(), case.syscall.clone())
+    });
+    calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+/// By how much the wakeup came later than asked for; 0 for a wait without a timeout, or that is still open.
+fn lateness_ns(case: &Case) -> u64 {
+    match case.asked_ns {
+        Some(asked_ns) if !case.open => case.blocked_ns.saturating_sub(asked_ns),
+        _ => 0,
+    }
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| lateness_ns(case)));
+    let often = toll.count >= 3 && toll.is_unusual(evidence);
+    if !(often || toll.max_ns >= evidence.unit_ns().saturating_mul(100)) {
+        return None;
+    }
+    let site = mostly(&cases, |case| case.site.clone());
+    let syscall = mostly(&cases, |case| case.syscall.clone());
+    let call = syscall.map(|name| format!(" ({name})")).unwrap_or_default();
+    let worst = cases.iter().max_by_key(|case| lateness_ns(case));
+    let asked = worst.and_then(|case| case.asked_ns).unwrap_or(0);
+    let title = format!(
+        "{} woke up late from a wait with a timeout{call}{} {}; the latest had asked for {}.",
+        wording::who(&cases, evidence),
+        wording::place(site.as_ref()),
+        wording::toll(&toll),
+        wording::time(asked)
+    );
+    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, case};
+    use super::*;
+    use wallprof_model::profile::StallRecord;
+    use wallprof_model::{Reason, StallReason};
+
+    fn slept(id: u64, asked_ns: u64, late_ns: u64) -> StallRecord {
+        StallRecord {
+            voluntary: false,
+            asked_ns: Some(asked_ns),
+            syscall: Some("epoll_wait".into()),
+            ..case(id, 1, StallReason::Blocked(Reason::Poll), asked_ns + late_ns)
+        }
+    }
+
+    #[test]
+    fn the_lateness_counts_not_the_sleep() {
+        let found = Play::only_finding((1..=3).map(|id| slept(id, 10_000_000, id * 1_000_000)));
+        assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE, 6_000_000, 3_000_000));
+        assert!(found.title.ends_with("up to 3.00 ms; the latest had asked for 10.0 ms."), "{}", found.title);
+        assert!(
+            found.title.contains("timeout (epoll_wait) in work (called by main) 3 times"),
+            "{}",
+            found.title
+        );
+    }
+
+    #[test]
+    fn sleeps_that_were_chosen_are_none_however_long() {
+        let chosen = |id| StallRecord { voluntary: true, ..slept(id, 10_000_000, 9_000_000) };
+        assert_eq!(Play::findings((1..=9).map(chosen)), []);
+        let untimed = |id| StallRecord { asked_ns: None, voluntary: true, ..slept(id, 0, 40_000_000) };
+        assert_eq!(Play::findings((1..=9).map(untimed)), []);
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_after_the_wakeup_is_not_the_timers() {
+        let late = |id| {
+            let sleep = slept(id, 10_000_000, 6_000_000);
+            StallRecord { blocked_ns: 10_000_000, runnable_ns: 6_000_000, ..sleep }
+        };
+        assert!(Play::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE));
+    }
+
+    #[test]
+    fn two_late_wakeups_are_chance_unless_they_are_very_late() {
+        assert_eq!(Play::findings((1..=2).map(|id| slept(id, 1_000_000, 9_000_000))), []);
+        assert_eq!(Play::only_finding([slept(1, 1_000_000, 10_000_000)]).count, 1);
+    }
+}

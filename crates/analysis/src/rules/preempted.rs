@@ -1,0 +1,68 @@
+//! `preempted`: threads that wanted to run lost their CPU to others.
+//!
+//! One finding a process and thread name, where it cost a hundredth of the threads' time, or 20 ms at once.
+//!
+//! False positives: batch work that is meant to give way (`nice 19`, SCHED_IDLE).
+
+use wallprof_model::StallReason;
+
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::neighbours::Neighbours;
+use super::wording;
+
+pub(super) const RULE: &str = "preempted";
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let cases = evidence.cases().iter().filter(|case| case.reason == StallReason::Preempted);
+    let names = grouped(cases, |case| (case.pid, case.comm.clone()));
+    names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
+    if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
+        return None;
+    }
+    let neighbours = Neighbours::of(&cases);
+    let title = format!(
+        "{} lost the CPU{} while running {}{}.",
+        wording::who(&cases, evidence),
+        neighbours.cpus(),
+        wording::toll(&toll),
+        neighbours.names(toll.total_ns)
+    );
+    Some(Conclusion { rule: RULE, title, advice: neighbours.advice(), threads, toll, cases })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, case, stranger};
+    use super::*;
+    use wallprof_model::profile::StallRecord;
+
+    fn preempted(id: u64, ns: u64) -> StallRecord {
+        let ran_instead = vec![(stranger("build"), ns)];
+        StallRecord { ran_instead, ..case(id, 1, StallReason::Preempted, ns) }
+    }
+
+    #[test]
+    fn says_who_took_the_cpu_and_which() {
+        let found = Play::only_finding((1..=40).map(|id| preempted(id, 4_000_000)));
+        assert_eq!(
+            found.title,
+            "thread-1 of app lost the CPU on CPU 1 while running 40 times, 160 ms in all, up to 4.00 ms: the CPU \
+             was with build for 100 % of that time."
+        );
+        assert_eq!((found.rule.as_str(), found.count), (RULE, 40));
+    }
+
+    #[test]
+    fn what_happens_to_every_program_is_none() {
+        assert_eq!(Play::findings((1..=20).map(|id| preempted(id, 4_000_000))), []);
+        assert_eq!(Play::only_finding([preempted(1, 20_000_000)]).rule, RULE);
+    }
+}

@@ -1,0 +1,84 @@
+//! `run-queue`: threads that had been woken waited for a CPU.
+//!
+//! Counts the time from the wakeup to the CPU in every interval where that took as long as a stall, whatever the
+//! thread had waited for before. One finding a process and thread name; limits as those of `preempted`.
+//!
+//! False positives: batch work that is meant to give way; a thread that a hypervisor or a container's quota kept
+//! from running looks the same.
+
+use wallprof_model::StallReason;
+
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::neighbours::Neighbours;
+use super::wording;
+
+pub(super) const RULE: &str = "run-queue";
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let is_late = |case: &&Case| {
+        case.reason != StallReason::Preempted && case.runnable_ns >= evidence.unit_ns() && !case.open
+    };
+    let names = grouped(evidence.cases().iter().filter(is_late), |case| (case.pid, case.comm.clone()));
+    names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| case.runnable_ns));
+    if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
+        return None;
+    }
+    let neighbours = Neighbours::of(&cases);
+    let title = format!(
+        "{} waited for a CPU{} after waking up {}{}.",
+        wording::who(&cases, evidence),
+        neighbours.cpus(),
+        wording::toll(&toll),
+        neighbours.names(toll.total_ns)
+    );
+    Some(Conclusion { rule: RULE, title, advice: neighbours.advice(), threads, toll, cases })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, case, thread_ref};
+    use super::*;
+    use wallprof_model::Reason;
+    use wallprof_model::profile::StallRecord;
+
+    fn woken(id: u64, blocked_ns: u64, runnable_ns: u64) -> StallRecord {
+        let stall = case(id, 1, StallReason::Runnable, blocked_ns + runnable_ns);
+        StallRecord { blocked_ns, runnable_ns, ran_instead: vec![(thread_ref(2), runnable_ns)], ..stall }
+    }
+
+    #[test]
+    fn only_the_time_from_wakeup_to_cpu_counts() {
+        let found = Play::only_finding((1..=20).map(|id| woken(id, 2_000_000, 8_000_000)));
+        assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE, 160_000_000, 8_000_000));
+        assert!(
+            found.title.contains("waited for a CPU on CPU 1 after waking up 20 times, 160 ms in all"),
+            "{}",
+            found.title
+        );
+        assert!(found.title.contains("thread-2 for 100 %"), "{}", found.title);
+        assert!(found.advice.contains("its own way"), "{}", found.advice);
+    }
+
+    #[test]
+    fn a_late_return_from_a_wait_for_something_else_counts_too() {
+        let late = |id| {
+            let disk = case(id, 1, StallReason::Blocked(Reason::Other), 20_000_000);
+            StallRecord { blocked_ns: 11_000_000, runnable_ns: 9_000_000, ..disk }
+        };
+        assert_eq!(Play::only_finding((1..=20).map(late)).total_ns, 180_000_000);
+    }
+
+    #[test]
+    fn short_and_rare_waits_are_none() {
+        assert_eq!(Play::findings((1..=100).map(|id| woken(id, 0, 900_000))), []);
+        assert_eq!(Play::findings((1..=10).map(|id| woken(id, 0, 8_000_000))), []);
+    }
+}

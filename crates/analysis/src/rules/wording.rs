@@ -1,0 +1,123 @@
+//! The words of titles. Foreign names stand in them as they are: views escape the whole sentence.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::case::{Case, Party, mostly};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use crate::short_name::short_name;
+use crate::site::Site;
+
+/// `0.87 ms`, `62.1 ms`, `1.21 s`.
+pub(super) fn time(ns: u64) -> String {
+    let (value, unit) = if ns < 1_000_000_000 { (ns as f64 / 1e6, "ms") } else { (ns as f64 / 1e9, "s") };
+    match value {
+        ..10.0 => format!("{value:.2} {unit}"),
+        ..100.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}
+
+/// `for 3.19 ms`, or `47 times, 62.1 ms in all, up to 3.19 ms`.
+pub(super) fn toll(toll: &Toll) -> String {
+    match toll.count {
+        1 => format!("for {}", time(toll.total_ns)),
+        count => format!("{count} times, {} in all, up to {}", time(toll.total_ns), time(toll.max_ns)),
+    }
+}
+
+/// `55 %`.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+/// `engine of matchd`, `4 threads of matchd named worker`, `engine and 2 other threads of matchd`.
+pub(super) fn who(cases: &[&Case], evidence: &Evidence) -> String {
+    let threads: BTreeSet<_> = cases.iter().map(|case| case.thread).collect();
+    let names: BTreeSet<&str> = cases.iter().map(|case| &*case.comm).collect();
+    let most = mostly(cases, |case| Some(case.comm.clone())).unwrap_or_default();
+    let process = mostly(cases, |case| Some(evidence.thread(case.thread)?.process.clone()));
+    let of = process.filter(|process| *process != most).map(|process| of_process(&process));
+    let of = of.unwrap_or_default();
+    match (threads.len(), names.len()) {
+        (0 | 1, _) => format!("{}{of}", shown(&most)),
+        (count, 1) => format!("{count} threads{of} named {}", shown(&most)),
+        (2, _) => format!("{} and another thread{of}", shown(&most)),
+        (count, _) => format!("{} and {} other threads{of}", shown(&most), count - 1),
+    }
+}
+
+/// A thread's or process's name, which may be empty.
+pub(super) fn shown(name: &str) -> &str {
+    if name.is_empty() { "(unnamed)" } else { name }
+}
+
+pub(super) fn name(party: &Party) -> String {
+    shown(&party.comm).to_owned()
+}
+
+/// ` in take_registry_lock (called by format_error)`; nothing where it is not known.
+pub(super) fn place(site: Option<&Arc<Site>>) -> String {
+    let Some(site) = site else { return String::new() };
+    let mut functions = site.functions.iter().map(|function| short_name(function));
+    match (functions.next(), functions.next()) {
+        (Some(inner), Some(outer)) => format!(" in {inner} (called by {outer})"),
+        (Some(inner), None) => format!(" in {inner}"),
+        (None, _) => String::new(),
+    }
+}
+
+/// ` in take_registry_lock`: the innermost function alone.
+pub(super) fn spot(site: Option<&Arc<Site>>) -> String {
+    let function = site.and_then(|site| site.functions.first());
+    function.map(|function| format!(" in {}", short_name(function))).unwrap_or_default()
+}
+
+fn of_process(process: &str) -> String {
+    if process.is_empty() { String::new() } else { format!(" of {process}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, lock_case};
+    use super::*;
+    use crate::rules::case::Case;
+
+    #[test]
+    fn times_keep_three_digits() {
+        for (ns, text) in [
+            (870_000, "0.87 ms"),
+            (62_149_000, "62.1 ms"),
+            (870_400_000, "870 ms"),
+            (1_214_000_000, "1.21 s"),
+            (3_600_000_000_000, "3600 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn threads_are_counted_and_named() {
+        let mut play = Play::new();
+        for (id, thread) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
+            play.stall(lock_case(id, thread, 9, 1_000_000));
+        }
+        let evidence = play.evidence();
+        let said = |ids: &[u64]| {
+            let cases: Vec<&Case> = evidence.cases().iter().filter(|case| ids.contains(&case.id)).collect();
+            who(&cases, &evidence)
+        };
+        assert_eq!(said(&[1, 2]), "thread-1 of app");
+        assert_eq!(said(&[1, 2, 3]), "thread-1 and another thread of app");
+        assert_eq!(said(&[1, 2, 3, 4]), "thread-1 and 2 other threads of app");
+        assert_eq!(said(&[]), "(unnamed)");
+    }
+
+    #[test]
+    fn one_time_has_no_sum() {
+        assert_eq!(toll(&Toll::of([3_190_000])), "for 3.19 ms");
+        assert_eq!(toll(&Toll::of([1_000_000, 3_000_000])), "2 times, 4.00 ms in all, up to 3.00 ms");
+        assert_eq!(percent(1, 0), "100 %");
+    }
+}

@@ -1,0 +1,115 @@
+//! Findings in the file: what the rules concluded once the recording was complete, for those who query it.
+//!
+//! Readers of this project draw their conclusions anew from the same stalls; the rows are never read back.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, Result as SqlResult, TransactionBehavior, params};
+use wallprof_model::profile::Finding;
+
+use crate::error::{Action, Error, Result};
+use crate::header;
+
+/// Replaces the findings of a complete recording, in one transaction.
+pub fn write_findings(path: &Path, findings: &[Finding]) -> Result<()> {
+    header::read(path)?;
+    let path = path.canonicalize().map_err(|error| Error::from_io(path, Action::Write, error))?;
+    write(&path, findings).map_err(|error| Error::from_sqlite(&path, Action::Write, error))
+}
+
+fn write(path: &Path, findings: &[Finding]) -> SqlResult<()> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    replace(&transaction, findings)?;
+    transaction.commit()
+}
+
+fn replace(to: &Connection, findings: &[Finding]) -> SqlResult<()> {
+    to.execute_batch("DELETE FROM finding; DELETE FROM finding_thread; DELETE FROM finding_stall")?;
+    for (id, finding) in (1..).zip(findings) {
+        insert(to, id, finding)?;
+    }
+    Ok(())
+}
+
+fn insert(to: &Connection, id: i64, finding: &Finding) -> SqlResult<()> {
+    to.prepare_cached("INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)")?.execute(params![
+        id,
+        finding.rule,
+        finding.title,
+        finding.advice,
+        integer(finding.count),
+        integer(finding.total_ns),
+        integer(finding.max_ns)
+    ])?;
+    for thread in &finding.threads {
+        to.prepare_cached("INSERT OR IGNORE INTO finding_thread VALUES (?, ?)")?
+            .execute(params![id, thread.0])?;
+    }
+    for &stall in &finding.stalls {
+        to.prepare_cached("INSERT OR IGNORE INTO finding_stall VALUES (?, ?)")?
+            .execute(params![id, integer(stall)])?;
+    }
+    Ok(())
+}
+
+/// SQLite's integers end at 2^63 - 1.
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Recorder, RecordingStart};
+    use wallprof_model::{MonoNs, ThreadKey};
+
+    fn finding(rule: &str, stalls: &[u64]) -> Finding {
+        Finding {
+            rule: rule.into(),
+            title: "engine waited".into(),
+            advice: "hold it for less time".into(),
+            threads: vec![ThreadKey(2), ThreadKey(1)],
+            count: u64::MAX,
+            total_ns: 7,
+            max_ns: 5,
+            stalls: stalls.to_vec(),
+        }
+    }
+
+    fn rows(path: &Path) -> Vec<String> {
+        let connection = Connection::open(path).unwrap();
+        let sql = "SELECT id || ' ' || rule || ' ' || count || ' ' || threads || ' ' || stalls FROM findings";
+        let mut statement = connection.prepare(sql).unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().collect::<SqlResult<_>>().unwrap()
+    }
+
+    #[test]
+    fn the_view_has_them_and_a_second_writing_replaces_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        Recorder::create(&path, &RecordingStart::default()).unwrap().finish(MonoNs(10)).unwrap();
+        write_findings(&path, &[finding("deadlock", &[3, 9]), finding("preempted", &[])]).unwrap();
+        let count = i64::MAX;
+        assert_eq!(
+            rows(&path),
+            [format!("1 deadlock {count} [1,2] [3,9]"), format!("2 preempted {count} [1,2] []")]
+        );
+        write_findings(&path, &[finding("oversleep", &[1, 1])]).unwrap();
+        assert_eq!(rows(&path), [format!("1 oversleep {count} [1,2] [1]")]);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "one plain file is left");
+    }
+
+    #[test]
+    fn a_file_that_is_no_recording_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        std::fs::write(&path, "dear diary").unwrap();
+        assert!(matches!(write_findings(&path, &[]), Err(Error::NotARecording { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"dear diary");
+        assert!(matches!(write_findings(&folder.path().join("none"), &[]), Err(Error::NotFound { .. })));
+    }
+}

@@ -1,0 +1,102 @@
+//! What the rules found: a sentence each, the stalls it rests on, and what to do about it.
+
+use std::io::{self, Write};
+
+use wallprof_model::profile::Finding;
+
+use super::{write_note, write_title};
+use crate::line::{Word, write_wrapped};
+use crate::report::Report;
+use crate::style::{Ink, Style};
+use crate::units::counted;
+
+/// Findings shown; JSON has all.
+const MOST_FINDINGS: usize = 8;
+/// Stalls named below one.
+const MOST_STALLS: usize = 3;
+
+/// Columns before a sentence, and before what is said about it.
+const INDENT: usize = 5;
+const FACT_INDENT: usize = 19;
+
+/// Writes nothing where no rule found anything.
+pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    if report.findings.is_empty() {
+        return Ok(());
+    }
+    write_title(out, "Findings", "docs/findings.md says what each rule means", style)?;
+    for (rank, finding) in report.findings.iter().take(MOST_FINDINGS).enumerate() {
+        write_finding(out, rank + 1, finding, style)?;
+    }
+    let hidden = report.findings.len().saturating_sub(MOST_FINDINGS) as u64;
+    if hidden > 0 {
+        let more = counted(hidden, "more finding", "more findings");
+        return write_note(out, INDENT, &format!("{more}: `wallprof report --json` has all"), style);
+    }
+    Ok(())
+}
+
+fn write_finding(out: &mut impl Write, rank: usize, finding: &Finding, style: &Style) -> io::Result<()> {
+    let title = words(&style.name(&finding.title), Ink::Strong);
+    write_wrapped(out, (&format!("{rank:>3}  "), INDENT), &title, style)?;
+    write_wrapped(out, ("     rule", FACT_INDENT), &[Word::plain(style.name(&finding.rule))], style)?;
+    write_wrapped(out, ("     stalls", FACT_INDENT), &evidence(finding), style)?;
+    let advice = words(&style.name(&finding.advice), Ink::Plain);
+    write_wrapped(out, ("     advice", FACT_INDENT), &advice, style)
+}
+
+/// `3, 17, 29 and 4 more`: nothing for what rests on sums.
+fn evidence(finding: &Finding) -> Vec<Word> {
+    let ids: Vec<String> = finding.stalls.iter().take(MOST_STALLS).map(u64::to_string).collect();
+    let mut words = words(&ids.join(", "), Ink::Plain);
+    let more = finding.count.saturating_sub(ids.len() as u64);
+    if more > 0 && !ids.is_empty() {
+        words.push(Word::plain(format!("and {more} more")));
+    }
+    words
+}
+
+fn words(text: &str, ink: Ink) -> Vec<Word> {
+    text.split(' ').map(|word| Word { text: word.into(), ink }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(title: &str, stalls: Vec<u64>, count: u64) -> Finding {
+        Finding {
+            rule: "lock-wait".into(),
+            title: title.into(),
+            advice: "Hold it for less time.".into(),
+            threads: Vec::new(),
+            count,
+            total_ns: 1,
+            max_ns: 1,
+            stalls,
+        }
+    }
+
+    fn written(finding: &Finding) -> String {
+        let mut out = Vec::new();
+        write_finding(&mut out, 1, finding, &Style::plain()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_finding_is_its_sentence_its_stalls_and_an_advice() {
+        assert_eq!(
+            written(&finding("engine waited.", vec![3, 17, 29, 40], 147)),
+            "  1  engine waited.\n     rule          lock-wait\n     stalls        3, 17, 29 and 144 more\n     \
+             advice        Hold it for less time.\n"
+        );
+        assert!(!written(&finding("t", vec![], 9)).contains("stalls"), "it rests on sums");
+        assert!(!written(&finding("t", vec![1], 1)).contains("more"));
+    }
+
+    #[test]
+    fn names_in_it_are_harmless() {
+        let hostile = written(&finding("\x1b[31mred\nname waited.", vec![1], 1));
+        assert!(hostile.starts_with("  1  \\x1b[31mred\\nname waited.\n"), "{hostile}");
+    }
+}
