@@ -218,7 +218,7 @@ pub struct DiffArgs {
 /// What of a recording is drawn or exported.
 #[derive(Debug, Args)]
 pub struct SelectionArgs {
-    /// What stacks weigh: wall, on-cpu, off-cpu, faults, wakers, or event:NAME (counts)
+    /// What stacks weigh: wall, on-cpu, off-cpu, faults, wakers, calls (of Intel PT), or event:NAME (counts)
     #[arg(long, value_name = "VIEW", default_value = "wall")]
     pub view: String,
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use wallprof_analysis::weights::CallNames;
 use wallprof_views::{folded, pprof, speedscope};
 
 use crate::args::ExportArgs;
@@ -20,7 +21,8 @@ enum Format {
 /// Runs the command. What was asked is read before the file is opened.
 pub fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(&args.format)?;
-    let selection = Selection::from_args(&args.selection)?;
+    let names = if format == Format::Folded { CallNames::Counted } else { CallNames::Plain };
+    let selection = Selection::from_args(&args.selection)?.naming_calls(names);
     let selected = selection.read(&args.file, &zone())?;
     let weights = if args.anonymize { selected.weights.anonymized() } else { selected.weights };
     let command = selected.info.command.as_str();

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, Range};
 use std::path::Path;
 
-use wallprof_analysis::weights::{Gather, Side, View, Weights, threads_within};
+use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
 use wallprof_analysis::{Glob, Timepoint, Zone};
 use wallprof_model::profile::{RecordingInfo, Thread};
 use wallprof_model::{EpochNs, EpochSecond, MonoNs, ThreadKey};
@@ -25,6 +25,7 @@ pub struct Selection {
     thread: Option<(String, Glob)>,
     from: Option<Timepoint>,
     to: Option<Timepoint>,
+    call_names: CallNames,
 }
 
 /// What was chosen of a recording.
@@ -51,7 +52,7 @@ impl Selection {
             Ok::<_, Failure>((text.clone(), Glob::new(text).map_err(|error| usage("--thread", error))?))
         };
         let thread = args.thread.as_ref().map(glob).transpose()?;
-        Ok(Selection { view, side, thread, from: None, to: None })
+        Ok(Selection { view, side, thread, from: None, to: None, call_names: CallNames::Counted })
     }
 
     /// The same for a part of the recording's time.
@@ -73,6 +74,9 @@ impl Selection {
         let info = recording.info()?;
         self.check_event(&info, file)?;
         let asked = self.asked(&info, zone, file)?;
+        if self.view == View::Calls {
+            return self.read_calls(&recording, info, file);
+        }
         let range = whole_seconds(&info, &asked);
         let seconds = seconds(&info, &range);
         let threads = threads_within(recording.threads()?, recording.ledger(seconds)?)?;
@@ -92,6 +96,46 @@ impl Selection {
         }
         let note = note(&info, zone, &asked, &range);
         Ok(Selected { info, weights, range, note })
+    }
+
+    /// Calls are counted over the whole recording.
+    fn read_calls(
+        &self,
+        recording: &Recording,
+        info: RecordingInfo,
+        file: &Path,
+    ) -> Result<Selected, Failure> {
+        if self.from.is_some() || self.to.is_some() {
+            return Err(Failure::usage(
+                "--view calls counts over the whole recording: give --from and --to to wallprof import",
+            ));
+        }
+        let threads = recording.threads()?;
+        let with_calls = recording.threads_with_calls()?;
+        if with_calls.is_empty() {
+            return Err(Failure::failed(format!(
+                "the recording {} has no calls, which come from Intel PT: wall shows what the threads did",
+                file.display()
+            )));
+        }
+        self.check_threads(&threads, file)?;
+        let mut chosen = Vec::new();
+        for thread in threads.iter().filter(|thread| self.chooses(thread)) {
+            if with_calls.contains(&thread.info.key) {
+                chosen.push((thread, recording.calls(thread.info.key)?));
+            }
+        }
+        let weights = weights_of_calls(&chosen, self.side, self.call_names);
+        if weights.stacks.is_empty() {
+            return Err(self.nothing(file));
+        }
+        let range = info.start..info.end;
+        Ok(Selected { info, weights, range, note: None })
+    }
+
+    /// How the frames of the calls view are named; with their counts if nothing is said.
+    pub fn naming_calls(self, call_names: CallNames) -> Self {
+        Selection { call_names, ..self }
     }
 
     fn chooses(&self, thread: &Thread) -> bool {

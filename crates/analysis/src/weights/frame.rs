@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wallprof_model::profile::ResolvedFrame;
-use wallprof_model::{FrameKind, State, SymbolLine};
+use wallprof_model::{FrameKind, Outside, State, SymbolLine};
 
+use super::calls::Called;
 use crate::site::base_name;
 
 /// One entry of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Code(Arc<ResolvedFrame>),
+    Called(Called),
     Mark(Mark),
 }
 
@@ -32,6 +34,8 @@ pub enum Mark {
     Interrupt,
     /// Woken by a thread that is not in the recording.
     UnknownWaker,
+    /// In a call path: outside the code that calls are known of.
+    Outside(Outside),
 }
 
 /// What a function of a stack is.
@@ -63,6 +67,7 @@ impl Frame {
     pub fn functions(&self) -> Vec<Function<'_>> {
         match self {
             Frame::Code(frame) => frame.lines.iter().rev().map(|line| function(frame, line)).collect(),
+            Frame::Called(called) => called_function(called),
             Frame::Mark(mark) => vec![mark.function()],
         }
     }
@@ -79,9 +84,17 @@ impl Mark {
             Mark::WokenBy => (Cow::Borrowed("[woken by]"), Role::Mark),
             Mark::Interrupt => (Cow::Borrowed("[interrupt]"), Role::Mark),
             Mark::UnknownWaker => (Cow::Borrowed("[thread not recorded]"), Role::Mark),
+            Mark::Outside(outside) => (Cow::Borrowed(outside.label()), Role::Mark),
         };
         Function { name, role, line: None }
     }
+}
+
+/// Calls are of whole functions: what was inlined into one is part of it.
+fn called_function(called: &Called) -> Vec<Function<'_>> {
+    let physical = called.code.lines.last().map(|line| function(&called.code, line));
+    let counted = |function: Function<'_>| Cow::Owned(format!("{}{}", function.name, called.counts()));
+    physical.into_iter().map(|function| Function { name: counted(function.clone()), ..function }).collect()
 }
 
 fn function<'a>(frame: &'a ResolvedFrame, line: &'a SymbolLine) -> Function<'a> {
@@ -133,6 +146,11 @@ impl Frames {
     pub fn mark(&mut self, mark: Mark) -> FrameId {
         let frames = &mut self.frames;
         *self.marks.entry(mark).or_insert_with_key(|mark| push(frames, Frame::Mark(mark.clone())))
+    }
+
+    /// The number of a call path's frame: a new one each time.
+    pub(super) fn called(&mut self, called: Called) -> FrameId {
+        push(&mut self.frames, Frame::Called(called))
     }
 
     pub fn get(&self, id: FrameId) -> &Frame {

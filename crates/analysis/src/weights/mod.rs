@@ -4,6 +4,7 @@
 //! threads' wall time exactly. [`Tree`] merges them into the boxes of a flame graph.
 
 mod apportion;
+mod calls;
 mod frame;
 mod gather;
 mod interrupt;
@@ -17,6 +18,7 @@ mod within;
 #[cfg(test)]
 pub(crate) mod fixture;
 
+pub use calls::{CallNames, Called, weights_of_calls};
 pub use frame::{Frame, FrameId, Frames, Function, Mark, Role};
 pub use gather::Gather;
 pub use stack::{Step, WeightedStack, WeightedThread, Weights};

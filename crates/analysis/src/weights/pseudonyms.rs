@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wallprof_model::profile::ResolvedFrame;
 use wallprof_model::{FrameKind, SymbolLine};
 
+use super::calls::Called;
 use super::frame::{Frame, Mark};
 use super::stack::{WeightedThread, Weights};
 
@@ -52,6 +53,10 @@ impl Pseudonyms {
         match frame {
             Frame::Code(code) if code.kind == FrameKind::Kernel => Frame::Code(Arc::clone(code)),
             Frame::Code(code) => Frame::Code(Arc::new(self.code(code))),
+            Frame::Called(called) if called.code.kind == FrameKind::Kernel => frame.clone(),
+            Frame::Called(called) => {
+                Frame::Called(Called { code: Arc::new(self.code(&called.code)), ..called.clone() })
+            }
             Frame::Mark(Mark::WakerThread(name)) => {
                 Frame::Mark(Mark::WakerThread(format!("t{}", self.threads.of(name)).into()))
             }

@@ -18,6 +18,8 @@ pub enum View {
     Faults,
     /// Blocked time by who ended it.
     Wakers,
+    /// Every call, where the source saw them all.
+    Calls,
     /// Counts of an extra event.
     Event(String),
 }
@@ -34,6 +36,7 @@ impl View {
             "off-cpu" => Ok(View::OffCpu),
             "faults" => Ok(View::Faults),
             "wakers" => Ok(View::Wakers),
+            "calls" => Ok(View::Calls),
             _ => match name.strip_prefix(EVENT) {
                 Some(event) if !event.is_empty() => Ok(View::Event(event.into())),
                 _ => Err(NotAView { name: name.into() }),
@@ -44,7 +47,7 @@ impl View {
     /// Whether time in `state` is part of the view.
     pub fn includes(&self, state: State) -> bool {
         match self {
-            View::Wall => true,
+            View::Wall | View::Calls => true,
             View::OnCpu => matches!(state, State::User | State::Kernel | State::Irq),
             View::OffCpu => matches!(state, State::Runnable | State::Preempted | State::Blocked(_)),
             View::Faults => matches!(state, State::FaultMinor | State::FaultMajor),
@@ -67,6 +70,7 @@ impl fmt::Display for View {
             View::OffCpu => "off-cpu",
             View::Faults => "faults",
             View::Wakers => "wakers",
+            View::Calls => "calls",
             View::Event(event) => return write!(out, "{EVENT}{event}"),
         })
     }
@@ -80,7 +84,11 @@ pub struct NotAView {
 
 impl fmt::Display for NotAView {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:?} is not a view: give wall, on-cpu, off-cpu, faults, wakers or event:NAME", self.name)
+        write!(
+            out,
+            "{:?} is not a view: give wall, on-cpu, off-cpu, faults, wakers, calls or event:NAME",
+            self.name
+        )
     }
 }
 
@@ -100,14 +108,14 @@ mod tests {
     use super::*;
     use wallprof_model::Reason;
 
-    const NAMES: [&str; 6] = ["wall", "on-cpu", "off-cpu", "faults", "wakers", "event:page-faults"];
+    const NAMES: [&str; 7] = ["wall", "on-cpu", "off-cpu", "faults", "wakers", "calls", "event:page-faults"];
 
     #[test]
     fn names_come_back() {
         for name in NAMES {
             assert_eq!(View::parse(name).unwrap().to_string(), name);
         }
-        for wrong in ["", "Wall", "event:", "calls"] {
+        for wrong in ["", "Wall", "event:", "call"] {
             assert!(View::parse(wrong).unwrap_err().to_string().contains("on-cpu"), "{wrong}");
         }
     }

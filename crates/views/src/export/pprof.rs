@@ -134,7 +134,7 @@ impl<'a> Profile<'a> {
                 let file = base_name(code.module.as_deref()?);
                 (!thread.process.is_empty() && file.starts_with(&thread.process)).then_some(code)
             }
-            Frame::Mark(_) => None,
+            Frame::Called(_) | Frame::Mark(_) => None,
         });
         if let Some(program) = program {
             self.mappings.number(program);
@@ -210,6 +210,7 @@ impl<'a> Profile<'a> {
         let frame = self.weights.frames.get(id);
         let (mapping, address) = match frame {
             Frame::Code(code) => (self.mappings.number(code), code.address),
+            Frame::Called(called) => (self.mappings.number(&called.code), called.code.address),
             Frame::Mark(_) => (0, 0),
         };
         let functions = frame.functions();

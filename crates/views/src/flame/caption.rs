@@ -33,6 +33,7 @@ fn title(flame: &Flame<'_>) -> String {
         View::OffCpu => "Time off CPU".into(),
         View::Faults => "Page faults".into(),
         View::Wakers => "Blocked time and who ended it".into(),
+        View::Calls => "Calls".into(),
         View::Event(event) => format!("Counts of {}", xml_text(event, LONGEST_NAME)),
     };
     match flame.info.command.as_str() {
