@@ -106,11 +106,14 @@ impl<'a> Reader<'a> {
 
     /// Brings the first synchronisation point of a run, or of what is new in a snapshot, to the beginning of `rest`.
     fn find_start(&mut self) -> io::Result<Start> {
-        let Some(mut start) = self.find_from(0)? else { return Ok(Start::None) };
+        if !self.find_first()? {
+            return Ok(Start::None);
+        }
+        let mut start = 0;
         let mut held = None;
         if self.is_snapshot && self.held.is_some() {
             self.fill(MAX_PIECE)?;
-            let Some(news) = self.held.as_ref().and_then(|held| news(&self.rest, start, held)) else {
+            let Some(news) = self.held.as_ref().and_then(|held| news(&self.rest, held)) else {
                 return Ok(Start::None);
             };
             held = self.held.take();
@@ -141,6 +144,22 @@ impl<'a> Reader<'a> {
         bytes.truncate(end + TAIL);
         self.from = until.unwrap_or(from);
         Ok(Some(Piece { bytes, end, first, from, until }))
+    }
+
+    /// Passes over everything before the first synchronisation point.
+    fn find_first(&mut self) -> io::Result<bool> {
+        loop {
+            if let Some(found) = find_psb(&self.rest, 0) {
+                self.rest.drain(..found);
+                return Ok(true);
+            }
+            let kept = self.rest.len().min(PSB.len() - 1);
+            self.rest.drain(..self.rest.len() - kept);
+            self.fill(kept + BLOCK)?;
+            if self.rest.len() == kept {
+                return Ok(false);
+            }
+        }
     }
 
     /// The first synchronisation point in `rest` at or after `from`, reading on as far as necessary.
@@ -222,9 +241,10 @@ enum News {
     Later(usize),
 }
 
-fn news(bytes: &[u8], first: usize, held: &Piece) -> Option<News> {
+/// `bytes` begin with a synchronisation point.
+fn news(bytes: &[u8], held: &Piece) -> Option<News> {
     let last = time_at(&held.bytes, 0)?;
-    let mut start = Some(first);
+    let mut start = Some(0);
     while let Some(at) = start {
         match time_at(bytes, at) {
             Some(time) if time > last => return Some(News::Later(at)),
