@@ -406,6 +406,7 @@ fn decode_trace<S: Sink>(
     calls.gaps.losses().for_each(|(reason, count)| session.lose(reason, count));
     let mut count = 0;
     for thread in &calls.threads {
+        session.lose("call_paths_full", thread.tree.folded());
         let mut out = std::mem::take(&mut session.out);
         let told = tell_calls(thread, &mut frames, session.stacks(), &mut out, |out| {
             if out.len() < BATCH {

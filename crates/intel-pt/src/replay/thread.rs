@@ -8,6 +8,9 @@ use crate::event::{EndCause, Event, EventKind};
 use crate::schedule::{Departure, ThreadId};
 use crate::time_conv::TimeConv;
 
+/// Call paths of one thread: some 100 MiB. Programs that call at random have no end of them.
+const MAX_PATHS: usize = 1 << 18;
+
 /// All calls of one thread.
 #[derive(Clone, Debug)]
 pub struct ThreadCalls {
@@ -35,7 +38,7 @@ pub struct ThreadReplay {
 
 impl ThreadReplay {
     pub fn new(thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
-        let mut tree = CallTree::default();
+        let mut tree = CallTree::with_room_for(MAX_PATHS);
         tree.new_root(Frame::Unknown);
         let stack = Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 };
         ThreadReplay { thread, stack, first: None, floors: 0, transaction: None, overlap: 0 }

@@ -34,11 +34,24 @@ struct Node {
 pub struct CallTree {
     nodes: Vec<Node>,
     children: HashMap<(PathId, Frame), PathId, BuildHasherDefault<PathHasher>>,
+    /// 0: as many as there are.
+    max_paths: usize,
+    folded: u64,
 }
 
 impl CallTree {
     /// The roots come before all else.
     pub const ROOT: PathId = PathId(0);
+
+    /// A tree that keeps about so many paths; further ones count as their last frame by itself.
+    pub(super) fn with_room_for(max_paths: usize) -> CallTree {
+        CallTree { max_paths, ..CallTree::default() }
+    }
+
+    /// How often a path was asked for that there was no room for.
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
 
     /// Number of nodes ever made.
     pub fn len(&self) -> usize {
@@ -112,6 +125,7 @@ impl CallTree {
     fn other_child(&mut self, parent: PathId, frame: Frame) -> PathId {
         let child = match self.children.get(&(parent, frame)) {
             Some(&child) => child,
+            None if self.is_full() && parent != CallTree::ROOT => return self.folded_child(frame),
             None => {
                 let child = self.add(frame, parent);
                 self.link(parent, child);
@@ -120,6 +134,21 @@ impl CallTree {
         };
         let [last, _] = self.nodes[parent.index()].recent;
         self.nodes[parent.index()].recent = [child, last];
+        child
+    }
+
+    fn is_full(&self) -> bool {
+        self.max_paths != 0 && self.nodes.len() >= self.max_paths
+    }
+
+    /// Stands for the paths that there is no room for: what ends in `frame`, whoever called it.
+    fn folded_child(&mut self, frame: Frame) -> PathId {
+        self.folded += 1;
+        if let Some(&child) = self.children.get(&(CallTree::ROOT, frame)) {
+            return child;
+        }
+        let child = self.add(frame, CallTree::ROOT);
+        self.link(CallTree::ROOT, child);
         child
     }
 
@@ -323,6 +352,21 @@ mod tests {
         tree.child(floor, function(6));
         tree.dissolve(floor);
         assert_eq!(paths(&tree), ["1 0", "1;2 11", "1;2;5 1", "1;4 1", "1;6 0"]);
+    }
+
+    #[test]
+    fn a_full_tree_keeps_what_functions_did() {
+        let mut tree = CallTree::with_room_for(4);
+        tree.new_root(Frame::Unknown);
+        for id in 1..100 {
+            let first = tree.child(CallTree::ROOT, function(1));
+            let second = tree.child(first, function(id % 7));
+            let third = tree.child(second, function(id % 3));
+            tree.numbers_mut(third).spend(1);
+        }
+        assert!(tree.len() < 4 + 7 && tree.folded() > 0, "{} paths", tree.len());
+        let spent: u64 = tree.paths(CallTree::ROOT).iter().map(|&path| tree.numbers(path).self_ticks).sum();
+        assert_eq!(spent, 99);
     }
 
     #[test]
