@@ -1,11 +1,13 @@
 /* Walking a user stack by unwind tables, and by frame pointer where no entry covers the code.
  *
  * Needs no kernel. Whoever includes this has defined
- *   chunk_words(chunk)                 the words of an arena chunk, or NULL
- *   rule_from_number(number)           the rule, or NULL
- *   read_user(room, len, address, of)  0 once `len` bytes of memory, of task `of` or (NULL) the current one,
- * are in `room` find_in_memory(mapping, pc, of)    finds the mapping that holds pc where the process's list
- * is not known crates/unwind walks by the same rules; the tests compare the two.
+ * - chunk_words(chunk): the words of an arena chunk, or NULL;
+ * - rule_from_number(number): the rule, or NULL;
+ * - read_user(room, len, address, of): 0 once `len` bytes of memory are in `room`, of task `of` or, if that
+ * is NULL, of the current one;
+ * - find_in_memory(mapping, pc, of): finds the mapping that holds pc where the process's list is not known.
+ *
+ * crates/unwind walks by the same rules; its tests compare the two.
  */
 #pragma once
 
