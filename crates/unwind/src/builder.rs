@@ -38,13 +38,16 @@ pub(crate) fn table_from_elf(image: &[u8]) -> Result<Table, TableError> {
         return Err(TableError::TooWide(span));
     }
     let mut rows = Rows::new(first.start);
+    let found_nothing = found.is_none();
     match found {
         Some(found) => {
             let section = found.section(&elf);
             Build::new(&elf, &section, &gaps, &mut rows).run(&code)?;
         }
-        None if gaps.has_go() => code.iter().for_each(|&range| rows.fill(range, &gaps)),
-        None => return Err(TableError::NoUnwindInformation),
+        None => code.iter().for_each(|&range| rows.fill(range, &gaps)),
+    }
+    if found_nothing && !gaps.has_go() && rows.coverage.file_rows == 0 {
+        return Err(TableError::NoUnwindInformation);
     }
     rows.coverage.entries += gaps.functions();
     Ok(rows.into_table(&code))

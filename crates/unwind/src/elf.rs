@@ -18,8 +18,12 @@ const PF_X: u32 = 1;
 const SHT_SYMTAB: u32 = 2;
 const SHT_RELA: u32 = 4;
 const SHT_NOBITS: u32 = 8;
+const SHT_DYNSYM: u32 = 11;
+const SHF_EXECINSTR: u64 = 4;
 const SHF_COMPRESSED: u64 = 1 << 11;
 const COMPRESSED_ZLIB: u32 = 1;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
 const DT_FLAGS_1: u64 = 0x6fff_fffb;
 const DF_1_PIE: u64 = 0x0800_0000;
 
@@ -247,6 +251,48 @@ impl<'a> Elf<'a> {
             Bytes::new(*symbol).u32().is_some_and(|at| is_text_at(names, at, name))
         };
         Bytes::at(symbols.iter().find(named)?, 8).u64()
+    }
+
+    /// Where functions begin, by every symbol table. The parts that compilers move elsewhere, `NAME.cold`, are none.
+    pub(crate) fn functions(&self) -> Vec<u64> {
+        let tables = self.sections().filter(|(_, section)| matches!(section.kind, SHT_SYMTAB | SHT_DYNSYM));
+        tables.flat_map(|(_, table)| self.functions_of(&table).unwrap_or_default()).collect()
+    }
+
+    fn functions_of(&self, table: &Section) -> Option<Vec<u64>> {
+        let names = self.section_bytes(&self.section(table.link.into())?.1)?;
+        let (symbols, _) = self.section_bytes(table)?.as_chunks::<SYMBOL_BYTES>();
+        let is_function = |symbol: &&[u8; SYMBOL_BYTES]| matches!(symbol[4] & 15, STT_FUNC | STT_GNU_IFUNC);
+        let is_whole = |symbol: &&[u8; SYMBOL_BYTES]| {
+            let name = Bytes::new(*symbol).u32().and_then(|at| names.get(at as usize..)).unwrap_or(&[]);
+            let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(0)];
+            !name.windows(5).any(|part| part == b".cold")
+        };
+        let functions = symbols.iter().filter(is_function).filter(is_whole);
+        Some(functions.filter_map(|symbol| Bytes::at(symbol, 8).u64()).filter(|&at| at != 0).collect())
+    }
+
+    /// Code without the read-only data that linkers may put beside it, where section headers tell; ascending, apart
+    /// from each other.
+    pub(crate) fn code_sections(&self) -> Vec<Range> {
+        let sections = self.sections().map(|(_, section)| section);
+        let code =
+            sections.filter(|section| section.flags & SHF_EXECINSTR != 0 && section.kind != SHT_NOBITS);
+        let end = |section: &Section| {
+            Some(Range { start: section.address, end: section.address.checked_add(section.size)? })
+        };
+        let mut code: Vec<Range> = code.filter_map(|section| end(&section)).collect();
+        if code.is_empty() {
+            return self.code();
+        }
+        code.sort_unstable_by_key(|range| range.start);
+        let mut from = 0;
+        code.retain_mut(|range| {
+            range.start = range.start.max(from);
+            from = from.max(range.end);
+            range.start < range.end
+        });
+        code
     }
 
     /// What the loader finds or writes at `address`: pointers of position-independent files may be in their

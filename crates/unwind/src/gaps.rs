@@ -1,10 +1,11 @@
-//! What is known of code that no unwind entry covers: Go's functions, the entry point, and what follows the system
-//! call that makes a thread.
+//! What is known of code that no unwind entry covers: Go's functions, the entry point, what follows the system call
+//! that makes a thread, and of the rest what its instructions tell.
 
 use crate::coverage::Unencodable;
-use crate::elf::{Elf, Range};
+use crate::elf::{Elf, Machine, Range};
 use crate::go::GoTable;
 use crate::rule::Rule;
+use crate::scan::Scan;
 
 /// An entry point in assembly is a few instructions; what follows it may be anything.
 const MAX_ENTRY: u64 = 256;
@@ -16,12 +17,15 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 pub(crate) struct Gaps<'e, 'a> {
     elf: &'e Elf<'a>,
     go: Option<GoTable<'e, 'a>>,
+    /// Of machines whose instructions are known.
+    scan: Option<Scan<'e, 'a>>,
     entry: Option<u64>,
 }
 
 impl<'e, 'a> Gaps<'e, 'a> {
     pub(crate) fn new(elf: &'e Elf<'a>) -> Self {
-        Gaps { elf, go: GoTable::find(elf), entry: elf.entry() }
+        let scan = (elf.machine == Machine::X86_64).then(|| Scan::new(elf));
+        Gaps { elf, go: GoTable::find(elf), scan, entry: elf.entry() }
     }
 
     pub(crate) fn has_go(&self) -> bool {
@@ -45,12 +49,12 @@ impl<'e, 'a> Gaps<'e, 'a> {
         let mut from = gap.start;
         if let Some(go) = &self.go {
             go.rows(gap, &mut |start, end, rule| {
-                self.entry_row(Range { start: from, end: start }, &mut row);
+                self.unlisted_rows(Range { start: from, end: start }, &mut row);
                 row(start, end, rule);
                 from = end;
             });
         }
-        self.entry_row(Range { start: from, end: gap.end }, &mut row);
+        self.unlisted_rows(Range { start: from, end: gap.end }, &mut row);
     }
 
     fn is_clone_tail(&self, gap: Range) -> bool {
@@ -58,11 +62,28 @@ impl<'e, 'a> Gaps<'e, 'a> {
         short && self.elf.bytes_at(gap.start).is_some_and(|bytes| bytes.starts_with(&SYSCALL))
     }
 
-    /// The entry point has no caller.
-    fn entry_row(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
-        if let Some(entry) = self.entry.filter(|_| self.holds_entry(gap)) {
-            row(entry, gap.end.min(entry.saturating_add(MAX_ENTRY)), Ok(Rule::END));
+    /// The entry point has no caller. Beside Go's functions there is only assembly of its own kind.
+    fn unlisted_rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
+        let entry = self.entry.filter(|_| self.holds_entry(gap));
+        let mut from = gap.start;
+        if let Some(entry) = entry {
+            self.scanned_rows(Range { start: from, end: entry }, row);
+            from = self.end_of_entry(entry).min(gap.end);
+            row(entry, from, Ok(Rule::END));
         }
+        self.scanned_rows(Range { start: from, end: gap.end }, row);
+    }
+
+    fn scanned_rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
+        if let Some(scan) = self.scan.as_ref().filter(|_| self.go.is_none()) {
+            scan.rows(gap, &mut |start, end, rule| row(start, end, Ok(rule)));
+        }
+    }
+
+    /// It ends where it cannot go on; what follows is another function.
+    fn end_of_entry(&self, entry: u64) -> u64 {
+        let longest = entry.saturating_add(MAX_ENTRY);
+        self.scan.as_ref().map_or(longest, |scan| scan.end_of(entry).min(longest))
     }
 }
 

@@ -25,6 +25,7 @@ mod pages;
 mod pointer;
 mod program;
 mod rule;
+mod scan;
 mod table;
 mod walk;
 

@@ -11,8 +11,18 @@ const RATE: &str = "999";
 
 #[test]
 fn sixty_functions_and_120_frames_of_one() {
-    let Some(_stage) = stage::enter("sixty_functions_and_120_frames_of_one") else { return };
-    let mut scenario = Scenario::ready("chain", &["-d", "2"]);
+    sixty_functions("sixty_functions_and_120_frames_of_one", "chain");
+}
+
+/// The program has no unwind entries.
+#[test]
+fn sixty_functions_told_by_their_instructions() {
+    sixty_functions("sixty_functions_told_by_their_instructions", "chain-untold");
+}
+
+fn sixty_functions(test: &str, program: &str) {
+    let Some(_stage) = stage::enter(test) else { return };
+    let mut scenario = Scenario::ready(program, &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", RATE], &[]);
     let truth = scenario.perform();
     let recording = recorder.stop();

@@ -1,0 +1,109 @@
+//! Rules of x86_64 code that no unwind entry covers, from its instructions: C libraries and programs that were built with
+//! `-fno-asynchronous-unwind-tables`, assembly.
+//!
+//! How far the stack pointer is below the CFA is known where a function begins and changes as instructions say; it is
+//! followed along jumps, a window of functions at a time. What this cannot tell, such as code behind a jump table of its
+//! own making, stays uncovered.
+
+mod flow;
+mod frame;
+mod instruction;
+
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
+
+use crate::elf::{Elf, Range};
+use crate::rule::Rule;
+
+use flow::Window;
+use instruction::Instructions;
+
+/// Windows end at the first function from here on, and at the latest at the second.
+const WINDOW: u64 = 64 << 10;
+const MAX_WINDOW: u64 = 1 << 20;
+/// Code looked at in one file. What has more and no unwind entries is not C.
+const MAX_CODE: u64 = 32 << 20;
+
+/// What a file's code says of itself, as far as it is asked.
+pub(crate) struct Scan<'e, 'a> {
+    elf: &'e Elf<'a>,
+    /// The functions that the file names, and where its code lies, ascending.
+    named: OnceCell<Vec<u64>>,
+    sections: OnceCell<Vec<Range>>,
+    /// Of `MAX_CODE`.
+    left: Cell<u64>,
+}
+
+impl<'e, 'a> Scan<'e, 'a> {
+    pub(crate) fn new(elf: &'e Elf<'a>) -> Self {
+        Scan { elf, named: OnceCell::new(), sections: OnceCell::new(), left: Cell::new(MAX_CODE) }
+    }
+
+    fn named(&self) -> &[u64] {
+        self.named.get_or_init(|| {
+            let mut named = self.elf.functions();
+            named.sort_unstable();
+            named
+        })
+    }
+
+    /// Tells `row` the rules found within `gap`, ascending.
+    pub(crate) fn rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Rule)) {
+        for section in self.sections.get_or_init(|| self.elf.code_sections()) {
+            let part = Range { start: gap.start.max(section.start), end: gap.end.min(section.end) };
+            if part.start < part.end && part.end - part.start <= self.left.get() {
+                self.left.set(self.left.get() - (part.end - part.start));
+                self.part(part, row);
+            }
+        }
+    }
+
+    /// The end of the code that runs on from `address`.
+    pub(crate) fn end_of(&self, address: u64) -> u64 {
+        let code = self.elf.bytes_at(address).unwrap_or_default();
+        let last = Instructions::new(code, address).find(|found| found.flow.is_last());
+        last.map_or(u64::MAX, |last| last.address + u64::from(last.len))
+    }
+
+    fn part(&self, part: Range, row: &mut impl FnMut(u64, u64, Rule)) {
+        let Some(code) = self.elf.bytes_at(part.start) else { return };
+        let code = &code[..code.len().min((part.end - part.start) as usize)];
+        let starts = self.starts(code, part);
+        // First of all windows how they jump into each other: to parts of functions that compilers moved elsewhere.
+        let mut entered = HashMap::new();
+        for (code, address) in windows(code, part, &starts) {
+            Window::read(code, address, &starts, &HashMap::new()).jumps_out(&mut entered);
+        }
+        for (code, address) in windows(code, part, &starts) {
+            Window::read(code, address, &starts, &entered).rows(row);
+        }
+    }
+
+    /// Where functions begin: as named, and as called.
+    fn starts(&self, code: &[u8], part: Range) -> Vec<u64> {
+        let within = |address: &u64| (part.start..part.end).contains(address);
+        let named = self.named();
+        let first = named.partition_point(|&start| start < part.start);
+        let mut starts: Vec<u64> = named[first..].iter().copied().take_while(within).collect();
+        starts.extend(Instructions::new(code, part.start).filter_map(|found| found.called).filter(within));
+        starts.sort_unstable();
+        starts.dedup();
+        starts
+    }
+}
+
+/// The code of `part` in pieces that begin where functions do, with their addresses.
+fn windows<'c>(code: &'c [u8], part: Range, starts: &[u64]) -> impl Iterator<Item = (&'c [u8], u64)> {
+    let end = part.start + code.len() as u64;
+    let mut start = part.start;
+    std::iter::from_fn(move || {
+        let next = starts.partition_point(|&function| function < start.saturating_add(WINDOW));
+        let next = starts.get(next).copied().unwrap_or(end).min(end).min(start.saturating_add(MAX_WINDOW));
+        let window = &code[(start - part.start) as usize..(next - part.start) as usize];
+        let address = std::mem::replace(&mut start, next);
+        (!window.is_empty()).then_some((window, address))
+    })
+}
+
+#[cfg(test)]
+mod tests;
