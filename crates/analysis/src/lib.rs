@@ -3,6 +3,7 @@
 //!
 //! Pure: values in, values out. No files, clocks, environment or kernel.
 
+pub mod calls;
 pub mod diff;
 pub mod duration;
 pub mod glob;

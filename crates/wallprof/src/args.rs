@@ -198,7 +198,7 @@ pub struct DiffArgs {
     #[arg(value_name = "B")]
     pub b: PathBuf,
 
-    /// Which time: wall, on-cpu or off-cpu
+    /// Which time: wall, on-cpu or off-cpu; calls: the time of each function's calls, of Intel PT
     #[arg(long, value_name = "VIEW", default_value = "wall")]
     pub view: String,
 

@@ -5,22 +5,31 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use wallprof_analysis::calls::{FunctionCalls, compare_calls};
 use wallprof_analysis::diff::{Collector, Comparison, Floor, GroupRate, Side, Tree, compare};
 use wallprof_analysis::weights::View;
 use wallprof_model::profile::RecordingInfo;
 use wallprof_recording::{Recording, StallFilter};
-use wallprof_views::{Diff, DiffRows, DiffSide, diff_json, diff_svg, diff_text};
+use wallprof_views::{
+    Diff, DiffRows, DiffSide, calls_diff_json, calls_diff_text, diff_json, diff_svg, diff_text,
+};
 
 use crate::args::DiffArgs;
 use crate::failure::Failure;
 use crate::output::to_stdout;
+use crate::report::called_functions;
 use crate::terminal::style_for_stdout;
 
+/// The view that compares call by call.
+const CALLS: &str = "calls";
 /// Names of each side that an error shows.
 const MOST_NAMES: usize = 5;
 
 /// Runs the command. What was asked is read before the files are opened.
 pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
+    if args.view == CALLS {
+        return diff_calls(args);
+    }
     let view = time_view(&args.view)?;
     if let Some(file) = &args.output {
         check_output(file, [&args.a, &args.b])?;
@@ -52,10 +61,39 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a call takes, where every call is known.
+fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
+    if args.output.is_some() {
+        return Err(Failure::usage("-o does not go with --view calls: draw each with flame --view calls"));
+    }
+    let comparison = compare_calls(&calls_of(&args.a)?, &calls_of(&args.b)?);
+    to_stdout(|mut out| {
+        match args.json {
+            true => calls_diff_json(&mut out, &comparison)?,
+            false => calls_diff_text(&mut out, &comparison, args.all, &style_for_stdout())?,
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
+    let functions = called_functions(&Recording::open(file)?)?;
+    if functions.is_empty() {
+        return Err(Failure::failed(format!(
+            "the recording {} has no calls, which come from Intel PT: compare wall time, without --view",
+            file.display()
+        )));
+    }
+    Ok(functions)
+}
+
 fn time_view(name: &str) -> Result<View, Failure> {
     match View::parse(name) {
         Ok(view @ (View::Wall | View::OnCpu | View::OffCpu)) => Ok(view),
-        _ => Err(Failure::usage(format!("--view takes wall, on-cpu or off-cpu: `{name}` is none of them"))),
+        _ => Err(Failure::usage(format!(
+            "--view takes wall, on-cpu, off-cpu or calls: `{name}` is none of them"
+        ))),
     }
 }
 

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use wallprof_analysis::StallDigest;
+use wallprof_analysis::calls::{FunctionCalls, functions};
 use wallprof_analysis::rules::{Collector, findings};
 use wallprof_recording::Recording;
-use wallprof_views::{Report, report_json, report_text};
+use wallprof_views::{Report, functions_text, report_json, report_json_with_functions, report_text};
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
@@ -33,10 +34,15 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         stalls: &stalls,
         findings: &findings,
     };
+    let functions = called_functions(&recording)?;
     to_stdout(|mut out| {
         match args.json {
-            true => report_json(&mut out, &report)?,
-            false => report_text(&mut out, &report, &style_for_stdout())?,
+            true if functions.is_empty() => report_json(&mut out, &report)?,
+            true => report_json_with_functions(&mut out, &report, &functions)?,
+            false => {
+                report_text(&mut out, &report, &style_for_stdout())?;
+                functions_text(&mut out, &functions, &style_for_stdout())?;
+            }
         }
         Ok(())
     })?;
@@ -52,4 +58,13 @@ fn stalls(recording: &Recording) -> Result<(StallDigest, Collector), Failure> {
         collector.add(&stall);
     }
     Ok((digest, collector))
+}
+
+/// What is known of each function where every call was seen.
+pub fn called_functions(recording: &Recording) -> Result<Vec<FunctionCalls>, Failure> {
+    let mut calls = Vec::new();
+    for thread in recording.threads_with_calls()? {
+        calls.push(recording.calls(thread)?);
+    }
+    Ok(functions(&calls))
 }

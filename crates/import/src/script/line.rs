@@ -63,6 +63,11 @@ const ARROW: &[u8] = b" => ";
 /// No function is that long: perf gives the last symbol before an address, however far away.
 const LONGEST_FUNCTION: u64 = 1 << 24;
 
+/// Whether the line is of an event, whatever it was: a thread and a time.
+pub(super) fn is_event(line: &[u8]) -> bool {
+    Head::parse(line).is_some()
+}
+
 impl<'a> Line<'a> {
     pub(super) fn parse(line: &'a [u8]) -> Line<'a> {
         match Head::parse(line) {

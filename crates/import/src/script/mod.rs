@@ -37,11 +37,10 @@ const SOURCE: &str = "perf-script";
 /// What times in microseconds can tell apart.
 const COARSE_NS: u64 = 1_000;
 
-/// Whether a text that starts like this is one of a trace.
+/// Whether a text that starts like this is what `perf script` prints. Where a trace was recorded with samples, its branches
+/// may come late.
 fn is_script(start: &[u8]) -> bool {
-    start
-        .split(|byte| *byte == b'\n')
-        .any(|line| matches!(Line::parse(line), Line::Branch(..) | Line::Unflagged | Line::Error(_)))
+    start.split(|byte| *byte == b'\n').any(|line| Line::parse(line) != Line::Other || line::is_event(line))
 }
 
 /// Imports texts of `perf script`, of one recording: of a CPU each, or of a part of its time. `-` is standard input.

@@ -428,7 +428,7 @@ fn texts_of_real_processors_are_whole() {
     assert!(!files.is_empty());
     for file in files {
         let bytes = content(&file);
-        assert!(super::is_script(&bytes), "{}", file.display());
+        assert!(super::is_script(&bytes[..bytes.len().min(200_000)]), "{}", file.display());
         let text = String::from_utf8_lossy(&bytes);
         let branches = text.lines().filter(|line| line.contains(" => ")).count() as u64;
         let errors = text.lines().filter(|line| line.contains("instruction trace error")).count() as u64;

@@ -2,6 +2,7 @@
 //! `null` for what is not known, keys in one order.
 
 mod finding;
+mod function;
 mod report;
 mod stack;
 mod stall;
@@ -9,6 +10,7 @@ mod stall;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
+use wallprof_analysis::calls::{CallComparison, FunctionCalls};
 use wallprof_model::ClockMap;
 use wallprof_model::profile::StallRecord;
 
@@ -19,7 +21,27 @@ use crate::report::Report;
 /// # Errors
 /// What `out` returns; a broken pipe among it.
 pub fn report_json(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
-    write_line(out, &report::ReportJson::of(report))
+    write_line(out, &report::ReportJson::of(report, None))
+}
+
+/// As [`report_json`], of a recording in which every call is known.
+///
+/// # Errors
+/// What `out` returns; a broken pipe among it.
+pub fn report_json_with_functions(
+    out: &mut impl Write,
+    report: &Report<'_>,
+    functions: &[FunctionCalls],
+) -> io::Result<()> {
+    write_line(out, &report::ReportJson::of(report, Some(functions)))
+}
+
+/// Writes what a call takes in two recordings as one line holding one object.
+///
+/// # Errors
+/// What `out` returns; a broken pipe among it.
+pub fn calls_diff_json(out: &mut impl Write, comparison: &CallComparison) -> io::Result<()> {
+    write_line(out, &function::CallComparisonJson::of(comparison))
 }
 
 /// Writes one stall as one line holding one object. `clock` is the recording's.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use wallprof_analysis::calls::FunctionCalls;
 use wallprof_analysis::latency::Bucket;
 use wallprof_analysis::totals::accounts;
 use wallprof_analysis::{Account, Inconsistency, Latency, States};
@@ -12,6 +13,7 @@ use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread}
 use wallprof_model::{ClockMap, Histogram, Metric, Reason};
 
 use super::finding::FindingJson;
+use super::function::FunctionJson;
 use super::known;
 use crate::report::Report;
 
@@ -24,7 +26,7 @@ pub(super) struct ReportJson<'a> {
     recording: RecordingJson<'a>,
     threads: ThreadsJson<'a>,
     findings: Vec<FindingJson<'a>>,
-    functions: Option<()>,
+    functions: Option<Vec<FunctionJson<'a>>>,
     losses: &'a BTreeMap<String, u64>,
     unwinding: UnwindingJson<'a>,
     overhead: OverheadJson,
@@ -33,14 +35,15 @@ pub(super) struct ReportJson<'a> {
 }
 
 impl<'a> ReportJson<'a> {
-    pub fn of(report: &Report<'a>) -> Self {
+    /// `functions`: where every call is known.
+    pub fn of(report: &Report<'a>, functions: Option<&'a [FunctionCalls]>) -> Self {
         let info = report.info;
         ReportJson {
             schema: SCHEMA,
             recording: RecordingJson::of(info),
             threads: ThreadsJson::of(report),
             findings: report.findings.iter().map(FindingJson::of).collect(),
-            functions: None,
+            functions: functions.map(|functions| functions.iter().map(FunctionJson::of).collect()),
             losses: &info.losses,
             unwinding: UnwindingJson {
                 stacks: info.unwinding.stacks,
@@ -317,7 +320,7 @@ impl LatencyJson {
 }
 
 #[derive(Serialize)]
-struct BucketJson {
+pub(super) struct BucketJson {
     from_ns: u64,
     to_ns: u64,
     count: u64,
@@ -325,7 +328,7 @@ struct BucketJson {
 }
 
 impl BucketJson {
-    fn of(bucket: Bucket) -> Self {
+    pub(super) fn of(bucket: Bucket) -> Self {
         let Bucket { from_ns, to_ns, count, total_ns } = bucket;
         BucketJson { from_ns, to_ns, count, total_ns }
     }

@@ -1,0 +1,220 @@
+//! What is known of each function where every call was seen, and how two recordings differ in it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use wallprof_model::profile::ResolvedFrame;
+use wallprof_model::{CallFrame, CallNumbers, FrameKind, ThreadCalls};
+
+/// All calls of one function, whoever made them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionCalls {
+    pub function: CalledFunction,
+    /// With recursion, `total_ns` counts a call within a call once; the other numbers count both.
+    pub numbers: CallNumbers,
+}
+
+/// A function by its names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CalledFunction {
+    pub symbol: Option<String>,
+    pub module: Option<String>,
+    pub is_kernel: bool,
+    /// Only without a symbol: where it is.
+    pub address: Option<u64>,
+}
+
+impl CalledFunction {
+    fn of(frame: &ResolvedFrame) -> Self {
+        // The last line is the function itself, the others were inlined into it.
+        let symbol = frame.lines.last().and_then(|line| line.symbol.clone());
+        CalledFunction {
+            address: symbol.is_none().then_some(frame.address),
+            symbol,
+            module: frame.module.clone(),
+            is_kernel: frame.kind == FrameKind::Kernel,
+        }
+    }
+}
+
+/// What `threads` called, most time in total first.
+pub fn functions<'a>(threads: impl IntoIterator<Item = &'a ThreadCalls>) -> Vec<FunctionCalls> {
+    let mut found: BTreeMap<CalledFunction, CallNumbers> = BTreeMap::new();
+    for calls in threads {
+        for (function, numbers) in of_thread(calls) {
+            found.entry(function).or_default().merge(&numbers);
+        }
+    }
+    let all = found.into_iter().map(|(function, numbers)| FunctionCalls { function, numbers });
+    let mut all: Vec<FunctionCalls> = all.collect();
+    all.sort_by_key(|calls| Reverse(calls.numbers.total_ns));
+    all
+}
+
+fn of_thread(calls: &ThreadCalls) -> HashMap<CalledFunction, CallNumbers> {
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); calls.paths.len()];
+    let mut left: Vec<(usize, bool)> = Vec::new();
+    for (at, path) in calls.paths.iter().enumerate() {
+        match path.parent {
+            Some(parent) => children[parent].push(at),
+            None => left.push((at, false)),
+        }
+    }
+    let mut found: HashMap<CalledFunction, CallNumbers> = HashMap::new();
+    let mut open: HashMap<CalledFunction, u32> = HashMap::new();
+    while let Some((at, entered)) = left.pop() {
+        let path = &calls.paths[at];
+        if let CallFrame::Code(frame) = &path.frame {
+            let function = CalledFunction::of(frame);
+            let depth = open.entry(function.clone()).or_default();
+            if entered {
+                *depth -= 1;
+                continue;
+            }
+            let total_ns = if *depth == 0 { path.numbers.total_ns } else { 0 };
+            *depth += 1;
+            left.push((at, true));
+            found.entry(function).or_default().merge(&CallNumbers { total_ns, ..path.numbers.clone() });
+        }
+        left.extend(children[at].iter().map(|&child| (child, false)));
+    }
+    found
+}
+
+/// A function in two recordings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallChange {
+    /// As B names it.
+    pub function: CalledFunction,
+    pub a: CallNumbers,
+    pub b: CallNumbers,
+}
+
+impl CallChange {
+    /// How much longer a complete call takes in B, in ns; `None` where one side has none.
+    pub fn per_call_ns(&self) -> Option<i128> {
+        Some(i128::from(self.b.average_ns()?) - i128::from(self.a.average_ns()?))
+    }
+
+    /// What that makes for all calls of B.
+    fn weight(&self) -> u128 {
+        let calls = u128::from(self.b.calls);
+        self.per_call_ns().map_or(0, |ns| ns.unsigned_abs().saturating_mul(calls))
+    }
+}
+
+/// Two recordings' functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallComparison {
+    /// Those with complete calls on both sides, the one whose difference makes most for all calls of B first.
+    pub changes: Vec<CallChange>,
+    /// Those with complete calls on one side only, most time first.
+    pub only_a: Vec<FunctionCalls>,
+    pub only_b: Vec<FunctionCalls>,
+}
+
+/// Compares functions by their names: the path of a module, and where it is mapped, may differ.
+pub fn compare_calls(a: &[FunctionCalls], b: &[FunctionCalls]) -> CallComparison {
+    let (mut a, mut b) = (by_name(a), by_name(b));
+    let mut comparison = CallComparison::default();
+    let names: Vec<_> = b.keys().filter(|name| a.contains_key(*name)).cloned().collect();
+    for name in names {
+        if let (Some(a), Some(b)) = (a.remove(&name), b.remove(&name)) {
+            comparison.changes.push(CallChange { function: b.function, a: a.numbers, b: b.numbers });
+        }
+    }
+    comparison.changes.sort_by_key(|change| Reverse(change.weight()));
+    for (left, to) in [(a, &mut comparison.only_a), (b, &mut comparison.only_b)] {
+        to.extend(left.into_values());
+        to.sort_by_key(|calls| Reverse(calls.numbers.total_ns));
+    }
+    comparison
+}
+
+type Name = (Option<String>, Option<String>, Option<u64>);
+
+fn by_name(functions: &[FunctionCalls]) -> BTreeMap<Name, FunctionCalls> {
+    let mut named: BTreeMap<Name, FunctionCalls> = BTreeMap::new();
+    for calls in functions.iter().filter(|calls| calls.numbers.calls > 0) {
+        let CalledFunction { symbol, module, address, .. } = &calls.function;
+        let module = module.as_deref().map(|module| crate::site::base_name(module).to_owned());
+        let known = named.entry((symbol.clone(), module, *address));
+        known.and_modify(|known| known.numbers.merge(&calls.numbers)).or_insert_with(|| calls.clone());
+    }
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use wallprof_model::calls::ResolvedCallPath;
+    use wallprof_model::{Outside, SymbolLine, ThreadKey};
+
+    fn frame(symbol: &str, module: &str) -> CallFrame<Arc<ResolvedFrame>> {
+        let lines = vec![SymbolLine { symbol: Some(symbol.into()), ..SymbolLine::default() }];
+        let (kind, module) = (FrameKind::Native, Some(module.into()));
+        CallFrame::Code(Arc::new(ResolvedFrame { kind, module, build_id: None, address: 7, lines }))
+    }
+
+    /// Parent, function, calls, total; a call takes what all take divided by their number.
+    fn calls(paths: &[(Option<usize>, &str, u64, u64)]) -> ThreadCalls {
+        let path = |&(parent, symbol, calls, total_ns): &(Option<usize>, &str, u64, u64)| {
+            let frame = match symbol {
+                "[blocked]" => CallFrame::Outside(Outside::Blocked),
+                symbol => frame(symbol, "/bin/a"),
+            };
+            let numbers = CallNumbers { calls, total_ns, complete_ns: total_ns, ..CallNumbers::default() };
+            ResolvedCallPath { parent, frame, numbers }
+        };
+        ThreadCalls { thread: ThreadKey(1), paths: paths.iter().map(path).collect() }
+    }
+
+    fn told(functions: &[FunctionCalls]) -> Vec<(&str, u64, u64)> {
+        let told = |calls: &FunctionCalls| (calls.numbers.calls, calls.numbers.total_ns);
+        let named = functions.iter().map(|calls| (calls.function.symbol.as_deref().unwrap(), told(calls)));
+        named.map(|(name, (calls, total))| (name, calls, total)).collect()
+    }
+
+    #[test]
+    fn recursion_counts_its_time_once_and_its_calls_all() {
+        let one = calls(&[
+            (None, "main", 1, 100),
+            (Some(0), "walk", 2, 60),
+            (Some(1), "walk", 3, 40),
+            (Some(2), "[blocked]", 1, 30),
+            (Some(2), "leaf", 1, 5),
+            (Some(0), "leaf", 1, 8),
+        ]);
+        assert_eq!(told(&functions([&one])), [("main", 1, 100), ("walk", 5, 60), ("leaf", 2, 13)]);
+        assert_eq!(told(&functions([&one, &one]))[2], ("leaf", 4, 26));
+    }
+
+    #[test]
+    fn what_makes_most_comes_first() {
+        let a = functions([&calls(&[
+            (None, "seldom", 1, 100),
+            (None, "often", 100, 1_000),
+            (None, "gone", 1, 5),
+        ])]);
+        let b = functions([&calls(&[
+            (None, "seldom", 1, 400),
+            (None, "often", 100, 1_500),
+            (None, "new", 2, 9),
+        ])]);
+        let comparison = compare_calls(&a, &b);
+        let changes = comparison
+            .changes
+            .iter()
+            .map(|change| (change.function.symbol.clone().unwrap(), change.per_call_ns()));
+        assert_eq!(
+            changes.collect::<Vec<_>>(),
+            [("often".to_owned(), Some(5)), ("seldom".to_owned(), Some(300))]
+        );
+        assert_eq!(
+            (told(&comparison.only_a), told(&comparison.only_b)),
+            (vec![("gone", 1, 5)], vec![("new", 2, 9)])
+        );
+    }
+}
