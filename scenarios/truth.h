@@ -15,6 +15,7 @@
 // Options of every scenario:
 //   -d SECONDS   how long the threads run (a number, fractions allowed)
 //   -s SEED      seed of the pseudo-random sequence
+//   -a ALIAS     name every thread but the first so
 //   -g           gated: wait for a line on stdin before running, and for stdin's end before exiting
 // SIGTERM ends the run early, with all lines printed.
 #pragma once
@@ -102,7 +103,10 @@ struct run {
     bool gated;
 };
 
-#define RUN_OPTIONS "d:s:g"
+#define RUN_OPTIONS "d:s:ga:"
+
+// What all actors are named instead of their own names.
+static const char *alias;
 
 static _Atomic uint64_t run_ends_at = UINT64_MAX;
 
@@ -134,8 +138,11 @@ static inline void run_option(struct run *run, int option, const char *argument,
     case 'g':
         run->gated = true;
         break;
+    case 'a':
+        alias = argument;
+        break;
     default:
-        fprintf(stderr, "usage: %s [-d SECONDS] [-s SEED] [-g] %s\n", run->scenario, usage);
+        fprintf(stderr, "usage: %s [-d SECONDS] [-s SEED] [-g] [-a ALIAS] %s\n", run->scenario, usage);
         exit(2);
     }
 }
@@ -209,6 +216,8 @@ static inline void assemble_actors(struct actor *actors, int count) {
     sem_init(&actors_ready, 0, 0);
     sem_init(&actors_done, 0, 0);
     for (int i = 0; i < count; i++) {
+        if (alias != NULL)
+            actors[i].name = alias;
         sem_init(&actors[i].go, 0, 0);
         sem_init(&actors[i].leave, 0, 0);
         int error = pthread_create(&actors[i].handle, NULL, actor_life, &actors[i]);

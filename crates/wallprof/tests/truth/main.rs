@@ -10,6 +10,7 @@ mod lines;
 mod load;
 mod proc;
 mod recorder;
+mod redis_server;
 mod scenario;
 mod stage;
 

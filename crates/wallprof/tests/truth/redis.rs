@@ -1,82 +1,15 @@
 //! Real software: a busy Redis has threads that wait for work. That is nobody's stall.
 
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
-
-use tempfile::TempDir;
-
 use crate::contract::Stall;
 use crate::ledger::assert_adds_up;
-use crate::lines::PATIENCE;
 use crate::recorder::Recorder;
+use crate::redis_server::Redis;
 use crate::stage;
 
 const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
 const MS: u64 = 1_000_000;
 /// The recorder's own.
 const MIN_STALL_NS: u64 = 100_000;
-
-/// A server of the test's own: on a socket in a folder, nothing saved. Killed when dropped.
-struct Redis {
-    child: Child,
-    folder: TempDir,
-}
-
-impl Redis {
-    /// `None` where Redis is not installed.
-    fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let child = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .arg("--unixsocket")
-            .arg(folder.path().join("socket"))
-            .arg("--dir")
-            .arg(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        match child {
-            Ok(child) => Some(Redis { child, folder }.wait_until_it_listens()),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => panic!("redis-server does not start: {error}"),
-        }
-    }
-
-    fn wait_until_it_listens(self) -> Self {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.benchmark(1) {
-            assert!(Instant::now() < deadline, "redis-server does not listen");
-        }
-        self
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
-    }
-
-    /// Whether that many requests of each kind were answered.
-    fn benchmark(&self, requests: u32) -> bool {
-        let status = Command::new("redis-benchmark")
-            .arg("-s")
-            .arg(self.socket())
-            .args(["-t", "set,get,lpush,lrange_100", "-c", "8", "-q", "-n", &requests.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Woken and then kept waiting for a CPU, or woken late: that is nobody's choice. Work comes from a task, the client
 /// or the main thread; a timeout from an interrupt, and epoll_wait takes whole milliseconds.
@@ -91,7 +24,7 @@ fn idle_workers_of_redis_are_no_stalls() {
     let Some(redis) = Redis::start() else {
         return stage::skip("idle_workers_of_redis_are_no_stalls", "redis-server is not installed");
     };
-    let recorder = Recorder::armed(&["-p", &redis.child.id().to_string()], &[]);
+    let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
     assert!(redis.benchmark(20_000), "the server answers");
     let recording = recorder.stop();
     let report = recording.report();

@@ -1,0 +1,88 @@
+//! The findings of a recording as `report --json` tells them, with the stalls they rest on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde::Deserialize;
+
+use crate::recorder::RecordingFile;
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Finding {
+    pub rule: String,
+    pub title: String,
+    pub advice: String,
+    pub threads: Vec<u64>,
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+    pub stalls: Vec<u64>,
+}
+
+/// What the findings refer to.
+#[derive(Debug, Deserialize)]
+struct Report {
+    findings: Vec<Finding>,
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Thread {
+    id: u64,
+    comm: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stall {
+    id: u64,
+}
+
+/// All findings of one recording; every id in them resolves.
+pub struct Found {
+    pub findings: Vec<Finding>,
+    names: BTreeMap<u64, String>,
+    stalls: BTreeSet<u64>,
+}
+
+impl Found {
+    pub fn in_recording(recording: &RecordingFile) -> Self {
+        let report: Report =
+            serde_json::from_str(&recording.read("report", &["--json"])).expect("a report in JSON");
+        let stalls = recording.read("stalls", &["--json", "--all"]);
+        let stalls = stalls.lines().map(|line| serde_json::from_str::<Stall>(line).expect("a stall in JSON"));
+        let found = Found {
+            findings: report.findings,
+            names: report.threads.into_iter().map(|thread| (thread.id, thread.comm)).collect(),
+            stalls: stalls.map(|stall| stall.id).collect(),
+        };
+        found.findings.iter().for_each(|finding| found.assert_is_sound(finding));
+        found.assert_are_in(&fs::read(recording.path()).expect("the recording"));
+        found
+    }
+
+    /// The names of the threads that were late.
+    pub fn names<'a>(&'a self, finding: &'a Finding) -> impl Iterator<Item = &'a str> {
+        finding.threads.iter().map(|id| self.names[id].as_str())
+    }
+
+    /// Those who query the file find the same sentences: SQLite keeps short texts in one piece.
+    fn assert_are_in(&self, file: &[u8]) {
+        for Finding { title, .. } in &self.findings {
+            let is_there = file.windows(title.len()).any(|bytes| bytes == title.as_bytes());
+            assert!(is_there, "not in the file: {title}");
+        }
+    }
+
+    fn assert_is_sound(&self, finding: &Finding) {
+        assert!(finding.title.ends_with('.') && finding.advice.ends_with('.'), "{finding:#?}");
+        assert!(
+            finding.count > 0 && finding.max_ns > 0 && finding.max_ns <= finding.total_ns,
+            "{finding:#?}"
+        );
+        assert!(!finding.threads.is_empty(), "{finding:#?}");
+        assert!(finding.threads.iter().all(|id| self.names.contains_key(id)), "{finding:#?}");
+        assert!(finding.stalls.iter().all(|id| self.stalls.contains(id)), "{finding:#?}");
+        assert!(finding.stalls.is_sorted() && finding.stalls.len() as u64 <= finding.count, "{finding:#?}");
+        assert!(finding.rule == "irq-time" || !finding.stalls.is_empty(), "{finding:#?}");
+    }
+}

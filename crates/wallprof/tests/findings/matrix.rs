@@ -1,0 +1,162 @@
+//! Each rule fires on its scenario and on no other.
+//!
+//! Other programs on the machine are no part of a scenario. What they do to it is true, and is told: a finding that
+//! they caused is not held against a rule.
+
+use serde::Deserialize;
+
+use crate::found::{Finding, Found};
+use crate::machine::busy_ns;
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stage;
+use crate::stripped::stripped;
+
+struct Part {
+    scenario: &'static str,
+    args: &'static [&'static str],
+    rule: Option<&'static str>,
+    /// The other side of the same trouble, which may be seen too.
+    also: Option<&'static str>,
+    needs: Needs,
+}
+
+/// What a machine must have for the trouble to happen at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// Two threads that run at the same time.
+    TwoCpus,
+    /// A disk that keeps an fsync waiting.
+    SlowDisk,
+}
+
+const fn part(scenario: &'static str, rule: &'static str) -> Part {
+    Part { scenario, args: &[], rule: Some(rule), also: None, needs: Needs::Nothing }
+}
+
+/// In the build folder: a temporary one may be in memory, where fsync waits for nothing.
+const JOURNAL: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-journal");
+
+const MATRIX: [Part; 9] = [
+    Part { args: &["-n", "20"], ..part("lock", "lock-wait") },
+    part("allocator", "allocator-lock"),
+    part("relay", "wake-chain"),
+    part("deadlock", "deadlock"),
+    // The neighbour is woken while the worker runs, and gets its CPU a little later.
+    Part { also: Some("run-queue"), ..part("preempted", "preempted") },
+    part("runqueue", "run-queue"),
+    Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
+    // A CPU is interrupted only while the worker runs on it, by the mapper on another.
+    Part { needs: Needs::TwoCpus, ..part("shootdown", "irq-time") },
+    Part { rule: None, ..part("sleepers", "") },
+];
+
+/// How long a scenario plays.
+const PLAY_NS: u64 = 800_000_000;
+
+/// What came of a scenario's play.
+struct Played {
+    found: Found,
+    /// CPU time of other programs meanwhile, the recorder among them.
+    others_ns: u64,
+    /// The longest fsync by the scenario's own clock.
+    longest_sync_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sync {
+    start_ns: u64,
+    end_ns: u64,
+}
+
+fn play(program: &str, args: &[&str]) -> Played {
+    let mut scenario = Scenario::ready(program, &[&["-d", "0.8"], args].concat());
+    let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
+    let before_ns = busy_ns();
+    let truth = scenario.perform();
+    let busy_ns = busy_ns() - before_ns;
+    let syncs = truth.all::<Sync>("fsync").into_iter().map(|sync| sync.end_ns - sync.start_ns);
+    let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
+    Played {
+        found: Found::in_recording(&recorder.stop()),
+        others_ns: busy_ns.saturating_sub(own_ns),
+        longest_sync_ns: syncs.max().unwrap_or(0),
+    }
+}
+
+impl Played {
+    /// Whether the machine, not the scenario, explains a finding.
+    fn is_the_machines_doing(&self, finding: &Finding) -> bool {
+        match finding.rule.as_str() {
+            // Others keep a thread waiting for no longer than they run, be it by crowding it onto one CPU with its
+            // siblings.
+            "preempted" | "run-queue" => finding.total_ns <= self.others_ns * finding.threads.len() as u64,
+            // A holder that lost its CPU keeps everyone waiting.
+            "lock-wait" => finding.title.contains("(preempted") || finding.title.contains("(runnable"),
+            // No scenario makes timers late. A hypervisor that does not run the machine does.
+            "oversleep" => true,
+            // Only `shootdown` sends interrupts; the timer and devices are the machine's.
+            "irq-time" => !finding.title.contains("call_function"),
+            _ => false,
+        }
+    }
+
+    /// Whether the machine has what the part needs.
+    fn is_possible(&self, part: &Part) -> bool {
+        match part.needs {
+            Needs::Nothing => true,
+            Needs::TwoCpus => self.others_ns < PLAY_NS / 2,
+            Needs::SlowDisk => self.longest_sync_ns > 2_000_000,
+        }
+    }
+
+    /// The finding that the scenario is about; `None` where there need be none.
+    fn expected(&self, part: &Part) -> Option<&Finding> {
+        let rule = part.rule?;
+        let finding = self.found.findings.iter().find(|finding| finding.rule == rule);
+        let excused = !self.is_possible(part);
+        assert!(finding.is_some() || excused, "{}: no {rule} in {:#?}", part.scenario, self.found.findings);
+        finding
+    }
+
+    fn assert_fires_alone(&self, part: &Part) {
+        self.expected(part);
+        for finding in &self.found.findings {
+            let expected = [part.rule, part.also].contains(&Some(finding.rule.as_str()));
+            assert!(
+                expected || self.is_the_machines_doing(finding),
+                "{}, while others ran for {} ns: {finding:#?}",
+                part.scenario,
+                self.others_ns
+            );
+        }
+    }
+}
+
+#[test]
+fn each_rule_fires_on_its_scenario_and_on_no_other() {
+    let Some(_stage) = stage::enter("each_rule_fires_on_its_scenario_and_on_no_other") else { return };
+    for part in &MATRIX {
+        play(part.scenario, part.args).assert_fires_alone(part);
+    }
+}
+
+#[test]
+fn names_and_symbols_are_no_part_of_a_rule() {
+    let Some(_stage) = stage::enter("names_and_symbols_are_no_part_of_a_rule") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for part in &MATRIX {
+        let program = stripped(part.scenario, folder.path());
+        let args = [&["-a", "nobody"], part.args].concat();
+        let played = play(program.to_str().expect("a UTF-8 path"), &args);
+        played.assert_fires_alone(part);
+        if let Some(finding) = played.expected(part) {
+            assert!(
+                played.found.names(finding).any(|name| name == "nobody"),
+                "{}: {finding:#?}",
+                part.scenario
+            );
+        }
+    }
+}

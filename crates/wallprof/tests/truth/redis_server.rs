@@ -1,0 +1,74 @@
+//! A Redis server and the load that comes with it.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use crate::lines::PATIENCE;
+
+/// A server of the test's own: on a socket in a folder, nothing saved. Killed when dropped.
+pub struct Redis {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Redis {
+    /// `None` where Redis is not installed.
+    pub fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .arg("--unixsocket")
+            .arg(folder.path().join("socket"))
+            .arg("--dir")
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match child {
+            Ok(child) => Some(Redis { child, folder }.wait_until_it_listens()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("redis-server does not start: {error}"),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_it_listens(self) -> Self {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.benchmark(1) {
+            assert!(Instant::now() < deadline, "redis-server does not listen");
+        }
+        self
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Whether that many requests of each kind were answered.
+    pub fn benchmark(&self, requests: u32) -> bool {
+        let status = Command::new("redis-benchmark")
+            .arg("-s")
+            .arg(self.socket())
+            .args(["-t", "set,get,lpush,lrange_100", "-c", "8", "-q", "-n", &requests.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

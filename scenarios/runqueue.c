@@ -1,0 +1,67 @@
+// runqueue: a thread that has been woken waits for its CPU.
+//
+// `hog` spins without a pause. `server`, pinned to the same CPU, wakes every 10 ms and does next to nothing:
+// serve. It runs as a batch job of a lower priority (SCHED_BATCH, nice 5), so that its wakeup does not take
+// the CPU from the hog at once: it waits for some milliseconds each time.
+//
+// Truth, besides truth.h's lines:
+//   {"event":"late", "count", "total_ns", "max_ns"}   how much later than asked for `server` came back
+// Options: -c CPU, the shared CPU (default 0).
+
+#include "truth.h"
+
+#define PERIOD_NS (10 * NS_PER_MS)
+
+static uint64_t late_count, late_total_ns, late_max_ns;
+static int cpu;
+static struct run run = {.scenario = "runqueue", .seconds = 10, .seed = 42};
+
+static void give_way(void) {
+    struct sched_param none = {0};
+    if (sched_setscheduler(0, SCHED_BATCH, &none) != 0 || setpriority(PRIO_PROCESS, 0, 5) != 0)
+        die("cannot become a batch job", errno);
+}
+
+SHOWN static void serve(uint64_t due_ns) {
+    uint64_t late_ns = now_ns() - due_ns;
+    late_count++;
+    late_total_ns += late_ns;
+    if (late_ns > late_max_ns)
+        late_max_ns = late_ns;
+}
+
+SHOWN static void serve_all(struct actor *self) {
+    (void)self;
+    pin_to(cpu);
+    give_way();
+    while (!run_is_over()) {
+        uint64_t due_ns = now_ns() + PERIOD_NS;
+        sleep_until(due_ns);
+        serve(due_ns);
+    }
+}
+
+SHOWN static void spin_on(struct actor *self) {
+    (void)self;
+    pin_to(cpu);
+    while (!run_is_over())
+        ;
+}
+
+static void print_truth(void) {
+    printf("{\"event\":\"late\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%llu}\n",
+           (unsigned long long)late_count, (unsigned long long)late_total_ns,
+           (unsigned long long)late_max_ns);
+}
+
+int main(int argc, char **argv) {
+    int option;
+    while ((option = getopt(argc, argv, RUN_OPTIONS "c:")) != -1) {
+        if (option == 'c')
+            cpu = atoi(optarg);
+        else
+            run_option(&run, option, optarg, "[-c CPU]");
+    }
+    struct actor actors[] = {{.name = "server", .act = serve_all}, {.name = "hog", .act = spin_on}};
+    play(actors, 2, &run, print_truth);
+}
