@@ -35,8 +35,8 @@ fn files_that_are_no_recordings() {
 fn wrong_options_are_refused_before_anything_is_read() {
     let missing = Path::new("/nonexistent/a.db");
     for (arguments, says) in [
-        (&["--view", "faults"][..], "wall, on-cpu or off-cpu"),
-        (&["--view", "event:cycles"], "wall, on-cpu or off-cpu"),
+        (&["--view", "faults"][..], "wall, on-cpu, off-cpu or calls"),
+        (&["--view", "event:cycles"], "wall, on-cpu, off-cpu or calls"),
         (&["-o", "x.png"], ".svg"),
         (&["third.db"], "third.db"),
     ] {

@@ -11,7 +11,7 @@ use crate::story::{SECOND, Story, after, start};
 fn wrong_usage_is_two() {
     for (arguments, says) in [
         (&["flame", "--view", "sideways"][..], "on-cpu"),
-        (&["flame", "--view", "calls"], "on-cpu"),
+        (&["flame", "--view", "returns"], "on-cpu"),
         (&["flame", "--view", "event:"], "event:NAME"),
         (&["flame", "--thread", "[a"], "--thread: "),
         (&["flame", "--from", "noon"], "--from: "),

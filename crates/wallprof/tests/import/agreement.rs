@@ -14,7 +14,8 @@ use crate::perf::{self, Printed, Recorded};
 struct Comparison {
     samples: usize,
     same: usize,
-    /// perf stopped inside a function that has a caller, which ours went on to, as far as `_start` or the thread's.
+    /// perf stopped inside a function that has a caller, which ours went on to, as far as `_start` or the thread's: in
+    /// large programs it does so for one sample in a hundred, or for nearly all, from one recording to the next.
     perf_gave_up: usize,
     /// By reason.
     different: BTreeMap<String, usize>,
@@ -56,6 +57,7 @@ impl Comparison {
         let begins_the_same = ours.iter().zip(theirs).all(|(a, b)| is_same_frame(a, b));
         if end == StackEnd::Complete && ours.len() > theirs.len() && begins_the_same {
             self.perf_gave_up += 1;
+            self.examples.entry("perf gave up".into()).or_insert_with(|| example(ours, theirs));
             return;
         }
         let reason = why(ours, end, theirs);
@@ -64,7 +66,7 @@ impl Comparison {
     }
 
     fn share(&self) -> f64 {
-        self.same as f64 / (self.samples - self.perf_gave_up) as f64
+        self.same as f64 / self.samples as f64
     }
 }
 
@@ -95,16 +97,20 @@ fn example(ours: &Frames, theirs: &Frames) -> String {
     format!("\n    ours: {}\n    perf: {}", text(ours), text(theirs))
 }
 
-fn agrees(what: &str, command: &[&str]) {
+fn comparison_of(what: &str, command: &[&str]) -> Option<Comparison> {
     if !perf::works() {
-        return;
+        return None;
     }
     let options = ["-e", "cpu-clock", "-F", "1999", "--call-graph", "dwarf,16384"];
     let recorded = perf::record(&options, command).expect("perf records");
     let comparison = compare(&recorded);
     println!("{what}: {comparison:#?}");
     assert!(comparison.samples >= 100, "{comparison:?}");
-    assert!(comparison.perf_gave_up * 20 <= comparison.samples, "{comparison:#?}");
+    Some(comparison)
+}
+
+fn agrees(what: &str, command: &[&str]) {
+    let Some(comparison) = comparison_of(what, command) else { return };
     assert!(comparison.share() >= 0.99, "{:.2} %: {comparison:#?}", comparison.share() * 100.0);
 }
 
@@ -124,7 +130,11 @@ fn python() {
 fn compiler() {
     let source = tempfile::Builder::new().suffix(".cc").tempfile().expect("a file");
     std::fs::write(source.path(), "#include <map>\n#include <regex>\nint main() { return std::regex_match(\"a\", std::regex(\"a\")); }\n").expect("written");
-    agrees("gcc", &["g++", "-O1", "-c", "-o", "/dev/null", source.path().to_str().expect("text")]);
+    let comparison =
+        comparison_of("gcc", &["g++", "-O1", "-c", "-o", "/dev/null", source.path().to_str().expect("text")]);
+    let Some(comparison) = comparison else { return };
+    let different = comparison.samples - comparison.same - comparison.perf_gave_up;
+    assert!(different * 100 <= comparison.samples, "{comparison:#?}");
 }
 
 #[test]
