@@ -39,9 +39,10 @@ const fn part(scenario: &'static str, rule: &'static str) -> Part {
 const JOURNAL: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-journal");
 
 const MATRIX: [Part; 9] = [
-    Part { args: &["-n", "20"], ..part("lock", "lock-wait") },
-    part("allocator", "allocator-lock"),
-    part("relay", "wake-chain"),
+    // Who lets a lock go wakes the waiter, often on its own CPU, and runs on.
+    Part { args: &["-n", "20"], also: Some("run-queue"), ..part("lock", "lock-wait") },
+    Part { also: Some("run-queue"), ..part("allocator", "allocator-lock") },
+    Part { also: Some("run-queue"), ..part("relay", "wake-chain") },
     part("deadlock", "deadlock"),
     // The neighbour is woken while the worker runs, and gets its CPU a little later.
     Part { also: Some("run-queue"), ..part("preempted", "preempted") },
