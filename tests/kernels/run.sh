@@ -119,6 +119,7 @@ boot() {
     local release=$1 results=$STORE/results-$1 emulator
     rm -rf "$results"
     mkdir -p "$results"
+    # A kernel doubts an emulated timer whose ticks come late on a busy machine, and gives up: no_timer_check.
     nice timeout "$DONE_SECONDS" qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 \
         -nodefaults -nographic -monitor none -no-reboot \
         -kernel "$STORE/vmlinuz-$release" -initrd "$STORE/initramfs" \
