@@ -29,9 +29,9 @@ keep_statistics() {
     sysctl -qw kernel.bpf_stats_enabled=1
 }
 
-# Runs and ns of each program that the process PID has loaded.
+# Runs and ns of each program that the process PID has loaded. A descriptor may be closed before it is read.
 programs() { # PID
-    cat "/proc/$1/fdinfo/"* 2>/dev/null | awk '
+    { cat "/proc/$1/fdinfo/"* 2>/dev/null || true; } | awk '
         $1 == "prog_id:" { id = $2 }
         $1 == "run_time_ns:" { ns[id] = $2 }
         $1 == "run_cnt:" { runs[id] = $2 }

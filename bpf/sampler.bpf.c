@@ -39,7 +39,7 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         roll(t, now);
     key.key = t->key;
     key.second = (u32)((now + epoch_offset) / 1000000000ULL);
-    take_stacks(ctx, cpu, from_probe, &key.user_stack, &key.kernel_stack);
+    take_stacks(ctx, cpu, from_probe, user_mode, &key.user_stack, &key.kernel_stack);
     if (ledger_clock) {
         if (!inside_interrupt(cpu)) {
             if (user_mode)
@@ -52,8 +52,6 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         key.what = SAMPLE_EVENT;
         key.event = event;
     }
-    if (user_mode)
-        key.kernel_stack = 0;
     count_sample(&key, weight);
 }
 
