@@ -41,7 +41,8 @@ pub struct Release {
 pub struct Example {
     pub id: u64,
     pub start: MonoNs,
-    pub duration_ns: u64,
+    /// As [`StallRecord::late_ns`] says.
+    pub late_ns: u64,
     pub open: bool,
 }
 
@@ -54,8 +55,9 @@ pub struct StallGroup {
     pub open: u64,
     /// How many of them outlasted the timeout that the thread had asked for.
     pub overslept: u64,
+    /// What made threads late: of waits with a timeout that a thread chose, what came after it.
     pub total_ns: u64,
-    /// The part of `total_ns` that was spent waiting for a CPU.
+    /// The part of the stalls that was spent waiting for a CPU.
     pub runnable_ns: u64,
     pub longest: Example,
     /// Distinct threads by tid, weighted by stalls.
@@ -108,7 +110,7 @@ impl StallDigest {
         }
         self.count += 1;
         self.open += u64::from(stall.open);
-        self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
+        self.total_ns = self.total_ns.saturating_add(stall.late_ns());
         self.keep_if_long(stall);
         let key = GroupKey::of(stall);
         if let Some(group) = self.groups.get_mut(&key) {
@@ -188,7 +190,7 @@ impl StallGroup {
         self.count += 1;
         self.open += u64::from(stall.open);
         self.overslept += u64::from(stall.asked_ns.is_some_and(|asked| stall.duration_ns() > asked));
-        self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
+        self.total_ns = self.total_ns.saturating_add(stall.late_ns());
         self.runnable_ns = self.runnable_ns.saturating_add(stall.runnable_ns);
         let example = Example::of(stall);
         if example.rank() < self.longest.rank() {
@@ -222,11 +224,11 @@ impl StallGroup {
 
 impl Example {
     fn of(stall: &StallRecord) -> Self {
-        Example { id: stall.id, start: stall.start, duration_ns: stall.duration_ns(), open: stall.open }
+        Example { id: stall.id, start: stall.start, late_ns: stall.late_ns(), open: stall.open }
     }
 
     fn rank(&self) -> impl Ord + use<> {
-        (std::cmp::Reverse(self.duration_ns), self.start, self.id)
+        (std::cmp::Reverse(self.late_ns), self.start, self.id)
     }
 }
 
@@ -352,6 +354,20 @@ mod tests {
         assert_eq!(group.owners.top(), Some((&"housekeeper".to_string(), 3)));
         assert_eq!(group.ran_instead.total(), 15);
         assert_eq!(group.overslept, 1);
+    }
+
+    #[test]
+    fn a_chosen_wait_is_late_by_what_came_after_its_timeout() {
+        let poll = StallReason::Blocked(wallprof_model::Reason::Poll);
+        let overslept = StallRecord { asked_ns: Some(200), ..stall(1, "idle", poll, "wait", 206) };
+        let timed_lock = StallRecord { asked_ns: Some(200), ..stall(2, "worker", LOCK, "take", 206) };
+        let preempted = stall(3, "worker", StallReason::Preempted, "run", 50);
+        let mut digest = StallDigest::new(2);
+        [&overslept, &timed_lock, &preempted].into_iter().for_each(|stall| digest.add(stall));
+        assert_eq!(digest.total_ns, 6 + 206 + 50);
+        assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [2, 3]);
+        let totals: Vec<u64> = digest.groups().iter().map(|group| group.total_ns).collect();
+        assert!(totals.contains(&6) && totals.contains(&206), "{totals:?}");
     }
 
     #[test]

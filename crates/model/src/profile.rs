@@ -124,6 +124,17 @@ impl StallRecord {
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
+
+    /// The part that made the thread late, ns: of a wait that it chose and that outlasted the timeout it had asked
+    /// for, what came after it; of any other, all of it.
+    pub fn late_ns(&self) -> u64 {
+        let duration_ns = self.duration_ns();
+        let chosen = matches!(self.reason, StallReason::Blocked(reason) if reason.is_voluntary());
+        match self.asked_ns {
+            Some(asked_ns) if chosen && duration_ns > asked_ns => duration_ns - asked_ns,
+            _ => duration_ns,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

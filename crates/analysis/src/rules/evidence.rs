@@ -170,6 +170,11 @@ impl Evidence {
         &self.interrupts
     }
 
+    /// The name of the program that a case's thread belongs to: a service may be many processes of one program.
+    pub(super) fn program(&self, case: &Case) -> Arc<str> {
+        self.thread(case.thread).map_or_else(|| case.comm.clone(), |thread| thread.process.clone())
+    }
+
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {
         self.threads.get(&key)
     }

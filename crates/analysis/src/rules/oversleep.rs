@@ -20,7 +20,7 @@ const ADVICE: &str = "Look at what kept the timer from firing on this CPU: inter
 pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
     let is_late = |case: &&Case| !case.voluntary && lateness_ns(case) >= evidence.unit_ns();
     let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
-        (case.pid, case.comm.clone(), case.syscall.clone())
+        (evidence.program(case), case.comm.clone(), case.syscall.clone())
     });
     calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }

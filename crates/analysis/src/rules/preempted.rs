@@ -1,6 +1,6 @@
 //! `preempted`: threads that wanted to run lost their CPU to others.
 //!
-//! One finding a process and thread name, where it cost a hundredth of the threads' time, or 20 ms at once.
+//! One finding a program and thread name, where it cost a hundredth of the threads' time, or 20 ms at once.
 //!
 //! False positives: batch work that is meant to give way (`nice 19`, SCHED_IDLE).
 
@@ -17,7 +17,7 @@ pub(super) const RULE: &str = "preempted";
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
     let cases = evidence.cases().iter().filter(|case| case.reason == StallReason::Preempted);
-    let names = grouped(cases, |case| (case.pid, case.comm.clone()));
+    let names = grouped(cases, |case| (evidence.program(case), case.comm.clone()));
     names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
@@ -42,6 +42,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 mod tests {
     use super::super::fixture::{Play, case, stranger};
     use super::*;
+    use wallprof_model::ThreadKey;
     use wallprof_model::profile::StallRecord;
 
     fn preempted(id: u64, ns: u64) -> StallRecord {
@@ -58,6 +59,18 @@ mod tests {
              was with build for 100 % of that time."
         );
         assert_eq!((found.rule.as_str(), found.count), (RULE, 40));
+    }
+
+    #[test]
+    fn processes_of_one_program_are_told_together() {
+        let worker = |id| {
+            let pid = 100 + (id % 2) as u32;
+            let stall = StallRecord { pid, comm: "worker".into(), ..preempted(id, 4_000_000) };
+            StallRecord { thread: ThreadKey(pid - 99), ..stall }
+        };
+        let found = Play::only_finding((1..=80).map(worker));
+        assert!(found.title.starts_with("2 threads of app named worker lost the CPU"), "{}", found.title);
+        assert_eq!((found.count, found.threads.len()), (80, 2));
     }
 
     #[test]

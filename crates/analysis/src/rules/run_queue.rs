@@ -1,7 +1,7 @@
 //! `run-queue`: threads that had been woken waited for a CPU.
 //!
 //! Counts the time from the wakeup to the CPU in every interval where that took as long as a stall, whatever the
-//! thread had waited for before. One finding a process and thread name; limits as those of `preempted`.
+//! thread had waited for before. One finding a program and thread name; limits as those of `preempted`.
 //!
 //! False positives: batch work that is meant to give way; a thread that a hypervisor or a container's quota kept
 //! from running looks the same.
@@ -21,7 +21,8 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
     let is_late = |case: &&Case| {
         case.reason != StallReason::Preempted && case.runnable_ns >= evidence.unit_ns() && !case.open
     };
-    let names = grouped(evidence.cases().iter().filter(is_late), |case| (case.pid, case.comm.clone()));
+    let names =
+        grouped(evidence.cases().iter().filter(is_late), |case| (evidence.program(case), case.comm.clone()));
     names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 

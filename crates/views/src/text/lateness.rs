@@ -76,7 +76,7 @@ fn write_group(
         style.paint(ink, &left(reason.name(), 9, style)),
         right(&count(group.count), 9),
         style.paint(ink, &right(&time(group.total_ns, style), 10)),
-        right(&time(group.longest.duration_ns, style), 10),
+        right(&time(group.longest.late_ns, style), 10),
     )?;
     let moments = Moments::new(report.info, &style.zone);
     for (label, words) in facts(group, &moments, style) {
@@ -110,7 +110,11 @@ fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'sta
         facts.push(("ran instead", words));
     }
     if group.overslept > 0 {
-        let text = format!("the timeout asked for, {} of {}", count(group.overslept), count(group.count));
+        let text = format!(
+            "the timeout asked for, {} of {}; times are what came after it",
+            count(group.overslept),
+            count(group.count)
+        );
         facts.push(("overslept", vec![Word::plain(text)]));
     }
     if group.open > 0 {
@@ -213,14 +217,17 @@ fn write_long_stall(
     let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
     let fixed = 5 + 2 + 15 + 10 + 2 + 16 + 1 + 10;
     let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref());
-    let function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
+    let mut function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
+    if let Some(asked_ns) = stall.asked_ns.filter(|_| stall.late_ns() < stall.duration_ns()) {
+        function.push_str(&format!(", asked for {}", time(asked_ns, style)));
+    }
     let open = if stall.open { style.pick("… ", ">") } else { "" };
     writeln!(
         out,
         "{}  {}{}  {} {}{}",
         right(&stall.id.to_string(), 5),
         left(&moments.time(stall.start), 15, style),
-        style.paint(ink, &right(&format!("{open}{}", time(stall.duration_ns(), style)), 10)),
+        style.paint(ink, &right(&format!("{open}{}", time(stall.late_ns(), style)), 10)),
         left(&style.comm(&stall.comm), 16, style),
         style.paint(ink, &left(stall.reason.name(), 10, style)),
         cut(&style.name(&function), style.columns().saturating_sub(fixed), style),
