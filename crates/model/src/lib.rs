@@ -5,6 +5,7 @@
 
 pub mod calls;
 pub mod event;
+pub mod forgotten;
 pub mod histogram;
 pub mod profile;
 pub mod stack;
@@ -14,6 +15,7 @@ pub mod time;
 
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
 pub use event::Event;
+pub use forgotten::Forgotten;
 pub use histogram::Histogram;
 pub use stack::{Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine};
 pub use state::{Metric, Reason, StallKind, StallReason, State};

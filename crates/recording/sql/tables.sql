@@ -73,11 +73,14 @@ CREATE TABLE bucket (
     PRIMARY KEY (second, thread)
 ) WITHOUT ROWID;
 
+-- Sums over the whole recording are added up by `slice`: a second since the epoch in a recording of bounded size, whose
+-- oldest seconds go, and 0 in all others.
+
 -- Log-linear buckets: below 16 the nanoseconds themselves, above 16 linear steps an octave.
 CREATE TABLE latency_cell (
-    thread INTEGER NOT NULL, metric_code INTEGER NOT NULL, bucket INTEGER NOT NULL,
+    slice INTEGER NOT NULL, thread INTEGER NOT NULL, metric_code INTEGER NOT NULL, bucket INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (thread, metric_code, bucket)
+    PRIMARY KEY (slice, thread, metric_code, bucket)
 ) WITHOUT ROWID;
 
 CREATE TABLE sample_waker (
@@ -116,21 +119,23 @@ CREATE TABLE stall_ran (
 ) WITHOUT ROWID;
 
 CREATE TABLE folded (
-    thread INTEGER NOT NULL, reason_code INTEGER NOT NULL, voluntary INTEGER NOT NULL,
+    slice INTEGER NOT NULL, thread INTEGER NOT NULL, reason_code INTEGER NOT NULL, voluntary INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (thread, reason_code, voluntary)
+    PRIMARY KEY (slice, thread, reason_code, voluntary)
 ) WITHOUT ROWID;
 
 CREATE TABLE interrupt (
-    cpu INTEGER NOT NULL, kind TEXT NOT NULL, name INTEGER NOT NULL, victim INTEGER NOT NULL,
+    slice INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, name INTEGER NOT NULL, victim INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (cpu, kind, name, victim)
+    PRIMARY KEY (slice, cpu, kind, name, victim)
 ) WITHOUT ROWID;
 
-CREATE TABLE loss (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE loss (
+    slice INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (slice, reason)
+) WITHOUT ROWID;
 
 CREATE TABLE overhead (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
+    slice INTEGER PRIMARY KEY,
     process_cpu_ns INTEGER NOT NULL, probe_ns INTEGER NOT NULL, probe_runs INTEGER NOT NULL,
     table_bytes INTEGER NOT NULL
 );

@@ -20,18 +20,18 @@ CREATE VIEW meta AS
     UNION ALL SELECT 'sample_period_ns', sample_period_ns FROM recording
     UNION ALL SELECT 'writer', writer FROM recording
     UNION ALL SELECT 'call_resolution_ns', call_resolution_ns FROM recording
-    UNION ALL SELECT 'process_cpu_ns', process_cpu_ns FROM overhead
-    UNION ALL SELECT 'probe_ns', probe_ns FROM overhead
-    UNION ALL SELECT 'probe_runs', probe_runs FROM overhead
-    UNION ALL SELECT 'table_bytes', table_bytes FROM overhead;
+    UNION ALL SELECT 'process_cpu_ns', sum(process_cpu_ns) FROM overhead
+    UNION ALL SELECT 'probe_ns', sum(probe_ns) FROM overhead
+    UNION ALL SELECT 'probe_runs', sum(probe_runs) FROM overhead
+    UNION ALL SELECT 'table_bytes', max(table_bytes) FROM overhead;
 
 CREATE VIEW threads AS
     SELECT thread.id, pid, tid, ns_pid, ns_tid,
         comm.text AS comm, process.text AS process, cgroup.text AS cgroup, kernel_thread, start_boot_ns,
-        coalesce(thread.start_ns, recording.start_ns) AS start_ns,
+        max(coalesce(thread.start_ns, recording.start_ns), recording.start_ns) AS start_ns,
         min(coalesce(thread.end_ns, recording.end_ns, recording.last_ns),
             coalesce(recording.end_ns, recording.last_ns)) AS end_ns,
-        EPOCH(coalesce(thread.start_ns, recording.start_ns)) AS start_epoch_ns,
+        EPOCH(max(coalesce(thread.start_ns, recording.start_ns), recording.start_ns)) AS start_epoch_ns,
         EPOCH(min(coalesce(thread.end_ns, recording.end_ns, recording.last_ns),
             coalesce(recording.end_ns, recording.last_ns))) AS end_epoch_ns,
         coalesce(total.wall_ns, 0) AS wall_ns, coalesce(total.on_cpu_ns, 0) AS on_cpu_ns,
@@ -174,7 +174,10 @@ CREATE VIEW faults AS
 CREATE VIEW folded_stalls AS
     SELECT folded.thread, thread.pid, thread.tid, comm.text AS comm, reason_name.name AS reason, folded.voluntary,
         folded.count, folded.total_ns, folded.max_ns
-    FROM folded
+    FROM (
+        SELECT thread, reason_code, voluntary, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+        FROM folded GROUP BY thread, reason_code, voluntary
+    ) AS folded
     LEFT JOIN thread ON thread.id = folded.thread
     LEFT JOIN text AS comm ON comm.id = thread.comm
     LEFT JOIN reason_name ON reason_name.code = folded.reason_code;
@@ -239,7 +242,10 @@ CREATE VIEW latency AS
     FROM (
         SELECT latency_cell.*, metric_name.name AS metric, comm.text AS comm,
             thread.pid AS thread_pid, thread.tid AS thread_tid
-        FROM latency_cell
+        FROM (
+            SELECT thread, metric_code, bucket, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+            FROM latency_cell GROUP BY thread, metric_code, bucket
+        ) AS latency_cell
         LEFT JOIN thread ON thread.id = latency_cell.thread
         LEFT JOIN text AS comm ON comm.id = thread.comm
         LEFT JOIN metric_name ON metric_name.code = latency_cell.metric_code
@@ -248,7 +254,10 @@ CREATE VIEW latency AS
 CREATE VIEW interrupts AS
     SELECT cpu, kind, name.text AS name, nullif(victim, 0) AS victim_thread, comm.text AS victim_comm,
         count, total_ns, max_ns
-    FROM interrupt
+    FROM (
+        SELECT cpu, kind, name, victim, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+        FROM interrupt GROUP BY cpu, kind, name, victim
+    ) AS interrupt
     LEFT JOIN text AS name ON name.id = interrupt.name
     LEFT JOIN thread ON thread.id = interrupt.victim
     LEFT JOIN text AS comm ON comm.id = thread.comm;
@@ -301,7 +310,7 @@ CREATE VIEW call_latency AS
         count, total_ns, max_ns
     FROM call_cell;
 
-CREATE VIEW losses AS SELECT reason, count FROM loss;
+CREATE VIEW losses AS SELECT reason, sum(count) AS count FROM loss GROUP BY reason;
 
 CREATE VIEW counters AS
     SELECT name.text AS name, nullif(thread, 0) AS thread, mono_ns AS at_ns, EPOCH(counter.mono_ns) AS at_epoch_ns, value

@@ -52,6 +52,10 @@ pub enum Error {
         found: u32,
         known: u32,
     },
+    /// A snapshot was asked of a time of which nothing is kept.
+    NothingKept {
+        path: PathBuf,
+    },
     /// The file of a killed recorder could not be copied to a private place to be recovered there.
     RecoveryFailed {
         path: PathBuf,
@@ -159,6 +163,11 @@ impl fmt::Display for Error {
             Error::NewerSchema { path, found, known } => write!(
                 f,
                 "{} was written by a newer wallprof (schema {found}, this one reads up to {known}): upgrade wallprof",
+                shown(path)
+            ),
+            Error::NothingKept { path } => write!(
+                f,
+                "the recording {} holds nothing of the time asked for: ask for a later one, or keep more of it",
                 shown(path)
             ),
             Error::RecoveryFailed { path, folder, source } => write!(

@@ -19,11 +19,14 @@ pub(crate) fn read(recording: &Recording) -> SqlResult<RecordingInfo> {
     })?);
     info.events = event_names(recording)?;
     info.losses = recording
-        .collect("SELECT reason, count FROM loss", |row| Ok((row.get(0)?, unsigned(row, 1)?)))?
+        .collect("SELECT reason, sum(count) FROM loss GROUP BY reason", |row| {
+            Ok((row.get(0)?, unsigned(row, 1)?))
+        })?
         .into_iter()
         .collect();
     info.overhead = recording.connection().query_row(
-        "SELECT process_cpu_ns, probe_ns, probe_runs, table_bytes FROM overhead",
+        "SELECT coalesce(sum(process_cpu_ns), 0), coalesce(sum(probe_ns), 0), coalesce(sum(probe_runs), 0),
+             coalesce(max(table_bytes), 0) FROM overhead",
         [],
         |row| {
             Ok(Overhead {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wallprof_model::StackEnd;
 
 use crate::schema::{FIRST_NODE, root_from_end};
+use crate::uses::Uses;
 
 /// Longer texts are cut: no path is longer (PATH_MAX is 4096), and a demangled name this long says no more.
 pub(crate) const MAX_TEXT_BYTES: usize = 8192;
@@ -17,19 +18,34 @@ pub(crate) const MAX_FRAMES: usize = 2048;
 #[derive(Default)]
 pub(crate) struct Texts {
     ids: HashMap<Arc<str>, u32>,
+    used: u32,
+    pub uses: Uses<u32, Arc<str>>,
 }
 
 impl Texts {
+    /// `counted`: what is no longer used can be found, and forgotten.
+    pub fn new(counted: bool) -> Self {
+        Texts { uses: Uses::new(counted), ..Texts::default() }
+    }
+
     /// The row of `text`, and the row's content where it is new.
     pub fn intern(&mut self, text: &str) -> (u32, Option<Arc<str>>) {
         let text = clipped(text);
         if let Some(&id) = self.ids.get(text) {
+            self.uses.touch(id);
             return (id, None);
         }
-        let id = self.ids.len() as u32 + 1;
+        self.used += 1;
         let shared: Arc<str> = text.into();
-        self.ids.insert(Arc::clone(&shared), id);
-        (id, Some(shared))
+        self.ids.insert(Arc::clone(&shared), self.used);
+        self.uses.define(self.used, Arc::clone(&shared));
+        (self.used, Some(shared))
+    }
+
+    pub fn remove(&mut self, id: u32) {
+        if let Some(text) = self.uses.remove(id) {
+            self.ids.remove(&text);
+        }
     }
 }
 
@@ -50,13 +66,20 @@ pub(crate) struct Node {
     pub frame: u32,
 }
 
-/// The prefix tree of all stacks, outermost frame first.
-#[derive(Default)]
+/// The prefix tree of all stacks, outermost frame first. A node holds its parent.
 pub(crate) struct StackTree {
     children: HashMap<(u32, u32), u32>,
+    next: u32,
+    /// A node's parent and frame.
+    pub uses: Uses<u32, (u32, u32)>,
 }
 
 impl StackTree {
+    /// `counted`: what is no longer used can be found, and forgotten.
+    pub fn new(counted: bool) -> Self {
+        StackTree { children: HashMap::new(), next: FIRST_NODE, uses: Uses::new(counted) }
+    }
+
     /// The node of the stack with these frame rows, leaf first; new nodes go to `fresh`.
     pub fn intern(&mut self, frames: &[u32], end: StackEnd, fresh: &mut Vec<Node>) -> u32 {
         let (frames, end) = match frames.get(..MAX_FRAMES) {
@@ -65,13 +88,30 @@ impl StackTree {
         };
         let mut parent = root_from_end(end);
         for &frame in frames.iter().rev() {
-            let next = FIRST_NODE + self.children.len() as u32;
-            parent = *self.children.entry((parent, frame)).or_insert_with(|| {
-                fresh.push(Node { id: next, parent, frame });
-                next
-            });
+            parent = match self.children.get(&(parent, frame)) {
+                Some(&known) => known,
+                None => self.grow(parent, frame, fresh),
+            };
         }
         parent
+    }
+
+    fn grow(&mut self, parent: u32, frame: u32, fresh: &mut Vec<Node>) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        self.children.insert((parent, frame), id);
+        self.uses.define(id, (parent, frame));
+        self.uses.hold(parent);
+        fresh.push(Node { id, parent, frame });
+        id
+    }
+
+    /// Forgets a node and lets go of its parent. The frame row that it stood for.
+    pub fn remove(&mut self, id: u32) -> Option<u32> {
+        let (parent, frame) = self.uses.remove(id)?;
+        self.children.remove(&(parent, frame));
+        self.uses.release(parent);
+        Some(frame)
     }
 }
 
@@ -97,7 +137,7 @@ mod tests {
 
     #[test]
     fn stacks_share_their_outer_frames() {
-        let (mut tree, mut fresh) = (StackTree::default(), Vec::new());
+        let (mut tree, mut fresh) = (StackTree::new(false), Vec::new());
         let first = tree.intern(&[3, 2, 1], StackEnd::Complete, &mut fresh);
         let second = tree.intern(&[4, 2, 1], StackEnd::Complete, &mut fresh);
         assert_eq!(fresh.len(), 4);
@@ -108,7 +148,7 @@ mod tests {
 
     #[test]
     fn how_a_walk_ended_is_part_of_the_stack() {
-        let (mut tree, mut fresh) = (StackTree::default(), Vec::new());
+        let (mut tree, mut fresh) = (StackTree::new(false), Vec::new());
         let complete = tree.intern(&[1], StackEnd::Complete, &mut fresh);
         let failed = tree.intern(&[1], StackEnd::ReadFailed, &mut fresh);
         assert_ne!(complete, failed);
@@ -117,11 +157,32 @@ mod tests {
 
     #[test]
     fn a_stack_too_deep_keeps_its_leaf_and_says_so() {
-        let (mut tree, mut fresh) = (StackTree::default(), Vec::new());
+        let (mut tree, mut fresh) = (StackTree::new(false), Vec::new());
         let frames: Vec<u32> = (1..=MAX_FRAMES as u32 + 5).collect();
         tree.intern(&frames, StackEnd::Complete, &mut fresh);
         assert_eq!(fresh.len(), MAX_FRAMES);
         assert_eq!(fresh[0].parent, root_from_end(StackEnd::Truncated));
         assert_eq!(fresh.last().unwrap().frame, 1);
+    }
+
+    #[test]
+    fn a_stack_goes_frame_by_frame_and_comes_back_with_new_nodes() {
+        let (mut tree, mut fresh) = (StackTree::new(true), Vec::new());
+        let leaf = tree.intern(&[2, 1], StackEnd::Complete, &mut fresh);
+        assert_eq!(tree.uses.idle(1, 10), [leaf], "its parent is held");
+        assert_eq!(tree.remove(leaf), Some(2));
+        assert_eq!(tree.uses.idle(1, 10), [leaf - 1]);
+        assert_eq!(tree.remove(leaf - 1), Some(1));
+        fresh.clear();
+        assert_eq!(tree.intern(&[2, 1], StackEnd::Complete, &mut fresh), leaf + 2);
+        assert_eq!(fresh.len(), 2);
+    }
+
+    #[test]
+    fn a_text_forgotten_is_written_again() {
+        let mut texts = Texts::new(true);
+        assert_eq!(texts.intern("a").0, 1);
+        texts.remove(1);
+        assert_eq!(texts.intern("a"), (2, Some("a".into())));
     }
 }

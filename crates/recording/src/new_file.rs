@@ -95,7 +95,7 @@ fn temporary_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn remove_with_side_files(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_with_side_files(path: &Path) -> io::Result<()> {
     for file in [path.to_owned()].into_iter().chain(SIDE_FILES.map(|suffix| beside(path, suffix))) {
         match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -158,7 +158,7 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
             concat!("wallprof ", env!("CARGO_PKG_VERSION")),
         ],
     )?;
-    to.execute("INSERT INTO overhead VALUES (1, 0, 0, 0, 0)", [])?;
+    to.execute("INSERT INTO overhead VALUES (0, 0, 0, 0, 0)", [])?;
     if let Some(clock) = start.clock {
         to.execute("INSERT INTO clock VALUES (?, ?)", [number(clock.mono.0), number(clock.epoch.0)])?;
     }

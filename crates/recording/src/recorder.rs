@@ -11,12 +11,14 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use wallprof_model::event::{InterruptDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::{
-    CallFrame, CallPath, ClockAnchor, Event, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd, StackId,
-    SymbolLine, ThreadInfo, ThreadRef,
+    CallFrame, CallPath, ClockAnchor, Event, Forgotten, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd,
+    StackId, StallKind, SymbolLine, ThreadInfo, ThreadRef,
 };
 
 use crate::budget::{self, Candidate, SizeBudget};
 use crate::error::{Action, Error, Result};
+use crate::forget::{self, Unused};
+use crate::held::Held;
 use crate::ids::{Ids, UNKNOWN_REFERENCE};
 use crate::intern::{StackTree, Texts};
 use crate::new_file;
@@ -24,6 +26,7 @@ use crate::pending::{
     self, CallPathRow, FrameRow, InterruptKey, LineRow, MentionRow, ModuleRow, Pending, SampleKey,
 };
 use crate::pending::{SampleWaker, StallRow, ThreadRow};
+use crate::retention::{Generations, Retention};
 use crate::schema::FIRST_EVENT;
 use crate::write::{self, Progress};
 
@@ -49,6 +52,8 @@ pub struct RecordingStart {
     pub min_stall_ns: u64,
     pub sample_period_ns: Option<u64>,
     pub budget: SizeBudget,
+    /// `None`: everything is kept.
+    pub retention: Option<Retention>,
 }
 
 /// What became of a recording.
@@ -81,6 +86,17 @@ pub struct Recorder {
     next_stall: u64,
     pending: Pending,
     written: Summary,
+    /// The last reading of both clocks.
+    clock: Option<ClockAnchor>,
+    /// Of a bounded recording.
+    window: Option<Window>,
+}
+
+/// The part of a bounded recording that is in the file.
+struct Window {
+    generations: Generations,
+    held: Held,
+    forgotten: Forgotten,
 }
 
 impl Recorder {
@@ -88,6 +104,7 @@ impl Recorder {
     pub fn create(path: &Path, start: &RecordingStart) -> Result<Recorder> {
         let path = new_file::create(path, start)?;
         let connection = connect(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
+        let counted = start.retention.is_some();
         Ok(Recorder {
             path,
             connection,
@@ -95,12 +112,18 @@ impl Recorder {
             last: start.start,
             decided: start.start,
             budget: start.budget,
-            ids: Ids::default(),
-            texts: Texts::default(),
-            tree: StackTree::default(),
+            ids: Ids::new(counted),
+            texts: Texts::new(counted),
+            tree: StackTree::new(counted),
             next_stall: 1,
             pending: Pending::default(),
             written: Summary::default(),
+            clock: start.clock,
+            window: start.retention.map(|retention| Window {
+                generations: Generations::new(retention),
+                held: Held::default(),
+                forgotten: Forgotten::default(),
+            }),
         })
     }
 
@@ -127,7 +150,10 @@ impl Recorder {
             self.flush(self.last)?;
         }
         match event {
-            Event::Clock(anchor) => self.pending.clock.push(anchor),
+            Event::Clock(anchor) => {
+                self.clock = Some(anchor);
+                self.pending.clock.push(anchor);
+            }
             Event::Thread(info) => self.thread(&info),
             Event::ThreadSeen { thread, from } => {
                 if let Some(row) = self.ids.thread(thread) {
@@ -137,6 +163,7 @@ impl Recorder {
             Event::ThreadEnd { thread, at } => {
                 if let Some(row) = self.ids.thread(thread) {
                     self.pending.threads.entry(row).or_default().end = Some(at);
+                    self.close_stalls_of(row);
                 }
             }
             Event::Module { id, module } => self.module(id, module),
@@ -175,9 +202,15 @@ impl Recorder {
     }
 
     /// Writes all that was taken, as of `now`, in one transaction. After an error nothing of it is in the
-    /// file, the recorder still holds it, and the next commit tries again.
+    /// file, the recorder still holds it, and the next commit tries again. A bounded recording then deletes some of
+    /// what it no longer keeps, in a transaction of its own; an error there leaves that for the next time.
     pub fn commit(&mut self, now: MonoNs) -> Result<()> {
         self.flush(now.max(self.last))
+    }
+
+    /// What a bounded recording has deleted since this was last asked: the source defines it again when it meets it.
+    pub fn take_forgotten(&mut self) -> Forgotten {
+        self.window.as_mut().map(|window| std::mem::take(&mut window.forgotten)).unwrap_or_default()
     }
 
     /// Commits the rest, marks the recording as ended and leaves one plain file. After an error the file
@@ -185,11 +218,11 @@ impl Recorder {
     pub fn finish(mut self, end: MonoNs) -> Result<Summary> {
         self.last = end.max(self.last);
         self.settle();
-        self.write(Progress { last: self.last, end: Some(self.last) })?;
+        self.write(Some(self.last))?;
         let one_file = self.leave_one_file();
         let mut summary = std::mem::take(&mut self.written);
         summary.duration_ns = self.last.0.saturating_sub(self.start.0);
-        summary.threads = u64::from(self.ids.threads.len());
+        summary.threads = u64::from(self.ids.threads.defined());
         summary.file_bytes = self.file_bytes();
         summary.one_file = one_file;
         Ok(summary)
@@ -208,11 +241,20 @@ impl Recorder {
             cgroup: self.optional_text(info.cgroup.as_deref()),
             kernel_thread: info.kernel_thread,
         };
+        let texts = [Some(names.comm), Some(names.process), names.cgroup];
+        let texts: Vec<u32> = texts.into_iter().flatten().collect();
+        if let Some(needs) = self.ids.threads.needs_mut(row) {
+            texts.iter().for_each(|&text| self.texts.uses.hold(text));
+            let before = std::mem::replace(needs, texts);
+            before.into_iter().for_each(|text| self.texts.uses.release(text));
+        }
         self.pending.threads.entry(row).or_default().names = Some(names);
     }
 
     fn module(&mut self, id: ModuleId, module: Module) {
+        // Modules stay: there are few, and their sources tell each of them once.
         let path = self.text(&module.path);
+        self.texts.uses.hold(path);
         let id = self.ids.modules.define(id);
         let build_id = module.build_id.map(|mut bytes| {
             bytes.truncate(MAX_BUILD_ID_BYTES);
@@ -236,8 +278,17 @@ impl Recorder {
         } else if self.ids.named_frames.contains(&row) {
             return;
         }
-        let lines = lines.iter().map(|line| self.line(line)).collect();
+        let lines: Vec<LineRow> = lines.iter().map(|line| self.line(line)).collect();
+        self.hold_lines(row, &lines);
         self.pending.lines.insert(row, lines);
+    }
+
+    fn hold_lines(&mut self, frame: u32, lines: &[LineRow]) {
+        let Some(needs) = self.ids.frames.needs_mut(frame) else { return };
+        let texts: Box<[u32]> = lines.iter().flat_map(|line| [line.symbol, line.file]).flatten().collect();
+        texts.iter().for_each(|&text| self.texts.uses.hold(text));
+        let before = std::mem::replace(needs, texts);
+        before.iter().for_each(|&text| self.texts.uses.release(text));
     }
 
     fn line(&mut self, line: &SymbolLine) -> LineRow {
@@ -255,12 +306,27 @@ impl Recorder {
         let rows: Option<Vec<u32>> = frames.iter().map(|&frame| self.ids.frames.get(frame)).collect();
         let Some(rows) = rows else {
             self.ids.unknown += 1;
-            self.ids.stacks.remove(&id);
+            let before = self.ids.stacks.remove(id);
+            self.let_go(before);
             return;
         };
+        let known = self.pending.nodes.len();
         let node = self.tree.intern(&rows, end, &mut self.pending.nodes);
-        self.ids.stacks.insert(id, node);
+        for fresh in &self.pending.nodes[known..] {
+            self.ids.frames.hold(fresh.frame);
+        }
+        self.tree.uses.hold(node);
+        let before = self.ids.stacks.define(id, node);
+        self.let_go(before);
         self.pending.stacks.push(node);
+    }
+
+    /// An id means another stack than before: rows of this window may have the old one.
+    fn let_go(&mut self, node: Option<u32>) {
+        if let Some(node) = node {
+            self.tree.uses.touch(node);
+            self.tree.uses.release(node);
+        }
     }
 
     fn ledger(&mut self, mut delta: LedgerDelta) {
@@ -296,6 +362,8 @@ impl Recorder {
         };
         let (row, is_new) = self.ids.wakers.get_or_define(waker);
         if is_new {
+            waker.thread.iter().for_each(|&thread| self.ids.threads.hold(thread));
+            [waker.user, waker.kernel].iter().flatten().for_each(|&node| self.tree.uses.hold(node));
             self.pending.wakers.push((row, waker));
         }
         row
@@ -322,13 +390,37 @@ impl Recorder {
             self.ids.open_stalls.get(&key).filter(|(start, _)| *start == stall.start).map(|open| open.1);
         if stall.open {
             let row = known.unwrap_or_else(|| self.new_stall_row());
-            self.ids.open_stalls.insert(key, (stall.start, row));
+            let before = self.ids.open_stalls.insert(key, (stall.start, row));
+            if let Some((_, before)) = before
+                && before != row
+            {
+                self.close_stall(before);
+            }
             return Some(row);
         }
         if known.is_some() {
             self.ids.open_stalls.remove(&key);
         }
         known
+    }
+
+    /// A thread that has ended waits for nothing.
+    fn close_stalls_of(&mut self, thread: u32) {
+        if self.window.is_none() {
+            return;
+        }
+        for kind in [StallKind::OffCpu, StallKind::Fault] {
+            if let Some((_, id)) = self.ids.open_stalls.remove(&(thread, kind)) {
+                self.close_stall(id);
+            }
+        }
+    }
+
+    /// Nothing more will be heard of an open stall.
+    fn close_stall(&mut self, id: u64) {
+        let Some(window) = &mut self.window else { return };
+        window.generations.close_stall(id);
+        window.held.release(id, &mut self.ids, &mut self.tree, &mut self.texts);
     }
 
     fn new_stall_row(&mut self) -> u64 {
@@ -365,7 +457,39 @@ impl Recorder {
     fn flush(&mut self, now: MonoNs) -> Result<()> {
         self.last = now;
         self.settle();
-        self.write(Progress { last: now, end: None })
+        self.write(None)?;
+        self.retain()
+    }
+
+    /// Ends a generation and deletes some of what a bounded recording no longer keeps.
+    fn retain(&mut self) -> Result<()> {
+        let used_bytes = self.used_bytes();
+        let Some(window) = &mut self.window else { return Ok(()) };
+        let now = window.generations.next(self.last, self.next_stall);
+        self.ids.set_generation(now);
+        self.texts.uses.set_generation(now);
+        self.tree.uses.set_generation(now);
+        let outdated = window.generations.outdated(self.last, used_bytes);
+        // What has just gone is looked for with the next commit.
+        let expired = window.generations.unused_since();
+        let unused = Unused::find(expired, &mut self.ids, &mut self.tree, &mut self.texts);
+        if outdated.is_none() && unused.is_empty() {
+            return Ok(());
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let done = transaction.and_then(|transaction| {
+            let stalls = outdated.as_ref().map_or(Ok(0), |old| forget::delete_rows(&transaction, old))?;
+            unused.delete(&transaction)?;
+            transaction.commit().map(|()| stalls)
+        });
+        let stalls = done.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))?;
+        self.written.stalls = self.written.stalls.saturating_sub(stalls);
+        unused.forget(&mut self.ids, &mut self.tree, &mut self.texts, &mut window.forgotten);
+        if let Some(outdated) = &outdated {
+            window.generations.remove(outdated);
+            self.start = outdated.start;
+        }
+        Ok(())
     }
 
     /// Decides which stalls are kept, and counts what was lost.
@@ -378,7 +502,7 @@ impl Recorder {
         let allowance = self.budget.allowance(
             self.last.0.saturating_sub(self.start.0),
             self.last.0.saturating_sub(self.decided.0),
-            self.file_bytes(),
+            self.used_bytes(),
         );
         self.decided = self.last;
         let candidates = std::mem::take(&mut self.pending.candidates);
@@ -386,6 +510,7 @@ impl Recorder {
         division.kept.sort_by_key(|candidate| candidate.stall.start);
         for candidate in division.kept {
             let row = self.stall_row(candidate);
+            self.note_open(&row);
             self.pending.stalls.push(row);
         }
         for stall in &division.folded {
@@ -417,6 +542,22 @@ impl Recorder {
         }
     }
 
+    /// What an open stall refers to stays, however long it lasts.
+    fn note_open(&mut self, row: &StallRow) {
+        let Some(window) = &mut self.window else { return };
+        // Of one that was taken together with its thread's end nothing more will be heard.
+        let known = self.ids.open_stalls.get(&(row.stall.thread.0, row.stall.kind));
+        let goes_on = row.stall.open && known.is_some_and(|(_, id)| *id == row.id);
+        if goes_on {
+            window.held.hold(row, &mut self.ids, &mut self.tree, &mut self.texts);
+        } else if row.replaces {
+            window.held.release(row.id, &mut self.ids, &mut self.tree, &mut self.texts);
+        }
+        if row.replaces {
+            window.generations.wrote_stall(row.id, goes_on);
+        }
+    }
+
     fn stall_waker(&mut self, waker: &Waker) -> Option<u32> {
         Some(self.mention(waker.thread.as_ref()?))
     }
@@ -430,6 +571,8 @@ impl Recorder {
         };
         let (row, is_new) = self.ids.mentions.get_or_define(mention);
         if is_new {
+            mention.thread.iter().for_each(|&thread| self.ids.threads.hold(thread));
+            self.texts.uses.hold(mention.comm);
             self.pending.mentions.push((row, mention));
         }
         row
@@ -447,10 +590,11 @@ impl Recorder {
         Some(self.text(text?))
     }
 
-    fn write(&mut self, progress: Progress) -> Result<()> {
+    fn write(&mut self, end: Option<MonoNs>) -> Result<()> {
         // What interning of the last decisions could not resolve is lost in the same commit.
         let unknown = std::mem::take(&mut self.ids.unknown);
         self.pending.lose(UNKNOWN_REFERENCE, unknown);
+        let progress = Progress { last: self.last, end, slice: self.slice() };
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let done = transaction.and_then(|transaction| {
             write::write(&transaction, &self.pending, progress)?;
@@ -458,16 +602,41 @@ impl Recorder {
         });
         done.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))?;
         let pending = std::mem::take(&mut self.pending);
+        if let Some(window) = &mut self.window {
+            window.generations.wrote_second(progress.slice);
+            let seconds =
+                pending.ledger.keys().map(|key| key.0).chain(pending.samples.keys().map(|key| key.second));
+            seconds.for_each(|second| window.generations.wrote_second(second));
+        }
         for (reason, count) in pending.losses {
             *self.written.losses.entry(reason).or_default() += count;
         }
         Ok(())
     }
 
+    /// The second that sums of this commit are filed under: of a bounded recording, so that they can go with it.
+    fn slice(&self) -> u32 {
+        if self.window.is_none() {
+            return 0;
+        }
+        let offset = self.clock.map_or(0, |clock| clock.epoch.0.wrapping_sub(clock.mono.0));
+        let epoch_ns = self.last.0.saturating_sub(1).wrapping_add(offset);
+        u32::try_from(epoch_ns / 1_000_000_000).unwrap_or(u32::MAX)
+    }
+
     fn file_bytes(&self) -> u64 {
-        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        let bytes = pragma("page_count").and_then(|pages| Ok(pages.saturating_mul(pragma("page_size")?)));
-        u64::try_from(bytes.unwrap_or(0)).unwrap_or(0)
+        self.pages("page_count").saturating_mul(self.pages("page_size"))
+    }
+
+    /// What of the file is not free to be written over.
+    fn used_bytes(&self) -> u64 {
+        let used = self.pages("page_count").saturating_sub(self.pages("freelist_count"));
+        used.saturating_mul(self.pages("page_size"))
+    }
+
+    fn pages(&self, pragma: &str) -> u64 {
+        let value = self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        value.ok().and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
     }
 
     /// Moves the write-ahead log into the file and removes it. Not possible while someone reads.

@@ -84,7 +84,8 @@ impl Recording {
 
     pub fn interrupts(&self) -> Result<Vec<InterruptRow>> {
         self.collect(
-            "SELECT cpu, kind, name, victim, count, total_ns, max_ns FROM interrupt ORDER BY cpu, kind, name, victim",
+            "SELECT cpu, kind, name, victim, sum(count), sum(total_ns), max(max_ns) FROM interrupt
+             GROUP BY cpu, kind, name, victim ORDER BY cpu, kind, name, victim",
             |row| {
                 let kind: String = row.get(1)?;
                 Ok(InterruptRow {
@@ -104,8 +105,8 @@ impl Recording {
     /// The stalls that the size budget folded into counts.
     pub fn folded(&self) -> Result<Vec<FoldedStalls>> {
         self.collect(
-            "SELECT thread, reason_code, voluntary, count, total_ns, max_ns FROM folded
-             ORDER BY thread, reason_code, voluntary",
+            "SELECT thread, reason_code, voluntary, sum(count), sum(total_ns), max(max_ns) FROM folded
+             GROUP BY thread, reason_code, voluntary ORDER BY thread, reason_code, voluntary",
             |row| {
                 let code: u8 = row.get(1)?;
                 Ok(FoldedStalls {

@@ -125,6 +125,8 @@ fn frame_from_row(row: &Row<'_>) -> Result<(ResolvedFrame, Option<u32>)> {
 
 /// The prefix tree: parents come before their children, so that every walk upwards ends.
 struct Tree {
+    /// Ascending. A bounded recording leaves out what it has deleted.
+    ids: Vec<u32>,
     nodes: Vec<Node>,
 }
 
@@ -137,7 +139,7 @@ struct Node {
 
 impl Tree {
     fn load(connection: &Connection) -> Result<Tree> {
-        let mut tree = Tree { nodes: Vec::new() };
+        let mut tree = Tree { ids: Vec::new(), nodes: Vec::new() };
         let mut all = connection.prepare("SELECT id, parent, frame FROM node WHERE id >= ? ORDER BY id")?;
         let mut rows = all.query([FIRST_NODE])?;
         while let Some(row) = rows.next()? {
@@ -156,16 +158,22 @@ impl Tree {
             None => end_from_root(parent).map(|end| (0, end)),
         };
         let Some((depth, end)) = above else { return false };
-        let is_next = u64::from(id) == u64::from(FIRST_NODE) + self.nodes.len() as u64;
+        let is_next = self.ids.last().is_none_or(|&last| id > last);
         let fits = usize::from(depth) < crate::intern::MAX_FRAMES;
         if is_next && fits {
+            self.ids.push(id);
             self.nodes.push(Node { parent, frame, depth: depth + 1, end });
         }
         is_next && fits
     }
 
     fn get(&self, id: u32) -> Option<&Node> {
-        self.nodes.get(id.checked_sub(FIRST_NODE)? as usize)
+        let if_none_is_missing = id.checked_sub(FIRST_NODE)? as usize;
+        let index = match self.ids.get(if_none_is_missing) {
+            Some(&found) if found == id => if_none_is_missing,
+            _ => self.ids.binary_search(&id).ok()?,
+        };
+        self.nodes.get(index)
     }
 
     /// The frame rows of a stack, leaf first, and how its walk ended.
@@ -191,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_its_root() {
-        let mut tree = Tree { nodes: vec![] };
+        let mut tree = Tree { ids: vec![], nodes: vec![] };
         assert!(tree.push(FIRST_NODE, root_from_end(StackEnd::Truncated), 10));
         assert!(tree.push(FIRST_NODE + 1, FIRST_NODE, 11));
         assert_eq!(tree.path(FIRST_NODE + 1), Some((vec![11, 10], StackEnd::Truncated)));
@@ -203,18 +211,23 @@ mod tests {
     }
 
     #[test]
-    fn no_tree_has_loops_or_gaps() {
-        let mut tree = Tree { nodes: vec![] };
+    fn no_tree_has_loops_and_what_is_deleted_leaves_gaps() {
+        let mut tree = Tree { ids: vec![], nodes: vec![] };
         let root = root_from_end(StackEnd::Complete);
-        assert!(!tree.push(FIRST_NODE + 1, root, 1), "a gap");
+        assert!(!tree.push(FIRST_NODE + 1, FIRST_NODE, 1), "no such parent");
         assert!(!tree.push(FIRST_NODE, FIRST_NODE, 1), "its own parent");
         assert!(!tree.push(FIRST_NODE, FIRST_NODE - 1, 1), "not a root");
-        assert!(tree.push(FIRST_NODE, root, 1));
+        assert!(tree.push(FIRST_NODE + 3, root, 7));
+        assert!(!tree.push(FIRST_NODE + 3, root, 1), "twice");
+        assert!(!tree.push(FIRST_NODE + 1, root, 1), "out of order");
+        assert!(tree.push(FIRST_NODE + 9, FIRST_NODE + 3, 8));
+        assert_eq!(tree.path(FIRST_NODE + 9), Some((vec![8, 7], StackEnd::Complete)));
+        assert_eq!(tree.path(FIRST_NODE + 1), None);
     }
 
     #[test]
     fn no_stack_is_deeper_than_the_writer_writes() {
-        let mut tree = Tree { nodes: vec![] };
+        let mut tree = Tree { ids: vec![], nodes: vec![] };
         let mut parent = root_from_end(StackEnd::Complete);
         for depth in 0..crate::intern::MAX_FRAMES as u32 {
             assert!(tree.push(FIRST_NODE + depth, parent, 1));

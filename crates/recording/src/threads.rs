@@ -38,6 +38,8 @@ pub(crate) fn read(recording: &Recording) -> SqlResult<Vec<Thread>> {
 
 fn thread_from_row(recording: &Recording, row: &Row<'_>, start: MonoNs, end: MonoNs) -> SqlResult<Thread> {
     let key = ThreadKey(row.get(0)?);
+    // In a bounded recording a thread may have been there before what is kept.
+    let own_start = optional_unsigned(row, 10)?.map_or(start, MonoNs).max(start);
     let own_end = optional_unsigned(row, 11)?.map_or(end, MonoNs);
     Ok(Thread {
         info: ThreadInfo {
@@ -52,8 +54,8 @@ fn thread_from_row(recording: &Recording, row: &Row<'_>, start: MonoNs, end: Mon
             cgroup: recording.text(row.get(8)?)?,
             kernel_thread: row.get(9)?,
         },
-        start: optional_unsigned(row, 10)?.map_or(start, MonoNs),
-        end: own_end.min(end),
+        start: own_start,
+        end: own_end.min(end).max(own_start),
         ledger: LedgerDelta::new(key, EpochSecond(0)),
         latency: BTreeMap::new(),
         stalls: 0,

@@ -13,6 +13,8 @@ pub(crate) struct Progress {
     pub last: MonoNs,
     /// Given once, when the recording ends.
     pub end: Option<MonoNs>,
+    /// What sums without a second of their own are filed under: a second in a bounded recording, else 0.
+    pub slice: u32,
 }
 
 pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> Result<()> {
@@ -21,13 +23,13 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_code(to, pending)?;
     write_stacks(to, pending)?;
     write_ledger(to, pending)?;
-    write_latency(to, pending)?;
+    write_latency(to, pending, progress.slice)?;
     write_samples(to, pending)?;
     write_stalls(to, pending)?;
-    write_folded(to, pending)?;
-    write_interrupts(to, pending)?;
+    write_folded(to, pending, progress.slice)?;
+    write_interrupts(to, pending, progress.slice)?;
     write_calls(to, pending)?;
-    write_losses(to, pending)?;
+    write_losses(to, pending, progress.slice)?;
     write_progress(to, progress)
 }
 
@@ -135,15 +137,15 @@ fn write_ledger(to: &Connection, pending: &Pending) -> Result<()> {
     Ok(())
 }
 
-fn write_latency(to: &Connection, pending: &Pending) -> Result<()> {
+fn write_latency(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO latency_cell VALUES (?, ?, ?, ?, ?, ?)
+        "INSERT INTO latency_cell VALUES (?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
     for ((thread, metric, bucket), cell) in &pending.latency {
         let [count, total, max] = cell_numbers(cell);
-        upsert.execute(params![thread, metric, bucket, count, total, max])?;
+        upsert.execute(params![slice, thread, metric, bucket, count, total, max])?;
     }
     Ok(())
 }
@@ -231,28 +233,29 @@ fn flags(row: &StallRow) -> i64 {
     .sum()
 }
 
-fn write_folded(to: &Connection, pending: &Pending) -> Result<()> {
+fn write_folded(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO folded VALUES (?, ?, ?, ?, ?, ?)
+        "INSERT INTO folded VALUES (?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
     for ((thread, reason, voluntary), cell) in &pending.folded {
         let [count, total, max] = cell_numbers(cell);
-        upsert.execute(params![thread, reason, voluntary, count, total, max])?;
+        upsert.execute(params![slice, thread, reason, voluntary, count, total, max])?;
     }
     Ok(())
 }
 
-fn write_interrupts(to: &Connection, pending: &Pending) -> Result<()> {
+fn write_interrupts(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO interrupt VALUES (?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO interrupt VALUES (?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
     for (key, cell) in &pending.interrupts {
         let [count, total, max] = cell_numbers(cell);
-        upsert.execute(params![key.cpu, key.kind.name(), key.name, key.victim, count, total, max])?;
+        let kind = key.kind.name();
+        upsert.execute(params![slice, key.cpu, kind, key.name, key.victim, count, total, max])?;
     }
     Ok(())
 }
@@ -301,19 +304,22 @@ fn write_calls(to: &Connection, pending: &Pending) -> Result<()> {
     Ok(())
 }
 
-fn write_losses(to: &Connection, pending: &Pending) -> Result<()> {
+fn write_losses(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
     let mut loss = to.prepare_cached(
-        "INSERT INTO loss VALUES (?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+        "INSERT INTO loss VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
     )?;
     for (reason, count) in &pending.losses {
-        loss.execute(params![reason, sum(*count)])?;
+        loss.execute(params![slice, reason, sum(*count)])?;
     }
     let overhead = &pending.overhead;
+    let [cpu, probe, runs, tables] =
+        [overhead.process_cpu_ns, overhead.probe_ns, overhead.probe_runs, overhead.table_bytes].map(sum);
     to.prepare_cached(
-        "UPDATE overhead SET process_cpu_ns = process_cpu_ns + ?, probe_ns = probe_ns + ?, \
-         probe_runs = probe_runs + ?, table_bytes = max(table_bytes, ?)",
+        "INSERT INTO overhead VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
+         process_cpu_ns = process_cpu_ns + excluded.process_cpu_ns, probe_ns = probe_ns + excluded.probe_ns, \
+         probe_runs = probe_runs + excluded.probe_runs, table_bytes = max(table_bytes, excluded.table_bytes)",
     )?
-    .execute([overhead.process_cpu_ns, overhead.probe_ns, overhead.probe_runs, overhead.table_bytes].map(sum))
+    .execute(params![slice, cpu, probe, runs, tables])
     .map(drop)
 }
 

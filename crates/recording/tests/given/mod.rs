@@ -1,6 +1,9 @@
 //! Recordings to test with: a thread, two stacks, and events that refer to them.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod flight;
+pub mod references;
+
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -52,6 +55,7 @@ pub fn start() -> RecordingStart {
         min_stall_ns: 100_000,
         sample_period_ns: Some(10_101_010),
         budget: SizeBudget::UNLIMITED,
+        retention: None,
     }
 }
 

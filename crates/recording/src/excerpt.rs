@@ -1,0 +1,167 @@
+//! Snapshots: some seconds of a recording that goes on, as a recording of their own.
+//!
+//! A reader of the one and the writer of the other; the recorder is not asked and does not wait. It may be of this same
+//! process: the flight recording is opened by SQLite alone, which keeps the locks of a process together.
+
+use std::fs;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use wallprof_model::MonoNs;
+
+use crate::error::{Action, Error, Result};
+use crate::new_file;
+use crate::recorder::RecordingStart;
+
+const NS_PER_SECOND: i64 = 1_000_000_000;
+
+/// Snapshots that may begin in the same second.
+const SAME_SECOND: u32 = 1_000;
+
+/// Writes the seconds around `during`, whole ones, of the bounded recording `flight` into a new recording in `folder`,
+/// named by the time at which it begins. Stalls keep their ids. Nothing is left in the folder after an error.
+pub fn write_snapshot(flight: &Path, during: Range<MonoNs>, folder: &Path) -> Result<PathBuf> {
+    let flight = flight.canonicalize().map_err(|error| Error::from_io(flight, Action::Read, error))?;
+    let part = folder.join(format!(".wallprof-{}.part", std::process::id()));
+    let part = new_file::create(&part, &RecordingStart::default())?;
+    let written = fill(&flight, &part, &during).and_then(|name| put_in_place(&part, folder, &name));
+    if written.is_err() {
+        // The error that led here says more than one of cleaning up would.
+        let _ = new_file::remove_with_side_files(&part);
+    }
+    written
+}
+
+/// The name that the snapshot is to have, without its ending.
+fn fill(flight: &Path, part: &Path, during: &Range<MonoNs>) -> Result<String> {
+    let writing = |source| Error::from_sqlite(part, Action::Write, source);
+    let connection = connect(part).map_err(writing)?;
+    attach(&connection, flight).map_err(|source| Error::from_sqlite(flight, Action::Read, source))?;
+    let name = copy(&connection, during).map_err(writing)?;
+    connection.close().map_err(|(_, source)| writing(source))?;
+    name.ok_or_else(|| Error::NothingKept { path: flight.to_owned() })
+}
+
+fn connect(part: &Path) -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(part, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(connection)
+}
+
+fn attach(to: &Connection, flight: &Path) -> rusqlite::Result<()> {
+    // A path need not be text.
+    to.execute("ATTACH ? AS flight", [flight.as_os_str().as_bytes()])?;
+    to.query_row("SELECT count(*) FROM flight.recording", [], |_| Ok(()))
+}
+
+/// `None`: the recording holds nothing of that time.
+fn copy(connection: &Connection, during: &Range<MonoNs>) -> rusqlite::Result<Option<String>> {
+    // Deferred: it must not lock the flight recording against its recorder.
+    connection.execute_batch("BEGIN")?;
+    let Some(cut) = Cut::find(connection, during)? else { return Ok(None) };
+    connection.execute_batch(
+        "CREATE TEMP TABLE cut (first INTEGER, last INTEGER, start_ns INTEGER, end_ns INTEGER)",
+    )?;
+    connection.execute(
+        "INSERT INTO cut VALUES (?, ?, ?, ?)",
+        params![cut.first, cut.last, cut.start_ns, cut.end_ns],
+    )?;
+    connection.execute_batch(include_str!("../sql/snapshot.sql"))?;
+    let time = "SELECT strftime('wallprof-%Y%m%dT%H%M%SZ', ?, 'unixepoch')";
+    let name = connection.query_row(time, [cut.first], |row| row.get(0))?;
+    connection.execute_batch("COMMIT")?;
+    Ok(Some(name))
+}
+
+/// Whole seconds, cut where the recording begins and ends.
+struct Cut {
+    first: i64,
+    last: i64,
+    start_ns: i64,
+    end_ns: i64,
+}
+
+impl Cut {
+    fn find(connection: &Connection, during: &Range<MonoNs>) -> rusqlite::Result<Option<Cut>> {
+        let moment = |at: MonoNs| i64::try_from(at.0).unwrap_or(i64::MAX);
+        let (kept_from, kept_to): (i64, i64) = connection.query_row(
+            "SELECT start_ns, coalesce(end_ns, last_ns) FROM flight.recording",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        let (from, to) = (moment(during.start).max(kept_from), moment(during.end).min(kept_to));
+        if from >= to {
+            return Ok(None);
+        }
+        let offset = offset_at(connection, from)?;
+        let first = from.saturating_add(offset).div_euclid(NS_PER_SECOND);
+        let last = to.saturating_add(offset).saturating_sub(1).div_euclid(NS_PER_SECOND);
+        let begin = |second: i64| second.saturating_mul(NS_PER_SECOND).saturating_sub(offset);
+        let (start_ns, end_ns) = (begin(first).max(kept_from), begin(last.saturating_add(1)).min(kept_to));
+        Ok(Some(Cut { first, last, start_ns, end_ns }))
+    }
+}
+
+/// The wall clock's distance from the monotonic one.
+fn offset_at(connection: &Connection, at: i64) -> rusqlite::Result<i64> {
+    let before =
+        "SELECT epoch_ns - mono_ns FROM flight.clock WHERE mono_ns <= ? ORDER BY mono_ns DESC LIMIT 1";
+    let first = "SELECT epoch_ns - mono_ns FROM flight.clock ORDER BY mono_ns LIMIT 1";
+    let known = connection.query_row(before, [at], |row| row.get(0)).optional()?;
+    match known {
+        Some(offset) => Ok(offset),
+        None => Ok(connection.query_row(first, [], |row| row.get(0)).optional()?.unwrap_or(0)),
+    }
+}
+
+/// Gives the whole snapshot the first free name.
+fn put_in_place(part: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
+    let names = (1..=SAME_SECOND).map(|number| match number {
+        1 => folder.join(format!("{name}.db")),
+        number => folder.join(format!("{name}-{number}.db")),
+    });
+    let failed = |error| Error::from_io(part, Action::Write, error);
+    for path in names {
+        if fs::symlink_metadata(&path).is_err() {
+            fs::rename(part, &path).map_err(failed)?;
+            return Ok(path);
+        }
+    }
+    Err(Error::InUse { path: folder.join(name) })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema;
+
+    /// Tables of which a snapshot takes nothing: the same in every recording, or of recordings that do not go on.
+    const NOT_TAKEN: [&str; 11] = [
+        "state_name",
+        "reason_name",
+        "metric_name",
+        "kind_name",
+        "outside_name",
+        "root",
+        "call_path",
+        "call_cell",
+        "finding",
+        "finding_thread",
+        "finding_stall",
+    ];
+
+    #[test]
+    fn no_table_is_forgotten() {
+        let sql = include_str!("../sql/snapshot.sql");
+        for table in schema::table_names() {
+            let is_taken = sql.split_whitespace().any(|word| word == format!("main.{table}"));
+            assert_eq!(is_taken, !NOT_TAKEN.contains(&table), "{table}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Deletes from a bounded recording: rows that are outside its window, then what only they referred to.
+//!
+//! Each step is one transaction and looks at a bounded number of things. What is remembered of them is forgotten when
+//! the transaction is done, so that an error leaves file and memory as they were.
+
+use rusqlite::{Connection, Result, params};
+use wallprof_model::{Forgotten, StackId};
+
+use crate::ids::Ids;
+use crate::intern::{StackTree, Texts};
+use crate::retention::Outdated;
+
+/// Things of one kind that are looked at in one step.
+const AT_ONCE: usize = 8_192;
+
+/// Deletes the rows of what is outdated. The number of stalls that went.
+pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64> {
+    for &second in &outdated.seconds {
+        for table in ["bucket WHERE second", "sample WHERE second"] {
+            from.prepare_cached(&format!("DELETE FROM {table} = ?"))?.execute([second])?;
+        }
+        for table in ["latency_cell", "interrupt", "folded", "loss", "overhead"] {
+            from.prepare_cached(&format!("DELETE FROM {table} WHERE slice = ?"))?.execute([second])?;
+        }
+    }
+    let mut stalls = 0;
+    for range in &outdated.stalls {
+        let ends = [range.start, range.end].map(|id| i64::try_from(id).unwrap_or(i64::MAX));
+        stalls += from.prepare_cached("DELETE FROM stall WHERE id >= ? AND id < ?")?.execute(ends)?;
+        for table in ["stall_fault", "stall_ran"] {
+            from.prepare_cached(&format!("DELETE FROM {table} WHERE stall >= ? AND stall < ?"))?
+                .execute(ends)?;
+        }
+    }
+    let start = i64::try_from(outdated.start.0).unwrap_or(i64::MAX);
+    if outdated.counters {
+        from.prepare_cached("DELETE FROM counter WHERE mono_ns < ?")?.execute([start])?;
+    }
+    // The last reading before the window tells its first times of day.
+    from.prepare_cached(
+        "DELETE FROM clock WHERE mono_ns < (SELECT max(mono_ns) FROM clock WHERE mono_ns <= ?)",
+    )?
+    .execute([start])?;
+    from.prepare_cached("UPDATE recording SET start_ns = ?")?.execute([start])?;
+    Ok(stalls as u64)
+}
+
+/// Things that are in no row any more.
+#[derive(Default)]
+pub(crate) struct Unused {
+    threads: Vec<u32>,
+    mentions: Vec<u32>,
+    wakers: Vec<u32>,
+    stacks: Vec<StackId>,
+    nodes: Vec<u32>,
+    frames: Vec<u32>,
+    texts: Vec<u32>,
+}
+
+impl Unused {
+    /// Some of what no generation after `expired` used.
+    pub fn find(expired: u32, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts) -> Unused {
+        Unused {
+            threads: ids.threads.idle(expired, AT_ONCE),
+            mentions: ids.mentions.idle(expired, AT_ONCE),
+            wakers: ids.wakers.idle(expired, AT_ONCE),
+            stacks: ids.stacks.idle(expired, AT_ONCE),
+            nodes: tree.uses.idle(expired, AT_ONCE),
+            frames: ids.frames.idle(expired, AT_ONCE),
+            texts: texts.uses.idle(expired, AT_ONCE),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty() && self.rows().iter().all(|(_, rows)| rows.is_empty())
+    }
+
+    pub fn delete(&self, from: &Connection) -> Result<()> {
+        for (sql, rows) in self.rows() {
+            let mut delete = from.prepare_cached(sql)?;
+            for row in rows {
+                delete.execute(params![row])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&self) -> [(&'static str, &[u32]); 7] {
+        [
+            ("DELETE FROM thread WHERE id = ?", &self.threads),
+            ("DELETE FROM mention WHERE id = ?", &self.mentions),
+            ("DELETE FROM sample_waker WHERE id = ?", &self.wakers),
+            ("DELETE FROM node WHERE id = ?", &self.nodes),
+            ("DELETE FROM frame WHERE id = ?", &self.frames),
+            ("DELETE FROM line WHERE frame = ?", &self.frames),
+            ("DELETE FROM text WHERE id = ?", &self.texts),
+        ]
+    }
+
+    /// They are deleted: lets go of what they needed, and says which of the source's ids mean nothing now.
+    pub fn forget(self, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts, forgotten: &mut Forgotten) {
+        for row in self.threads {
+            if let Some((key, names)) = ids.threads.remove(row) {
+                forgotten.threads.extend(key);
+                names.iter().for_each(|&text| texts.uses.release(text));
+            }
+        }
+        for row in self.mentions {
+            if let Some((Some(mention), ())) = ids.mentions.remove(row) {
+                texts.uses.release(mention.comm);
+                mention.thread.iter().for_each(|&thread| ids.threads.release(thread));
+            }
+        }
+        for row in self.wakers {
+            if let Some((Some(waker), ())) = ids.wakers.remove(row) {
+                waker.thread.iter().for_each(|&thread| ids.threads.release(thread));
+                [waker.user, waker.kernel].iter().flatten().for_each(|&node| tree.uses.release(node));
+            }
+        }
+        for id in self.stacks {
+            if let Some(node) = ids.stacks.remove(id) {
+                tree.uses.release(node);
+                forgotten.stacks.push(id);
+            }
+        }
+        for node in self.nodes {
+            if let Some(frame) = tree.remove(node) {
+                ids.frames.release(frame);
+            }
+        }
+        for row in self.frames {
+            ids.named_frames.remove(&row);
+            if let Some((key, names)) = ids.frames.remove(row) {
+                forgotten.frames.extend(key);
+                names.iter().for_each(|&text| texts.uses.release(text));
+            }
+        }
+        self.texts.into_iter().for_each(|text| texts.remove(text));
+    }
+}

@@ -1,0 +1,74 @@
+//! What open stalls refer to: their rows outlive the window, so what they need must, too.
+
+use std::collections::HashMap;
+
+use crate::ids::Ids;
+use crate::intern::{StackTree, Texts};
+use crate::pending::StallRow;
+
+/// By the id of the open stall.
+#[derive(Default)]
+pub(crate) struct Held {
+    stalls: HashMap<u64, References>,
+}
+
+/// Rows that a stall's row refers to.
+struct References {
+    thread: u32,
+    texts: Vec<u32>,
+    mentions: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl Held {
+    /// Keeps what an open stall refers to; what its row referred to before is let go.
+    pub fn hold(&mut self, row: &StallRow, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts) {
+        let references = References::of(row);
+        ids.threads.hold(references.thread);
+        references.texts.iter().for_each(|&text| texts.uses.hold(text));
+        references.mentions.iter().for_each(|&mention| ids.mentions.hold(mention));
+        references.nodes.iter().for_each(|&node| tree.uses.hold(node));
+        self.release(row.id, ids, tree, texts);
+        self.stalls.insert(row.id, references);
+    }
+
+    /// The stall is closed: its row goes with this generation, and what it refers to not before.
+    pub fn release(&mut self, id: u64, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts) {
+        let Some(references) = self.stalls.remove(&id) else { return };
+        ids.threads.touch(references.thread);
+        ids.threads.release(references.thread);
+        for text in references.texts {
+            texts.uses.touch(text);
+            texts.uses.release(text);
+        }
+        for mention in references.mentions {
+            ids.mentions.touch(mention);
+            ids.mentions.release(mention);
+        }
+        for node in references.nodes {
+            tree.uses.touch(node);
+            tree.uses.release(node);
+        }
+    }
+}
+
+impl References {
+    fn of(row: &StallRow) -> Self {
+        let waker = row.stall.waker.as_ref();
+        let stacks = [
+            row.stall.user,
+            row.stall.kernel,
+            waker.and_then(|waker| waker.user),
+            waker.and_then(|waker| waker.kernel),
+        ];
+        let file = row.fault.as_ref().and_then(|(_, file)| *file);
+        let ran = row.ran_instead.iter().map(|(mention, _)| *mention);
+        References {
+            thread: row.stall.thread.0,
+            texts: [Some(row.comm), row.syscall, file].into_iter().flatten().collect(),
+            mentions: [row.waker, row.lock_owner].into_iter().flatten().chain(ran).collect(),
+            // They are rows by now.
+            nodes: stacks.into_iter().flatten().filter_map(|stack| u32::try_from(stack.0).ok()).collect(),
+        }
+    }
+}

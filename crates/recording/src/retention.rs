@@ -1,0 +1,253 @@
+//! What a bounded recording keeps: its newest commits, as many as fit its time and its size.
+//!
+//! Pure. Each commit ends a generation of rows; whole generations go, the oldest first, a few a commit. A second's
+//! sums go with the last generation that wrote to them; a stall goes with the one that wrote it last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use wallprof_model::MonoNs;
+
+/// How much a bounded recording keeps: whatever is less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// What lies further back than this is deleted.
+    pub keep_ns: u64,
+    /// What the file may hold, bytes.
+    pub keep_bytes: u64,
+}
+
+/// Commits that go at once, so that no commit takes long: more than one comes meanwhile.
+const AT_ONCE: usize = 3;
+
+/// The last commits stay, whatever their size.
+const ALWAYS_KEPT: usize = 3;
+
+/// Counters are ordered by name: finding old ones takes a look at all, so it is done once in a while.
+const COUNTERS_EVERY: u32 = 16;
+
+/// A stall that has not ended.
+const OPEN: u32 = u32::MAX;
+
+struct Ended {
+    number: u32,
+    end: MonoNs,
+    /// The stalls of later generations have this id or a higher one, but for the `moved` ones.
+    next_stall: u64,
+}
+
+/// The generations in the file, and what each wrote last.
+pub(crate) struct Generations {
+    retention: Retention,
+    ended: VecDeque<Ended>,
+    current: u32,
+    /// The newest generation that is gone; 0: none yet.
+    expired: u32,
+    /// The same for counters.
+    counters_expired: u32,
+    seconds: BTreeMap<u32, u32>,
+    /// Stalls with a lower id, that are not in `moved`, are gone.
+    first_stall: u64,
+    /// Stalls written later than their id says.
+    moved: BTreeMap<u64, u32>,
+}
+
+/// What is to be deleted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outdated {
+    generation: u32,
+    next_stall: u64,
+    /// Where the recording begins without it.
+    pub start: MonoNs,
+    pub seconds: Vec<u32>,
+    pub stalls: Vec<Range<u64>>,
+    /// Counters before `start`, too.
+    pub counters: bool,
+}
+
+impl Generations {
+    pub fn new(retention: Retention) -> Self {
+        Generations {
+            retention,
+            ended: VecDeque::new(),
+            current: 1,
+            expired: 0,
+            counters_expired: 0,
+            seconds: BTreeMap::new(),
+            first_stall: 1,
+            moved: BTreeMap::new(),
+        }
+    }
+
+    /// Sums of this second were written.
+    pub fn wrote_second(&mut self, second: u32) {
+        self.seconds.insert(second, self.current);
+    }
+
+    /// A stall was written that may be older than this generation. An open one stays until it is closed.
+    pub fn wrote_stall(&mut self, id: u64, open: bool) {
+        self.moved.insert(id, if open { OPEN } else { self.current });
+    }
+
+    /// An open stall of which nothing more will be heard.
+    pub fn close_stall(&mut self, id: u64) {
+        if let Some(generation) = self.moved.get_mut(&id) {
+            *generation = self.current;
+        }
+    }
+
+    /// Everything up to `end` is committed. The number of the generation that now begins.
+    pub fn next(&mut self, end: MonoNs, next_stall: u64) -> u32 {
+        self.ended.push_back(Ended { number: self.current, end, next_stall });
+        self.current += 1;
+        self.current
+    }
+
+    /// What is too old at `now`, or too much for a file of which `used_bytes` are in use.
+    pub fn outdated(&self, now: MonoNs, used_bytes: u64) -> Option<Outdated> {
+        let cutoff = now.0.saturating_sub(self.retention.keep_ns);
+        let too_large = used_bytes > self.retention.keep_bytes;
+        let removable = self.ended.len().saturating_sub(ALWAYS_KEPT).min(AT_ONCE);
+        let goes = |ended: &&Ended| too_large || ended.end.0 <= cutoff;
+        let last = self.ended.iter().take(removable).take_while(goes).last()?;
+        let is_gone = |generation: u32| generation <= last.number;
+        Some(Outdated {
+            generation: last.number,
+            next_stall: last.next_stall,
+            start: last.end,
+            seconds: self.seconds.iter().filter(|(_, of)| is_gone(**of)).map(|(second, _)| *second).collect(),
+            stalls: self.stalls_until(last.number, last.next_stall),
+            counters: last.number >= self.counters_expired + COUNTERS_EVERY,
+        })
+    }
+
+    /// It has been deleted.
+    pub fn remove(&mut self, outdated: &Outdated) {
+        let gone = outdated.generation;
+        self.expired = gone;
+        if outdated.counters {
+            self.counters_expired = gone;
+        }
+        self.first_stall = self.first_stall.max(outdated.next_stall);
+        while self.ended.front().is_some_and(|ended| ended.number <= gone) {
+            self.ended.pop_front();
+        }
+        self.seconds.retain(|_, generation| *generation > gone);
+        self.moved.retain(|_, generation| *generation > gone);
+    }
+
+    /// Nothing that this generation or an earlier one used last is in any row.
+    pub fn unused_since(&self) -> u32 {
+        self.expired.min(self.counters_expired)
+    }
+
+    /// Stalls before `next` that were last written by `gone` or before, as ranges of ids.
+    fn stalls_until(&self, gone: u32, next: u64) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let mut from = self.first_stall;
+        for (&id, &generation) in self.moved.range(..next.max(self.first_stall)) {
+            if id < self.first_stall {
+                if generation <= gone {
+                    ranges.push(id..id + 1);
+                }
+            } else if generation > gone {
+                ranges.push(from..id);
+                from = id + 1;
+            }
+        }
+        ranges.push(from..next);
+        ranges.retain(|range| !range.is_empty());
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generations(keep_ns: u64) -> Generations {
+        Generations::new(Retention { keep_ns, keep_bytes: 1_000 })
+    }
+
+    /// Ten generations that end at 1, 2 … 10, each with one second and two stalls.
+    fn ten(keep_ns: u64) -> Generations {
+        let mut generations = generations(keep_ns);
+        for number in 1..=10 {
+            generations.wrote_second(100 + number);
+            generations.next(MonoNs(u64::from(number)), 1 + 2 * u64::from(number));
+        }
+        generations
+    }
+
+    #[test]
+    fn what_is_older_than_the_window_goes_a_few_at_a_time() {
+        let mut generations = ten(5);
+        assert_eq!(generations.outdated(MonoNs(5), 0), None);
+        let first = generations.outdated(MonoNs(10), 0).unwrap();
+        assert_eq!((first.start, first.seconds.as_slice()), (MonoNs(3), &[101, 102, 103][..]));
+        assert_eq!(first.stalls, vec![1..7; 1]);
+        generations.remove(&first);
+        let second = generations.outdated(MonoNs(10), 0).unwrap();
+        assert_eq!((second.start, second.stalls), (MonoNs(5), vec![7..11; 1]));
+        let second = generations.outdated(MonoNs(10), 0).unwrap();
+        generations.remove(&second);
+        assert_eq!(generations.outdated(MonoNs(10), 0), None);
+    }
+
+    #[test]
+    fn what_is_too_large_loses_its_oldest_but_never_its_newest() {
+        let mut generations = ten(1_000);
+        assert_eq!(generations.outdated(MonoNs(10), 1_000), None);
+        let mut starts = Vec::new();
+        while let Some(outdated) = generations.outdated(MonoNs(10), 1_001) {
+            starts.push(outdated.start.0);
+            generations.remove(&outdated);
+        }
+        assert_eq!(starts, [3, 6, 7]);
+    }
+
+    #[test]
+    fn a_second_goes_with_the_last_generation_that_wrote_to_it() {
+        let mut generations = ten(0);
+        generations.wrote_second(101);
+        generations.next(MonoNs(11), 23);
+        assert_eq!(generations.outdated(MonoNs(20), 0).unwrap().seconds, [102, 103]);
+    }
+
+    #[test]
+    fn open_stalls_stay_and_go_later_than_their_neighbours() {
+        let mut generations = ten(0);
+        generations.wrote_stall(2, true);
+        generations.wrote_stall(5, false);
+        let first = generations.outdated(MonoNs(20), 0).unwrap();
+        assert_eq!(first.stalls, [1..2, 3..5, 6..7]);
+        generations.remove(&first);
+        generations.close_stall(2);
+        generations.next(MonoNs(11), 23);
+        while let Some(outdated) = generations.outdated(MonoNs(20), 0) {
+            assert!(!outdated.stalls.contains(&(2..3)));
+            generations.remove(&outdated);
+        }
+        for end in 12..15 {
+            generations.next(MonoNs(end), 23);
+        }
+        let last = generations.outdated(MonoNs(20), 0).unwrap();
+        assert!(last.stalls.contains(&(2..3)) && last.stalls.contains(&(5..6)), "{:?}", last.stalls);
+        generations.remove(&last);
+        assert!(generations.moved.is_empty());
+    }
+
+    #[test]
+    fn names_outlive_the_counters_that_use_them() {
+        let mut generations = generations(0);
+        for end in 0..100 {
+            generations.next(MonoNs(end), 1);
+            if let Some(outdated) = generations.outdated(MonoNs(1_000), 0) {
+                generations.remove(&outdated);
+            }
+            assert!(generations.unused_since() <= generations.expired);
+            assert!(generations.expired - generations.unused_since() < COUNTERS_EVERY);
+        }
+        assert_eq!(generations.expired, 97);
+    }
+}

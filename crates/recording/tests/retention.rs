@@ -1,0 +1,256 @@
+//! A bounded recording keeps its window, whole, and nothing else.
+
+mod given;
+
+use given::flight::{Machine, NS, bounded, end_of};
+use given::references::{dangling, rows, unused_rows};
+use given::*;
+use wallprof_model::event::Stall;
+use wallprof_model::{EpochSecond, Event, StackEnd};
+use wallprof_recording::{Recorder, Recording, StallFilter};
+
+const LARGE: u64 = 1 << 40;
+
+/// Records seconds on a machine with some forks in each; keeps those of the last `keep`.
+fn record(place: &Place, seconds: u32, keep: u64, forks: u32) -> (Recorder, Machine) {
+    let mut recorder = Recorder::create(&place.file(), &bounded(keep, LARGE)).unwrap();
+    let mut machine = Machine::new(&mut recorder, forks);
+    for second in 0..seconds {
+        machine.second(&mut recorder, second);
+    }
+    (recorder, machine)
+}
+
+#[test]
+fn the_window_is_what_the_recording_is_of() {
+    let place = place();
+    let (_recorder, _) = record(&place, 100, 20, 3);
+    let recording = Recording::open(&place.file()).unwrap();
+    let info = recording.info().unwrap();
+    assert_eq!((info.start, info.end), (end_of(79), end_of(99)));
+    assert_eq!(info.losses["stacks_full"], 20);
+    assert_eq!(info.overhead.probe_runs, 20);
+    let threads = recording.threads().unwrap();
+    let server = threads.iter().find(|thread| thread.info.comm == "server").unwrap();
+    assert_eq!((server.start, server.end), (info.start, info.end));
+    assert_eq!(server.ledger.wall_ns, 20 * NS);
+    assert_eq!(server.latency.values().map(|latency| latency.count()).sum::<u64>(), 20);
+    assert_eq!(server.stalls, 20);
+    assert_eq!(recording.stalls(&StallFilter::default()).unwrap().count(), 20 * 4);
+    let seconds: Vec<EpochSecond> = recording.samples(..).unwrap().map(|row| row.unwrap().second).collect();
+    assert_eq!(seconds.first(), Some(&EpochSecond(SECOND.0 + 80)));
+    assert_eq!(seconds.len(), 20 * 4);
+    assert_eq!(recording.interrupts().unwrap().iter().map(|row| row.count).sum::<u64>(), 20 * 4);
+}
+
+#[test]
+fn before_the_window_is_full_nothing_goes() {
+    let place = place();
+    let (_recorder, _) = record(&place, 19, 20, 1);
+    let recording = Recording::open(&place.file()).unwrap();
+    assert_eq!(recording.info().unwrap().start, START);
+    assert_eq!(recording.threads().unwrap().len(), 20);
+}
+
+#[test]
+fn what_only_the_past_used_goes_and_what_is_kept_is_whole() {
+    let place = place();
+    let (mut recorder, mut machine) = record(&place, 60, 20, 5);
+    assert_eq!(dangling(&place.file()), [""; 0]);
+    machine.forks_a_second = 0;
+    for second in 60..140 {
+        machine.second(&mut recorder, second);
+        assert_eq!(dangling(&place.file()), [""; 0], "second {second}");
+    }
+    let count = |table: &str| rows(&place.file(), &format!("SELECT count(*) FROM {table}"));
+    assert_eq!(["thread", "frame", "mention", "sample_waker"].map(count), [1, 2, 1, 1]);
+    assert_eq!(rows(&place.file(), "SELECT count(*) FROM node WHERE frame IS NOT NULL"), 2);
+    assert_eq!(unused_rows(&place.file(), "text"), 0);
+}
+
+/// Minutes of 50 processes a second with 10,000 names: what is kept does not grow with it.
+#[test]
+fn a_soak_stays_in_its_bounds() {
+    let place = place();
+    let (mut recorder, mut machine) = record(&place, 60, 20, 50);
+    let tables = [
+        "thread",
+        "text",
+        "node",
+        "frame",
+        "line",
+        "mention",
+        "sample_waker",
+        "sample",
+        "stall",
+        "bucket",
+        "latency_cell",
+    ];
+    let counts = || tables.map(|table| rows(&place.file(), &format!("SELECT count(*) FROM {table}")));
+    let (early, early_bytes) = (counts(), std::fs::metadata(place.file()).unwrap().len());
+    for second in 60..300 {
+        machine.second(&mut recorder, second);
+    }
+    for ((table, early), late) in tables.iter().zip(early).zip(counts()) {
+        assert!(late <= early + early / 4, "{table}: {early} rows early, {late} late");
+    }
+    assert_eq!(dangling(&place.file()), [""; 0]);
+    let summary = recorder.finish(end_of(299)).unwrap();
+    assert!(
+        summary.file_bytes <= early_bytes * 5 / 4,
+        "{} bytes early, {} late",
+        early_bytes,
+        summary.file_bytes
+    );
+    assert!(summary.losses.keys().all(|reason| reason == "stacks_full"), "{:?}", summary.losses);
+}
+
+#[test]
+fn a_size_is_kept_by_keeping_less_time() {
+    let place = place();
+    let keep_bytes = 1 << 20;
+    let mut recorder = Recorder::create(&place.file(), &bounded(3_600, keep_bytes)).unwrap();
+    let mut machine = Machine::new(&mut recorder, 50);
+    for second in 0..250 {
+        machine.second(&mut recorder, second);
+    }
+    let recording = Recording::open(&place.file()).unwrap();
+    let info = recording.info().unwrap();
+    let kept = (info.end.0 - info.start.0) / NS;
+    assert!((10..200).contains(&kept), "{kept} s");
+    let server =
+        recording.threads().unwrap().into_iter().find(|thread| thread.info.comm == "server").unwrap();
+    assert_eq!(server.ledger.wall_ns, info.end.0 - info.start.0);
+    drop(recording);
+    let file_bytes = recorder.finish(end_of(250)).unwrap().file_bytes;
+    assert!(file_bytes < keep_bytes + keep_bytes / 4, "{file_bytes} bytes");
+}
+
+#[test]
+fn a_stall_that_goes_on_outlives_the_window() {
+    let place = place();
+    let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
+    take_all(&mut recorder, definitions());
+    let open = |duration_ns| Stall {
+        user: Some(USER),
+        kernel: Some(KERNEL),
+        syscall: Some("futex".into()),
+        open: true,
+        ..stall(100, duration_ns)
+    };
+    recorder.take(Event::Stall(Box::new(open(NS)))).unwrap();
+    let mut machine = Machine::new(&mut recorder, 2);
+    for second in 0..60 {
+        machine.second(&mut recorder, second);
+    }
+    let of_worker = || {
+        let recording = Recording::open(&place.file()).unwrap();
+        let all = recording.stalls(&StallFilter::default()).unwrap().map(Result::unwrap);
+        all.filter(|stall| stall.comm == "worker").collect::<Vec<_>>()
+    };
+    let kept = of_worker();
+    assert_eq!((kept.len(), kept[0].id, kept[0].open), (1, 1, true));
+    assert_eq!(kept[0].user.as_ref().unwrap().frames.len(), 2);
+    assert_eq!(kept[0].syscall.as_deref(), Some("futex"));
+    assert_eq!(dangling(&place.file()), [""; 0]);
+
+    let closed = Stall { open: false, user: None, kernel: None, ..open(60 * NS) };
+    recorder.take(Event::Stall(Box::new(closed))).unwrap();
+    machine.second(&mut recorder, 60);
+    let kept = of_worker();
+    assert_eq!((kept.len(), kept[0].id, kept[0].open, kept[0].duration_ns()), (1, 1, false, 60 * NS));
+    for second in 61..120 {
+        machine.second(&mut recorder, second);
+    }
+    assert!(of_worker().is_empty());
+    assert_eq!(dangling(&place.file()), [""; 0]);
+    assert_eq!(
+        rows(&place.file(), "SELECT count(*) FROM frame WHERE address < 0"),
+        0,
+        "its kernel frame went"
+    );
+}
+
+#[test]
+fn an_open_stall_of_a_thread_that_ended_goes_with_the_rest() {
+    let place = place();
+    let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
+    take_all(&mut recorder, definitions());
+    let open = Stall { open: true, user: Some(USER), ..stall(100, NS) };
+    recorder.take(Event::Stall(Box::new(open))).unwrap();
+    recorder.take(Event::ThreadEnd { thread: wallprof_model::ThreadKey(7), at: at(2 * NS) }).unwrap();
+    let mut machine = Machine::new(&mut recorder, 1);
+    for second in 0..60 {
+        machine.second(&mut recorder, second);
+    }
+    assert_eq!(rows(&place.file(), "SELECT count(*) FROM stall WHERE flags & 2"), 0);
+    assert_eq!(dangling(&place.file()), [""; 0]);
+}
+
+/// A stack's id may come to mean another stack, while rows still mean the old one.
+#[test]
+fn a_stack_told_anew_leaves_what_rows_have() {
+    let place = place();
+    let mut recorder = Recorder::create(&place.file(), &bounded(30, LARGE)).unwrap();
+    take_all(&mut recorder, definitions());
+    let mut machine = Machine::new(&mut recorder, 1);
+    for second in 0..40 {
+        recorder.take(Event::Sample(sample(second, 1))).unwrap();
+        if second == 20 {
+            let frames = vec![wallprof_model::FrameId(0)];
+            recorder.take(Event::Stack { id: USER, frames, end: StackEnd::Complete }).unwrap();
+        }
+        machine.second(&mut recorder, second);
+        assert_eq!(dangling(&place.file()), [""; 0], "second {second}");
+    }
+    let recording = Recording::open(&place.file()).unwrap();
+    let lengths: Vec<usize> = recording
+        .samples(..)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|sample| sample.weight == 1)
+        .map(|sample| recording.resolve(sample.user.unwrap()).unwrap().frames.len())
+        .collect();
+    assert_eq!(lengths.len(), 30);
+    assert_eq!((lengths[0], lengths[29]), (2, 1));
+}
+
+#[test]
+fn the_source_learns_what_it_has_to_tell_again() {
+    let place = place();
+    let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
+    take_all(&mut recorder, definitions());
+    recorder.take(Event::Sample(sample(0, 1))).unwrap();
+    recorder.take(Event::Ledger(ledger(0, NS))).unwrap();
+    let (mut stacks, mut frames, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+    for second in 0..100 {
+        recorder.commit(end_of(second)).unwrap();
+        let forgotten = recorder.take_forgotten();
+        assert!(second > 10 || forgotten.is_empty(), "{forgotten:?} after second {second}");
+        stacks.extend(forgotten.stacks);
+        frames.extend(forgotten.frames);
+        threads.extend(forgotten.threads);
+    }
+    stacks.sort_unstable();
+    frames.sort_unstable();
+    assert_eq!(stacks, [USER, KERNEL]);
+    assert_eq!(frames.iter().map(|id| id.0).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(threads, [wallprof_model::ThreadKey(7)]);
+    recorder.take(Event::Sample(sample(100, 1))).unwrap();
+    recorder.commit(end_of(100)).unwrap();
+    let losses = recorder.finish(end_of(101)).unwrap().losses;
+    assert_eq!(losses[wallprof_recording::UNKNOWN_REFERENCE], 1, "the thread of the sample");
+}
+
+#[test]
+fn without_a_bound_nothing_goes_and_nothing_is_forgotten() {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    let mut machine = Machine::new(&mut recorder, 1);
+    for second in 0..50 {
+        machine.second(&mut recorder, second);
+    }
+    assert!(recorder.take_forgotten().is_empty());
+    assert_eq!(recorder.finish(end_of(50)).unwrap().threads, 51);
+    assert_eq!(rows(&place.file(), "SELECT count(DISTINCT slice) FROM latency_cell"), 1);
+}
