@@ -7,11 +7,12 @@ use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wallprof_intel_pt::replay::Frame;
+use wallprof_intel_pt::replay::{Frame, Sides};
 use wallprof_intel_pt::{ThreadId, TimeConv};
 use wallprof_model::{Event, MonoNs};
 use wallprof_symbols::{FileSearch, KernelSymbols, ResolverOptions, StoredProcesses};
 
+use crate::calls::tell_calls;
 use crate::error::{ImportError, Refusal};
 use crate::format::attr::Attr;
 use crate::format::bytes::{Bytes, lossy};
@@ -23,9 +24,7 @@ use crate::format::record::{RawRecord, Record, attr_record, kind};
 use crate::format::records::{Item, ReadError, Records, read_up_to};
 use crate::format::trace::time_conv_record;
 use crate::format::tracing::Formats;
-use crate::intel_pt::{
-    self, DecodeError, Frames, Job, Kernel, KernelFiles, Prepared, Programs, Watcher, tell_calls,
-};
+use crate::intel_pt::{self, DecodeError, Frames, Job, Kernel, KernelFiles, Prepared, Programs, Watcher};
 use crate::options::{ImportOptions, Outcome, RecordingFacts, TraceWindow};
 use crate::rounds::{Rounds, Waiting};
 use crate::script;
@@ -408,7 +407,10 @@ fn decode_trace<S: Sink>(
     for thread in &calls.threads {
         session.lose("call_paths_full", thread.tree.folded());
         let mut out = std::mem::take(&mut session.out);
-        let told = tell_calls(thread, &mut frames, session.stacks(), &mut out, |out| {
+        let stacks = session.stacks();
+        let key = intel_pt::thread_key(thread.thread);
+        let name = |frame, out: &mut Vec<Event>| frames.of(thread.thread, frame, stacks, out);
+        let told = tell_calls((key, thread), time_conv, &mut out, name, |out| {
             if out.len() < BATCH {
                 return Ok(());
             }
@@ -446,6 +448,20 @@ impl<S: Sink> Watcher for Departures<'_, '_, '_, '_, S> {
             self.session.tell_wait(this);
         }
         self.teller.tell_some(self.session)
+    }
+
+    fn ran(&mut self, thread: ThreadId, ticks: u64, sides: Sides) {
+        let (user, kernel) = (self.time_conv.delta_ns(sides.user), self.time_conv.delta_ns(sides.kernel));
+        let time = self.time_conv.ns_from_ticks(ticks);
+        self.session.traced_running(intel_pt::thread_key(thread), time, user, kernel);
+    }
+
+    fn stays_away(&mut self, thread: ThreadId, ticks: u64, open: &mut dyn Iterator<Item = Frame>) {
+        let mut out = std::mem::take(&mut self.session.out);
+        let stack = self.frames.stack(thread, open, self.session.stacks(), &mut out);
+        self.session.out = out;
+        let time = self.time_conv.ns_from_ticks(ticks);
+        self.session.stays_away(intel_pt::thread_key(thread), time, stack);
     }
 
     fn progress(&mut self, bytes: u64) {

@@ -3,12 +3,15 @@
 //! [`import`] reads perf.data, a file or a stream, in constant memory, and tells a [`Sink`] what is in it: threads,
 //! running time by samples, waits by switches and wakeups, any other event by its count. User stacks come from
 //! callchains as they are, or from registers and stack dumps, unwound here. What is not known is unaccounted, and
-//! what is lost is counted. Text that `perf script` printed of an Intel PT trace becomes calls.
+//! what is lost is counted. Text that `perf script` printed of an Intel PT trace becomes calls. [`TraceFile`] writes perf.data of
+//! traces that wallprof records itself.
 
+mod calls;
 mod chain;
 mod error;
 mod events;
 mod format;
+mod gaps;
 mod image;
 mod import;
 mod intel_pt;
@@ -21,6 +24,7 @@ mod session;
 mod stacks;
 mod threads;
 mod timeline;
+mod trace_file;
 mod unwinder;
 
 pub use error::{ImportError, Refusal};
@@ -28,3 +32,5 @@ pub use import::{Sink, import, import_stream};
 pub use options::{ImportOptions, Outcome, RecordingFacts, TraceLimits, TraceWindow};
 pub use script::import_scripts;
 pub use stacks::StackCounts;
+pub use trace_file::{FoundMapping, MachineFacts, TraceEvents, TraceFacts, TraceFile};
+pub use wallprof_intel_pt::TimeConv;

@@ -1,12 +1,14 @@
 //! One import: records in the order of time → events of the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use wallprof_intel_pt::{Departure, TimeConv};
 use wallprof_model::event::{LedgerDelta, SampleDelta, Weighted};
-use wallprof_model::{ClockAnchor, ClockMap, EpochNs, Event, MonoNs, Reason, StackEnd, State, ThreadKey};
+use wallprof_model::{
+    ClockAnchor, ClockMap, EpochNs, Event, MonoNs, Reason, StackEnd, StackId, State, ThreadKey,
+};
 use wallprof_symbols::{FileSearch, MmapEvent};
 
 use crate::chain::{Chain, chain_from_sample};
@@ -57,6 +59,10 @@ pub(crate) struct Session {
     pt: Option<IntelPt>,
     is_traced: bool,
     waits: Waits,
+    /// Running time by the trace that is not told yet.
+    traced: HashMap<ThreadKey, TracedClock>,
+    /// The stacks of threads that had left their CPU when the trace ended, with when they left.
+    away: HashMap<ThreadKey, (u64, Option<StackId>)>,
     losses: BTreeMap<&'static str, u64>,
     /// Room for one walk.
     addresses: Vec<u64>,
@@ -94,6 +100,8 @@ impl Session {
             pt: None,
             is_traced: false,
             waits: Waits::default(),
+            traced: HashMap::new(),
+            away: HashMap::new(),
             losses: BTreeMap::new(),
             addresses: Vec::new(),
             out: Vec::new(),
@@ -175,6 +183,25 @@ impl Session {
         teller.tell(Who { key, comm: &comm, cpu }, Step::Waited(wait), &mut self.out);
     }
 
+    /// By the trace the thread spent so much of its time up to `time` in user code and in the kernel: a sample each millisecond.
+    pub(crate) fn traced_running(&mut self, thread: ThreadKey, time: u64, user_ns: u64, kernel_ns: u64) {
+        if self.samples > 0 {
+            return;
+        }
+        let clock = self.traced.entry(thread).or_default();
+        let (user, kernel) = (sampled(&mut clock.user_ns, user_ns), sampled(&mut clock.kernel_ns, kernel_ns));
+        if user + kernel > 0 {
+            let mut delta = LedgerDelta::new(thread, self.teller().second(time));
+            (delta.user_samples, delta.kernel_samples) = (user, kernel);
+            self.out.push(Event::Ledger(delta));
+        }
+    }
+
+    /// The thread left its CPU at `time`, with this stack, and the trace does not show it again.
+    pub(crate) fn stays_away(&mut self, thread: ThreadKey, time: u64, stack: Option<StackId>) {
+        self.away.insert(thread, (time, stack));
+    }
+
     /// The trace goes on until `time`.
     pub(crate) fn traced_until(&mut self, time: u64) {
         if self.start.is_some() {
@@ -247,6 +274,9 @@ impl Session {
         for (tid, mut known) in self.threads.take_all() {
             let mut steps = Vec::new();
             known.timeline.finish(end, self.switch_ins_seen, &mut steps);
+            if let Some(&(left, stack)) = self.away.get(&known.key) {
+                steps.iter_mut().for_each(|step| give_stack(step, left, stack));
+            }
             self.tell(&known, tid, steps);
             if known.timeline.upto() < end {
                 let at = MonoNs(known.timeline.upto());
@@ -729,6 +759,31 @@ impl Session {
     }
 }
 
+/// Running time that makes no whole sample yet, ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct TracedClock {
+    user_ns: u64,
+    kernel_ns: u64,
+}
+
+/// Whole samples of `rest` and `more`; what is left over stays.
+fn sampled(rest: &mut u64, more: u64) -> u64 {
+    const SAMPLE_NS: u64 = 1_000_000;
+    let all = rest.saturating_add(more);
+    *rest = all % SAMPLE_NS;
+    all / SAMPLE_NS
+}
+
+/// A wait that is under way when the recording ends has the stack with which the thread left, if it is that one's.
+fn give_stack(step: &mut Step<WokenBy>, left: u64, stack: Option<StackId>) {
+    if let Step::Waited(wait) = step
+        && wait.open
+        && wait.from <= left
+    {
+        wait.stacks.user = wait.stacks.user.or(stack);
+    }
+}
+
 /// `prev_state` is a bit mask; bits above the lowest eight say that the thread was preempted, or how it may be
 /// woken.
 fn leave_from_state(state: u64) -> Leave {
@@ -759,6 +814,13 @@ mod tests {
         let blocked = Leave::Blocked(Reason::Other);
         assert_eq!([1, 2, 0x82, 0x102].map(leave_from_state), [blocked; 4]);
         assert_eq!([4, 8].map(leave_from_state), [Leave::Blocked(Reason::Stopped); 2]);
+    }
+
+    #[test]
+    fn a_sample_of_a_trace_is_a_millisecond() {
+        let mut rest = 0;
+        let told: Vec<u64> = [400_000, 700_000, 0, 2_900_000].map(|ns| sampled(&mut rest, ns)).to_vec();
+        assert_eq!((told, rest), (vec![0, 1, 0, 3], 0));
     }
 
     #[test]

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use wallprof_import::{ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow, import};
-use wallprof_intel_pt::generator::{Generated, PID, Plan, TIME_CONV, generate};
+use wallprof_import::{
+    FoundMapping, ImportOptions, MachineFacts, Outcome, RecordingFacts, Sink, TraceEvents, TraceFacts,
+    TraceFile, TraceLimits, TraceWindow, import,
+};
+use wallprof_intel_pt::generator::{CODE_OFFSET, Generated, PID, Plan, TIME_CONV, TSC_CTC, generate};
 use wallprof_intel_pt::replay::{CallTree, Frame, ThreadCalls, ThreadReplay, replay_segment};
-use wallprof_intel_pt::{RunCache, Segment, ThreadId};
+use wallprof_intel_pt::{Departure, RunCache, Segment, ThreadId};
 use wallprof_model::event::Stall;
 use wallprof_model::{
     CallFrame, CallPathId, Event, FrameId, MonoNs, StackId, StallReason, SymbolLine, ThreadKey,
@@ -28,6 +31,8 @@ struct Told {
     stalls: Vec<Stall>,
     on_cpu_ns: u64,
     wall_ns: u64,
+    /// Of user code and the kernel.
+    samples: u64,
     window: TraceWindow,
 }
 
@@ -52,6 +57,7 @@ impl Sink for Told {
             Event::Ledger(delta) => {
                 self.on_cpu_ns += delta.on_cpu_ns;
                 self.wall_ns += delta.wall_ns;
+                self.samples += delta.user_samples + delta.kernel_samples;
             }
             Event::CallPath(path) => {
                 assert!(path.parent.is_none_or(|parent| self.paths.contains_key(&(path.thread, parent))));
@@ -263,7 +269,14 @@ fn threads_run_when_they_have_the_cpu_and_wait_with_their_stacks() {
     let in_paths: u64 = told.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
     // From its first event to the last one of all: each path is rounded down.
     assert!(in_paths <= told.wall_ns + 1_000, "{in_paths} of {}", told.wall_ns);
-    let closed: Vec<&Stall> = told.stalls.iter().filter(|stall| !stall.open).collect();
+    let (open, closed): (Vec<&Stall>, Vec<&Stall>) = told.stalls.iter().partition(|stall| stall.open);
+    assert!(!open.is_empty() && open.iter().all(|stall| stall.user.is_some()), "{open:?}");
+    let milliseconds = told.on_cpu_ns / 1_000_000;
+    assert!(
+        told.samples.abs_diff(milliseconds) <= milliseconds / 5 + 8,
+        "{} of {milliseconds}",
+        told.samples
+    );
     assert!(closed.len() > 20, "{} waits", closed.len());
     let with_stack = closed.iter().filter(|stall| stall.user.is_some()).count();
     assert!(with_stack * 10 >= closed.len() * 9, "{with_stack} of {}", closed.len());
@@ -289,11 +302,12 @@ fn what_is_not_wanted_is_not_decoded() {
     let other_cpu = TraceLimits { tids: vec![], cpus: vec![9] };
     assert!(limited(other_cpu, TraceWindow::default()).paths.is_empty());
     let middle = MonoNs(TIME_CONV.ns_from_ticks(place.generated.end / 2 + 500_000_000));
-    for window in [TraceWindow { from: Some(middle), to: None }, TraceWindow { from: None, to: Some(middle) }]
-    {
-        let calls = limited(TraceLimits::default(), window).calls();
-        assert!(calls < all.calls(), "{calls} of {}", all.calls());
-    }
+    let halves = [TraceWindow { from: Some(middle), to: None }, TraceWindow { from: None, to: Some(middle) }];
+    let halves = halves.map(|window| limited(TraceLimits::default(), window).calls());
+    assert!(halves.iter().all(|&calls| calls > 0 && calls < all.calls()), "{halves:?} of {}", all.calls());
+    // What lies in both is no more than a synchronisation point's worth.
+    let sum: u64 = halves.iter().sum();
+    assert!(sum >= all.calls() && sum <= all.calls() * 3 / 2, "{halves:?} of {}", all.calls());
 }
 
 #[test]
@@ -356,4 +370,144 @@ fn a_pipe_is_refused_in_one_sentence() {
     assert!(error.to_string().starts_with("Intel PT cannot be read from a pipe"), "{error}");
     drop(reader);
     sending.join().expect("sent");
+}
+
+/// The attr of perf's own file, as far as `record --intel-pt` has one, and with its fields in records.
+fn attr_of(perf_data: &[u8]) -> Vec<u8> {
+    const WHO_WHEN_WHERE_WHICH: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 7 | 1 << 16;
+    let mut attr = perf_data[120..232].to_vec();
+    attr[4..8].copy_from_slice(&112u32.to_le_bytes());
+    attr[24..32].copy_from_slice(&WHO_WHEN_WHERE_WHICH.to_le_bytes());
+    attr[43] |= 1 << 2; // context_switch
+    attr
+}
+
+/// A switch of one thread, as the kernel writes it.
+fn switch(tid: u32, ticks: u64, misc: u16) -> Vec<u8> {
+    let ids = [PID, tid].into_iter().flat_map(u32::to_le_bytes);
+    let rest = [TIME_CONV.ns_from_ticks(ticks), 0, 7].into_iter().flat_map(u64::to_le_bytes);
+    let header = [14u32.to_le_bytes().to_vec(), misc.to_le_bytes().to_vec(), 40u16.to_le_bytes().to_vec()];
+    header.into_iter().flatten().chain(ids).chain(rest).collect()
+}
+
+/// The same trace as `wallprof record --intel-pt` writes it: of threads, by pieces of a CPU's buffer.
+fn as_recorded(generated: &Generated, perf_data: &[u8]) -> std::io::Result<Vec<u8>> {
+    const OUT: u16 = 0x2000;
+    const PREEMPTED: u16 = 0x4000;
+    let facts = TraceFacts {
+        pmu: 8,
+        time_conv: Some(TIME_CONV),
+        time_stamps: 1 << 10,
+        no_return_compression: 1 << 11,
+        mtc: 1 << 9,
+        mtc_period: 0xf << 14,
+        cycles: 1 << 1,
+        tsc_to_crystal: TSC_CTC,
+        max_non_turbo_ratio: generated.settings.max_non_turbo_ratio.into(),
+        is_snapshot: false,
+        of_cpus: false,
+    };
+    let events = TraceEvents { attr: attr_of(perf_data), ids: vec![7] };
+    let mut file = TraceFile::create(std::io::Cursor::new(Vec::new()), &events, &facts)?;
+    let tid = |thread: ThreadId| PID + thread.0 - 1;
+    let switches = generated.schedule.switches();
+    let threads: std::collections::BTreeSet<u32> = switches
+        .iter()
+        .filter(|switch| switch.thread != ThreadId::NOBODY)
+        .map(|switch| tid(switch.thread))
+        .collect();
+    for &tid in &threads {
+        file.found_thread(PID, tid, b"target")?;
+    }
+    let program = &generated.program;
+    let mapping = FoundMapping {
+        start: program.base,
+        len: (program.code.len() as u64).next_multiple_of(0x1000),
+        file_offset: CODE_OFFSET,
+        inode: 0,
+        path: b"/program",
+    };
+    file.found_mapping(PID, &mapping)?;
+    let mut last = ThreadId::NOBODY;
+    for found in switches {
+        if last != ThreadId::NOBODY {
+            let how = if found.departure == Departure::Preempted { OUT | PREEMPTED } else { OUT };
+            file.record(&switch(tid(last), found.ticks - 1, how))?;
+        }
+        if found.thread != ThreadId::NOBODY {
+            file.record(&switch(tid(found.thread), found.ticks.max(1), 0))?;
+        }
+        last = found.thread;
+    }
+    file.finish_round()?;
+    let mut offset = 0;
+    for piece in generated.trace.chunks(10_000) {
+        let (one, other) = piece.split_at(piece.len() / 3);
+        file.trace(0, offset, [one, other], generated.end)?;
+        offset += piece.len() as u64;
+    }
+    let machine = MachineFacts {
+        hostname: "db-1".into(),
+        kernel: "6.1".into(),
+        arch: "x86_64".into(),
+        cpus: 1,
+        command_line: ["wallprof", "record", "--", "./target"].map(String::from).to_vec(),
+        clock: Some((5, 1_000_000_000)),
+    };
+    Ok(file.finish(&machine)?.into_inner())
+}
+
+#[test]
+fn what_record_writes_says_the_same_as_perfs_file() {
+    for seed in [2, 3, 7, 8] {
+        let place = Place::new(seed, 1 + seed as usize % 4, false);
+        let (_, of_perf) = place.import();
+        let perf_data = std::fs::read(place.file()).expect("readable");
+        let own = place.folder.path().join("own.data");
+        std::fs::write(&own, as_recorded(&place.generated, &perf_data).expect("in memory")).expect("written");
+        let (outcome, told) = imported(&own, &place.options(), Told::default()).expect("it is whole");
+        assert_eq!(told.counts(), of_perf.counts(), "seed {seed}");
+        assert!(outcome.losses.keys().all(|reason| !reason.starts_with("trace")), "{:?}", outcome.losses);
+        assert_eq!((told.facts.source, told.facts.command.as_str()), ("intel-pt", "target"));
+        assert_eq!((told.facts.hostname.as_str(), told.facts.kernel.as_str()), ("db-1", "6.1"));
+        let anchor = told.facts.clock.expect("times of day are known");
+        assert_eq!((anchor.mono.0, anchor.epoch.0), (5, 1_000_000_000));
+    }
+}
+
+/// What `perf` prints of `file`; `None` without a perf.
+fn perf(arguments: &[&str], file: &Path, root: &Path) -> Option<String> {
+    let perf = std::process::Command::new("perf")
+        .args(arguments)
+        .arg("--symfs")
+        .arg(root)
+        .arg("-i")
+        .arg(file)
+        .env("HOME", root)
+        .output();
+    let output = perf.ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn perf_reads_what_record_writes() {
+    let place = Place::new(2, 3, false);
+    let root = place.folder.path().join("root");
+    let perf_data = std::fs::read(place.file()).expect("readable");
+    let own = place.folder.path().join("own.data");
+    std::fs::write(&own, as_recorded(&place.generated, &perf_data).expect("in memory")).expect("written");
+    let script = ["script", "--itrace=cr", "--ns", "-F", "tid,time,flags,ip,sym,addr"];
+    let Some(theirs) = perf(&script, &place.file(), &root) else {
+        eprintln!("skipped: there is no perf here (Debian: linux-perf)");
+        return;
+    };
+    let ours = perf(&script, &own, &root).expect("there is one");
+    assert!(theirs.lines().count() > 1_000, "{} lines", theirs.lines().count());
+    let different = ours.lines().zip(theirs.lines()).enumerate().find(|(_, (ours, theirs))| ours != theirs);
+    assert_eq!((different, ours.lines().count()), (None, theirs.lines().count()));
+    let header = perf(&["report", "--header-only"], &own, &root).expect("there is one");
+    for fact in ["hostname : db-1", "os release : 6.1", "wallprof record"] {
+        assert!(header.contains(fact), "{fact}: {header}");
+    }
 }

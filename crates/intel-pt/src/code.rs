@@ -25,6 +25,9 @@ pub struct FunctionId(pub u32);
 impl FunctionId {
     /// No symbol covers the address.
     pub const UNKNOWN: FunctionId = FunctionId(0);
+
+    /// Functions of the kernel are numbered from here on.
+    pub const FIRST_OF_KERNEL: FunctionId = FunctionId(1 << 31);
 }
 
 /// The function around an address.

@@ -70,7 +70,9 @@ pub enum EndCause {
     Interrupt {
         vector: Option<u8>,
     },
-    /// A branch out of what is traced, or an end without a reason.
+    /// A return out of what is traced: what returned has ended. `return_to` is where it went, 0 where that is not known.
+    Return,
+    /// Another branch out of what is traced, or an end without a reason.
     Other,
 }
 

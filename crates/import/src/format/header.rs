@@ -10,8 +10,8 @@ use super::bytes::Bytes;
 /// Bytes of a stream's header.
 pub(crate) const STREAM_HEADER: usize = 16;
 /// Bytes of a file's header.
-const FILE_HEADER: usize = 104;
-const MAGIC: &[u8; 8] = b"PERFILE2";
+pub(crate) const FILE_HEADER: usize = 104;
+pub(crate) const MAGIC: &[u8; 8] = b"PERFILE2";
 const SWAPPED: &[u8; 8] = b"2ELIFREP";
 const FIRST_MAGIC: &[u8; 8] = b"PERFFILE";
 /// More events than any perf opens.

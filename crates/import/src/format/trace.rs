@@ -9,7 +9,7 @@ use wallprof_intel_pt::TimeConv;
 use super::bytes::Bytes;
 
 /// `PERF_AUXTRACE_INTEL_PT`.
-const INTEL_PT: u32 = 1;
+pub(crate) const INTEL_PT: u32 = 1;
 
 /// What perf says of a whole Intel PT recording. Bits are of the event's `config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

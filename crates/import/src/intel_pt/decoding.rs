@@ -12,7 +12,7 @@ use std::num::NonZero;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use wallprof_intel_pt::replay::{Frame, Recorder, Stretch, ThreadCalls, ThreadReplay};
+use wallprof_intel_pt::replay::{Frame, PathRoom, Recorder, Sides, Stretch, ThreadCalls, ThreadReplay};
 use wallprof_intel_pt::{
     ClockFacts, Code, Decoded, Event, EventKind, GapCause, RunCache, Schedule, Segment, Sink, Switch,
     ThreadId, TimeConv, Trace, decode_segment,
@@ -20,6 +20,7 @@ use wallprof_intel_pt::{
 
 use super::buffers::Buffer;
 use super::reader::{Piece, Reader};
+use crate::gaps::Gaps;
 
 /// Bytes of all pieces that are read ahead.
 const READ_AHEAD: usize = 32 << 20;
@@ -64,6 +65,12 @@ pub(crate) trait Watcher {
         frames: &mut dyn Iterator<Item = Frame>,
     ) -> Result<(), Self::Error>;
 
+    /// What the thread's time on the CPU up to `ticks` went to, since the last call for it.
+    fn ran(&mut self, thread: ThreadId, ticks: u64, sides: Sides);
+
+    /// The trace has ended, and the thread had left its CPU at `ticks`, with these frames open.
+    fn stays_away(&mut self, thread: ThreadId, ticks: u64, frames: &mut dyn Iterator<Item = Frame>);
+
     /// So many bytes of the traces are done.
     fn progress(&mut self, bytes: u64);
 }
@@ -83,40 +90,6 @@ pub(crate) struct Calls {
     pub gaps: Gaps,
     /// The last moment that a trace tells of, in ticks.
     pub last: u64,
-}
-
-/// Gaps by their cause.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gaps {
-    by_cause: BTreeMap<GapCause, u64>,
-    /// Parts of the input that were left out.
-    pub left_out: u64,
-}
-
-impl Gaps {
-    fn add(&mut self, cause: GapCause, count: u64) {
-        *self.by_cause.entry(cause).or_default() += count;
-    }
-
-    fn merge(&mut self, other: &Gaps) {
-        other.by_cause.iter().for_each(|(&cause, &count)| self.add(cause, count));
-        self.left_out += other.left_out;
-    }
-
-    /// As losses of a recording, by reason.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let reason = |cause| match cause {
-            GapCause::Overflow => "trace_overflows",
-            GapCause::LostData => "trace_data_lost",
-            GapCause::BadPacket => "trace_bad_packets",
-            GapCause::NoCode => "trace_without_code",
-            GapCause::Mismatch => "trace_and_code_differ",
-            GapCause::UnknownReturn => "trace_unknown_returns",
-            GapCause::Endless => "trace_endless_code",
-        };
-        let by_cause = self.by_cause.iter().map(move |(&cause, &count)| (reason(cause), count));
-        by_cause.chain((self.left_out > 0).then_some(("trace_parts_left_out", self.left_out)))
-    }
 }
 
 /// Counts gaps on their way to the replay.
@@ -342,6 +315,7 @@ struct Merger<'j, 'a, C> {
     waiting: BinaryHeap<Reverse<Waiting>>,
     count: u64,
     threads: HashMap<ThreadId, ThreadReplay>,
+    room: PathRoom,
     gaps: Gaps,
     last: u64,
     bytes: u64,
@@ -355,6 +329,7 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
             waiting: BinaryHeap::new(),
             count: 0,
             threads: HashMap::new(),
+            room: PathRoom::default(),
             gaps: Gaps::default(),
             last: 0,
             bytes: 0,
@@ -380,7 +355,13 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
                 let _ = permit.send(());
             }
         }
-        self.release(u64::MAX, watcher)
+        self.release(u64::MAX, watcher)?;
+        for (&thread, replay) in &self.threads {
+            if let Some(ticks) = replay.away_since() {
+                watcher.stays_away(thread, ticks, &mut replay.frames());
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, result: Done) {
@@ -431,6 +412,7 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
                 Item::Stretch(stretch) => {
                     let replay = self.replay(stretch.thread);
                     replay.add(&stretch);
+                    watcher.ran(stretch.thread, stretch.to, replay.take_sides());
                     if stretch.departure.is_some() {
                         watcher.departed(stretch.thread, stretch.to, &mut replay.frames())?;
                     }
@@ -441,8 +423,9 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
     }
 
     fn replay(&mut self, thread: ThreadId) -> &mut ThreadReplay {
-        let time_conv = self.job.time_conv;
-        self.threads.entry(thread).or_insert_with(|| ThreadReplay::new(thread, time_conv))
+        let (room, time_conv) = (&self.room, self.job.time_conv);
+        let new = || ThreadReplay::within(room.clone(), thread, time_conv);
+        self.threads.entry(thread).or_insert_with(new)
     }
 
     fn finish(self) -> Calls {

@@ -21,7 +21,7 @@ const ELF_HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const PT_LOAD: u32 = 1;
 /// Ids of kernel functions are from here on.
-pub(crate) const FIRST_ID: u32 = 1 << 31;
+pub(crate) const FIRST_ID: u32 = FunctionId::FIRST_OF_KERNEL.0;
 
 /// File bytes `[offset, offset + size)` are at `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ use switches::Switches;
 pub(crate) use code::Programs;
 pub(crate) use decoding::{DecodeError, Job, Watcher, decode};
 pub(crate) use kernel::{Kernel, folder as kernel_folder};
-pub(crate) use tell::{Frames, tell_calls};
+pub(crate) use tell::Frames;
 pub(crate) use waits::{LongWait, Waits};
 
 /// A thread as its traces and switches name it.

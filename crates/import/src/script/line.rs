@@ -4,7 +4,6 @@
 //! The fields and their order are those of `process_event` in perf's `builtin-script.c`:
 //! `[comm] TID|PID/TID [[cpu]] time: [period] [event:] [flags] ip symbol [(dso)] => address symbol [(dso)]`.
 
-use memchr::memmem;
 use wallprof_intel_pt::{Departure, GapCause};
 
 use super::flags::Flags;
@@ -157,8 +156,9 @@ fn time_from_text(text: &[u8]) -> Option<(u64, bool)> {
 
 /// Where the arrow between two places is: behind it stands an address.
 fn arrow(text: &[u8]) -> Option<usize> {
-    memmem::find_iter(text, ARROW).find(|at| {
-        let to = text[at + ARROW.len()..].trim_ascii_start();
+    // A searcher for the whole arrow costs more to set up than a line is long.
+    memchr::memchr_iter(b'=', text).filter_map(|at| at.checked_sub(1)).find(|&at| {
+        let to = text[at..].strip_prefix(ARROW).unwrap_or_default().trim_ascii_start();
         to.first().is_some_and(u8::is_ascii_hexdigit)
     })
 }

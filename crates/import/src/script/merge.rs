@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use wallprof_intel_pt::replay::{Recorder, Stretch, ThreadCalls, ThreadReplay};
+use wallprof_intel_pt::replay::{PathRoom, Recorder, Stretch, ThreadCalls, ThreadReplay};
 use wallprof_intel_pt::{Departure, Event, EventKind, FunctionId, Sink, Switch, ThreadId, TimeConv};
 
 use super::piece::{Counts, FOLLOWED, Identity, Parsed, Piece, SLACK, Shift, Standing, Who};
@@ -24,6 +24,7 @@ pub(super) struct Thread {
 #[derive(Default)]
 pub(super) struct Merger {
     threads: BTreeMap<Who, Merging>,
+    room: PathRoom,
     /// Who was seen last on each CPU.
     cpus: HashMap<u32, Who>,
     waiting: BinaryHeap<Reverse<Waiting>>,
@@ -142,7 +143,8 @@ impl Merger {
             self.refused += 1;
             return;
         }
-        self.threads.entry(piece.who).or_insert_with(Merging::new).add(piece);
+        let room = &self.room;
+        self.threads.entry(piece.who).or_insert_with(|| Merging::new(room.clone())).add(piece);
     }
 
     fn gone(&mut self, who: Who, cpu: u32, ns: u64) {
@@ -174,9 +176,9 @@ impl Merger {
 }
 
 impl Merging {
-    fn new() -> Merging {
+    fn new(room: PathRoom) -> Merging {
         Merging {
-            replay: ThreadReplay::new(FOLLOWED, TimeConv::NANOSECONDS).with_slack(SLACK),
+            replay: ThreadReplay::within(room, FOLLOWED, TimeConv::NANOSECONDS).with_slack(SLACK),
             identity: Identity::default(),
             // Before its first line a thread is nowhere.
             standing: Standing::Off,

@@ -20,9 +20,10 @@ use std::io::{self, Cursor, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use wallprof_intel_pt::GapCause;
+use wallprof_intel_pt::TimeConv;
 use wallprof_model::{Event, MonoNs, ThreadKey};
 
+use crate::calls::tell_calls;
 use crate::error::{ImportError, Refusal};
 use crate::import::Sink;
 use crate::options::{Outcome, RecordingFacts};
@@ -130,7 +131,9 @@ fn tell<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
         let key = ThreadKey(number as u32);
         tell::tell_thread(key, thread, &mut out);
         out.drain(..).try_for_each(|event| sink.take(event))?;
-        calls += tell::tell_calls(key, &thread.calls, &mut frames, |event| sink.take(event))?;
+        let name = |frame, out: &mut Vec<Event>| Some(frames.of(frame, out));
+        let hand_on = |out: &mut Vec<Event>| out.drain(..).try_for_each(|event| sink.take(event));
+        calls += tell_calls((key, &thread.calls), TimeConv::NANOSECONDS, &mut out, name, hand_on)?;
         sink.settled(MonoNs(end))?;
     }
     for (&reason, &count) in &outcome.losses {
@@ -156,21 +159,12 @@ fn facts(script: &Script, start: MonoNs) -> RecordingFacts {
 }
 
 fn losses(script: &Script) -> BTreeMap<&'static str, u64> {
-    let reason = |cause| match cause {
-        GapCause::Overflow => "trace_overflows",
-        GapCause::LostData => "trace_data_lost",
-        GapCause::BadPacket => "trace_bad_packets",
-        GapCause::NoCode => "trace_without_code",
-        GapCause::Mismatch => "trace_and_code_differ",
-        GapCause::UnknownReturn => "trace_unknown_returns",
-        GapCause::Endless => "trace_endless_code",
-    };
-    let gaps = script.counts.gaps.iter().map(|(&cause, &count)| (reason(cause), count));
     let others = [
         ("branches_without_kind", script.counts.unflagged),
         ("functions_or_threads_beyond_limit", script.refused),
+        ("call_paths_full", script.folded()),
     ];
-    gaps.chain(others).filter(|(_, count)| *count > 0).collect()
+    script.counts.gaps.losses().chain(others).filter(|(_, count)| *count > 0).collect()
 }
 
 #[cfg(test)]

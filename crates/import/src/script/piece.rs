@@ -1,6 +1,6 @@
 //! What a block of text says of each thread: its lines as events, replayed as far as the block goes by itself.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use wallprof_intel_pt::replay::{Recorder, Stretch};
 use wallprof_intel_pt::{
@@ -10,6 +10,7 @@ use wallprof_intel_pt::{
 use super::flags::{Flags, Flow};
 use super::line::{Branch, Head, Line, Place, TraceError};
 use super::names::{Around, LocalNames};
+use crate::gaps::Gaps;
 
 /// The shortest call, and how much longer the longest is: a return lands that far behind its call.
 const SHORTEST_CALL: u64 = 2;
@@ -89,7 +90,7 @@ pub(super) struct Parsed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub branches: u64,
-    pub gaps: BTreeMap<GapCause, u64>,
+    pub gaps: Gaps,
     /// Branches whose kind is not printed.
     pub unflagged: u64,
     /// Some times are in microseconds.
@@ -99,7 +100,7 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn add(&mut self, other: &Counts) {
         self.branches += other.branches;
-        other.gaps.iter().for_each(|(&cause, &count)| *self.gaps.entry(cause).or_default() += count);
+        self.gaps.merge(&other.gaps);
         self.unflagged += other.unflagged;
         self.coarse |= other.coarse;
     }
@@ -116,6 +117,7 @@ pub(super) fn parse_block(block: &[u8], names: &mut LocalNames<'_>, cut: bool) -
         numbers: HashMap::new(),
         last: None,
         cpus: HashMap::new(),
+        on_cpu: None,
         pending: Vec::new(),
     };
     let mut start = 0;
@@ -150,6 +152,8 @@ struct Reader<'a, 'b> {
     numbers: HashMap<Who, usize>,
     last: Option<(Who, usize)>,
     cpus: HashMap<u32, Shift>,
+    /// Where the last line was, and who ran there.
+    on_cpu: Option<(u32, Who)>,
     /// Errors without a time, before the first line that has one.
     pending: Vec<TraceError>,
 }
@@ -160,7 +164,7 @@ impl Reader<'_, '_> {
             Line::Branch(head, branch) => self.branch(&head, &branch),
             Line::Unflagged => self.parsed.counts.unflagged += 1,
             Line::Error(error) => {
-                *self.parsed.counts.gaps.entry(error.cause).or_default() += 1;
+                self.parsed.counts.gaps.add(error.cause, 1);
                 self.error(error);
             }
             Line::Switch(head, departure) => self.departure(&head, departure),
@@ -215,8 +219,15 @@ impl Reader<'_, '_> {
     }
 
     /// Who ran on the CPU before has left it, if it was not seen elsewhere since.
+    #[inline]
     fn runs_on(&mut self, cpu: Option<u32>, who: Who, ns: u64) {
         let Some(cpu) = cpu else { return };
+        if self.on_cpu.replace((cpu, who)) != Some((cpu, who)) {
+            self.comes_to(cpu, who, ns);
+        }
+    }
+
+    fn comes_to(&mut self, cpu: u32, who: Who, ns: u64) {
         let seen = self.tracks.len();
         let shift = self.cpus.entry(cpu).or_insert(Shift { cpu, first: who, from: ns, seen, last: who });
         let before = std::mem::replace(&mut shift.last, who);
@@ -455,6 +466,7 @@ impl Places {
         let flow = flags.flow.filter(|_| self.to != 0)?;
         Some(match flow {
             Flow::Call => EventKind::Call { return_to: self.behind(SHORTEST_CALL) },
+            Flow::Return if flags.end => return None,
             Flow::Return => EventKind::Return,
             Flow::Jump => EventKind::Jump { indirect: true },
             Flow::ConditionalJump => EventKind::Jump { indirect: false },
@@ -480,6 +492,7 @@ impl Places {
             }
             Some(Flow::Interrupt | Flow::Async) => (EndCause::Interrupt { vector: None }, self.from),
             Some(Flow::Call) => (EndCause::Other, self.behind(SHORTEST_CALL)),
+            Some(Flow::Return) => (EndCause::Return, self.to),
             Some(_) => (EndCause::Other, 0),
         }
     }

@@ -29,6 +29,13 @@ pub(super) struct Script {
     pub refused: u64,
 }
 
+impl Script {
+    /// How often a call path came that there was no room for.
+    pub fn folded(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.calls.tree.folded()).sum()
+    }
+}
+
 /// A block on its way to be parsed, and back.
 struct Block {
     number: u64,

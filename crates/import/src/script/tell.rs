@@ -2,15 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use wallprof_intel_pt::replay::{CallTree, Frame as CallTreeFrame, Numbers, PathId, ThreadCalls};
+use wallprof_intel_pt::replay::{Frame as CallTreeFrame, ThreadCalls};
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::{
-    CallFrame, CallNumbers, CallPath, CallPathId, EpochSecond, Event, Frame, FrameId, FrameKind, Module,
-    ModuleId, MonoNs, Outside, SymbolLine, ThreadInfo, ThreadKey,
+    CallFrame, EpochSecond, Event, Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, Outside, SymbolLine,
+    ThreadInfo, ThreadKey,
 };
 
 use super::merge::Thread;
 use super::names::Named;
+use crate::calls;
 
 const SECOND: u64 = 1_000_000_000;
 /// Seconds are told one by one for a day.
@@ -31,7 +32,7 @@ impl<'a> Frames<'a> {
         Frames { functions, ..Frames::default() }
     }
 
-    fn of(&mut self, frame: CallTreeFrame, out: &mut Vec<Event>) -> CallFrame<FrameId> {
+    pub(super) fn of(&mut self, frame: CallTreeFrame, out: &mut Vec<Event>) -> CallFrame<FrameId> {
         let (address, named) = match frame {
             CallTreeFrame::Function(function) => {
                 match self.functions.get((function.0 as usize).wrapping_sub(1)) {
@@ -40,7 +41,7 @@ impl<'a> Frames<'a> {
                 }
             }
             CallTreeFrame::Address(address) => (address, None),
-            other => return CallFrame::Outside(outside(other)),
+            other => return CallFrame::Outside(calls::outside(other).unwrap_or(Outside::Unknown)),
         };
         if let Some(&known) = self.known.get(&frame) {
             return CallFrame::Code(known);
@@ -73,20 +74,6 @@ impl<'a> Frames<'a> {
             out.push(Event::Module { id: next, module: Module { path, build_id: None } });
             next
         }))
-    }
-}
-
-fn outside(frame: CallTreeFrame) -> Outside {
-    match frame {
-        CallTreeFrame::SystemCall => Outside::SystemCall,
-        CallTreeFrame::Interrupt => Outside::Interrupt,
-        CallTreeFrame::PageFault => Outside::PageFault,
-        CallTreeFrame::Untraced => Outside::Untraced,
-        CallTreeFrame::Lost => Outside::Lost,
-        CallTreeFrame::Blocked => Outside::Blocked,
-        CallTreeFrame::Preempted => Outside::Preempted,
-        CallTreeFrame::OffCpu => Outside::OffCpu,
-        _ => Outside::Unknown,
     }
 }
 
@@ -130,46 +117,5 @@ fn info(key: ThreadKey, thread: &Thread) -> ThreadInfo {
         comm,
         cgroup: None,
         kernel_thread: false,
-    }
-}
-
-/// Tells all call paths of a thread; returns the number of calls of functions.
-pub(super) fn tell_calls<E>(
-    key: ThreadKey,
-    calls: &ThreadCalls,
-    frames: &mut Frames<'_>,
-    mut tell: impl FnMut(Event) -> Result<(), E>,
-) -> Result<u64, E> {
-    let mut ids: HashMap<PathId, CallPathId> = HashMap::new();
-    let mut out = Vec::new();
-    let mut count = 0u64;
-    for path in calls.tree.paths(CallTree::ROOT).into_iter().skip(1) {
-        let parent = calls.tree.parent(path).and_then(|parent| ids.get(&parent).copied());
-        let frame = frames.of(calls.tree.frame(path), &mut out);
-        let numbers = numbers_in_ns(calls.tree.numbers(path));
-        if matches!(frame, CallFrame::Code(_)) {
-            count = count.saturating_add(numbers.calls).saturating_add(numbers.incomplete);
-        }
-        let id = CallPathId(ids.len() as u32);
-        ids.insert(path, id);
-        out.push(Event::CallPath(Box::new(CallPath { id, thread: key, parent, frame, numbers })));
-        out.drain(..).try_for_each(&mut tell)?;
-    }
-    Ok(count)
-}
-
-/// The ticks of a text are nanoseconds.
-fn numbers_in_ns(numbers: &Numbers) -> CallNumbers {
-    CallNumbers {
-        calls: numbers.calls,
-        incomplete: numbers.incomplete,
-        entered_before: numbers.entered_before,
-        unwound: numbers.unwound,
-        self_ns: numbers.self_ticks,
-        total_ns: numbers.total_ticks(),
-        complete_ns: numbers.call_ticks,
-        min_ns: if numbers.calls > 0 { numbers.min_ticks } else { 0 },
-        max_ns: numbers.max_ticks,
-        latency: numbers.histogram(),
     }
 }

@@ -170,6 +170,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         let (cause, return_to) = match self.cache.run(self.at).exit {
             Exit::Far(Far::SystemCall) => (EndCause::SystemCall, site.after),
             Exit::Far(Far::SystemReturn) => (EndCause::SystemReturn, 0),
+            Exit::Return => (EndCause::Return, ip.unwrap_or(0)),
             Exit::Missing => return Err(GapCause::NoCode),
             _ => (EndCause::Other, site.after),
         };

@@ -4,6 +4,30 @@ use crate::code::FunctionId;
 use crate::event::{EndCause, Event};
 use crate::schedule::Departure;
 
+/// Where code runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    User,
+    Kernel,
+}
+
+/// Time on a CPU by where it went, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sides {
+    pub user: u64,
+    pub kernel: u64,
+}
+
+impl Sides {
+    pub(super) fn spend(&mut self, frame: Frame, ticks: u64) {
+        match frame.side() {
+            Some(Side::User) => self.user = self.user.saturating_add(ticks),
+            Some(Side::Kernel) => self.kernel = self.kernel.saturating_add(ticks),
+            None => {}
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frame {
     Function(FunctionId),
@@ -49,7 +73,7 @@ impl Frame {
             EndCause::SystemCall => Frame::SystemCall,
             EndCause::Interrupt { vector: Some(PAGE_FAULT) } => Frame::PageFault,
             EndCause::Interrupt { .. } => Frame::Interrupt,
-            EndCause::SystemReturn | EndCause::Other => Frame::Untraced,
+            EndCause::SystemReturn | EndCause::Return | EndCause::Other => Frame::Untraced,
         }
     }
 
@@ -58,6 +82,35 @@ impl Frame {
             Departure::Blocked => Frame::Blocked,
             Departure::Preempted => Frame::Preempted,
             Departure::Unknown => Frame::OffCpu,
+        }
+    }
+
+    /// Where the processor was; `None`: off it, or nobody knows.
+    pub(super) fn side(self) -> Option<Side> {
+        match self {
+            Frame::Function(function) if function >= FunctionId::FIRST_OF_KERNEL => Some(Side::Kernel),
+            Frame::Address(address) if address >> 63 != 0 => Some(Side::Kernel),
+            Frame::SystemCall | Frame::Interrupt | Frame::PageFault => Some(Side::Kernel),
+            Frame::Function(_) | Frame::Address(_) | Frame::Unknown | Frame::Floor(_) => Some(Side::User),
+            Frame::Untraced | Frame::Lost | Frame::Blocked | Frame::Preempted | Frame::OffCpu => None,
+        }
+    }
+
+    /// Two numbers that no other frame has.
+    pub(super) fn code(self) -> (u64, u64) {
+        match self {
+            Frame::Function(function) => (0, function.0.into()),
+            Frame::Address(address) => (1, address),
+            Frame::Floor(number) => (2, number.into()),
+            Frame::Unknown => (3, 0),
+            Frame::SystemCall => (4, 0),
+            Frame::Interrupt => (5, 0),
+            Frame::PageFault => (6, 0),
+            Frame::Untraced => (7, 0),
+            Frame::Lost => (8, 0),
+            Frame::Blocked => (9, 0),
+            Frame::Preempted => (10, 0),
+            Frame::OffCpu => (11, 0),
         }
     }
 

@@ -3,17 +3,20 @@
 //! A segment is replayed alone into [`Stretch`]es, on any thread ([`replay_segment`]); a [`ThreadReplay`] takes those of
 //! one thread in the order of time and puts them together. The result is the same for any division into segments.
 
+mod child_index;
 mod frame;
 mod functions;
 mod numbers;
+mod room;
 mod stack;
 mod stretch;
 mod thread;
 mod tree;
 
-pub use frame::Frame;
+pub use frame::{Frame, Sides};
 pub use functions::{FunctionNumbers, functions};
 pub use numbers::Numbers;
+pub use room::PathRoom;
 pub use stretch::{Recorder, Stretch};
 pub use thread::{ThreadCalls, ThreadReplay};
 pub use tree::{CallTree, PathId};

@@ -80,21 +80,30 @@ impl Numbers {
     /// Latencies of the complete calls.
     pub fn histogram(&self) -> Histogram {
         let mut histogram = Histogram::default();
-        self.latency.cells.iter().for_each(|&(bucket, cell)| histogram.add_cell(bucket, cell));
+        self.latency.cells().for_each(|(bucket, cell)| histogram.add_cell(bucket, cell));
         histogram
     }
 }
 
-/// Buckets in order; most paths have few, and the next call mostly falls into the last one's.
+/// Latencies by bucket. Most paths have few calls, which fall into one: that needs no memory of its own.
 #[derive(Clone, Debug, Default)]
-struct Latency {
+enum Latency {
+    #[default]
+    None,
+    One(u16, Cell),
+    Many(Box<Cells>),
+}
+
+/// Buckets in order; the next call mostly falls into the last one's.
+#[derive(Clone, Debug)]
+struct Cells {
     cells: Vec<(u16, Cell)>,
     last: usize,
 }
 
 impl PartialEq for Latency {
     fn eq(&self, other: &Latency) -> bool {
-        self.cells == other.cells
+        self.cells().eq(other.cells())
     }
 }
 
@@ -103,14 +112,55 @@ impl Eq for Latency {}
 impl Latency {
     #[inline]
     fn record(&mut self, ns: u64) {
-        let bucket = bucket_from_ns(ns);
-        let cell = Cell { count: 1, total_ns: ns, max_ns: ns };
+        self.add(bucket_from_ns(ns), Cell { count: 1, total_ns: ns, max_ns: ns });
+    }
+
+    #[inline]
+    fn add(&mut self, bucket: u16, cell: Cell) {
+        match self {
+            Latency::Many(cells) => cells.add(bucket, cell),
+            Latency::One(only, known) if *only == bucket => known.add(cell),
+            _ => self.grow(bucket, cell),
+        }
+    }
+
+    fn grow(&mut self, bucket: u16, cell: Cell) {
+        *self = match std::mem::take(self) {
+            Latency::One(only, known) => {
+                let mut cells = Box::new(Cells { cells: vec![(only, known)], last: 0 });
+                cells.add(bucket, cell);
+                Latency::Many(cells)
+            }
+            _ => Latency::One(bucket, cell),
+        };
+    }
+
+    fn merge(&mut self, other: &Latency) {
+        match (&*self, other) {
+            (Latency::None, _) => self.clone_from(other),
+            _ => other.cells().for_each(|(bucket, cell)| self.add(bucket, cell)),
+        }
+    }
+
+    fn cells(&self) -> impl Iterator<Item = (u16, Cell)> + '_ {
+        let (one, many) = match self {
+            Latency::None => (None, &[][..]),
+            Latency::One(bucket, cell) => (Some((*bucket, *cell)), &[][..]),
+            Latency::Many(cells) => (None, &cells.cells[..]),
+        };
+        one.into_iter().chain(many.iter().copied())
+    }
+}
+
+impl Cells {
+    #[inline]
+    fn add(&mut self, bucket: u16, cell: Cell) {
         match self.near(bucket) {
             Some(near) => {
                 self.last = near;
                 self.cells[near].1.add(cell);
             }
-            None => self.add(bucket, cell),
+            None => self.add_far(bucket, cell),
         }
     }
 
@@ -121,7 +171,7 @@ impl Latency {
         [self.last, self.last + 1, self.last.wrapping_sub(1)].into_iter().find(|&index| is(index))
     }
 
-    fn add(&mut self, bucket: u16, cell: Cell) {
+    fn add_far(&mut self, bucket: u16, cell: Cell) {
         self.last = match self.cells.binary_search_by_key(&bucket, |cell| cell.0) {
             Ok(index) => {
                 self.cells[index].1.add(cell);
@@ -132,14 +182,6 @@ impl Latency {
                 index
             }
         };
-    }
-
-    fn merge(&mut self, other: &Latency) {
-        if self.cells.is_empty() {
-            self.cells.clone_from(&other.cells);
-            return;
-        }
-        other.cells.iter().for_each(|&(bucket, cell)| self.add(bucket, cell));
     }
 }
 

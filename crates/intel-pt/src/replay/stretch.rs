@@ -244,7 +244,9 @@ impl Sink for Recorder {
             EventKind::Jump { indirect } => self.jumped(event, indirect),
             EventKind::SystemCall { return_to } => self.stack.enter(self.top(), event, return_to),
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
-            EventKind::End { cause, return_to } if cause != EndCause::SystemReturn => {
+            EventKind::End { cause, return_to }
+                if !matches!(cause, EndCause::SystemReturn | EndCause::Return) =>
+            {
                 self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
             }
             EventKind::Begin | EventKind::SystemReturn => self.came_back(event),

@@ -269,6 +269,55 @@ fn a_begin_elsewhere_keeps_the_stack() {
 }
 
 #[test]
+fn a_trace_of_one_function_starts_at_that_function() {
+    // Called from two places, once with a call of its own, and once from a callback of something that is not traced.
+    let script = Script::default()
+        .begin(0, "a")
+        .end(10, EndCause::Return, "x+5")
+        .begin(20, "a")
+        .call(22, "a+5", 'b')
+        .ret(25, "a+5")
+        .end(30, EndCause::Return, "y+5")
+        .begin(40, "a")
+        .end(45, EndCause::Other, "a+9")
+        .begin(50, "a")
+        .end(53, EndCause::Return, "z+5")
+        .begin(60, "a+9")
+        .end(65, EndCause::Return, "x+7")
+        .begin(70, "a");
+    let expected = [
+        "[untraced] 3(0) self 25",
+        "a 3(1) self 37",
+        "a;[untraced] 1(0) self 12",
+        "a;[untraced];a 1(0) self 3",
+        "a;b 1(0) self 3",
+    ];
+    assert_eq!(script.paths(80), expected);
+}
+
+#[test]
+fn it_is_known_which_side_of_the_kernels_door_time_went_to() {
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+    let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+    recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
+    let events = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .end(15, EndCause::SystemCall, "b+5")
+        .begin(35, "b+5")
+        .switch(40, ThreadId(2), Departure::Blocked);
+    events.events.iter().for_each(|event| recorder.event(event));
+    recorder
+        .finish(60)
+        .iter()
+        .filter(|stretch| stretch.thread == THREAD)
+        .for_each(|stretch| replay.add(stretch));
+    assert_eq!(replay.away_since(), Some(40));
+    assert_eq!(replay.take_sides(), Sides { user: 20, kernel: 20 });
+    assert_eq!(replay.take_sides(), Sides::default());
+}
+
+#[test]
 fn a_jump_to_a_cold_part_stays() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 25"]);

@@ -1,6 +1,7 @@
 //! A thread's whole stack: puts its stretches together in the order of time, and decides what a segment alone could not.
 
-use super::frame::Frame;
+use super::frame::{Frame, Sides};
+use super::room::PathRoom;
 use super::stack::{Open, Stack, Standing, is_in_kernel};
 use super::stretch::{Epoch, Stretch};
 use super::tree::{CallTree, PathId};
@@ -8,8 +9,8 @@ use crate::event::{EndCause, Event, EventKind};
 use crate::schedule::{Departure, ThreadId};
 use crate::time_conv::TimeConv;
 
-/// Call paths of one thread: some 100 MiB. Programs that call at random have no end of them.
-const MAX_PATHS: usize = 1 << 18;
+/// Open calls of one thread, 12 MiB: more than a stack of 8 MiB has room for, and less than a damaged trace may invent.
+const MAX_DEPTH: usize = 1 << 18;
 
 /// All calls of one thread.
 #[derive(Clone, Debug)]
@@ -34,14 +35,30 @@ pub struct ThreadReplay {
     /// Ticks at the begin of the stretch at hand that the one before it has told already: times in a damaged trace, or
     /// of two CPUs, may not fit.
     overlap: u64,
+    /// Since they were last asked for.
+    sides: Sides,
 }
 
 impl ThreadReplay {
+    /// With room of its own.
     pub fn new(thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
-        let mut tree = CallTree::with_room_for(MAX_PATHS);
+        ThreadReplay::within(PathRoom::default(), thread, time_conv)
+    }
+
+    /// Call paths take their place in `room`.
+    pub fn within(room: PathRoom, thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
+        let mut tree = CallTree::within(room);
         tree.new_root(Frame::Unknown);
         let stack = Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 };
-        ThreadReplay { thread, stack, first: None, floors: 0, transaction: None, overlap: 0 }
+        ThreadReplay {
+            thread,
+            stack,
+            first: None,
+            floors: 0,
+            transaction: None,
+            overlap: 0,
+            sides: Sides::default(),
+        }
     }
 
     /// As [`Recorder::with_slack`](super::Recorder::with_slack).
@@ -79,6 +96,16 @@ impl ThreadReplay {
     pub fn frames(&self) -> impl Iterator<Item = Frame> + '_ {
         let frames = self.stack.open.iter().map(|open| open.frame);
         frames.filter(|frame| !is_off_cpu(*frame) && !matches!(frame, Frame::Floor(_)))
+    }
+
+    /// Where the processor was since the last call.
+    pub fn take_sides(&mut self) -> Sides {
+        std::mem::take(&mut self.sides)
+    }
+
+    /// Since when it has been off the CPU, if it is.
+    pub fn away_since(&self) -> Option<u64> {
+        self.stack.open.last().filter(|open| is_off_cpu(open.frame)).map(|open| open.since)
     }
 
     /// A gap that the trace itself does not tell: data was lost between two pieces of it.
@@ -127,6 +154,10 @@ impl ThreadReplay {
             return;
         }
         self.stand_somewhere();
+        let frame = self.stack.open.last().map_or(Frame::Unknown, |open| open.frame);
+        let sides = stretch.tree.sides(epoch.root, end, frame);
+        self.sides.user = self.sides.user.saturating_add(sides.user);
+        self.sides.kernel = self.sides.kernel.saturating_add(sides.kernel);
         let top = self.top();
         let places = self.stack.tree.graft(&stretch.tree, epoch.root, end, top, &mut self.overlap);
         for open in &epoch.open {
@@ -134,6 +165,9 @@ impl ThreadReplay {
             self.stack.open.push(Open { path, ..*open });
         }
         self.stack.last = self.stack.last.max(epoch.until);
+        if self.stack.open.len() > MAX_DEPTH {
+            self.close_all();
+        }
     }
 
     /// Time that belongs to no frame yet belongs to one that nothing is known of.
@@ -160,6 +194,9 @@ impl ThreadReplay {
     fn charge(&mut self, ticks: u64) {
         if ticks > self.stack.last {
             self.stand_somewhere();
+            if let Some(open) = self.stack.open.last() {
+                self.sides.spend(open.frame, ticks - self.stack.last);
+            }
             let top = self.top();
             self.stack.charge(top, ticks);
         }
@@ -177,6 +214,9 @@ impl ThreadReplay {
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
             EventKind::SystemReturn => self.system_returned(event),
             EventKind::End { cause, return_to } => {
+                if cause == EndCause::Return {
+                    return self.returned_untraced(return_to);
+                }
                 if cause == EndCause::SystemReturn {
                     self.left_kernel();
                 }
@@ -210,6 +250,19 @@ impl ThreadReplay {
         match self.stack.landing(event) {
             Some(depth) => self.stack.skip_to(depth),
             None => self.replace_top(Frame::of_place(event), Standing::Before),
+        }
+    }
+
+    /// The trace is of some functions only, and the topmost frame returned to `address`, which is in none of them: to code that
+    /// a frame below had called, or else nothing of what was open is left.
+    fn returned_untraced(&mut self, address: u64) {
+        let caller = |open: &Open| open.frame == Frame::Untraced && open.return_to != 0;
+        let depth = self.stack.returning_to(address);
+        let depth = depth.or_else(|| Some(self.stack.open.iter().rposition(caller)? + 1));
+        self.stack.pop();
+        self.stack.unwind_to(depth.unwrap_or(0));
+        if self.stack.open.last().is_none_or(|top| top.frame != Frame::Untraced) {
+            self.stack.push(self.top(), Frame::Untraced, 0, Standing::Call);
         }
     }
 

@@ -1,10 +1,9 @@
 //! Call paths as a prefix tree, each node with its numbers.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
-
-use super::frame::Frame;
+use super::child_index::ChildIndex;
+use super::frame::{Frame, Sides};
 use super::numbers::Numbers;
+use super::room::PathRoom;
 
 /// A call path in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,19 +32,24 @@ struct Node {
 #[derive(Clone, Debug, Default)]
 pub struct CallTree {
     nodes: Vec<Node>,
-    children: HashMap<(PathId, Frame), PathId, BuildHasherDefault<PathHasher>>,
-    /// 0: as many as there are.
-    max_paths: usize,
+    children: ChildIndex,
+    /// Nodes that are in no tree any more, to be used again.
+    free: Vec<PathId>,
+    /// `None`: for as many as there are.
+    room: Option<PathRoom>,
     folded: u64,
 }
+
+/// Paths that a tree may have whatever others have: a thread that comes late is not without any.
+const OWN_PATHS: usize = 64;
 
 impl CallTree {
     /// The roots come before all else.
     pub const ROOT: PathId = PathId(0);
 
-    /// A tree that keeps about so many paths; further ones count as their last frame by itself.
-    pub(super) fn with_room_for(max_paths: usize) -> CallTree {
-        CallTree { max_paths, ..CallTree::default() }
+    /// A tree that keeps as many paths as there is room for; further ones count as their last frame by itself.
+    pub(super) fn within(room: PathRoom) -> CallTree {
+        CallTree { room: Some(room), ..CallTree::default() }
     }
 
     /// How often a path was asked for that there was no room for.
@@ -123,45 +127,58 @@ impl CallTree {
     }
 
     fn other_child(&mut self, parent: PathId, frame: Frame) -> PathId {
-        let child = match self.children.get(&(parent, frame)) {
-            Some(&child) => child,
-            None if self.is_full() && parent != CallTree::ROOT => return self.folded_child(frame),
-            None => {
-                let child = self.add(frame, parent);
-                self.link(parent, child);
-                child
-            }
+        let child = match self.find(parent, frame) {
+            Some(child) => child,
+            None if self.may_grow() => self.new_child(parent, frame),
+            // What lies on a floor goes where the floor goes, in the end.
+            None if matches!(frame, Frame::Floor(_)) => self.new_child(parent, frame),
+            None => return self.folded_child(frame),
         };
         let [last, _] = self.nodes[parent.index()].recent;
         self.nodes[parent.index()].recent = [child, last];
         child
     }
 
-    fn is_full(&self) -> bool {
-        self.max_paths != 0 && self.nodes.len() >= self.max_paths
+    fn find(&self, parent: PathId, frame: Frame) -> Option<PathId> {
+        let is_it = |node: u32| {
+            let node = &self.nodes[node as usize];
+            node.parent == parent && node.frame == frame
+        };
+        self.children.find(hash(parent, frame), is_it).map(PathId)
     }
 
-    /// Stands for the paths that there is no room for: what ends in `frame`, whoever called it.
+    fn may_grow(&self) -> bool {
+        !self.free.is_empty()
+            || self.nodes.len() <= OWN_PATHS
+            || self.room.as_ref().is_none_or(PathRoom::take_path)
+    }
+
+    fn new_child(&mut self, parent: PathId, frame: Frame) -> PathId {
+        let child = self.add(frame, parent);
+        self.link(parent, child);
+        child
+    }
+
+    /// Stands for the paths that there is no room for: what ends in `frame`, whoever called it; in the end, what ends in
+    /// anything.
     fn folded_child(&mut self, frame: Frame) -> PathId {
         self.folded += 1;
-        if let Some(&child) = self.children.get(&(CallTree::ROOT, frame)) {
-            return child;
-        }
-        let child = self.add(frame, CallTree::ROOT);
-        self.link(CallTree::ROOT, child);
-        child
+        let known = self.find(CallTree::ROOT, frame);
+        let has_room = || self.room.as_ref().is_none_or(PathRoom::take_function);
+        let frame = if known.is_some() || has_room() { frame } else { Frame::Unknown };
+        let known = known.or_else(|| self.find(CallTree::ROOT, frame));
+        known.unwrap_or_else(|| self.new_child(CallTree::ROOT, frame))
     }
 
     fn add(&mut self, frame: Frame, parent: PathId) -> PathId {
         let none = PathId::NONE;
-        self.nodes.push(Node {
-            frame,
-            parent,
-            first_child: none,
-            next_sibling: none,
-            recent: [none; 2],
-            numbers: Numbers::default(),
-        });
+        let numbers = Numbers::default();
+        let node = Node { frame, parent, first_child: none, next_sibling: none, recent: [none; 2], numbers };
+        if let Some(free) = self.free.pop() {
+            self.nodes[free.index()] = node;
+            return free;
+        }
+        self.nodes.push(node);
         PathId((self.nodes.len() - 1) as u32)
     }
 
@@ -169,14 +186,16 @@ impl CallTree {
         self.nodes[child.index()].parent = parent;
         self.nodes[child.index()].next_sibling = self.nodes[parent.index()].first_child;
         self.nodes[parent.index()].first_child = child;
-        self.children.insert((parent, self.nodes[child.index()].frame), child);
+        let nodes = &self.nodes;
+        let hash_of = |node: u32| hash(nodes[node as usize].parent, nodes[node as usize].frame);
+        self.children.insert(child.0, hash_of);
     }
 
     fn take_children(&mut self, path: PathId) -> Vec<PathId> {
         let children: Vec<PathId> = self.children(path).collect();
         for child in &children {
             let frame = self.frame(*child);
-            self.children.remove(&(path, frame));
+            self.children.remove(hash(path, frame), child.0);
         }
         self.nodes[path.index()].first_child = PathId::NONE;
         self.nodes[path.index()].recent = [PathId::NONE; 2];
@@ -210,11 +229,12 @@ impl CallTree {
             let numbers = std::mem::take(self.numbers_mut(from));
             self.numbers_mut(to).merge(&numbers);
             for child in self.take_children(from) {
-                match self.children.get(&(to, self.frame(child))) {
-                    Some(&same) => left.push((child, same)),
+                match self.find(to, self.frame(child)) {
+                    Some(same) => left.push((child, same)),
                     None => self.link(to, child),
                 }
             }
+            self.free.push(from);
         }
     }
 
@@ -244,43 +264,30 @@ impl CallTree {
         places
     }
 
+    /// Where the processor was in the nodes `from..to`, of which `from` is a root that stands for `top`.
+    pub(super) fn sides(&self, from: PathId, to: usize, top: Frame) -> Sides {
+        let mut sides = Sides::default();
+        for (index, node) in self.nodes[from.index()..to].iter().enumerate() {
+            sides.spend(if index == 0 { top } else { node.frame }, node.numbers.self_ticks);
+        }
+        sides
+    }
+
     /// Where `path` went in a graft that started at `from`.
     pub(super) fn grafted(places: &[PathId], from: PathId, path: PathId) -> PathId {
         places[path.index() - from.index()]
     }
 }
 
-/// Mixes the few words of a path step; paths come from the trace, and colliding ones only cost time.
-#[derive(Debug, Default)]
-struct PathHasher(u64);
-
-impl PathHasher {
-    fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0xa076_1d64_78bd_642f;
-        self.0 = ((product >> 64) as u64 ^ product as u64).wrapping_add(word.rotate_left(32));
-    }
-}
-
-impl Hasher for PathHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.mix(u64::from(byte)));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.mix(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.mix(word);
-    }
-
-    fn write_isize(&mut self, word: isize) {
-        self.mix(word as u64);
-    }
+/// Mixes a path's step; steps come from the trace, and colliding ones only cost time.
+#[inline]
+fn hash(parent: PathId, frame: Frame) -> u64 {
+    let (kind, value) = frame.code();
+    let mix = |word: u64, with: u64| {
+        let product = u128::from(word ^ with) * 0xa076_1d64_78bd_642f;
+        (product >> 64) as u64 ^ product as u64
+    };
+    mix(mix(u64::from(parent.0) << 8 | kind, 0x9e37_79b9_7f4a_7c15), value)
 }
 
 #[cfg(test)]
@@ -356,17 +363,39 @@ mod tests {
 
     #[test]
     fn a_full_tree_keeps_what_functions_did() {
-        let mut tree = CallTree::with_room_for(4);
-        tree.new_root(Frame::Unknown);
-        for id in 1..100 {
-            let first = tree.child(CallTree::ROOT, function(1));
-            let second = tree.child(first, function(id % 7));
-            let third = tree.child(second, function(id % 3));
-            tree.numbers_mut(third).spend(1);
+        let room = PathRoom::for_paths(100);
+        let mut trees = [CallTree::within(room.clone()), CallTree::within(room)];
+        for tree in &mut trees {
+            tree.new_root(Frame::Unknown);
+            for id in 1..4_000 {
+                let first = tree.child(CallTree::ROOT, function(1));
+                let second = tree.child(first, function(id % 700));
+                let third = tree.child(second, function(id % 31));
+                tree.numbers_mut(third).spend(1);
+            }
+            assert!(tree.folded() > 0 && tree.len() > OWN_PATHS);
         }
-        assert!(tree.len() < 4 + 7 && tree.folded() > 0, "{} paths", tree.len());
-        let spent: u64 = tree.paths(CallTree::ROOT).iter().map(|&path| tree.numbers(path).self_ticks).sum();
-        assert_eq!(spent, 99);
+        let paths: usize = trees.iter().map(CallTree::len).sum();
+        assert!(paths <= 2 * (OWN_PATHS + 2) + 100 + 25, "{paths} paths");
+        for tree in &trees {
+            let own = |&path: &PathId| tree.numbers(path).self_ticks;
+            let spent: u64 = tree.paths(CallTree::ROOT).iter().map(own).sum();
+            assert_eq!((spent, own(&CallTree::ROOT)), (3_999, 0));
+        }
+    }
+
+    #[test]
+    fn dissolved_nodes_are_used_again() {
+        let mut tree = grown(&[&[1, 2]]);
+        for turn in 0..1_000 {
+            let at = tree.child(CallTree::ROOT, function(1));
+            let floor = tree.child(at, Frame::Floor(turn));
+            let above = tree.child(floor, function(2));
+            tree.numbers_mut(above).spend(1);
+            tree.dissolve(floor);
+        }
+        assert_eq!(paths(&tree), ["1 0", "1;2 1001"]);
+        assert!(tree.len() <= 5, "{} nodes", tree.len());
     }
 
     #[test]

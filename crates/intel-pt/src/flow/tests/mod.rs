@@ -176,6 +176,16 @@ fn a_branch_out_of_the_filter_ends_tracing() {
 }
 
 #[test]
+fn a_return_out_of_the_filter_says_where_it_went() {
+    let code = at_base(&[0x90, 0xc3, 0x90]);
+    let end = |return_to| EventKind::End { cause: EndCause::Return, return_to };
+    let packets = [&psb(Some(BASE), 1)[..], &address(PGD, BASE + 0x1000)];
+    assert_eq!(decode(&code, &packets)[1], (end(BASE + 0x1000), BASE + 1, 0));
+    let packets = [&psb(Some(BASE), 1)[..], &PGD_WITHOUT_IP];
+    assert_eq!(decode(&code, &packets)[1], (end(0), BASE + 1, 0));
+}
+
+#[test]
 fn kernel_code_is_the_same_in_every_space() {
     // syscall; nop | kernel: sysretq
     let code = Pieces(vec![

@@ -1,0 +1,62 @@
+//! Where traces say nothing: counted by cause, and named as losses of a recording.
+
+use std::collections::BTreeMap;
+
+use wallprof_intel_pt::GapCause;
+
+/// Gaps by their cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gaps {
+    by_cause: BTreeMap<GapCause, u64>,
+    /// Parts of the input that were left out.
+    pub left_out: u64,
+}
+
+impl Gaps {
+    pub(crate) fn add(&mut self, cause: GapCause, count: u64) {
+        *self.by_cause.entry(cause).or_default() += count;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Gaps) {
+        other.by_cause.iter().for_each(|(&cause, &count)| self.add(cause, count));
+        self.left_out += other.left_out;
+    }
+
+    /// As losses of a recording, by reason.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let by_cause = self.by_cause.iter().map(move |(&cause, &count)| (reason(cause), count));
+        by_cause.chain((self.left_out > 0).then_some(("trace_parts_left_out", self.left_out)))
+    }
+}
+
+/// The cause as a loss's reason.
+fn reason(cause: GapCause) -> &'static str {
+    match cause {
+        GapCause::Overflow => "trace_overflows",
+        GapCause::LostData => "trace_data_lost",
+        GapCause::BadPacket => "trace_bad_packets",
+        GapCause::NoCode => "trace_without_code",
+        GapCause::Mismatch => "trace_and_code_differ",
+        GapCause::UnknownReturn => "trace_unknown_returns",
+        GapCause::Endless => "trace_endless_code",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_a_loss_of_its_own() {
+        let mut gaps = Gaps::default();
+        gaps.add(GapCause::Overflow, 2);
+        let mut all = Gaps { left_out: 1, ..Gaps::default() };
+        all.add(GapCause::Overflow, 1);
+        all.add(GapCause::NoCode, 5);
+        all.merge(&gaps);
+        let losses: BTreeMap<_, _> = all.losses().collect();
+        let expected = [("trace_overflows", 3), ("trace_parts_left_out", 1), ("trace_without_code", 5)];
+        assert_eq!(losses.into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(Gaps::default().losses().count(), 0);
+    }
+}
