@@ -1,7 +1,7 @@
 //! `perf_event_open(2)`: the sampling clock, extra events, and the rings that report mappings.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::events::{PerfEventSpec, Sampling, event_type};
 
@@ -32,21 +32,34 @@ pub(crate) struct Attr {
 
 const _: () = assert!(size_of::<Attr>() == 112);
 
+impl Attr {
+    /// As the kernel reads it, and perf.data has it.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        // SAFETY: a plain structure of integers without padding, as its size says.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast::<u8>(), size_of::<Attr>()) }.to_vec()
+    }
+}
+
 /// Bits of `perf_event_attr.flags`.
 pub(crate) mod flag {
+    pub const DISABLED: u64 = 1;
+    pub const INHERIT: u64 = 1 << 1;
     pub const EXCLUDE_USER: u64 = 1 << 4;
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HV: u64 = 1 << 6;
     pub const MMAP: u64 = 1 << 8;
     pub const COMM: u64 = 1 << 9;
     pub const FREQ: u64 = 1 << 10;
+    pub const ENABLE_ON_EXEC: u64 = 1 << 12;
     pub const TASK: u64 = 1 << 13;
     pub const WATERMARK: u64 = 1 << 14;
     pub const PRECISE_SHIFT: u32 = 15;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
+    pub const CONTEXT_SWITCH: u64 = 1 << 26;
     pub const BUILD_ID: u64 = 1 << 34;
+    pub const INHERIT_THREAD: u64 = 1 << 35;
 }
 
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
@@ -56,15 +69,59 @@ pub(crate) const SOFTWARE_PAGE_FAULTS_MINOR: u64 = 5;
 pub(crate) const SOFTWARE_PAGE_FAULTS_MAJOR: u64 = 6;
 pub(crate) const SOFTWARE_DUMMY: u64 = 9;
 
+/// `_IO('$', N)` of include/uapi/linux/perf_event.h.
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `_IOR('$', 7, u64)`.
+const IOC_ID: libc::c_ulong = 0x8008_2407;
+
 /// Opens an event for all threads on one CPU.
 pub(crate) fn open(attr: &Attr, cpu: u32) -> io::Result<OwnedFd> {
+    open_of(attr, -1, cpu)
+}
+
+/// Opens an event of one thread on one CPU.
+pub(crate) fn open_of_thread(attr: &Attr, tid: u32, cpu: u32) -> io::Result<OwnedFd> {
+    open_of(attr, libc::pid_t::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?, cpu)
+}
+
+/// From here on the event happens.
+pub(crate) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, IOC_ENABLE, 0)
+}
+
+pub(crate) fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, IOC_DISABLE, 0)
+}
+
+/// Lets `event` write its records, and its trace, to the pages of `other`.
+pub(crate) fn share_output(event: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, IOC_SET_OUTPUT, other.as_raw_fd())
+}
+
+/// The event's number in its records.
+pub(crate) fn id(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut id = 0u64;
+    // SAFETY: the request writes eight bytes to `id`, which lives through the call.
+    let done = unsafe { libc::ioctl(event.as_raw_fd(), IOC_ID, &raw mut id) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
+}
+
+fn control(event: BorrowedFd<'_>, request: libc::c_ulong, argument: libc::c_int) -> io::Result<()> {
+    // SAFETY: these requests take an integer and no pointer.
+    let done = unsafe { libc::ioctl(event.as_raw_fd(), request, argument) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn open_of(attr: &Attr, pid: libc::pid_t, cpu: u32) -> io::Result<OwnedFd> {
     let attr = Attr { size: size_of::<Attr>() as u32, ..*attr };
     // SAFETY: `attr` is a valid perf_event_attr of the size it names; the call keeps no pointer to it.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attr,
-            -1 as libc::pid_t,
+            pid,
             cpu as libc::c_int,
             -1 as libc::c_int,
             FLAG_FD_CLOEXEC,

@@ -4,13 +4,13 @@
 //! is counted.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::events::event_type;
 use crate::perf::{self, Attr, SOFTWARE_DUMMY, flag};
+use crate::ring::Ring;
 
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,6 @@ pub struct Mapping {
 
 /// Pages of data a ring has: 256 KiB hold some two thousand mappings.
 const DATA_PAGES: usize = 64;
-const PAGE: usize = 4096;
 
 const RECORD_MMAP2: u32 = 10;
 const RECORD_LOST: u32 = 2;
@@ -66,23 +65,19 @@ const SAMPLE_TIME: u64 = 1 << 2;
 
 /// The rings of all CPUs.
 pub struct Sideband {
-    rings: Vec<Ring>,
-    room: Vec<u8>,
+    rings: Vec<CpuRing>,
     timed: Vec<(u64, News)>,
 }
 
-struct Ring {
+struct CpuRing {
     event: OwnedFd,
-    pages: NonNull<u8>,
+    ring: Ring,
 }
-
-// SAFETY: the mapping belongs to this value alone; it is read through `&mut self`.
-unsafe impl Send for Ring {}
 
 impl Sideband {
     pub fn open(cpus: &[u32]) -> io::Result<Self> {
-        let rings = cpus.iter().filter_map(|&cpu| Ring::open(cpu).transpose_offline());
-        Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, room: Vec::new(), timed: Vec::new() })
+        let rings = cpus.iter().filter_map(|&cpu| CpuRing::open(cpu).transpose_offline());
+        Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, timed: Vec::new() })
     }
 
     /// What becomes readable when there is news.
@@ -94,7 +89,7 @@ impl Sideband {
     /// exec on another.
     pub fn read(&mut self, news: &mut VecDeque<News>) {
         for ring in &mut self.rings {
-            ring.read(&mut self.room, &mut self.timed);
+            ring.read(&mut self.timed);
         }
         self.timed.sort_by_key(|(time, _)| *time);
         news.extend(self.timed.drain(..).map(|(_, item)| item));
@@ -103,11 +98,11 @@ impl Sideband {
 
 /// A CPU that went offline between listing and opening is not an error.
 trait TransposeOffline {
-    fn transpose_offline(self) -> Option<io::Result<Ring>>;
+    fn transpose_offline(self) -> Option<io::Result<CpuRing>>;
 }
 
-impl TransposeOffline for io::Result<Ring> {
-    fn transpose_offline(self) -> Option<io::Result<Ring>> {
+impl TransposeOffline for io::Result<CpuRing> {
+    fn transpose_offline(self) -> Option<io::Result<CpuRing>> {
         match self {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
             other => Some(other),
@@ -115,7 +110,7 @@ impl TransposeOffline for io::Result<Ring> {
     }
 }
 
-impl Ring {
+impl CpuRing {
     fn open(cpu: u32) -> io::Result<Self> {
         let wanted =
             flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK | flag::SAMPLE_ID_ALL;
@@ -131,68 +126,18 @@ impl Ring {
         // Build ids in mapping records: 5.12+.
         let with_build_id = Attr { flags: attr.flags | flag::BUILD_ID, ..attr };
         let event = perf::open(&with_build_id, cpu).or_else(|_| perf::open(&attr, cpu))?;
-        // SAFETY: a fresh mapping of the event's control page and data pages; unmapped in Drop, before the event.
-        let pages = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                (1 + DATA_PAGES) * PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        if pages == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let pages = NonNull::new(pages.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Ring { event, pages })
+        let ring = Ring::map(&event, DATA_PAGES)?;
+        Ok(CpuRing { event, ring })
     }
 
-    /// data_head and data_tail of `struct perf_event_mmap_page`, at offsets 1024 and 1032.
-    fn positions(&self) -> (&AtomicU64, &AtomicU64) {
-        // SAFETY: both lie in the mapped control page, are aligned, and are shared with the kernel only through
-        // atomic accesses.
-        unsafe {
-            let control = self.pages.as_ptr();
-            (&*control.add(1024).cast::<AtomicU64>(), &*control.add(1032).cast::<AtomicU64>())
-        }
-    }
-
-    fn read(&mut self, room: &mut Vec<u8>, news: &mut Vec<(u64, News)>) {
-        let (head, tail) = self.positions();
-        let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
-        while at < end {
-            self.copy(at, 8, room);
-            let size = usize::from(u16::from_le_bytes([room[6], room[7]]));
-            if size < 8 {
-                break;
-            }
-            self.copy(at, size, room);
+    fn read(&mut self, news: &mut Vec<(u64, News)>) {
+        let read: Result<(), Infallible> = self.ring.read(|record| {
             // With SAMPLE_TIME alone, the time is what every record ends with.
-            let time = u64_at(room, size.saturating_sub(8)).unwrap_or(0);
-            news.extend(news_from_record(room).map(|item| (time, item)));
-            at += size as u64;
-        }
-        self.positions().1.store(end, Ordering::Release);
-    }
-
-    fn copy(&self, at: u64, len: usize, room: &mut Vec<u8>) {
-        let data_len = DATA_PAGES * PAGE;
-        room.clear();
-        for index in 0..len.min(data_len) {
-            let offset = (at as usize + index) & (data_len - 1);
-            // SAFETY: `offset` is inside the data pages, which follow the control page; the kernel does not write
-            // between tail and head.
-            room.push(unsafe { self.pages.as_ptr().add(PAGE + offset).read_volatile() });
-        }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `open`, used by nobody else.
-        unsafe { libc::munmap(self.pages.as_ptr().cast(), (1 + DATA_PAGES) * PAGE) };
+            let time = u64_at(record, record.len().saturating_sub(8)).unwrap_or(0);
+            news.extend(news_from_record(record).map(|item| (time, item)));
+            Ok(())
+        });
+        let Ok(()) = read;
     }
 }
 

@@ -38,6 +38,7 @@ pub use frame_table::FrameTable;
 pub use function_table::FunctionTable;
 pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
+pub use maps::{MapsLine, executable_maps};
 pub use module::ModuleFile;
 pub use needed::files_of_program;
 pub use pending::{Batch, Origin, PendingFrames};

@@ -12,7 +12,7 @@ const MAX_LINE: u64 = 5 * 4096;
 
 /// One executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MapsLine {
+pub struct MapsLine {
     pub start: u64,
     pub end: u64,
     pub file_offset: u64,
@@ -22,7 +22,7 @@ pub(crate) struct MapsLine {
 }
 
 /// The executable mappings of a living process, by address.
-pub(crate) fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
+pub fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
     read_executable(BufReader::new(File::open(format!("/proc/{pid}/maps"))?))
 }
 

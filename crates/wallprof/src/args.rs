@@ -96,6 +96,15 @@ pub struct RecordArgs {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub call_graph: String,
 
+    /// Trace every call and return by Intel PT, instead of sampling: full, all of it, or snapshot, what the buffers hold at
+    /// the end; -o FILE.data keeps the trace itself, for import and perf
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "full")]
+    pub intel_pt: Option<String>,
+
+    /// Intel PT: the size of each CPU's buffer
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", requires = "intel_pt")]
+    pub trace_buffer: String,
+
     /// The file to write
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
@@ -279,7 +288,7 @@ pub struct ExportArgs {
     pub output: PathBuf,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ImportArgs {
     /// The file to import; - is standard input: `perf record --call-graph dwarf -o - … | wallprof import -`
     #[arg(value_name = "FILE")]

@@ -17,5 +17,6 @@ mod tracepoint;
 pub use available::{Available, Tracepoints, available};
 pub use error::EventError;
 pub use parse::{parse_event, split_list};
+pub(crate) use pmu::term_format;
 pub use source::{EventSources, find_tracefs, has_hardware_counters};
 pub use spec::{PerfEventSpec, Sampling, event_type};

@@ -114,8 +114,8 @@ impl<'a> Builder<'a> {
 }
 
 /// Where a term's value goes: a config word and bit ranges of it, lowest value bits first.
-#[derive(Debug, PartialEq, Eq)]
-struct Format {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
     word: usize,
     ranges: Vec<(u32, u32)>,
 }
@@ -129,7 +129,7 @@ impl Format {
     }
 
     /// `value` laid out on the ranges; `None` when it has more bits than they do.
-    fn spread(&self, mut value: u64) -> Option<u64> {
+    pub(crate) fn spread(&self, mut value: u64) -> Option<u64> {
         let mut bits = 0;
         for &(from, to) in &self.ranges {
             bits |= (value & low_bits(to - from + 1)) << from;
@@ -138,7 +138,7 @@ impl Format {
         (value == 0).then_some(bits)
     }
 
-    fn mask(&self) -> u64 {
+    pub(crate) fn mask(&self) -> u64 {
         self.ranges.iter().fold(0, |mask, &(from, to)| mask | low_bits(to - from + 1) << from)
     }
 }
@@ -166,7 +166,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-fn term_format(files: &dyn Files, pmu: &str, term: &str) -> Option<Format> {
+pub(crate) fn term_format(files: &dyn Files, pmu: &str, term: &str) -> Option<Format> {
     let path = pmu_directory(pmu).join("format").join(Some(term).filter(|term| is_name(term))?);
     Format::parse(&files.read(&path).ok()?)
 }

@@ -161,10 +161,12 @@ fn hardware_events(facts: &HostFacts) -> Option<Check> {
 
 fn intel_pt(facts: &HostFacts) -> Option<Check> {
     Some(match facts.intel_pt {
-        true => Check::fine("Intel PT", "there"),
-        false => {
-            Check::less("Intel PT", "not there", "no exact traces of every call; nothing else depends on it")
-        }
+        true => Check::fine("Intel PT", "there: `record --intel-pt` traces every call"),
+        false => Check::less(
+            "Intel PT",
+            "not there (an AMD processor, or a virtual machine that hides it?)",
+            "`record --intel-pt` is refused; traces of other machines can be imported, and nothing else depends on it",
+        ),
     })
 }
 

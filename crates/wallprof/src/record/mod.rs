@@ -3,8 +3,10 @@
 mod check;
 mod ending;
 mod engine;
+mod found;
 pub mod held;
 mod host;
+mod intel_pt;
 mod options;
 mod progress;
 mod run;
@@ -14,9 +16,16 @@ use std::time::Instant;
 
 use crate::args::RecordArgs;
 use crate::failure::Failure;
+use intel_pt::TraceOptions;
 use options::RecordOptions;
 
 /// Runs the command; `started` is when the process began, for the time to armed probes.
 pub fn run(args: RecordArgs, started: Instant) -> Result<ExitCode, Failure> {
-    run::record(&RecordOptions::from_args(args)?, started)
+    let mode = args.intel_pt.as_deref();
+    let trace = mode.map(|mode| TraceOptions::from_args(mode, &args.trace_buffer)).transpose()?;
+    let options = RecordOptions::from_args(args)?;
+    match trace {
+        Some(trace) => intel_pt::record(&options, trace, started),
+        None => run::record(&options, started),
+    }
 }

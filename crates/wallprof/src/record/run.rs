@@ -92,7 +92,7 @@ impl Run<'_> {
     }
 }
 
-fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
+pub(super) fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
     let status = files.read("/proc/self/status".as_ref()).unwrap_or_default();
     let missing = CapabilitySet::effective_from_status(&status).missing_to_record();
     if missing.is_empty() {
@@ -106,7 +106,7 @@ fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
     )))
 }
 
-fn watched(target: &Target) -> Watched {
+pub(super) fn watched(target: &Target) -> Watched {
     match target {
         Target::Processes(pids) => Watched::processes(pids),
         Target::Threads(tids) => Watched::Threads(tids.clone()),
@@ -115,7 +115,7 @@ fn watched(target: &Target) -> Watched {
 }
 
 /// A command that outlives the recording is asked to end, as perf does; one more signal to the recorder kills it.
-fn end_command(command: &mut RunningCommand, signals: &StopSignals) -> io::Result<ExitStatus> {
+pub(super) fn end_command(command: &mut RunningCommand, signals: &StopSignals) -> io::Result<ExitStatus> {
     if let Some(status) = command.ended()? {
         return Ok(status);
     }
@@ -132,7 +132,7 @@ fn end_command(command: &mut RunningCommand, signals: &StopSignals) -> io::Resul
 }
 
 /// The command's own status; but one that was told to end because the recording had ended is simply done.
-fn code(reason: EndReason, status: Option<ExitStatus>) -> u8 {
+pub(super) fn code(reason: EndReason, status: Option<ExitStatus>) -> u8 {
     match status {
         Some(status) if reason != EndReason::CommandEnded && was_told_to_end(status) => 0,
         Some(status) => code_from_status(status),

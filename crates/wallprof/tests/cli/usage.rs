@@ -29,6 +29,10 @@ fn wrong_usage_is_two() {
         (&["record", "-a", "--min-stall", "100"], "100us"),
         (&["record", "-a", "-e", ""], "-e"),
         (&["record", "-a", "-d", "1", "-d", "2"], "-d"),
+        (&["record", "-a", "--intel-pt=half"], "full or snapshot"),
+        (&["record", "-a", "--trace-buffer", "1MiB"], "--intel-pt"),
+        (&["record", "-a", "--intel-pt", "--trace-buffer", "1"], "4KiB"),
+        (&["record", "-a", "--intel-pt", "-e", "cs"], "-e does not go"),
         (&["report", "a", "b"], "'b'"),
         (&["stalls", "--kind", "on-cpu"], "off-cpu or fault"),
         (&["stalls", "--reason", "sloth"], "preempted, runnable"),
@@ -127,4 +131,19 @@ fn what_this_machine_does_not_offer_is_three_and_wrong_events_are_two() {
         let sentence = refused(&["record", "-a", "-e", "cycles"], 3);
         assert!(!may_record || sentence.contains("cpu-clock"), "{sentence}");
     }
+}
+
+#[test]
+fn a_trace_without_the_hardware_is_three_and_creates_nothing() {
+    if std::path::Path::new("/sys/bus/event_source/devices/intel_pt").exists() {
+        eprintln!("skipped: this machine has Intel PT");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (mode, name) in [("--intel-pt", "new.db"), ("--intel-pt=snapshot", "new.data")] {
+        let file = folder.path().join(name);
+        let sentence = refused(&["record", mode, "-o", file.to_str().unwrap(), "--", "true"], 3);
+        assert!(sentence.contains("no Intel PT") && sentence.contains("leave --intel-pt out"), "{sentence}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,0 +1,12 @@
+//! Intel PT as this machine has it: what the processor can trace, and traces of threads or CPUs with all that is needed to
+//! read them later: who ran when, and what was mapped.
+//!
+//! Nothing is decoded here. Facts about `perf_event_open(2)` and the PMU: perf-intel-pt(1), arch/x86/events/intel/pt.c.
+
+mod aux;
+mod pmu;
+mod tracer;
+
+pub use aux::Piece;
+pub use pmu::{Missing, Pmu};
+pub use tracer::{OpenError, TraceEvent, TraceTargets, Traced, Tracer, anchor_in_ticks, ticks_now};
