@@ -1,7 +1,7 @@
 // depth N: calls getppid from under N functions without frame pointers, over and over, until it is killed.
 //
-// Sixty-four functions, each with its own frame, that save different registers; so that every frame of a stack is
-// another place of the unwind table.
+// Sixty-four functions, each with its own frame, that save different registers; so that every frame of a
+// stack is another place of the unwind table.
 
 #include <stdint.h>
 #include <stdio.h>

@@ -2,7 +2,8 @@
 //
 // usage: touch [ROUNDS]
 //
-// Every round maps REGION bytes without huge pages, writes to each page and unmaps; the middle round is printed.
+// Every round maps REGION bytes without huge pages, writes to each page and unmaps; the middle round is
+// printed.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
