@@ -1,4 +1,5 @@
 /* On-CPU samples: the ledger's clock and the extra events of -e. */
+#include "guard.h"
 #include "stack.h"
 
 /* In nanoseconds one sample of the ledger's clock stands for. */
@@ -61,7 +62,12 @@ ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 even
     struct cpu_state *cpu = this_cpu();
     u64 began;
 
-    if (!cpu || !armed(now) || !cpu_wanted(bpf_get_smp_processor_id()))
+    if (!cpu || !armed(now))
+        return;
+    /* A task that never leaves is told, too. */
+    if (guards && ledger_clock)
+        count_task(cpu, bpf_get_current_task_btf(), now, false);
+    if (!cpu_wanted(bpf_get_smp_processor_id()))
         return;
     began = begin_run(cpu);
     take_sample(ctx, cpu, now, user_mode, ledger_clock, event, from_probe, weight);

@@ -3,6 +3,7 @@
  * sched_switch closes what the outgoing thread did; the incoming one is settled in sched_exit_tp, which runs
  * in its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch.
  */
+#include "guard.h"
 #include "reason.h"
 #include "thread.h"
 
@@ -644,6 +645,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     cpu->interrupt_depth = 0;
     cpu->switch_ns = now;
     remember_run(cpu, next, now);
+    if (guards)
+        count_task(cpu, prev, now, true);
     if (prev->pid)
         switch_out(ctx, cpu, preempt, prev, prev_state, now);
     if (stacks_at_switch_out && next->pid)

@@ -225,7 +225,9 @@ struct cpu_state {
     u64 timed_ns; /* one run in TIMED_EVERY, times TIMED_EVERY */
     u32 scratch_level;
     u32 interrupt_depth;
-    u64 run_count; /* who was switched in here: newest at (run_count - 1) % RUN_RING */
+    u64 guest_from;  /* on a guarded CPU: the current task is counted up to here */
+    u64 guest_began; /* and was switched in then */
+    u64 run_count;   /* who was switched in here: newest at (run_count - 1) % RUN_RING */
     struct interrupt_frame interrupt[IRQ_DEPTH];
     struct run_entry run[RUN_RING];
 };

@@ -61,6 +61,15 @@ struct thread_info {
     u32 cpu;
 };
 
+struct __call_single_node {
+    unsigned int u_flags;
+};
+
+struct __call_single_data {
+    struct __call_single_node node;
+    void *func;
+};
+
 struct sched_info {
     unsigned long long run_delay;
 };

@@ -14,6 +14,11 @@
 #define MAX_LATENCY 65536
 /* Distinct (thread, cpu, cause, second) cells. */
 #define MAX_INTERRUPTS 16384
+/* Distinct (guarded CPU, thread or sender, second) cells: two seconds of a CPU that is far from kept for
+ * others. */
+#define MAX_GUESTS 16384
+/* CPUs that may be guarded. */
+#define MAX_GUARDED 256
 /* Switches remembered per CPU, to tell who ran instead of a waiting thread. */
 #define RUN_RING 256
 /* Threads named in `ran_instead`, most recent first; the rest is summed up. */

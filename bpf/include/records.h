@@ -262,6 +262,29 @@ struct interrupt_key {
     u32 number; /* irq, softirq index, or vector index of include/vectors.h */
 };
 
+enum guest_kind {
+    GUEST_TASK = 0, /* ran there */
+    GUEST_SENT = 1, /* an interrupt that another CPU sent there */
+};
+
+struct guest_key {
+    u64 function; /* to be called there, by its address; 0: none, the CPU is to look for another task */
+    u32 second;
+    u32 tid; /* the task, or the sender; 0: sent from an interrupt or an idle CPU */
+    u16 cpu;
+    u16 kind;
+    u32 unused;
+};
+
+struct guest {
+    u64 count; /* runs that ended, or interrupts */
+    u64 total;
+    u64 max;
+    u32 tgid;
+    u32 kernel_thread;
+    u8 comm[COMM_LEN];
+};
+
 enum loss {
     LOSS_RING_FULL = 0,    /* stall events */
     LOSS_STACKS_FULL = 1,  /* distinct stacks */
@@ -273,8 +296,9 @@ enum loss {
     LOSS_NO_WAKEUP = 7,    /* sleeps that ended without a wakeup being seen */
     LOSS_INTERRUPT_DEPTH = 8,
     LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
-    LOSS_NO_SWITCH = 10, /* switch-outs that were not seen */
-    LOSSES = 11,
+    LOSS_NO_SWITCH = 10,   /* switch-outs that were not seen */
+    LOSS_GUESTS_FULL = 11, /* rows about guarded CPUs */
+    LOSSES = 12,
 };
 
 /* A half-open range of kernel text whose sleepers have this reason. */

@@ -6,6 +6,7 @@
 mod accounts;
 mod fault_files;
 mod follower;
+mod guard;
 mod interrupts;
 mod known;
 mod session;

@@ -24,6 +24,7 @@ use wallprof_symbols::KernelSymbols;
 use crate::accounts::Accounts;
 use crate::fault_files::FaultFiles;
 use crate::follower::Follower;
+use crate::guard::Guard;
 use crate::interrupts::InterruptNames;
 use crate::known::KnownProcesses;
 use crate::stacks::Stacks;
@@ -58,6 +59,7 @@ pub struct Session {
     names: InterruptNames,
     fault_files: FaultFiles,
     controller: Controller,
+    guard: Guard,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
     /// Waits told as open, by thread.
@@ -94,6 +96,7 @@ impl Session {
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
             controller: Controller::new(min_stall_ns),
+            guard: Guard::new(&options.guarded),
             ended: Vec::new(),
             stalls: Vec::new(),
             open: HashMap::new(),
@@ -106,7 +109,13 @@ impl Session {
     /// them kernel frames stay without names.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.probes.set_sites(&sites(&symbols));
+        self.guard.set_kernel_symbols(Arc::clone(&symbols));
         self.stacks.set_kernel_symbols(symbols);
+    }
+
+    /// Says by their names which threads the guarded CPUs are kept for. Before arming.
+    pub fn allow(&mut self, allowed: Box<dyn Fn(&str) -> bool + Send>) {
+        self.guard.allow(allowed);
     }
 
     /// Starts the recording; its first moment.
@@ -321,14 +330,37 @@ impl Session {
             }
             past
         })?;
-        let names = &mut self.names;
+        let (names, guard) = (&mut self.names, &self.guard);
         self.probes.drain_interrupts(|key, value| {
             let past = key.second < second;
             if past {
-                tell(Event::Interrupt(interrupt_from_row(key, value, names)));
+                let interrupt = interrupt_from_row(key, value, names);
+                if let Some(intrusion) = guard.of_interrupt(&interrupt) {
+                    tell(Event::Intrusion(Box::new(intrusion)));
+                }
+                tell(Event::Interrupt(interrupt));
             }
             past
-        })
+        })?;
+        self.tell_guests(second, tell)
+    }
+
+    fn tell_guests(&mut self, second: u32, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        if self.guard.is_empty() {
+            return Ok(());
+        }
+        let (guard, threads) = (&self.guard, &self.threads);
+        self.probes.drain_guests(|key, row| {
+            let past = key.second < second;
+            if past {
+                tell(Event::Intrusion(Box::new(guard.of_guest(key, row, threads))));
+            }
+            past
+        })?;
+        for intrusion in self.guard.of_probes(self.probes.runs_by_cpu()?) {
+            tell(Event::Intrusion(Box::new(intrusion)));
+        }
+        Ok(())
     }
 
     /// Code made at run time is named by those who made it.

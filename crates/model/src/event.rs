@@ -1,6 +1,7 @@
 //! The few things a source can say. Nothing downstream knows which source said them.
 
 use crate::calls::CallPath;
+use crate::guard::IntrusionDelta;
 use crate::histogram::Cell;
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::state::{Metric, Reason, StallKind, StallReason, State};
@@ -53,6 +54,8 @@ pub enum Event {
     },
     Stall(Box<Stall>),
     Interrupt(InterruptDelta),
+    /// What was on a guarded CPU.
+    Intrusion(Box<IntrusionDelta>),
     /// How close two times of calls may be and still be told apart, in ns; of several the coarsest counts.
     CallResolution(u64),
     CallPath(Box<CallPath>),

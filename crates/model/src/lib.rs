@@ -6,6 +6,7 @@
 pub mod calls;
 pub mod event;
 pub mod forgotten;
+pub mod guard;
 pub mod histogram;
 pub mod profile;
 pub mod stack;
@@ -16,6 +17,7 @@ pub mod time;
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
 pub use event::Event;
 pub use forgotten::Forgotten;
+pub use guard::{IntrusionDelta, IntrusionKind};
 pub use histogram::Histogram;
 pub use stack::{Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine};
 pub use state::{Metric, Reason, StallKind, StallReason, State};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Fault, InterruptDelta, LedgerDelta, SampleDelta};
+use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
 use crate::stack::{FrameKind, StackEnd, SymbolLine};
 use crate::state::{Metric, StallKind, StallReason};
@@ -74,6 +75,9 @@ pub type LedgerRow = LedgerDelta;
 pub type SampleRow = SampleDelta;
 
 pub type InterruptRow = InterruptDelta;
+
+/// What was on a guarded CPU, over the whole recording.
+pub type IntrusionRow = IntrusionDelta;
 
 /// One frame with everything known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ pub mod constants {
 }
 
 pub use skeleton::types::{
-    fault_facts, interrupt_key, latency_key, latency_value, ledger, other_thread, ran, sample_key,
-    sample_value, stack_record, stall_record, thread_record,
+    fault_facts, guest, guest_key, interrupt_key, latency_key, latency_value, ledger, other_thread, ran,
+    sample_key, sample_value, stack_record, stall_record, thread_record,
 };
 pub(crate) use skeleton::*;
 
@@ -33,6 +33,8 @@ macro_rules! plain {
 plain!(
     u32,
     u64,
+    guest,
+    guest_key,
     interrupt_key,
     latency_key,
     latency_value,

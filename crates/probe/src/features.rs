@@ -17,6 +17,10 @@ pub struct Features {
     pub cgroup_attach_task: bool,
     /// Page faults tell their access at their start.
     pub page_faults: bool,
+    /// Who sends interrupts to other CPUs (6.5+).
+    pub ipi_senders: bool,
+    /// And which function they are to call there.
+    pub ipi_functions: bool,
 }
 
 /// The names in the kernel's type information that are asked for here. libbpf parses the whole of it once more to load the
@@ -60,6 +64,8 @@ impl KernelTypes {
             irq_vectors: self.has_tracepoint("local_timer_entry"),
             sched_info: self.names.contains(WAITING_SINCE),
             cgroup_attach_task: self.has_tracepoint("cgroup_attach_task"),
+            ipi_senders: self.has_tracepoint("ipi_send_cpu") && self.has_tracepoint("ipi_send_cpumask"),
+            ipi_functions: self.has_tracepoint("csd_queue_cpu"),
             page_faults: self.has_tracepoint("page_fault_user") && self.has_tracepoint("page_fault_kernel"),
         }
     }

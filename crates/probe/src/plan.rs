@@ -37,6 +37,8 @@ pub struct ProbeOptions {
     pub events: Vec<PerfEventSpec>,
     pub min_stall_ns: u64,
     pub user_stacks: UserStacks,
+    /// CPUs of which it is told who runs there and who interrupts them.
+    pub guarded: Vec<u32>,
 }
 
 /// How user stacks are walked: `--call-graph`.
@@ -79,6 +81,9 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("on_fault_in_user", "page_fault_user"),
     ("on_fault_in_kernel", "page_fault_kernel"),
     ("on_signal", "signal_generate"),
+    ("on_ipi_send_cpu", "ipi_send_cpu"),
+    ("on_ipi_send_cpumask", "ipi_send_cpumask"),
+    ("on_csd_queue_cpu", "csd_queue_cpu"),
 ];
 
 /// Names of the programs that cannot load here, or that nothing wants.
@@ -88,6 +93,7 @@ pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &Probe
         "on_fault_begun" => types.features().page_faults,
         // One alone would leave the other's faults to the event, which tells both.
         "on_fault_in_user" | "on_fault_in_kernel" => !types.features().page_faults,
+        "on_ipi_send_cpu" | "on_ipi_send_cpumask" | "on_csd_queue_cpu" => options.guarded.is_empty(),
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
         _ => false,
@@ -145,6 +151,7 @@ mod tests {
             events: Vec::new(),
             min_stall_ns: 100_000,
             user_stacks: UserStacks::Tables,
+            guarded: Vec::new(),
         }
     }
 

@@ -15,8 +15,9 @@ use wallprof_model::MonoNs;
 
 use crate::batch::drain;
 use crate::bpf::{
-    OpenWallprofSkel, WallprofSkel, WallprofSkelBuilder, constants as c, interrupt_key, latency_key,
-    latency_value, record_from_bytes, sample_key, sample_value, stack_record, stall_record, thread_record,
+    OpenWallprofSkel, WallprofSkel, WallprofSkelBuilder, constants as c, guest, guest_key, interrupt_key,
+    latency_key, latency_value, record_from_bytes, sample_key, sample_value, stack_record, stall_record,
+    thread_record,
 };
 use crate::clock;
 use crate::code_tables::CodeTables;
@@ -64,6 +65,7 @@ pub const LOSS_NAMES: [&str; c::LOSSES as usize] = [
     "interrupt_depth",
     "waits_folded",
     "switches_unseen",
+    "guests_full",
 ];
 
 pub struct Probes {
@@ -85,7 +87,8 @@ impl Probes {
         let types = KernelTypes::read()?;
         let features = types.features();
         let online = cpus::online();
-        if let Some(cpu) = options.cpus.iter().flatten().find(|cpu| !online.contains(cpu)) {
+        let mut named = options.cpus.iter().flatten().chain(&options.guarded);
+        if let Some(cpu) = named.find(|cpu| !online.contains(cpu)) {
             return Err(ProbeError::NoSuchCpu { cpu: *cpu });
         }
         let sideband = Sideband::open(&online).map_err(|error| not_permitted("read perf events", &error))?;
@@ -256,6 +259,21 @@ impl Probes {
         drain(&self.skeleton.maps.interrupts.as_fd(), take).map_err(|error| reading("interrupts", error))
     }
 
+    /// What ran on guarded CPUs and interrupted them.
+    pub fn drain_guests(&self, take: impl FnMut(&guest_key, &guest) -> bool) -> Result<(), ProbeError> {
+        drain(&self.skeleton.maps.guests.as_fd(), take).map_err(|error| reading("guarded CPUs", error))
+    }
+
+    /// Runs of the probes on each CPU so far, and their ns, in the order of the CPUs' numbers.
+    pub fn runs_by_cpu(&self) -> Result<Vec<(u64, u64)>, ProbeError> {
+        let values = self.skeleton.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(|error| reading("own cost", std::io::Error::other(error)))?;
+        // struct cpu_state: switch_ns, runs, next_timed, timed_ns.
+        let field = |state: &[u8], at: usize| state.get(at * 8..).and_then(record_from_bytes::<u64>);
+        let cost = |state: &Vec<u8>| (field(state, 1).unwrap_or(0), field(state, 3).unwrap_or(0));
+        Ok(values.iter().flatten().map(cost).collect())
+    }
+
     /// Hands over the distinct stacks met since the last time; all are deleted, being named by their content.
     pub fn drain_stacks(&self, mut take: impl FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
         let keep = |id: &u64, stack: &stack_record| {
@@ -273,13 +291,9 @@ impl Probes {
             let values = values.map_err(|error| reading("losses", std::io::Error::other(error)))?;
             *loss = values.iter().flatten().filter_map(|value| record_from_bytes::<u64>(value)).sum();
         }
-        let values = maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let values = values.map_err(|error| reading("own cost", std::io::Error::other(error)))?;
-        for state in values.iter().flatten() {
-            // struct cpu_state: switch_ns, runs, next_timed, timed_ns.
-            let field = |at: usize| state.get(at * 8..).and_then(record_from_bytes::<u64>).unwrap_or(0);
-            counts.probe_runs += field(1);
-            counts.probe_ns += field(3);
+        for (runs, ns) in self.runs_by_cpu()? {
+            counts.probe_runs += runs;
+            counts.probe_ns += ns;
         }
         Ok(counts)
     }
@@ -328,6 +342,10 @@ fn load_skeleton(
         .open(place)
         .map_err(|error| ProbeError::from_load(&error, &log.text()))?;
     configure(&mut open, options, features);
+    if options.guarded.is_empty() {
+        // A map that nothing uses takes no more memory than it must.
+        let _ = open.maps.guests.set_max_entries(1);
+    }
     leave_out(&mut open, |names| left_out(names, types, options));
     open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))
 }
@@ -358,6 +376,15 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
     rodata.limit_cpus = options.cpus.is_some();
     for cpu in options.cpus.iter().flatten() {
         if let Some(word) = rodata.cpu_mask.get_mut(*cpu as usize / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+    rodata.guards = !options.guarded.is_empty();
+    rodata.calls_tell_functions = features.ipi_functions;
+    rodata.guarded_count = options.guarded.len().min(rodata.guarded.len()) as u32;
+    for (place, cpu) in rodata.guarded.iter_mut().zip(&options.guarded) {
+        *place = *cpu;
+        if let Some(word) = rodata.guard_mask.get_mut(*cpu as usize / 64) {
             *word |= 1 << (cpu % 64);
         }
     }
@@ -443,6 +470,9 @@ impl Attached {
             &progs.on_rename,
             &progs.on_signal,
             &progs.on_cgroup_attach,
+            &progs.on_ipi_send_cpu,
+            &progs.on_ipi_send_cpumask,
+            &progs.on_csd_queue_cpu,
             &progs.on_irq_entry,
             &progs.on_irq_exit,
             &progs.on_softirq_entry,

@@ -48,6 +48,7 @@ fn everything() -> ProbeOptions {
         events: Vec::new(),
         min_stall_ns: 100_000,
         user_stacks: UserStacks::Tables,
+        guarded: vec![0],
     }
 }
 

@@ -20,6 +20,9 @@ INSERT INTO main.latency_cell SELECT 0, thread, metric_code, bucket, sum(count),
 INSERT INTO main.interrupt SELECT 0, cpu, kind, name, victim, sum(count), sum(total_ns), max(max_ns)
     FROM flight.interrupt WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
     GROUP BY cpu, kind, name, victim;
+INSERT INTO main.intrusion SELECT 0, cpu, kind, what, mention, allowed, sum(count), sum(total_ns), max(max_ns)
+    FROM flight.intrusion WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    GROUP BY cpu, kind, what, mention, allowed;
 INSERT INTO main.folded SELECT 0, thread, reason_code, voluntary, sum(count), sum(total_ns), max(max_ns)
     FROM flight.folded WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
     GROUP BY thread, reason_code, voluntary;
@@ -42,7 +45,8 @@ INSERT INTO main.counter SELECT * FROM flight.counter
 -- What those refer to.
 INSERT INTO main.sample_waker SELECT * FROM flight.sample_waker WHERE id IN (SELECT waker FROM main.sample);
 INSERT INTO main.mention SELECT * FROM flight.mention WHERE id IN (
-    SELECT waker FROM main.stall UNION SELECT lock_owner FROM main.stall UNION SELECT mention FROM main.stall_ran);
+    SELECT waker FROM main.stall UNION SELECT lock_owner FROM main.stall UNION SELECT mention FROM main.stall_ran
+    UNION SELECT mention FROM main.intrusion);
 INSERT INTO main.thread SELECT * FROM flight.thread WHERE id IN (
     SELECT thread FROM main.bucket UNION SELECT thread FROM main.sample UNION SELECT thread FROM main.latency_cell
     UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim FROM main.interrupt
@@ -63,4 +67,4 @@ INSERT INTO main.text SELECT * FROM flight.text WHERE id IN (
     UNION SELECT comm FROM main.mention UNION SELECT path FROM main.module
     UNION SELECT symbol FROM main.line UNION SELECT file FROM main.line
     UNION SELECT comm FROM main.stall UNION SELECT syscall FROM main.stall UNION SELECT file FROM main.stall_fault
-    UNION SELECT name FROM main.interrupt UNION SELECT name FROM main.counter);
+    UNION SELECT what FROM main.intrusion UNION SELECT name FROM main.interrupt UNION SELECT name FROM main.counter);

@@ -130,6 +130,13 @@ CREATE TABLE interrupt (
     PRIMARY KEY (slice, cpu, kind, name, victim)
 ) WITHOUT ROWID;
 
+-- What was on guarded CPUs. `what` is 0 for threads, `mention` 0 where nobody in particular was there.
+CREATE TABLE intrusion (
+    slice INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL, mention INTEGER NOT NULL,
+    allowed INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
+    PRIMARY KEY (slice, cpu, kind, what, mention, allowed)
+) WITHOUT ROWID;
+
 CREATE TABLE loss (
     slice INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (slice, reason)
 ) WITHOUT ROWID;

@@ -262,6 +262,15 @@ CREATE VIEW interrupts AS
     LEFT JOIN thread ON thread.id = interrupt.victim
     LEFT JOIN text AS comm ON comm.id = thread.comm;
 
+CREATE VIEW intrusions AS
+    SELECT cpu, kind, what.text AS what, mention.thread, mention.pid, mention.tid, comm.text AS comm, allowed,
+        sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+    FROM intrusion
+    LEFT JOIN text AS what ON what.id = intrusion.what
+    LEFT JOIN mention ON mention.id = intrusion.mention
+    LEFT JOIN text AS comm ON comm.id = mention.comm
+    GROUP BY cpu, kind, intrusion.what, intrusion.mention, allowed;
+
 -- One row a call path; `frame` is NULL where time went outside known code, and `function` says where.
 CREATE VIEW calls AS
     SELECT call_path.id AS path, parent, call_path.thread, thread.pid, thread.tid, comm.text AS comm,

@@ -19,7 +19,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
         for table in ["bucket WHERE second", "sample WHERE second"] {
             from.prepare_cached(&format!("DELETE FROM {table} = ?"))?.execute([second])?;
         }
-        for table in ["latency_cell", "interrupt", "folded", "loss", "overhead"] {
+        for table in ["latency_cell", "interrupt", "intrusion", "folded", "loss", "overhead"] {
             from.prepare_cached(&format!("DELETE FROM {table} WHERE slice = ?"))?.execute([second])?;
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wallprof_model::event::{Fault, InterruptKind, LedgerDelta, Stall};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Frame, MonoNs};
+use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Frame, IntrusionKind, MonoNs};
 
 use crate::budget::Candidate;
 use crate::intern::Node;
@@ -33,6 +33,7 @@ pub(crate) struct Pending {
     pub stalls: Vec<StallRow>,
     pub folded: BTreeMap<(u32, u8, bool), Cell>,
     pub interrupts: BTreeMap<InterruptKey, Cell>,
+    pub intrusions: BTreeMap<IntrusionKey, Cell>,
     pub call_paths: Vec<CallPathRow>,
     pub call_resolution_ns: Option<u64>,
     pub losses: BTreeMap<String, u64>,
@@ -120,6 +121,16 @@ pub(crate) struct InterruptKey {
     pub victim: u32,
 }
 
+/// Rows of other tables; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct IntrusionKey {
+    pub cpu: u32,
+    pub kind: IntrusionKind,
+    pub what: u32,
+    pub mention: u32,
+    pub allowed: bool,
+}
+
 pub(crate) struct StallRow {
     pub id: u64,
     /// The row may be there already, for the stall while it was open.
@@ -174,6 +185,7 @@ impl Pending {
             self.samples.len(),
             self.stalls.len(),
             self.interrupts.len(),
+            self.intrusions.len(),
             self.call_paths.len(),
             self.clock.len(),
         ]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use wallprof_model::IntrusionDelta;
 use wallprof_model::event::{InterruptDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::{
@@ -23,7 +24,8 @@ use crate::ids::{Ids, UNKNOWN_REFERENCE};
 use crate::intern::{StackTree, Texts};
 use crate::new_file;
 use crate::pending::{
-    self, CallPathRow, FrameRow, InterruptKey, LineRow, MentionRow, ModuleRow, Pending, SampleKey,
+    self, CallPathRow, FrameRow, InterruptKey, IntrusionKey, LineRow, MentionRow, ModuleRow, Pending,
+    SampleKey,
 };
 use crate::pending::{SampleWaker, StallRow, ThreadRow};
 use crate::retention::{Generations, Retention};
@@ -184,6 +186,7 @@ impl Recorder {
             }
             Event::Stall(stall) => self.stall(*stall),
             Event::Interrupt(delta) => self.interrupt(delta),
+            Event::Intrusion(delta) => self.intrusion(&delta),
             Event::CallResolution(ns) => {
                 let known = &mut self.pending.call_resolution_ns;
                 *known = Some(known.map_or(ns, |known| known.max(ns)));
@@ -438,6 +441,18 @@ impl Recorder {
         };
         let cell = Cell { count: delta.count, total_ns: delta.total_ns, max_ns: delta.max_ns };
         pending::add_cell(self.pending.interrupts.entry(key).or_default(), cell);
+    }
+
+    fn intrusion(&mut self, delta: &IntrusionDelta) {
+        let key = IntrusionKey {
+            cpu: delta.cpu,
+            kind: delta.kind,
+            what: if delta.what.is_empty() { 0 } else { self.text(&delta.what) },
+            mention: delta.thread.as_ref().map_or(0, |thread| self.mention(thread)),
+            allowed: delta.allowed,
+        };
+        let cell = Cell { count: delta.count, total_ns: delta.total_ns, max_ns: delta.max_ns };
+        pending::add_cell(self.pending.intrusions.entry(key).or_default(), cell);
     }
 
     /// A path whose thread, parent or frame is unknown is unknown itself, and so is all that hangs below it.

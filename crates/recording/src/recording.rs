@@ -10,10 +10,12 @@ use std::sync::Arc;
 use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::event::InterruptKind;
 use wallprof_model::profile::{
-    FoldedStalls, InterruptRow, LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow,
-    StallRecord, Thread,
+    FoldedStalls, InterruptRow, IntrusionRow, LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack,
+    SampleRow, StallRecord, Thread,
 };
-use wallprof_model::{EpochSecond, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey, ThreadRef};
+use wallprof_model::{
+    EpochSecond, IntrusionKind, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey, ThreadRef,
+};
 
 use crate::error::{Action, Error, Result};
 use crate::row::{decoded, nonzero, unsigned};
@@ -100,6 +102,36 @@ impl Recording {
             },
         )
         .map_err(|error| self.failed(error))
+    }
+
+    /// What was on guarded CPUs; none in a recording without any.
+    pub fn intrusions(&self) -> Result<Vec<IntrusionRow>> {
+        self.read_intrusions().map_err(|error| self.failed(error))
+    }
+
+    fn read_intrusions(&self) -> SqlResult<Vec<IntrusionRow>> {
+        // Recordings of the first days do not know of them.
+        if !self.connection.table_exists(None, "intrusion")? {
+            return Ok(Vec::new());
+        }
+        self.collect(
+            "SELECT cpu, kind, what, mention, allowed, sum(count), sum(total_ns), max(max_ns) FROM intrusion
+             GROUP BY cpu, kind, what, mention, allowed ORDER BY cpu, kind, what, mention, allowed",
+            |row| {
+                let kind: String = row.get(1)?;
+                let mention: Option<u32> = nonzero(row, 3)?;
+                Ok(IntrusionRow {
+                    cpu: row.get(0)?,
+                    kind: decoded(1, 0, IntrusionKind::from_name(&kind))?,
+                    what: self.text(nonzero(row, 2)?)?.unwrap_or_default(),
+                    thread: mention.map(|mention| self.mention(mention)).transpose()?,
+                    allowed: row.get(4)?,
+                    count: unsigned(row, 5)?,
+                    total_ns: unsigned(row, 6)?,
+                    max_ns: unsigned(row, 7)?,
+                })
+            },
+        )
     }
 
     /// The stalls that the size budget folded into counts.

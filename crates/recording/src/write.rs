@@ -28,6 +28,7 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_stalls(to, pending)?;
     write_folded(to, pending, progress.slice)?;
     write_interrupts(to, pending, progress.slice)?;
+    write_intrusions(to, pending, progress.slice)?;
     write_calls(to, pending)?;
     write_losses(to, pending, progress.slice)?;
     write_progress(to, progress)
@@ -256,6 +257,30 @@ fn write_interrupts(to: &Connection, pending: &Pending, slice: u32) -> Result<()
         let [count, total, max] = cell_numbers(cell);
         let kind = key.kind.name();
         upsert.execute(params![slice, key.cpu, kind, key.name, key.victim, count, total, max])?;
+    }
+    Ok(())
+}
+
+fn write_intrusions(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+    let mut upsert = to.prepare_cached(
+        "INSERT INTO intrusion VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
+             max_ns = max(max_ns, excluded.max_ns)",
+    )?;
+    for (key, cell) in &pending.intrusions {
+        let [count, total, max] = cell_numbers(cell);
+        let kind = key.kind.name();
+        upsert.execute(params![
+            slice,
+            key.cpu,
+            kind,
+            key.what,
+            key.mention,
+            key.allowed,
+            count,
+            total,
+            max
+        ])?;
     }
     Ok(())
 }

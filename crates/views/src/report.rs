@@ -1,7 +1,7 @@
 //! What a report is made from.
 
 use wallprof_analysis::StallDigest;
-use wallprof_model::profile::{Finding, FoldedStalls, InterruptRow, RecordingInfo, Thread};
+use wallprof_model::profile::{Finding, FoldedStalls, InterruptRow, IntrusionRow, RecordingInfo, Thread};
 
 /// Everything a report reads of a recording. `stalls` has taken all of the recording's stalls.
 #[derive(Clone, Copy)]
@@ -9,6 +9,8 @@ pub struct Report<'a> {
     pub info: &'a RecordingInfo,
     pub threads: &'a [Thread],
     pub interrupts: &'a [InterruptRow],
+    /// What was on guarded CPUs.
+    pub intrusions: &'a [IntrusionRow],
     pub folded: &'a [FoldedStalls],
     pub stalls: &'a StallDigest,
     /// In the order in which they are to be read.

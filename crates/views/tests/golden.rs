@@ -41,6 +41,7 @@ fn input<'a>(
         info: &story.info,
         threads: &story.threads,
         interrupts: &story.interrupts,
+        intrusions: &story.intrusions,
         folded: &story.folded,
         stalls,
         findings,

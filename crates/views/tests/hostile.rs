@@ -38,6 +38,7 @@ fn report<'a>(
         info: &story.info,
         threads: &story.threads,
         interrupts: &story.interrupts,
+        intrusions: &story.intrusions,
         folded: &story.folded,
         stalls,
         findings,

@@ -75,6 +75,14 @@ pub struct RecordArgs {
     #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
     pub cpus: Option<String>,
 
+    /// Tell everything that runs on these CPUs or interrupts them, such as 2,3: they are kept for the threads of --allow
+    #[arg(long, value_name = "CPUS")]
+    pub guard_cpus: Option<String>,
+
+    /// Threads with such a name may run on guarded CPUs
+    #[arg(long = "allow", value_name = "GLOB", requires = "guard_cpus")]
+    pub allow: Vec<String>,
+
     /// End after this time: 30, 30s, 2m, 500ms (a bare number is seconds)
     #[arg(short = 'd', long = "duration", value_name = "DURATION")]
     pub duration: Option<String>,

@@ -27,6 +27,7 @@ fn draw(file: &Path) -> Result<Vec<Finding>, Failure> {
     for stall in recording.stalls(&all_stalls())? {
         collector.add(&stall?);
     }
+    collector.add_intrusions(&recording.intrusions()?);
     let (info, threads, interrupts) = (recording.info()?, recording.threads()?, recording.interrupts()?);
     Ok(findings(&collector.finish(info.min_stall_ns, &threads, &interrupts)))
 }

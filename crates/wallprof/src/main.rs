@@ -9,6 +9,7 @@ mod export;
 mod failure;
 mod findings;
 mod flame;
+mod guarded;
 mod import;
 mod output;
 mod record;

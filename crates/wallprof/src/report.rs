@@ -24,12 +24,15 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let threads = recording.threads()?;
     let interrupts = recording.interrupts()?;
     let folded = recording.folded()?;
-    let (stalls, collector) = stalls(&recording)?;
+    let intrusions = recording.intrusions()?;
+    let (stalls, mut collector) = stalls(&recording)?;
+    collector.add_intrusions(&intrusions);
     let findings = findings(&collector.finish(info.min_stall_ns, &threads, &interrupts));
     let report = Report {
         info: &info,
         threads: &threads,
         interrupts: &interrupts,
+        intrusions: &intrusions,
         folded: &folded,
         stalls: &stalls,
         findings: &findings,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use wallprof_model::profile::{InterruptRow, ResolvedStack, StallRecord, Thread};
+use wallprof_model::profile::{InterruptRow, IntrusionRow, ResolvedStack, StallRecord, Thread};
 use wallprof_model::{FrameKind, MonoNs, StallKind, ThreadKey, ThreadRef};
 
 use super::case::{Case, Held, Party, Woken};
@@ -29,6 +29,7 @@ pub struct Evidence {
     unit_ns: u64,
     threads: BTreeMap<ThreadKey, ThreadTotals>,
     interrupts: Vec<InterruptRow>,
+    intrusions: Vec<IntrusionRow>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -50,6 +51,7 @@ pub struct ThreadTotals {
 #[derive(Debug, Default)]
 pub struct Collector {
     cases: Vec<Case>,
+    intrusions: Vec<IntrusionRow>,
     names: Interner<str>,
     sites: Interner<Site>,
 }
@@ -88,6 +90,11 @@ impl Collector {
         }
     }
 
+    /// What was on guarded CPUs.
+    pub fn add_intrusions(&mut self, rows: &[IntrusionRow]) {
+        self.intrusions.extend_from_slice(rows);
+    }
+
     /// The evidence: these stalls with the threads and the interrupts of their recording.
     pub fn finish(mut self, min_stall_ns: u64, threads: &[Thread], interrupts: &[InterruptRow]) -> Evidence {
         if self.cases.len() > MOST_CASES {
@@ -102,6 +109,7 @@ impl Collector {
             unit_ns: min_stall_ns.max(LEAST_UNIT_NS),
             threads: threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
             interrupts: interrupts.to_vec(),
+            intrusions: self.intrusions,
             cases: self.cases,
             by_thread,
         };
@@ -173,6 +181,11 @@ impl Evidence {
     /// The name of the program that a case's thread belongs to: a service may be many processes of one program.
     pub(super) fn program(&self, case: &Case) -> Arc<str> {
         self.thread(case.thread).map_or_else(|| case.comm.clone(), |thread| thread.process.clone())
+    }
+
+    /// What was on guarded CPUs.
+    pub(super) fn intrusions(&self) -> &[IntrusionRow] {
+        &self.intrusions
     }
 
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {

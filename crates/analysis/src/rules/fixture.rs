@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{
-    Finding, InterruptRow, LockRecord, ResolvedFrame, ResolvedStack, StallRecord, Thread, WakerRecord,
+    Finding, InterruptRow, IntrusionRow, LockRecord, ResolvedFrame, ResolvedStack, StallRecord, Thread,
+    WakerRecord,
 };
 use wallprof_model::{
     EpochSecond, FrameKind, MonoNs, Reason, StackEnd, StallKind, StallReason, SymbolLine, ThreadInfo,
@@ -22,6 +23,7 @@ pub struct Play {
     pub min_stall_ns: u64,
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
+    pub intrusions: Vec<IntrusionRow>,
     pub collector: Collector,
 }
 
@@ -31,6 +33,7 @@ impl Play {
             min_stall_ns: 100_000,
             threads: (1..10).map(thread).collect(),
             interrupts: Vec::new(),
+            intrusions: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -39,7 +42,8 @@ impl Play {
         self.collector.add(&stall);
     }
 
-    pub fn evidence(self) -> Evidence {
+    pub fn evidence(mut self) -> Evidence {
+        self.collector.add_intrusions(&self.intrusions);
         self.collector.finish(self.min_stall_ns, &self.threads, &self.interrupts)
     }
 

@@ -13,6 +13,7 @@ mod disk_wait;
 mod evidence;
 #[cfg(test)]
 mod fixture;
+mod guard_shared;
 mod irq_time;
 mod limits;
 mod lock;
@@ -33,7 +34,7 @@ pub use evidence::{Collector, Evidence};
 use conclusion::Conclusion;
 
 /// The names of all rules, in the order of `docs/findings.md`.
-pub const RULES: [&str; 9] = [
+pub const RULES: [&str; 10] = [
     deadlock::RULE,
     wake_chain::RULE,
     allocator_lock::RULE,
@@ -43,6 +44,7 @@ pub const RULES: [&str; 9] = [
     disk_wait::RULE,
     oversleep::RULE,
     irq_time::RULE,
+    guard_shared::RULE,
 ];
 
 /// What the rules find: deadlocks first, then by the time they cost. A run without a problem has none.
@@ -53,6 +55,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     conclusions.extend(disk_wait::find(evidence));
     conclusions.extend(oversleep::find(evidence));
     conclusions.extend(irq_time::find(evidence));
+    conclusions.extend(guard_shared::find(evidence));
     let mut findings: Vec<Finding> = conclusions.into_iter().map(Conclusion::into_finding).collect();
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)));
     findings

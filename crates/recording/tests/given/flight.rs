@@ -8,8 +8,8 @@ use wallprof_model::event::{
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
-    EpochSecond, Event, Forgotten, Frame, FrameId, FrameKind, Metric, Module, ModuleId, MonoNs, Reason,
-    StackEnd, StackId, State, ThreadInfo, ThreadKey, ThreadRef,
+    EpochSecond, Event, Forgotten, Frame, FrameId, FrameKind, IntrusionDelta, IntrusionKind, Metric, Module,
+    ModuleId, MonoNs, Reason, StackEnd, StackId, State, ThreadInfo, ThreadKey, ThreadRef,
 };
 use wallprof_recording::{Recorder, RecordingStart, Retention};
 
@@ -158,6 +158,7 @@ impl Machine {
             max_ns: 5,
         };
         recorder.take(Event::Interrupt(hit)).unwrap();
+        recorder.take(Event::Intrusion(Box::new(intrusion(&who)))).unwrap();
         let start = begin_of(second).0 - START.0 + 1_000;
         let late = Stall {
             thread,
@@ -168,6 +169,19 @@ impl Machine {
             ..stall(start, 500_000)
         };
         recorder.take(Event::Stall(Box::new(late))).unwrap();
+    }
+}
+
+fn intrusion(who: &ThreadRef) -> IntrusionDelta {
+    IntrusionDelta {
+        cpu: 0,
+        kind: IntrusionKind::Ipi,
+        what: "flush_tlb_func".into(),
+        thread: Some(who.clone()),
+        allowed: false,
+        count: 1,
+        total_ns: 0,
+        max_ns: 0,
     }
 }
 

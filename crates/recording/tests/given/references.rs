@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 
 /// Column of a table, and the table that it numbers rows of.
-const REFERENCES: [(&str, &str, &str); 33] = [
+const REFERENCES: [(&str, &str, &str); 35] = [
     ("thread", "comm", "text"),
     ("thread", "process", "text"),
     ("thread", "cgroup", "text"),
@@ -39,6 +39,8 @@ const REFERENCES: [(&str, &str, &str); 33] = [
     ("stall_ran", "mention", "mention"),
     ("interrupt", "name", "text"),
     ("interrupt", "victim", "thread"),
+    ("intrusion", "what", "text"),
+    ("intrusion", "mention", "mention"),
 ];
 
 pub fn rows(path: &Path, sql: &str) -> i64 {

@@ -9,7 +9,7 @@ use wallprof_analysis::latency::Bucket;
 use wallprof_analysis::totals::accounts;
 use wallprof_analysis::{Account, Inconsistency, Latency, States};
 use wallprof_model::event::LedgerDelta;
-use wallprof_model::profile::{FoldedStalls, InterruptRow, RecordingInfo, Thread};
+use wallprof_model::profile::{FoldedStalls, InterruptRow, IntrusionRow, RecordingInfo, Thread};
 use wallprof_model::{ClockMap, Histogram, Metric, Reason};
 
 use super::finding::FindingJson;
@@ -31,6 +31,7 @@ pub(super) struct ReportJson<'a> {
     unwinding: UnwindingJson<'a>,
     overhead: OverheadJson,
     interrupts: Vec<InterruptJson<'a>>,
+    guard: Vec<IntrusionJson<'a>>,
     folded_stalls: Vec<FoldedJson>,
 }
 
@@ -57,6 +58,7 @@ impl<'a> ReportJson<'a> {
                 table_bytes: info.overhead.table_bytes,
             },
             interrupts: report.interrupts.iter().map(InterruptJson::of).collect(),
+            guard: report.intrusions.iter().map(IntrusionJson::of).collect(),
             folded_stalls: report.folded.iter().map(FoldedJson::of).collect(),
         }
     }
@@ -368,6 +370,43 @@ impl<'a> InterruptJson<'a> {
             kind: row.kind.name(),
             name: &row.name,
             victim: row.victim.map(|victim| victim.0),
+            count: row.count,
+            total_ns: row.total_ns,
+            max_ns: row.max_ns,
+        }
+    }
+}
+
+/// What was on a guarded CPU.
+#[derive(Serialize)]
+struct IntrusionJson<'a> {
+    cpu: u32,
+    kind: &'static str,
+    /// The interrupt, or the function that its sender wanted called.
+    what: Option<&'a str>,
+    /// Who ran there, or sent the interrupt.
+    thread: Option<u32>,
+    pid: Option<u32>,
+    tid: Option<u32>,
+    comm: Option<&'a str>,
+    allowed: bool,
+    count: u64,
+    total_ns: u64,
+    max_ns: u64,
+}
+
+impl<'a> IntrusionJson<'a> {
+    fn of(row: &'a IntrusionRow) -> Self {
+        let thread = row.thread.as_ref();
+        IntrusionJson {
+            cpu: row.cpu,
+            kind: row.kind.name(),
+            what: known(&row.what),
+            thread: thread.and_then(|thread| thread.key).map(|key| key.0),
+            pid: thread.map(|thread| thread.pid),
+            tid: thread.map(|thread| thread.tid),
+            comm: thread.map(|thread| thread.comm.as_str()),
+            allowed: row.allowed,
             count: row.count,
             total_ns: row.total_ns,
             max_ns: row.max_ns,

@@ -1,6 +1,7 @@
 //! Text for eyes.
 
 mod findings;
+mod guard;
 mod header;
 mod interrupts;
 mod latencies;
@@ -31,6 +32,7 @@ pub fn report_text(out: &mut impl Write, report: &Report<'_>, style: &Style) -> 
     ledgers::write(out, report, &selection, style)?;
     latencies::write(out, report, &selection, style)?;
     interrupts::write(out, report, style)?;
+    guard::write(out, report, style)?;
     quality::write(out, report, &selection, style)
 }
 

@@ -106,6 +106,7 @@ fn loss_name(reason: &str) -> Option<&'static str> {
         "samples_full" => "a sample, because the kernel's table of samples was full",
         "latency_full" => "a latency, because the kernel's table of latencies was full",
         "interrupts_full" => "an interrupt, because the kernel's table of interrupts was full",
+        "guests_full" => "what was on a guarded CPU, because the kernel's table of it was full",
         "threads_no_memory" => "a thread, because the kernel had no memory for it",
         "stack_scratch_busy" => "a stack, because probes were nested too deep",
         "sleeps_without_wakeup" => "a sleep that ended without a wakeup being seen",

@@ -21,6 +21,7 @@ pub struct Story {
     pub info: RecordingInfo,
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
+    pub intrusions: Vec<IntrusionRow>,
     pub folded: Vec<FoldedStalls>,
     pub stalls: Vec<StallRecord>,
 }
@@ -44,6 +45,7 @@ pub fn lock_story() -> Story {
         info: info("matchd"),
         threads: vec![engine(), housekeeper(), journal()],
         interrupts: interrupts(),
+        intrusions: intrusions(),
         folded: vec![FoldedStalls {
             thread: ThreadKey(1),
             reason: LOCK,
@@ -257,6 +259,29 @@ fn interrupts() -> Vec<InterruptRow> {
         row(1, InterruptKind::Vector, "local_timer", None, 1_100, 3_100_000),
         row(1, InterruptKind::Softirq, "net_rx", Some(1), 210, 1_300_000),
         row(0, InterruptKind::Irq, "virtio0-input.0", Some(2), 48, 610_000),
+    ]
+}
+
+/// CPU 1 is kept for `engine`.
+fn intrusions() -> Vec<IntrusionRow> {
+    let row = |kind, what: &str, thread: Option<(u32, &str)>, count, total_ns| IntrusionRow {
+        cpu: 1,
+        kind,
+        what: what.into(),
+        thread: thread.map(|(tid, comm)| ThreadRef { key: None, pid: tid, tid, comm: comm.into() }),
+        allowed: thread.is_some_and(|(_, comm)| comm == "engine"),
+        count,
+        total_ns,
+        max_ns: 2 * total_ns / count,
+    };
+    vec![
+        row(IntrusionKind::Task, "", Some((4243, "engine")), 40, 8_100_000_000),
+        row(IntrusionKind::Task, "", Some((977, "backup")), 12, 31_000_000),
+        row(IntrusionKind::KernelThread, "", Some((23, "kworker/1:1")), 3, 120_000),
+        row(IntrusionKind::Timer, "local_timer", None, 1_100, 3_100_000),
+        row(IntrusionKind::Vector, "call_function", None, 5, 21_000),
+        row(IntrusionKind::Ipi, "flush_tlb_func", Some((4242, "reader")), 5, 0),
+        row(IntrusionKind::Probe, "wallprof", None, 2_310, 1_900_000),
     ]
 }
 

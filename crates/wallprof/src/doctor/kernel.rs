@@ -19,6 +19,7 @@ pub fn trial() -> Check {
         events: Vec::new(),
         min_stall_ns: u64::MAX,
         user_stacks: UserStacks::Tables,
+        guarded: Vec::new(),
     };
     match Probes::load(&options) {
         Ok(_) => Check::fine("probes", "load and attach here"),
@@ -67,6 +68,18 @@ fn checks_from_features(features: Features) -> Vec<Check> {
                 "faults are timed all the same; whether they read, wrote or executed is not known",
             ),
         },
+        match (features.ipi_senders, features.ipi_functions) {
+            (true, true) => Check::fine(
+                "guarded CPUs",
+                "who interrupts them from another CPU is named, with the function",
+            ),
+            (true, false) => Check::fine("guarded CPUs", "who interrupts them from another CPU is named"),
+            (false, _) => Check::less(
+                "guarded CPUs",
+                "no tracepoints tell who sends interrupts to other CPUs (ipi:ipi_send_cpu, 6.5 and newer have them)",
+                "`--guard-cpus` tells such interrupts and their time, not who sent them",
+            ),
+        },
         match features.cgroup_attach_task {
             true => Check::fine("moves of threads", "threads that move into a recorded cgroup are noticed"),
             false => Check::less(
@@ -91,6 +104,8 @@ mod tests {
             sched_info: all,
             cgroup_attach_task: all,
             page_faults: all,
+            ipi_senders: all,
+            ipi_functions: all,
         };
         assert!(checks_from_features(features(true)).iter().all(|check| check.grade == Grade::Fine));
         for check in checks_from_features(features(false)) {

@@ -71,12 +71,15 @@ impl Engine {
             sample_hz: options.sample_hz,
             events: setup.events,
             min_stall_ns: options.min_stall_ns,
+            guarded: options.guarded.cpus.clone(),
             user_stacks: match options.call_graph {
                 CallGraph::FramePointers => UserStacks::FramePointers,
                 CallGraph::Tables | CallGraph::BranchRecords => UserStacks::Tables,
             },
         };
         let mut session = Session::load(&probes, expected_files(options)).map_err(failure_from_session)?;
+        let guarded = options.guarded.clone();
+        session.allow(Box::new(move |name| guarded.allows(name)));
         match kernel_symbols.join() {
             Ok(Ok(symbols)) => session.set_kernel_symbols(Arc::new(symbols)),
             Ok(Err(error)) => say(&format!("kernel functions stay without names: {error}")),

@@ -402,6 +402,7 @@ mod tests {
             target,
             command: None,
             cpus: None,
+            guarded: Default::default(),
             duration: None,
             sample_hz: 99,
             events: Vec::new(),

@@ -11,9 +11,7 @@ use wallprof_probe::events::split_list;
 
 use crate::args::RecordArgs;
 use crate::failure::Failure;
-
-/// More CPUs than any kernel is built for (`NR_CPUS` is at most 8192 on x86).
-const MAX_CPU: u32 = 65_535;
+use crate::guarded::{Guarded, cpus_from_list};
 
 const NO_TARGET: &str = "nothing to record was named: give processes (-p PID), threads (-t TID), a cgroup \
      (--cgroup PATH), everything (-a) or a command (-- CMD)";
@@ -26,6 +24,7 @@ pub struct RecordOptions {
     pub command: Option<Vec<OsString>>,
     /// Sorted, each once; `None`: all of them.
     pub cpus: Option<Vec<u32>>,
+    pub guarded: Guarded,
     pub duration: Option<Duration>,
     /// At least 1.
     pub sample_hz: u32,
@@ -62,10 +61,11 @@ pub enum Target {
 
 impl RecordOptions {
     pub fn from_args(args: RecordArgs) -> Result<Self, Failure> {
-        let cpus = args.cpus.as_deref().map(cpus_from_list).transpose()?;
+        let cpus = args.cpus.as_deref().map(|list| cpus_from_list("-C", list)).transpose()?;
         Ok(RecordOptions {
             target: target(&args, cpus.is_some())?,
             cpus,
+            guarded: Guarded::from_options(args.guard_cpus.as_deref(), &args.allow)?,
             duration: args.duration.as_deref().map(duration).transpose()?,
             sample_hz: sample_hz(&args.sample_hz)?,
             events: events(&args.events)?,
@@ -134,27 +134,6 @@ fn ids_from_list(option: &str, what: &str, texts: &[String]) -> Result<Vec<u32>,
     ids.sort();
     ids.dedup();
     Ok(ids)
-}
-
-/// `0-3,5`.
-fn cpus_from_list(list: &str) -> Result<Vec<u32>, Failure> {
-    let cpu = |text: &str| text.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU && !text.starts_with('+'));
-    let range = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to) = (cpu(from)?, cpu(to)?);
-        (from <= to).then_some(from..=to)
-    };
-    let mut cpus = Vec::new();
-    for part in list.split(',') {
-        let wrong = || Failure::usage(format!("-C takes CPUs such as 0-3,5: `{part}` is none"));
-        cpus.extend(range(part.trim()).ok_or_else(wrong)?);
-        if cpus.len() > MAX_CPU as usize {
-            return Err(wrong());
-        }
-    }
-    cpus.sort();
-    cpus.dedup();
-    Ok(cpus)
 }
 
 fn duration(text: &str) -> Result<Duration, Failure> {
@@ -261,16 +240,6 @@ mod tests {
         for list in ["", "0", "-1", "x", "1,,2", "4294967297", "2147483648", "+1", "1 2"] {
             assert!(refused(RecordArgs { pids: texts(list), ..args() }).contains("-p takes pids"), "{list}");
         }
-    }
-
-    #[test]
-    fn cpu_lists() {
-        assert_eq!(cpus_from_list("0-3,5").unwrap(), [0, 1, 2, 3, 5]);
-        assert_eq!(cpus_from_list("1,0,1").unwrap(), [0, 1]);
-        for list in ["", "-", "3-1", "a", "0-99999999", "1-", "0,", "+1"] {
-            assert!(cpus_from_list(list).is_err(), "{list}");
-        }
-        assert!(cpus_from_list(&vec!["0-65535"; 1000].join(",")).is_err());
     }
 
     #[test]

@@ -131,6 +131,7 @@ mod tests {
             target,
             command: Some(vec!["make".into(), "all".into()]),
             cpus: None,
+            guarded: Default::default(),
             duration: None,
             sample_hz: 99,
             events: Vec::new(),

@@ -20,6 +20,7 @@ mod durability;
 mod events;
 mod faults;
 mod fsync;
+mod guard;
 mod ledger;
 mod lifecycle;
 mod lock;

@@ -1,0 +1,52 @@
+/* Interrupts that other CPUs send to guarded ones. The senders run on any CPU: loaded only where one is
+ * guarded. */
+#include "guard.h"
+
+SEC("tp_btf/ipi_send_cpu")
+int BPF_PROG(on_ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *callback) {
+    if (!callback || !calls_tell_functions)
+        count_sent(cpu, (u64)callback);
+    return 0;
+}
+
+struct mask_walk {
+    void *mask;
+    u64 function;
+};
+
+static long sent_to_guarded(u32 index, struct mask_walk *walk) {
+    u32 cpu = index < MAX_GUARDED ? guarded[index] : MAX_CPUS;
+    u64 word = 0;
+
+    if (cpu >= MAX_CPUS)
+        return 1;
+    bpf_probe_read_kernel(&word, sizeof(word), walk->mask + cpu / 64 * sizeof(word));
+    if ((word >> (cpu % 64)) & 1)
+        count_sent(cpu, walk->function);
+    return 0;
+}
+
+SEC("tp_btf/ipi_send_cpumask")
+int BPF_PROG(on_ipi_send_cpumask, void *mask, unsigned long callsite, void *callback) {
+    struct mask_walk walk = {.mask = mask, .function = (u64)callback};
+
+    if (!callback || !calls_tell_functions)
+        bpf_loop(guarded_count, sent_to_guarded, &walk, 0);
+    return 0;
+}
+
+/* CSD_TYPE_TTWU of include/linux/smp_types.h: no call, but a task to be woken there. */
+#define CALL_TYPES 0xf0
+#define CALL_IS_WAKEUP 0x30
+
+/* (cpu, callsite, function, call): a pointer to a function is not readable here, the call's own is. */
+SEC("tp_btf/csd_queue_cpu")
+int on_csd_queue_cpu(u64 *ctx) {
+    struct __call_single_data *call = (struct __call_single_data *)ctx[3];
+    u64 function = 0;
+
+    if ((BPF_CORE_READ(call, node.u_flags) & CALL_TYPES) != CALL_IS_WAKEUP)
+        function = (u64)BPF_CORE_READ(call, func);
+    count_sent((u32)ctx[0], function);
+    return 0;
+}

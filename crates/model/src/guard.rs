@@ -1,0 +1,69 @@
+//! What is on a CPU that is kept for others.
+
+use crate::thread::ThreadRef;
+
+/// How something got onto a guarded CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IntrusionKind {
+    /// A thread of a program ran there.
+    Task,
+    KernelThread,
+    /// A device's interrupt.
+    Irq,
+    Softirq,
+    /// The CPU's own timer.
+    Timer,
+    /// An interrupt from another CPU, as it was handled: its time.
+    Vector,
+    /// The same as it was sent: who sent it, and what for. Its time is told with the handling.
+    Ipi,
+    /// The probes of wallprof itself.
+    Probe,
+}
+
+impl IntrusionKind {
+    pub const ALL: [IntrusionKind; 8] = [
+        IntrusionKind::Task,
+        IntrusionKind::KernelThread,
+        IntrusionKind::Irq,
+        IntrusionKind::Softirq,
+        IntrusionKind::Timer,
+        IntrusionKind::Vector,
+        IntrusionKind::Ipi,
+        IntrusionKind::Probe,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            IntrusionKind::Task => "task",
+            IntrusionKind::KernelThread => "kernel-thread",
+            IntrusionKind::Irq => "irq",
+            IntrusionKind::Softirq => "softirq",
+            IntrusionKind::Timer => "timer",
+            IntrusionKind::Vector => "vector",
+            IntrusionKind::Ipi => "ipi",
+            IntrusionKind::Probe => "probe",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What ran on a guarded CPU or interrupted it, to be added up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntrusionDelta {
+    pub cpu: u32,
+    pub kind: IntrusionKind,
+    /// The interrupt's name, or the function that the sender wanted called; empty for threads.
+    pub what: String,
+    /// Who ran there, or who sent the interrupt; `None`: a device, an interrupt, an idle CPU.
+    pub thread: Option<ThreadRef>,
+    /// A thread that may be there.
+    pub allowed: bool,
+    /// Runs, or interrupts.
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
