@@ -54,7 +54,7 @@ ALWAYS_INLINE void tell_fault(struct cpu_state *cpu, struct task_struct *task, s
     if (sleep >= SLEEPS)
         return;
     t->carried[sleep] += t->fault.ran + t->fault.blocked;
-    if (likely(ns < min_stall_ns && t->carried[sleep] < CARRY_NS))
+    if (likely(ns < min_stall_ns && t->carried[sleep] < carry_ns))
         return;
     interval.start = t->fault.start;
     interval.end = end;

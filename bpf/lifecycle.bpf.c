@@ -137,6 +137,8 @@ int snapshot(struct bpf_iter__task *ctx) {
         room->guess.ns_tid = t->ns_tid;
         room->guess.ns_tgid = t->ns_tgid;
         room->guess.on_mask = t->on_mask || cpu_wanted(task->thread_info.cpu);
+        /* Armed before: what was added up then stays. */
+        room->guess.ledger = t->ledger;
         from = armed_at;
         room->guess.since = t->observed_from > from ? t->observed_from : from;
         room->guess.observed_from = room->guess.since;

@@ -40,7 +40,6 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         roll(t, now);
     key.key = t->key;
     key.second = (u32)((now + epoch_offset) / 1000000000ULL);
-    take_stacks(ctx, cpu, from_probe, user_mode, &key.user_stack, &key.kernel_stack);
     if (ledger_clock) {
         if (!inside_interrupt(cpu)) {
             if (user_mode)
@@ -48,11 +47,16 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
             else
                 t->ledger.kernel_samples++;
         }
+        /* One that takes its stacks stands for as many. */
+        if ((now / clock_period_ns) % sample_stride)
+            return;
+        weight *= sample_stride;
         key.what = user_mode ? SAMPLE_USER : SAMPLE_KERNEL;
     } else {
         key.what = SAMPLE_EVENT;
         key.event = event;
     }
+    take_stacks(ctx, cpu, from_probe, user_mode, &key.user_stack, &key.kernel_stack);
     count_sample(&key, weight);
 }
 

@@ -280,7 +280,7 @@ ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u6
 
 /* Whether an interval that has lasted `ns` in `reason` will want stacks. */
 ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
-    return ns >= min_stall_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= CARRY_NS);
+    return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= carry_ns);
 }
 
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
@@ -499,6 +499,18 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
     return 0;
 }
 
+/* What an interval was by its longer part, as user space names stalls; one within a fault is the fault's. */
+ALWAYS_INLINE u32 off_cpu_metric(struct thread_state *t, struct interval *interval, u64 off) {
+    u32 reason = t->reason;
+
+    if (interval->preempted)
+        return METRIC_OFF_CPU_PREEMPTED;
+    if (reason >= REASONS)
+        return METRIC_OFF_CPU;
+    return interval->runnable > off - interval->runnable ? METRIC_OFF_CPU_RUNNABLE
+                                                         : METRIC_OFF_CPU_BLOCKED + reason;
+}
+
 ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interval) {
     u64 off = interval->end - interval->start;
     bool chosen = t->reason == REASON_WAIT || t->reason == REASON_POLL || t->reason == REASON_SLEEP ||
@@ -603,7 +615,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
         t->on_mask = 1;
     if (!off)
         return;
-    count_latency(t, METRIC_OFF_CPU, off);
+    count_latency(t, off_cpu_metric(t, &interval, off), off);
     count_latency(t, METRIC_RUN_QUEUE, interval.runnable);
     if (interval.preempted) {
         t->carried[CARRIED_PREEMPTED] += off;
@@ -621,7 +633,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
         t->carried[CARRIED_RUNNABLE] += interval.runnable;
         stacked = wants_stack(t, reason, 0) || wants_stack(t, CARRIED_RUNNABLE, 0);
     }
-    if (stacked || off >= min_stall_ns)
+    if (stacked || off >= stack_ns)
         take_interval_stack(ctx, t, &interval);
     if (unlikely(t->faulting))
         resume_fault(t, &interval);

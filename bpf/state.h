@@ -18,8 +18,6 @@
 
 /* ---- set before loading ---- */
 
-const volatile u64 min_stall_ns = 100000;
-
 /* Take both stacks at switch-out: kernels without sched_exit_tp have no better moment. */
 const volatile bool stacks_at_switch_out = false;
 /* Record every thread; else those with a state, which target selection and inheritance create. */
@@ -50,6 +48,13 @@ volatile u64 epoch_offset = 0;
  */
 volatile u64 voluntary_stall_ns = 100000;
 volatile u64 stall_ns = 100000;
+/* The least stall that the user asked for; a service may be told another one while it runs. */
+volatile u64 min_stall_ns = 100000;
+/* Waits this long get stacks each, and shorter ones when they have gathered so much; user space raises both,
+ * and takes the stacks of one sample in so many, to keep to a budget. */
+volatile u64 stack_ns = 100000;
+volatile u64 carry_ns = 1000000;
+volatile u64 sample_stride = 1;
 /* Open waits older than this are reported by the open_waits iterator. */
 volatile u64 open_after_ns = 1000000000;
 /* The iterator leaves out threads without news since then. */

@@ -35,8 +35,6 @@
 /* How many frames are looked at to classify an uninterruptible sleep. */
 #define SITE_FRAMES 16
 
-/* Unstacked off-CPU time of one state that a thread may gather before a stack must carry it. */
-#define CARRY_NS 1000000ULL
 /* How far the scheduler's clock and the tracepoint's time of one switch may lie apart. More than that is
  * stolen or interrupt time, which sum_exec_runtime leaves out and wall time does not. */
 #define SWITCH_LAG_NS 20000ULL

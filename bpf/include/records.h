@@ -229,10 +229,13 @@ struct sample_value {
 };
 
 enum latency_metric {
-    METRIC_OFF_CPU = 0,
+    METRIC_OFF_CPU = 0, /* within faults; the others are told apart: */
     METRIC_RUN_QUEUE = 1,
     METRIC_FAULT = 2,
-    METRIC_BLOCKED = 16, /* + reason */
+    METRIC_OFF_CPU_PREEMPTED = 3,
+    METRIC_OFF_CPU_RUNNABLE = 4,
+    METRIC_BLOCKED = 16,         /* + reason: the blocked part */
+    METRIC_OFF_CPU_BLOCKED = 32, /* + reason: the whole interval */
 };
 
 struct latency_key {

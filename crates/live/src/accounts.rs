@@ -3,7 +3,7 @@
 //! Pure. The kernel side keeps, per thread, the sum of all closed time and a copy of it at the last second's end that
 //! the thread passed with an event; what a thread has been doing since its last event is added here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::{EpochSecond, Event, MonoNs, ThreadKey};
@@ -58,6 +58,25 @@ impl Accounts {
         for account in self.by_key.values_mut() {
             account.tell(until, epoch_offset, tell);
         }
+    }
+
+    /// Nothing was counted up to `at`: what comes is added to what was added up before.
+    pub fn resume(&mut self, at: u64) {
+        for account in self.by_key.values_mut() {
+            (account.told, account.upto) = (account.record.ledger, at);
+        }
+    }
+
+    /// Tells of all threads but these that they ended, unseen, when they were last heard of; and forgets them.
+    pub fn keep(&mut self, living: &HashSet<u32>, tell: &mut dyn FnMut(Event)) {
+        self.by_key.retain(|key, account| {
+            let lives = living.contains(key);
+            if !lives && account.seen {
+                let at = MonoNs(account.record.since);
+                tell(Event::ThreadEnd { thread: ThreadKey(*key), at });
+            }
+            lives
+        });
     }
 
     /// Tells the rest of a thread that ended, and forgets it. `record` is its last one.
@@ -268,6 +287,32 @@ mod tests {
         assert!(matches!(&events[1], Event::Ledger(delta) if delta.on_cpu_ns == 500 && delta.wall_ns == 500));
         assert!(matches!(&events[2], Event::ThreadEnd { at, .. } if at.0 == START + 500));
         assert!(deltas(&mut accounts, START + SECOND_NS).is_empty());
+    }
+
+    #[test]
+    fn a_pause_counts_for_nobody() {
+        let mut accounts = Accounts::default();
+        let mut busy = record(c::ACTIVITY_RUNNING, START + 400);
+        busy.ledger.on_cpu = 400;
+        accounts.update(&busy);
+        assert_eq!(deltas(&mut accounts, START + 1_000)[0].on_cpu_ns, 1_000, "to the pause");
+        accounts.resume(START + 9_000);
+        (busy.observed_from, busy.since) = (START + 9_000, START + 9_000);
+        assert!(!accounts.update(&busy));
+        let told = deltas(&mut accounts, START + 9_500);
+        assert_eq!((told[0].on_cpu_ns, told[0].wall_ns), (500, 500));
+    }
+
+    #[test]
+    fn who_ended_in_a_pause_is_told_and_forgotten() {
+        let mut accounts = Accounts::default();
+        accounts.update(&record(c::ACTIVITY_RUNNING, START + 400));
+        deltas(&mut accounts, START + 1_000);
+        accounts.resume(START + 9_000);
+        let mut events = Vec::new();
+        accounts.keep(&HashSet::new(), &mut |event| events.push(event));
+        assert!(matches!(events[..], [Event::ThreadEnd { thread: ThreadKey(1), .. }]));
+        assert!(deltas(&mut accounts, START + 9_500).is_empty());
     }
 
     #[test]

@@ -3,16 +3,19 @@
 //! Once a second everything that belongs to past seconds is told, in the order in which it can be understood: what
 //! happened to processes, threads, stacks, and then what refers to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wallprof_model::event::{InterruptDelta, LatencyDelta, SampleDelta, Stall, WakerStacks, Weighted};
+use wallprof_model::event::{
+    InterruptDelta, LatencyDelta, OffCpuDelta, SampleDelta, Stall, WakerStacks, Weighted,
+};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
-    ClockAnchor, EpochSecond, Event, Metric, MonoNs, Reason, StackId, State, ThreadKey, ThreadRef,
+    ClockAnchor, EpochSecond, Event, FrameId, Metric, MonoNs, Reason, StackId, StallReason, State, ThreadKey,
+    ThreadRef,
 };
 use wallprof_probe::bpf::{
     constants as c, interrupt_key, latency_value, other_thread, sample_key, sample_value, stall_record,
@@ -66,6 +69,7 @@ pub struct Session {
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
     cpu_ns: u64,
+    paused: bool,
 }
 
 impl Session {
@@ -102,6 +106,7 @@ impl Session {
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,
+            paused: false,
         })
     }
 
@@ -140,6 +145,10 @@ impl Session {
     /// Takes in what has come. At a second's end tells what belongs to it; the time up to which everything is told.
     pub fn take_in(&mut self, tell: &mut dyn FnMut(Event)) -> Result<Option<MonoNs>, SessionError> {
         self.read_rings()?;
+        if self.paused {
+            self.stalls.clear();
+            return Ok(None);
+        }
         let now = clock::mono_now().0;
         let boundary = second_end(now.saturating_sub(SETTLE_NS), self.epoch_offset());
         if boundary <= self.told_until && self.stalls.len() < EARLY {
@@ -154,20 +163,75 @@ impl Session {
 
     /// Ends the recording and tells the rest. Returns its last moment.
     pub fn finish(mut self, tell: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
-        let end = self.probes.disarm();
-        self.read_rings()?;
-        let boundary = second_end(end.0, self.epoch_offset());
-        self.tell_second(boundary.max(self.told_until), end.0, tell)?;
-        lose_stalls(self.stalls.len() as u64, tell);
-        self.tell_open_waits(self.min_stall_ns, tell)?;
-        self.tell_waits_still_open(end, tell);
-        self.tell_aggregates(u32::MAX, tell)?;
-        self.accounts.tell(end.0, self.epoch_offset(), tell);
+        let end = if self.paused { MonoNs(self.told_until) } else { self.pause(tell)? };
         self.stacks.name_all(&mut |id| self.follower.known().processes.module_file(id), tell);
         self.tell_run_time_names(tell);
         tell(Event::Clock(clock::anchor()));
         self.tell_cost(tell)?;
         Ok(end)
+    }
+
+    /// Stops counting, and tells everything up to then; the probes stay where they are. Returns the last moment.
+    pub fn pause(&mut self, tell: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
+        let end = self.probes.disarm();
+        self.read_rings()?;
+        let boundary = second_end(end.0, self.epoch_offset());
+        self.tell_second(boundary.max(self.told_until), end.0, tell)?;
+        lose_stalls(std::mem::take(&mut self.stalls).len() as u64, tell);
+        self.tell_open_waits(self.min_stall_ns, tell)?;
+        self.tell_waits_still_open(end, tell);
+        self.tell_aggregates(u32::MAX, tell)?;
+        self.accounts.tell(end.0, self.epoch_offset(), tell);
+        (self.paused, self.told_until) = (true, end.0);
+        Ok(end)
+    }
+
+    /// Counts again after a pause, of which nothing is told but who ended in it. Returns the first moment.
+    pub fn resume(&mut self, tell: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
+        self.clock = clock::anchor();
+        let start = self.probes.arm(self.epoch_offset());
+        tell(Event::Clock(self.clock));
+        (self.paused, self.told_until) = (false, start.0);
+        let offset = self.epoch_offset();
+        for record in std::mem::take(&mut self.ended) {
+            self.accounts.end(&record, offset, tell);
+        }
+        self.accounts.resume(start.0);
+        let mut living = HashSet::new();
+        let mut seen = |key| {
+            living.insert(key);
+        };
+        self.take_snapshot_of(&mut seen, tell)?;
+        self.accounts.keep(&living, tell);
+        Ok(start)
+    }
+
+    /// What is told may be forgotten by those who hear it.
+    pub fn tell_again(&mut self) {
+        self.stacks.tell_again();
+    }
+
+    /// They have forgotten these: what comes again is told again.
+    pub fn forget(&mut self, threads: &[ThreadKey], stacks: &[StackId], frames: &[FrameId]) {
+        self.threads.forget(threads);
+        self.stacks.forget(stacks, frames);
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// From now on waits and faults this long are stalls.
+    pub fn set_min_stall(&mut self, min_stall_ns: u64) {
+        self.min_stall_ns = min_stall_ns;
+        self.controller = Controller::new(min_stall_ns);
+        self.probes.set_min_stall(min_stall_ns);
+        self.probes.set_thresholds(min_stall_ns, min_stall_ns);
+    }
+
+    /// From now on one sample in `stride` takes its stacks, and waits from `stack_ns` on do one by one.
+    pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
+        self.probes.set_pace(stride, stack_ns);
     }
 
     fn epoch_offset(&self) -> u64 {
@@ -221,9 +285,19 @@ impl Session {
     }
 
     fn take_snapshot(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        self.take_snapshot_of(&mut |_| {}, tell)
+    }
+
+    /// Takes the threads with news; the first snapshot after arming has all of them.
+    fn take_snapshot_of(
+        &mut self,
+        seen: &mut dyn FnMut(u32),
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
         let (accounts, threads) = (&mut self.accounts, &mut self.threads);
         let mut known = self.follower.known();
         self.probes.snapshot(|record| {
+            seen(record.key);
             if accounts.update(record) && is_user_process(record) {
                 known.process(record.tgid, record.exec_id);
             }
@@ -324,9 +398,15 @@ impl Session {
         })?;
         self.probes.drain_latency(|key, value| {
             let past = key.second < second;
-            if past && let Some(metric) = Metric::from_code(key.metric as u8) {
-                let (thread, bucket, cell) = (ThreadKey(key.key), key.bucket, cell_from_value(value));
-                tell(Event::Latency(LatencyDelta { thread, metric, bucket, cell }));
+            let (thread, bucket, cell) = (ThreadKey(key.key), key.bucket, cell_from_value(value));
+            match metric_from_code(key.metric) {
+                Some((metric, reason)) if past => {
+                    tell(Event::Latency(LatencyDelta { thread, metric, bucket, cell }));
+                    if let Some(reason) = reason {
+                        tell(Event::OffCpu(OffCpuDelta { thread, reason, bucket, cell }));
+                    }
+                }
+                _ => {}
             }
             past
         })?;
@@ -450,6 +530,20 @@ fn move_end(record: &mut stall_record, end: u64) {
     record.end = end;
 }
 
+/// What the kernel side has added up, and of off-CPU intervals why they were.
+fn metric_from_code(code: u16) -> Option<(Metric, Option<StallReason>)> {
+    let off_cpu = |reason| Some((Metric::OffCpu, Some(reason)));
+    match u64::from(code) {
+        c::METRIC_OFF_CPU_PREEMPTED => off_cpu(StallReason::Preempted),
+        c::METRIC_OFF_CPU_RUNNABLE => off_cpu(StallReason::Runnable),
+        blocked if blocked >= c::METRIC_OFF_CPU_BLOCKED => {
+            let reason = u8::try_from(blocked - c::METRIC_OFF_CPU_BLOCKED).ok();
+            off_cpu(StallReason::Blocked(Reason::from_code(reason?)?))
+        }
+        other => Some((Metric::from_code(u8::try_from(other).ok()?)?, None)),
+    }
+}
+
 fn cell_from_value(value: &latency_value) -> Cell {
     Cell { count: value.count, total_ns: value.total, max_ns: value.max }
 }
@@ -550,6 +644,21 @@ mod tests {
         let mut waiting = stall_record { start: 1, end: 5, runnable_ns: 1, flags, ..stall_record::default() };
         move_end(&mut waiting, 2);
         assert_eq!((waiting.end, waiting.runnable_ns), (2, 0));
+    }
+
+    #[test]
+    fn off_cpu_intervals_are_told_with_their_reasons() {
+        let of = |code: u64| metric_from_code(code as u16);
+        assert_eq!(of(c::METRIC_OFF_CPU), Some((Metric::OffCpu, None)), "within a fault");
+        assert_eq!(of(c::METRIC_RUN_QUEUE), Some((Metric::RunQueue, None)));
+        let blocked = |reason| Some((Metric::OffCpu, Some(reason)));
+        assert_eq!(of(c::METRIC_OFF_CPU_PREEMPTED), blocked(StallReason::Preempted));
+        let disk = c::METRIC_OFF_CPU_BLOCKED + c::REASON_DISK;
+        assert_eq!(of(disk), blocked(StallReason::Blocked(Reason::Disk)));
+        let disk = c::METRIC_BLOCKED + c::REASON_DISK;
+        assert_eq!(of(disk), Some((Metric::Blocked(Reason::Disk), None)));
+        assert_eq!(of(c::METRIC_OFF_CPU_BLOCKED + c::REASONS), None);
+        assert_eq!(of(u64::from(u16::MAX)), None);
     }
 
     #[test]

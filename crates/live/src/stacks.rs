@@ -1,9 +1,9 @@
 //! Stacks as the kernel side took them → modules, frames and stacks of the model, each told once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use wallprof_model::{Event, Frame, ModuleId, StackEnd, StackId};
+use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::clock;
 use wallprof_symbols::{
@@ -18,7 +18,12 @@ use crate::known::KnownProcesses;
 struct Told {
     /// It is the stack of an interrupt: the thread it was found on is a bystander.
     interrupt: bool,
+    /// When it was told.
+    at: MonoNs,
 }
+
+/// A recording that forgets may do so while a stack is on its way: one told longer ago is told again.
+const FRESH_NS: u64 = 8_000_000_000;
 
 /// Finds a module's file: asked before it is read, so that nobody waits for the reading.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
@@ -33,6 +38,8 @@ pub struct Stacks {
     named: PendingFrames,
     kernel: Option<KernelStacks>,
     told: HashMap<u64, Told>,
+    /// Whether what was told may be forgotten.
+    forgetful: bool,
     room: Vec<Frame>,
 }
 
@@ -40,6 +47,24 @@ impl Stacks {
     /// Without kernel symbols kernel frames stay without names.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.kernel = Some(KernelStacks::new(symbols));
+    }
+
+    /// What is told may be forgotten by those who heard it: from now on old stacks are told again when they come.
+    pub fn tell_again(&mut self) {
+        self.forgetful = true;
+    }
+
+    /// These mean nothing to those who heard them: they are told anew when they come again.
+    pub fn forget(&mut self, stacks: &[StackId], frames: &[FrameId]) {
+        for stack in stacks {
+            self.told.remove(&stack.0);
+        }
+        if !frames.is_empty() {
+            let gone: HashSet<FrameId> = frames.iter().copied().collect();
+            self.frames.forget(|id| gone.contains(&id));
+            self.pending.forget(|id| gone.contains(&id));
+            self.named.forget(|id| gone.contains(&id));
+        }
     }
 
     /// Tells a stack met for the first time, with what it is made of.
@@ -50,7 +75,8 @@ impl Stacks {
         known: &mut KnownProcesses,
         tell: &mut dyn FnMut(Event),
     ) {
-        if self.told.contains_key(&id) {
+        let now = clock::mono_now();
+        if self.told.get(&id).is_some_and(|told| !self.forgetful || now.0 - told.at.0 < FRESH_NS) {
             return;
         }
         let addresses = &record.address[..usize::from(record.frames).min(record.address.len())];
@@ -68,7 +94,7 @@ impl Stacks {
             known.meet(process);
             known.processes.normalise_user(process, addresses, &mut self.room);
         }
-        self.told.insert(id, Told { interrupt });
+        self.told.insert(id, Told { interrupt, at: now });
         for (id, module) in known.processes.take_new_modules() {
             tell(Event::Module { id, module });
         }
@@ -77,7 +103,7 @@ impl Stacks {
             let (frame_id, new) = self.frames.frame_id_in(process, frame);
             if let Some(frame) = new {
                 tell(Event::Frame { id: frame_id, frame });
-                known.processes.push_jit(process, frame_id, frame, clock::mono_now());
+                known.processes.push_jit(process, frame_id, frame, now);
                 self.pending.push(frame_id, frame);
             }
             ids.push(frame_id);
@@ -189,6 +215,20 @@ mod tests {
         assert!(events(&mut stacks, 9, &record).is_empty());
         assert_eq!(stacks.id(9), Some(StackId(9)));
         assert_eq!(stacks.id(0), None);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_told_again() {
+        let mut stacks = Stacks::default();
+        let mut record = stack_record { frames: 1, ..stack_record::default() };
+        record.address[0] = 0xffff_ffff_8100_0000;
+        let told = events(&mut stacks, 9, &record);
+        let Event::Frame { id: frame, .. } = told[0] else { panic!("{told:?}") };
+        stacks.forget(&[StackId(9)], &[]);
+        assert_eq!(stacks.id(9), None);
+        assert!(matches!(events(&mut stacks, 9, &record)[..], [Event::Stack { .. }]), "its frame is known");
+        stacks.forget(&[StackId(9)], &[frame]);
+        assert!(matches!(events(&mut stacks, 9, &record)[..], [Event::Frame { .. }, Event::Stack { .. }]));
     }
 
     #[test]

@@ -47,6 +47,16 @@ impl Threads {
         }));
     }
 
+    /// Threads that nobody knows any more; they had ended long ago.
+    pub fn forget(&mut self, threads: &[ThreadKey]) {
+        for thread in threads {
+            self.by_key.remove(&thread.0);
+        }
+        if !threads.is_empty() {
+            self.by_tid.retain(|_, key| self.by_key.contains_key(key));
+        }
+    }
+
     /// The number of the thread that has, or last had, this tid.
     pub fn key_of_tid(&self, tid: u32) -> Option<ThreadKey> {
         self.by_tid.get(&tid).copied().map(ThreadKey)
@@ -121,6 +131,16 @@ mod tests {
         told(&mut threads, &record(1, 100, 100, 100, "old"));
         told(&mut threads, &record(2, 100, 100, 100, "new"));
         assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
+    }
+
+    #[test]
+    fn a_forgotten_thread_is_told_again_and_its_tid_is_nobody_s() {
+        let mut threads = Threads::default();
+        told(&mut threads, &record(1, 100, 100, 100, "old"));
+        told(&mut threads, &record(2, 200, 200, 200, "new"));
+        threads.forget(&[ThreadKey(1)]);
+        assert_eq!((threads.key_of_tid(100), threads.key_of_tid(200)), (None, Some(ThreadKey(2))));
+        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "old")), 1);
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub enum Event {
     },
     Ledger(LedgerDelta),
     Latency(LatencyDelta),
+    OffCpu(OffCpuDelta),
     Sample(SampleDelta),
     /// Names the extra event number `index` of [`Weighted::Event`].
     EventName {
@@ -131,6 +132,18 @@ impl LedgerDelta {
 pub struct LatencyDelta {
     pub thread: ThreadKey,
     pub metric: Metric,
+    /// A [`crate::histogram`] bucket.
+    pub bucket: u16,
+    pub cell: Cell,
+}
+
+/// Off-CPU intervals of one reason and length, each whole from switch-out to switch-in. For those who watch: told beside
+/// the [`LatencyDelta`]s of the same intervals, which a recording keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffCpuDelta {
+    pub thread: ThreadKey,
+    /// As a stall of this length would be filed.
+    pub reason: StallReason,
     /// A [`crate::histogram`] bucket.
     pub bucket: u16,
     pub cell: Cell,

@@ -124,6 +124,17 @@ pub struct StallRecord {
     pub asked_ns: Option<u64>,
 }
 
+/// A stall that is in the file, by the number it has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptStall {
+    pub id: u64,
+    /// The source's number of the thread.
+    pub thread: ThreadKey,
+    pub kind: StallKind,
+    pub start: MonoNs,
+    pub end: MonoNs,
+}
+
 impl StallRecord {
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)

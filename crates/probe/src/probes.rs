@@ -33,6 +33,8 @@ use crate::{cpus, messages, perf, reasons};
 const RING_BYTES: u32 = 8 << 20;
 /// What unwind tables and lists of mappings may take in kernel memory: some fifty million rows.
 const TABLE_BYTES: u64 = 256 << 20;
+/// Unstacked off-CPU time of one state that a thread may gather before a stack must carry it (`carry_ns`).
+const CARRY_NS: u64 = 1_000_000;
 const SMALLEST_RING: u32 = 256 << 10;
 const BIGGEST_RING: u32 = 4 << 20;
 
@@ -187,6 +189,23 @@ impl Probes {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             data.stall_ns = stall_ns;
             data.voluntary_stall_ns = voluntary_stall_ns;
+        }
+    }
+
+    /// From now on waits and faults this long are stalls, if they are not below other thresholds.
+    pub fn set_min_stall(&mut self, min_stall_ns: u64) {
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.min_stall_ns = min_stall_ns;
+        }
+    }
+
+    /// How many stacks are taken: one sample in `stride` gets one and stands for all of them, waits from `stack_ns` on
+    /// get one each, and shorter ones when they have gathered some of that.
+    pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.sample_stride = u64::from(stride.max(1));
+            data.stack_ns = stack_ns;
+            data.carry_ns = CARRY_NS.saturating_mul(u64::from(stride.max(1)));
         }
     }
 
@@ -366,9 +385,10 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
     if let Some(data) = open.maps.data_data.as_deref_mut() {
         data.stall_ns = options.min_stall_ns;
         data.voluntary_stall_ns = options.min_stall_ns;
+        data.min_stall_ns = options.min_stall_ns;
+        data.stack_ns = options.min_stall_ns;
     }
     let Some(rodata) = open.maps.rodata_data.as_deref_mut() else { return };
-    rodata.min_stall_ns = options.min_stall_ns;
     rodata.stacks_at_switch_out = !features.sched_exit_tp;
     rodata.inherit_threads = options.inherits_threads();
     rodata.inherit_children = options.inherits_children();

@@ -15,6 +15,7 @@ mod held;
 mod ids;
 mod info;
 mod intern;
+mod kept;
 mod new_file;
 mod pending;
 mod recorder;

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use wallprof_model::IntrusionDelta;
 use wallprof_model::event::{InterruptDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
 use wallprof_model::histogram::{self, Cell};
+use wallprof_model::profile::KeptStall;
 use wallprof_model::{
     CallFrame, CallPath, ClockAnchor, Event, Forgotten, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd,
     StackId, StallKind, SymbolLine, ThreadInfo, ThreadRef,
@@ -22,6 +23,7 @@ use crate::forget::{self, Unused};
 use crate::held::Held;
 use crate::ids::{Ids, UNKNOWN_REFERENCE};
 use crate::intern::{StackTree, Texts};
+use crate::kept::KeptStalls;
 use crate::new_file;
 use crate::pending::{
     self, CallPathRow, FrameRow, InterruptKey, IntrusionKey, LineRow, MentionRow, ModuleRow, Pending,
@@ -92,6 +94,8 @@ pub struct Recorder {
     clock: Option<ClockAnchor>,
     /// Of a bounded recording.
     window: Option<Window>,
+    /// `None`: nobody asks for it.
+    kept: Option<KeptStalls>,
 }
 
 /// The part of a bounded recording that is in the file.
@@ -126,6 +130,7 @@ impl Recorder {
                 held: Held::default(),
                 forgotten: Forgotten::default(),
             }),
+            kept: None,
         })
     }
 
@@ -180,6 +185,8 @@ impl Recorder {
                     pending::add_cell(self.pending.latency.entry(key).or_default(), delta.cell);
                 }
             }
+            // Kept as the latencies that are told beside it.
+            Event::OffCpu(_) => {}
             Event::Sample(delta) => self.sample(delta),
             Event::EventName { index, name } => {
                 self.pending.events.insert(index, crate::intern::clipped(&name).to_owned());
@@ -214,6 +221,16 @@ impl Recorder {
     /// What a bounded recording has deleted since this was last asked: the source defines it again when it meets it.
     pub fn take_forgotten(&mut self) -> Forgotten {
         self.window.as_mut().map(|window| std::mem::take(&mut window.forgotten)).unwrap_or_default()
+    }
+
+    /// From now on the numbers of stalls are remembered for [`Self::take_kept_stalls`].
+    pub fn remember_kept_stalls(&mut self) {
+        self.kept = Some(KeptStalls::default());
+    }
+
+    /// Stalls that went into the file since this was last asked, by their numbers there.
+    pub fn take_kept_stalls(&mut self) -> Vec<KeptStall> {
+        self.kept.as_mut().map(KeptStalls::take).unwrap_or_default()
     }
 
     /// Commits the rest, marks the recording as ended and leaves one plain file. After an error the file
@@ -376,6 +393,9 @@ impl Recorder {
     /// it replaces it.
     fn stall(&mut self, mut stall: Stall) {
         let Some(thread) = self.ids.thread(stall.thread) else { return };
+        if let Some(kept) = &mut self.kept {
+            kept.expect(thread, stall.thread);
+        }
         stall.thread.0 = thread;
         stall.user = self.ids.stack(stall.user).map(stack_id);
         stall.kernel = self.ids.stack(stall.kernel).map(stack_id);
@@ -541,8 +561,12 @@ impl Recorder {
         for ran in stall.ran_instead.iter().take(MAX_RAN_INSTEAD) {
             ran_instead.push((self.mention(&ran.thread), ran.ns));
         }
+        let id = row.unwrap_or_else(|| self.new_stall_row());
+        if let Some(kept) = &mut self.kept {
+            kept.add(id, &stall);
+        }
         StallRow {
-            id: row.unwrap_or_else(|| self.new_stall_row()),
+            id,
             replaces: row.is_some(),
             comm: self.text(&stall.comm),
             syscall: self.optional_text(stall.syscall.as_deref()),
@@ -691,8 +715,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Recording;
-    use wallprof_model::{Frame, FrameKind, Module, ThreadKey};
+    use crate::{Recording, StallFilter};
+    use wallprof_model::{Frame, FrameKind, Module, StallKind, StallReason, ThreadKey};
 
     /// A thread whose names fill about a page of the file.
     fn bulky_thread(key: u32) -> Event {
@@ -740,6 +764,55 @@ mod tests {
         recorder.commit(MonoNs(30)).unwrap();
         assert_eq!(recorder.finish(MonoNs(40)).unwrap().threads, 49);
         assert_eq!(Recording::open(&path).unwrap().threads().unwrap().len(), 49);
+    }
+
+    #[test]
+    fn kept_stalls_have_the_numbers_they_have_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
+        recorder.remember_kept_stalls();
+        recorder.take(bulky_thread(70)).unwrap();
+        for start in [500, 300] {
+            recorder.take(Event::Stall(Box::new(stall(70, start)))).unwrap();
+        }
+        recorder.commit(MonoNs(1_000)).unwrap();
+        let kept = recorder.take_kept_stalls();
+        assert!(recorder.take_kept_stalls().is_empty());
+        recorder.finish(MonoNs(2_000)).unwrap();
+        let all = StallFilter { include_voluntary: true, ..StallFilter::default() };
+        let recording = Recording::open(&path).unwrap();
+        let written: Vec<_> = recording
+            .stalls(&all)
+            .unwrap()
+            .map(|stall| stall.map(|stall| (stall.id, stall.start)).unwrap())
+            .collect();
+        assert_eq!(kept.iter().map(|kept| (kept.id, kept.start)).collect::<Vec<_>>(), written);
+        assert!(kept.len() == 2 && kept.iter().all(|kept| kept.thread == ThreadKey(70)));
+    }
+
+    fn stall(thread: u32, start: u64) -> Stall {
+        Stall {
+            thread: ThreadKey(thread),
+            comm: "t".into(),
+            kind: StallKind::OffCpu,
+            reason: StallReason::Preempted,
+            voluntary: false,
+            start: MonoNs(start),
+            end: MonoNs(start + 100),
+            open: false,
+            blocked_ns: 0,
+            runnable_ns: 100,
+            syscall: None,
+            cpu: None,
+            user: None,
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: Vec::new(),
+            fault: None,
+            asked_ns: None,
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub struct FrameTable {
     ids: HashMap<PackedFrame, FrameId>,
     /// Processes with run-time code, from 1 on: what is at an address there is at another one elsewhere.
     jit_processes: HashMap<ProcessKey, u32>,
+    next: u32,
     limit: usize,
     overflowed: u64,
 }
@@ -47,7 +48,7 @@ impl Default for FrameTable {
 
 impl FrameTable {
     fn with_limit(limit: usize) -> Self {
-        FrameTable { ids: HashMap::new(), jit_processes: HashMap::new(), limit, overflowed: 0 }
+        FrameTable { ids: HashMap::new(), jit_processes: HashMap::new(), next: 0, limit, overflowed: 0 }
     }
 
     /// The number of `frame`, and the frame to announce under that number if it is new.
@@ -73,6 +74,11 @@ impl FrameTable {
         self.overflowed
     }
 
+    /// Forgets frames that `gone` says nobody knows any more; one that comes again is new.
+    pub fn forget(&mut self, gone: impl Fn(FrameId) -> bool) {
+        self.ids.retain(|_, id| !gone(*id));
+    }
+
     fn packed_id(&mut self, packed: PackedFrame, frame: Frame) -> (FrameId, Option<Frame>) {
         if let Some(&id) = self.ids.get(&packed) {
             return (id, None);
@@ -88,7 +94,9 @@ impl FrameTable {
     }
 
     fn insert(&mut self, packed: PackedFrame) -> FrameId {
-        let id = FrameId(self.ids.len() as u32);
+        let id = FrameId(self.next);
+        // No number comes twice: what was forgotten is another frame when it comes again.
+        self.next = self.next.wrapping_add(1);
         self.ids.insert(packed, id);
         id
     }
@@ -100,6 +108,17 @@ mod tests {
 
     fn frame(kind: FrameKind, module: Option<u32>, address: u64) -> Frame {
         Frame { kind, module: module.map(ModuleId), address }
+    }
+
+    #[test]
+    fn a_forgotten_frame_is_new_again() {
+        let mut table = FrameTable::default();
+        let known = frame(FrameKind::Native, Some(1), 16);
+        let (first, _) = table.frame_id(known);
+        let (other, _) = table.frame_id(frame(FrameKind::Native, Some(1), 32));
+        table.forget(|id| id == first);
+        let (again, told) = table.frame_id(known);
+        assert!(told == Some(known) && again != first && again != other);
     }
 
     #[test]

@@ -43,6 +43,14 @@ impl PendingFrames {
         self.by_origin.entry(batch.origin).or_default().extend(frames);
     }
 
+    /// Frames that `gone` says nobody knows any more need no names.
+    pub fn forget(&mut self, gone: impl Fn(FrameId) -> bool) {
+        self.by_origin.retain(|_, frames| {
+            frames.retain(|(id, _)| !gone(*id));
+            !frames.is_empty()
+        });
+    }
+
     /// Takes one origin's frames: the kernel's first, then module by module.
     pub fn take_batch(&mut self) -> Option<Batch> {
         let (origin, frames) = self.by_origin.pop_first()?;
@@ -54,6 +62,19 @@ impl PendingFrames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forgotten_frames_need_no_names() {
+        let mut pending = PendingFrames::default();
+        for id in 0..3 {
+            pending.push(FrameId(id), Frame { kind: FrameKind::Kernel, module: None, address: 8 });
+        }
+        pending.forget(|id| id != FrameId(1));
+        assert_eq!(pending.take_batch().map(|batch| batch.ids), Some(vec![FrameId(1)]));
+        pending.push(FrameId(4), Frame { kind: FrameKind::Kernel, module: None, address: 8 });
+        pending.forget(|_| true);
+        assert_eq!(pending.take_batch(), None);
+    }
 
     #[test]
     fn frames_come_back_by_origin() {

@@ -1,0 +1,148 @@
+//! The budget: what watching may cost, and how it gives way before it costs more.
+//!
+//! Pure. What gives way are stacks, the dearest part: fewer samples get one, and only longer waits. Counts, durations and
+//! ledgers stay exact.
+
+use std::fmt;
+
+/// Seconds over which cost is averaged: one busy second changes nothing.
+const AVERAGED: f64 = 10.0;
+/// Shares of the budget: above the first it gives way, below the second it takes back.
+const TIGHT: f64 = 0.8;
+const EASY: f64 = 0.4;
+/// Seconds between two steps: a step must show before the next one is judged.
+const STEP_TIME: u64 = 10;
+/// 2^6: one sample of 64 gets a stack.
+const MOST_STEPS: u32 = 6;
+/// Waits of less than this get a stack even then; in ns.
+const LEAST_THRESHOLD_NS: u64 = 10_000;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// One sample in so many gets its stack, and stands for all of them.
+    pub stride: u32,
+    /// Waits from this duration on get a stack each, ns.
+    pub stack_ns: u64,
+}
+
+/// A change of pace, to be said.
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(
+            f,
+            "a stack for one sample in {} and for waits from {} us on",
+            self.stride,
+            self.stack_ns / 1_000
+        )
+    }
+}
+
+/// Follows the cost second by second.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// Of one CPU; `None` is without bound.
+    most: Option<f64>,
+    min_stall_ns: u64,
+    average: f64,
+    steps: u32,
+    since_step: u64,
+}
+
+impl Budget {
+    /// `most` is a share of one CPU: 0.005 for 0.5 %.
+    pub fn new(most: Option<f64>, min_stall_ns: u64) -> Self {
+        Budget { most, min_stall_ns, average: 0.0, steps: 0, since_step: 0 }
+    }
+
+    /// Another bound or least stall from now on; the pace stays until the next second tells.
+    pub fn change(&mut self, most: Option<f64>, min_stall_ns: u64) {
+        (self.most, self.min_stall_ns) = (most, min_stall_ns);
+        if most.is_none() {
+            self.steps = 0;
+        }
+    }
+
+    pub fn pace(&self) -> Pace {
+        let base = self.min_stall_ns.max(LEAST_THRESHOLD_NS);
+        let stack_ns = if self.steps == 0 { self.min_stall_ns } else { base.saturating_mul(1 << self.steps) };
+        Pace { stride: 1 << self.steps, stack_ns }
+    }
+
+    /// The average cost, as a share of one CPU.
+    pub fn cost(&self) -> f64 {
+        self.average
+    }
+
+    /// Takes what the last `seconds` have cost, ns of CPU; the pace from now on when it changes.
+    pub fn spend(&mut self, cost_ns: u64, seconds: u64) -> Option<Pace> {
+        let seconds = seconds.max(1);
+        let share = cost_ns as f64 / 1e9 / seconds as f64;
+        let weight = (seconds as f64 / AVERAGED).min(1.0);
+        self.average += (share - self.average) * weight;
+        self.since_step += seconds;
+        let most = self.most?;
+        if self.since_step < STEP_TIME {
+            return None;
+        }
+        let steps = match self.average / most {
+            used if used > TIGHT => (self.steps + 1).min(MOST_STEPS),
+            used if used < EASY => self.steps.saturating_sub(1),
+            _ => self.steps,
+        };
+        (steps != self.steps).then(|| {
+            (self.steps, self.since_step) = (steps, 0);
+            self.pace()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds of this share of a CPU; the paces that came of it.
+    fn spend(budget: &mut Budget, share: f64, seconds: u64) -> Vec<Pace> {
+        (0..seconds).filter_map(|_| budget.spend((share * 1e9) as u64, 1)).collect()
+    }
+
+    #[test]
+    fn it_gives_way_before_the_budget_is_exceeded() {
+        let mut budget = Budget::new(Some(0.005), 100_000);
+        let paces = spend(&mut budget, 0.0045, 60);
+        assert!(!paces.is_empty() && budget.cost() < 0.005);
+        assert_eq!(paces[0], Pace { stride: 2, stack_ns: 200_000 });
+        assert!(paces.windows(2).all(|two| two[1].stride == 2 * two[0].stride));
+    }
+
+    #[test]
+    fn it_takes_back_what_it_can_afford() {
+        let mut budget = Budget::new(Some(0.005), 100_000);
+        spend(&mut budget, 0.02, 200);
+        assert_eq!(budget.pace(), Pace { stride: 64, stack_ns: 6_400_000 });
+        spend(&mut budget, 0.001, 200);
+        assert_eq!(budget.pace(), Pace { stride: 1, stack_ns: 100_000 });
+    }
+
+    #[test]
+    fn one_busy_second_changes_nothing() {
+        let mut budget = Budget::new(Some(0.01), 100_000);
+        spend(&mut budget, 0.001, 60);
+        assert!(budget.spend(50_000_000, 1).is_none());
+        assert_eq!(budget.pace().stride, 1);
+    }
+
+    #[test]
+    fn between_tight_and_easy_it_stays() {
+        let mut budget = Budget::new(Some(0.01), 100_000);
+        assert!(spend(&mut budget, 0.006, 600).is_empty());
+    }
+
+    #[test]
+    fn without_a_bound_nothing_gives_way() {
+        let mut budget = Budget::new(None, 50_000);
+        assert!(spend(&mut budget, 0.9, 100).is_empty());
+        assert_eq!(budget.pace(), Pace { stride: 1, stack_ns: 50_000 });
+        assert!(budget.cost() > 0.8);
+    }
+}

@@ -1,0 +1,183 @@
+//! The configuration file: TOML with the names of the command line's options, and where each value stands.
+//!
+//! Pure: text in, values with their lines out. What a value means is read where options are read, once for both; an
+//! error there names the line that is kept here.
+
+use std::fmt;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A value as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub text: String,
+    /// From 1 on.
+    pub line: usize,
+}
+
+/// What the file says; what it does not mention is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    pub threshold: Option<Entry>,
+    pub severity: Option<Entry>,
+    pub listen: Option<Entry>,
+    pub socket: Option<Entry>,
+    pub output: Option<Entry>,
+    pub keep: Option<Entry>,
+    pub keep_size: Option<Entry>,
+    pub on: Option<Entry>,
+    pub snapshot: Option<Entry>,
+    pub arm_at: Option<Entry>,
+    pub disarm_at: Option<Entry>,
+    pub max_cpu: Option<Entry>,
+    pub freq: Option<Entry>,
+    pub max_series: Option<Entry>,
+}
+
+/// Why a text is no configuration: what, and in which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    pub line: usize,
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+/// A value where TOML lets people write a text, a number, or a table of severities.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Whole(i64),
+    Fraction(f64),
+    Table(toml::Table),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct File {
+    threshold: Option<Spanned<Value>>,
+    severity: Option<Spanned<Value>>,
+    listen: Option<Spanned<Value>>,
+    socket: Option<Spanned<Value>>,
+    output: Option<Spanned<Value>>,
+    keep: Option<Spanned<Value>>,
+    keep_size: Option<Spanned<Value>>,
+    on: Option<Spanned<Value>>,
+    snapshot: Option<Spanned<Value>>,
+    arm_at: Option<Spanned<Value>>,
+    disarm_at: Option<Spanned<Value>>,
+    max_cpu: Option<Spanned<Value>>,
+    freq: Option<Spanned<Value>>,
+    max_series: Option<Spanned<Value>>,
+}
+
+impl Config {
+    /// # Errors
+    /// The text is no TOML, or has a name that is no option's; with the line.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| error_from_toml(&error, text))?;
+        let entry = |value: Option<Spanned<Value>>| value.map(|value| entry(value, text)).transpose();
+        Ok(Config {
+            threshold: entry(file.threshold)?,
+            severity: entry(file.severity)?,
+            listen: entry(file.listen)?,
+            socket: entry(file.socket)?,
+            output: entry(file.output)?,
+            keep: entry(file.keep)?,
+            keep_size: entry(file.keep_size)?,
+            on: entry(file.on)?,
+            snapshot: entry(file.snapshot)?,
+            arm_at: entry(file.arm_at)?,
+            disarm_at: entry(file.disarm_at)?,
+            max_cpu: entry(file.max_cpu)?,
+            freq: entry(file.freq)?,
+            max_series: entry(file.max_series)?,
+        })
+    }
+}
+
+fn entry(value: Spanned<Value>, text: &str) -> Result<Entry, ConfigError> {
+    let line = line_at(text, value.span().start);
+    let text = match value.into_inner() {
+        Value::Text(text) => text,
+        Value::Whole(number) => number.to_string(),
+        Value::Fraction(number) => number.to_string(),
+        Value::Table(table) => list_from_table(&table).ok_or_else(|| ConfigError {
+            line,
+            message: "a table holds durations as texts, such as { critical = \"500us\" }".into(),
+        })?,
+    };
+    Ok(Entry { text, line })
+}
+
+/// `{ warning = "100us" }` as the command line's `warning=100us`.
+fn list_from_table(table: &toml::Table) -> Option<String> {
+    let parts: Option<Vec<String>> =
+        table.iter().map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect();
+    Some(parts?.join(","))
+}
+
+fn error_from_toml(error: &toml::de::Error, text: &str) -> ConfigError {
+    let line = error.span().map_or(1, |span| line_at(text, span.start));
+    let message: Vec<_> = error.message().split_whitespace().collect();
+    ConfigError { line, message: message.join(" ") }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(text: &str, line: usize) -> Option<Entry> {
+        Some(Entry { text: text.into(), line })
+    }
+
+    #[test]
+    fn values_are_the_texts_of_options_with_their_lines() {
+        let config = Config::parse(
+            "# what to watch\nthreshold = \"50us\"\nfreq = 49\nmax-cpu = \"0.5%\"\n\n[severity]\ncritical = \"1ms\"\n",
+        );
+        let config = config.expect("a configuration");
+        assert_eq!((config.threshold, config.freq), (entry("50us", 2), entry("49", 3)));
+        assert_eq!(config.max_cpu, entry("0.5%", 4));
+        assert_eq!(config.severity.map(|entry| entry.text), Some("critical=1ms".into()));
+        assert_eq!(config.listen, None);
+    }
+
+    #[test]
+    fn both_ways_to_write_severities() {
+        let text =
+            |text: &str| Config::parse(text).expect("a configuration").severity.map(|entry| entry.text);
+        assert_eq!(text("severity = \"a=1ms,b=2ms\""), Some("a=1ms,b=2ms".into()));
+        assert_eq!(text("severity = { a = \"1ms\", b = \"2ms\" }"), Some("a=1ms,b=2ms".into()));
+    }
+
+    #[test]
+    fn errors_name_the_line_and_the_field() {
+        let error = |text: &str| Config::parse(text).unwrap_err();
+        let unknown = error("keep = \"1m\"\ntreshold = \"1ms\"\n");
+        assert!(unknown.line == 2 && unknown.message.contains("treshold"), "{unknown}");
+        assert_eq!(error("keep = \"1m\"\nlisten = \n").line, 2);
+        assert_eq!(error("\n\nkeep = [1]\n").line, 3);
+        assert!(error("severity = { a = 5 }").message.contains("500us"));
+        assert_eq!(error("keep = \"1m\"\nkeep = \"2m\"").line, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,80}") {
+            let _ = Config::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The metrics as text, rendered at most once for each change however many ask.
+//!
+//! Owns the help of each metric, the labels of each line, and which moment a text is of.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wallprof_model::MonoNs;
+
+use crate::metrics::{Durations, EDGES, Exemplar, FIRST_EDGE, Metrics};
+use crate::openmetrics::{self, Bucket, Kind, Text};
+use crate::series::{Family, Labels};
+
+/// The text of one generation of metrics, shared by all who ask for it.
+pub struct Exposition {
+    metrics: Arc<Mutex<Metrics>>,
+    text: Mutex<Rendered>,
+}
+
+#[derive(Default)]
+struct Rendered {
+    generation: Option<u64>,
+    text: Arc<[u8]>,
+}
+
+impl Exposition {
+    pub fn new(metrics: Arc<Mutex<Metrics>>) -> Self {
+        Exposition { metrics, text: Mutex::default() }
+    }
+
+    /// The text as of the last whole second. `now` is when it is asked for: stalls under way last until then. Whoever
+    /// asks first in a second begins a new measuring of the longest stalls.
+    pub fn text(&self, now: MonoNs) -> Arc<[u8]> {
+        let mut rendered = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = Some(metrics.generation());
+        if rendered.generation != generation {
+            metrics.note_open(now);
+            // Most texts are as long as the one before.
+            let text = written(&metrics, rendered.text.len() + 4096);
+            metrics.restart_longest();
+            *rendered = Rendered { generation, text: Arc::from(text.into_bytes()) };
+        }
+        Arc::clone(&rendered.text)
+    }
+}
+
+fn written(metrics: &Metrics, capacity: usize) -> String {
+    let mut text = Text::with_capacity(capacity);
+    write_stalls(metrics, &mut text);
+    write_durations(metrics, &mut text);
+    write_threads(metrics, &mut text);
+    write_losses(metrics, &mut text);
+    write_own(metrics, &mut text);
+    text.finish()
+}
+
+fn write_stalls(metrics: &Metrics, text: &mut Text) {
+    let help = "Waits and page faults that were too long and that the thread did not choose";
+    text.family("wallprof_stalls", Kind::Counter, help);
+    for (labels, sum) in metrics.stalls.iter() {
+        text.count("wallprof_stalls_total", &pairs(labels), sum.count);
+    }
+    let help = "How long the stalls lasted, from switch-out to switch-in";
+    text.family("wallprof_stall_seconds", Kind::Counter, help);
+    for (labels, sum) in metrics.stalls.iter() {
+        text.value("wallprof_stall_seconds_total", &pairs(labels), seconds(sum.total_ns));
+    }
+}
+
+fn write_durations(metrics: &Metrics, text: &mut Text) {
+    let families: [(&str, &str, &Family<Durations>); 3] = [
+        ("wallprof_offcpu_seconds", "Off-CPU intervals from switch-out to switch-in", &metrics.off_cpu),
+        ("wallprof_runqueue_seconds", "From wakeup or preemption to switch-in", &metrics.run_queue),
+        ("wallprof_fault_seconds", "Page faults from entry to completion", &metrics.fault),
+    ];
+    for (name, help, all) in families {
+        text.family(name, Kind::Histogram, help);
+        for (labels, durations) in all.iter() {
+            write_histogram(text, name, labels, durations);
+        }
+    }
+}
+
+fn write_histogram(text: &mut Text, name: &str, labels: &Labels, durations: &Durations) {
+    let ids: Vec<_> =
+        durations.exemplars.iter().map(|(edge, exemplar)| (*edge, exemplar.stall_id.to_string())).collect();
+    let shown: Vec<_> = ids.iter().map(|(edge, id)| (*edge, [("stall_id", id.as_str())])).collect();
+    let buckets = durations.counts.iter().enumerate().map(|(edge, count)| {
+        let labels = shown.iter().find(|(at, _)| *at == edge).map(|(_, labels)| labels.as_slice());
+        let exemplar = durations.exemplars.get(&edge).zip(labels);
+        Bucket {
+            upper: upper_seconds(edge),
+            count: *count,
+            exemplar: exemplar.map(|(exemplar, labels)| shown_exemplar(exemplar, labels)),
+        }
+    });
+    text.histogram(name, &pairs(labels), seconds(durations.total_ns), buckets);
+}
+
+fn shown_exemplar<'a>(exemplar: &Exemplar, labels: openmetrics::Labels<'a>) -> openmetrics::Exemplar<'a> {
+    openmetrics::Exemplar { labels, value: seconds(exemplar.ns), at: seconds(exemplar.at.0) }
+}
+
+fn write_threads(metrics: &Metrics, text: &mut Text) {
+    text.family("wallprof_oncpu_seconds", Kind::Counter, "Time on a CPU");
+    for (labels, ns) in metrics.on_cpu.iter() {
+        text.value("wallprof_oncpu_seconds_total", &pairs(labels), seconds(*ns));
+    }
+    let help =
+        "The longest stall since the last scrape; one under way for more than a second counts while it lasts";
+    text.family("wallprof_longest_stall_seconds", Kind::Gauge, help);
+    for (labels, ns) in metrics.longest.iter() {
+        text.value("wallprof_longest_stall_seconds", &pairs(labels), seconds(*ns));
+    }
+}
+
+fn write_losses(metrics: &Metrics, text: &mut Text) {
+    let help = "Runs and interrupts on guarded CPUs by others than the allowed threads";
+    text.family("wallprof_guard_intrusions", Kind::Counter, help);
+    for ((cpu, kind, thread), count) in &metrics.intrusions {
+        let cpu = cpu.to_string();
+        let labels = [("cpu", cpu.as_str()), ("kind", kind), ("thread", thread)];
+        text.count("wallprof_guard_intrusions_total", &labels, *count);
+    }
+    text.family("wallprof_lost", Kind::Counter, "What could not be measured or kept, by reason");
+    for (reason, count) in &metrics.lost {
+        text.count("wallprof_lost_total", &[("reason", reason)], *count);
+    }
+    let help = "News that found no place for a series of its own";
+    text.family("wallprof_series_limit_hits", Kind::Counter, help);
+    text.count("wallprof_series_limit_hits_total", &[], metrics.room.hits());
+}
+
+fn write_own(metrics: &Metrics, text: &mut Text) {
+    text.family("wallprof_self_cpu_seconds", Kind::Counter, "CPU time of the watcher's own process");
+    text.value("wallprof_self_cpu_seconds_total", &[], seconds(metrics.cost.process_cpu_ns));
+    text.family("wallprof_probe_seconds", Kind::Counter, "Time in the probes, estimated from one run in 61");
+    text.value("wallprof_probe_seconds_total", &[], seconds(metrics.cost.probe_ns));
+    text.family("wallprof_armed", Kind::Gauge, "1 while measuring, 0 while disarmed");
+    text.count("wallprof_armed", &[], u64::from(metrics.armed));
+    text.family("wallprof_sample_rate_hertz", Kind::Gauge, "Stack samples a second on each CPU");
+    text.value("wallprof_sample_rate_hertz", &[], metrics.sample_hz);
+    text.family(
+        "wallprof_stack_threshold_seconds",
+        Kind::Gauge,
+        "Waits from this duration on get a stack each",
+    );
+    text.value("wallprof_stack_threshold_seconds", &[], seconds(metrics.stack_threshold_ns));
+    text.family("wallprof_snapshots", Kind::Counter, "Snapshots kept of the flight recording");
+    text.count("wallprof_snapshots_total", &[], metrics.snapshots);
+}
+
+fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
+    let Labels { who, reason, severity } = labels;
+    let mut pairs = vec![("process", who.process.as_str()), ("thread", who.thread.as_str())];
+    pairs.extend(reason.map(|reason| ("reason", reason)));
+    pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
+    pairs
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn upper_seconds(edge: usize) -> f64 {
+    match edge < EDGES {
+        true => seconds(1 << (FIRST_EDGE as usize + edge)),
+        false => f64::INFINITY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wallprof_model::profile::KeptStall;
+    use wallprof_model::{Event, Reason, StallKind, StallReason, ThreadKey};
+
+    use super::*;
+    use crate::metrics::NAMES;
+    use crate::metrics::tests::{metrics, off_cpu, stall, told};
+
+    fn text_of(exposition: &Exposition, now: u64) -> String {
+        String::from_utf8(exposition.text(MonoNs(now)).to_vec()).expect("UTF-8")
+    }
+
+    fn exposition(change: impl FnOnce(&mut Metrics)) -> (Arc<Mutex<Metrics>>, Exposition) {
+        let mut metrics = metrics();
+        change(&mut metrics);
+        let metrics = Arc::new(Mutex::new(metrics));
+        (Arc::clone(&metrics), Exposition::new(metrics))
+    }
+
+    fn lines<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+        text.lines().filter(|line| line.starts_with(name)).collect()
+    }
+
+    #[test]
+    fn counters_and_histograms_carry_names_and_reasons() {
+        let (_, exposition) = exposition(|metrics| {
+            metrics.take(&off_cpu(1, StallReason::Blocked(Reason::Lock), 2_000_000));
+            metrics.take(&told(stall(1, 7, 2_000_000)));
+            let (thread, kind) = (ThreadKey(1), StallKind::OffCpu);
+            let kept = KeptStall { id: 42, thread, kind, start: MonoNs(7), end: MonoNs(2_000_007) };
+            metrics.keep(&[kept], |_| wallprof_model::EpochNs(1_500_000_000));
+        });
+        let text = text_of(&exposition, 0);
+        let labels = r#"{process="server",thread="engine",reason="lock",severity="critical"}"#;
+        assert_eq!(lines(&text, "wallprof_stalls_total"), [format!("wallprof_stalls_total{labels} 1")]);
+        let sums = lines(&text, "wallprof_stall_seconds_total");
+        assert_eq!(sums, [format!("wallprof_stall_seconds_total{labels} 0.002")]);
+        let buckets = lines(&text, "wallprof_offcpu_seconds_bucket");
+        assert_eq!(buckets.len(), EDGES + 1);
+        let with_exemplar: Vec<_> = buckets.iter().filter(|line| line.contains(" # ")).collect();
+        assert_eq!(with_exemplar.len(), 1);
+        assert!(with_exemplar[0].contains(r#"le="0.002097152""#), "{with_exemplar:?}");
+        assert!(with_exemplar[0].ends_with(r#" 1 # {stall_id="42"} 0.002 1.5"#), "{with_exemplar:?}");
+        assert!(buckets.last().expect("buckets").contains(r#"le="+Inf""#));
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn every_promised_name_is_there() {
+        let (_, exposition) = exposition(|metrics| {
+            metrics.take(&told(stall(1, 7, 2_000_000)));
+            metrics.intrusion(1, "task", "cron", 1);
+            metrics.lose("stacks_full", 1);
+        });
+        let text = text_of(&exposition, 0);
+        for name in NAMES {
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            assert!(text.contains(&format!("# TYPE {family} ")), "{name}");
+        }
+    }
+
+    #[test]
+    fn one_generation_is_rendered_once_and_measures_the_longest_anew() {
+        let (metrics, exposition) = exposition(|metrics| {
+            metrics.take(&told(stall(1, 7, 2_000_000)));
+        });
+        let first = exposition.text(MonoNs(0));
+        assert!(Arc::ptr_eq(&first, &exposition.text(MonoNs(0))));
+        let longest = |text: &str| lines(text, "wallprof_longest_stall_seconds").len();
+        assert_eq!(longest(std::str::from_utf8(&first).expect("UTF-8")), 1);
+        metrics.lock().expect("unpoisoned").end_second();
+        assert_eq!(longest(&text_of(&exposition, 0)), 0);
+    }
+
+    #[test]
+    fn stalls_under_way_show_how_long_they_last() {
+        let (_, exposition) = exposition(|metrics| {
+            let open = wallprof_model::event::Stall { open: true, ..stall(1, 1_000_000_000, 1_000_000_000) };
+            metrics.take(&Event::Stall(Box::new(open)));
+        });
+        let text = text_of(&exposition, 6_000_000_000);
+        let expected = r#"wallprof_longest_stall_seconds{process="server",thread="engine"} 5.0"#;
+        assert_eq!(lines(&text, "wallprof_longest_stall_seconds"), [expected]);
+    }
+}

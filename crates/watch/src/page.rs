@@ -1,0 +1,129 @@
+//! The page at `/`: what is late now, in one look, without a script.
+//!
+//! Pure. Names are anybody's and are escaped.
+
+use std::fmt::Write;
+
+use crate::metrics::Metrics;
+
+/// Rows shown.
+const MOST_ROWS: usize = 20;
+
+/// What the page says besides the metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    pub version: &'static str,
+    /// What is watched: `lock`, `all threads` …
+    pub target: String,
+    pub recording: String,
+}
+
+/// The page as HTML.
+pub fn page(page: &Page, metrics: &Metrics) -> String {
+    let mut out = String::with_capacity(8192);
+    let state = if metrics.armed { "armed" } else { "disarmed" };
+    let _ = write!(
+        out,
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>wallprof watch</title>\
+         <meta http-equiv=\"refresh\" content=\"10\"><style>{STYLE}</style></head><body>\
+         <h1>wallprof watch: {}</h1><p>{state}; {:.2} % of one CPU; flight recording <code>{}</code>.</p>\
+         <p><a href=\"/flame.svg\">The last minute as a flame graph</a> · <a href=\"/metrics\">metrics</a></p>",
+        escaped(&page.target),
+        metrics.cost_share * 100.0,
+        escaped(&page.recording),
+    );
+    stalls(&mut out, metrics);
+    losses(&mut out, metrics);
+    let _ = write!(
+        out,
+        "<form method=\"post\" action=\"/snapshot\"><button>Keep a snapshot</button></form>\
+         <footer>wallprof {}</footer></body></html>",
+        page.version
+    );
+    out
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}\
+                     table{border-collapse:collapse}td,th{text-align:left;padding:.15em 1em .15em 0}\
+                     td.n{text-align:right;font-variant-numeric:tabular-nums}footer{color:#888;margin-top:2em}";
+
+fn stalls(out: &mut String, metrics: &Metrics) {
+    let mut rows: Vec<_> = metrics.stalls.iter().collect();
+    rows.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.total_ns));
+    if rows.is_empty() {
+        out.push_str("<h2>Stalls</h2><p>None yet.</p>");
+        return;
+    }
+    out.push_str(
+        "<h2>Stalls since the start, most time first</h2><table><tr><th>process<th>thread<th>reason<th>severity\
+         <th>stalls<th>seconds</tr>",
+    );
+    for (labels, sum) in rows.into_iter().take(MOST_ROWS) {
+        let _ = write!(
+            out,
+            "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{:.6}</tr>",
+            escaped(&labels.who.process),
+            escaped(&labels.who.thread),
+            labels.reason.unwrap_or_default(),
+            escaped(labels.severity.as_deref().unwrap_or_default()),
+            sum.count,
+            sum.total_ns as f64 / 1e9,
+        );
+    }
+    out.push_str("</table>");
+}
+
+fn losses(out: &mut String, metrics: &Metrics) {
+    if metrics.lost.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Lost</h2><table>");
+    for (reason, count) in &metrics.lost {
+        let _ = write!(out, "<tr><td>{}<td class=\"n\">{count}</tr>", escaped(reason));
+    }
+    out.push_str("</table>");
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            control if control.is_control() => out.push('\u{fffd}'),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::tests::{metrics, stall, thread, told};
+
+    #[test]
+    fn the_longest_come_first() {
+        let mut metrics = metrics();
+        metrics.take(&thread(2, "server", "worker"));
+        metrics.take(&told(stall(1, 5, 200_000)));
+        metrics.take(&told(stall(2, 5, 9_000_000)));
+        let html = page(&Page::default(), &metrics);
+        let at = |name: &str| html.find(name).expect(name);
+        assert!(at("<td>worker<td>lock<td>critical") < at("<td>engine<td>lock<td>warning"));
+    }
+
+    #[test]
+    fn names_are_text_and_nothing_else() {
+        let mut metrics = metrics();
+        metrics.take(&thread(1, "<script>alert(1)</script>", "\"'&\x07"));
+        metrics.take(&told(stall(1, 5, 200_000)));
+        metrics.lose("<b>", 1);
+        let html = page(&Page { target: "<i>".into(), ..Page::default() }, &metrics);
+        assert!(!html.contains("<script>") && !html.contains("<b>") && !html.contains("<i>"));
+        assert!(html.contains("&lt;script&gt;") && html.contains("&quot;&#39;&amp;\u{fffd}"));
+    }
+}
