@@ -12,7 +12,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Debian packages, each with the reason it is asked for.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
-TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus
 LINT_PACKAGES := clang-format-19
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 READER_PACKAGES := chromium
@@ -32,6 +32,7 @@ why_chromium := opens flame graphs and speedscope files
 why_linux-perf := perf bench makes switches to count
 why_redis-server := tests on a program that has idle workers
 why_redis-tools := keeps it busy
+why_prometheus := scrapes the watcher, and checks the alert rules
 why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels

@@ -41,6 +41,10 @@ pub enum Command {
     Diff(DiffArgs),
     /// Turn what another profiler recorded into a recording: perf.data
     Import(ImportArgs),
+    /// Record all the time under bounded memory, and serve metrics, alerts' evidence and a flight recording
+    Watch(WatchArgs),
+    /// Arm, disarm or ask a running watcher, or have it keep a snapshot
+    Ctl(CtlArgs),
     /// Say what this kernel, these permissions and this hardware allow
     Doctor(DoctorArgs),
     /// Run a built-in workload, record it, print the report and write the flame graph
@@ -126,6 +130,105 @@ pub struct RecordArgs {
     pub command: Vec<OsString>,
 }
 
+#[derive(Clone, Debug, Default, Args)]
+pub struct WatchArgs {
+    /// Watch these processes with all their threads
+    #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
+    pub pids: Vec<String>,
+
+    /// Watch a cgroup (v1 or v2) and those below it: a directory, or a path as /proc/PID/cgroup prints it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Watch everything
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
+
+    /// Waits and faults at least this long are stalls [50us]
+    #[arg(long, value_name = "DURATION")]
+    pub threshold: Option<String>,
+
+    /// Names for how long stalls are [warning=100us,critical=500us]
+    #[arg(long, value_name = "NAME=DURATION,…")]
+    pub severity: Option<String>,
+
+    /// Where metrics are served [127.0.0.1:9101]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+
+    /// Where `wallprof ctl` finds it; whoever may write there may give orders [/run/wallprof.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
+
+    /// The flight recording [wallprof.db]
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub output: Option<String>,
+
+    /// How much time the flight recording holds [10m]
+    #[arg(long, value_name = "DURATION")]
+    pub keep: Option<String>,
+
+    /// How large it may be [512MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub keep_size: Option<String>,
+
+    /// Keep a snapshot of what surrounds a stall of this severity or more, once a minute at most
+    #[arg(long, value_name = "SEVERITY")]
+    pub on: Option<String>,
+
+    /// Where snapshots go [beside the flight recording]
+    #[arg(long, value_name = "DIR")]
+    pub snapshot: Option<String>,
+
+    /// Measure from this local time of day on: 08:00
+    #[arg(long, value_name = "TIME")]
+    pub arm_at: Option<String>,
+
+    /// Until this one: 16:30
+    #[arg(long, value_name = "TIME")]
+    pub disarm_at: Option<String>,
+
+    /// Take fewer stacks before watching costs more than this share of one CPU: 0.5%
+    #[arg(long, value_name = "PERCENT")]
+    pub max_cpu: Option<String>,
+
+    /// Stack samples a second of each CPU [49]
+    #[arg(short = 'F', long = "freq", value_name = "HZ")]
+    pub sample_hz: Option<String>,
+
+    /// Most series of metrics; what finds no place is counted together [5000]
+    #[arg(long, value_name = "COUNT")]
+    pub max_series: Option<String>,
+
+    /// A file with these options, named as here (TOML); read again at SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// What a watcher is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// Measure, until the hours say otherwise
+    Arm,
+    /// Stop measuring; the probes stay in place
+    Disarm,
+    /// Say how it is
+    Status,
+    /// Keep what the flight recording holds now
+    Snapshot,
+}
+
+#[derive(Debug, Args)]
+pub struct CtlArgs {
+    /// What to do
+    #[arg(value_name = "ORDER", value_enum)]
+    pub order: Order,
+
+    /// The watcher's socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// The recording to read
@@ -170,6 +273,10 @@ pub struct StallsArgs {
     /// Only stalls that start before this time
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+
+    /// Only the stall of this number: as an exemplar of `watch`, a finding or --json names it
+    #[arg(long, value_name = "N", conflicts_with_all = ["longer_than", "thread", "kind", "reason", "from", "to"])]
+    pub id: Option<u64>,
 
     /// Also the waits that threads chose: condition variables, poll, sleep, child
     #[arg(long)]

@@ -17,6 +17,7 @@ mod report;
 mod selection;
 mod stalls;
 mod terminal;
+mod watch;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -45,6 +46,8 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Ctl(args) => watch::control(&args),
         Command::Demo(args) => demo::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
         Command::Documents(args) => documents::run(&args.folder),

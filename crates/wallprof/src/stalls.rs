@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use wallprof_analysis::{Glob, Timepoint, Zone, ns_from_duration};
-use wallprof_model::profile::{RecordingInfo, Thread};
+use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
 use wallprof_model::{MonoNs, Reason, StallKind, StallReason, ThreadKey};
 use wallprof_recording::{Recording, StallFilter, Stalls};
 use wallprof_views::{StallsText, Style, stall_json};
@@ -22,6 +22,7 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     let info = recording.info()?;
     let style = style_for_stdout();
     let stalls = recording.stalls(&asked.filter(&recording, &info, &style.zone)?)?;
+    let stalls = Chosen { stalls, id: args.id, found: false };
     to_stdout(|out| match args.json {
         true => write_json(out, stalls, &info),
         false => write_text(out, stalls, &info, &style),
@@ -29,24 +30,52 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_json(mut out: &mut dyn Write, stalls: Stalls, info: &RecordingInfo) -> Result<(), WriteFailure> {
+fn write_json(mut out: &mut dyn Write, stalls: Chosen, info: &RecordingInfo) -> Result<(), WriteFailure> {
     for stall in stalls {
-        stall_json(&mut out, &stall.map_err(Failure::from)?, &info.clock)?;
+        stall_json(&mut out, &stall?, &info.clock)?;
     }
     Ok(())
 }
 
 fn write_text(
     mut out: &mut dyn Write,
-    stalls: Stalls,
+    stalls: Chosen,
     info: &RecordingInfo,
     style: &Style,
 ) -> Result<(), WriteFailure> {
     let mut text = StallsText::new(info, style);
     for stall in stalls {
-        text.write(&mut out, &stall.map_err(Failure::from)?)?;
+        text.write(&mut out, &stall?)?;
     }
     Ok(text.finish(&mut out)?)
+}
+
+/// All stalls, or the one of this number.
+struct Chosen<'a> {
+    stalls: Stalls<'a>,
+    id: Option<u64>,
+    found: bool,
+}
+
+impl Iterator for Chosen<'_> {
+    type Item = Result<StallRecord, Failure>;
+
+    /// # Errors
+    /// The recording cannot be read, or has no stall of this number.
+    fn next(&mut self) -> Option<Self::Item> {
+        let Some(id) = self.id else { return self.stalls.next().map(|stall| stall.map_err(Failure::from)) };
+        if self.found {
+            return None;
+        }
+        self.found = true;
+        let stall = self.stalls.find(|stall| stall.as_ref().map_or(true, |stall| stall.id == id));
+        Some(match stall {
+            Some(stall) => stall.map_err(Failure::from),
+            None => Err(Failure::failed(format!(
+                "there is no stall {id}: it may be older than the recording; without --id it lists those there are"
+            ))),
+        })
+    }
 }
 
 /// The options, read but not yet applied to a recording.
@@ -73,7 +102,9 @@ impl Asked {
             from: timepoint("--from", args.from.as_deref())?,
             to: timepoint("--to", args.to.as_deref())?,
             // Who asks for a voluntary reason by name wants to see it.
-            all: args.all || matches!(reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
+            all: args.all
+                || args.id.is_some()
+                || matches!(reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
         })
     }
 
@@ -153,6 +184,7 @@ mod tests {
             reason: None,
             from: None,
             to: None,
+            id: None,
             all: false,
         }
     }

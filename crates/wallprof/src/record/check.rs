@@ -176,6 +176,7 @@ mod tests {
             min_stall_ns: 100_000,
             call_graph: CallGraph::Tables,
             output: "wallprof.db".into(),
+            retention: None,
             verbose: false,
         }
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wallprof_live::{Session, SessionError};
-use wallprof_model::{Event, MonoNs};
+use wallprof_model::profile::KeptStall;
+use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
 use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, UserStacks, try_event};
@@ -29,6 +30,10 @@ pub struct Setup<'a> {
 pub struct Engine {
     session: Session,
     recorder: Recorder,
+    /// Hears every event before the recording does.
+    observer: Box<dyn FnMut(&Event)>,
+    target: String,
+    clock: ClockMap,
     events: u64,
     file_bytes: u64,
 }
@@ -88,13 +93,25 @@ impl Engine {
         let start = RecordingStart {
             start: session.clock().mono,
             clock: Some(session.clock()),
-            command: setup.command,
+            command: setup.command.clone(),
             min_stall_ns: options.min_stall_ns,
+            retention: options.retention,
             sample_period_ns: Some(1_000_000_000 / u64::from(options.sample_hz)),
             ..host::recording_start()
         };
         let recorder = Recorder::create(&options.output, &start)?;
-        let mut engine = Engine { session, recorder, events: 0, file_bytes: 0 };
+        if options.retention.is_some() {
+            session.tell_again();
+        }
+        let mut engine = Engine {
+            clock: ClockMap::new(vec![session.clock()]),
+            session,
+            recorder,
+            observer: Box::new(|_| {}),
+            target: setup.command,
+            events: 0,
+            file_bytes: 0,
+        };
         engine.feed(|_, tell| {
             for (index, name) in names.into_iter().enumerate() {
                 tell(Event::EventName { index: index as u16, name });
@@ -116,10 +133,68 @@ impl Engine {
 
     /// Takes in what the probes have said.
     pub fn take_in(&mut self) -> Result<(), Failure> {
-        if let Some(until) = self.feed(Session::take_in)? {
-            self.commit(until)?;
-        }
-        Ok(())
+        self.take_in_second().map(drop)
+    }
+
+    /// The same; the time up to which everything is told and written, when it has moved on.
+    pub fn take_in_second(&mut self) -> Result<Option<MonoNs>, Failure> {
+        let told = self.feed(Session::take_in)?;
+        told.map_or(Ok(()), |until| self.commit(until))?;
+        Ok(told)
+    }
+
+    /// From now on `observer` hears every event, also those that cannot be written.
+    pub fn observe(&mut self, observer: impl FnMut(&Event) + 'static) {
+        self.observer = Box::new(observer);
+    }
+
+    /// Stops counting; what was counted is told and written. The probes stay where they are.
+    pub fn pause(&mut self) -> Result<(), Failure> {
+        let end = self.feed(Session::pause)?;
+        self.commit(end)
+    }
+
+    /// Counts again.
+    pub fn resume(&mut self) -> Result<(), Failure> {
+        self.feed(Session::resume).map(drop)
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.session.is_paused()
+    }
+
+    /// From now on waits and faults this long are stalls.
+    pub fn set_min_stall(&mut self, min_stall_ns: u64) {
+        self.session.set_min_stall(min_stall_ns);
+    }
+
+    /// From now on one sample in `stride` takes its stacks, and waits from `stack_ns` on do one by one.
+    pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
+        self.session.set_pace(stride, stack_ns);
+    }
+
+    /// From now on the numbers of stalls in the file are remembered for [`Self::take_kept_stalls`].
+    pub fn remember_kept_stalls(&mut self) {
+        self.recorder.remember_kept_stalls();
+    }
+
+    pub fn take_kept_stalls(&mut self) -> Vec<KeptStall> {
+        self.recorder.take_kept_stalls()
+    }
+
+    /// Times of day, by the readings of both clocks so far.
+    pub fn clock(&self) -> &ClockMap {
+        &self.clock
+    }
+
+    /// What is recorded, by name.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The recording.
+    pub fn path(&self) -> PathBuf {
+        self.recorder.path().to_owned()
     }
 
     /// How many events have been taken in.
@@ -148,6 +223,8 @@ impl Engine {
 
     fn commit(&mut self, until: MonoNs) -> Result<(), Failure> {
         self.recorder.commit(until)?;
+        let forgotten = self.recorder.take_forgotten();
+        self.session.forget(&forgotten.threads, &forgotten.stacks, &forgotten.frames);
         self.file_bytes = file_bytes(self.recorder.path());
         Ok(())
     }
@@ -158,9 +235,14 @@ impl Engine {
         step: impl FnOnce(&mut Session, &mut dyn FnMut(Event)) -> Result<T, SessionError>,
     ) -> Result<T, Failure> {
         let (recorder, events) = (&mut self.recorder, &mut self.events);
+        let (observer, clock) = (&mut self.observer, &mut self.clock);
         let mut written = Ok(());
         let told = step(&mut self.session, &mut |event| {
             *events += 1;
+            observer(&event);
+            if let Event::Clock(anchor) = event {
+                follow(clock, anchor);
+            }
             if written.is_ok() {
                 written = recorder.take(event);
             }
@@ -168,6 +250,12 @@ impl Engine {
         written?;
         told.map_err(failure_from_session)
     }
+}
+
+/// The last two readings are enough for what happens now; older ones are in the recording.
+fn follow(clock: &mut ClockMap, anchor: ClockAnchor) {
+    let last = clock.anchors().last().copied();
+    *clock = ClockMap::new(last.into_iter().chain([anchor]).collect());
 }
 
 /// The files of a command that is about to start; this program's own, which is what runs until then.

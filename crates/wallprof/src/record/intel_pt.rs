@@ -409,6 +409,7 @@ mod tests {
             min_stall_ns: 100_000,
             call_graph: super::super::options::CallGraph::Tables,
             output: output.to_owned(),
+            retention: None,
             verbose: false,
         }
     }

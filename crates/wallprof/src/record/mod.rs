@@ -17,7 +17,12 @@ use std::time::Instant;
 use crate::args::RecordArgs;
 use crate::failure::Failure;
 use intel_pt::TraceOptions;
-use options::RecordOptions;
+
+pub use check::check_exists;
+pub use ending::ready;
+pub use engine::{Engine, Setup};
+pub use options::RecordOptions;
+pub use run::check_permitted;
 
 /// Runs the command; `started` is when the process began, for the time to armed probes.
 pub fn run(args: RecordArgs, started: Instant) -> Result<ExitCode, Failure> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use wallprof_analysis::ns_from_duration;
 use wallprof_probe::events::split_list;
+use wallprof_recording::Retention;
 
 use crate::args::RecordArgs;
 use crate::failure::Failure;
@@ -33,6 +34,8 @@ pub struct RecordOptions {
     pub min_stall_ns: u64,
     pub call_graph: CallGraph,
     pub output: PathBuf,
+    /// How much of the past is kept; `None`: everything.
+    pub retention: Option<Retention>,
     pub verbose: bool,
 }
 
@@ -72,6 +75,7 @@ impl RecordOptions {
             min_stall_ns: min_stall_ns(&args.min_stall)?,
             call_graph: call_graph(&args.call_graph)?,
             output: args.output,
+            retention: None,
             verbose: args.verbose,
             command: Some(args.command).filter(|command| !command.is_empty()),
         })

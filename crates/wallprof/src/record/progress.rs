@@ -138,6 +138,7 @@ mod tests {
             min_stall_ns: 100_000,
             call_graph: CallGraph::Tables,
             output: "out.db".into(),
+            retention: None,
             verbose: false,
         }
     }

@@ -92,7 +92,8 @@ impl Run<'_> {
     }
 }
 
-pub(super) fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
+/// Refuses to begin what the kernel would refuse, by the capabilities that are missing.
+pub fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
     let status = files.read("/proc/self/status".as_ref()).unwrap_or_default();
     let missing = CapabilitySet::effective_from_status(&status).missing_to_record();
     if missing.is_empty() {

@@ -1,0 +1,74 @@
+//! `wallprof ctl`: tells a watcher what to do, over its socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use wallprof_watch::ask;
+
+use super::settings::{RUN_FOLDER, SOCKET_NAME};
+use crate::args::{CtlArgs, Order};
+use crate::failure::{Exit, Failure};
+use crate::output::to_stdout;
+
+/// Runs the command.
+pub fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
+    let socket = args.socket.clone().unwrap_or_else(usual_socket);
+    let (method, path) = request(args.order);
+    let (status, answer) = ask(&socket, method, path).map_err(|error| failure(&socket, &error))?;
+    match status {
+        200 => to_stdout(|out| Ok(write!(out, "{answer}")?)).map(|()| ExitCode::SUCCESS),
+        _ => Err(Failure::failed(answer.trim_end())),
+    }
+}
+
+fn request(order: Order) -> (&'static str, &'static str) {
+    match order {
+        Order::Arm => ("POST", "/arm"),
+        Order::Disarm => ("POST", "/disarm"),
+        Order::Status => ("GET", "/status"),
+        Order::Snapshot => ("POST", "/snapshot"),
+    }
+}
+
+/// That of the service, else that of a watcher started by hand.
+fn usual_socket() -> PathBuf {
+    let service = Path::new(RUN_FOLDER).join("wallprof").join(SOCKET_NAME);
+    if service.exists() { service } else { Path::new(RUN_FOLDER).join(SOCKET_NAME) }
+}
+
+fn failure(socket: &Path, error: &io::Error) -> Failure {
+    let (exit, advice) = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            (Exit::Failed, "no watcher serves it: start `wallprof watch`, or name its --socket")
+        }
+        io::ErrorKind::PermissionDenied => {
+            (Exit::Unavailable, "ask as the user that the watcher runs as, or root")
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            (Exit::Failed, "the watcher takes too long: ask again")
+        }
+        _ => (Exit::Failed, "something else than a watcher may be there"),
+    };
+    Failure::new(exit, format!("cannot ask at {}: {error}: {advice}", socket.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_there_is_told_with_what_to_do() {
+        let args = CtlArgs { order: Order::Status, socket: Some("/nonexistent/socket".into()) };
+        let failure = run(&args).unwrap_err();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(failure.message.contains("/nonexistent/socket") && failure.message.contains("--socket"));
+    }
+
+    #[test]
+    fn only_status_changes_nothing() {
+        let methods =
+            [Order::Arm, Order::Disarm, Order::Status, Order::Snapshot].map(|order| request(order).0);
+        assert_eq!(methods, ["POST", "POST", "GET", "POST"]);
+    }
+}

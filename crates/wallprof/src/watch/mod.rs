@@ -1,0 +1,56 @@
+//! `wallprof watch`: records until it is stopped, under bounded memory, and tells what it sees as metrics.
+//!
+//! Reads the options, checks that what they name exists, and takes the port and the socket before anything is loaded.
+
+mod commands;
+mod ctl;
+mod flame;
+mod service;
+mod settings;
+mod signals;
+mod site;
+mod snapshots;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use wallprof_probe::facts::files::HostFiles;
+use wallprof_watch::{Listener, Metrics, Notifier, Server};
+
+use crate::args::WatchArgs;
+use crate::failure::{Failure, say};
+use crate::record::{check_exists, check_permitted};
+use commands::commands;
+use service::Service;
+use settings::Settings;
+use signals::Signals;
+use site::WatchSite;
+
+pub use ctl::run as control;
+
+/// Runs the command.
+pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::read(args)?;
+    check_exists(&settings.record, &HostFiles)?;
+    check_permitted(&HostFiles)?;
+    let signals = Signals::install()
+        .map_err(|error| Failure::failed(format!("cannot take signals: {error}: start it again")))?;
+    let port = Listener::tcp(settings.listen).map_err(Failure::failed)?;
+    let address = port.address().unwrap_or(settings.listen);
+    let socket = Listener::unix(&settings.socket).map_err(Failure::failed)?;
+    let metrics = Arc::new(Mutex::new(Metrics::new(settings.severities.clone(), settings.max_series)));
+    let (asker, asked) = commands().map_err(|error| {
+        Failure::failed(format!("cannot make a pair of sockets: {error}: start it again"))
+    })?;
+    let mut service = Service::load(args, settings, Arc::clone(&metrics), Notifier::from_environment())?;
+    let site = WatchSite::new(metrics, asker, service.page(), service.recording());
+    let server = Server::start(vec![port, socket], Arc::new(site))
+        .map_err(|error| Failure::failed(format!("cannot start serving: {error}: start it again")))?;
+    say(&format!("watching {}: http://{address}/metrics", service.target()));
+    let ended = service.run(&signals, &asked);
+    // Nobody asks a service that is ending.
+    drop(asked);
+    drop(server);
+    service.finish()?;
+    ended.map(|()| ExitCode::SUCCESS)
+}
