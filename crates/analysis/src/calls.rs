@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use wallprof_model::profile::ResolvedFrame;
-use wallprof_model::{CallFrame, CallNumbers, FrameKind, ThreadCalls};
+use wallprof_model::{CallFrame, CallNumbers, FrameKind, Outside, ThreadCalls};
 
 /// All calls of one function, whoever made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,14 @@ impl CalledFunction {
             module: frame.module.clone(),
             is_kernel: frame.kind == FrameKind::Kernel,
         }
+    }
+}
+
+impl CalledFunction {
+    /// What it is known by in other recordings: the path of its module may differ.
+    fn name(&self) -> Name {
+        let module = self.module.as_deref().map(|module| crate::site::base_name(module).to_owned());
+        (self.symbol.clone(), module, self.address)
     }
 }
 
@@ -131,14 +140,98 @@ pub fn compare_calls(a: &[FunctionCalls], b: &[FunctionCalls]) -> CallComparison
     comparison
 }
 
+/// A call path in two recordings, by the names of its functions; of all threads together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathChange {
+    /// An index before this one's.
+    pub parent: Option<usize>,
+    /// As the recording names it that has it, B first.
+    pub frame: PathFrame,
+    pub a: CallNumbers,
+    pub b: CallNumbers,
+    /// Time in B in the path and in what it called, ns: as much as its own time and that of the paths below it.
+    pub width_ns: u64,
+}
+
+/// What a call path ends in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathFrame {
+    Function(CalledFunction),
+    Outside(Outside),
+}
+
+impl PathChange {
+    /// How much longer a complete call takes in B, in ns; `None` where one side has none.
+    pub fn per_call_ns(&self) -> Option<i128> {
+        Some(i128::from(self.b.average_ns()?) - i128::from(self.a.average_ns()?))
+    }
+
+    /// What that makes for all calls of B. Calls that A has not at all are longer by all they take.
+    pub fn difference_ns(&self) -> i128 {
+        let only_in_b = self.a == CallNumbers::default() && self.b.calls > 0;
+        let whole = || only_in_b.then_some(i128::from(self.b.total_ns));
+        let of_calls = |ns: i128| ns.saturating_mul(i128::from(self.b.calls));
+        self.per_call_ns().map(of_calls).or_else(whole).unwrap_or(0)
+    }
+}
+
+/// Compares path by path; parents come before their children.
+pub fn compare_paths(a: &[ThreadCalls], b: &[ThreadCalls]) -> Vec<PathChange> {
+    let mut found: Vec<PathChange> = Vec::new();
+    let mut places: HashMap<(Option<usize>, PathName), usize> = HashMap::new();
+    let sides: [(&[ThreadCalls], Side); 2] = [(b, |change| &mut change.b), (a, |change| &mut change.a)];
+    for (threads, side) in sides {
+        for thread in threads {
+            let mut of_thread: Vec<usize> = Vec::with_capacity(thread.paths.len());
+            for path in &thread.paths {
+                let parent = path.parent.map(|parent| of_thread[parent]);
+                let frame = PathFrame::of(&path.frame);
+                let place = *places.entry((parent, frame.name())).or_insert_with(|| {
+                    let (a, b) = (CallNumbers::default(), CallNumbers::default());
+                    found.push(PathChange { parent, frame, a, b, width_ns: 0 });
+                    found.len() - 1
+                });
+                side(&mut found[place]).merge(&path.numbers);
+                of_thread.push(place);
+            }
+        }
+    }
+    for at in (0..found.len()).rev() {
+        let width = found[at].width_ns.saturating_add(found[at].b.self_ns);
+        found[at].width_ns = width;
+        if let Some(parent) = found[at].parent {
+            found[parent].width_ns = found[parent].width_ns.saturating_add(width);
+        }
+    }
+    found
+}
+
+/// The numbers of one recording.
+type Side = fn(&mut PathChange) -> &mut CallNumbers;
+
 type Name = (Option<String>, Option<String>, Option<u64>);
+type PathName = (Option<Outside>, Name);
+
+impl PathFrame {
+    fn of(frame: &CallFrame<Arc<ResolvedFrame>>) -> Self {
+        match frame {
+            CallFrame::Code(frame) => PathFrame::Function(CalledFunction::of(frame)),
+            CallFrame::Outside(outside) => PathFrame::Outside(*outside),
+        }
+    }
+
+    fn name(&self) -> PathName {
+        match self {
+            PathFrame::Function(function) => (None, function.name()),
+            PathFrame::Outside(outside) => (Some(*outside), (None, None, None)),
+        }
+    }
+}
 
 fn by_name(functions: &[FunctionCalls]) -> BTreeMap<Name, FunctionCalls> {
     let mut named: BTreeMap<Name, FunctionCalls> = BTreeMap::new();
     for calls in functions.iter().filter(|calls| calls.numbers.calls > 0) {
-        let CalledFunction { symbol, module, address, .. } = &calls.function;
-        let module = module.as_deref().map(|module| crate::site::base_name(module).to_owned());
-        let known = named.entry((symbol.clone(), module, *address));
+        let known = named.entry(calls.function.name());
         known.and_modify(|known| known.numbers.merge(&calls.numbers)).or_insert_with(|| calls.clone());
     }
     named
@@ -147,10 +240,9 @@ fn by_name(functions: &[FunctionCalls]) -> BTreeMap<Name, FunctionCalls> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     use wallprof_model::calls::ResolvedCallPath;
-    use wallprof_model::{Outside, SymbolLine, ThreadKey};
+    use wallprof_model::{SymbolLine, ThreadKey};
 
     fn frame(symbol: &str, module: &str) -> CallFrame<Arc<ResolvedFrame>> {
         let lines = vec![SymbolLine { symbol: Some(symbol.into()), ..SymbolLine::default() }];
@@ -216,5 +308,36 @@ mod tests {
             (told(&comparison.only_a), told(&comparison.only_b)),
             (vec![("gone", 1, 5)], vec![("new", 2, 9)])
         );
+    }
+
+    #[test]
+    fn paths_of_two_recordings_are_matched_by_names() {
+        let own = |mut calls: ThreadCalls, own: &[u64]| {
+            calls.paths.iter_mut().zip(own).for_each(|(path, own)| path.numbers.self_ns = *own);
+            calls
+        };
+        let a = own(
+            calls(&[(None, "main", 1, 100), (Some(0), "f", 10, 50), (Some(1), "gone", 1, 5)]),
+            &[50, 45, 5],
+        );
+        let b = own(calls(&[(None, "main", 1, 200), (Some(0), "[blocked]", 2, 40)]), &[10, 40]);
+        let other = own(
+            calls(&[(None, "main", 1, 0), (Some(0), "f", 10, 90), (Some(1), "new", 3, 30)]),
+            &[0, 60, 30],
+        );
+        let paths = compare_paths(&[a], &[b, other]);
+        let told: Vec<(Option<usize>, u64, u64, u64, i128)> = paths
+            .iter()
+            .map(|path| (path.parent, path.a.calls, path.b.calls, path.width_ns, path.difference_ns()))
+            .collect();
+        let expected = [
+            (None, 1, 2, 140, 0),
+            (Some(0), 0, 2, 40, 40),
+            (Some(0), 10, 10, 90, 40),
+            (Some(2), 0, 3, 30, 30),
+            (Some(2), 1, 0, 0, 0),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(paths[2].per_call_ns(), Some(4));
     }
 }

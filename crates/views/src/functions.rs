@@ -56,7 +56,7 @@ fn function_row(out: &mut impl Write, calls: &FunctionCalls, style: &Style) -> i
         average,
         worst,
     ];
-    row(out, columns, &name(&calls.function), style)
+    row(out, columns, &function_name(&calls.function), style)
 }
 
 fn row<const N: usize>(
@@ -71,7 +71,7 @@ fn row<const N: usize>(
 }
 
 /// `read`, `[libc.so.6+0x7f]` or `[0x7f]`.
-fn name(function: &CalledFunction) -> String {
+pub(crate) fn function_name(function: &CalledFunction) -> String {
     let suffix = if function.is_kernel { crate::frame_name::KERNEL_SUFFIX } else { "" };
     if let Some(symbol) = &function.symbol {
         return format!("{}{suffix}", escape(symbol));
@@ -123,10 +123,10 @@ fn change_row(out: &mut impl Write, change: &CallChange, style: &Style) -> io::R
         count(change.a.calls),
         count(change.b.calls),
     ];
-    row(out, columns, &name(&change.function), style)
+    row(out, columns, &function_name(&change.function), style)
 }
 
-fn signed(ns: i128, style: &Style) -> String {
+pub(crate) fn signed(ns: i128, style: &Style) -> String {
     let size = time(u64::try_from(ns.unsigned_abs()).unwrap_or(u64::MAX), style);
     match ns {
         0 => size,

@@ -22,7 +22,7 @@ mod text;
 mod units;
 mod xml;
 
-pub use diff::{Diff, DiffRows, DiffSide, diff_json, diff_svg, diff_text};
+pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text};
 pub use escape::escape;
 pub use export::{folded, pprof, speedscope};
 pub use flame::{Flame, flame_svg};

@@ -1,17 +1,19 @@
 //! `wallprof diff`: two recordings compared in absolute time.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use wallprof_analysis::calls::{FunctionCalls, compare_calls};
+use wallprof_analysis::calls::{FunctionCalls, compare_calls, compare_paths};
 use wallprof_analysis::diff::{Collector, Comparison, Floor, GroupRate, Side, Tree, compare};
 use wallprof_analysis::weights::View;
+use wallprof_model::ThreadCalls;
 use wallprof_model::profile::RecordingInfo;
 use wallprof_recording::{Recording, StallFilter};
 use wallprof_views::{
-    Diff, DiffRows, DiffSide, calls_diff_json, calls_diff_text, diff_json, diff_svg, diff_text,
+    Diff, DiffRows, DiffSide, calls_diff_json, calls_diff_svg, calls_diff_text, diff_json, diff_svg,
+    diff_text,
 };
 
 use crate::args::DiffArgs;
@@ -46,7 +48,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
         comparison: &comparison,
     };
     if let Some(file) = &args.output {
-        write_picture(file, &diff)?;
+        write_picture(file, |out| diff_svg(out, &diff))?;
     }
     to_stdout(|mut out| {
         match args.json {
@@ -63,10 +65,15 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
 
 /// What a call takes, where every call is known.
 fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
-    if args.output.is_some() {
-        return Err(Failure::usage("-o does not go with --view calls: draw each with flame --view calls"));
+    if let Some(file) = &args.output {
+        check_output(file, [&args.a, &args.b])?;
     }
     let comparison = compare_calls(&calls_of(&args.a)?, &calls_of(&args.b)?);
+    if let Some(file) = &args.output {
+        let paths = compare_paths(&paths_of(&args.a)?, &paths_of(&args.b)?);
+        let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
+        write_picture(file, |out| calls_diff_svg(out, [&file_a, &file_b], &paths))?;
+    }
     to_stdout(|mut out| {
         match args.json {
             true => calls_diff_json(&mut out, &comparison)?,
@@ -75,6 +82,12 @@ fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
         Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn paths_of(file: &Path) -> Result<Vec<ThreadCalls>, Failure> {
+    let recording = Recording::open(file)?;
+    let threads = recording.threads_with_calls()?;
+    Ok(threads.into_iter().map(|thread| recording.calls(thread)).collect::<Result<_, _>>()?)
 }
 
 fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
@@ -170,10 +183,13 @@ fn names(rates: &[GroupRate]) -> String {
     names.join(", ")
 }
 
-fn write_picture(file: &Path, diff: &Diff<'_>) -> Result<(), Failure> {
+fn write_picture(
+    file: &Path,
+    draw: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), Failure> {
     let write = || {
         let mut out = BufWriter::new(File::create(file)?);
-        diff_svg(&mut out, diff)?;
+        draw(&mut out)?;
         out.flush()
     };
     write().map_err(|error| {

@@ -2,11 +2,14 @@
 //! per second of wall time.
 
 mod amount;
+mod calls;
+mod canvas;
 mod json;
 mod picture;
 mod svg;
 mod text;
 
+pub use calls::calls_diff_svg;
 pub use json::diff_json;
 pub use svg::diff_svg;
 pub use text::{DiffRows, diff_text};

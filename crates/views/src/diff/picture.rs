@@ -2,8 +2,7 @@
 
 use wallprof_analysis::diff::{Comparison, NodeChange, NodeId};
 
-/// Frames narrower than this share of the picture are not drawn.
-pub(super) const NARROWEST: f64 = 0.3 / 1200.0;
+use super::canvas::NARROWEST;
 
 /// A frame of B, in shares of the whole width.
 #[derive(Clone, Copy, Debug, PartialEq)]
