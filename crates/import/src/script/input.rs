@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use crate::format::records::read_up_to;
+
 /// A line is at most as long; what follows is another line. Symbols of templates may be long.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -22,21 +24,23 @@ impl<R: Read> Blocks<R> {
         Blocks { text, size: size.max(LONGEST_LINE), rest: Vec::new(), ended: false, position: 0 }
     }
 
-    /// The next block; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    /// The next block, in the memory of one that is done with, or of its own; `None` at the end.
+    pub(super) fn next(&mut self, mut block: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         if self.ended {
             return Ok(None);
         }
-        let mut block = std::mem::take(&mut self.rest);
-        let known = block.len();
-        block.reserve_exact(self.size);
-        self.text.by_ref().take((self.size - known) as u64).read_to_end(&mut block)?;
-        let read = block.len() - known;
+        let known = self.rest.len();
+        block.resize(self.size, 0);
+        block[..known].copy_from_slice(&self.rest);
+        self.rest.clear();
+        let read = read_up_to(&mut self.text, &mut block[known..])?;
         self.position += read as u64;
+        block.truncate(known + read);
         if block.len() < self.size {
             self.ended = true;
         } else if let Some(last) = memchr::memrchr(b'\n', &block) {
-            self.rest = block.split_off(last + 1);
+            self.rest.extend_from_slice(&block[last + 1..]);
+            block.truncate(last + 1);
         }
         Ok(Some(block).filter(|block| !block.is_empty()))
     }
@@ -48,7 +52,13 @@ mod tests {
 
     fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
         let mut blocks = Blocks::new(text, 0);
-        std::iter::from_fn(|| blocks.next().unwrap()).collect()
+        let mut used = vec![b'?'; 7];
+        std::iter::from_fn(|| {
+            let block = blocks.next(std::mem::take(&mut used)).unwrap()?;
+            used = block.clone();
+            Some(block)
+        })
+        .collect()
     }
 
     #[test]

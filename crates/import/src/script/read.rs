@@ -47,6 +47,8 @@ struct Done {
     number: u64,
     file: usize,
     parsed: Parsed,
+    /// The block's memory.
+    bytes: Vec<u8>,
 }
 
 /// Reads `texts`, which are of one recording: of a CPU each, or of a part of its time. `progress` is told how many bytes
@@ -81,7 +83,7 @@ fn parse_all(blocks: &Mutex<Receiver<Block>>, names: &Names, cut: bool, results:
         let block = blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Block { number, file, bytes }) = block else { return };
         let parsed = parse_block(&bytes, &mut names, cut);
-        if results.send(Done { number, file, parsed }).is_err() {
+        if results.send(Done { number, file, parsed, bytes }).is_err() {
             return;
         }
     }
@@ -96,6 +98,8 @@ struct Reading<'a> {
     /// Blocks that were merged.
     merged: u64,
     early: BTreeMap<u64, Done>,
+    /// Memory of blocks that are done with: fresh memory costs more than reading into it.
+    used: Vec<Vec<u8>>,
 }
 
 struct File<'a> {
@@ -116,6 +120,7 @@ impl<'a> Reading<'a> {
             given: 0,
             merged: 0,
             early: BTreeMap::new(),
+            used: Vec::new(),
         }
     }
 
@@ -152,7 +157,8 @@ impl<'a> Reading<'a> {
             let Some((index, file)) = open.min_by_key(|(_, file)| (file.until, file.given)) else {
                 return Ok(None);
             };
-            match file.blocks.next().map_err(|error| (index, error))? {
+            let used = self.used.pop().unwrap_or_default();
+            match file.blocks.next(used).map_err(|error| (index, error))? {
                 Some(bytes) => {
                     file.given += 1;
                     self.given += 1;
@@ -165,6 +171,7 @@ impl<'a> Reading<'a> {
 
     fn merge(&mut self, result: Done) {
         self.merged += 1;
+        self.used.push(result.bytes);
         let file = &mut self.files[result.file];
         file.given -= 1;
         file.until = file.until.max(result.parsed.until.unwrap_or(0));
