@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::NAMES;
-    use crate::metrics::tests::{metrics, off_cpu, stall, told};
+    use crate::metrics::tests::{intrusion, metrics, off_cpu, stall, told};
 
     fn text_of(exposition: &Exposition, now: u64) -> String {
         String::from_utf8(exposition.text(MonoNs(now)).to_vec()).expect("UTF-8")
@@ -221,7 +221,7 @@ mod tests {
     fn every_promised_name_is_there() {
         let (_, exposition) = exposition(|metrics| {
             metrics.take(&told(stall(1, 7, 2_000_000)));
-            metrics.intrusion(1, "task", "cron", 1);
+            metrics.take(&intrusion("cron", false));
             metrics.lose("stacks_full", 1);
         });
         let text = text_of(&exposition, 0);

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
 use wallprof_model::histogram::{Cell, bucket_from_ns, range_from_bucket};
 use wallprof_model::profile::KeptStall;
-use wallprof_model::{EpochNs, EpochSecond, Event, Metric, MonoNs, StallKind, ThreadInfo, ThreadKey};
+use wallprof_model::{
+    EpochNs, EpochSecond, Event, IntrusionDelta, Metric, MonoNs, StallKind, ThreadInfo, ThreadKey,
+};
 
 use crate::open::OpenStalls;
-use crate::series::{Family, Labels, Room, Who};
+use crate::series::{Family, Labels, OTHERS, Room, Who};
 use crate::severity::Severities;
 
 /// The names of all metrics, as Prometheus queries them (histograms without their suffixes).
@@ -42,7 +44,11 @@ pub const EDGES: usize = 21;
 
 /// Reasons for losses that are told apart; there are some thirty.
 const MOST_REASONS: usize = 64;
-/// Stalls of the last seconds that wait for their ids, and those shown as the longest.
+/// Why a stall is counted and not in the flight recording: its size has a bound.
+const FOLDED: &str = "stalls_folded";
+/// Names on guarded CPUs; an IPI may come from any thread.
+const MOST_INTRUDERS: usize = 1024;
+/// Stalls of the last second that wait for their ids.
 const MOST_WAITING: usize = 4096;
 /// Seconds in which late news of an ended thread may come.
 const LINGER: u64 = 3;
@@ -164,6 +170,7 @@ impl Metrics {
             Event::Latency(delta) => self.latency(delta),
             Event::OffCpu(delta) => self.off_cpu(delta),
             Event::Stall(stall) => self.stall(stall),
+            Event::Intrusion(delta) if !delta.allowed => self.intrusion(delta),
             Event::Loss { reason, count } => self.lose(reason, *count),
             Event::Overhead { process_cpu_ns, probe_ns, .. } => {
                 self.cost.process_cpu_ns += process_cpu_ns;
@@ -194,27 +201,19 @@ impl Metrics {
         self.generation
     }
 
-    /// Gives counted stalls their numbers in the recording; `epoch` tells the time of day of a moment.
+    /// Gives counted stalls their numbers in the recording; those that have none are not in it one by one. `epoch` tells the time of day of a moment.
     pub fn keep(&mut self, kept: &[KeptStall], epoch: impl Fn(MonoNs) -> EpochNs) {
         let ids: HashMap<_, _> =
             kept.iter().map(|kept| ((kept.thread, kept.kind, kept.start), kept)).collect();
         for waiting in std::mem::take(&mut self.waiting) {
-            let Some(kept) = ids.get(&(waiting.thread, waiting.kind, waiting.start)) else { continue };
+            let Some(kept) = ids.get(&(waiting.thread, waiting.kind, waiting.start)) else {
+                self.lose(FOLDED, 1);
+                continue;
+            };
             let ns = kept.end.0.saturating_sub(kept.start.0);
             let exemplar = Exemplar { stall_id: kept.id, ns, at: epoch(kept.end) };
             self.exemplar(&waiting, exemplar);
         }
-    }
-
-    /// Someone who is not allowed there ran on a guarded CPU, or interrupted it.
-    pub fn intrusion(&mut self, cpu: u32, kind: &'static str, thread: &str, count: u64) {
-        let key = (cpu, kind, thread.to_string());
-        let known = self.intrusions.contains_key(&key);
-        let place = match known || self.intrusions.len() < MOST_WAITING {
-            true => key,
-            false => (cpu, kind, crate::series::OTHERS.to_string()),
-        };
-        *self.intrusions.entry(place).or_default() += count;
     }
 
     pub fn lose(&mut self, reason: &str, count: u64) {
@@ -322,6 +321,15 @@ impl Metrics {
         self.off_cpu.at(labels, &mut self.room).add(delta.bucket, delta.cell);
     }
 
+    /// Named by the thread that ran there or sent the interrupt, else by the interrupt.
+    fn intrusion(&mut self, delta: &IntrusionDelta) {
+        let name = delta.thread.as_ref().map_or(&delta.what, |thread| &thread.comm);
+        let key = (delta.cpu, delta.kind.name(), name.clone());
+        let known = self.intrusions.contains_key(&key) || self.intrusions.len() < MOST_INTRUDERS;
+        let key = if known { key } else { (key.0, key.1, OTHERS.to_string()) };
+        *self.intrusions.entry(key).or_default() += delta.count;
+    }
+
     fn stall(&mut self, stall: &Stall) {
         if !stall.open {
             self.open.end(stall.thread, stall.kind);
@@ -381,7 +389,7 @@ fn edge_from_ns(ns: u64) -> usize {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use wallprof_model::{Reason, StallReason};
+    use wallprof_model::{IntrusionKind, Reason, StallReason, ThreadRef};
 
     use super::*;
 
@@ -494,7 +502,9 @@ pub(crate) mod tests {
             start: MonoNs(7),
             end: MonoNs(2_000_007),
         };
+        metrics.take(&told(stall(1, 9, 2_000_000)));
         metrics.keep(&[kept], |mono| EpochNs(mono.0));
+        assert_eq!(metrics.lost[FOLDED], 1, "the other one");
         let (_, durations) = metrics.off_cpu.iter().next().expect("a series");
         let (bucket, exemplar) = durations.exemplars.first_key_value().expect("an exemplar");
         assert_eq!((durations.counts[*bucket], exemplar.stall_id, exemplar.ns), (1, 42, 2_000_000));
@@ -533,6 +543,31 @@ pub(crate) mod tests {
         metrics.take(&told(stall(1, 300_000, 200_000)));
         let names: Vec<_> = counted(&metrics).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(names, ["engine/lock/warning", "worker/lock/warning"]);
+    }
+
+    pub(crate) fn intrusion(name: &str, allowed: bool) -> Event {
+        Event::Intrusion(Box::new(IntrusionDelta {
+            cpu: 1,
+            kind: IntrusionKind::Task,
+            what: String::new(),
+            thread: Some(ThreadRef { comm: name.into(), ..ThreadRef::default() }),
+            allowed,
+            count: 2,
+            total_ns: 5,
+            max_ns: 4,
+        }))
+    }
+
+    #[test]
+    fn who_may_be_there_is_no_intruder_and_intruders_are_bounded() {
+        let mut metrics = metrics();
+        metrics.take(&intrusion("engine", true));
+        assert!(metrics.intrusions.is_empty());
+        for number in 0..MOST_INTRUDERS + 10 {
+            metrics.take(&intrusion(&format!("cron-{number}"), false));
+        }
+        assert_eq!(metrics.intrusions[&(1, "task", "cron-0".into())], 2);
+        assert_eq!(metrics.intrusions[&(1, "task", OTHERS.into())], 20);
     }
 
     #[test]

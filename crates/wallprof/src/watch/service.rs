@@ -2,9 +2,11 @@
 //!
 //! What goes wrong in a second is said and counted, and the next second is tried; only a failure that stays ends it.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,8 +48,9 @@ pub struct Service {
     settings: Settings,
     engine: Engine,
     metrics: Arc<Mutex<Metrics>>,
-    seen: Arc<Mutex<Seen>>,
-    worth_ns: Arc<Mutex<Option<u64>>>,
+    seen: Rc<RefCell<Seen>>,
+    /// From which duration on a stall makes a snapshot, ns.
+    worth_ns: Rc<Cell<Option<u64>>>,
     notifier: Notifier,
     schedule: Schedule,
     budget: Budget,
@@ -74,9 +77,9 @@ impl Service {
         let setup = Setup::new(&settings.record, &HostFiles)?;
         let mut engine = Engine::prepare(setup, None)?;
         engine.remember_kept_stalls();
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let worth_ns = Arc::new(Mutex::new(worth_ns(&settings)));
-        engine.observe(observer(Arc::clone(&metrics), Arc::clone(&seen), Arc::clone(&worth_ns)));
+        let seen = Rc::new(RefCell::new(Seen::default()));
+        let worth_ns = Rc::new(Cell::new(worth_ns(&settings)));
+        engine.observe(observer(Arc::clone(&metrics), Rc::clone(&seen), Rc::clone(&worth_ns)));
         let budget = Budget::new(settings.max_cpu, settings.record.min_stall_ns);
         let service = Service {
             args: args.clone(),
@@ -176,7 +179,7 @@ impl Service {
     fn end_second(&mut self, told: MonoNs) {
         let kept: Vec<KeptStall> = self.engine.take_kept_stalls();
         let clock = self.engine.clock();
-        let seen = std::mem::take(&mut *lock(&self.seen));
+        let seen = self.seen.take();
         {
             let mut metrics = lock(&self.metrics);
             metrics.keep(&kept, |mono| clock.epoch_from_mono(mono));
@@ -305,7 +308,7 @@ impl Service {
             say(&format!("{} stays as it was until a restart", fixed.join(", ")));
         }
         lock(&self.metrics).set_severities(new.severities.clone());
-        *lock(&self.worth_ns) = worth_ns(&new);
+        self.worth_ns.set(worth_ns(&new));
         if new.record.min_stall_ns != self.settings.record.min_stall_ns {
             self.engine.set_min_stall(new.record.min_stall_ns);
         }
@@ -352,21 +355,21 @@ fn worth_ns(settings: &Settings) -> Option<u64> {
 
 fn observer(
     metrics: Arc<Mutex<Metrics>>,
-    seen: Arc<Mutex<Seen>>,
-    worth_ns: Arc<Mutex<Option<u64>>>,
+    seen: Rc<RefCell<Seen>>,
+    worth_ns: Rc<Cell<Option<u64>>>,
 ) -> impl FnMut(&Event) + 'static {
     move |event| {
         lock(&metrics).take(event);
         match event {
             Event::Stall(stall) => {
-                let mut seen = lock(&seen);
+                let mut seen = seen.borrow_mut();
                 seen.stalls += 1;
-                if seen.spike.is_none() && is_worth_it(stall, *lock(&worth_ns)) {
+                if seen.spike.is_none() && is_worth_it(stall, worth_ns.get()) {
                     seen.spike = Some(stall.end);
                 }
             }
             Event::Overhead { process_cpu_ns, probe_ns, .. } => {
-                lock(&seen).cost_ns += process_cpu_ns + probe_ns;
+                seen.borrow_mut().cost_ns += process_cpu_ns + probe_ns;
             }
             _ => {}
         }
