@@ -180,6 +180,15 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DIR")]
     pub snapshot: Option<String>,
 
+    /// Tell everything that runs on these CPUs or interrupts them, such as 2,3: they are kept for the threads of --allow
+    /// [those that the kernel isolates]
+    #[arg(long, value_name = "CPUS")]
+    pub guard_cpus: Option<String>,
+
+    /// Threads with such a name may run on guarded CPUs
+    #[arg(long, value_name = "GLOB,…")]
+    pub allow: Option<String>,
+
     /// Measure from this local time of day on: 08:00
     #[arg(long, value_name = "TIME")]
     pub arm_at: Option<String>,

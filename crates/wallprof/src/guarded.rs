@@ -2,10 +2,16 @@
 
 use wallprof_analysis::Glob;
 
+use wallprof_probe::facts::files::Files;
+
 use crate::failure::Failure;
 
 /// More CPUs than any kernel is built for (`NR_CPUS` is at most 8192 on x86).
 const MAX_CPU: u32 = 65_535;
+
+/// The CPUs that the scheduler leaves alone (`isolcpus=`), and those that there are.
+const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Which CPUs, and for whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +27,20 @@ impl Guarded {
         let glob =
             |text: &String| Glob::new(text).map_err(|error| Failure::usage(format!("--allow: {error}")));
         Ok(Guarded { cpus, allowed: allow.iter().map(glob).collect::<Result<_, _>>()? })
+    }
+
+    /// Where no CPU was named, those that the kernel isolates; mostly none.
+    pub fn or_isolated(mut self, files: &dyn Files) -> Self {
+        if self.cpus.is_empty() {
+            let list = |path: &str| {
+                let text = files.read(path.as_ref()).unwrap_or_default();
+                cpus_from_list(path, text.trim()).unwrap_or_default()
+            };
+            let online = list(ONLINE);
+            self.cpus = list(ISOLATED);
+            self.cpus.retain(|cpu| online.contains(cpu));
+        }
+        self
     }
 
     pub fn allows(&self, name: &str) -> bool {
@@ -51,6 +71,9 @@ pub fn cpus_from_list(option: &str, list: &str) -> Result<Vec<u32>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     #[test]
@@ -74,5 +97,27 @@ mod tests {
         assert!(
             Guarded::from_options(Some("2"), &["[".into()]).unwrap_err().message.starts_with("--allow: ")
         );
+    }
+
+    #[test]
+    fn isolated_cpus_that_are_there_are_guarded() {
+        struct Machine;
+        impl Files for Machine {
+            fn read(&self, path: &Path) -> io::Result<String> {
+                Ok(if path == Path::new(ISOLATED) { "2-4\n" } else { "0-3\n" }.into())
+            }
+            fn list(&self, _: &Path) -> io::Result<Vec<String>> {
+                Err(io::ErrorKind::NotFound.into())
+            }
+            fn link(&self, _: &Path) -> io::Result<PathBuf> {
+                Err(io::ErrorKind::NotFound.into())
+            }
+            fn exists(&self, _: &Path) -> bool {
+                false
+            }
+        }
+        assert_eq!(Guarded::default().or_isolated(&Machine).cpus, [2, 3]);
+        let named = Guarded { cpus: vec![1], ..Guarded::default() };
+        assert_eq!(named.or_isolated(&Machine).cpus, [1]);
     }
 }

@@ -9,12 +9,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use wallprof_analysis::{bytes_from_size, ns_from_duration};
+use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
+use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
 use wallprof_watch::{Config, Entry, Hours, Severities};
 
 use crate::args::{DEFAULT_FILE, RecordArgs, WatchArgs};
 use crate::failure::Failure;
+use crate::guarded::{Guarded, cpus_from_list};
 use crate::record::RecordOptions;
 
 /// Where services have their sockets.
@@ -84,8 +86,13 @@ impl Settings {
         )?;
         let threshold = given("--threshold", &args.threshold, &config.threshold, "50us");
         let sample_hz = given("--freq", &args.sample_hz, &config.freq, "49");
+        let guarded = guarded(
+            optional("--guard-cpus", &args.guard_cpus, &config.guard_cpus),
+            optional("--allow", &args.allow, &config.allow),
+        )?;
+        let record = record_options(args, &threshold, &sample_hz, output.clone(), retention)?;
         Ok(Settings {
-            record: record_options(args, &threshold, &sample_hz, output.clone(), retention)?,
+            record: RecordOptions { guarded, ..record },
             on: on(optional("--on", &args.on, &config.on), &severities)?,
             severities,
             listen: listen.text.parse().map_err(|_| {
@@ -110,6 +117,7 @@ impl Settings {
             (self.record.output != new.record.output, "output"),
             (self.record.retention != new.record.retention, "keep"),
             (self.record.sample_hz != new.record.sample_hz, "freq"),
+            (self.record.guarded != new.record.guarded, "guard-cpus"),
             (self.max_series != new.max_series, "max-series"),
         ];
         differences.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()
@@ -192,6 +200,18 @@ fn retention(keep: &Given, size: &Given) -> Result<Retention, Failure> {
         true => Err(size.wrong("keep at least 16MiB: names and stacks alone take some")),
         false => Ok(Retention { keep_ns, keep_bytes }),
     }
+}
+
+/// Without a name of a CPU those that the kernel isolates.
+fn guarded(cpus: Option<Given>, allow: Option<Given>) -> Result<Guarded, Failure> {
+    let list = cpus.map(|given| cpus_from_list(&given.from, &given.text)).transpose()?;
+    let allowed = allow.map(globs).transpose()?.unwrap_or_default();
+    let named = Guarded { cpus: list.unwrap_or_default(), allowed };
+    Ok(named.or_isolated(&HostFiles))
+}
+
+fn globs(given: Given) -> Result<Vec<Glob>, Failure> {
+    given.text.split(',').map(|text| Glob::new(text.trim()).map_err(|error| given.wrong(error))).collect()
 }
 
 fn on(given: Option<Given>, severities: &Severities) -> Result<Option<String>, Failure> {
@@ -284,6 +304,19 @@ mod tests {
         assert_eq!((kept.keep_ns, kept.keep_bytes), (600_000_000_000, 512 << 20));
         assert_eq!((settings.max_cpu, settings.hours, settings.on), (None, None, None));
         assert_eq!(settings.snapshots, Path::new("."));
+    }
+
+    #[test]
+    fn guarded_cpus_and_who_may_be_there() {
+        let guarded = |config: &str| with_config(args(), config).map(|settings| settings.record.guarded);
+        let two = guarded("guard-cpus = \"2-3\"\nallow = \"engine-*, io\"\n").unwrap();
+        assert_eq!(two.cpus, [2, 3]);
+        assert!(two.allows("engine-1") && two.allows("io") && !two.allows("cron"));
+        assert_eq!(guarded("guard-cpus = 1\n").unwrap().cpus, [1]);
+        let wrong = guarded("\nguard-cpus = \"x\"\n").unwrap_err().message;
+        assert!(wrong.contains("line 2: guard-cpus takes CPUs"), "{wrong}");
+        let wrong = guarded("guard-cpus = 1\nallow = \"[\"\n").unwrap_err().message;
+        assert!(wrong.contains("line 2: allow: "), "{wrong}");
     }
 
     #[test]
