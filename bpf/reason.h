@@ -78,19 +78,28 @@ ALWAYS_INLINE u8 futex_reason(struct thread_state *t, u64 address, u64 op, u32 v
     return REASON_LOCK;
 }
 
-/* What a read or write on this descriptor of the task waits for. */
-ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
+/* The file behind a descriptor of the task; NULL: there is none. */
+ALWAYS_INLINE struct file *file_of(struct task_struct *task, u64 fd) {
     struct fdtable *table;
     struct file *file = NULL;
+
+    if (!task->files)
+        return NULL;
+    table = task->files->fdt;
+    if (!table || fd >= table->max_fds)
+        return NULL;
+    if (bpf_probe_read_kernel(&file, sizeof(file), &table->fd[fd]))
+        return NULL;
+    return file;
+}
+
+/* What a read or write on this descriptor of the task waits for. */
+ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
+    struct file *file = file_of(task, fd);
     struct inode *inode;
     u32 kind;
 
-    if (!task->files)
-        return REASON_OTHER;
-    table = task->files->fdt;
-    if (!table || fd >= table->max_fds)
-        return REASON_OTHER;
-    if (bpf_probe_read_kernel(&file, sizeof(file), &table->fd[fd]) || !file)
+    if (!file)
         return REASON_OTHER;
     inode = BPF_CORE_READ(file, f_inode);
     kind = BPF_CORE_READ(inode, i_mode) & S_IFMT;

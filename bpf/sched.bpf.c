@@ -4,8 +4,8 @@
  * in its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch.
  */
 #include "guard.h"
-#include "reason.h"
 #include "thread.h"
+#include "waited_file.h"
 
 /* Charges the running time that ends with this switch, by the scheduler's own account, so that the total
  * equals /proc/PID/schedstat. Tracepoints and the scheduler's readings of its clock lie apart: a thread that
@@ -436,6 +436,8 @@ NOINLINE int send_stall(struct task_struct *task, struct thread_state *t, struct
             }
         }
         note_asked(stall, task, t, interval->start);
+        if (t->reason == REASON_DISK)
+            note_waited_file(task, stall, t->syscall);
     }
     /* Who had the CPU it waited for: the one it came back on, before a move the one it was on. */
     runnable_from = interval->end - interval->runnable;

@@ -126,6 +126,8 @@ struct thread_state {
     u64 out_asked_ns;
     u64 out_slack_ns;
     bool out_asked;
+    u64 work_since[WORKS]; /* 0: not at it */
+    u64 work_lock;
     u64 open_reported; /* start of the wait that open_waits has reported */
     u64 observed_from;
     u64 boundary;

@@ -5,7 +5,8 @@
 #include "sampler.bpf.c"
 #include "sched.bpf.c"
 
-/* Tells stalls as sched.bpf.c does. */
+/* These tell what sched.bpf.c's rings carry. */
 #include "faults.bpf.c"
+#include "work.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

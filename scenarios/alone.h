@@ -71,7 +71,7 @@ static inline void print_leaf_stacks(const char *thread, const char *callers) {
 
 static inline void begin_alone(const struct run *run) {
     obey_sigterm(SIG_UNBLOCK);
-    prctl(PR_SET_NAME, run->scenario);
+    prctl(PR_SET_NAME, alias != NULL ? alias : run->scenario);
     print_start(NULL, 0, run);
     wait_for_go(run);
     atomic_store(&run_ends_at, now_ns() + (uint64_t)(run->seconds * NS_PER_S));

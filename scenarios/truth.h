@@ -15,7 +15,7 @@
 // Options of every scenario:
 //   -d SECONDS   how long the threads run (a number, fractions allowed)
 //   -s SEED      seed of the pseudo-random sequence
-//   -a ALIAS     name every thread but the first so
+//   -a ALIAS     name every thread but the first so; of a scenario that plays alone, that one
 //   -g           gated: wait for a line on stdin before running, and for stdin's end before exiting
 // SIGTERM ends the run early, with all lines printed.
 #pragma once

@@ -125,6 +125,7 @@ struct socket {
 struct file {
     struct inode *f_inode;
     struct path f_path;
+    s64 f_pos;
     void *private_data;
 };
 
@@ -164,7 +165,10 @@ struct css_set {
     struct cgroup *dfl_cgrp;
 };
 
+struct rw_semaphore {};
+
 struct mm_struct {
+    struct rw_semaphore mmap_lock;
     unsigned long start_brk;
     unsigned long brk;
 };
@@ -240,6 +244,9 @@ struct bpf_perf_event_data {
 /* x86 page fault error codes: asm/trap_pf.h. */
 #define PF_ERROR_WRITE 0x2
 #define PF_ERROR_EXEC 0x10
+/* trace/events/lock.h, LCB_F_SPIN and LCB_F_MUTEX */
+#define LOCK_SPINS 1
+#define LOCK_IS_MUTEX 32
 /* linux/mm.h */
 #define VM_GROWSDOWN 0x100
 #define VM_HUGETLB 0x400000
@@ -248,6 +255,8 @@ struct bpf_perf_event_data {
 #define SIGNAL_SEGV 11
 
 #define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
 #define S_IFIFO 0010000
 #define S_IFCHR 0020000
 #define S_IFSOCK 0140000

@@ -19,6 +19,8 @@
 #define MAX_GUESTS 16384
 /* CPUs that may be guarded. */
 #define MAX_GUARDED 256
+/* Distinct (caller, system call, function, second) cells. */
+#define MAX_CROSS_CALLS 4096
 /* Switches remembered per CPU, to tell who ran instead of a waiting thread. */
 #define RUN_RING 256
 /* Threads named in `ran_instead`, most recent first; the rest is summed up. */

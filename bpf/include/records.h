@@ -81,6 +81,7 @@ enum record_type {
     RECORD_THREAD = 1,
     RECORD_STALL = 2,
     RECORD_OPEN = 3,
+    RECORD_WORK = 4,
 };
 
 /* A thread as it is now: from the iterator, and once more when it ends. */
@@ -128,6 +129,7 @@ enum stall_flags {
     STALL_OWNER = 8,  /* lock_owner is valid */
     STALL_ASKED = 16, /* asked_ns is valid */
     STALL_FAULT = 32, /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
+    STALL_FILE = 64,  /* a wait for a disk: `fault` says for which file */
 };
 
 enum fault_access {
@@ -147,11 +149,13 @@ enum fault_mapping {
 };
 
 #define FILE_NAME_LEN 64
+/* file_offset of a call that is about the whole file. */
+#define NO_OFFSET (~0ULL)
 
-/* What a page fault was about. */
+/* What a page fault was about; or, with STALL_FILE, the file of a system call. */
 struct fault_facts {
-    u64 address;
-    u64 inode; /* these three with MAPPING_FILE only */
+    u64 address; /* with STALL_FILE the descriptor */
+    u64 inode;   /* these three with MAPPING_FILE only */
     u64 file_offset;
     u32 device;
     u8 access;
@@ -188,6 +192,25 @@ struct stall_record {
 };
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
+
+/* What the kernel does for a thread that takes its time. */
+enum work_kind {
+    WORK_RECLAIM = 0,    /* frees memory, because there was none or a cgroup's limit was reached */
+    WORK_COMPACTION = 1, /* moves memory together, for a large piece */
+    WORK_LOCK = 2,       /* waits for a lock of the kernel's own */
+};
+
+#define WORKS 3
+
+/* One stretch of it. */
+struct work_record {
+    u32 type;
+    u32 key;
+    u64 start;
+    u64 end;
+    u32 kind;
+    u32 mmap_lock; /* WORK_LOCK: for the process's memory map */
+};
 
 /* A distinct stack; the key of its map is a hash over everything in it. */
 struct stack_record {
@@ -288,6 +311,20 @@ struct guest {
     u8 comm[COMM_LEN];
 };
 
+/* Functions called on other CPUs. */
+struct cross_call_key {
+    u64 function; /* a kernel address */
+    u32 tid;      /* the caller */
+    u32 tgid;
+    s32 syscall; /* -1: not in one */
+    u32 second;
+};
+
+struct cross_call_value {
+    u64 count;
+    u8 comm[COMM_LEN];
+};
+
 enum loss {
     LOSS_RING_FULL = 0,    /* stall events */
     LOSS_STACKS_FULL = 1,  /* distinct stacks */
@@ -301,7 +338,8 @@ enum loss {
     LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
     LOSS_NO_SWITCH = 10,   /* switch-outs that were not seen */
     LOSS_GUESTS_FULL = 11, /* rows about guarded CPUs */
-    LOSSES = 12,
+    LOSS_CROSS_CALLS_FULL = 12,
+    LOSSES = 13,
 };
 
 /* A half-open range of kernel text whose sleepers have this reason. */

@@ -171,6 +171,7 @@ fn stall(who: Who<'_>, wait: &Wait<WokenBy>) -> Stall {
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: None,
+        file: None,
     }
 }
 

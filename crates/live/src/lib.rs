@@ -4,15 +4,18 @@
 //! of time into seconds. Owns no file and no BPF.
 
 mod accounts;
+mod bindings;
 mod fault_files;
 mod follower;
 mod guard;
 mod interrupts;
 mod known;
+mod quotas;
 mod session;
 mod stacks;
 mod stalls;
 mod threads;
 mod thresholds;
+mod waited_files;
 
 pub use session::{Session, SessionError};

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wallprof_model::event::{
-    InterruptDelta, LatencyDelta, OffCpuDelta, SampleDelta, Stall, WakerStacks, Weighted,
+    CrossCallDelta, InterruptDelta, KernelWork, LatencyDelta, OffCpuDelta, SampleDelta, Stall, WakerStacks,
+    Weighted, WorkKind,
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
@@ -18,9 +19,10 @@ use wallprof_model::{
     ThreadRef,
 };
 use wallprof_probe::bpf::{
-    constants as c, interrupt_key, latency_value, other_thread, sample_key, sample_value, stall_record,
-    thread_record,
+    constants as c, cross_call_key, cross_call_value, interrupt_key, latency_value, other_thread, sample_key,
+    sample_value, stall_record, thread_record, work_record,
 };
+use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes, clock, reasons};
 use wallprof_symbols::KernelSymbols;
 
@@ -30,10 +32,12 @@ use crate::follower::Follower;
 use crate::guard::Guard;
 use crate::interrupts::InterruptNames;
 use crate::known::KnownProcesses;
+use crate::quotas::Quotas;
 use crate::stacks::Stacks;
 use crate::stalls::{Lookup, stalls_from_record};
 use crate::threads::Threads;
 use crate::thresholds::Controller;
+use crate::waited_files::WaitedFiles;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long after a second's end it is told: events under way on other CPUs have been counted by then.
@@ -61,10 +65,13 @@ pub struct Session {
     follower: Follower,
     names: InterruptNames,
     fault_files: FaultFiles,
+    waited_files: WaitedFiles,
+    quotas: Quotas<HostFiles>,
     controller: Controller,
     guard: Guard,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
+    works: Vec<work_record>,
     /// Waits told as open, by thread.
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
@@ -99,10 +106,13 @@ impl Session {
             follower,
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
+            waited_files: WaitedFiles::default(),
+            quotas: Quotas::new(HostFiles),
             controller: Controller::new(min_stall_ns),
             guard: Guard::new(&options.guarded),
             ended: Vec::new(),
             stalls: Vec::new(),
+            works: Vec::new(),
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,
@@ -239,10 +249,11 @@ impl Session {
     }
 
     fn read_rings(&mut self) -> Result<(), SessionError> {
-        let (ended, stalls) = (&mut self.ended, &mut self.stalls);
+        let (ended, stalls, works) = (&mut self.ended, &mut self.stalls, &mut self.works);
         self.probes.poll(Duration::ZERO, |inbox| {
             ended.append(&mut inbox.ended);
             stalls.append(&mut inbox.stalls);
+            works.append(&mut inbox.works);
         })
     }
 
@@ -260,6 +271,8 @@ impl Session {
         }
         self.tell_stacks(tell)?;
         self.tell_stalls(tell);
+        self.tell_works(tell);
+        self.quotas.tell(MonoNs(now), tell);
         self.tell_open_waits(OPEN_AFTER_NS, tell)?;
         self.tell_aggregates(((boundary + self.epoch_offset()) / SECOND_NS) as u32, tell)?;
         let offset = self.epoch_offset();
@@ -294,12 +307,15 @@ impl Session {
         seen: &mut dyn FnMut(u32),
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
-        let (accounts, threads) = (&mut self.accounts, &mut self.threads);
+        let (accounts, threads, quotas) = (&mut self.accounts, &mut self.threads, &mut self.quotas);
         let mut known = self.follower.known();
         self.probes.snapshot(|record| {
             seen(record.key);
             if accounts.update(record) && is_user_process(record) {
                 known.process(record.tgid, record.exec_id);
+            }
+            if record.kernel_thread == 0 {
+                quotas.meet(record.tgid);
             }
             threads.update(record, tell);
         })
@@ -336,6 +352,17 @@ impl Session {
         }
         let next = self.controller.next(voluntary, others);
         self.probes.set_thresholds(next.stall_ns, next.voluntary_ns);
+    }
+
+    /// What the kernel did for recorded threads.
+    fn tell_works(&mut self, tell: &mut dyn FnMut(Event)) {
+        for record in std::mem::take(&mut self.works) {
+            if self.threads.pid_of(record.key).is_some()
+                && let Some(work) = work_from_record(&record)
+            {
+                tell(Event::KernelWork(work));
+            }
+        }
     }
 
     /// Waits that have not ended: told when they are a second old.
@@ -383,6 +410,9 @@ impl Session {
             if let (Some(fault), Some(pid)) = (&mut stall.fault, self.threads.pid_of(record.key)) {
                 self.fault_files.complete(pid, &record.fault, fault);
             }
+            if let (Some(file), Some(pid)) = (&mut stall.file, self.threads.pid_of(record.key)) {
+                self.waited_files.complete(pid, &record.fault, file);
+            }
         }
         stalls
     }
@@ -407,6 +437,14 @@ impl Session {
                     }
                 }
                 _ => {}
+            }
+            past
+        })?;
+        let (stacks, threads) = (&self.stacks, &self.threads);
+        self.probes.drain_cross_calls(|key, value| {
+            let past = key.second < second;
+            if past {
+                tell(Event::CrossCalls(cross_calls_from_row(key, value, stacks, threads)));
             }
             past
         })?;
@@ -597,6 +635,37 @@ fn sample_from_row(
     })
 }
 
+fn work_from_record(record: &work_record) -> Option<KernelWork> {
+    let kind = match u64::from(record.kind) {
+        c::WORK_RECLAIM => WorkKind::Reclaim,
+        c::WORK_COMPACTION => WorkKind::Compaction,
+        c::WORK_LOCK if record.mmap_lock != 0 => WorkKind::MmapLock,
+        c::WORK_LOCK => WorkKind::KernelLock,
+        _ => return None,
+    };
+    Some(KernelWork {
+        thread: ThreadKey(record.key),
+        kind,
+        start: MonoNs(record.start),
+        end: MonoNs(record.end),
+    })
+}
+
+fn cross_calls_from_row(
+    key: &cross_call_key,
+    value: &cross_call_value,
+    stacks: &Stacks,
+    threads: &Threads,
+) -> CrossCallDelta {
+    let caller = other_thread { tid: key.tid, tgid: key.tgid, comm: value.comm };
+    CrossCallDelta {
+        caller: threads.reference(&caller),
+        syscall: reasons::syscall_name(key.syscall),
+        function: stacks.kernel_function(key.function),
+        count: value.count,
+    }
+}
+
 fn interrupt_from_row(
     key: &interrupt_key,
     value: &latency_value,
@@ -659,6 +728,25 @@ mod tests {
         assert_eq!(of(disk), Some((Metric::Blocked(Reason::Disk), None)));
         assert_eq!(of(c::METRIC_OFF_CPU_BLOCKED + c::REASONS), None);
         assert_eq!(of(u64::from(u16::MAX)), None);
+    }
+
+    #[test]
+    fn the_lock_of_the_memory_map_is_told_apart() {
+        let record = |kind: u64, mmap_lock| work_record {
+            key: 3,
+            start: 5,
+            end: 9,
+            kind: kind as u32,
+            mmap_lock,
+            ..work_record::default()
+        };
+        let kind = |kind, mmap_lock| work_from_record(&record(kind, mmap_lock)).map(|work| work.kind);
+        assert_eq!(kind(c::WORK_LOCK, 1), Some(WorkKind::MmapLock));
+        assert_eq!(kind(c::WORK_LOCK, 0), Some(WorkKind::KernelLock));
+        assert_eq!(kind(c::WORK_RECLAIM, 0), Some(WorkKind::Reclaim));
+        assert_eq!(kind(c::WORKS, 0), None);
+        let work = work_from_record(&record(c::WORK_COMPACTION, 0)).expect("compaction");
+        assert_eq!((work.thread, work.start, work.end), (ThreadKey(3), MonoNs(5), MonoNs(9)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use wallprof_symbols::{
     ResolverOptions, normalise_kernel,
 };
 
+use crate::bindings::Bindings;
 use crate::known::KnownProcesses;
 
 /// What later events need to know of a stack that was told.
@@ -37,6 +38,7 @@ pub struct Stacks {
     pending: PendingFrames,
     named: PendingFrames,
     kernel: Option<KernelStacks>,
+    bindings: Bindings,
     told: HashMap<u64, Told>,
     /// Whether what was told may be forgotten.
     forgetful: bool,
@@ -110,6 +112,9 @@ impl Stacks {
         }
         let end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
         tell(Event::Stack { id: StackId(id), frames: ids, end });
+        if record.tgid != 0 {
+            self.bindings.meet(StackId(id), process, &self.room, &mut known.processes);
+        }
     }
 
     /// The stack if it was told; 0 means that none was taken, and one the kernel side had to drop is not known.
@@ -119,6 +124,12 @@ impl Stacks {
 
     pub fn is_interrupt(&self, id: u64) -> bool {
         self.told.get(&id).is_some_and(|told| told.interrupt)
+    }
+
+    /// The kernel's function at an address; `None` without kernel symbols.
+    pub fn kernel_function(&self, address: u64) -> Option<String> {
+        let lines = self.kernel.as_ref()?.symbols().resolve(&[address]);
+        lines.into_iter().flatten().next()?.symbol
     }
 
     /// Names the frames that have come, at intervals that double, by symbol tables only: debug information costs tens of
@@ -137,6 +148,7 @@ impl Stacks {
                     self.named.put_back(batch);
                 }
             }
+            self.bindings.tell(files, tell);
         }
         due
     }
@@ -150,6 +162,7 @@ impl Stacks {
         while let Some(batch) = self.named.take_batch() {
             self.tell_names(&mut resolver, &batch, files, tell);
         }
+        self.bindings.tell(files, tell);
     }
 
     fn tell_names(

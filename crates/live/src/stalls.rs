@@ -3,10 +3,13 @@
 //! Pure. Here a wait gets its one word (preempted, runnable, or what it was blocked on), and here it is decided
 //! whether the thread chose it.
 
-use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, Waker};
+use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, WaitedFile, Waker};
 use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
+
+/// `NO_OFFSET` of bpf/include/records.h.
+const NO_OFFSET: u64 = u64::MAX;
 
 /// What has to be looked up elsewhere.
 pub trait Lookup {
@@ -80,7 +83,14 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         ran_instead: ran_instead(record, lookup),
         fault: None,
         asked_ns,
+        file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
     }
+}
+
+/// By its name alone: its process knows its path.
+fn waited_file(facts: &fault_facts) -> WaitedFile {
+    let offset = Some(facts.file_offset).filter(|&offset| offset != NO_OFFSET);
+    WaitedFile { path: name_from_bytes(&facts.file_name), offset }
 }
 
 /// A page fault is nobody's choice; its waits are parts of it.
@@ -265,6 +275,19 @@ mod tests {
         minor.fault.mapping = c::MAPPING_FILE as u8;
         let file = stalls(&minor)[0].fault.clone().expect("a fault");
         assert_eq!((file.file.as_deref(), file.file_offset, file.major), (Some("a.b"), Some(0x2000), false));
+    }
+
+    #[test]
+    fn a_wait_for_a_disk_names_its_file_where_the_kernel_side_knew_it() {
+        let mut read = record(Reason::Disk, 4 * MS, 0);
+        assert_eq!(stalls(&read)[0].file, None);
+        read.flags = c::STALL_FILE as u16;
+        read.fault.file_name[..7].copy_from_slice(b"journal");
+        read.fault.file_offset = 0x3000;
+        let file = |path: &str, offset| Some(WaitedFile { path: path.into(), offset });
+        assert_eq!(stalls(&read)[0].file, file("journal", Some(0x3000)));
+        read.fault.file_offset = NO_OFFSET;
+        assert_eq!(stalls(&read)[0].file, file("journal", None));
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub enum Event {
         frames: Vec<FrameId>,
         end: StackEnd,
     },
+    Binding(Binding),
     Ledger(LedgerDelta),
     Latency(LatencyDelta),
     OffCpu(OffCpuDelta),
@@ -57,6 +58,9 @@ pub enum Event {
     Interrupt(InterruptDelta),
     /// What was on a guarded CPU.
     Intrusion(Box<IntrusionDelta>),
+    KernelWork(KernelWork),
+    CrossCalls(CrossCallDelta),
+    Throttled(Throttled),
     /// How close two times of calls may be and still be told apart, in ns; of several the coarsest counts.
     CallResolution(u64),
     CallPath(Box<CallPath>),
@@ -72,6 +76,18 @@ pub enum Event {
         /// What unwind tables take in kernel memory now, bytes.
         table_bytes: u64,
     },
+}
+
+/// A user stack in which the dynamic linker binds a function at its first call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    pub stack: StackId,
+    /// How many frames of the stack are the linker's: the next one made the call.
+    pub depth: u32,
+    /// The function that is bound, as people read it; `None` where the call does not tell.
+    pub symbol: Option<String>,
+    /// The file that has the function; `None` where several or none could.
+    pub library: Option<String>,
 }
 
 /// Time a thread spent, to be added to one thread's one-second bucket.
@@ -212,6 +228,17 @@ pub struct Stall {
     pub fault: Option<Fault>,
     /// The timeout the thread had asked for in this wait, counted from its start.
     pub asked_ns: Option<u64>,
+    /// What a wait for a disk was for.
+    pub file: Option<WaitedFile>,
+}
+
+/// The file on whose descriptor a system call waited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitedFile {
+    /// As its process sees it; its name alone where the process was gone.
+    pub path: String,
+    /// Where the call reads or writes, bytes; `None` for calls about the whole file.
+    pub offset: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -311,6 +338,75 @@ pub struct InterruptDelta {
     pub count: u64,
     pub total_ns: u64,
     pub max_ns: u64,
+}
+
+/// What the kernel does for a thread that takes the thread's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkKind {
+    /// Frees memory, because there was none or a cgroup's limit was reached.
+    Reclaim,
+    /// Moves memory together, for a large piece.
+    Compaction,
+    /// Waits for the lock of the process's memory map.
+    MmapLock,
+    /// Waits for another lock of the kernel's own.
+    KernelLock,
+}
+
+impl WorkKind {
+    pub const ALL: [WorkKind; 4] =
+        [WorkKind::Reclaim, WorkKind::Compaction, WorkKind::MmapLock, WorkKind::KernelLock];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkKind::Reclaim => "reclaim",
+            WorkKind::Compaction => "compaction",
+            WorkKind::MmapLock => "mmap_lock",
+            WorkKind::KernelLock => "kernel_lock",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One stretch of such work, at least as long as a stall. It is a part of what the thread did at that time: of its
+/// running time, of a stall, or of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelWork {
+    pub thread: ThreadKey,
+    pub kind: WorkKind,
+    pub start: MonoNs,
+    pub end: MonoNs,
+}
+
+/// A control group had used up its CPU quota while this process was in it, or in a group below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    pub pid: u32,
+    /// The group's path in its hierarchy.
+    pub cgroup: String,
+    /// The CPU time it may use in each period.
+    pub quota_ns: u64,
+    pub period_ns: u64,
+    /// It happened between these two looks.
+    pub from: MonoNs,
+    pub to: MonoNs,
+    /// How often, and for how long over all CPUs.
+    pub count: u64,
+    pub total_ns: u64,
+}
+
+/// Functions that a thread had called on other CPUs, which interrupts them; to be added up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrossCallDelta {
+    pub caller: ThreadRef,
+    /// What the caller was about; `None`: not in a system call.
+    pub syscall: Option<String>,
+    /// The kernel's function; `None` without kernel symbols.
+    pub function: Option<String>,
+    pub count: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Fault, InterruptDelta, LedgerDelta, SampleDelta};
+use crate::event::{
+    CrossCallDelta, Fault, InterruptDelta, KernelWork, LedgerDelta, SampleDelta, Throttled, WaitedFile,
+};
 use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
 use crate::stack::{FrameKind, StackEnd, SymbolLine};
@@ -79,6 +81,12 @@ pub type InterruptRow = InterruptDelta;
 /// What was on a guarded CPU, over the whole recording.
 pub type IntrusionRow = IntrusionDelta;
 
+pub type KernelWorkRow = KernelWork;
+
+pub type CrossCallRow = CrossCallDelta;
+
+pub type ThrottledRow = Throttled;
+
 /// One frame with everything known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedFrame {
@@ -122,6 +130,9 @@ pub struct StallRecord {
     pub ran_instead: Vec<(ThreadRef, u64)>,
     pub fault: Option<Fault>,
     pub asked_ns: Option<u64>,
+    /// What the dynamic linker did at that moment.
+    pub binding: Option<BoundAtFirstCall>,
+    pub file: Option<WaitedFile>,
 }
 
 /// A stall that is in the file, by the number it has there.
@@ -150,6 +161,15 @@ impl StallRecord {
             _ => duration_ns,
         }
     }
+}
+
+/// See [`crate::event::Binding`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundAtFirstCall {
+    /// How many frames of the user stack are the linker's.
+    pub depth: usize,
+    pub symbol: Option<String>,
+    pub library: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

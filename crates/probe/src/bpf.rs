@@ -12,8 +12,9 @@ pub mod constants {
 }
 
 pub use skeleton::types::{
-    fault_facts, guest, guest_key, interrupt_key, latency_key, latency_value, ledger, other_thread, ran,
-    sample_key, sample_value, stack_record, stall_record, thread_record,
+    cross_call_key, cross_call_value, fault_facts, guest, guest_key, interrupt_key, latency_key,
+    latency_value, ledger, other_thread, ran, sample_key, sample_value, stack_record, stall_record,
+    thread_record, work_record,
 };
 pub(crate) use skeleton::*;
 
@@ -35,6 +36,8 @@ plain!(
     u64,
     guest,
     guest_key,
+    cross_call_key,
+    cross_call_value,
     interrupt_key,
     latency_key,
     latency_value,
@@ -42,7 +45,8 @@ plain!(
     sample_value,
     stack_record,
     stall_record,
-    thread_record
+    thread_record,
+    work_record
 );
 
 /// The record at the start of `bytes`; `None` when there are too few.

@@ -21,6 +21,11 @@ pub struct Features {
     pub ipi_senders: bool,
     /// And which function they are to call there.
     pub ipi_functions: bool,
+    /// When threads free memory, or move it together, themselves.
+    pub reclaim: bool,
+    pub compaction: bool,
+    /// Waits for the kernel's own locks tell which one.
+    pub lock_contention: bool,
 }
 
 /// The names in the kernel's type information that are asked for here. libbpf parses the whole of it once more to load the
@@ -66,6 +71,9 @@ impl KernelTypes {
             cgroup_attach_task: self.has_tracepoint("cgroup_attach_task"),
             ipi_senders: self.has_tracepoint("ipi_send_cpu") && self.has_tracepoint("ipi_send_cpumask"),
             ipi_functions: self.has_tracepoint("csd_queue_cpu"),
+            reclaim: self.has_tracepoint("mm_vmscan_direct_reclaim_begin"),
+            compaction: self.has_tracepoint("mm_compaction_begin"),
+            lock_contention: self.has_tracepoint("contention_begin"),
             page_faults: self.has_tracepoint("page_fault_user") && self.has_tracepoint("page_fault_kernel"),
         }
     }

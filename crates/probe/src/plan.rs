@@ -84,6 +84,15 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("on_ipi_send_cpu", "ipi_send_cpu"),
     ("on_ipi_send_cpumask", "ipi_send_cpumask"),
     ("on_csd_queue_cpu", "csd_queue_cpu"),
+    ("on_direct_reclaim_begin", "mm_vmscan_direct_reclaim_begin"),
+    ("on_direct_reclaim_end", "mm_vmscan_direct_reclaim_end"),
+    ("on_group_reclaim_begin", "mm_vmscan_memcg_reclaim_begin"),
+    ("on_group_reclaim_end", "mm_vmscan_memcg_reclaim_end"),
+    ("on_compaction_begin", "mm_compaction_begin"),
+    ("on_compaction_end", "mm_compaction_end"),
+    ("on_contention_begin", "contention_begin"),
+    ("on_contention_end", "contention_end"),
+    ("on_cross_call", "csd_queue_cpu"),
 ];
 
 /// Names of the programs that cannot load here, or that nothing wants.

@@ -15,9 +15,9 @@ use wallprof_model::MonoNs;
 
 use crate::batch::drain;
 use crate::bpf::{
-    OpenWallprofSkel, WallprofSkel, WallprofSkelBuilder, constants as c, guest, guest_key, interrupt_key,
-    latency_key, latency_value, record_from_bytes, sample_key, sample_value, stack_record, stall_record,
-    thread_record,
+    OpenWallprofSkel, WallprofSkel, WallprofSkelBuilder, constants as c, cross_call_key, cross_call_value,
+    guest, guest_key, interrupt_key, latency_key, latency_value, record_from_bytes, sample_key, sample_value,
+    stack_record, stall_record, thread_record, work_record,
 };
 use crate::clock;
 use crate::code_tables::CodeTables;
@@ -43,6 +43,7 @@ const BIGGEST_RING: u32 = 4 << 20;
 pub struct Inbox {
     pub ended: Vec<thread_record>,
     pub stalls: Vec<stall_record>,
+    pub works: Vec<work_record>,
 }
 
 /// What the kernel side has dropped so far, by reason.
@@ -68,6 +69,7 @@ pub const LOSS_NAMES: [&str; c::LOSSES as usize] = [
     "waits_folded",
     "switches_unseen",
     "guests_full",
+    "cross_calls_full",
 ];
 
 pub struct Probes {
@@ -293,6 +295,14 @@ impl Probes {
         Ok(values.iter().flatten().map(cost).collect())
     }
 
+    pub fn drain_cross_calls(
+        &self,
+        take: impl FnMut(&cross_call_key, &cross_call_value) -> bool,
+    ) -> Result<(), ProbeError> {
+        drain(&self.skeleton.maps.cross_calls.as_fd(), take)
+            .map_err(|error| reading("calls on other CPUs", error))
+    }
+
     /// Hands over the distinct stacks met since the last time; all are deleted, being named by their content.
     pub fn drain_stacks(&self, mut take: impl FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
         let keep = |id: &u64, stack: &stack_record| {
@@ -466,6 +476,7 @@ fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
     match record_from_bytes::<u32>(bytes).map(u64::from) {
         Some(c::RECORD_THREAD) => inbox.ended.extend(record_from_bytes::<thread_record>(bytes)),
         Some(c::RECORD_STALL) => inbox.stalls.extend(record_from_bytes::<stall_record>(bytes)),
+        Some(c::RECORD_WORK) => inbox.works.extend(record_from_bytes::<work_record>(bytes)),
         _ => {}
     }
     0
@@ -509,6 +520,16 @@ impl Attached {
             &progs.on_irq_work_exit,
             &progs.on_x86_platform_ipi_entry,
             &progs.on_x86_platform_ipi_exit,
+            // Ends before starts: a start alone would last for ever.
+            &progs.on_direct_reclaim_end,
+            &progs.on_direct_reclaim_begin,
+            &progs.on_group_reclaim_end,
+            &progs.on_group_reclaim_begin,
+            &progs.on_compaction_end,
+            &progs.on_compaction_begin,
+            &progs.on_contention_end,
+            &progs.on_contention_begin,
+            &progs.on_cross_call,
         ];
         for program in programs.into_iter().filter(|program| program.autoload()) {
             self.links.push(program.attach().map_err(|error| not_attached(program, &error))?);

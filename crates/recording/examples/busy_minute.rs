@@ -252,6 +252,7 @@ fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
         ran_instead,
         fault: None,
         asked_ns: None,
+        file: None,
     }
 }
 

@@ -23,6 +23,13 @@ INSERT INTO main.interrupt SELECT 0, cpu, kind, name, victim, sum(count), sum(to
 INSERT INTO main.intrusion SELECT 0, cpu, kind, what, mention, allowed, sum(count), sum(total_ns), max(max_ns)
     FROM flight.intrusion WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
     GROUP BY cpu, kind, what, mention, allowed;
+INSERT INTO main.kernel_work SELECT 0, thread, kind, start_ns, duration_ns
+    FROM flight.kernel_work WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+INSERT INTO main.cross_call SELECT 0, caller, syscall, function, sum(count)
+    FROM flight.cross_call WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    GROUP BY caller, syscall, function;
+INSERT INTO main.throttled SELECT 0, pid, cgroup, from_ns, to_ns, quota_ns, period_ns, count, total_ns
+    FROM flight.throttled WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
 INSERT INTO main.folded SELECT 0, thread, reason_code, voluntary, sum(count), sum(total_ns), max(max_ns)
     FROM flight.folded WHERE slice BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
     GROUP BY thread, reason_code, voluntary;
@@ -38,6 +45,7 @@ INSERT INTO main.overhead
 INSERT INTO main.stall SELECT * FROM flight.stall
     WHERE start_ns < (SELECT end_ns FROM cut) AND (start_ns + duration_ns > (SELECT start_ns FROM cut) OR flags & 2);
 INSERT INTO main.stall_fault SELECT * FROM flight.stall_fault WHERE stall IN (SELECT id FROM main.stall);
+INSERT INTO main.stall_file SELECT * FROM flight.stall_file WHERE stall IN (SELECT id FROM main.stall);
 INSERT INTO main.stall_ran SELECT * FROM flight.stall_ran WHERE stall IN (SELECT id FROM main.stall);
 INSERT INTO main.counter SELECT * FROM flight.counter
     WHERE mono_ns >= (SELECT start_ns FROM cut) AND mono_ns < (SELECT end_ns FROM cut);
@@ -46,10 +54,11 @@ INSERT INTO main.counter SELECT * FROM flight.counter
 INSERT INTO main.sample_waker SELECT * FROM flight.sample_waker WHERE id IN (SELECT waker FROM main.sample);
 INSERT INTO main.mention SELECT * FROM flight.mention WHERE id IN (
     SELECT waker FROM main.stall UNION SELECT lock_owner FROM main.stall UNION SELECT mention FROM main.stall_ran
-    UNION SELECT mention FROM main.intrusion);
+    UNION SELECT mention FROM main.intrusion UNION SELECT caller FROM main.cross_call);
 INSERT INTO main.thread SELECT * FROM flight.thread WHERE id IN (
     SELECT thread FROM main.bucket UNION SELECT thread FROM main.sample UNION SELECT thread FROM main.latency_cell
     UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim FROM main.interrupt
+    UNION SELECT thread FROM main.kernel_work
     UNION SELECT thread FROM main.counter UNION SELECT thread FROM main.mention UNION SELECT thread FROM main.sample_waker);
 WITH RECURSIVE used (id) AS (
     SELECT user_stack FROM main.sample UNION SELECT kernel_stack FROM main.sample
@@ -59,6 +68,7 @@ WITH RECURSIVE used (id) AS (
     UNION SELECT node.parent FROM used JOIN flight.node AS node ON node.id = used.id
 )
 INSERT OR IGNORE INTO main.node SELECT node.* FROM flight.node AS node WHERE node.id IN (SELECT id FROM used);
+INSERT INTO main.binding SELECT * FROM flight.binding WHERE stack IN (SELECT id FROM main.node);
 INSERT INTO main.frame SELECT * FROM flight.frame WHERE id IN (SELECT frame FROM main.node);
 INSERT INTO main.line SELECT * FROM flight.line WHERE frame IN (SELECT id FROM main.frame);
 INSERT INTO main.module SELECT * FROM flight.module WHERE id IN (SELECT module FROM main.frame);
@@ -67,4 +77,8 @@ INSERT INTO main.text SELECT * FROM flight.text WHERE id IN (
     UNION SELECT comm FROM main.mention UNION SELECT path FROM main.module
     UNION SELECT symbol FROM main.line UNION SELECT file FROM main.line
     UNION SELECT comm FROM main.stall UNION SELECT syscall FROM main.stall UNION SELECT file FROM main.stall_fault
-    UNION SELECT what FROM main.intrusion UNION SELECT name FROM main.interrupt UNION SELECT name FROM main.counter);
+    UNION SELECT what FROM main.intrusion
+    UNION SELECT name FROM main.interrupt UNION SELECT name FROM main.counter
+    UNION SELECT path FROM main.stall_file UNION SELECT symbol FROM main.binding UNION SELECT library FROM main.binding
+    UNION SELECT syscall FROM main.cross_call UNION SELECT function FROM main.cross_call
+    UNION SELECT cgroup FROM main.throttled);

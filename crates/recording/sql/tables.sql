@@ -59,6 +59,10 @@ CREATE TABLE line (
 CREATE TABLE node (id INTEGER PRIMARY KEY, parent INTEGER, frame INTEGER, is_stack INTEGER NOT NULL);
 CREATE TABLE root (node INTEGER PRIMARY KEY, ending TEXT NOT NULL);
 
+-- User stacks in which the dynamic linker bound a function at its first call. depth: how many frames are the linker's,
+-- the next one made the call. symbol, library: NULL where they could not be told.
+CREATE TABLE binding (stack INTEGER PRIMARY KEY, depth INTEGER NOT NULL, symbol INTEGER, library INTEGER);
+
 CREATE TABLE bucket (
     second INTEGER NOT NULL, thread INTEGER NOT NULL,
     wall_ns INTEGER NOT NULL, on_cpu_ns INTEGER NOT NULL, irq_ns INTEGER NOT NULL,
@@ -113,6 +117,9 @@ CREATE TABLE stall_fault (
     file INTEGER, file_offset INTEGER, mapping TEXT
 );
 
+-- The file whose descriptor the system call of a wait for a disk was given.
+CREATE TABLE stall_file (stall INTEGER PRIMARY KEY, path INTEGER NOT NULL, offset INTEGER);
+
 CREATE TABLE stall_ran (
     stall INTEGER NOT NULL, position INTEGER NOT NULL, mention INTEGER NOT NULL, ns INTEGER NOT NULL,
     PRIMARY KEY (stall, position)
@@ -135,6 +142,26 @@ CREATE TABLE intrusion (
     slice INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL, mention INTEGER NOT NULL,
     allowed INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
     PRIMARY KEY (slice, cpu, kind, what, mention, allowed)
+) WITHOUT ROWID;
+
+-- Stretches of time in which the kernel did one thing for a thread: reclaim, compaction, mmap_lock, kernel_lock. They
+-- are parts of what the thread did then.
+CREATE TABLE kernel_work (
+    slice INTEGER NOT NULL, thread INTEGER NOT NULL, kind TEXT NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
+    PRIMARY KEY (slice, thread, kind, start_ns)
+) WITHOUT ROWID;
+
+-- Functions of the kernel that a thread had called on other CPUs, which interrupts them. caller: a mention.
+CREATE TABLE cross_call (
+    slice INTEGER NOT NULL, caller INTEGER NOT NULL, syscall INTEGER NOT NULL, function INTEGER NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY (slice, caller, syscall, function)
+) WITHOUT ROWID;
+
+-- Control groups that had used up their CPU quota between two moments, for each recorded process in them.
+CREATE TABLE throttled (
+    slice INTEGER NOT NULL, pid INTEGER NOT NULL, cgroup INTEGER NOT NULL, from_ns INTEGER NOT NULL, to_ns INTEGER NOT NULL,
+    quota_ns INTEGER NOT NULL, period_ns INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL,
+    PRIMARY KEY (slice, pid, cgroup, from_ns)
 ) WITHOUT ROWID;
 
 CREATE TABLE loss (

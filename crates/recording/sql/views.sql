@@ -170,6 +170,46 @@ CREATE VIEW faults AS
     JOIN stalls ON stalls.id = stall_fault.stall
     LEFT JOIN text AS file ON file.id = stall_fault.file;
 
+-- The files that waits for a disk were for.
+CREATE VIEW disk_waits AS
+    SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread, stalls.pid,
+        stalls.tid, stalls.comm, stalls.syscall, path.text AS file, stall_file.offset AS file_offset
+    FROM stall_file
+    JOIN stalls ON stalls.id = stall_file.stall
+    LEFT JOIN text AS path ON path.id = stall_file.path;
+
+-- User stacks in which the dynamic linker bound a function at its first call.
+CREATE VIEW bindings AS
+    SELECT binding.stack, binding.depth, symbol.text AS symbol, library.text AS library
+    FROM binding
+    LEFT JOIN text AS symbol ON symbol.id = binding.symbol
+    LEFT JOIN text AS library ON library.id = binding.library;
+
+CREATE VIEW kernel_works AS
+    SELECT kernel_work.thread, thread.pid, thread.tid, comm.text AS comm, kind, kernel_work.start_ns,
+        EPOCH(kernel_work.start_ns) AS start_epoch_ns, kernel_work.duration_ns
+    FROM kernel_work
+    LEFT JOIN thread ON thread.id = kernel_work.thread
+    LEFT JOIN text AS comm ON comm.id = thread.comm;
+
+CREATE VIEW cross_calls AS
+    SELECT mention.thread, mention.pid, mention.tid, comm.text AS comm, syscall.text AS syscall,
+        function.text AS function, cross_call.count
+    FROM (
+        SELECT caller, syscall, function, sum(count) AS count FROM cross_call GROUP BY caller, syscall, function
+    ) AS cross_call
+    LEFT JOIN mention ON mention.id = cross_call.caller
+    LEFT JOIN text AS comm ON comm.id = mention.comm
+    LEFT JOIN text AS syscall ON syscall.id = cross_call.syscall
+    LEFT JOIN text AS function ON function.id = cross_call.function;
+
+CREATE VIEW throttling AS
+    SELECT throttled.pid, cgroup.text AS cgroup, throttled.from_ns, throttled.to_ns,
+        EPOCH(throttled.from_ns) AS from_epoch_ns, throttled.quota_ns, throttled.period_ns, throttled.count,
+        throttled.total_ns
+    FROM throttled
+    LEFT JOIN text AS cgroup ON cgroup.id = throttled.cgroup;
+
 -- Stalls that the size budget folded into counts.
 CREATE VIEW folded_stalls AS
     SELECT folded.thread, thread.pid, thread.tid, comm.text AS comm, reason_name.name AS reason, folded.voluntary,

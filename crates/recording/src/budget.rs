@@ -143,6 +143,7 @@ mod tests {
             ran_instead: vec![],
             fault: None,
             asked_ns: None,
+            file: None,
         }
     }
 

@@ -19,7 +19,17 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
         for table in ["bucket WHERE second", "sample WHERE second"] {
             from.prepare_cached(&format!("DELETE FROM {table} = ?"))?.execute([second])?;
         }
-        for table in ["latency_cell", "interrupt", "intrusion", "folded", "loss", "overhead"] {
+        for table in [
+            "latency_cell",
+            "interrupt",
+            "intrusion",
+            "kernel_work",
+            "cross_call",
+            "throttled",
+            "folded",
+            "loss",
+            "overhead",
+        ] {
             from.prepare_cached(&format!("DELETE FROM {table} WHERE slice = ?"))?.execute([second])?;
         }
     }
@@ -27,7 +37,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
     for range in &outdated.stalls {
         let ends = [range.start, range.end].map(|id| i64::try_from(id).unwrap_or(i64::MAX));
         stalls += from.prepare_cached("DELETE FROM stall WHERE id >= ? AND id < ?")?.execute(ends)?;
-        for table in ["stall_fault", "stall_ran"] {
+        for table in ["stall_fault", "stall_file", "stall_ran"] {
             from.prepare_cached(&format!("DELETE FROM {table} WHERE stall >= ? AND stall < ?"))?
                 .execute(ends)?;
         }
@@ -85,12 +95,13 @@ impl Unused {
         Ok(())
     }
 
-    fn rows(&self) -> [(&'static str, &[u32]); 7] {
+    fn rows(&self) -> [(&'static str, &[u32]); 8] {
         [
             ("DELETE FROM thread WHERE id = ?", &self.threads),
             ("DELETE FROM mention WHERE id = ?", &self.mentions),
             ("DELETE FROM sample_waker WHERE id = ?", &self.wakers),
             ("DELETE FROM node WHERE id = ?", &self.nodes),
+            ("DELETE FROM binding WHERE stack = ?", &self.nodes),
             ("DELETE FROM frame WHERE id = ?", &self.frames),
             ("DELETE FROM line WHERE frame = ?", &self.frames),
             ("DELETE FROM text WHERE id = ?", &self.texts),
@@ -127,6 +138,8 @@ impl Unused {
             if let Some(frame) = tree.remove(node) {
                 ids.frames.release(frame);
             }
+            let names = ids.bindings.remove(&node).unwrap_or_default();
+            names.iter().for_each(|&text| texts.uses.release(text));
         }
         for row in self.frames {
             ids.named_frames.remove(&row);

@@ -65,7 +65,10 @@ impl References {
         let ran = row.ran_instead.iter().map(|(mention, _)| *mention);
         References {
             thread: row.stall.thread.0,
-            texts: [Some(row.comm), row.syscall, file].into_iter().flatten().collect(),
+            texts: [Some(row.comm), row.syscall, file, row.file.map(|(path, _)| path)]
+                .into_iter()
+                .flatten()
+                .collect(),
             mentions: [row.waker, row.lock_owner].into_iter().flatten().chain(ran).collect(),
             // They are rows by now.
             nodes: stacks.into_iter().flatten().filter_map(|stack| u32::try_from(stack.0).ok()).collect(),

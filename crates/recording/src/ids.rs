@@ -19,6 +19,8 @@ pub(crate) struct Ids {
     pub wakers: Rows<SampleWaker>,
     /// By thread row.
     pub call_paths: Rows<(u32, CallPathId)>,
+    /// Rows of the texts that say what was bound in a stack, by its node.
+    pub bindings: HashMap<u32, Vec<u32>>,
     /// Frame rows with at least one known symbol.
     pub named_frames: HashSet<u32>,
     /// The open stall of a thread: when it began and its row.
@@ -159,6 +161,7 @@ impl Ids {
             mentions: Rows::new(counted),
             wakers: Rows::new(counted),
             call_paths: Rows::new(false),
+            bindings: HashMap::new(),
             named_frames: HashSet::new(),
             open_stalls: HashMap::new(),
             unknown: 0,

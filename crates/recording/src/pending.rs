@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wallprof_model::event::{Fault, InterruptKind, LedgerDelta, Stall};
+use wallprof_model::event::{Fault, InterruptKind, KernelWork, LedgerDelta, Stall, Throttled};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Frame, IntrusionKind, MonoNs};
 
@@ -23,6 +23,7 @@ pub(crate) struct Pending {
     pub lines: BTreeMap<u32, Vec<LineRow>>,
     pub nodes: Vec<Node>,
     pub stacks: Vec<u32>,
+    pub bindings: BTreeMap<u32, BindingRow>,
     pub ledger: BTreeMap<(u32, u32), LedgerDelta>,
     pub latency: BTreeMap<(u32, u8, u16), Cell>,
     pub wakers: Vec<(u32, SampleWaker)>,
@@ -34,6 +35,11 @@ pub(crate) struct Pending {
     pub folded: BTreeMap<(u32, u8, bool), Cell>,
     pub interrupts: BTreeMap<InterruptKey, Cell>,
     pub intrusions: BTreeMap<IntrusionKey, Cell>,
+    pub works: Vec<KernelWork>,
+    /// By caller, system call and function; 0 is none.
+    pub cross_calls: BTreeMap<(u32, u32, u32), u64>,
+    /// With the group's name.
+    pub throttled: Vec<(Throttled, u32)>,
     pub call_paths: Vec<CallPathRow>,
     pub call_resolution_ns: Option<u64>,
     pub losses: BTreeMap<String, u64>,
@@ -86,6 +92,12 @@ pub(crate) struct LineRow {
     pub file: Option<u32>,
     pub line: Option<u32>,
     pub inlined: bool,
+}
+
+pub(crate) struct BindingRow {
+    pub depth: u32,
+    pub symbol: Option<u32>,
+    pub library: Option<u32>,
 }
 
 /// Rows of other tables; 0 is none.
@@ -142,6 +154,7 @@ pub(crate) struct StallRow {
     pub lock_owner: Option<u32>,
     pub ran_instead: Vec<(u32, u64)>,
     pub fault: Option<(Fault, Option<u32>)>,
+    pub file: Option<(u32, Option<u64>)>,
 }
 
 pub(crate) struct CallPathRow {
@@ -179,6 +192,7 @@ impl Pending {
             self.lines.len(),
             self.nodes.len(),
             self.stacks.len(),
+            self.bindings.len(),
             self.ledger.len(),
             self.latency.len(),
             self.wakers.len(),
@@ -186,6 +200,9 @@ impl Pending {
             self.stalls.len(),
             self.interrupts.len(),
             self.intrusions.len(),
+            self.works.len(),
+            self.cross_calls.len(),
+            self.throttled.len(),
             self.call_paths.len(),
             self.clock.len(),
         ]

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use wallprof_model::IntrusionDelta;
-use wallprof_model::event::{InterruptDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
+use wallprof_model::event::{
+    Binding, CrossCallDelta, InterruptDelta, KernelWork, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks,
+    Weighted,
+};
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
     CallFrame, CallPath, ClockAnchor, Event, Forgotten, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd,
-    StackId, StallKind, SymbolLine, ThreadInfo, ThreadRef,
+    StackId, StallKind, SymbolLine, ThreadInfo, ThreadKey, ThreadRef,
 };
 
 use crate::budget::{self, Candidate, SizeBudget};
@@ -26,8 +29,8 @@ use crate::intern::{StackTree, Texts};
 use crate::kept::KeptStalls;
 use crate::new_file;
 use crate::pending::{
-    self, CallPathRow, FrameRow, InterruptKey, IntrusionKey, LineRow, MentionRow, ModuleRow, Pending,
-    SampleKey,
+    self, BindingRow, CallPathRow, FrameRow, InterruptKey, IntrusionKey, LineRow, MentionRow, ModuleRow,
+    Pending, SampleKey,
 };
 use crate::pending::{SampleWaker, StallRow, ThreadRow};
 use crate::retention::{Generations, Retention};
@@ -177,6 +180,7 @@ impl Recorder {
             Event::Frame { id, frame } => self.frame(id, frame),
             Event::Symbol { frame, lines } => self.symbol(frame, &lines),
             Event::Stack { id, frames, end } => self.stack(id, &frames, end),
+            Event::Binding(binding) => self.binding(&binding),
             Event::Ledger(delta) => self.ledger(delta),
             Event::Latency(delta) => {
                 if let Some(thread) = self.ids.thread(delta.thread) {
@@ -194,6 +198,16 @@ impl Recorder {
             Event::Stall(stall) => self.stall(*stall),
             Event::Interrupt(delta) => self.interrupt(delta),
             Event::Intrusion(delta) => self.intrusion(&delta),
+            Event::KernelWork(work) => {
+                if let Some(row) = self.ids.thread(work.thread) {
+                    self.pending.works.push(KernelWork { thread: ThreadKey(row), ..work });
+                }
+            }
+            Event::CrossCalls(delta) => self.cross_calls(&delta),
+            Event::Throttled(throttled) => {
+                let cgroup = self.text(&throttled.cgroup);
+                self.pending.throttled.push((throttled, cgroup));
+            }
             Event::CallResolution(ns) => {
                 let known = &mut self.pending.call_resolution_ns;
                 *known = Some(known.map_or(ns, |known| known.max(ns)));
@@ -349,6 +363,20 @@ impl Recorder {
         }
     }
 
+    fn binding(&mut self, binding: &Binding) {
+        let Some(stack) = self.ids.stack(Some(binding.stack)) else { return };
+        let row = BindingRow {
+            depth: binding.depth,
+            symbol: self.optional_text(binding.symbol.as_deref()),
+            library: self.optional_text(binding.library.as_deref()),
+        };
+        let names: Vec<u32> = [row.symbol, row.library].into_iter().flatten().collect();
+        names.iter().for_each(|&text| self.texts.uses.hold(text));
+        let before = self.ids.bindings.insert(stack, names).unwrap_or_default();
+        before.iter().for_each(|&text| self.texts.uses.release(text));
+        self.pending.bindings.insert(stack, row);
+    }
+
     fn ledger(&mut self, mut delta: LedgerDelta) {
         if let Some(thread) = self.ids.thread(delta.thread) {
             delta.thread.0 = thread;
@@ -475,6 +503,16 @@ impl Recorder {
         pending::add_cell(self.pending.intrusions.entry(key).or_default(), cell);
     }
 
+    fn cross_calls(&mut self, delta: &CrossCallDelta) {
+        let key = (
+            self.mention(&delta.caller),
+            self.optional_text(delta.syscall.as_deref()).unwrap_or(0),
+            self.optional_text(delta.function.as_deref()).unwrap_or(0),
+        );
+        let sum = self.pending.cross_calls.entry(key).or_default();
+        *sum = sum.saturating_add(delta.count);
+    }
+
     /// A path whose thread, parent or frame is unknown is unknown itself, and so is all that hangs below it.
     fn call_path(&mut self, path: CallPath) {
         let Some(thread) = self.ids.thread(path.thread) else { return };
@@ -576,6 +614,7 @@ impl Recorder {
                 let file = fault.file.as_deref().map(|file| self.text(file));
                 (fault.clone(), file)
             }),
+            file: stall.file.as_ref().map(|file| (self.text(&file.path), file.offset)),
             ran_instead,
             stall,
         }
@@ -812,6 +851,7 @@ mod tests {
             ran_instead: Vec::new(),
             fault: None,
             asked_ns: None,
+            file: None,
         }
     }
 

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
-use wallprof_model::event::InterruptKind;
+use wallprof_model::event::{InterruptKind, WorkKind};
 use wallprof_model::profile::{
-    FoldedStalls, InterruptRow, IntrusionRow, LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack,
-    SampleRow, StallRecord, Thread,
+    CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelWorkRow, LedgerRow, RecordingInfo,
+    ResolvedFrame, ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, IntrusionKind, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey, ThreadRef,
+    EpochSecond, IntrusionKind, MonoNs, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey, ThreadRef,
 };
 
 use crate::error::{Action, Error, Result};
@@ -132,6 +132,57 @@ impl Recording {
                 })
             },
         )
+    }
+
+    /// Stretches of the kernel's work for threads, oldest first.
+    pub fn kernel_work(&self) -> Result<Vec<KernelWorkRow>> {
+        let sql =
+            "SELECT thread, kind, start_ns, duration_ns FROM kernel_work ORDER BY start_ns, thread, kind";
+        self.collect(sql, |row| {
+            let kind: String = row.get(1)?;
+            let (start, duration_ns) = (unsigned(row, 2)?, unsigned(row, 3)?);
+            Ok(KernelWorkRow {
+                thread: ThreadKey(row.get(0)?),
+                kind: decoded(1, 0, WorkKind::from_name(&kind))?,
+                start: MonoNs(start),
+                end: MonoNs(start.saturating_add(duration_ns)),
+            })
+        })
+        .map_err(|error| self.failed(error))
+    }
+
+    /// Functions called on other CPUs, by caller.
+    pub fn cross_calls(&self) -> Result<Vec<CrossCallRow>> {
+        let sql = "SELECT caller, syscall, function, sum(count) FROM cross_call
+             GROUP BY caller, syscall, function ORDER BY caller, syscall, function";
+        self.collect(sql, |row| {
+            Ok(CrossCallRow {
+                caller: self.mention(row.get(0)?)?,
+                syscall: self.text(nonzero(row, 1)?)?,
+                function: self.text(nonzero(row, 2)?)?,
+                count: unsigned(row, 3)?,
+            })
+        })
+        .map_err(|error| self.failed(error))
+    }
+
+    /// When control groups of recorded processes had used up their CPU quotas.
+    pub fn throttled(&self) -> Result<Vec<ThrottledRow>> {
+        let sql = "SELECT pid, cgroup, quota_ns, period_ns, from_ns, to_ns, count, total_ns FROM throttled
+             ORDER BY from_ns, pid, cgroup";
+        self.collect(sql, |row| {
+            Ok(ThrottledRow {
+                pid: row.get(0)?,
+                cgroup: self.text(row.get(1)?)?.unwrap_or_default(),
+                quota_ns: unsigned(row, 2)?,
+                period_ns: unsigned(row, 3)?,
+                from: MonoNs(unsigned(row, 4)?),
+                to: MonoNs(unsigned(row, 5)?),
+                count: unsigned(row, 6)?,
+                total_ns: unsigned(row, 7)?,
+            })
+        })
+        .map_err(|error| self.failed(error))
     }
 
     /// The stalls that the size budget folded into counts.

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
-use wallprof_model::event::{Access, Fault, Mapping};
-use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
+use wallprof_model::event::{Access, Fault, Mapping, WaitedFile};
+use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::error::Result;
@@ -91,8 +91,9 @@ impl<'r> Stalls<'r> {
             record: connection.prepare_cached(
                 "SELECT id, thread, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns,
                      comm, syscall, cpu, user_stack, kernel_stack, waker, waker_user_stack, waker_kernel_stack,
-                     lock_address, lock_owner
-                 FROM stall WHERE id = ?",
+                     lock_address, lock_owner, binding.depth, binding.symbol, binding.library, stall_file.path, stall_file.offset
+                 FROM stall LEFT JOIN binding ON binding.stack = user_stack LEFT JOIN stall_file ON stall = id
+                 WHERE id = ?",
             )?,
             ran_instead: connection
                 .prepare_cached("SELECT mention, ns FROM stall_ran WHERE stall = ? ORDER BY position")?,
@@ -198,6 +199,8 @@ fn record_from_row(recording: &Recording, id: i64, row: &Row<'_>) -> SqlResult<(
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: optional_unsigned(row, 8)?,
+        binding: binding_from_row(recording, row)?,
+        file: file_from_row(recording, row)?,
     };
     Ok((record, head.flags))
 }
@@ -212,6 +215,17 @@ fn waker_from_row(recording: &Recording, flags: i64, row: &Row<'_>) -> SqlResult
         user: recording.optional_stack(row.get(15)?)?,
         kernel: recording.optional_stack(row.get(16)?)?,
     }))
+}
+
+fn binding_from_row(recording: &Recording, row: &Row<'_>) -> SqlResult<Option<BoundAtFirstCall>> {
+    let Some(depth) = row.get::<_, Option<u32>>(19)? else { return Ok(None) };
+    let (symbol, library) = (recording.text(row.get(20)?)?, recording.text(row.get(21)?)?);
+    Ok(Some(BoundAtFirstCall { depth: depth as usize, symbol, library }))
+}
+
+fn file_from_row(recording: &Recording, row: &Row<'_>) -> SqlResult<Option<WaitedFile>> {
+    let offset = optional_bits(row, 23)?;
+    Ok(recording.text(row.get(22)?)?.map(|path| WaitedFile { path, offset }))
 }
 
 fn lock_from_row(recording: &Recording, row: &Row<'_>) -> SqlResult<Option<LockRecord>> {

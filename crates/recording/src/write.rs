@@ -29,6 +29,7 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_folded(to, pending, progress.slice)?;
     write_interrupts(to, pending, progress.slice)?;
     write_intrusions(to, pending, progress.slice)?;
+    write_kernel_work(to, pending, progress.slice)?;
     write_calls(to, pending)?;
     write_losses(to, pending, progress.slice)?;
     write_progress(to, progress)
@@ -117,6 +118,10 @@ fn write_stacks(to: &Connection, pending: &Pending) -> Result<()> {
     for id in &pending.stacks {
         mark.execute([id])?;
     }
+    let mut binding = to.prepare_cached("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?)")?;
+    for (stack, row) in &pending.bindings {
+        binding.execute(params![stack, row.depth, row.symbol, row.library])?;
+    }
     let mut waker = to.prepare_cached("INSERT INTO sample_waker VALUES (?, ?, ?, ?, ?)")?;
     for (id, row) in &pending.wakers {
         waker.execute(params![id, row.thread, row.interrupt, row.user, row.kernel])?;
@@ -170,16 +175,20 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
         "INSERT OR REPLACE INTO stall VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
     let mut fault = to.prepare_cached("INSERT OR REPLACE INTO stall_fault VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let mut file = to.prepare_cached("INSERT OR REPLACE INTO stall_file VALUES (?, ?, ?)")?;
     let mut forget = to.prepare_cached("DELETE FROM stall_ran WHERE stall = ?")?;
     let mut ran = to.prepare_cached("INSERT INTO stall_ran VALUES (?, ?, ?, ?)")?;
     for row in &pending.stalls {
         let id = time(row.id);
         insert_stall(&mut insert, id, row)?;
-        if let Some((what, file)) = &row.fault {
+        if let Some((what, path)) = &row.fault {
             let access = what.access.map(|access| access.name());
             let offset = what.file_offset.map(bits);
             let mapping = what.mapping.map(|mapping| mapping.name());
-            fault.execute(params![id, bits(what.address), access, what.major, file, offset, mapping])?;
+            fault.execute(params![id, bits(what.address), access, what.major, path, offset, mapping])?;
+        }
+        if let Some((path, offset)) = row.file {
+            file.execute(params![id, path, offset.map(bits)])?;
         }
         if row.replaces {
             forget.execute([id])?;
@@ -281,6 +290,28 @@ fn write_intrusions(to: &Connection, pending: &Pending, slice: u32) -> Result<()
             total,
             max
         ])?;
+    }
+    Ok(())
+}
+
+fn write_kernel_work(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+    let mut work = to.prepare_cached("INSERT OR REPLACE INTO kernel_work VALUES (?, ?, ?, ?, ?)")?;
+    for row in &pending.works {
+        let duration_ns = row.end.0.saturating_sub(row.start.0);
+        work.execute(params![slice, row.thread.0, row.kind.name(), time(row.start.0), time(duration_ns)])?;
+    }
+    let mut upsert = to.prepare_cached(
+        "INSERT INTO cross_call VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+    )?;
+    for ((caller, syscall, function), count) in &pending.cross_calls {
+        upsert.execute(params![slice, caller, syscall, function, sum(*count)])?;
+    }
+    let mut throttled =
+        to.prepare_cached("INSERT OR REPLACE INTO throttled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for (row, cgroup) in &pending.throttled {
+        let [from, until, quota, period] = [row.from.0, row.to.0, row.quota_ns, row.period_ns].map(time);
+        let (count, total) = (sum(row.count), sum(row.total_ns));
+        throttled.execute(params![slice, row.pid, cgroup, from, until, quota, period, count, total])?;
     }
     Ok(())
 }

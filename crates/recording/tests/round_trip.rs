@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use given::*;
 use wallprof_model::event::{
-    Access, Fault, InterruptDelta, InterruptKind, LatencyDelta, Lock, Mapping, RanInstead, SampleDelta,
-    Stall, Waker, WakerStacks, Weighted,
+    Access, Binding, CrossCallDelta, Fault, InterruptDelta, InterruptKind, KernelWork, LatencyDelta, Lock,
+    Mapping, RanInstead, SampleDelta, Stall, Throttled, WaitedFile, Waker, WakerStacks, Weighted, WorkKind,
 };
 use wallprof_model::histogram::Cell;
-use wallprof_model::profile::{Overhead, ResolvedStack, Thread, Unwinding};
+use wallprof_model::profile::{BoundAtFirstCall, Overhead, ResolvedStack, Thread, Unwinding};
 use wallprof_model::state::Metric;
 use wallprof_model::{
     ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, MonoNs, Reason, StackEnd, StackId, StallKind,
@@ -234,9 +234,13 @@ fn a_stall_with_everything() {
         ],
         runnable_ns: 70,
         asked_ns: Some(1_000),
+        file: Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }),
         ..stall(500, 1_000)
     };
-    let (_place, recording, summary) = recording_of(vec![Event::Stall(Box::new(full))]);
+    let symbol = Some("sched_yield".to_string());
+    let binding = Binding { stack: USER, depth: 1, symbol: symbol.clone(), library: None };
+    let (_place, recording, summary) =
+        recording_of(vec![Event::Binding(binding), Event::Stall(Box::new(full))]);
     assert_eq!(summary.stalls, 1);
     let stalls = all_stalls(&recording);
     let got = &stalls[0];
@@ -255,9 +259,57 @@ fn a_stall_with_everything() {
     assert_eq!((waker.user.is_some(), waker.kernel.is_some()), (true, false));
     let lock = got.lock.as_ref().unwrap();
     assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&somebody)));
+    assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
+    assert_eq!(got.binding, Some(BoundAtFirstCall { depth: 1, symbol, library: None }));
     assert_eq!(got.ran_instead, [(somebody.clone(), 40), (ThreadRef { tid: 6, ..somebody }, 30)]);
     assert_eq!(recording.stall(got.id).unwrap().as_ref(), Some(got));
     assert_eq!(recording.stall(got.id + 1).unwrap(), None);
+}
+
+#[test]
+fn the_kernel_s_work_and_calls_on_other_cpus() {
+    let work =
+        |kind, start, ns| KernelWork { thread: ThreadKey(7), kind, start: at(start), end: at(start + ns) };
+    let caller = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
+    let calls = |syscall: Option<&str>, count| {
+        let (syscall, function) = (syscall.map(str::to_owned), Some("flush_tlb_func".to_owned()));
+        Event::CrossCalls(CrossCallDelta { caller: caller.clone(), syscall, function, count })
+    };
+    let (_place, recording, _) = recording_of(vec![
+        Event::KernelWork(work(WorkKind::MmapLock, 90, 5)),
+        Event::KernelWork(work(WorkKind::Reclaim, 10, 70)),
+        calls(Some("munmap"), 2),
+        calls(None, 1),
+        calls(Some("munmap"), 3),
+    ]);
+    let row = |work: KernelWork| KernelWork { thread: ThreadKey(1), ..work };
+    let expected = [row(work(WorkKind::Reclaim, 10, 70)), row(work(WorkKind::MmapLock, 90, 5))];
+    assert_eq!(recording.kernel_work().unwrap(), expected);
+    let found = recording.cross_calls().unwrap();
+    let mut found: Vec<_> = found.iter().map(|row| (row.syscall.as_deref(), row.count)).collect();
+    found.sort_unstable();
+    assert_eq!(found, [(None, 1), (Some("munmap"), 5)]);
+    let first = &recording.cross_calls().unwrap()[0];
+    assert_eq!((first.caller.key, first.function.as_deref()), (Some(ThreadKey(1)), Some("flush_tlb_func")));
+}
+
+#[test]
+fn quotas_that_were_used_up() {
+    let throttled = Throttled {
+        pid: 1000,
+        cgroup: "/shop".into(),
+        quota_ns: 20_000_000,
+        period_ns: 100_000_000,
+        from: at(5),
+        to: at(1_005),
+        count: 3,
+        total_ns: 700,
+    };
+    let later = Throttled { from: at(1_005), to: at(2_005), total_ns: u64::MAX, ..throttled.clone() };
+    let events = [&later, &throttled].map(|event| Event::Throttled(event.clone()));
+    let (_place, recording, _) = recording_of(events.to_vec());
+    let found = recording.throttled().unwrap();
+    assert_eq!(found, [throttled, Throttled { total_ns: 1 << 53, ..later }], "absurd sums are cut");
 }
 
 #[test]
@@ -265,6 +317,7 @@ fn what_a_stall_lacks_stays_absent() {
     let (_place, recording, _) = recording_of(vec![Event::Stall(Box::new(stall(0, 10)))]);
     let got = all_stalls(&recording).remove(0);
     assert_eq!((got.syscall, got.cpu, got.user, got.kernel, got.waker), (None, None, None, None, None));
+    assert_eq!((got.binding, got.file), (None, None));
     assert_eq!((got.lock, got.fault, got.asked_ns, got.ran_instead.len()), (None, None, None, 0));
 }
 

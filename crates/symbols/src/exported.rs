@@ -56,7 +56,7 @@ pub(crate) fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u
 }
 
 /// The dynamic symbols; in a statically linked program all symbols, of which there the globals count.
-fn exporting_table(sections: &Sections) -> Option<&Section> {
+pub(crate) fn exporting_table(sections: &Sections) -> Option<&Section> {
     let dynamic = sections.named(".dynsym").filter(|table| table.has_bytes() && table.size > 24);
     dynamic.or_else(|| sections.named(".symtab").filter(|table| table.has_bytes()))
 }

@@ -59,6 +59,12 @@ pub fn files_of_program(path: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Whether a file is linked dynamically, but needs neither an interpreter nor a library.
+pub(crate) fn needs_nothing(file: &File) -> bool {
+    Dynamic::read(file)
+        .is_some_and(|needs| needs.is_there && needs.interpreter.is_none() && needs.libraries.is_empty())
+}
+
 fn needs(file: &File, path: &Path, may_be_script: bool) -> Vec<PathBuf> {
     match Dynamic::read(file) {
         Some(dynamic) => dynamic.files(path),
@@ -80,6 +86,8 @@ fn script_interpreter(file: &File) -> Option<PathBuf> {
 /// What the dynamic linker is told.
 #[derive(Default)]
 struct Dynamic {
+    /// There is a section for it, even an empty one.
+    is_there: bool,
     interpreter: Option<Vec<u8>>,
     libraries: Vec<Vec<u8>>,
     dirs: Vec<Vec<u8>>,
@@ -97,6 +105,7 @@ impl Dynamic {
         let interpreter = bytes_of(PT_INTERP).map(|bytes| text_at(&bytes, 0));
         let mut dynamic = Dynamic { interpreter, ..Dynamic::default() };
         let Some(entries) = bytes_of(PT_DYNAMIC) else { return Some(dynamic) };
+        dynamic.is_there = true;
         let facts = ElfFacts::read(file).ok()?;
         let size = if header.wide { 16 } else { 8 };
         let entries: Vec<(u64, u64)> = entries
@@ -167,6 +176,14 @@ mod tests {
         assert_eq!(files[0], own);
         let has = |name: &str| files.iter().any(|path| path.to_string_lossy().contains(name));
         assert!(has("libc.so") && has("ld-linux"), "{files:?}");
+    }
+
+    #[test]
+    fn the_dynamic_linker_needs_nothing() {
+        let needs_nothing = |path: &str| needs_nothing(&File::open(path).expect("Debian has it"));
+        assert!(needs_nothing("/lib64/ld-linux-x86-64.so.2"));
+        assert!(!needs_nothing("/lib/x86_64-linux-gnu/libc.so.6") && !needs_nothing("/bin/true"));
+        assert!(!needs_nothing("/etc/passwd"));
     }
 
     #[test]

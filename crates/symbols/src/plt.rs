@@ -32,7 +32,15 @@ pub(crate) struct PltNames {
 struct Stub {
     start: u64,
     end: u64,
+    slot: Slot,
+}
+
+/// What a slot of the GOT is filled with.
+#[derive(Clone, Debug)]
+struct Slot {
     name: String,
+    /// At the first call through it, unless the program is started with all functions bound.
+    lazy: bool,
 }
 
 impl PltNames {
@@ -40,10 +48,10 @@ impl PltNames {
         if sections.machine != EM_X86_64 || !sections.wide {
             return PltNames::default();
         }
-        let names = slot_names(source, sections).unwrap_or_default();
+        let slots = slots(source, sections).unwrap_or_default();
         let tables = sections.all.iter().filter(|section| section.name.starts_with(".plt"));
         let mut stubs: Vec<Stub> =
-            tables.flat_map(|table| stubs_of_table(source, table, &names).unwrap_or_default()).collect();
+            tables.flat_map(|table| stubs_of_table(source, table, &slots).unwrap_or_default()).collect();
         stubs.sort_by_key(|stub| stub.start);
         PltNames { stubs }
     }
@@ -57,32 +65,42 @@ impl PltNames {
     pub(crate) fn name(&self, address: u64) -> Option<(String, u64)> {
         let after = self.stubs.partition_point(|stub| stub.start <= address);
         let stub = self.stubs[..after].last().filter(|stub| address < stub.end)?;
-        Some((format!("{}@plt", stub.name), address - stub.start))
+        Some((format!("{}@plt", stub.slot.name), address - stub.start))
+    }
+
+    /// The function that the stub at `address` binds at its first call; `None` where that is no stub, and for one whose
+    /// function is bound when the module is loaded.
+    pub(crate) fn lazily_bound(&self, address: u64) -> Option<&str> {
+        let after = self.stubs.partition_point(|stub| stub.start <= address);
+        let stub = self.stubs[..after].last().filter(|stub| address < stub.end && stub.slot.lazy)?;
+        Some(&stub.slot.name)
     }
 }
 
-/// GOT slot → name of the function that its relocation puts there.
-fn slot_names<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<u64, String>> {
+/// GOT slots by address, and which function their relocations put there.
+fn slots<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<u64, Slot>> {
     let symbols = sections.named(".dynsym")?;
     let strings = sections.all.get(symbols.link as usize)?;
     let symbol_table = read_bounded(source, symbols.offset, symbols.size, MAX_SYMBOLS)?;
-    let mut names = HashMap::new();
+    let mut slots = HashMap::new();
     for table in [".rela.plt", ".rela.dyn"].into_iter().filter_map(|name| sections.named(name)) {
         let Some(bytes) = read_bounded(source, table.offset, table.size, MAX_RELOCATIONS) else { continue };
         for entry in bytes.chunks_exact(24) {
             let fields = Fields { bytes: entry, wide: true };
-            if !matches!(fields.word(8), R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
-                continue;
-            }
+            let lazy = match fields.word(8) {
+                R_X86_64_GLOB_DAT => false,
+                R_X86_64_JUMP_SLOT => true,
+                _ => continue,
+            };
             let symbol_at = fields.word(12) as usize * 24;
             let Some(symbol) = symbol_table.get(symbol_at..symbol_at + 24) else { continue };
             let name_at = Fields { bytes: symbol, wide: true }.word(0);
             if let Some(name) = string_at(source, strings, name_at) {
-                names.insert(fields.long(0), name);
+                slots.insert(fields.long(0), Slot { name, lazy });
             }
         }
     }
-    Some(names)
+    Some(slots)
 }
 
 /// A stub ends with its jump and begins where the one before ended, rounded to its alignment: with or without
@@ -90,7 +108,7 @@ fn slot_names<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<Has
 fn stubs_of_table<R: ReadAt + ?Sized>(
     source: &R,
     table: &Section,
-    names: &HashMap<u64, String>,
+    slots: &HashMap<u64, Slot>,
 ) -> Option<Vec<Stub>> {
     let code = read_bounded(source, table.offset, table.size, MAX_STUBS)?;
     let stub_len = if table.name == ".plt.got" && !starts_with_endbr(&code) { 8 } else { 16 };
@@ -100,8 +118,8 @@ fn stubs_of_table<R: ReadAt + ?Sized>(
         let displacement = bytes.get(jump_at + 2..jump_at + JUMP_LEN)?;
         let displacement = i32::from_le_bytes(displacement.try_into().ok()?);
         let next = start.wrapping_add((jump_at + JUMP_LEN) as u64);
-        let name = names.get(&next.wrapping_add_signed(displacement.into()))?.clone();
-        Some(Stub { start, end: start.saturating_add(stub_len as u64), name })
+        let slot = slots.get(&next.wrapping_add_signed(displacement.into()))?.clone();
+        Some(Stub { start, end: start.saturating_add(stub_len as u64), slot })
     };
     Some(code.chunks(stub_len).enumerate().filter_map(stub).collect())
 }

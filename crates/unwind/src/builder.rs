@@ -54,7 +54,7 @@ pub(crate) fn table_from_elf(image: &[u8]) -> Result<Table, TableError> {
 }
 
 /// A file's unwind section.
-struct FoundSection<'a> {
+pub(crate) struct FoundSection<'a> {
     form: Form,
     bytes: Cow<'a, [u8]>,
     address: u64,
@@ -63,7 +63,7 @@ struct FoundSection<'a> {
 
 impl<'a> FoundSection<'a> {
     /// `.debug_frame` is looked for only where `debug` says so.
-    fn find(elf: &Elf<'a>, debug: bool) -> Result<Option<Self>, TableError> {
+    pub(crate) fn find(elf: &Elf<'a>, debug: bool) -> Result<Option<Self>, TableError> {
         if let Some(found) = Self::eh_frame(elf).or_else(|| Self::eh_frame_by_header(elf)) {
             return Ok(Some(found));
         }
@@ -99,7 +99,7 @@ impl<'a> FoundSection<'a> {
         Some(FoundSection { form: Form::EhFrame, bytes, address, length_known: false })
     }
 
-    fn section<'e>(&'e self, elf: &'e Elf<'a>) -> Section<'e, 'a> {
+    pub(crate) fn section<'e>(&'e self, elf: &'e Elf<'a>) -> Section<'e, 'a> {
         Section {
             form: self.form,
             bytes: &self.bytes,

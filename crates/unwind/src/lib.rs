@@ -3,12 +3,13 @@
 //!
 //! [`Table::from_elf`] reads `.eh_frame`, `.debug_frame` or Go's `.gopclntab` of one file's image into rows: from
 //! which address on which [`Rule`] finds a frame's caller. Their layout is `bpf/include/unwind.h`; the kernel walks
-//! them the way [`walk`] does. Pure: no files, no processes. Whatever an image contains, building ends, in time and
+//! them the way [`walk`] does; [`binders_from_elf`] tells where a dynamic linker binds functions. Pure: no files, no processes. Whatever an image contains, building ends, in time and
 //! memory proportional to the image, with a table or a [`TableError`].
 //!
 //! Formats: System V ABI, AMD64 supplement; DWARF 5, section 6.4; LSB 5, "Exception Frames"; for Go,
 //! `runtime/symtab.go` of Go 1.16 to 1.26.
 
+mod binders;
 mod builder;
 mod bytes;
 mod coverage;
@@ -29,6 +30,7 @@ mod scan;
 mod table;
 mod walk;
 
+pub use binders::binders_from_elf;
 pub use coverage::{Coverage, Share, Unencodable};
 pub use error::{Part, TableError};
 pub use rule::{Rule, RuleKind};

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
-use wallprof_analysis::rules::{Collector, findings};
-use wallprof_model::profile::Finding;
+use wallprof_analysis::rules::{Collector, Surroundings, findings};
+use wallprof_model::profile::{
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelWorkRow, RecordingInfo, Thread, ThrottledRow,
+};
 use wallprof_recording::{Recording, StallFilter, write_findings};
 
 use crate::failure::{Failure, say};
@@ -27,9 +29,45 @@ fn draw(file: &Path) -> Result<Vec<Finding>, Failure> {
     for stall in recording.stalls(&all_stalls())? {
         collector.add(&stall?);
     }
-    collector.add_intrusions(&recording.intrusions()?);
-    let (info, threads, interrupts) = (recording.info()?, recording.threads()?, recording.interrupts()?);
-    Ok(findings(&collector.finish(info.min_stall_ns, &threads, &interrupts)))
+    Ok(Background::read(&recording)?.findings(collector))
+}
+
+/// What a recording says besides its stalls.
+pub struct Background {
+    pub info: RecordingInfo,
+    pub threads: Vec<Thread>,
+    pub interrupts: Vec<InterruptRow>,
+    pub intrusions: Vec<IntrusionRow>,
+    works: Vec<KernelWorkRow>,
+    cross_calls: Vec<CrossCallRow>,
+    throttled: Vec<ThrottledRow>,
+}
+
+impl Background {
+    pub fn read(recording: &Recording) -> Result<Self, Failure> {
+        Ok(Background {
+            info: recording.info()?,
+            threads: recording.threads()?,
+            interrupts: recording.interrupts()?,
+            intrusions: recording.intrusions()?,
+            works: recording.kernel_work()?,
+            cross_calls: recording.cross_calls()?,
+            throttled: recording.throttled()?,
+        })
+    }
+
+    /// What follows from these stalls, which are all of the recording's.
+    pub fn findings(&self, stalls: Collector) -> Vec<Finding> {
+        findings(&stalls.finish(&Surroundings {
+            min_stall_ns: self.info.min_stall_ns,
+            threads: &self.threads,
+            interrupts: &self.interrupts,
+            intrusions: &self.intrusions,
+            works: &self.works,
+            cross_calls: &self.cross_calls,
+            throttled: &self.throttled,
+        }))
+    }
 }
 
 /// Every stall of a recording.

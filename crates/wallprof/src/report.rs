@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use wallprof_analysis::StallDigest;
 use wallprof_analysis::calls::{FunctionCalls, functions};
-use wallprof_analysis::rules::{Collector, findings};
+use wallprof_analysis::rules::Collector;
 use wallprof_recording::Recording;
 use wallprof_views::{Report, functions_text, report_json, report_json_with_functions, report_text};
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
-use crate::findings::all_stalls;
+use crate::findings::{Background, all_stalls};
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
 
@@ -20,19 +20,15 @@ const LONGEST_SHOWN: usize = 5;
 /// Runs the command.
 pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let recording = Recording::open(&args.file)?;
-    let info = recording.info()?;
-    let threads = recording.threads()?;
-    let interrupts = recording.interrupts()?;
+    let background = Background::read(&recording)?;
     let folded = recording.folded()?;
-    let intrusions = recording.intrusions()?;
-    let (stalls, mut collector) = stalls(&recording)?;
-    collector.add_intrusions(&intrusions);
-    let findings = findings(&collector.finish(info.min_stall_ns, &threads, &interrupts));
+    let (stalls, collector) = stalls(&recording)?;
+    let findings = background.findings(collector);
     let report = Report {
-        info: &info,
-        threads: &threads,
-        interrupts: &interrupts,
-        intrusions: &intrusions,
+        info: &background.info,
+        threads: &background.threads,
+        interrupts: &background.interrupts,
+        intrusions: &background.intrusions,
         folded: &folded,
         stalls: &stalls,
         findings: &findings,

@@ -429,6 +429,7 @@ pub(crate) mod tests {
             ran_instead: Vec::new(),
             fault: None,
             asked_ns: None,
+            file: None,
         }
     }
 

@@ -217,6 +217,8 @@ fn stall(thread: ThreadKey, reason: StallReason, stack: &str, start: MonoNs, ns:
         ran_instead: vec![],
         fault: None,
         asked_ns: None,
+        binding: None,
+        file: None,
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use wallprof_model::event::Access;
 use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
 use crate::interest::Class;
 use crate::site::Site;
 use crate::tally::Tally;
 
-/// One interval off the CPU.
+/// One interval off the CPU, or one page fault.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub id: u64,
@@ -37,6 +38,34 @@ pub struct Case {
     pub lock: Option<Held>,
     /// Who had the CPU meanwhile, most time first; the first few.
     pub ran_instead: Box<[(Party, u64)]>,
+    /// `None`: an interval off the CPU.
+    pub fault: Option<PageFault>,
+    pub first_call: Option<Arc<FirstCall>>,
+    /// What a wait for a disk was for.
+    pub file: Option<Arc<str>>,
+    /// Where in the kernel it waited.
+    pub kernel_place: Option<Arc<str>>,
+}
+
+/// A page fault's page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    pub major: bool,
+    pub access: Option<Access>,
+    /// `None`: memory that no file stands for.
+    pub file: Option<Arc<str>>,
+    /// In the file, bytes.
+    pub offset: Option<u64>,
+}
+
+/// A function that the dynamic linker was binding, because it was called for the first time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FirstCall {
+    pub symbol: Option<Arc<str>>,
+    /// The file that has it, without its folders.
+    pub library: Option<Arc<str>>,
+    /// Who called it.
+    pub site: Option<Arc<Site>>,
 }
 
 /// Another thread that has a part in a stall.
@@ -67,6 +96,11 @@ pub struct Held {
 impl Case {
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// What it took apart from waiting for a CPU.
+    pub fn without_run_queue_ns(&self) -> u64 {
+        self.duration_ns().saturating_sub(self.runnable_ns)
     }
 
     /// Whether it made its thread late: nobody's choice, and no wait for another party's data.

@@ -1,8 +1,10 @@
-//! `disk-wait`: threads wait for a disk. Says in which system call and where in the program.
+//! `disk-wait`: threads wait for a disk. Says in which system call, for which file, and where in the program.
 //!
 //! One finding a process and waiting place, where it cost a hundredth of the threads' time, or 20 ms at once.
 //!
 //! False positives: threads whose work is to write to disk and that nobody waits for.
+
+use std::collections::BTreeSet;
 
 use wallprof_model::{Reason, StallReason};
 
@@ -11,6 +13,7 @@ use super::conclusion::{Conclusion, threads_of};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::wording;
+use crate::site::base_name;
 
 pub(super) const RULE: &str = "disk-wait";
 
@@ -32,13 +35,26 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let syscall = mostly(&cases, |case| case.syscall.clone());
     let call = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let title = format!(
-        "{} waited for a disk{call}{} {}.",
+        "{} waited for a disk{call}{}{} {}.",
         wording::who(&cases, evidence),
+        files(&cases),
         wording::place(site.as_ref()),
         wording::toll(&toll)
     );
     let advice = advice(syscall.as_deref().unwrap_or_default()).into();
     Some(Conclusion { rule: RULE, title, advice, threads, toll, cases })
+}
+
+/// ` on journal`, ` on journal and 2 other files`; nothing where none is known.
+fn files(cases: &[&Case]) -> String {
+    let Some(most) = mostly(cases, |case| case.file.clone()) else { return String::new() };
+    let all: BTreeSet<_> = cases.iter().filter_map(|case| case.file.as_ref()).collect();
+    let others = match all.len() {
+        1 => String::new(),
+        2 => " and another file".into(),
+        count => format!(" and {} other files", count - 1),
+    };
+    format!(" on {}{others}", base_name(&most))
 }
 
 fn advice(syscall: &str) -> &'static str {
@@ -57,6 +73,7 @@ fn advice(syscall: &str) -> &'static str {
 mod tests {
     use super::super::fixture::{Play, case, stack};
     use super::*;
+    use wallprof_model::event::WaitedFile;
     use wallprof_model::profile::StallRecord;
 
     fn sync(id: u64, ns: u64) -> StallRecord {
@@ -77,6 +94,21 @@ mod tests {
         );
         assert!(found.advice.contains("another thread sync"), "{}", found.advice);
         assert_eq!(found.rule, RULE);
+    }
+
+    #[test]
+    fn names_the_file_that_was_waited_for_most() {
+        let on = |id: u64, name: &str| {
+            let file = WaitedFile { path: format!("/data/{name}"), offset: None };
+            StallRecord { file: Some(file), ..sync(id, 4_000_000) }
+        };
+        let mut stalls: Vec<StallRecord> = (1..=30).map(|id| on(id, "journal")).collect();
+        let title = |stalls: &[StallRecord]| Play::only_finding(stalls.iter().cloned()).title;
+        assert!(title(&stalls).contains("a disk (fsync) on journal in commit_records"), "{}", title(&stalls));
+        stalls.extend((31..=35).map(|id| on(id, "index")));
+        assert!(title(&stalls).contains(" on journal and another file in"), "{}", title(&stalls));
+        stalls.push(on(36, "x"));
+        assert!(title(&stalls).contains(" on journal and 2 other files in"), "{}", title(&stalls));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What the rules read: every stall of a recording in a compact form, the threads' totals, and interrupts.
+//! What the rules read: every stall of a recording in a compact form, the threads' totals, and what the machine did
+//! meanwhile.
 //!
 //! Memory is bounded: of more stalls than [`MOST_CASES`] the longest are kept, the voluntary ones going first.
 
@@ -8,10 +9,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use wallprof_model::profile::{InterruptRow, IntrusionRow, ResolvedStack, StallRecord, Thread};
-use wallprof_model::{FrameKind, MonoNs, StallKind, ThreadKey, ThreadRef};
+use wallprof_model::event::Fault;
+use wallprof_model::profile::{
+    CrossCallRow, InterruptRow, IntrusionRow, KernelWorkRow, ResolvedStack, StallRecord, Thread, ThrottledRow,
+};
+use wallprof_model::{FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
-use super::case::{Case, Held, Party, Woken};
+use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use crate::site::{self, Site};
 
 /// Stalls kept; some 300 bytes each.
@@ -30,6 +34,9 @@ pub struct Evidence {
     threads: BTreeMap<ThreadKey, ThreadTotals>,
     interrupts: Vec<InterruptRow>,
     intrusions: Vec<IntrusionRow>,
+    works: Vec<KernelWorkRow>,
+    cross_calls: Vec<CrossCallRow>,
+    throttled: Vec<ThrottledRow>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -39,6 +46,7 @@ pub struct Evidence {
 /// A thread over the whole recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadTotals {
+    pub pid: u32,
     pub comm: Arc<str>,
     pub process: Arc<str>,
     pub wall_ns: u64,
@@ -47,11 +55,22 @@ pub struct ThreadTotals {
     pub late_ns: u64,
 }
 
+/// What a recording has besides stalls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings<'r> {
+    pub min_stall_ns: u64,
+    pub threads: &'r [Thread],
+    pub interrupts: &'r [InterruptRow],
+    pub intrusions: &'r [IntrusionRow],
+    pub works: &'r [KernelWorkRow],
+    pub cross_calls: &'r [CrossCallRow],
+    pub throttled: &'r [ThrottledRow],
+}
+
 /// Takes stalls one by one.
 #[derive(Debug, Default)]
 pub struct Collector {
     cases: Vec<Case>,
-    intrusions: Vec<IntrusionRow>,
     names: Interner<str>,
     sites: Interner<Site>,
 }
@@ -78,11 +97,8 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
 }
 
 impl Collector {
-    /// Adds one stall; the order does not matter. Faults are left out: no rule reads them here.
+    /// Adds one stall; the order does not matter.
     pub fn add(&mut self, stall: &StallRecord) {
-        if stall.kind != StallKind::OffCpu {
-            return;
-        }
         let case = self.case(stall);
         self.cases.push(case);
         if self.cases.len() >= MOST_CASES + MOST_CASES / 2 {
@@ -90,13 +106,8 @@ impl Collector {
         }
     }
 
-    /// What was on guarded CPUs.
-    pub fn add_intrusions(&mut self, rows: &[IntrusionRow]) {
-        self.intrusions.extend_from_slice(rows);
-    }
-
-    /// The evidence: these stalls with the threads and the interrupts of their recording.
-    pub fn finish(mut self, min_stall_ns: u64, threads: &[Thread], interrupts: &[InterruptRow]) -> Evidence {
+    /// The evidence: these stalls, and what else their recording has.
+    pub fn finish(mut self, around: &Surroundings<'_>) -> Evidence {
         if self.cases.len() > MOST_CASES {
             self.keep_the_longest();
         }
@@ -106,10 +117,13 @@ impl Collector {
             by_thread.entry(case.thread).or_default().push(at);
         }
         let mut evidence = Evidence {
-            unit_ns: min_stall_ns.max(LEAST_UNIT_NS),
-            threads: threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
-            interrupts: interrupts.to_vec(),
-            intrusions: self.intrusions,
+            unit_ns: around.min_stall_ns.max(LEAST_UNIT_NS),
+            threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
+            interrupts: around.interrupts.to_vec(),
+            intrusions: around.intrusions.to_vec(),
+            works: around.works.to_vec(),
+            cross_calls: around.cross_calls.to_vec(),
+            throttled: around.throttled.to_vec(),
             cases: self.cases,
             by_thread,
         };
@@ -151,7 +165,32 @@ impl Collector {
                 address: lock.address,
                 owner: lock.owner.as_ref().map(|owner| self.party(owner)),
             }),
+            fault: stall.fault.as_ref().map(|fault| self.page_fault(fault)),
+            first_call: self.first_call(stall),
+            file: stall.file.as_ref().map(|file| self.names.get(file.path.as_str())),
+            kernel_place: stall.kernel.as_ref().and_then(kernel_place).map(|name| self.names.get(name)),
         }
+    }
+
+    fn page_fault(&mut self, fault: &Fault) -> PageFault {
+        PageFault {
+            major: fault.major,
+            access: fault.access,
+            file: fault.file.as_deref().map(|file| self.names.get(file)),
+            offset: fault.file_offset,
+        }
+    }
+
+    fn first_call(&mut self, stall: &StallRecord) -> Option<Arc<FirstCall>> {
+        let binding = stall.binding.as_ref()?;
+        let callers = stall.user.as_ref().and_then(|stack| stack.frames.get(binding.depth..));
+        let end = stall.user.as_ref().map_or(StackEnd::NoMappings, |stack| stack.end);
+        let callers = callers.map(|frames| ResolvedStack { frames: frames.to_vec(), end });
+        Some(Arc::new(FirstCall {
+            symbol: binding.symbol.as_deref().map(|symbol| self.names.get(symbol)),
+            library: binding.library.as_deref().map(|path| self.names.get(site::base_name(path))),
+            site: self.site(callers.as_ref(), None),
+        }))
     }
 
     fn party(&mut self, thread: &ThreadRef) -> Party {
@@ -188,6 +227,21 @@ impl Evidence {
         &self.intrusions
     }
 
+    /// What the kernel did for threads.
+    pub(super) fn works(&self) -> &[KernelWorkRow] {
+        &self.works
+    }
+
+    /// Functions called on other CPUs.
+    pub(super) fn cross_calls(&self) -> &[CrossCallRow] {
+        &self.cross_calls
+    }
+
+    /// CPU quotas that were used up.
+    pub(super) fn throttled(&self) -> &[ThrottledRow] {
+        &self.throttled
+    }
+
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {
         self.threads.get(&key)
     }
@@ -196,7 +250,8 @@ impl Evidence {
         self.threads.iter().map(|(&key, totals)| (key, totals))
     }
 
-    /// The stalls of a thread that overlap `from..to`, by start. A thread's intervals off the CPU are disjoint.
+    /// The stalls of a thread that overlap `from..to`, by start. A thread's stalls are disjoint: what it waits for in a
+    /// page fault is the fault's.
     pub(super) fn during(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &Case> {
         let indices = self.by_thread.get(&thread).map_or(&[][..], Vec::as_slice);
         let first = indices.partition_point(|&at| self.cases[at].end <= from);
@@ -215,12 +270,27 @@ impl Evidence {
 
 fn totals(thread: &Thread) -> ThreadTotals {
     ThreadTotals {
+        pid: thread.info.pid,
         comm: thread.info.comm.as_str().into(),
         process: thread.info.process.as_str().into(),
         wall_ns: thread.ledger.wall_ns,
         on_cpu_ns: thread.ledger.on_cpu_ns,
         late_ns: 0,
     }
+}
+
+/// The kernel's function that wanted what the thread waits for: the innermost one that is not about waiting itself.
+fn kernel_place(kernel: &ResolvedStack) -> Option<&str> {
+    let functions = kernel.frames.iter().flat_map(|frame| frame.lines.iter().map(move |line| (frame, line)));
+    let mut named = functions.filter_map(|(frame, line)| Some((frame, line, line.symbol.as_deref()?)));
+    let place = named.find(|(frame, line, name)| !site::is_plumbing(frame, line) && !is_kernel_lock(name));
+    place.map(|(_, _, name)| name)
+}
+
+/// The kernel's functions that take a lock or sleep for it: mutexes, semaphores of all kinds.
+fn is_kernel_lock(symbol: &str) -> bool {
+    const PARTS: [&str; 7] = ["mutex_", "rwsem_", "down_", "__down", "percpu_", "rt_mutex", "rwlock"];
+    PARTS.iter().any(|part| symbol.trim_start_matches('_').starts_with(part.trim_start_matches('_')))
 }
 
 /// Whether a function of the allocator stands between the program's innermost function and the kernel.
@@ -328,7 +398,7 @@ mod tests {
             collector.add(&StallRecord { id, voluntary, end, user: None, ..template.clone() });
         }
         assert!(collector.cases.len() < MOST_CASES * 3 / 2);
-        let evidence = collector.finish(0, &[], &[]);
+        let evidence = collector.finish(&Surroundings::default());
         assert_eq!(evidence.cases().len(), MOST_CASES);
         let longest_kept = evidence.cases().iter().any(|case| case.id == 2 * most - 2);
         assert!(

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wallprof_model::event::LedgerDelta;
+use wallprof_model::event::{Access, Fault, KernelWork, LedgerDelta, Mapping, WorkKind};
 use wallprof_model::profile::{
-    Finding, InterruptRow, IntrusionRow, LockRecord, ResolvedFrame, ResolvedStack, StallRecord, Thread,
-    WakerRecord,
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelWorkRow, LockRecord, ResolvedFrame,
+    ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
 };
 use wallprof_model::{
     EpochSecond, FrameKind, MonoNs, Reason, StackEnd, StallKind, StallReason, SymbolLine, ThreadInfo,
     ThreadKey, ThreadRef,
 };
 
-use super::{Collector, Evidence, findings};
+use super::{Collector, Evidence, Surroundings, findings};
 
 /// Each thread's time.
 pub const WALL_NS: u64 = 10_000_000_000;
@@ -24,6 +24,9 @@ pub struct Play {
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
     pub intrusions: Vec<IntrusionRow>,
+    pub works: Vec<KernelWorkRow>,
+    pub cross_calls: Vec<CrossCallRow>,
+    pub throttled: Vec<ThrottledRow>,
     pub collector: Collector,
 }
 
@@ -34,6 +37,9 @@ impl Play {
             threads: (1..10).map(thread).collect(),
             interrupts: Vec::new(),
             intrusions: Vec::new(),
+            works: Vec::new(),
+            cross_calls: Vec::new(),
+            throttled: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -42,9 +48,18 @@ impl Play {
         self.collector.add(&stall);
     }
 
-    pub fn evidence(mut self) -> Evidence {
-        self.collector.add_intrusions(&self.intrusions);
-        self.collector.finish(self.min_stall_ns, &self.threads, &self.interrupts)
+    pub fn evidence(self) -> Evidence {
+        let Play { min_stall_ns, threads, interrupts, intrusions, works, cross_calls, throttled, collector } =
+            self;
+        collector.finish(&Surroundings {
+            min_stall_ns,
+            threads: &threads,
+            interrupts: &interrupts,
+            intrusions: &intrusions,
+            works: &works,
+            cross_calls: &cross_calls,
+            throttled: &throttled,
+        })
     }
 
     /// The findings from these stalls.
@@ -104,6 +119,22 @@ pub fn stack(symbols: &[&str]) -> ResolvedStack {
     ResolvedStack { frames: symbols.iter().map(frame).collect(), end: StackEnd::Complete }
 }
 
+/// A stack of the kernel's functions, leaf first.
+pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
+    let mut stack = stack(symbols);
+    for frame in &mut stack.frames {
+        let kernel = ResolvedFrame { kind: FrameKind::Kernel, module: None, ..ResolvedFrame::clone(frame) };
+        *frame = Arc::new(kernel);
+    }
+    stack
+}
+
+/// The kernel's work for the thread of a stall, from and to ns after the stall's start.
+pub fn work_in(stall: &StallRecord, kind: WorkKind, from_ns: u64, to_ns: u64) -> KernelWorkRow {
+    let at = |ns| MonoNs(stall.start.0 + ns);
+    KernelWork { thread: stall.thread, kind, start: at(from_ns), end: at(to_ns) }
+}
+
 /// A wait of thread `thread`, starting at 50 ms times its id.
 pub fn case(id: u64, thread: u32, reason: StallReason, ns: u64) -> StallRecord {
     let start = MonoNs(1_000_000_000 + id * 50_000_000);
@@ -131,6 +162,8 @@ pub fn case(id: u64, thread: u32, reason: StallReason, ns: u64) -> StallRecord {
         ran_instead: vec![],
         fault: None,
         asked_ns: None,
+        binding: None,
+        file: None,
     }
 }
 
@@ -147,6 +180,26 @@ pub fn lock_case(id: u64, thread: u32, owner: u32, ns: u64) -> StallRecord {
 
 pub fn woken_by(thread: u32, function: &str) -> WakerRecord {
     WakerRecord { thread: Some(thread_ref(thread)), user: Some(stack(&[function, "run"])), kernel: None }
+}
+
+/// A page fault on the third page of a file.
+pub fn fault(id: u64, thread: u32, major: bool, ns: u64) -> StallRecord {
+    let fault = Fault {
+        address: 0x7000_2008,
+        access: Some(Access::Read),
+        major,
+        mapping: Some(Mapping::File),
+        file: Some("/data/prices.idx".into()),
+        file_offset: Some(0x2008),
+    };
+    let reason = if major { StallReason::Major } else { StallReason::Minor };
+    StallRecord {
+        kind: StallKind::Fault,
+        runnable_ns: 0,
+        blocked_ns: ns,
+        fault: Some(fault),
+        ..case(id, thread, reason, ns)
+    }
 }
 
 /// The same wait, not ended.

@@ -1,4 +1,5 @@
-//! `irq-time`: interrupts took a thread's time while it had the CPU. Says which.
+//! `irq-time`: interrupts took a thread's time while it had the CPU. Says which, and who calls functions on other CPUs
+//! most where those are what interrupts.
 //!
 //! One finding a thread that lost to one class of interrupts more than that class may take of its running time,
 //! and a hundredth of its wall time. A third for softirqs, because a thread's own sending over a socket runs them
@@ -9,7 +10,7 @@
 //! False positives: a thread that sends much over loopback; a profiler that samples ten thousand times a second.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use wallprof_model::ThreadKey;
 use wallprof_model::event::InterruptKind;
@@ -18,40 +19,48 @@ use wallprof_model::profile::InterruptRow;
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Toll, is_share};
-use super::wording;
+use super::{tlb_shootdown, wording};
+use crate::tally::Tally;
 
 pub(super) const RULE: &str = "irq-time";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+/// `told`: threads whose calls from other CPUs another rule has told.
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<ThreadKey>) -> Vec<Conclusion<'e>> {
     let mut rows: BTreeMap<ThreadKey, Vec<&InterruptRow>> = BTreeMap::new();
     for row in evidence.interrupts() {
-        if let Some(victim) = row.victim {
+        let victim = row.victim.filter(|victim| !(told.contains(victim) && tlb_shootdown::is_call(row)));
+        if let Some(victim) = victim {
             rows.entry(victim).or_default().push(row);
         }
     }
     let threads = evidence.threads();
-    threads.filter_map(|(key, thread)| conclude(key, thread, rows.get(&key)?)).collect()
+    threads.filter_map(|(key, thread)| conclude(key, thread, rows.get(&key)?, evidence)).collect()
 }
 
-fn conclude<'e>(key: ThreadKey, thread: &ThreadTotals, rows: &[&InterruptRow]) -> Option<Conclusion<'e>> {
+fn conclude<'e>(
+    key: ThreadKey,
+    thread: &ThreadTotals,
+    rows: &[&InterruptRow],
+    evidence: &Evidence,
+) -> Option<Conclusion<'e>> {
     let rows: Vec<&InterruptRow> = classes(rows)
         .into_iter()
-        .filter(|(nth, rows)| is_share(toll(rows).total_ns, *nth, thread.on_cpu_ns))
+        .filter(|(nth, rows)| is_share(Toll::of_interrupts(rows).total_ns, *nth, thread.on_cpu_ns))
         .flat_map(|(_, rows)| rows)
         .collect();
-    let toll = toll(&rows);
+    let toll = Toll::of_interrupts(&rows);
     if toll.total_ns == 0 || !is_share(toll.total_ns, 100, thread.wall_ns) {
         return None;
     }
-    let of = if thread.process == thread.comm { String::new() } else { format!(" of {}", thread.process) };
     let title = format!(
-        "{}{of} lost {} of its running time to {} interrupts, {} in all, up to {}: {}.",
-        wording::shown(&thread.comm),
+        "{} lost {} of its running time to {} interrupts, {} in all, up to {}: {}{}.",
+        wording::thread(thread),
         wording::percent(toll.total_ns, thread.on_cpu_ns),
         toll.count,
         wording::time(toll.total_ns),
         wording::time(toll.max_ns),
-        causes(&rows)
+        causes(&rows),
+        callers(&rows, evidence)
     );
     let advice = advice(&rows).into();
     Some(Conclusion { rule: RULE, title, advice, threads: vec![key], toll, cases: Vec::new() })
@@ -74,14 +83,6 @@ fn class(row: &InterruptRow) -> u64 {
     }
 }
 
-fn toll(rows: &[&InterruptRow]) -> Toll {
-    rows.iter().fold(Toll::default(), |toll, row| Toll {
-        count: toll.count.saturating_add(row.count),
-        total_ns: toll.total_ns.saturating_add(row.total_ns),
-        max_ns: toll.max_ns.max(row.max_ns),
-    })
-}
-
 /// Causes over all CPUs, most time first.
 fn ranked<'r>(rows: &[&'r InterruptRow]) -> Vec<(&'r str, u64)> {
     let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -97,6 +98,21 @@ fn ranked<'r>(rows: &[&'r InterruptRow]) -> Vec<(&'r str, u64)> {
 fn causes(rows: &[&InterruptRow]) -> String {
     let names = ranked(rows).into_iter().take(2);
     names.map(|(name, ns)| format!("{name} {}", wording::time(ns))).collect::<Vec<_>>().join(", ")
+}
+
+/// `; of the calls on other CPUs kworker/0:1 made 80 % (do_sync_core)`; nothing where the interrupts are none.
+fn callers(rows: &[&InterruptRow], evidence: &Evidence) -> String {
+    if !rows.iter().any(|row| tlb_shootdown::is_call(row)) {
+        return String::new();
+    }
+    let mut callers: Tally<(String, Option<String>)> = Tally::default();
+    for call in evidence.cross_calls() {
+        callers.add((call.caller.comm.clone(), call.function.clone()), call.count);
+    }
+    let Some(((caller, function), count)) = callers.top() else { return String::new() };
+    let function = function.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let share = wording::percent(count, callers.total());
+    format!("; of all calls on other CPUs {} made {share}{function}", wording::shown(caller))
 }
 
 fn advice(rows: &[&InterruptRow]) -> &'static str {
@@ -117,9 +133,9 @@ fn advice(rows: &[&InterruptRow]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, WALL_NS};
+    use super::super::fixture::{Play, WALL_NS, stranger};
     use super::*;
-    use wallprof_model::profile::Finding;
+    use wallprof_model::profile::{CrossCallRow, Finding};
 
     const MS: u64 = 1_000_000;
 
@@ -146,6 +162,25 @@ mod tests {
         );
         assert!(findings[0].advice.contains("munmap"), "{}", findings[0].advice);
         assert_eq!((findings[0].threads.as_slice(), findings[0].stalls.len()), (&[ThreadKey(1)][..], 0));
+    }
+
+    #[test]
+    fn says_who_calls_on_other_cpus() {
+        let mut play = Play::new();
+        play.interrupts = vec![row(InterruptKind::Vector, "call_function", 600 * MS, MS / 10)];
+        for (comm, count) in [("tuned", 300), ("other", 100)] {
+            let (caller, function) = (stranger(comm), Some("do_sync_core".to_owned()));
+            play.cross_calls.push(CrossCallRow { caller, syscall: None, function, count });
+        }
+        let found = findings(&play.evidence());
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].title.ends_with(
+                ": call_function 600 ms; of all calls on other CPUs tuned made 75 % (do_sync_core)."
+            ),
+            "{}",
+            found[0].title
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::evidence::Evidence;
 use wallprof_model::ThreadKey;
+use wallprof_model::profile::InterruptRow;
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,14 @@ impl Toll {
             toll.max_ns = toll.max_ns.max(ns);
         }
         toll
+    }
+
+    pub fn of_interrupts(rows: &[&InterruptRow]) -> Self {
+        rows.iter().fold(Toll::default(), |toll, row| Toll {
+            count: toll.count.saturating_add(row.count),
+            total_ns: toll.total_ns.saturating_add(row.total_ns),
+            max_ns: toll.max_ns.max(row.max_ns),
+        })
     }
 
     /// For what should hardly ever happen: one long wait, or some short ones that add up.

@@ -50,7 +50,7 @@ fn away(cases: &[&Case], evidence: &Evidence) -> String {
         for absence in evidence.during(owner, case.start, case.end) {
             let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
             let site = absence.site.clone().filter(|_| !by_chance);
-            why.add((absence.reason.name(), site), absence.overlap_ns(case.start, case.end));
+            why.add((wording::reason(absence.reason), site), absence.overlap_ns(case.start, case.end));
         }
     }
     if why.total() < whole_ns / 5 {

@@ -7,7 +7,9 @@
 
 mod allocator_lock;
 mod case;
+mod compaction;
 mod conclusion;
+mod cpu_throttling;
 mod deadlock;
 mod disk_wait;
 mod evidence;
@@ -15,13 +17,20 @@ mod evidence;
 mod fixture;
 mod guard_shared;
 mod irq_time;
+mod kernel_lock;
+mod kernel_work;
+mod lazy_binding;
 mod limits;
 mod lock;
 mod lock_wait;
+mod major_fault;
+mod memory_reclaim;
+mod mmap_lock;
 mod neighbours;
 mod oversleep;
 mod preempted;
 mod run_queue;
+mod tlb_shootdown;
 mod wake_chain;
 mod wording;
 
@@ -29,48 +38,71 @@ use std::collections::HashSet;
 
 use wallprof_model::profile::Finding;
 
-pub use evidence::{Collector, Evidence};
+pub use evidence::{Collector, Evidence, Surroundings};
 
 use conclusion::Conclusion;
 
 /// The names of all rules, in the order of `docs/findings.md`.
-pub const RULES: [&str; 10] = [
+pub const RULES: [&str; 18] = [
     deadlock::RULE,
+    lazy_binding::RULE,
+    memory_reclaim::RULE,
+    compaction::RULE,
+    mmap_lock::RULE,
+    kernel_lock::RULE,
     wake_chain::RULE,
     allocator_lock::RULE,
     lock_wait::RULE,
+    major_fault::RULE,
+    cpu_throttling::RULE,
     preempted::RULE,
     run_queue::RULE,
     disk_wait::RULE,
     oversleep::RULE,
+    tlb_shootdown::RULE,
     irq_time::RULE,
     guard_shared::RULE,
 ];
 
+/// A rule that leaves out the stalls that others have told.
+type Rule = for<'e> fn(&'e Evidence, &HashSet<u64>) -> Vec<Conclusion<'e>>;
+
+/// The more telling rules first: what one has told, the later ones leave out.
+const TELLING: [Rule; 9] = [
+    lazy_binding::find,
+    memory_reclaim::find,
+    compaction::find,
+    mmap_lock::find,
+    kernel_lock::find,
+    wake_chain::find,
+    allocator_lock::find,
+    lock_wait::find,
+    major_fault::find,
+];
+
 /// What the rules find: deadlocks first, then by the time they cost. A run without a problem has none.
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
-    let mut conclusions = locks(evidence);
-    conclusions.extend(preempted::find(evidence));
-    conclusions.extend(run_queue::find(evidence));
-    conclusions.extend(disk_wait::find(evidence));
-    conclusions.extend(oversleep::find(evidence));
-    conclusions.extend(irq_time::find(evidence));
-    conclusions.extend(guard_shared::find(evidence));
-    let mut findings: Vec<Finding> = conclusions.into_iter().map(Conclusion::into_finding).collect();
-    findings.sort_by(|a, b| rank(a).cmp(&rank(b)));
-    findings
-}
-
-/// The rules about locks, the more telling ones first: what one has told, the later ones leave out.
-fn locks(evidence: &Evidence) -> Vec<Conclusion<'_>> {
     let mut conclusions = deadlock::find(evidence);
     let mut told = told_by(&conclusions);
-    for rule in [wake_chain::find, allocator_lock::find, lock_wait::find] {
+    for rule in TELLING {
         let more = rule(evidence, &told);
         told.extend(told_by(&more));
         conclusions.extend(more);
     }
-    conclusions
+    let throttled = cpu_throttling::find(evidence);
+    let held_back = told_by(&throttled);
+    conclusions.extend(throttled);
+    conclusions.extend(preempted::find(evidence, &held_back));
+    conclusions.extend(run_queue::find(evidence, &held_back));
+    conclusions.extend(disk_wait::find(evidence));
+    conclusions.extend(oversleep::find(evidence));
+    let shootdowns = tlb_shootdown::find(evidence);
+    conclusions.extend(irq_time::find(evidence, &tlb_shootdown::victims(&shootdowns)));
+    conclusions.extend(shootdowns);
+    conclusions.extend(guard_shared::find(evidence));
+    let mut findings: Vec<Finding> = conclusions.into_iter().map(Conclusion::into_finding).collect();
+    findings.sort_by(|a, b| rank(a).cmp(&rank(b)));
+    findings
 }
 
 fn told_by(conclusions: &[Conclusion<'_>]) -> HashSet<u64> {

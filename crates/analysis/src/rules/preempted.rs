@@ -4,6 +4,8 @@
 //!
 //! False positives: batch work that is meant to give way (`nice 19`, SCHED_IDLE).
 
+use std::collections::HashSet;
+
 use wallprof_model::StallReason;
 
 use super::case::{Case, grouped};
@@ -15,8 +17,9 @@ use super::wording;
 
 pub(super) const RULE: &str = "preempted";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
-    let cases = evidence.cases().iter().filter(|case| case.reason == StallReason::Preempted);
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let is_preempted = |case: &&Case| case.reason == StallReason::Preempted && !told.contains(&case.id);
+    let cases = evidence.cases().iter().filter(is_preempted);
     let names = grouped(cases, |case| (evidence.program(case), case.comm.clone()));
     names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }

@@ -6,6 +6,8 @@
 //! False positives: batch work that is meant to give way; a thread that a hypervisor or a container's quota kept
 //! from running looks the same.
 
+use std::collections::HashSet;
+
 use wallprof_model::StallReason;
 
 use super::case::{Case, grouped};
@@ -17,9 +19,12 @@ use super::wording;
 
 pub(super) const RULE: &str = "run-queue";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| {
-        case.reason != StallReason::Preempted && case.runnable_ns >= evidence.unit_ns() && !case.open
+        case.reason != StallReason::Preempted
+            && case.runnable_ns >= evidence.unit_ns()
+            && !case.open
+            && !told.contains(&case.id)
     };
     let names =
         grouped(evidence.cases().iter().filter(is_late), |case| (evidence.program(case), case.comm.clone()));

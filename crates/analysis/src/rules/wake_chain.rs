@@ -92,7 +92,7 @@ impl Chain<'_> {
         let steps = self.links.iter().map(|link| {
             let party = link.waited_for().map(wording::name).unwrap_or_default();
             let (name, spot) = (wording::shown(&link.comm), wording::spot(link.site.as_ref()));
-            format!("{name} was waiting for {party} ({}{spot})", link.reason.name())
+            format!("{name} was waiting for {party} ({}{spot})", wording::reason(link.reason))
         });
         let end: Option<&Arc<Site>> = self.links.last().and_then(|link| link.waker.as_ref()?.site.as_ref());
         let end = match wording::place(end).as_str() {

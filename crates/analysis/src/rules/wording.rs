@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use wallprof_model::StallReason;
+
 use super::case::{Case, Party, mostly};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, ThreadTotals};
 use super::limits::Toll;
 use crate::short_name::short_name;
 use crate::site::Site;
@@ -48,6 +50,12 @@ pub(super) fn who(cases: &[&Case], evidence: &Evidence) -> String {
     }
 }
 
+/// `engine of matchd`.
+pub(super) fn thread(thread: &ThreadTotals) -> String {
+    let of = if thread.process == thread.comm { String::new() } else { of_process(&thread.process) };
+    format!("{}{of}", shown(&thread.comm))
+}
+
 /// A thread's or process's name, which may be empty.
 pub(super) fn shown(name: &str) -> &str {
     if name.is_empty() { "(unnamed)" } else { name }
@@ -55,6 +63,15 @@ pub(super) fn shown(name: &str) -> &str {
 
 pub(super) fn name(party: &Party) -> String {
     shown(&party.comm).to_owned()
+}
+
+/// `lock`, `major fault`.
+pub(super) fn reason(reason: StallReason) -> &'static str {
+    match reason {
+        StallReason::Minor => "minor fault",
+        StallReason::Major => "major fault",
+        other => other.name(),
+    }
 }
 
 /// ` in take_registry_lock (called by format_error)`; nothing where it is not known.

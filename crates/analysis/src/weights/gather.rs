@@ -578,6 +578,8 @@ mod tests {
             ran_instead: vec![],
             fault: None,
             asked_ns: None,
+            binding: None,
+            file: None,
         }
     }
 

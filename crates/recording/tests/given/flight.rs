@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use wallprof_model::event::{
-    InterruptDelta, InterruptKind, LatencyDelta, RanInstead, SampleDelta, Stall, Waker, WakerStacks, Weighted,
+    Binding, CrossCallDelta, InterruptDelta, InterruptKind, KernelWork, LatencyDelta, RanInstead,
+    SampleDelta, Stall, Throttled, WaitedFile, Waker, WakerStacks, Weighted, WorkKind,
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
@@ -114,6 +115,8 @@ impl Machine {
         if self.told.insert(StackId(id)) {
             let frames = addresses.iter().map(|&address| self.frame(recorder, address)).collect();
             recorder.take(Event::Stack { id: StackId(id), frames, end: StackEnd::Complete }).unwrap();
+            let (symbol, library) = (Some(format!("bound_{id}")), Some("/lib/libc.so.6".into()));
+            recorder.take(Event::Binding(Binding { stack: StackId(id), depth: 1, symbol, library })).unwrap();
         }
         StackId(id)
     }
@@ -144,6 +147,13 @@ impl Machine {
     ) {
         let who = ThreadRef { key: Some(waker), pid: 1_000, tid: 1_000 + waker.0, comm: "server".into() };
         recorder.take(Event::Sample(sample(second, thread, stack, waker))).unwrap();
+        let (start, end) = (begin_of(second), end_of(second));
+        recorder.take(Event::KernelWork(KernelWork { thread, kind: WorkKind::Reclaim, start, end })).unwrap();
+        let (syscall, function) = (Some("munmap".into()), Some(format!("function_{}", thread.0)));
+        recorder
+            .take(Event::CrossCalls(CrossCallDelta { caller: who.clone(), syscall, function, count: 1 }))
+            .unwrap();
+        recorder.take(Event::Throttled(throttled(thread, start, end))).unwrap();
         let cell = Cell { count: 1, total_ns: 20, max_ns: 20 };
         recorder
             .take(Event::Latency(LatencyDelta { thread, metric: Metric::OffCpu, bucket: 20, cell }))
@@ -166,6 +176,7 @@ impl Machine {
             user: Some(stack),
             waker: Some(Waker { thread: Some(who.clone()), user: Some(stack), kernel: None }),
             ran_instead: vec![RanInstead { thread: who, ns: 100 }],
+            file: Some(WaitedFile { path: format!("/data/{}", thread.0), offset: None }),
             ..stall(start, 500_000)
         };
         recorder.take(Event::Stall(Box::new(late))).unwrap();
@@ -183,6 +194,11 @@ fn intrusion(who: &ThreadRef) -> IntrusionDelta {
         total_ns: 0,
         max_ns: 0,
     }
+}
+
+fn throttled(thread: ThreadKey, from: MonoNs, to: MonoNs) -> Throttled {
+    let cgroup = format!("/jobs/{}", thread.0);
+    Throttled { pid: thread.0, cgroup, quota_ns: 1, period_ns: 5, from, to, count: 1, total_ns: 2 }
 }
 
 fn sample(second: u32, thread: ThreadKey, stack: StackId, waker: ThreadKey) -> SampleDelta {

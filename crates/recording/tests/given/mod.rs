@@ -138,6 +138,7 @@ pub fn stall(start_ns: u64, duration_ns: u64) -> Stall {
         ran_instead: vec![],
         fault: None,
         asked_ns: None,
+        file: None,
     }
 }
 

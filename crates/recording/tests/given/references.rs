@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 
 /// Column of a table, and the table that it numbers rows of.
-const REFERENCES: [(&str, &str, &str); 35] = [
+const REFERENCES: [(&str, &str, &str); 44] = [
     ("thread", "comm", "text"),
     ("thread", "process", "text"),
     ("thread", "cgroup", "text"),
@@ -41,6 +41,15 @@ const REFERENCES: [(&str, &str, &str); 35] = [
     ("interrupt", "victim", "thread"),
     ("intrusion", "what", "text"),
     ("intrusion", "mention", "mention"),
+    ("kernel_work", "thread", "thread"),
+    ("cross_call", "caller", "mention"),
+    ("cross_call", "syscall", "text"),
+    ("cross_call", "function", "text"),
+    ("throttled", "cgroup", "text"),
+    ("binding", "stack", "node"),
+    ("binding", "symbol", "text"),
+    ("binding", "library", "text"),
+    ("stall_file", "path", "text"),
 ];
 
 pub fn rows(path: &Path, sql: &str) -> i64 {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wallprof_model::event::Fault;
-use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
+use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{ClockMap, StackEnd, ThreadRef};
 
 use super::stack::StackJson;
@@ -34,6 +34,8 @@ pub(super) struct StallJson<'a> {
     lock: Option<LockJson<'a>>,
     ran_instead: Vec<RanInsteadJson<'a>>,
     fault: Option<FaultJson<'a>>,
+    binding: Option<BindingJson<'a>>,
+    file: Option<FileJson<'a>>,
     counters: Option<()>,
     /// The timeout that the thread had asked for.
     asked_ns: Option<u64>,
@@ -65,6 +67,8 @@ impl<'a> StallJson<'a> {
             lock: stall.lock.as_ref().map(LockJson::of),
             ran_instead: stall.ran_instead.iter().map(RanInsteadJson::of).collect(),
             fault: stall.fault.as_ref().map(FaultJson::of),
+            binding: stall.binding.as_ref().map(BindingJson::of),
+            file: stall.file.as_ref().map(|file| FileJson { path: &file.path, offset: file.offset }),
             counters: None,
             asked_ns: stall.asked_ns,
         }
@@ -163,6 +167,25 @@ impl<'a> FaultJson<'a> {
             file_offset: fault.file_offset,
         }
     }
+}
+
+/// What the dynamic linker bound at its first call.
+#[derive(Serialize)]
+struct BindingJson<'a> {
+    symbol: Option<&'a str>,
+    library: Option<&'a str>,
+}
+
+impl<'a> BindingJson<'a> {
+    fn of(binding: &'a BoundAtFirstCall) -> Self {
+        BindingJson { symbol: binding.symbol.as_deref(), library: binding.library.as_deref() }
+    }
+}
+
+#[derive(Serialize)]
+struct FileJson<'a> {
+    path: &'a str,
+    offset: Option<u64>,
 }
 
 fn row(thread: &ThreadRef) -> Option<u32> {

@@ -3,8 +3,10 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::Class;
-use wallprof_model::event::{Fault, Mapping};
-use wallprof_model::profile::{LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord};
+use wallprof_model::event::{Fault, Mapping, WaitedFile};
+use wallprof_model::profile::{
+    BoundAtFirstCall, LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord,
+};
 use wallprof_model::{Reason, StallReason, ThreadRef};
 
 use super::stack::write_stack;
@@ -93,6 +95,12 @@ impl<'a> StallsText<'a> {
         }
         if let Some(fault) = &stall.fault {
             self.write_fact(out, "fault", vec![Word::plain(fault_text(fault, self.style))])?;
+        }
+        if let Some(binding) = &stall.binding {
+            self.write_fact(out, "first call", vec![Word::plain(binding_text(binding, self.style))])?;
+        }
+        if let Some(file) = &stall.file {
+            self.write_fact(out, "file", vec![Word::plain(file_text(file, self.style))])?;
         }
         if !stall.ran_instead.is_empty() {
             self.write_fact(out, "ran instead", ran_instead_words(stall, self.style))?;
@@ -190,6 +198,18 @@ fn fault_text(fault: &Fault, style: &Style) -> String {
         }
     }
     text
+}
+
+/// `of sched_yield in /lib/libc.so.6, bound by the dynamic linker`.
+fn binding_text(binding: &BoundAtFirstCall, style: &Style) -> String {
+    let symbol = binding.symbol.as_deref().map_or("a function".into(), |symbol| style.name(symbol));
+    let library = binding.library.as_deref().map(|library| format!(" in {}", style.name(library)));
+    format!("of {symbol}{}, bound by the dynamic linker", library.unwrap_or_default())
+}
+
+fn file_text(file: &WaitedFile, style: &Style) -> String {
+    let offset = file.offset.map(|offset| format!("+{offset:#x}")).unwrap_or_default();
+    format!("{}{offset}", style.name(&file.path))
 }
 
 fn ran_instead_words(stall: &StallRecord, style: &Style) -> Vec<Word> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_analysis::StallDigest;
-use wallprof_analysis::rules::{Collector, findings};
+use wallprof_analysis::rules::{Collector, Surroundings, findings};
 use wallprof_model::event::{Access, Fault, InterruptKind, LedgerDelta, Mapping};
 use wallprof_model::profile::*;
 use wallprof_model::*;
@@ -36,7 +36,12 @@ impl Story {
     pub fn findings(&self) -> Vec<Finding> {
         let mut collector = Collector::default();
         self.stalls.iter().for_each(|stall| collector.add(stall));
-        findings(&collector.finish(self.info.min_stall_ns, &self.threads, &self.interrupts))
+        findings(&collector.finish(&Surroundings {
+            min_stall_ns: self.info.min_stall_ns,
+            threads: &self.threads,
+            interrupts: &self.interrupts,
+            ..Surroundings::default()
+        }))
     }
 }
 
@@ -381,6 +386,8 @@ fn stall(id: u64, at_ns: u64, duration_ns: u64, reason: StallReason) -> StallRec
         ran_instead: vec![],
         fault: None,
         asked_ns: None,
+        binding: None,
+        file: None,
     }
 }
 

@@ -80,6 +80,30 @@ fn checks_from_features(features: Features) -> Vec<Check> {
                 "`--guard-cpus` tells such interrupts and their time, not who sent them",
             ),
         },
+        match features.reclaim && features.compaction {
+            true => Check::fine("memory work", "what threads free and move together themselves is timed"),
+            false => Check::less(
+                "memory work",
+                "no tracepoints of reclaim or compaction (CONFIG_COMPACTION)",
+                "the findings memory-reclaim and compaction are missing; their time is in the stalls all the same",
+            ),
+        },
+        match features.lock_contention {
+            true => Check::fine("kernel locks", "waits for the kernel's own locks tell which lock"),
+            false => Check::less(
+                "kernel locks",
+                "no tracepoints of lock contention (5.19 and newer have them)",
+                "the findings mmap-lock and kernel-lock are missing; such waits are lock-wait",
+            ),
+        },
+        match features.ipi_functions {
+            true => Check::fine("calls on other CPUs", "who interrupts other CPUs is known"),
+            false => Check::less(
+                "calls on other CPUs",
+                "no tracepoint csd:csd_queue_cpu (6.4 and newer have it)",
+                "the finding tlb-shootdown is missing; irq-time says what was interrupted, not by whom",
+            ),
+        },
         match features.cgroup_attach_task {
             true => Check::fine("moves of threads", "threads that move into a recorded cgroup are noticed"),
             false => Check::less(
@@ -106,6 +130,9 @@ mod tests {
             page_faults: all,
             ipi_senders: all,
             ipi_functions: all,
+            reclaim: all,
+            compaction: all,
+            lock_contention: all,
         };
         assert!(checks_from_features(features(true)).iter().all(|check| check.grade == Grade::Fine));
         for check in checks_from_features(features(false)) {

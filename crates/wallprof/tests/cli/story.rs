@@ -85,5 +85,6 @@ fn stall(thread: ThreadKey, reason: Reason, duration_ns: u64) -> Stall {
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: None,
+        file: None,
     }
 }

@@ -29,4 +29,5 @@ mod machine;
 mod stripped;
 
 mod healthy;
+mod lazy;
 mod matrix;

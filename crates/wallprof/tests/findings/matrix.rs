@@ -29,6 +29,14 @@ enum Needs {
     TwoCpus,
     /// A disk that keeps an fsync waiting.
     SlowDisk,
+    /// A disk that keeps a reader of a cold page waiting.
+    SlowReads,
+    /// Pages that are served late.
+    LatePages,
+    /// A control group of the scenario's own, and a CPU.
+    Group,
+    /// A control group of the scenario's own, whose pages take a while to be freed.
+    SlowReclaim,
 }
 
 const fn part(scenario: &'static str, rule: &'static str) -> Part {
@@ -38,19 +46,39 @@ const fn part(scenario: &'static str, rule: &'static str) -> Part {
 /// In the build folder: a temporary one may be in memory, where fsync waits for nothing.
 const JOURNAL: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-journal");
 
-const MATRIX: [Part; 9] = [
+/// Next to it.
+const COLD: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-cold");
+
+/// And a third one, larger than the memory that its writer may have.
+const FILLED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-filled");
+
+const MATRIX: [Part; 14] = [
     // Who lets a lock go wakes the waiter, often on its own CPU, and runs on.
     Part { args: &["-n", "20"], also: &["run-queue"], ..part("lock", "lock-wait") },
     Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
     // Who asks wakes who answers, often on its own CPU, and loses it before it waits for the answer.
     Part { also: &["run-queue", "preempted"], ..part("relay", "wake-chain") },
     part("deadlock", "deadlock"),
+    // To leave a group takes the kernel a while, in a write to a file.
+    Part { also: &["disk-wait"], needs: Needs::Group, ..part("throttle", "cpu-throttling") },
+    // To free a page is to write it, and others wait for the disk, too.
+    Part {
+        args: &["-f", FILLED],
+        also: &["major-fault", "disk-wait"],
+        needs: Needs::SlowReclaim,
+        ..part("reclaim", "memory-reclaim")
+    },
     // The neighbour is woken while the worker runs, and gets its CPU a little later.
     Part { also: &["run-queue"], ..part("preempted", "preempted") },
     part("runqueue", "run-queue"),
+    // Who serves the pages wakes the loader on its own CPU.
+    Part { also: &["run-queue"], needs: Needs::LatePages, ..part("loader", "lazy-binding") },
+    Part { args: &["-f", COLD], needs: Needs::SlowReads, ..part("coldfile", "major-fault") },
+    // Who lets the lock go runs on.
+    Part { also: &["run-queue", "preempted"], ..part("mapper", "mmap-lock") },
     Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
-    Part { needs: Needs::TwoCpus, ..part("shootdown", "irq-time") },
+    Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
     Part { rule: None, ..part("sleepers", "") },
 ];
 
@@ -64,6 +92,32 @@ struct Played {
     others_ns: u64,
     /// The longest fsync by the scenario's own clock.
     longest_sync_ns: u64,
+    /// Touches of cold pages that took as long as a stall, together.
+    cold_ns: u64,
+    /// Functions bound while their symbols were missing.
+    bound: u64,
+    /// Touches of pages that took as long as a stall because others had to go, together.
+    filled_ns: u64,
+    /// The scenario got no control group.
+    refused: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refused {}
+
+#[derive(Debug, Deserialize)]
+struct Filled {
+    slow_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Touched {
+    slow_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bound {
+    functions: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,6 +138,10 @@ fn play(program: &str, args: &[&str]) -> Played {
         found: Found::in_recording(&recorder.stop()),
         others_ns: busy_ns.saturating_sub(own_ns),
         longest_sync_ns: syncs.max().unwrap_or(0),
+        cold_ns: truth.all::<Touched>("touched").iter().map(|touched| touched.slow_ns).sum(),
+        filled_ns: truth.all::<Filled>("filled").iter().map(|filled| filled.slow_ns).sum(),
+        refused: !truth.all::<Refused>("refused").is_empty(),
+        bound: truth.all::<Bound>("bound").iter().map(|bound| bound.functions).sum(),
     }
 }
 
@@ -110,6 +168,11 @@ impl Played {
             Needs::Nothing => true,
             Needs::TwoCpus => self.others_ns < PLAY_NS / 2,
             Needs::SlowDisk => self.longest_sync_ns > 2_000_000,
+            Needs::SlowReads => self.cold_ns > 20_000_000,
+            Needs::LatePages => self.bound > 0,
+            // Where others want the CPU, too, the quota is not what keeps a thread from it.
+            Needs::Group => !self.refused && self.others_ns < PLAY_NS / 2,
+            Needs::SlowReclaim => !self.refused && self.filled_ns > 20_000_000,
         }
     }
 

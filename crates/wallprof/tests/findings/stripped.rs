@@ -5,16 +5,26 @@ use std::process::Command;
 
 use crate::stage::program;
 
-/// A copy of the scenario's program with nothing in it that is not needed to run.
+/// A copy of the scenario's program, and of the libraries it looks for beside itself, with nothing in them that is not
+/// needed to run.
 pub fn stripped(scenario: &str, folder: &Path) -> PathBuf {
-    let copy = folder.join(scenario);
+    if scenario == "loader" {
+        for library in ["liblazy.so", "libplugin.so"] {
+            copy_stripped(library, folder);
+        }
+    }
+    copy_stripped(scenario, folder)
+}
+
+fn copy_stripped(name: &str, folder: &Path) -> PathBuf {
+    let copy = folder.join(name);
     let status = Command::new("strip")
         .arg("--strip-all")
         .arg("-o")
         .arg(&copy)
-        .arg(program(scenario))
+        .arg(program(name))
         .status()
         .expect("strip runs: it is in Debian's package binutils");
-    assert!(status.success(), "{scenario} cannot be stripped");
+    assert!(status.success(), "{name} cannot be stripped");
     copy
 }

@@ -198,5 +198,6 @@ fn wait(thread: ThreadKey, from_ns: u64, to_ns: u64, user: StackId) -> Stall {
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: None,
+        file: None,
     }
 }

@@ -1,0 +1,119 @@
+//! `major-fault`: threads touched memory that was not there, and waited for the kernel to read it from a file or from
+//! swap. Says which file and where in it.
+//!
+//! One finding a program and file. Time spent waiting for a CPU in such a fault is `run-queue`'s.
+//!
+//! False positives: a program's first seconds, when its code and data are touched for the first time; programs that
+//! mean to read through memory (databases that map their files).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::case::{Case, grouped, mostly};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::limits::Toll;
+use super::wording;
+use crate::site::base_name;
+
+pub(super) const RULE: &str = "major-fault";
+
+const FILE_ADVICE: &str = "Keep the file's pages in memory where they are needed at once: mlock(2) or mlockall(2), or \
+    MAP_POPULATE and MADV_POPULATE_READ before; read ahead of the need (MADV_WILLNEED) where all of it does not fit.";
+const SWAP_ADVICE: &str = "Keep this memory from being swapped out: mlock(2) or mlockall(2), a lower vm.swappiness, \
+    memory.swap.max=0 for its cgroup, or more memory.";
+
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let is_major =
+        |case: &&Case| case.fault.as_ref().is_some_and(|fault| fault.major) && !told.contains(&case.id);
+    let files =
+        grouped(evidence.cases().iter().filter(is_major), |case| (evidence.program(case), file(case)));
+    files.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+}
+
+fn file(case: &Case) -> Option<Arc<str>> {
+    case.fault.as_ref()?.file.clone()
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let threads = threads_of(&cases);
+    let toll = Toll::of(cases.iter().map(|case| case.without_run_queue_ns()));
+    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
+        return None;
+    }
+    let site = mostly(&cases, |case| case.site.clone());
+    let worst = cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
+    let title = format!(
+        "{} waited for {}{} {}.",
+        wording::who(&cases, evidence),
+        page(worst),
+        wording::place(site.as_ref()),
+        wording::toll(&toll)
+    );
+    let advice = if file(worst).is_some() { FILE_ADVICE } else { SWAP_ADVICE };
+    Some(Conclusion { rule: RULE, title, advice: advice.into(), threads, toll, cases })
+}
+
+/// `pages of /data/prices.idx (the slowest at 0x2000)`.
+fn page(worst: &Case) -> String {
+    let Some(file) = file(worst) else { return "memory that had been swapped out".into() };
+    let offset = worst.fault.as_ref().and_then(|fault| fault.offset);
+    let place = offset.map(|at| format!(" (the slowest at {at:#x})")).unwrap_or_default();
+    format!("pages of {} to be read from disk{place}", base_name(&file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Play, fault};
+    use super::*;
+    use wallprof_model::StallReason;
+    use wallprof_model::event::{Fault, Mapping};
+    use wallprof_model::profile::{BoundAtFirstCall, StallRecord};
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn says_which_file_and_where_in_it() {
+        let found = Play::only_finding((1..=6).map(|id| fault(id, 1, true, id * MS)));
+        assert_eq!(
+            found.title,
+            "thread-1 of app waited for pages of prices.idx to be read from disk (the slowest at 0x2008) in work \
+             (called by main) 6 times, 21.0 ms in all, up to 6.00 ms."
+        );
+        assert_eq!((found.rule.as_str(), found.count), (RULE, 6));
+        assert!(found.advice.contains("MAP_POPULATE") && found.advice.contains("mlock"));
+    }
+
+    #[test]
+    fn memory_without_a_file_was_swapped_out() {
+        let swapped = |id| {
+            let stall = fault(id, 1, true, 2 * MS);
+            let page = stall.fault.clone().expect("a fault");
+            let page = Fault { file: None, file_offset: None, mapping: Some(Mapping::Anonymous), ..page };
+            StallRecord { fault: Some(page), ..stall }
+        };
+        let found = Play::only_finding((1..=3).map(swapped));
+        assert!(
+            found.title.contains("waited for memory that had been swapped out in work"),
+            "{}",
+            found.title
+        );
+        assert!(found.advice.contains("swappiness"));
+    }
+
+    #[test]
+    fn minor_faults_short_ones_and_waits_for_a_cpu_are_none() {
+        assert_eq!(Play::findings((1..=9).map(|id| fault(id, 1, false, 9 * MS))), []);
+        assert_eq!(Play::findings((1..=4).map(|id| fault(id, 1, true, 900_000))), []);
+        let starved = StallRecord { runnable_ns: 5 * MS, ..fault(1, 1, true, 5 * MS + 900_000) };
+        assert!(Play::findings([starved]).iter().all(|found| found.rule != RULE));
+        assert_eq!(fault(1, 1, true, MS).reason, StallReason::Major);
+    }
+
+    #[test]
+    fn what_the_dynamic_linker_waited_for_is_told_once() {
+        let binding = BoundAtFirstCall { depth: 1, symbol: None, library: None };
+        let bound = |id| StallRecord { binding: Some(binding.clone()), ..fault(id, 1, true, 5 * MS) };
+        assert_eq!(Play::only_finding((1..=3).map(bound)).rule, "lazy-binding");
+    }
+}

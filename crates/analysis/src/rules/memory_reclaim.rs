@@ -1,0 +1,89 @@
+//! `memory-reclaim`: threads that wanted memory had to free some first, in the middle of a page fault or a system call
+//! (direct reclaim), because the kernel's own threads did not keep up or a cgroup's limit was reached.
+//!
+//! One finding a program; counts the freeing alone, in the stalls in which it lies.
+//!
+//! False positives: a cgroup that is meant to live at its limit.
+
+use std::collections::HashSet;
+
+use wallprof_model::event::WorkKind;
+
+use super::case::mostly;
+use super::conclusion::Conclusion;
+use super::evidence::Evidence;
+use super::kernel_work::Worked;
+use super::wording;
+
+pub(super) const RULE: &str = "memory-reclaim";
+
+const ADVICE: &str = "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
+    a higher vm.watermark_scale_factor or vm.min_free_kbytes; give back the page cache that big writes fill \
+    (posix_fadvise, O_DIRECT); mlock(2) keeps what this thread needs.";
+
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let worked = Worked::find(evidence, WorkKind::Reclaim, told, |case| evidence.program(case));
+    worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
+}
+
+fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    if !worked.toll.is_unusual(evidence) {
+        return None;
+    }
+    let site = mostly(&worked.cases, |case| case.site.clone());
+    let title = format!(
+        "{} had to free memory for the kernel (direct reclaim){} {}.",
+        wording::who(&worked.cases, evidence),
+        wording::place(site.as_ref()),
+        wording::toll(&worked.toll)
+    );
+    worked.conclude(evidence, RULE, title, ADVICE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::super::fixture::{Play, fault, work_in};
+    use super::*;
+    use wallprof_model::profile::Finding;
+
+    const MS: u64 = 1_000_000;
+
+    fn found(count: u64, ns: u64) -> Vec<Finding> {
+        let mut play = Play::new();
+        for id in 1..=count {
+            let stall = fault(id, 1, false, 9 * MS);
+            play.works.push(work_in(&stall, WorkKind::Reclaim, MS, MS + ns));
+            play.stall(stall);
+        }
+        findings(&play.evidence())
+    }
+
+    #[test]
+    fn says_who_freed_memory_where_and_for_how_long() {
+        let found = found(6, 4 * MS);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            found[0].title,
+            "thread-1 of app had to free memory for the kernel (direct reclaim) in work (called by main) 6 times, 24.0 ms \
+             in all, up to 4.00 ms."
+        );
+        assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE, 6));
+    }
+
+    #[test]
+    fn a_little_now_and_then_is_none() {
+        assert_eq!(found(4, MS / 2), []);
+        assert_eq!(found(0, 0), []);
+    }
+
+    #[test]
+    fn a_major_fault_that_had_to_free_memory_is_told_once() {
+        let mut play = Play::new();
+        let stall = fault(1, 1, true, 9 * MS);
+        play.works.push(work_in(&stall, WorkKind::Reclaim, 0, 8 * MS));
+        play.stall(stall);
+        let rules: Vec<String> = findings(&play.evidence()).into_iter().map(|found| found.rule).collect();
+        assert_eq!(rules, [RULE]);
+    }
+}

@@ -1,0 +1,99 @@
+//! `mmap-lock`: threads waited for the lock of their own process's memory map, which another of its threads held: for
+//! mapping, unmapping, protecting, or a page fault beside those.
+//!
+//! One finding a program; counts the waiting for the lock alone, in the stalls in which it lies.
+//!
+//! False positives: programs that start many threads at once, each of which maps its stack.
+
+use std::collections::HashSet;
+
+use wallprof_model::event::WorkKind;
+
+use super::case::{Case, mostly};
+use super::conclusion::{Conclusion, threads_of};
+use super::evidence::Evidence;
+use super::kernel_work::Worked;
+use super::{lock, wording};
+
+pub(super) const RULE: &str = "mmap-lock";
+
+const ADVICE: &str = "Map, unmap and protect less and in smaller pieces while other threads run: keep large buffers instead \
+    of returning them (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), use MADV_DONTNEED, or do it in another process.";
+
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let worked = Worked::find(evidence, WorkKind::MmapLock, told, |case| evidence.program(case));
+    worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
+}
+
+fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    if !worked.toll.is_heavy(evidence, &threads_of(&worked.cases)) {
+        return None;
+    }
+    let site = mostly(&worked.cases, |case| case.site.clone());
+    let title = format!(
+        "{} waited for the lock of their process's memory map ({}){} {}{}.",
+        wording::who(&worked.cases, evidence),
+        what(&worked.cases),
+        wording::place(site.as_ref()),
+        wording::toll(&worked.toll),
+        lock::holder(&worked.cases, evidence)
+    );
+    worked.conclude(evidence, RULE, title, ADVICE)
+}
+
+/// What most of them were about.
+fn what(cases: &[&Case]) -> String {
+    let call = mostly(cases, |case| case.syscall.clone().filter(|_| case.fault.is_none()));
+    call.map_or("page fault".into(), |call| call.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::super::fixture::{Play, case, fault, woken_by, work_in};
+    use super::*;
+    use wallprof_model::profile::StallRecord;
+    use wallprof_model::{Reason, StallReason};
+
+    const MS: u64 = 1_000_000;
+
+    fn unmapping(id: u64) -> StallRecord {
+        StallRecord {
+            syscall: Some("munmap".into()),
+            waker: Some(woken_by(2, "drop_cache")),
+            ..case(id, 1, StallReason::Blocked(Reason::Lock), 8 * MS)
+        }
+    }
+
+    #[test]
+    fn says_what_waited_and_who_let_it_go() {
+        let mut play = Play::new();
+        for id in 1..=20 {
+            play.works.push(work_in(&unmapping(id), WorkKind::MmapLock, 0, 7 * MS));
+            play.stall(unmapping(id));
+        }
+        let found = findings(&play.evidence());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(
+            found[0].title,
+            "thread-1 of app waited for the lock of their process's memory map (munmap) in work (called by main) 20 times, \
+             140 ms in all, up to 7.00 ms: thread-2 released it in drop_cache."
+        );
+        assert_eq!(found[0].rule, RULE);
+    }
+
+    #[test]
+    fn page_faults_wait_for_it_too_and_a_few_are_none() {
+        let found = |count: u64| {
+            let mut play = Play::new();
+            for id in 1..=count {
+                let stall = fault(id, 1, false, 9 * MS);
+                play.works.push(work_in(&stall, WorkKind::MmapLock, 0, 9 * MS));
+                play.stall(stall);
+            }
+            findings(&play.evidence())
+        };
+        assert!(found(12)[0].title.contains("memory map (page fault)"), "{:?}", found(12));
+        assert_eq!(found(2), []);
+    }
+}

@@ -1,0 +1,145 @@
+//! `tlb-shootdown`: a thread was interrupted again and again to forget what it knew of its process's memory, because
+//! another thread of the process unmapped or protected some.
+//!
+//! One finding a thread that lost a fiftieth of its running time, and a hundredth of its wall time, to functions called
+//! from other CPUs, when at least half of those were calls of its own process that flush memory maps. Evidence: sums;
+//! there are no stalls.
+//!
+//! False positives: none known. Kernels before 6.4 do not tell who called; `irq-time` tells the rest there.
+
+use std::collections::{BTreeMap, HashSet};
+
+use wallprof_model::ThreadKey;
+use wallprof_model::profile::{CrossCallRow, InterruptRow};
+
+use super::conclusion::Conclusion;
+use super::evidence::{Evidence, ThreadTotals};
+use super::limits::{Toll, is_share};
+use super::wording;
+use crate::tally::Tally;
+
+pub(super) const RULE: &str = "tlb-shootdown";
+
+const ADVICE: &str = "Unmap, protect and give back memory less often or in larger pieces while this thread runs \
+    (keep buffers; raise M_TRIM_THRESHOLD and M_MMAP_THRESHOLD), or do it in another process.";
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let mut rows: BTreeMap<ThreadKey, Vec<&InterruptRow>> = BTreeMap::new();
+    for row in evidence.interrupts().iter().filter(|row| is_call(row)) {
+        if let Some(victim) = row.victim {
+            rows.entry(victim).or_default().push(row);
+        }
+    }
+    let threads = evidence.threads();
+    threads.filter_map(|(key, thread)| conclude(key, thread, rows.get(&key)?, evidence)).collect()
+}
+
+/// Whether an interrupt's cause is a function that another CPU called.
+pub(super) fn is_call(row: &InterruptRow) -> bool {
+    matches!(row.name.as_str(), "call_function" | "call_function_single")
+}
+
+/// The threads that these findings are about.
+pub(super) fn victims(conclusions: &[Conclusion<'_>]) -> HashSet<ThreadKey> {
+    conclusions.iter().flat_map(|conclusion| conclusion.threads.iter().copied()).collect()
+}
+
+fn conclude<'e>(
+    key: ThreadKey,
+    thread: &ThreadTotals,
+    rows: &[&InterruptRow],
+    evidence: &Evidence,
+) -> Option<Conclusion<'e>> {
+    let toll = Toll::of_interrupts(rows);
+    if toll.total_ns == 0
+        || !is_share(toll.total_ns, 50, thread.on_cpu_ns)
+        || !is_share(toll.total_ns, 100, thread.wall_ns)
+    {
+        return None;
+    }
+    let flushes =
+        evidence.cross_calls().iter().filter(|call| call.caller.pid == thread.pid && flushes_tlb(call));
+    let mut callers: Tally<(String, Option<String>)> = Tally::default();
+    for call in flushes {
+        callers.add((call.caller.comm.clone(), call.syscall.clone()), call.count);
+    }
+    if callers.total() < toll.count / 2 {
+        return None;
+    }
+    let ((caller, syscall), _) = callers.top()?;
+    let syscall = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let title = format!(
+        "{} lost {} of its running time to {} interrupts, {} in all, up to {}, because {}{syscall} changed the memory that \
+         they share.",
+        wording::thread(thread),
+        wording::percent(toll.total_ns, thread.on_cpu_ns),
+        toll.count,
+        wording::time(toll.total_ns),
+        wording::time(toll.max_ns),
+        wording::shown(caller)
+    );
+    let threads = vec![key];
+    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases: Vec::new() })
+}
+
+/// `flush_tlb_func` and its kin, on x86 and arm.
+fn flushes_tlb(call: &CrossCallRow) -> bool {
+    call.function.as_deref().is_some_and(|name| name.contains("flush_tlb"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::super::fixture::{Play, WALL_NS, thread_ref};
+    use super::*;
+    use wallprof_model::event::InterruptKind;
+    use wallprof_model::profile::Finding;
+
+    const MS: u64 = 1_000_000;
+
+    fn found(total_ns: u64, calls: &[(&str, u32, u64)]) -> Vec<Finding> {
+        let mut play = Play::new();
+        let name = "call_function".to_owned();
+        let victim = Some(ThreadKey(1));
+        let kind = InterruptKind::Vector;
+        play.interrupts =
+            vec![InterruptRow { cpu: 1, kind, name, victim, count: 1_000, total_ns, max_ns: MS / 10 }];
+        for &(function, pid, count) in calls {
+            let mut caller = thread_ref(2);
+            caller.pid = pid;
+            let (function, syscall) = (Some(function.to_owned()), Some("munmap".to_owned()));
+            play.cross_calls.push(CrossCallRow { caller, syscall, function, count });
+        }
+        findings(&play.evidence())
+    }
+
+    #[test]
+    fn says_which_sibling_did_what() {
+        let found = found(600 * MS, &[("flush_tlb_func", 100, 900), ("ipi_mb", 100, 50)]);
+        assert_eq!(found.len(), 1, "told once: {found:#?}");
+        assert_eq!(
+            found[0].title,
+            "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 0.10 ms, because \
+             thread-2 (munmap) changed the memory that they share."
+        );
+        assert_eq!((found[0].rule.as_str(), found[0].count), (RULE, 1_000));
+    }
+
+    #[test]
+    fn other_functions_and_other_processes_are_irq_time() {
+        for calls in [
+            &[("ipi_mb", 100, 900)][..],
+            &[("flush_tlb_func", 900, 900)],
+            &[("flush_tlb_func", 100, 499)],
+            &[],
+        ] {
+            let found = found(600 * MS, calls);
+            assert_eq!((found.len(), found[0].rule.as_str()), (1, "irq-time"), "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn a_few_interrupts_are_none() {
+        assert_eq!(found(WALL_NS / 100 - 1, &[("flush_tlb_func", 100, 1_000)]), []);
+    }
+}

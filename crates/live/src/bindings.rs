@@ -1,0 +1,206 @@
+//! Stacks in which the dynamic linker binds a function at its first call: which function, and which file has it.
+//!
+//! That a stack is one is seen when it comes, from frames alone: the innermost of the linker's functions that bind
+//! (see `wallprof_unwind::binders_from_elf`), right below a frame of another file. What was bound is read later, from
+//! files, when names are.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use wallprof_model::event::Binding;
+use wallprof_model::{Event, Frame, ModuleId, StackId};
+use wallprof_probe::FileImage;
+use wallprof_symbols::{
+    LazyCalls, ModuleFile, ProcessKey, Processes, exports_function, may_be_dynamic_linker,
+};
+use wallprof_unwind::binders_from_elf;
+
+use crate::stacks::FileOf;
+
+/// Stacks that wait for their files to be read. A program that binds everything at its start makes some thousand.
+const MAX_WAITING: usize = 4096;
+/// Of a process's files, those that are searched for a function.
+const MAX_FILES: usize = 512;
+
+/// A stack whose outermost frame of the linker is at `depth - 1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Met {
+    stack: StackId,
+    depth: u32,
+    /// Where the call was made, as its module has it.
+    call: u64,
+    /// All files of the process that made it.
+    files: Vec<ModuleId>,
+}
+
+#[derive(Default)]
+pub struct Bindings {
+    /// Where a module's functions lie that bind others: nowhere, for all but dynamic linkers.
+    binders: HashMap<ModuleId, Vec<Range<u64>>>,
+    /// By the module that made the call.
+    waiting: HashMap<ModuleId, Vec<Met>>,
+    count: usize,
+    lost: u64,
+}
+
+impl Bindings {
+    /// Looks at a user stack, leaf first, when it is met for the first time.
+    pub fn meet(&mut self, stack: StackId, process: ProcessKey, frames: &[Frame], known: &mut Processes) {
+        let place = frames.iter().position(|frame| self.is_binder(frame, known));
+        let Some((depth, caller, call)) = place.and_then(|at| caller(frames, at)) else { return };
+        if self.count >= MAX_WAITING {
+            self.lost += 1;
+            return;
+        }
+        let mut files: Vec<ModuleId> =
+            known.code(process.pid).iter().filter_map(|range| range.module).collect();
+        files.sort_unstable();
+        files.dedup();
+        files.truncate(MAX_FILES);
+        self.count += 1;
+        self.waiting.entry(caller).or_default().push(Met { stack, depth, call, files });
+    }
+
+    /// Tells what was bound in the stacks met since the last call.
+    pub fn tell(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
+        let mut libraries = Libraries::default();
+        self.count = 0;
+        for (caller, met) in std::mem::take(&mut self.waiting) {
+            let file = files(caller);
+            let calls = file.as_ref().and_then(LazyCalls::read);
+            for met in met {
+                let function = calls.as_ref().and_then(|calls| calls.bound_by(met.call));
+                let library =
+                    function.as_ref().and_then(|function| libraries.of(&function.symbol, &met.files, files));
+                tell(Event::Binding(Binding {
+                    stack: met.stack,
+                    depth: met.depth,
+                    symbol: function.map(|function| function.name),
+                    library,
+                }));
+            }
+        }
+        if self.lost > 0 {
+            tell(Event::Loss { reason: "bindings_full".into(), count: std::mem::take(&mut self.lost) });
+        }
+    }
+
+    fn is_binder(&mut self, frame: &Frame, known: &mut Processes) -> bool {
+        let Some(module) = frame.module else { return false };
+        let binders = self.binders.entry(module).or_insert_with(|| binders_of(known.module_file(module)));
+        binders.iter().any(|range| range.contains(&frame.address))
+    }
+}
+
+/// How many frames are the linker's, and who called it where, when the frame at `binder` is the one that binds. What it
+/// called itself must be the linker's too: an auditing linker calls the function once it is bound.
+fn caller(frames: &[Frame], binder: usize) -> Option<(u32, ModuleId, u64)> {
+    let linker = frames[binder].module;
+    let is_at_work = binder == 0 || frames[binder - 1].module == linker;
+    let caller = frames.get(binder + 1).filter(|caller| is_at_work && caller.module != linker)?;
+    Some((u32::try_from(binder + 1).ok()?, caller.module?, caller.address))
+}
+
+fn binders_of(module: Option<ModuleFile>) -> Vec<Range<u64>> {
+    let file = module.and_then(|module| module.file).filter(|file| may_be_dynamic_linker(file));
+    let image = file.and_then(|file| FileImage::map(&file).ok());
+    image.map(|image| binders_from_elf(&image)).unwrap_or_default()
+}
+
+/// Which file has a function; each question is asked once.
+#[derive(Default)]
+struct Libraries {
+    exporting: HashMap<(ModuleId, String), bool>,
+}
+
+impl Libraries {
+    /// The one of `candidates` that exports the function; with several, or none, the linker's choice is not known.
+    fn of(&mut self, symbol: &str, candidates: &[ModuleId], files: &mut FileOf<'_>) -> Option<String> {
+        let mut exporting = candidates.iter().filter(|&&module| self.exports(module, symbol, files));
+        let library = exporting.next().filter(|_| exporting.next().is_none())?;
+        Some(files(*library)?.module.path)
+    }
+
+    fn exports(&mut self, module: ModuleId, symbol: &str, files: &mut FileOf<'_>) -> bool {
+        let key = (module, symbol.to_owned());
+        let known = self.exporting.entry(key);
+        *known.or_insert_with(|| files(module).is_some_and(|file| exports_function(&file, symbol)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::FrameKind;
+
+    fn frame(module: u32, address: u64) -> Frame {
+        Frame { kind: FrameKind::Native, module: Some(ModuleId(module)), address }
+    }
+
+    /// A linker, module 1, that binds in its first page.
+    fn bindings() -> Bindings {
+        let mut bindings = Bindings::default();
+        bindings.binders.insert(ModuleId(1), vec![0x100..0x200, 0x300..0x400]);
+        bindings.binders.extend([0, 2].map(|module| (ModuleId(module), Vec::new())));
+        bindings
+    }
+
+    fn met(frames: &[Frame]) -> Option<(u32, u32, u64)> {
+        let mut bindings = bindings();
+        let process = ProcessKey { pid: u32::MAX, generation: 0 };
+        bindings.meet(StackId(7), process, frames, &mut Processes::default());
+        let (caller, met) = bindings.waiting.into_iter().next()?;
+        Some((caller.0, met[0].depth, met[0].call))
+    }
+
+    #[test]
+    fn the_frame_below_the_binding_function_made_the_call() {
+        let stack = [frame(1, 0x900), frame(1, 0x800), frame(1, 0x320), frame(2, 0x5004), frame(0, 0x10)];
+        assert_eq!(met(&stack), Some((2, 3, 0x5004)));
+        assert_eq!(met(&stack[2..]), Some((2, 1, 0x5004)), "a fault in the binding function itself");
+    }
+
+    #[test]
+    fn what_the_linker_does_for_others_binds_nothing() {
+        let opens = [frame(1, 0x900), frame(1, 0x800), frame(2, 0x5004)];
+        assert_eq!(met(&opens), None);
+        let audited = [frame(2, 0x70), frame(1, 0x120), frame(2, 0x5004)];
+        assert_eq!(met(&audited), None, "the function runs already");
+        for cut in [&[frame(1, 0x120)][..], &[frame(1, 0x120), frame(1, 0x900)], &[]] {
+            assert_eq!(met(cut), None);
+        }
+        let unknown = Frame { module: None, ..frame(0, 9) };
+        assert_eq!(met(&[frame(1, 0x120), unknown]), None);
+    }
+
+    #[test]
+    fn a_stack_without_files_is_told_without_names_and_too_many_are_counted() {
+        let mut bindings = bindings();
+        let process = ProcessKey { pid: u32::MAX, generation: 0 };
+        let stack = [frame(1, 0x120), frame(2, 0x5004)];
+        for id in 0..MAX_WAITING as u64 + 3 {
+            bindings.meet(StackId(id), process, &stack, &mut Processes::default());
+        }
+        let mut told = Vec::new();
+        bindings.tell(&mut |_| None, &mut |event| told.push(event));
+        assert_eq!(told.len(), MAX_WAITING + 1);
+        let first = Binding { stack: StackId(0), depth: 1, symbol: None, library: None };
+        assert_eq!(told[0], Event::Binding(first));
+        assert_eq!(told[MAX_WAITING], Event::Loss { reason: "bindings_full".into(), count: 3 });
+        bindings.tell(&mut |_| None, &mut |event| panic!("{event:?}"));
+    }
+
+    #[test]
+    fn this_machine_s_linker_binds_somewhere() {
+        let mut processes = Processes::default();
+        let linker = processes.module_at("/lib64/ld-linux-x86-64.so.2".as_ref()).expect("glibc's");
+        let libc = processes.module_at("/lib/x86_64-linux-gnu/libc.so.6".as_ref()).expect("glibc");
+        assert!(!binders_of(processes.module_file(linker)).is_empty());
+        assert!(binders_of(processes.module_file(libc)).is_empty());
+        let mut files = |id| processes.module_file(id);
+        let mut libraries = Libraries::default();
+        let found = libraries.of("sched_yield", &[linker, libc], &mut files).expect("libc's");
+        assert!(found.contains("libc.so"), "{found}");
+        assert_eq!(libraries.of("sched_yield", &[linker], &mut files), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Functions that the dynamic linker binds at their first call: what it takes to say, from files alone, which one a
+//! call binds and which library has it (x86-64).
+//!
+//! A lazily bound call goes to a stub, the stub jumps through a slot, and the slot's relocation names the function; see
+//! [`crate::plt`]. Whether the function was being bound is told by the frame that the call led to, not here.
+
+use std::fs::File;
+
+use crate::demangle::readable_name;
+use crate::elf::Fields;
+use crate::exported::exporting_table;
+use crate::module::ModuleFile;
+use crate::needed::needs_nothing;
+use crate::plt::PltNames;
+use crate::read_at::read_bounded;
+use crate::section::Sections;
+
+/// Names that a library exports: chromium's take some 40 KiB.
+const MAX_STRINGS: u64 = 16 << 20;
+const MAX_TABLE: u64 = 64 << 20;
+
+/// `call`, with the distance to its target in four bytes.
+const CALL: u8 = 0xe8;
+const CALL_LEN: u64 = 5;
+
+const STT_NOTYPE: u8 = 0;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
+const STB_LOCAL: u8 = 0;
+
+/// Whether a module can be a dynamic linker: a file that needs no interpreter and no library. Some other files are
+/// so, too.
+pub fn may_be_dynamic_linker(file: &File) -> bool {
+    needs_nothing(file)
+}
+
+/// The lazily bound calls of one module.
+pub struct LazyCalls<'m> {
+    file: &'m File,
+    sections: Sections,
+    stubs: PltNames,
+}
+
+/// A function by its name in symbol tables, and in the way people read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundFunction {
+    pub symbol: String,
+    pub name: String,
+}
+
+impl<'m> LazyCalls<'m> {
+    /// `None` for a module without a file, or whose file is damaged.
+    pub fn read(module: &'m ModuleFile) -> Option<Self> {
+        let file = module.file.as_deref()?;
+        let sections = Sections::read(file).ok()?;
+        let stubs = PltNames::read(file, &sections);
+        Some(LazyCalls { file, sections, stubs })
+    }
+
+    /// The function that a call binds the first time it is made; `None` for calls that bind none, and those that go to
+    /// their stub by detours. `call`: the ELF virtual address of the call's last byte, as frames of callers have it.
+    pub fn bound_by(&self, call: u64) -> Option<BoundFunction> {
+        let target = self.target_of(call)?;
+        let symbol = self.stubs.lazily_bound(target)?;
+        let name = readable_name(symbol).unwrap_or_else(|| symbol.to_owned());
+        Some(BoundFunction { symbol: symbol.to_owned(), name })
+    }
+
+    fn target_of(&self, call: u64) -> Option<u64> {
+        let section = self.sections.code_at(call)?;
+        let start = (call - section.address).checked_sub(CALL_LEN - 1)?;
+        let bytes = read_bounded(self.file, section.offset.checked_add(start)?, CALL_LEN, CALL_LEN)?;
+        let (&CALL, distance) = bytes.split_first()? else { return None };
+        let distance = i32::from_le_bytes(distance.try_into().ok()?);
+        Some(call.wrapping_add(1).wrapping_add_signed(distance.into()))
+    }
+}
+
+/// Whether a module exports a function of this name.
+pub fn exports_function(module: &ModuleFile, symbol: &str) -> bool {
+    module.file.as_deref().and_then(|file| exports(file, symbol)).unwrap_or(false)
+}
+
+fn exports(file: &File, symbol: &str) -> Option<bool> {
+    let sections = Sections::read(file).ok()?;
+    let table = exporting_table(&sections)?;
+    let strings = sections.all.get(table.link as usize)?;
+    let entries = read_bounded(file, table.offset, table.size, MAX_TABLE)?;
+    let strings = read_bounded(file, strings.offset, strings.size, MAX_STRINGS)?;
+    let is_named = |at: u32| {
+        let tail = strings.get(at as usize..).and_then(|tail| tail.strip_prefix(symbol.as_bytes()));
+        tail.is_some_and(|tail| tail.first() == Some(&0))
+    };
+    let (size, info, section) = if sections.wide { (24, 4, 6) } else { (16, 12, 14) };
+    let found = entries.chunks_exact(size).any(|entry| {
+        let fields = Fields { bytes: entry, wide: sections.wide };
+        let is_function = matches!(entry[info] & 15, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
+        let is_exported = entry[info] >> 4 != STB_LOCAL && fields.half(section) != 0;
+        is_function && is_exported && is_named(fields.word(0))
+    });
+    Some(found)
+}
