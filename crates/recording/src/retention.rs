@@ -23,8 +23,10 @@ const AT_ONCE: usize = 3;
 /// The last commits stay, whatever their size.
 const ALWAYS_KEPT: usize = 3;
 
-/// Counters are ordered by name: finding old ones takes a look at all, so it is done once in a while.
+/// Counters are ordered by name: finding old ones takes a look at all, so it is done once in a while, by commits or
+/// by the time that they took.
 const COUNTERS_EVERY: u32 = 16;
+const COUNTERS_EVERY_NS: u64 = 16_000_000_000;
 
 /// A stall that has not ended.
 const OPEN: u32 = u32::MAX;
@@ -45,6 +47,8 @@ pub(crate) struct Generations {
     expired: u32,
     /// The same for counters.
     counters_expired: u32,
+    /// There are none from before this.
+    counters_from: MonoNs,
     seconds: BTreeMap<u32, u32>,
     /// Stalls with a lower id, that are not in `moved`, are gone.
     first_stall: u64,
@@ -73,6 +77,7 @@ impl Generations {
             current: 1,
             expired: 0,
             counters_expired: 0,
+            counters_from: MonoNs(0),
             seconds: BTreeMap::new(),
             first_stall: 1,
             moved: BTreeMap::new(),
@@ -117,7 +122,8 @@ impl Generations {
             start: last.end,
             seconds: self.seconds.iter().filter(|(_, of)| is_gone(**of)).map(|(second, _)| *second).collect(),
             stalls: self.stalls_until(last.number, last.next_stall),
-            counters: last.number >= self.counters_expired + COUNTERS_EVERY,
+            counters: last.number >= self.counters_expired + COUNTERS_EVERY
+                || last.end.0.saturating_sub(self.counters_from.0) >= COUNTERS_EVERY_NS,
         })
     }
 
@@ -127,6 +133,7 @@ impl Generations {
         self.expired = gone;
         if outdated.counters {
             self.counters_expired = gone;
+            self.counters_from = outdated.start;
         }
         self.first_stall = self.first_stall.max(outdated.next_stall);
         while self.ended.front().is_some_and(|ended| ended.number <= gone) {
@@ -235,6 +242,19 @@ mod tests {
         assert!(last.stalls.contains(&(2..3)) && last.stalls.contains(&(5..6)), "{:?}", last.stalls);
         generations.remove(&last);
         assert!(generations.moved.is_empty());
+    }
+
+    #[test]
+    fn counters_do_not_wait_for_slow_commits() {
+        let mut generations = generations(0);
+        for number in 1..10 {
+            generations.next(MonoNs(number * COUNTERS_EVERY_NS), 1);
+            if let Some(outdated) = generations.outdated(MonoNs(u64::MAX), 0) {
+                assert!(outdated.counters);
+                generations.remove(&outdated);
+            }
+        }
+        assert_eq!((generations.expired, generations.unused_since()), (6, 6));
     }
 
     #[test]
