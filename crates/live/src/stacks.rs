@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
-use wallprof_probe::clock;
+use wallprof_probe::{clock, memory};
 use wallprof_symbols::{
     Batch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames, ProcessKey, Resolver,
     ResolverOptions, normalise_kernel,
@@ -137,24 +137,33 @@ impl Stacks {
     pub fn name_when_due(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) -> bool {
         let due = self.schedule.is_due();
         if due {
-            let mut resolver = Resolver::new(ResolverOptions {
-                debug_dirs: Vec::new(),
-                debug_limit: 0,
-                ..Default::default()
-            });
-            while let Some(batch) = self.pending.take_batch() {
-                self.tell_names(&mut resolver, &batch, files, tell);
-                if batch.origin != Origin::Kernel {
-                    self.named.put_back(batch);
-                }
+            self.name_by_symbols(files, tell);
+            if self.forgetful {
+                memory::give_back();
             }
             self.bindings.tell(files, tell);
         }
         due
     }
 
-    /// Names all frames by everything there is: debug information, with inlined functions, files and lines.
+    /// Names the frames that have come since the last time, by symbol tables.
+    fn name_by_symbols(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
+        let mut resolver =
+            Resolver::new(ResolverOptions { debug_dirs: Vec::new(), debug_limit: 0, ..Default::default() });
+        while let Some(batch) = self.pending.take_batch() {
+            self.tell_names(&mut resolver, &batch, files, tell);
+            if batch.origin != Origin::Kernel && !self.forgetful {
+                self.named.put_back(batch);
+            }
+        }
+    }
+
+    /// Names all frames by everything there is: debug information, with inlined functions, files and lines. For those who
+    /// forget, by symbol tables: a service neither ends with minutes of reading nor keeps in mind what it would read.
     pub fn name_all(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
+        if self.forgetful {
+            return self.name_by_symbols(files, tell);
+        }
         let mut resolver = Resolver::default();
         while let Some(batch) = self.pending.take_batch() {
             self.named.put_back(batch);
@@ -268,4 +277,23 @@ mod tests {
         });
         assert!(names.iter().any(|name| name.contains("stacks::tests::events")), "{names:?}");
     }
+
+    #[test]
+    fn for_those_who_forget_names_come_once() {
+        let pid = std::process::id();
+        let (mut stacks, mut known) = (Stacks::default(), KnownProcesses::default());
+        stacks.tell_again();
+        known.process(pid, 3);
+        let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
+        record.address[0] = resident as fn() as usize as u64;
+        events_with(&mut stacks, &mut known, 1, &record);
+        let mut named = 0;
+        for _ in 0..2 {
+            let mut tell = |event| named += usize::from(matches!(event, Event::Symbol { .. }));
+            stacks.name_all(&mut |id| known.processes.module_file(id), &mut tell);
+        }
+        assert_eq!((named, stacks.named.take_batch()), (1, None));
+    }
+
+    fn resident() {}
 }

@@ -17,6 +17,7 @@ pub mod facts;
 mod features;
 mod image;
 pub mod intel_pt;
+pub mod memory;
 mod messages;
 mod perf;
 mod plan;
