@@ -1,10 +1,12 @@
 //! `cpu-throttling`: threads could not run because their control group had used up its CPU quota.
 //!
-//! While a group is throttled its threads look preempted, or woken and not let in, and nobody need have their CPU: counted
-//! are waits for a CPU during which nobody else had it for half of the time, in a second in which the group was
-//! throttled. One finding a program and thread name. Without a quota there is no finding.
+//! While a group is throttled its threads look preempted, or woken and not let in, and others may have their CPU. So waits
+//! for a CPU count in those seconds in which the group was throttled for at least half as long as the process's threads
+//! waited; of them no more than it was throttled. One finding a program and thread name. Without a quota there is none.
 //!
 //! False positives: a quota that is meant to hold the program back.
+
+use std::collections::{BTreeMap, HashSet};
 
 use wallprof_model::profile::ThrottledRow;
 
@@ -20,8 +22,9 @@ const ADVICE: &str = "Raise the group's quota (cpu.max, cpu.cfs_quota_us; a cont
     give it weight instead of a quota (cpu.weight); a longer period or a burst (cpu.max.burst) forgives short peaks.";
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+    let explaining = explaining(evidence);
     let is_held_back = |case: &&Case| {
-        case.runnable_ns >= evidence.unit_ns() && nobody_ran(case) && quota_of(case, evidence).is_some()
+        waits_for_cpu(case, evidence) && rows_of(case, evidence).any(|(at, _)| explaining.contains(&at))
     };
     let names = grouped(evidence.cases().iter().filter(is_held_back), |case| {
         (evidence.program(case), case.comm.clone())
@@ -29,24 +32,47 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
     names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-fn nobody_ran(case: &Case) -> bool {
-    let ran_ns = case.ran_instead.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-    ran_ns <= case.runnable_ns / 2
+fn waits_for_cpu(case: &Case, evidence: &Evidence) -> bool {
+    case.runnable_ns >= evidence.unit_ns()
 }
 
-/// The quota that was used up while a stall lasted.
-fn quota_of<'e>(case: &Case, evidence: &'e Evidence) -> Option<&'e ThrottledRow> {
-    let rows = evidence.throttled().iter().filter(|row| row.pid == case.pid);
-    rows.filter(|row| case.overlap_ns(row.from, row.to) > 0).max_by_key(|row| row.total_ns)
+/// The quotas that were used up while a stall lasted, by their places.
+fn rows_of<'e>(
+    case: &'e Case,
+    evidence: &'e Evidence,
+) -> impl Iterator<Item = (usize, &'e ThrottledRow)> + use<'e> {
+    let rows = evidence.throttled();
+    let begun = rows.partition_point(|row| row.from < case.end);
+    // One look follows the other: they end in the order in which they begin.
+    let under_way = rows[..begun].iter().enumerate().rev().take_while(|(_, row)| row.to > case.start);
+    under_way.filter(|(_, row)| row.pid == case.pid)
+}
+
+/// Places of those that explain at least half of what their process waited for a CPU meanwhile.
+fn explaining(evidence: &Evidence) -> HashSet<usize> {
+    let mut waited_ns = vec![0u64; evidence.throttled().len()];
+    for case in evidence.cases().iter().filter(|case| waits_for_cpu(case, evidence)) {
+        for (at, row) in rows_of(case, evidence) {
+            let ns = case.overlap_ns(row.from, row.to).min(case.runnable_ns);
+            waited_ns[at] = waited_ns[at].saturating_add(ns);
+        }
+    }
+    let rows = evidence.throttled().iter().zip(waited_ns).enumerate();
+    rows.filter(|(_, (row, waited_ns))| row.total_ns >= waited_ns / 2).map(|(at, _)| at).collect()
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.runnable_ns));
+    let mut rows: BTreeMap<usize, &ThrottledRow> = BTreeMap::new();
+    rows.extend(cases.iter().flat_map(|case| rows_of(case, evidence)));
+    let throttled_ns = rows.values().fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
+    let mut toll = Toll::of(cases.iter().map(|case| case.runnable_ns));
+    toll.total_ns = toll.total_ns.min(throttled_ns);
+    toll.max_ns = toll.max_ns.min(toll.total_ns);
     if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
         return None;
     }
-    let quota = cases.iter().filter_map(|case| quota_of(case, evidence)).max_by_key(|row| row.total_ns)?;
+    let quota = rows.into_values().max_by_key(|row| row.total_ns)?;
     let title = format!(
         "{} could not run because its control group {} had used up its CPU quota ({}) {}.",
         wording::who(&cases, evidence),
@@ -113,9 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_the_cpu_to_somebody_was_not_throttled() {
+    fn others_may_have_the_cpu_meanwhile_but_not_for_longer_than_it_was_throttled() {
         let lost = |id| StallRecord { ran_instead: vec![(stranger("build"), 70 * MS)], ..held_back(id) };
-        let found = found(vec![throttled(100)], (1..=5).map(lost));
-        assert_eq!((found.len(), found[0].rule.as_str()), (1, "preempted"));
+        let rule = |total_ns| {
+            let found = found(vec![ThrottledRow { total_ns, ..throttled(100) }], (1..=5).map(lost));
+            (found.len(), found[0].rule.clone(), found[0].total_ns)
+        };
+        assert_eq!(rule(200 * MS), (1, RULE.to_owned(), 200 * MS));
+        assert_eq!(rule(199 * MS), (1, "preempted".to_owned(), 400 * MS));
     }
 }

@@ -59,8 +59,13 @@ const MATRIX: [Part; 14] = [
     // Who asks wakes who answers, often on its own CPU, and loses it before it waits for the answer.
     Part { also: &["run-queue", "preempted"], ..part("relay", "wake-chain") },
     part("deadlock", "deadlock"),
-    // To leave a group takes the kernel a while, in a write to a file.
-    Part { also: &["disk-wait"], needs: Needs::Group, ..part("throttle", "cpu-throttling") },
+    // Quotas are looked at once a second. To leave a group takes the kernel a while, in a write to a file.
+    Part {
+        args: &["-d", "1.5"],
+        also: &["disk-wait"],
+        needs: Needs::Group,
+        ..part("throttle", "cpu-throttling")
+    },
     // To free a page is to write it, and others wait for the disk, too.
     Part {
         args: &["-f", FILLED],
