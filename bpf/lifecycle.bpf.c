@@ -1,5 +1,6 @@
 /* Threads come, are renamed, exec and are looked at: the only places where a thread's state is created. */
 #include "fault.h"
+#include "names.h"
 #include "thread.h"
 
 /* Deletes nothing: the state goes with the task. Returns NULL where memory is short, which is counted. */
@@ -48,6 +49,20 @@ ALWAYS_INLINE bool group_holds(struct cgroup *group) {
     return false;
 }
 
+/* The thread is recorded from now on, whatever it does: its next event, or the snapshot, tells. */
+ALWAYS_INLINE void join(struct task_struct *task, u8 by_name) {
+    struct thread_state *t = state_of(task);
+
+    if (!t) {
+        t = create_state(task);
+        if (!t)
+            return;
+        t->observed_from = bpf_ktime_get_ns();
+    }
+    if (t->by_name < by_name)
+        t->by_name = by_name;
+}
+
 /* ---- start-up and snapshots ---- */
 
 ALWAYS_INLINE bool is_target(struct task_struct *task) {
@@ -68,9 +83,14 @@ ALWAYS_INLINE bool is_target(struct task_struct *task) {
 SEC("iter/task")
 int create_states(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
+    u8 by_name = NAMED_NOT;
 
-    if (task && task->pid && is_target(task))
-        create_state(task);
+    if (!task || !task->pid)
+        return 0;
+    if (name_glob_count)
+        by_name = named(task, task->comm);
+    if (by_name || is_target(task))
+        join(task, by_name);
     return 0;
 }
 
@@ -251,13 +271,21 @@ SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
     u64 now = bpf_ktime_get_ns();
     struct task_struct *parent = bpf_get_current_task_btf();
-    struct thread_state *t;
+    struct thread_state *t = state_of(parent);
+    u8 by_name = NAMED_NOT;
     bool wanted = every_thread;
 
     if (!(clone_flags & CLONE_THREAD))
         inherit_mappings(parent, task);
-    if (!wanted && state_of(parent))
+    if (!wanted && t)
         wanted = (clone_flags & CLONE_THREAD) ? inherit_threads : inherit_children;
+    if (name_glob_count) {
+        by_name = named(task, task->comm);
+        /* Its process was chosen by a name that it may no longer have. */
+        if (t && t->by_name == NAMED_PROCESS && (clone_flags & CLONE_THREAD))
+            by_name = NAMED_PROCESS;
+        wanted = by_name;
+    }
     /* cgroup v2 says it directly, also for CLONE_INTO_CGROUP. */
     if (cgroup_id && !cgroup_hierarchy)
         wanted = group_holds(task->cgroups->dfl_cgrp);
@@ -267,12 +295,26 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
     if (!t)
         return 0;
     t->observed_from = now;
+    t->by_name = by_name;
     if (!armed(now))
         return 0;
     t->since = now;
     t->run_ns = now;
     t->activity = ACTIVITY_NEW;
     t->nvcsw_seen = task->nvcsw;
+    return 0;
+}
+
+/* Between here and its last switch a thread is no longer listed, and whoever waits for its process goes on.
+ */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task) {
+    struct thread_state *t = state_of(task);
+
+    if (t && !t->ending && armed(bpf_ktime_get_ns())) {
+        t->ending = 1;
+        __sync_fetch_and_add(&ending_threads, 1);
+    }
     return 0;
 }
 
@@ -290,10 +332,19 @@ int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct ta
 }
 
 SEC("tp_btf/task_rename")
-int BPF_PROG(on_rename, struct task_struct *task) {
+int BPF_PROG(on_rename, struct task_struct *task, const char *comm) {
     struct thread_state *t = state_of(task);
+    u8 by_name;
 
     if (t)
         t->news = 1;
+    if (!name_glob_count)
+        return 0;
+    by_name = named(task, comm);
+    if (!by_name || (t && t->by_name >= by_name))
+        return 0;
+    join(task, by_name);
+    if (by_name == NAMED_PROCESS)
+        look_again = 1;
     return 0;
 }

@@ -124,6 +124,8 @@ ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, 
     struct thread_record *record = reserve(sizeof(struct thread_record));
 
     t->activity = ACTIVITY_DEAD;
+    if (t->ending)
+        __sync_fetch_and_sub(&ending_threads, 1);
     if (!record)
         return;
     fill_thread_record(record, task, t, now);

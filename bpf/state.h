@@ -31,6 +31,9 @@ const volatile u8 syscall_class[MAX_SYSCALLS] = {};
 /* --cgroup: the group's id and its hierarchy's number (0: cgroup v2). */
 const volatile u64 cgroup_id = 0;
 const volatile u32 cgroup_hierarchy = 0;
+/* --name. */
+const volatile u32 name_glob_count = 0;
+const volatile struct name_glob name_globs[MAX_NAME_GLOBS] = {};
 
 /* ---- written by user space while running ---- */
 
@@ -61,6 +64,12 @@ volatile u64 open_after_ns = 1000000000;
 volatile u64 last_snapshot = 0;
 
 /* ---- given out by the kernel side ---- */
+
+/* A process with threads got a name that is asked for: create_states is to run again. Cleared by user space.
+ */
+volatile u32 look_again = 0;
+/* Threads that have begun to end and have not left the CPU for the last time. */
+u32 ending_threads = 0;
 
 u32 next_thread_key = 0;
 
@@ -128,6 +137,8 @@ struct thread_state {
     bool out_asked;
     u64 work_since[WORKS]; /* 0: not at it */
     u64 work_lock;
+    u8 ending;         /* counted in ending_threads */
+    u8 by_name;        /* NAMED_…: why it is recorded, with --name */
     u64 open_reported; /* start of the wait that open_waits has reported */
     u64 observed_from;
     u64 boundary;

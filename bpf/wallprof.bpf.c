@@ -8,5 +8,7 @@
 /* These tell what sched.bpf.c's rings carry. */
 #include "faults.bpf.c"
 #include "work.bpf.c"
+/* Ends threads as sched.bpf.c does. */
+#include "names.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -74,8 +74,17 @@ struct sched_info {
     unsigned long long run_delay;
 };
 
+struct rq {
+    unsigned int nr_running;
+};
+
+struct cfs_rq {
+    struct rq *rq;
+};
+
 struct sched_entity {
     u64 sum_exec_runtime;
+    struct cfs_rq *cfs_rq;
 };
 
 struct upid {
@@ -169,6 +178,7 @@ struct rw_semaphore {};
 
 struct mm_struct {
     struct rw_semaphore mmap_lock;
+    struct file *exe_file;
     unsigned long start_brk;
     unsigned long brk;
 };

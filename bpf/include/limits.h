@@ -33,6 +33,10 @@
 /* Cgroups this deep are looked through to find the recorded one above them. */
 #define MAX_CGROUP_DEPTH 32
 #define MAX_SYSCALLS 512
+/* Globs of --name: two kilobytes each. */
+#define MAX_NAME_GLOBS 8
+/* Of a program's file name this much is looked at, its NUL included; threads' names are shorter. */
+#define NAME_BYTES 64
 #define MAX_SITES 64
 /* How many frames are looked at to classify an uninterruptible sleep. */
 #define SITE_FRAMES 16

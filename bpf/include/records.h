@@ -342,6 +342,13 @@ enum loss {
     LOSSES = 13,
 };
 
+/* A glob over names as an automaton, one bit a state: state i says that i characters are matched. */
+struct name_glob {
+    u64 takes[256]; /* by byte: the states from which it leads to the next one */
+    u64 loops;      /* states that any byte leads back to: before a `*` */
+    u64 accepts;    /* the last state */
+};
+
 /* A half-open range of kernel text whose sleepers have this reason. */
 struct text_range {
     u64 from;

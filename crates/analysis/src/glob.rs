@@ -3,8 +3,12 @@
 //!
 //! There are no path rules: `*` crosses `/`, as kernel thread names (`kworker/0:1`) need.
 
+mod states;
+
 use std::error::Error;
 use std::fmt;
+
+pub use states::{ByteStates, NoStates};
 
 /// A parsed glob.
 #[derive(Clone, Debug, PartialEq, Eq)]

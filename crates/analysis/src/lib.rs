@@ -4,6 +4,7 @@
 //! Pure: values in, values out. No files, clocks, environment or kernel.
 
 pub mod calls;
+pub mod counters;
 pub mod diff;
 pub mod duration;
 pub mod glob;
@@ -24,7 +25,7 @@ pub mod weights;
 pub mod zone;
 
 pub use duration::ns_from_duration;
-pub use glob::Glob;
+pub use glob::{ByteStates, Glob, NoStates};
 pub use interest::Class;
 pub use latency::Latency;
 pub use ledger::{Account, Inconsistency, Samples, States};

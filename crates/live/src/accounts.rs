@@ -3,11 +3,13 @@
 //! Pure. The kernel side keeps, per thread, the sum of all closed time and a copy of it at the last second's end that
 //! the thread passed with an event; what a thread has been doing since its last event is added here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::{EpochSecond, Event, MonoNs, ThreadKey};
 use wallprof_probe::bpf::{constants as c, ledger, thread_record};
+
+use crate::counters::Candidate;
 
 /// A thread as last heard of, and how far it has been told.
 struct Account {
@@ -46,6 +48,27 @@ impl Accounts {
                 true
             }
         }
+    }
+
+    /// The processes whose threads have not ended, kernel threads left out.
+    pub fn processes(&self) -> Vec<Candidate> {
+        let mut by_pid: BTreeMap<u32, Candidate> = BTreeMap::new();
+        for Account { record, .. } in self.by_key.values().filter(|account| account.record.kernel_thread == 0)
+        {
+            let thread = ThreadKey(record.key);
+            let candidate =
+                by_pid.entry(record.tgid).or_insert(Candidate { pid: record.tgid, thread, on_cpu_ns: 0 });
+            candidate.on_cpu_ns = candidate.on_cpu_ns.saturating_add(record.ledger.on_cpu);
+            if record.tid == record.tgid {
+                candidate.thread = thread;
+            }
+        }
+        by_pid.into_values().collect()
+    }
+
+    /// How many threads have not ended.
+    pub fn count(&self) -> usize {
+        self.by_key.len()
     }
 
     /// Since when a thread has been doing what it does: the start of its wait, if it waits.
@@ -313,6 +336,22 @@ mod tests {
         accounts.keep(&HashSet::new(), &mut |event| events.push(event));
         assert!(matches!(events[..], [Event::ThreadEnd { thread: ThreadKey(1), .. }]));
         assert!(deltas(&mut accounts, START + 9_500).is_empty());
+    }
+
+    #[test]
+    fn processes_go_by_their_first_thread_and_the_time_of_all() {
+        let mut accounts = Accounts::default();
+        let thread = |key, tid, on_cpu| {
+            let mut thread = thread_record { key, tid, tgid: 7, ..record(c::ACTIVITY_RUNNING, START) };
+            thread.ledger.on_cpu = on_cpu;
+            thread
+        };
+        let kernel_thread = thread_record { tgid: 2, kernel_thread: 1, ..thread(9, 2, 5) };
+        for record in [thread(1, 8, 10), thread(2, 7, 20), thread(3, 9, 30), kernel_thread] {
+            accounts.update(&record);
+        }
+        assert_eq!(accounts.processes(), [Candidate { pid: 7, thread: ThreadKey(2), on_cpu_ns: 60 }]);
+        assert_eq!(accounts.count(), 4);
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use wallprof_probe::News;
+use wallprof_probe::{Mapping, News};
 use wallprof_symbols::{CodeRange, MmapEvent, ProcessKey, Processes};
+
+use crate::strangers::{Stranger, Strangers};
 
 /// Stacks of a process that ended are on their way this long at most: they are told once a second.
 const RETIRE_AFTER: Duration = Duration::from_secs(3);
@@ -29,9 +31,16 @@ pub struct KnownProcesses {
     /// Processes whose leader ended, oldest first.
     retiring: VecDeque<(Instant, u32)>,
     lost_mappings: u64,
+    /// With `--name`.
+    strangers: Option<Strangers>,
 }
 
 impl KnownProcesses {
+    /// Remembers what processes map that are not known yet, some of which may turn out to be recorded.
+    pub fn remember_strangers(&mut self) {
+        self.strangers = Some(Strangers::default());
+    }
+
     /// A process exists, in this exec generation. One not known yet has its mappings read now: it may be gone soon.
     pub fn process(&mut self, pid: u32, generation: u32) {
         if !self.generations.contains_key(&pid) {
@@ -51,18 +60,11 @@ impl KnownProcesses {
     pub fn apply(&mut self, news: &mut VecDeque<News>) {
         for item in news.drain(..) {
             match item {
-                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => {
-                    self.processes.mmap(&MmapEvent {
-                        pid: mapping.pid,
-                        start: mapping.start,
-                        len: mapping.len,
-                        file_offset: mapping.page_offset,
-                        path: OsStr::from_bytes(&mapping.path),
-                        build_id: mapping.build_id.as_deref(),
-                        inode: None,
-                        executable: true,
-                    });
-                    self.changed.insert(mapping.pid);
+                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => self.map(&mapping),
+                News::Mapping(mapping) => {
+                    if let Some(strangers) = &mut self.strangers {
+                        strangers.map(mapping);
+                    }
                 }
                 News::Fork { pid, parent_pid } => self.fork(parent_pid, pid),
                 News::Exec { pid } => {
@@ -70,15 +72,19 @@ impl KnownProcesses {
                         *generation += 1;
                         self.processes.exec(ProcessKey { pid, generation: *generation });
                         self.changed.insert(pid);
+                    } else if let Some(strangers) = &mut self.strangers {
+                        strangers.begin(pid);
                     }
                 }
                 News::Exit { pid } => {
+                    if let Some(strangers) = &mut self.strangers {
+                        strangers.end(pid);
+                    }
                     self.processes.exit(pid);
                     self.retiring.push_back((Instant::now(), pid));
                 }
                 News::Wanted { pid, exec_id } => self.want(ProcessKey { pid, generation: exec_id }),
                 News::Lost { count } => self.lost_mappings += count,
-                News::Mapping(_) => {}
             }
         }
         self.retire(Instant::now());
@@ -101,9 +107,32 @@ impl KnownProcesses {
 
     fn look_at(&mut self, process: ProcessKey) {
         self.generations.insert(process.pid, process.generation);
-        // A process that ended in between simply has no names.
-        let _ = self.processes.scan(process);
         self.changed.insert(process.pid);
+        let stranger = self.strangers.as_mut().and_then(|strangers| strangers.meet(process.pid));
+        let Some(Stranger { mappings, has_ended }) = stranger else {
+            // A process that ended in between simply has no names.
+            let _ = self.processes.scan(process);
+            return;
+        };
+        self.processes.exec(process);
+        mappings.iter().for_each(|mapping| self.map(mapping));
+        if has_ended {
+            self.processes.exit(process.pid);
+        }
+    }
+
+    fn map(&mut self, mapping: &Mapping) {
+        self.processes.mmap(&MmapEvent {
+            pid: mapping.pid,
+            start: mapping.start,
+            len: mapping.len,
+            file_offset: mapping.page_offset,
+            path: OsStr::from_bytes(&mapping.path),
+            build_id: mapping.build_id.as_deref(),
+            inode: None,
+            executable: true,
+        });
+        self.changed.insert(mapping.pid);
     }
 
     /// The walker met a process unprepared.
@@ -183,6 +212,20 @@ mod tests {
         assert_eq!(changes(&mut known, [mapping(u32::MAX - 1)]), []);
         assert_eq!(changes(&mut known, [News::Lost { count: 3 }]), []);
         assert_eq!((known.take_losses(), known.take_losses()), (3, 0));
+    }
+
+    #[test]
+    fn a_stranger_that_is_gone_is_known_from_its_exec_on() {
+        let mut known = KnownProcesses::default();
+        known.remember_strangers();
+        let pid = u32::MAX - 1;
+        let life = [mapping(pid), News::Exec { pid }, mapping(pid), News::Exit { pid }];
+        assert_eq!(changes(&mut known, life), []);
+        known.meet(ProcessKey { pid, generation: 9 });
+        let (changed, _) = known.take_changes();
+        assert_eq!((changed[0].exec_id, changed[0].ranges.len()), (9, 1));
+        known.retire(Instant::now() + RETIRE_AFTER);
+        assert_eq!(known.take_changes(), (vec![], vec![pid]));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod bindings;
+mod counters;
 mod fault_files;
 mod follower;
 mod guard;
@@ -14,6 +15,7 @@ mod quotas;
 mod session;
 mod stacks;
 mod stalls;
+mod strangers;
 mod threads;
 mod thresholds;
 mod waited_files;

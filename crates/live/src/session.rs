@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, KernelWork, LatencyDelta, OffCpuDelta, SampleDelta, Stall, WakerStacks,
@@ -23,10 +23,11 @@ use wallprof_probe::bpf::{
     sample_value, stall_record, thread_record, work_record,
 };
 use wallprof_probe::facts::files::HostFiles;
-use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes, clock, reasons};
+use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes, Targets, clock, reasons};
 use wallprof_symbols::KernelSymbols;
 
 use crate::accounts::Accounts;
+use crate::counters::Counters;
 use crate::fault_files::FaultFiles;
 use crate::follower::Follower;
 use crate::guard::Guard;
@@ -49,6 +50,9 @@ const CLOCK_STEP_NS: u64 = 1_000_000;
 /// Stalls that arrive faster than once a second can take are told sooner.
 const EARLY: usize = 20_000;
 
+/// How long threads that have begun to end are waited for at the end of a recording.
+const ENDS_TAKE: Duration = Duration::from_millis(500);
+
 /// Why no recording could be made.
 pub type SessionError = ProbeError;
 
@@ -69,6 +73,7 @@ pub struct Session {
     quotas: Quotas<HostFiles>,
     controller: Controller,
     guard: Guard,
+    counters: Counters,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
     works: Vec<work_record>,
@@ -85,6 +90,9 @@ impl Session {
     pub fn load(options: &ProbeOptions, expected: Vec<PathBuf>) -> Result<Self, SessionError> {
         let (mut probes, code) = Probes::load(options)?;
         let mut known = KnownProcesses::default();
+        if matches!(options.targets, Targets::Names(_)) {
+            known.remember_strangers();
+        }
         probes.snapshot(|record| {
             if is_user_process(record) {
                 known.process(record.tgid, record.exec_id);
@@ -110,6 +118,7 @@ impl Session {
             quotas: Quotas::new(HostFiles),
             controller: Controller::new(min_stall_ns),
             guard: Guard::new(&options.guarded),
+            counters: Counters::new(),
             ended: Vec::new(),
             stalls: Vec::new(),
             works: Vec::new(),
@@ -149,7 +158,9 @@ impl Session {
     /// Tells the threads there are at the start.
     pub fn look_around(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         tell(Event::Clock(self.clock));
-        self.take_snapshot(tell)
+        self.take_snapshot(tell)?;
+        self.follow_counters(tell);
+        Ok(())
     }
 
     /// Takes in what has come. At a second's end tells what belongs to it; the time up to which everything is told.
@@ -159,6 +170,8 @@ impl Session {
             self.stalls.clear();
             return Ok(None);
         }
+        self.probes.follow_names()?;
+        self.counters.read_when_due(&self.probes, tell);
         let now = clock::mono_now().0;
         let boundary = second_end(now.saturating_sub(SETTLE_NS), self.epoch_offset());
         if boundary <= self.told_until && self.stalls.len() < EARLY {
@@ -169,6 +182,11 @@ impl Session {
             self.tell_run_time_names(tell);
         }
         Ok(Some(MonoNs(self.told_until)))
+    }
+
+    /// How many of the recorded threads have not ended, as far as it is known: a second behind.
+    pub fn living_threads(&self) -> usize {
+        self.accounts.count()
     }
 
     /// Ends the recording and tells the rest. Returns its last moment.
@@ -183,6 +201,7 @@ impl Session {
 
     /// Stops counting, and tells everything up to then; the probes stay where they are. Returns the last moment.
     pub fn pause(&mut self, tell: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
+        self.await_ends();
         let end = self.probes.disarm();
         self.read_rings()?;
         let boundary = second_end(end.0, self.epoch_offset());
@@ -244,6 +263,15 @@ impl Session {
         self.probes.set_pace(stride, stack_ns);
     }
 
+    /// On a busy machine a process can be gone while a thread of it still waits for the CPU to end on: without its last
+    /// record it would seem to do for ever what it did when it was last seen.
+    fn await_ends(&self) {
+        let deadline = Instant::now() + ENDS_TAKE;
+        while self.probes.ending_threads() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn epoch_offset(&self) -> u64 {
         self.clock.epoch.0.saturating_sub(self.clock.mono.0)
     }
@@ -283,7 +311,13 @@ impl Session {
         self.accounts.tell(boundary, offset, tell);
         self.tell_cost(tell)?;
         self.told_until = boundary.max(self.told_until).min(now);
+        self.follow_counters(tell);
         Ok(())
+    }
+
+    fn follow_counters(&mut self, tell: &mut dyn FnMut(Event)) {
+        self.counters.follow(self.accounts.processes(), tell);
+        self.counters.read_when_due(&self.probes, tell);
     }
 
     /// A step of the wall clock is a row of its own, and moves the seconds.

@@ -1,6 +1,7 @@
 //! The few things a source can say. Nothing downstream knows which source said them.
 
 use crate::calls::CallPath;
+use crate::counter::{Counter, CounterKey};
 use crate::guard::IntrusionDelta;
 use crate::histogram::Cell;
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
@@ -64,6 +65,16 @@ pub enum Event {
     /// How close two times of calls may be and still be told apart, in ns; of several the coarsest counts.
     CallResolution(u64),
     CallPath(Box<CallPath>),
+    Counter {
+        key: CounterKey,
+        counter: Counter,
+    },
+    /// A counter's value; of one that does not change the first and the last moment are enough.
+    CounterValue {
+        key: CounterKey,
+        at: MonoNs,
+        value: f64,
+    },
     Loss {
         reason: String,
         count: u64,

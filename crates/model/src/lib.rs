@@ -4,6 +4,7 @@
 //! Owns no behaviour beyond arithmetic on these values: no files, no clocks, no kernel.
 
 pub mod calls;
+pub mod counter;
 pub mod event;
 pub mod forgotten;
 pub mod guard;
@@ -15,6 +16,7 @@ pub mod thread;
 pub mod time;
 
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
+pub use counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 pub use event::Event;
 pub use forgotten::Forgotten;
 pub use guard::{IntrusionDelta, IntrusionKind};

@@ -1,5 +1,6 @@
 //! From what is wanted and what the kernel has to what is loaded: values in, values out.
 
+use crate::bpf::constants as c;
 use crate::events::PerfEventSpec;
 use crate::features::KernelTypes;
 
@@ -14,6 +15,22 @@ pub enum Targets {
     /// This process and everything it starts.
     Descendants(u32),
     Cgroup(CgroupTarget),
+    /// Processes and threads with such names, now and later.
+    Names(Vec<NameGlob>),
+}
+
+/// More globs than this are not looked for.
+pub const MAX_NAME_GLOBS: usize = c::MAX_NAME_GLOBS as usize;
+
+/// A glob over names as an automaton of at most 64 states, one bit each: state `i` says that `i` characters are matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameGlob {
+    /// By byte: the states from which it leads to the next one.
+    pub takes: Box<[u64; 256]>,
+    /// States that any byte leads back to.
+    pub loops: u64,
+    /// The last state.
+    pub accepts: u64,
 }
 
 /// A control group and its children.
@@ -54,7 +71,7 @@ pub enum UserStacks {
 impl ProbeOptions {
     /// New threads of a recorded process are recorded.
     pub(crate) fn inherits_threads(&self) -> bool {
-        !matches!(self.targets, Targets::Threads(_))
+        !matches!(self.targets, Targets::Threads(_) | Targets::Names(_))
     }
 
     /// New processes of a recorded one are recorded.
@@ -65,7 +82,7 @@ impl ProbeOptions {
     /// What the start-up iterator looks for: id, and 1 for a thread, 2 for a process.
     pub(crate) fn start_ids(&self) -> Vec<(u32, u8)> {
         match &self.targets {
-            Targets::Everything => Vec::new(),
+            Targets::Everything | Targets::Names(_) => Vec::new(),
             Targets::Processes(pids) => pids.iter().map(|&pid| (pid, 2)).collect(),
             Targets::Threads(tids) => tids.iter().map(|&tid| (tid, 1)).collect(),
             Targets::Descendants(pid) => vec![(*pid, 2)],
@@ -99,6 +116,7 @@ const OPTIONAL: &[(&str, &str)] = &[
 pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &ProbeOptions) -> Vec<String> {
     let unwanted = |name: &&String| match name.as_str() {
         "on_cgroup_attach" => !matches!(options.targets, Targets::Cgroup(_)),
+        "on_exec" => !matches!(options.targets, Targets::Names(_)),
         "on_fault_begun" => types.features().page_faults,
         // One alone would leave the other's faults to the event, which tells both.
         "on_fault_in_user" | "on_fault_in_kernel" => !types.features().page_faults,
@@ -199,6 +217,9 @@ mod tests {
         let group = options(Targets::Cgroup(CgroupTarget { id: 1, hierarchy: 0, threads: vec![] }));
         assert_eq!(left_out(&programs()[..3], &types, &group), ["on_cgroup_attach"], "the kernel lacks it");
         assert_eq!(left_out(&programs()[..2], &types, &everything), [""; 0]);
+        let exec = ["on_exec".to_string()];
+        assert_eq!(left_out(&exec, &types, &everything), exec, "no names are looked for");
+        assert_eq!(left_out(&exec, &types, &options(Targets::Names(vec![]))), [""; 0]);
     }
 
     #[test]
@@ -224,5 +245,8 @@ mod tests {
         assert!(process.inherits_threads() && !process.inherits_children());
         let descendants = options(Targets::Descendants(7));
         assert!(descendants.inherits_threads() && descendants.inherits_children());
+        // What a name chose is for the kernel side to say, thread by thread.
+        let names = options(Targets::Names(vec![]));
+        assert!(!names.inherits_threads() && !names.inherits_children() && names.start_ids().is_empty());
     }
 }

@@ -25,7 +25,7 @@ use crate::code_watch::CodeSide;
 use crate::error::ProbeError;
 use crate::events::PerfEventSpec;
 use crate::features::{Features, KernelTypes};
-use crate::plan::{ProbeOptions, Targets, UserStacks, left_out};
+use crate::plan::{MAX_NAME_GLOBS, ProbeOptions, Targets, UserStacks, left_out};
 use crate::sideband::Sideband;
 use crate::{cpus, messages, perf, reasons};
 
@@ -53,6 +53,14 @@ pub struct KernelCounts {
     /// Runs of the probes, and their time: one run in 61 is timed.
     pub probe_runs: u64,
     pub probe_ns: u64,
+}
+
+/// A CPU's run queue, added up over the looks that the sampling clock took at it since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunQueue {
+    /// Threads that ran or wanted to.
+    pub runnable: u64,
+    pub looks: u64,
 }
 
 /// The names of [`KernelCounts::losses`].
@@ -141,6 +149,20 @@ impl Probes {
                 .targets
                 .update(&id.to_ne_bytes(), &[kind], MapFlags::ANY)
                 .map_err(|_| ProbeError::NoMemory { what: "the list of targets" })?;
+        }
+        iterate(&self.create_states, &mut self.bytes)
+    }
+
+    /// How many threads have begun to end whose last record is still to come.
+    pub fn ending_threads(&self) -> u32 {
+        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.ending_threads)
+    }
+
+    /// Gives threads their state that have come under a name that is asked for without doing anything themselves.
+    pub fn follow_names(&mut self) -> Result<(), ProbeError> {
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return Ok(()) };
+        if std::mem::take(&mut bss.look_again) == 0 {
+            return Ok(());
         }
         iterate(&self.create_states, &mut self.bytes)
     }
@@ -312,6 +334,18 @@ impl Probes {
         drain(&self.skeleton.maps.stacks.as_fd(), keep).map_err(|error| reading("stacks", error))
     }
 
+    /// How long the run queues were whenever the sampling clock looked, by CPU.
+    pub fn run_queues(&self) -> Result<Vec<RunQueue>, ProbeError> {
+        let values = self.skeleton.maps.run_queues.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(|error| reading("run queues", std::io::Error::other(error)))?;
+        let queue = |value: &Vec<u8>| {
+            // struct run_queue: runnable, looks.
+            let field = |at: usize| value.get(at * 8..).and_then(record_from_bytes::<u64>).unwrap_or(0);
+            RunQueue { runnable: field(0), looks: field(1) }
+        };
+        Ok(values.iter().flatten().map(queue).collect())
+    }
+
     pub fn counts(&self) -> Result<KernelCounts, ProbeError> {
         let mut counts = KernelCounts::default();
         let maps = &self.skeleton.maps;
@@ -423,6 +457,12 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
         rodata.cgroup_id = group.id;
         rodata.cgroup_hierarchy = group.hierarchy;
     }
+    if let Targets::Names(globs) = &options.targets {
+        rodata.name_glob_count = globs.len().min(MAX_NAME_GLOBS) as u32;
+        for (place, glob) in rodata.name_globs.iter_mut().zip(globs) {
+            (place.takes, place.loops, place.accepts) = (*glob.takes, glob.loops, glob.accepts);
+        }
+    }
     rodata.walk_by_tables = options.user_stacks == UserStacks::Tables;
     rodata.clock_period_ns = clock_period_ns(options.sample_hz);
 }
@@ -499,6 +539,8 @@ impl Attached {
             &progs.on_migrate,
             &progs.on_new_task,
             &progs.on_rename,
+            &progs.on_exec,
+            &progs.on_exit,
             &progs.on_signal,
             &progs.on_cgroup_attach,
             &progs.on_ipi_send_cpu,

@@ -47,8 +47,16 @@ INSERT INTO main.stall SELECT * FROM flight.stall
 INSERT INTO main.stall_fault SELECT * FROM flight.stall_fault WHERE stall IN (SELECT id FROM main.stall);
 INSERT INTO main.stall_file SELECT * FROM flight.stall_file WHERE stall IN (SELECT id FROM main.stall);
 INSERT INTO main.stall_ran SELECT * FROM flight.stall_ran WHERE stall IN (SELECT id FROM main.stall);
-INSERT INTO main.counter SELECT * FROM flight.counter
-    WHERE mono_ns >= (SELECT start_ns FROM cut) AND mono_ns < (SELECT end_ns FROM cut);
+INSERT INTO main.mark SELECT * FROM flight.mark
+    WHERE mono_ns < (SELECT end_ns FROM cut) AND mono_ns + coalesce(duration_ns, 0) >= (SELECT start_ns FROM cut);
+
+-- A counter's value holds until the next one: the last one before is one of them.
+INSERT INTO main.counter_series SELECT * FROM flight.counter_series
+    WHERE thread IS NULL OR thread IN (SELECT thread FROM main.bucket);
+INSERT INTO main.counter SELECT * FROM flight.counter AS point
+    WHERE series IN (SELECT id FROM main.counter_series) AND mono_ns < (SELECT end_ns FROM cut) AND mono_ns >= coalesce(
+        (SELECT max(mono_ns) FROM flight.counter AS held
+         WHERE held.series = point.series AND held.mono_ns <= (SELECT start_ns FROM cut)), 0);
 
 -- What those refer to.
 INSERT INTO main.sample_waker SELECT * FROM flight.sample_waker WHERE id IN (SELECT waker FROM main.sample);
@@ -59,7 +67,7 @@ INSERT INTO main.thread SELECT * FROM flight.thread WHERE id IN (
     SELECT thread FROM main.bucket UNION SELECT thread FROM main.sample UNION SELECT thread FROM main.latency_cell
     UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim FROM main.interrupt
     UNION SELECT thread FROM main.kernel_work
-    UNION SELECT thread FROM main.counter UNION SELECT thread FROM main.mention UNION SELECT thread FROM main.sample_waker);
+    UNION SELECT thread FROM main.counter_series UNION SELECT thread FROM main.mention UNION SELECT thread FROM main.sample_waker);
 WITH RECURSIVE used (id) AS (
     SELECT user_stack FROM main.sample UNION SELECT kernel_stack FROM main.sample
     UNION SELECT user_stack FROM main.sample_waker UNION SELECT kernel_stack FROM main.sample_waker
@@ -78,7 +86,7 @@ INSERT INTO main.text SELECT * FROM flight.text WHERE id IN (
     UNION SELECT symbol FROM main.line UNION SELECT file FROM main.line
     UNION SELECT comm FROM main.stall UNION SELECT syscall FROM main.stall UNION SELECT file FROM main.stall_fault
     UNION SELECT what FROM main.intrusion
-    UNION SELECT name FROM main.interrupt UNION SELECT name FROM main.counter
+    UNION SELECT name FROM main.interrupt
     UNION SELECT path FROM main.stall_file UNION SELECT symbol FROM main.binding UNION SELECT library FROM main.binding
     UNION SELECT syscall FROM main.cross_call UNION SELECT function FROM main.cross_call
     UNION SELECT cgroup FROM main.throttled);

@@ -193,10 +193,20 @@ CREATE TABLE call_cell (
     PRIMARY KEY (path, bucket)
 ) WITHOUT ROWID;
 
+CREATE TABLE counter_series (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL,
+    thread INTEGER,                    -- one of the process that it is of; NULL: of the machine, or imported
+    kind TEXT NOT NULL,                -- level, sum
+    unit TEXT NOT NULL                 -- bytes, count, ns; empty for what was imported
+);
+
+-- A value holds until the next one. One that held for long is there again as of when it was last read.
 CREATE TABLE counter (
-    name INTEGER NOT NULL, thread INTEGER NOT NULL, mono_ns INTEGER NOT NULL, value NUMERIC NOT NULL,
-    PRIMARY KEY (name, thread, mono_ns)
+    series INTEGER NOT NULL, mono_ns INTEGER NOT NULL, value NUMERIC NOT NULL, PRIMARY KEY (series, mono_ns)
 ) WITHOUT ROWID;
+
+CREATE TABLE mark (id INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, duration_ns INTEGER, text TEXT NOT NULL);
+CREATE INDEX mark_at ON mark (mono_ns);
 
 CREATE TABLE finding (
     id INTEGER PRIMARY KEY, rule TEXT NOT NULL, title TEXT NOT NULL, advice TEXT NOT NULL,

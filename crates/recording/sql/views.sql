@@ -362,8 +362,13 @@ CREATE VIEW call_latency AS
 CREATE VIEW losses AS SELECT reason, sum(count) AS count FROM loss GROUP BY reason;
 
 CREATE VIEW counters AS
-    SELECT name.text AS name, nullif(thread, 0) AS thread, mono_ns AS at_ns, EPOCH(counter.mono_ns) AS at_epoch_ns, value
-    FROM counter LEFT JOIN text AS name ON name.id = counter.name;
+    SELECT counter_series.name, counter_series.thread, thread.pid, counter.mono_ns AS at_ns,
+        EPOCH(counter.mono_ns) AS at_epoch_ns, counter.value, counter_series.kind, counter_series.unit
+    FROM counter JOIN counter_series ON counter_series.id = counter.series
+        LEFT JOIN thread ON thread.id = counter_series.thread;
+
+CREATE VIEW marks AS
+    SELECT id, mark.mono_ns AS at_ns, EPOCH(mark.mono_ns) AS at_epoch_ns, duration_ns, text FROM mark;
 
 CREATE VIEW findings AS
     SELECT id, rule, title, advice, count, total_ns, max_ns,

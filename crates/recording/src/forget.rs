@@ -44,7 +44,12 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
     }
     let start = i64::try_from(outdated.start.0).unwrap_or(i64::MAX);
     if outdated.counters {
-        from.prepare_cached("DELETE FROM counter WHERE mono_ns < ?")?.execute([start])?;
+        // A value holds until the next one: the last one before the window stays.
+        from.prepare_cached(
+            "DELETE FROM counter WHERE mono_ns < (SELECT max(mono_ns) FROM counter AS held
+                 WHERE held.series = counter.series AND held.mono_ns <= ?)",
+        )?
+        .execute([start])?;
     }
     // The last reading before the window tells its first times of day.
     from.prepare_cached(
@@ -95,8 +100,13 @@ impl Unused {
         Ok(())
     }
 
-    fn rows(&self) -> [(&'static str, &[u32]); 8] {
+    fn rows(&self) -> [(&'static str, &[u32]); 10] {
         [
+            (
+                "DELETE FROM counter WHERE series IN (SELECT id FROM counter_series WHERE thread = ?)",
+                &self.threads,
+            ),
+            ("DELETE FROM counter_series WHERE thread = ?", &self.threads),
             ("DELETE FROM thread WHERE id = ?", &self.threads),
             ("DELETE FROM mention WHERE id = ?", &self.mentions),
             ("DELETE FROM sample_waker WHERE id = ?", &self.wakers),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use wallprof_model::{CallPathId, FrameId, ModuleId, MonoNs, StackId, StallKind, ThreadKey};
+use wallprof_model::{CallPathId, CounterKey, FrameId, ModuleId, MonoNs, StackId, StallKind, ThreadKey};
 
 use crate::pending::{MentionRow, SampleWaker};
 use crate::uses::Uses;
@@ -17,6 +17,7 @@ pub(crate) struct Ids {
     pub stacks: StackNodes,
     pub mentions: Rows<MentionRow>,
     pub wakers: Rows<SampleWaker>,
+    pub counters: Rows<CounterKey>,
     /// By thread row.
     pub call_paths: Rows<(u32, CallPathId)>,
     /// Rows of the texts that say what was bound in a stack, by its node.
@@ -160,6 +161,7 @@ impl Ids {
             stacks: StackNodes::new(counted),
             mentions: Rows::new(counted),
             wakers: Rows::new(counted),
+            counters: Rows::new(false),
             call_paths: Rows::new(false),
             bindings: HashMap::new(),
             named_frames: HashSet::new(),
@@ -199,6 +201,11 @@ impl Ids {
 
     pub fn call_path(&mut self, thread: u32, id: CallPathId) -> Option<u32> {
         let row = self.call_paths.get((thread, id));
+        self.counted(row)
+    }
+
+    pub fn counter(&mut self, key: CounterKey) -> Option<u32> {
+        let row = self.counters.get(key);
         self.counted(row)
     }
 

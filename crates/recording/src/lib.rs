@@ -4,8 +4,10 @@
 //! [`Recorder`] takes events and writes them; [`Recording`] reads them back as the values of the profile.
 //! The schema is described for users in `docs/recording.md`; its tables and views are in `sql/`.
 
+mod additions;
 mod budget;
 mod calls;
+mod counters;
 mod error;
 mod excerpt;
 mod findings;
@@ -31,7 +33,9 @@ mod threads;
 mod uses;
 mod write;
 
+pub use additions::{Additions, MAX_METRICS, is_recording};
 pub use budget::SizeBudget;
+pub use counters::Counters;
 pub use error::{Action, Error, Result};
 pub use excerpt::write_snapshot;
 pub use findings::write_findings;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wallprof_model::event::{Fault, InterruptKind, KernelWork, LedgerDelta, Stall, Throttled};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Frame, IntrusionKind, MonoNs};
+use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs};
 
 use crate::budget::Candidate;
 use crate::intern::Node;
@@ -42,6 +42,9 @@ pub(crate) struct Pending {
     pub throttled: Vec<(Throttled, u32)>,
     pub call_paths: Vec<CallPathRow>,
     pub call_resolution_ns: Option<u64>,
+    /// Its thread is the file's row.
+    pub counters: Vec<(u32, Counter)>,
+    pub counter_values: Vec<(u32, MonoNs, f64)>,
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
 }
@@ -204,6 +207,8 @@ impl Pending {
             self.cross_calls.len(),
             self.throttled.len(),
             self.call_paths.len(),
+            self.counters.len(),
+            self.counter_values.len(),
             self.clock.len(),
         ]
         .into_iter()

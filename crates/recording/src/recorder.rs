@@ -16,8 +16,8 @@ use wallprof_model::event::{
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
-    CallFrame, CallPath, ClockAnchor, Event, Forgotten, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd,
-    StackId, StallKind, SymbolLine, ThreadInfo, ThreadKey, ThreadRef,
+    CallFrame, CallPath, ClockAnchor, Counter, CounterKey, Event, Forgotten, Frame, FrameId, Module,
+    ModuleId, MonoNs, StackEnd, StackId, StallKind, SymbolLine, ThreadInfo, ThreadKey, ThreadRef,
 };
 
 use crate::budget::{self, Candidate, SizeBudget};
@@ -213,6 +213,12 @@ impl Recorder {
                 *known = Some(known.map_or(ns, |known| known.max(ns)));
             }
             Event::CallPath(path) => self.call_path(*path),
+            Event::Counter { key, counter } => self.counter(key, counter),
+            Event::CounterValue { key, at, value } => {
+                if let Some(row) = self.ids.counter(key).filter(|_| value.is_finite()) {
+                    self.pending.counter_values.push((row, at, value));
+                }
+            }
             Event::Loss { reason, count } => self.pending.lose(crate::intern::clipped(&reason), count),
             Event::Overhead { process_cpu_ns, probe_ns, probe_runs, table_bytes } => {
                 let sum = &mut self.pending.overhead;
@@ -511,6 +517,13 @@ impl Recorder {
         );
         let sum = self.pending.cross_calls.entry(key).or_default();
         *sum = sum.saturating_add(delta.count);
+    }
+
+    fn counter(&mut self, key: CounterKey, mut counter: Counter) {
+        counter.thread = self.ids.optional_thread(counter.thread).map(ThreadKey);
+        counter.name.truncate(crate::intern::clipped(&counter.name).len());
+        let row = self.ids.counters.define(key);
+        self.pending.counters.push((row, counter));
     }
 
     /// A path whose thread, parent or frame is unknown is unknown itself, and so is all that hangs below it.

@@ -14,9 +14,11 @@ use wallprof_model::profile::{
     ResolvedFrame, ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, IntrusionKind, MonoNs, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey, ThreadRef,
+    EpochSecond, IntrusionKind, Mark, MonoNs, StackEnd, StackId, StallReason, ThreadCalls, ThreadKey,
+    ThreadRef,
 };
 
+use crate::counters::{self, Counters};
 use crate::error::{Action, Error, Result};
 use crate::row::{decoded, nonzero, unsigned};
 use crate::seconds::Seconds;
@@ -213,6 +215,15 @@ impl Recording {
     /// All call paths of a thread; none for one whose calls are not known.
     pub fn calls(&self, thread: ThreadKey) -> Result<ThreadCalls> {
         calls::read(self, thread).map_err(|error| self.failed(error))
+    }
+
+    pub fn counters(&self) -> Result<Counters<'_>> {
+        Counters::new(self).map_err(|error| self.failed(error))
+    }
+
+    /// What was noted, oldest first.
+    pub fn marks(&self) -> Result<Vec<Mark>> {
+        counters::marks(self).map_err(|error| self.failed(error))
     }
 
     pub(crate) fn collect<T>(

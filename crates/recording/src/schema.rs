@@ -129,7 +129,7 @@ mod tests {
             .collect::<rusqlite::Result<_>>()
             .unwrap();
         for promised in
-            "threads ledger samples stalls faults stacks frames counters findings losses meta calls functions"
+            "threads ledger samples stalls faults stacks frames counters marks findings losses meta calls functions"
                 .split(' ')
         {
             assert!(views.iter().any(|view| view == promised), "no view {promised}");

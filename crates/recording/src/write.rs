@@ -31,6 +31,7 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_intrusions(to, pending, progress.slice)?;
     write_kernel_work(to, pending, progress.slice)?;
     write_calls(to, pending)?;
+    write_counters(to, pending)?;
     write_losses(to, pending, progress.slice)?;
     write_progress(to, progress)
 }
@@ -356,6 +357,19 @@ fn write_calls(to: &Connection, pending: &Pending) -> Result<()> {
             "UPDATE recording SET call_resolution_ns = max(coalesce(call_resolution_ns, 0), ?)",
         )?
         .execute([time(ns)])?;
+    }
+    Ok(())
+}
+
+fn write_counters(to: &Connection, pending: &Pending) -> Result<()> {
+    let mut series = to.prepare_cached("INSERT INTO counter_series VALUES (?, ?, ?, ?, ?)")?;
+    for (id, counter) in &pending.counters {
+        let thread = counter.thread.map(|thread| thread.0);
+        series.execute(params![id, counter.name, thread, counter.kind.name(), counter.unit.name()])?;
+    }
+    let mut value = to.prepare_cached("INSERT OR REPLACE INTO counter VALUES (?, ?, ?)")?;
+    for (series, at, number) in &pending.counter_values {
+        value.execute(params![series, time(at.0), number])?;
     }
     Ok(())
 }

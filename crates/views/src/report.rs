@@ -1,6 +1,7 @@
 //! What a report is made from.
 
 use wallprof_analysis::StallDigest;
+use wallprof_model::Mark;
 use wallprof_model::profile::{Finding, FoldedStalls, InterruptRow, IntrusionRow, RecordingInfo, Thread};
 
 /// Everything a report reads of a recording. `stalls` has taken all of the recording's stalls.
@@ -12,6 +13,8 @@ pub struct Report<'a> {
     /// What was on guarded CPUs.
     pub intrusions: &'a [IntrusionRow],
     pub folded: &'a [FoldedStalls],
+    /// What was noted, oldest first.
+    pub marks: &'a [Mark],
     pub stalls: &'a StallDigest,
     /// In the order in which they are to be read.
     pub findings: &'a [Finding],

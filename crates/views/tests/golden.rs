@@ -6,9 +6,9 @@ mod story;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use story::{Story, deadlock_story, lock_story, system_story};
+use story::{Story, deadlock_story, lock_story, noted_story, system_story};
 use wallprof_model::profile::Finding;
-use wallprof_views::{Report, StallsText, Style, report_json, report_text, stall_json};
+use wallprof_views::{Report, StallsText, Style, Surroundings, report_json, report_text, stall_json};
 
 fn check(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name);
@@ -43,6 +43,7 @@ fn input<'a>(
         interrupts: &story.interrupts,
         intrusions: &story.intrusions,
         folded: &story.folded,
+        marks: &story.marks,
         stalls,
         findings,
     }
@@ -51,7 +52,8 @@ fn input<'a>(
 fn stalls(story: &Story, style: &Style) -> String {
     let mut out = Vec::new();
     let mut text = StallsText::new(&story.info, style);
-    story.stalls.iter().for_each(|stall| text.write(&mut out, stall).unwrap());
+    let beside = story.surroundings();
+    story.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
     text.finish(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
@@ -108,6 +110,12 @@ fn stalls_as_text() {
 }
 
 #[test]
+fn marks_and_counters_beside_the_stalls() {
+    check("report-noted.txt", &report(&noted_story(), &Style::plain()));
+    check("stalls-noted.txt", &stalls(&noted_story(), &Style::plain()));
+}
+
+#[test]
 fn report_as_json() {
     let story = lock_story();
     let digest = story.digest();
@@ -118,9 +126,14 @@ fn report_as_json() {
 
 #[test]
 fn stalls_as_json() {
-    let story = lock_story();
+    let story = noted_story();
     let mut out = Vec::new();
-    story.stalls.iter().for_each(|stall| stall_json(&mut out, stall, &story.info.clock).unwrap());
+    // One with surroundings, the others without.
+    let mut beside = story.surroundings();
+    for stall in &story.stalls {
+        stall_json(&mut out, stall, &beside, &story.info.clock).unwrap();
+        beside = Surroundings::default();
+    }
     let text = String::from_utf8(out).unwrap();
     assert_eq!(text.lines().count(), story.stalls.len());
     check("stalls.json", &text.lines().map(|line| spread(line) + "\n").collect::<String>());

@@ -5,7 +5,7 @@ mod story;
 use std::io::{self, ErrorKind, Write};
 
 use proptest::prelude::*;
-use story::{Story, deadlock_story, lock_story, system_story};
+use story::{Story, deadlock_story, lock_story, noted_story, system_story};
 use unicode_width::UnicodeWidthStr;
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::histogram::{BUCKETS, Cell};
@@ -19,14 +19,16 @@ fn write_all(story: &Story, style: &Style, out: &mut impl Write) -> io::Result<(
     let report = report(story, &digest, &findings);
     report_text(out, &report, style)?;
     let mut text = StallsText::new(&story.info, style);
-    story.stalls.iter().try_for_each(|stall| text.write(out, stall))?;
+    let beside = story.surroundings();
+    story.stalls.iter().try_for_each(|stall| text.write(out, stall, &beside))?;
     text.finish(out)
 }
 
 fn write_all_json(story: &Story, out: &mut impl Write) -> io::Result<()> {
     let digest = story.digest();
     report_json(out, &report(story, &digest, &story.findings()))?;
-    story.stalls.iter().try_for_each(|stall| stall_json(out, stall, &story.info.clock))
+    let beside = story.surroundings();
+    story.stalls.iter().try_for_each(|stall| stall_json(out, stall, &beside, &story.info.clock))
 }
 
 fn report<'a>(
@@ -40,6 +42,7 @@ fn report<'a>(
         interrupts: &story.interrupts,
         intrusions: &story.intrusions,
         folded: &story.folded,
+        marks: &story.marks,
         stalls,
         findings,
     }
@@ -53,7 +56,9 @@ fn text(story: &Story, style: &Style) -> String {
 
 /// The lock story with `name` wherever a name can stand.
 fn story_named(name: &str) -> Story {
-    let mut story = lock_story();
+    let mut story = noted_story();
+    story.marks.iter_mut().for_each(|mark| mark.text = name.into());
+    story.moves.iter_mut().flatten().for_each(|moved| moved.name = name.into());
     for field in [&mut story.info.command, &mut story.info.hostname, &mut story.info.kernel] {
         *field = name.into();
     }

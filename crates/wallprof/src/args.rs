@@ -39,7 +39,7 @@ pub enum Command {
     Export(ExportArgs),
     /// Compare two recordings in time per second of wall time: what takes longer, what appeared, what went
     Diff(DiffArgs),
-    /// Turn what another profiler recorded into a recording: perf.data
+    /// Turn what another profiler recorded into a recording: perf.data; add metrics and marks to one
     Import(ImportArgs),
     /// Record all the time under bounded memory, and serve metrics, alerts' evidence and a flight recording
     Watch(WatchArgs),
@@ -66,6 +66,11 @@ pub struct RecordArgs {
     /// Record these threads
     #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
     pub tids: Vec<String>,
+
+    /// Record processes and threads with this name, such as 'feed*', as they come and as often as they come: a process
+    /// by its name or its program's file, a thread by its own name (at most 15 characters); can be given several times
+    #[arg(long = "name", value_name = "GLOB")]
+    pub names: Vec<String>,
 
     /// Record a cgroup (v1 or v2) and those below it: a directory, or a path as /proc/PID/cgroup prints it
     #[arg(long, value_name = "PATH")]
@@ -414,9 +419,9 @@ pub struct ExportArgs {
 
 #[derive(Debug, Default, Args)]
 pub struct ImportArgs {
-    /// The file to import; - is standard input: `perf record --call-graph dwarf -o - … | wallprof import -`
+    /// The file to import, or the recording that --metrics and --marks are added to; - is standard input: `perf record --call-graph dwarf -o - … | wallprof import -`
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
 
     /// More of the same recording: texts of `perf script` that are of a CPU each, or of a part of the time
     #[arg(value_name = "MORE")]
@@ -429,6 +434,16 @@ pub struct ImportArgs {
     /// Find the recorded programs and libraries below this folder, instead of on this machine
     #[arg(long, value_name = "DIR")]
     pub symfs: Option<PathBuf>,
+
+    /// Add the application's own numbers to a recording: lines of time, name, value, such as
+    /// `12:32:52.331,orders,17`; times of day, RFC 3339, or s, ms, us, ns since the epoch
+    #[arg(long, value_name = "FILE.csv")]
+    pub metrics: Vec<PathBuf>,
+
+    /// Add the application's own events to a recording: lines of time, text and, if it lasted, duration, such as
+    /// `12:32:52.331,gap alarm,250ms`: `wallprof import --marks alarms.csv wallprof.db`
+    #[arg(long, value_name = "FILE.csv")]
+    pub marks: Vec<PathBuf>,
 
     /// Intel PT: decode from this time on: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
     #[arg(long, value_name = "TIME")]
@@ -446,7 +461,7 @@ pub struct ImportArgs {
     #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
     pub cpus: Option<String>,
 
-    /// The recording to write
+    /// The recording to write, or to add to
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 }

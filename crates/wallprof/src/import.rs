@@ -9,20 +9,56 @@ use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink,
 use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{ClockMap, Event, MonoNs};
 use wallprof_probe::cpus::cpus_from_list;
-use wallprof_recording::{Recorder, RecordingStart, Summary};
+use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
 
-use crate::args::ImportArgs;
+use crate::additions;
+use crate::args::{DEFAULT_FILE, ImportArgs};
 use crate::failure::{Exit, Failure, say};
 use crate::terminal::zone;
+
+const NO_FILE: &str = "no file was given: name a perf.data, a text of perf script or - for standard input, or add to a recording \
+     with --metrics FILE.csv or --marks FILE.csv";
 
 /// The formats there are.
 const FORMATS: [&str; 2] = ["perf.data", "perf-script"];
 
-/// Imports `args.file`.
+/// Imports the file of `args`, or adds to a recording, or both.
 pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
+    let adds = !args.metrics.is_empty() || !args.marks.is_empty();
+    let recording = match &args.file {
+        Some(file) if adds && is_recording(file) => {
+            check_only(file, &args.output)?;
+            file
+        }
+        Some(file) => {
+            import(file, args)?;
+            &args.output
+        }
+        None if adds => &args.output,
+        None => return Err(Failure::usage(NO_FILE)),
+    };
+    if adds {
+        additions::add(recording, &args.metrics, &args.marks)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is added to is what is named, once.
+fn check_only(file: &Path, output: &Path) -> Result<(), Failure> {
+    match output == Path::new(DEFAULT_FILE) || output == file {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "{} is a recording, and {} another one: name the one that is added to",
+            file.display(),
+            output.display()
+        ))),
+    }
+}
+
+fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     check_format(args.format.as_deref())?;
     check_symfs(args.symfs.as_deref())?;
-    for input in std::iter::once(&args.file).chain(&args.more) {
+    for input in std::iter::once(file).chain(args.more.iter().map(PathBuf::as_path)) {
         check_output(input, &args.output)?;
     }
     let options = ImportOptions {
@@ -34,9 +70,10 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let times = Times::from_args(args)?;
     let mut writer = Writer::new(&args.output, options.min_stall_ns, times);
     let imported = match &args.more[..] {
-        [] => wallprof_import::import(&args.file, &options, &mut writer),
+        [] => wallprof_import::import(file, &options, &mut writer),
         more => {
-            let all: Vec<PathBuf> = std::iter::once(&args.file).chain(more).cloned().collect();
+            let all: Vec<PathBuf> =
+                std::iter::once(file).chain(more.iter().map(PathBuf::as_path)).map(PathBuf::from).collect();
             wallprof_import::import_scripts(&all, &mut writer)
         }
     };
@@ -50,11 +87,11 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
         Some(summary) if outcome.threads > 0 => {
             crate::findings::store(&args.output);
             say(&done_line(&outcome, &summary, &args.output));
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         }
         _ => Err(Failure::new(
             Exit::NothingRecorded,
-            format!("nothing is recorded in {}: record while the program runs", shown(&args.file)),
+            format!("nothing is recorded in {}: record while the program runs", shown(file)),
         )),
     }
 }

@@ -1,5 +1,6 @@
 //! `wallprof`: wires the command line to the commands and their outcome to the exit code.
 
+mod additions;
 mod args;
 mod demo;
 mod diff;

@@ -22,6 +22,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let recording = Recording::open(&args.file)?;
     let background = Background::read(&recording)?;
     let folded = recording.folded()?;
+    let marks = recording.marks()?;
     let (stalls, collector) = stalls(&recording)?;
     let findings = background.findings(collector);
     let report = Report {
@@ -30,6 +31,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         interrupts: &background.interrupts,
         intrusions: &background.intrusions,
         folded: &folded,
+        marks: &marks,
         stalls: &stalls,
         findings: &findings,
     };

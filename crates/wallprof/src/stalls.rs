@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
 
+use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::{Glob, Timepoint, Zone, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
-use wallprof_model::{MonoNs, Reason, StallKind, StallReason, ThreadKey};
-use wallprof_recording::{Recording, StallFilter, Stalls};
-use wallprof_views::{StallsText, Style, stall_json};
+use wallprof_model::{Mark, MonoNs, Reason, StallKind, StallReason, ThreadKey};
+use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
+use wallprof_views::{StallsText, Style, Surroundings, stall_json};
 
 use crate::args::StallsArgs;
 use crate::failure::Failure;
@@ -23,16 +24,43 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     let style = style_for_stdout();
     let stalls = recording.stalls(&asked.filter(&recording, &info, &style.zone)?)?;
     let stalls = Chosen { stalls, id: args.id, found: false };
+    let mut beside = Beside { counters: recording.counters()?, marks: recording.marks()? };
     to_stdout(|out| match args.json {
-        true => write_json(out, stalls, &info),
-        false => write_text(out, stalls, &info, &style),
+        true => write_json(out, stalls, &mut beside, &info),
+        false => write_text(out, stalls, &mut beside, &info, &style),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_json(mut out: &mut dyn Write, stalls: Chosen, info: &RecordingInfo) -> Result<(), WriteFailure> {
+/// What a recording holds beside its stalls.
+struct Beside<'r> {
+    counters: Counters<'r>,
+    marks: Vec<Mark>,
+}
+
+impl Beside<'_> {
+    fn surroundings(&mut self, stall: &StallRecord) -> Result<Surroundings, Failure> {
+        let time = stall.start..stall.end;
+        let counters = match self.counters.is_empty() {
+            true => None,
+            false => {
+                let tracks = self.counters.around(stall.pid, time_around(time.clone()))?;
+                Some(moved(tracks, time.clone()))
+            }
+        };
+        Ok(Surroundings { counters, marks: marks_around(&self.marks, time).cloned().collect() })
+    }
+}
+
+fn write_json(
+    mut out: &mut dyn Write,
+    stalls: Chosen,
+    beside: &mut Beside<'_>,
+    info: &RecordingInfo,
+) -> Result<(), WriteFailure> {
     for stall in stalls {
-        stall_json(&mut out, &stall?, &info.clock)?;
+        let stall = stall?;
+        stall_json(&mut out, &stall, &beside.surroundings(&stall)?, &info.clock)?;
     }
     Ok(())
 }
@@ -40,12 +68,14 @@ fn write_json(mut out: &mut dyn Write, stalls: Chosen, info: &RecordingInfo) -> 
 fn write_text(
     mut out: &mut dyn Write,
     stalls: Chosen,
+    beside: &mut Beside<'_>,
     info: &RecordingInfo,
     style: &Style,
 ) -> Result<(), WriteFailure> {
     let mut text = StallsText::new(info, style);
     for stall in stalls {
-        text.write(&mut out, &stall?)?;
+        let stall = stall?;
+        text.write(&mut out, &stall, &beside.surroundings(&stall)?)?;
     }
     Ok(text.finish(&mut out)?)
 }

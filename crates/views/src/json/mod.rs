@@ -3,6 +3,7 @@
 
 mod finding;
 mod function;
+mod mark;
 mod report;
 mod stack;
 mod stall;
@@ -15,6 +16,7 @@ use wallprof_model::ClockMap;
 use wallprof_model::profile::StallRecord;
 
 use crate::report::Report;
+use crate::surroundings::Surroundings;
 
 /// Writes the report as one line holding one object.
 ///
@@ -48,8 +50,13 @@ pub fn calls_diff_json(out: &mut impl Write, comparison: &CallComparison) -> io:
 ///
 /// # Errors
 /// What `out` returns; a broken pipe among it.
-pub fn stall_json(out: &mut impl Write, stall: &StallRecord, clock: &ClockMap) -> io::Result<()> {
-    write_line(out, &stall::StallJson::of(stall, clock))
+pub fn stall_json(
+    out: &mut impl Write,
+    stall: &StallRecord,
+    surroundings: &Surroundings,
+    clock: &ClockMap,
+) -> io::Result<()> {
+    write_line(out, &stall::StallJson::of(stall, surroundings, clock))
 }
 
 pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

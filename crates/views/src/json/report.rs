@@ -15,6 +15,7 @@ use wallprof_model::{ClockMap, Histogram, Metric, Reason};
 use super::finding::FindingJson;
 use super::function::FunctionJson;
 use super::known;
+use super::mark::MarkJson;
 use crate::report::Report;
 
 /// The version of the contract that this JSON keeps.
@@ -33,6 +34,7 @@ pub(super) struct ReportJson<'a> {
     interrupts: Vec<InterruptJson<'a>>,
     guard: Vec<IntrusionJson<'a>>,
     folded_stalls: Vec<FoldedJson>,
+    marks: Vec<MarkJson<'a>>,
 }
 
 impl<'a> ReportJson<'a> {
@@ -60,6 +62,7 @@ impl<'a> ReportJson<'a> {
             interrupts: report.interrupts.iter().map(InterruptJson::of).collect(),
             guard: report.intrusions.iter().map(IntrusionJson::of).collect(),
             folded_stalls: report.folded.iter().map(FoldedJson::of).collect(),
+            marks: report.marks.iter().map(|mark| MarkJson::of(mark, &info.clock)).collect(),
         }
     }
 }

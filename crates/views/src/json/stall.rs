@@ -1,12 +1,16 @@
 //! One stall in JSON.
 
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use wallprof_analysis::counters::CounterMove;
 use wallprof_model::event::Fault;
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{ClockMap, StackEnd, ThreadRef};
 
+use super::mark::MarkJson;
 use super::stack::StackJson;
 use super::{Hex, known};
+use crate::surroundings::Surroundings;
 
 #[derive(Serialize)]
 pub(super) struct StallJson<'a> {
@@ -36,13 +40,15 @@ pub(super) struct StallJson<'a> {
     fault: Option<FaultJson<'a>>,
     binding: Option<BindingJson<'a>>,
     file: Option<FileJson<'a>>,
-    counters: Option<()>,
+    counters: Option<CountersJson<'a>>,
+    /// What was noted within a second of it.
+    marks: Vec<MarkJson<'a>>,
     /// The timeout that the thread had asked for.
     asked_ns: Option<u64>,
 }
 
 impl<'a> StallJson<'a> {
-    pub fn of(stall: &'a StallRecord, clock: &ClockMap) -> Self {
+    pub fn of(stall: &'a StallRecord, surroundings: &'a Surroundings, clock: &ClockMap) -> Self {
         StallJson {
             id: stall.id,
             start_ns: clock.epoch_from_mono(stall.start).0,
@@ -69,7 +75,8 @@ impl<'a> StallJson<'a> {
             fault: stall.fault.as_ref().map(FaultJson::of),
             binding: stall.binding.as_ref().map(BindingJson::of),
             file: stall.file.as_ref().map(|file| FileJson { path: &file.path, offset: file.offset }),
-            counters: None,
+            counters: surroundings.counters.as_deref().map(CountersJson),
+            marks: surroundings.marks.iter().map(|mark| MarkJson::of(mark, clock)).collect(),
             asked_ns: stall.asked_ns,
         }
     }
@@ -186,6 +193,26 @@ impl<'a> BindingJson<'a> {
 struct FileJson<'a> {
     path: &'a str,
     offset: Option<u64>,
+}
+
+/// An object with a member for each counter.
+struct CountersJson<'a>(&'a [CounterMove]);
+
+#[derive(Serialize)]
+struct CounterJson {
+    before: f64,
+    at: f64,
+    after: Option<f64>,
+}
+
+impl Serialize for CountersJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for CounterMove { name, before, at, after, .. } in self.0 {
+            map.serialize_entry(name, &CounterJson { before: *before, at: *at, after: *after })?;
+        }
+        map.end()
+    }
 }
 
 fn row(thread: &ThreadRef) -> Option<u32> {

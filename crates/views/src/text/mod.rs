@@ -7,6 +7,7 @@ mod interrupts;
 mod latencies;
 mod lateness;
 mod ledgers;
+mod marks;
 mod quality;
 mod stack;
 mod stall;
@@ -28,6 +29,7 @@ pub fn report_text(out: &mut impl Write, report: &Report<'_>, style: &Style) -> 
     header::write(out, report, style)?;
     findings::write(out, report, style)?;
     lateness::write(out, report, style)?;
+    marks::write(out, report, style)?;
     let selection = ledgers::Selection::of(report);
     ledgers::write(out, report, &selection, style)?;
     latencies::write(out, report, &selection, style)?;

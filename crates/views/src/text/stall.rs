@@ -13,10 +13,14 @@ use super::stack::write_stack;
 use crate::line::{Word, write_wrapped};
 use crate::moment::Moments;
 use crate::style::{Ink, Style};
+use crate::surroundings::{Surroundings, counter_text, mark_text};
 use crate::units::{counted, percent, time};
 
 const LABEL_COLUMNS: usize = 16;
 const STACK_INDENT: usize = 6;
+/// Counters and marks shown of a stall; JSON has all.
+const MOST_COUNTERS: usize = 6;
+const MOST_MARKS: usize = 4;
 
 /// Writes stalls as they come, in constant memory, and a summary at the end.
 pub struct StallsText<'a> {
@@ -36,7 +40,12 @@ impl<'a> StallsText<'a> {
     ///
     /// # Errors
     /// What `out` returns; a broken pipe among it.
-    pub fn write(&mut self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
+    pub fn write(
+        &mut self,
+        out: &mut impl Write,
+        stall: &StallRecord,
+        surroundings: &Surroundings,
+    ) -> io::Result<()> {
         self.shown += 1;
         self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
         let date = self.moments.date(stall.start);
@@ -46,6 +55,7 @@ impl<'a> StallsText<'a> {
         }
         self.write_head(out, stall)?;
         self.write_facts(out, stall)?;
+        self.write_surroundings(out, stall, surroundings)?;
         self.write_stacks(out, stall.user.as_ref(), stall.kernel.as_ref(), "")?;
         self.write_waker(out, stall)?;
         writeln!(out)
@@ -104,6 +114,25 @@ impl<'a> StallsText<'a> {
         }
         if !stall.ran_instead.is_empty() {
             self.write_fact(out, "ran instead", ran_instead_words(stall, self.style))?;
+        }
+        Ok(())
+    }
+
+    fn write_surroundings(
+        &self,
+        out: &mut impl Write,
+        stall: &StallRecord,
+        surroundings: &Surroundings,
+    ) -> io::Result<()> {
+        let moved = surroundings.counters.iter().flatten();
+        for (index, moved) in moved.take(MOST_COUNTERS).enumerate() {
+            let label = if index == 0 { "counters" } else { "" };
+            let words = vec![Word::plain(counter_text(moved, self.style))];
+            write_wrapped(out, (&format!("  {label}"), LABEL_COLUMNS), &words, self.style)?;
+        }
+        for mark in surroundings.marks.iter().take(MOST_MARKS) {
+            let words = vec![Word::plain(mark_text(mark, (stall.start, stall.end), self.style))];
+            self.write_fact(out, "mark", words)?;
         }
         Ok(())
     }

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_analysis::StallDigest;
+use wallprof_analysis::counters::CounterMove;
 use wallprof_analysis::rules::{Collector, Surroundings, findings};
 use wallprof_model::event::{Access, Fault, InterruptKind, LedgerDelta, Mapping};
 use wallprof_model::profile::*;
 use wallprof_model::*;
+use wallprof_views::Surroundings as Beside;
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -24,6 +26,9 @@ pub struct Story {
     pub intrusions: Vec<IntrusionRow>,
     pub folded: Vec<FoldedStalls>,
     pub stalls: Vec<StallRecord>,
+    pub marks: Vec<Mark>,
+    /// Counters that moved in every stall; `None`: it has no counters.
+    pub moves: Option<Vec<CounterMove>>,
 }
 
 impl Story {
@@ -31,6 +36,10 @@ impl Story {
         let mut digest = StallDigest::new(5);
         self.stalls.iter().for_each(|stall| digest.add(stall));
         digest
+    }
+
+    pub fn surroundings(&self) -> Beside {
+        Beside { counters: self.moves.clone(), marks: self.marks.clone() }
     }
 
     pub fn findings(&self) -> Vec<Finding> {
@@ -60,7 +69,40 @@ pub fn lock_story() -> Story {
             max_ns: 140_000,
         }],
         stalls: stalls(),
+        marks: vec![],
+        moves: None,
     }
+}
+
+/// The lock story with the application's own alarms, while memory ran short.
+pub fn noted_story() -> Story {
+    let mut story = lock_story();
+    let at = story.stalls[0].start;
+    let mark = |ns: i64, duration_ns, text: &str| Mark {
+        at: MonoNs(at.0.saturating_add_signed(ns)),
+        duration_ns,
+        text: text.into(),
+    };
+    story.marks = vec![
+        mark(-3_000_000_000, None, "start of trading"),
+        mark(-12_000_000, Some(250 * MILLI), "gap alarm, feed \u{1b}[31mA"),
+        mark(2_000_000, None, "order 7 late"),
+    ];
+    let moved = |name: &str, kind, unit, [before, now, after]: [f64; 3]| CounterMove {
+        name: name.into(),
+        kind,
+        unit,
+        before,
+        at: now,
+        after: Some(after),
+        weight: 1.0,
+    };
+    story.moves = Some(vec![
+        moved("udp 239.1.1.1:4000 queue", CounterKind::Level, CounterUnit::Bytes, [0.0, 212_992.0, 0.0]),
+        moved("faults.major", CounterKind::Sum, CounterUnit::Count, [0.0, 60.0, 0.5]),
+        moved("pressure.memory.some", CounterKind::Sum, CounterUnit::Ns, [1e6, 4.2e8, 1e6]),
+    ]);
+    story
 }
 
 /// The lock story among 300 threads of other processes, most of them idle.

@@ -15,7 +15,7 @@ pub fn check_exists(options: &RecordOptions, files: &dyn Files) -> Result<(), Fa
         Target::Processes(pids) => pids.iter().try_for_each(|pid| check_process(*pid, files))?,
         Target::Threads(tids) => tids.iter().try_for_each(|tid| check_thread(*tid, files))?,
         Target::Cgroup(path) => cgroup(path, files).map(drop)?,
-        Target::System | Target::Command => {}
+        Target::Names(_) | Target::System | Target::Command => {}
     }
     options.cpus.iter().flatten().try_for_each(|cpu| check_cpu(*cpu, files))?;
     check_call_graph(options.call_graph)?;
@@ -195,6 +195,7 @@ mod tests {
             Target::Cgroup("/web".into()),
             Target::Cgroup("/sys/fs/cgroup/web".into()),
             Target::System,
+            Target::Names(vec!["nobody".into()]),
         ] {
             assert_eq!(check_exists(&options(target.clone()), &machine()), Ok(()), "{target:?}");
         }

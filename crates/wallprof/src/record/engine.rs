@@ -15,7 +15,7 @@ use wallprof_symbols::{KernelSymbols, files_of_program};
 use super::check;
 use super::held::find_program;
 use super::host;
-use super::options::{CallGraph, RecordOptions, Target};
+use super::options::{CallGraph, RecordOptions, Target, name_globs};
 use crate::failure::{Exit, Failure, say};
 
 /// Everything that is known before anything is created.
@@ -52,6 +52,7 @@ impl<'a> Setup<'a> {
         let targets = match &options.target {
             Target::Processes(pids) => Some(Targets::Processes(pids.clone())),
             Target::Threads(tids) => Some(Targets::Threads(tids.clone())),
+            Target::Names(globs) => Some(Targets::Names(name_globs(globs)?)),
             Target::System => Some(Targets::Everything),
             Target::Cgroup(path) => {
                 Some(Targets::Cgroup(host::cgroup_target(&check::cgroup(path, files)?, files)?))
@@ -197,6 +198,11 @@ impl Engine {
         self.recorder.path().to_owned()
     }
 
+    /// Whether none of the recorded threads is alive, as far as it is known.
+    pub fn is_waiting(&self) -> bool {
+        self.session.living_threads() == 0
+    }
+
     /// How many events have been taken in.
     pub fn events(&self) -> u64 {
         self.events
@@ -260,11 +266,14 @@ fn follow(clock: &mut ClockMap, anchor: ClockAnchor) {
 
 /// The files of a command that is about to start; this program's own, which is what runs until then.
 fn expected_files(options: &RecordOptions) -> Vec<PathBuf> {
+    let own = std::env::current_exe();
     let Some(program) = options.command.as_ref().and_then(|command| command.first()) else {
-        return Vec::new();
+        // What comes by name maps the system's libraries, as this program may do.
+        let by_name = matches!(options.target, Target::Names(_));
+        return own.ok().filter(|_| by_name).map_or_else(Vec::new, |path| files_of_program(&path));
     };
     let mut files = find_program(program).map_or_else(|_| Vec::new(), |path| files_of_program(&path));
-    files.extend(std::env::current_exe());
+    files.extend(own);
     files
 }
 
@@ -289,6 +298,7 @@ fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
     };
     match &options.target {
         Target::Processes(ids) | Target::Threads(ids) => names(ids),
+        Target::Names(globs) => globs.join(","),
         Target::Cgroup(path) => path.display().to_string(),
         Target::System => "all threads".into(),
         Target::Command => {

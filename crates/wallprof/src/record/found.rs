@@ -35,7 +35,7 @@ pub fn threads(pid: u32) -> Vec<u32> {
 
 fn pids(target: &Target) -> Vec<u32> {
     match target {
-        Target::System | Target::Cgroup(_) => numbers("/proc"),
+        Target::System | Target::Cgroup(_) | Target::Names(_) => numbers("/proc"),
         Target::Processes(pids) => pids.clone(),
         Target::Threads(tids) => {
             let pids: BTreeSet<u32> = tids.iter().filter_map(|&tid| process_of(tid)).collect();

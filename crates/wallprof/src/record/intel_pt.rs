@@ -80,12 +80,15 @@ fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "-e does not go with --intel-pt: sample events in a recording of their own",
         ));
     }
-    if matches!(options.target, Target::Cgroup(_)) {
-        return Err(Failure::usage(
+    match options.target {
+        Target::Cgroup(_) => Err(Failure::usage(
             "--cgroup does not go with --intel-pt: name its processes (-p PID), or trace everything (-a)",
-        ));
+        )),
+        Target::Names(_) => Err(Failure::usage(
+            "--name does not go with --intel-pt: name a process that runs (-p PID), or trace everything (-a)",
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Records what `options` ask for.
@@ -106,7 +109,7 @@ pub fn record(options: &RecordOptions, trace: TraceOptions, started: Instant) ->
     let status = recorded.map_err(|failure| place.kept(failure))?;
     if place.is_intermediate {
         let decoded = crate::import::run(&ImportArgs {
-            file: place.trace.clone(),
+            file: Some(place.trace.clone()),
             output: options.output.clone(),
             ..ImportArgs::default()
         });
@@ -297,7 +300,7 @@ impl<'a> Recording<'a> {
                 Wake::Tick => self.trace.read()?,
             }
             let written = self.trace.file.written().unwrap_or(0);
-            progress.show(self.armed.elapsed(), self.trace.records, written);
+            progress.show(self.armed.elapsed(), self.trace.records, written, None);
         }
     }
 }
@@ -305,7 +308,7 @@ impl<'a> Recording<'a> {
 /// The threads there are now; those to come are followed by the kernel.
 fn targets(target: &Target, command: Option<u32>) -> TraceTargets {
     match target {
-        Target::System | Target::Cgroup(_) => TraceTargets::Everything,
+        Target::System | Target::Cgroup(_) | Target::Names(_) => TraceTargets::Everything,
         Target::Threads(tids) => TraceTargets::Threads(tids.clone()),
         Target::Processes(pids) => {
             TraceTargets::Processes(pids.iter().flat_map(|&pid| found::threads(pid)).collect())
@@ -418,7 +421,11 @@ mod tests {
     fn what_has_no_place_in_a_trace_is_refused() {
         let output = Path::new("x.db");
         let with_event = RecordOptions { events: vec!["cs".into()], ..options(Target::System, output) };
-        for options in [with_event, options(Target::Cgroup("/x".into()), output)] {
+        for options in [
+            with_event,
+            options(Target::Cgroup("/x".into()), output),
+            options(Target::Names(vec!["x".into()]), output),
+        ] {
             assert_eq!(check_options(&options).unwrap_err().exit, Exit::Usage);
         }
         assert_eq!(check_options(&options(Target::System, output)), Ok(()));
@@ -440,7 +447,7 @@ mod tests {
         assert!(std::process::Command::new("true").status().unwrap().success());
         assert_eq!(recording.complete(), Ok(0));
         assert_eq!(trace.metadata().unwrap().mode() & 0o777, 0o600);
-        let args = ImportArgs { file: trace.clone(), output: output.clone(), ..ImportArgs::default() };
+        let args = ImportArgs { file: Some(trace.clone()), output: output.clone(), ..ImportArgs::default() };
         crate::import::run(&args).unwrap();
         let recording = wallprof_recording::Recording::open(&output).unwrap();
         let info = recording.info().unwrap();

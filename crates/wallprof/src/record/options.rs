@@ -6,16 +6,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use wallprof_analysis::ns_from_duration;
+use wallprof_analysis::{ByteStates, Glob, NoStates, ns_from_duration};
 use wallprof_probe::events::split_list;
+use wallprof_probe::{MAX_NAME_GLOBS, NameGlob};
 use wallprof_recording::Retention;
 
 use crate::args::RecordArgs;
 use crate::failure::Failure;
 use crate::guarded::{Guarded, cpus_from_list};
 
-const NO_TARGET: &str = "nothing to record was named: give processes (-p PID), threads (-t TID), a cgroup \
-     (--cgroup PATH), everything (-a) or a command (-- CMD)";
+const NO_TARGET: &str = "nothing to record was named: give processes (-p PID), threads (-t TID), names \
+     to wait for (--name GLOB), a cgroup (--cgroup PATH), everything (-a) or a command (-- CMD)";
 
 /// A recording to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub enum Target {
     Processes(Vec<u32>),
     /// tids; nothing else.
     Threads(Vec<u32>),
+    /// Globs as the user wrote them: what has such a name, now or later.
+    Names(Vec<String>),
     /// As the user wrote it.
     Cgroup(PathBuf),
     System,
@@ -104,6 +107,10 @@ fn target(args: &RecordArgs, has_cpus: bool) -> Result<Target, Failure> {
     if !args.tids.is_empty() {
         named.push(("-t", Target::Threads(ids_from_list("-t", "tid", &args.tids)?)));
     }
+    if !args.names.is_empty() {
+        name_globs(&args.names)?;
+        named.push(("--name", Target::Names(args.names.clone())));
+    }
     if let Some(path) = &args.cgroup {
         named.push(("--cgroup", Target::Cgroup(path.clone())));
     }
@@ -118,6 +125,32 @@ fn target(args: &RecordArgs, has_cpus: bool) -> Result<Target, Failure> {
         (None, _) if !args.command.is_empty() => Ok(Target::Command),
         (None, _) if has_cpus => Ok(Target::System),
         (None, _) => Err(Failure::usage(NO_TARGET)),
+    }
+}
+
+/// The automatons of `--name`.
+pub fn name_globs(globs: &[String]) -> Result<Vec<NameGlob>, Failure> {
+    if globs.len() > MAX_NAME_GLOBS {
+        return Err(Failure::usage(format!(
+            "--name can be given {MAX_NAME_GLOBS} times, not {}: let a * stand for what differs",
+            globs.len()
+        )));
+    }
+    globs.iter().map(|glob| name_glob(glob)).collect()
+}
+
+fn name_glob(glob: &str) -> Result<NameGlob, Failure> {
+    let wrong = |why: &str| Failure::usage(format!("--name {glob}: {why}"));
+    let parsed = Glob::new(glob).map_err(|error| wrong(&error.to_string()))?;
+    if parsed.matches("") && !glob.contains('*') {
+        return Err(wrong("nothing has an empty name, write '*' for every name"));
+    }
+    match parsed.byte_states() {
+        Ok(ByteStates { takes, loops, accepts }) => Ok(NameGlob { takes, loops, accepts }),
+        Err(NoStates::TooLong) => Err(wrong("no name is that long, give its first letters and a *")),
+        Err(NoStates::SetOfManyBytes) => {
+            Err(wrong("a set takes ASCII characters only, write ? in its place"))
+        }
     }
 }
 
@@ -210,7 +243,7 @@ mod tests {
     #[test]
     fn without_a_target_it_says_what_to_give() {
         let message = refused(args());
-        for way in ["-p PID", "-t TID", "--cgroup PATH", "-a", "-- CMD"] {
+        for way in ["-p PID", "-t TID", "--name GLOB", "--cgroup PATH", "-a", "-- CMD"] {
             assert!(message.contains(way), "{way}");
         }
     }
@@ -220,6 +253,8 @@ mod tests {
         let target = |args| RecordOptions::from_args(args).unwrap().target;
         assert_eq!(target(RecordArgs { pids: texts("9,7,9"), ..args() }), Target::Processes(vec![7, 9]));
         assert_eq!(target(RecordArgs { tids: texts("7"), ..args() }), Target::Threads(vec![7]));
+        let names = target(RecordArgs { names: texts("feed*,nginx"), ..args() });
+        assert_eq!(names, Target::Names(texts("feed*,nginx")));
         assert_eq!(target(RecordArgs { all: true, ..args() }), Target::System);
         assert_eq!(target(RecordArgs { cpus: Some("0".into()), ..args() }), Target::System);
         assert_eq!(target(RecordArgs { command: vec!["ls".into()], ..args() }), Target::Command);
@@ -237,6 +272,17 @@ mod tests {
             refused(RecordArgs { cgroup: Some("x".into()), all: true, ..args() })
                 .starts_with("--cgroup and -a ")
         );
+    }
+
+    #[test]
+    fn names_that_can_be_none() {
+        let long = "x".repeat(64);
+        for (name, why) in [("", "empty"), ("[x", "close it"), (&*long, "that long"), ("[ä]", "ASCII")] {
+            let message = refused(RecordArgs { names: vec![name.into()], ..args() });
+            assert!(message.starts_with("--name ") && message.contains(why), "{message}");
+        }
+        let many = vec!["x".to_string(); MAX_NAME_GLOBS + 1];
+        assert!(refused(RecordArgs { names: many, ..args() }).contains("8 times"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use wallprof_recording::Summary;
+use wallprof_views::escape;
 
 use super::options::{RecordOptions, Target};
 
@@ -21,14 +22,17 @@ impl Progress {
         Progress { terminal: io::stderr().is_terminal(), shown_second: None }
     }
 
-    /// Shows the numbers, once a second.
-    pub fn show(&mut self, elapsed: Duration, events: u64, file_bytes: u64) {
+    /// Shows the numbers, once a second; `awaited` says what is waited for, while it is.
+    pub fn show(&mut self, elapsed: Duration, events: u64, file_bytes: u64, awaited: Option<&str>) {
         let second = elapsed.as_secs();
         if !self.terminal || self.shown_second == Some(second) {
             return;
         }
         self.shown_second = Some(second);
-        let line = format!("{}  {} events  {}", clock(second), grouped(events), size(file_bytes));
+        let mut line = format!("{}  {} events  {}", clock(second), grouped(events), size(file_bytes));
+        if let Some(awaited) = awaited {
+            line.push_str(&format!("  waiting for {}", escape(awaited)));
+        }
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
     }
 
@@ -60,6 +64,7 @@ fn subject(options: &RecordOptions) -> String {
     match &options.target {
         Target::Processes(pids) => numbered("process", "processes", pids),
         Target::Threads(tids) => numbered("thread", "threads", tids),
+        Target::Names(globs) => format!("{}, as often as it comes,", globs.join(" and ")),
         Target::Cgroup(path) => format!("cgroup {}", path.display()),
         Target::System => match &options.cpus {
             Some(cpus) => numbered("CPU", "CPUs", cpus),
@@ -152,6 +157,10 @@ mod tests {
             line(Target::Processes((1..=9).collect())),
             "recording 9 processes into out.db (Ctrl-C ends it)"
         );
+        assert_eq!(
+            line(Target::Names(vec!["feed*".into(), "nginx".into()])),
+            "recording feed* and nginx, as often as it comes, into out.db (Ctrl-C ends it)"
+        );
         assert_eq!(line(Target::Command), "recording make into out.db (Ctrl-C ends it)");
         let verbose = RecordOptions { verbose: true, cpus: Some(vec![1]), ..options(Target::System) };
         let line = armed_line(&verbose, Duration::from_micros(123_456));
@@ -186,7 +195,7 @@ mod tests {
     #[test]
     fn nothing_is_shown_off_a_terminal() {
         let mut progress = Progress { terminal: false, shown_second: None };
-        progress.show(Duration::from_secs(1), 1, 1);
+        progress.show(Duration::from_secs(1), 1, 1, None);
         assert_eq!(progress.shown_second, None);
     }
 }

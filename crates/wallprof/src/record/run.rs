@@ -59,19 +59,20 @@ impl Run<'_> {
         let (reason, summary) = (followed?, summary?);
         let status = status.map_err(|error| failed("wait for the command", &error))?;
         crate::findings::store(&self.options.output);
-        say(&done_line(self.options, recorded, &summary));
         if summary.threads == 0 {
-            return Err(Failure::new(
-                Exit::NothingRecorded,
-                "nothing was recorded: no thread of the target ran",
-            ));
+            return Err(Failure::new(Exit::NothingRecorded, nothing_recorded(&self.options.target)));
         }
+        say(&done_line(self.options, recorded, &summary));
         Ok(ExitCode::from(code(reason, status)))
     }
 
     /// Takes in what the probes say until something ends the recording.
     fn follow(&mut self) -> Result<EndReason, Failure> {
         let mut progress = Progress::on_stderr();
+        let awaited = match &self.options.target {
+            Target::Names(globs) => Some(globs.join(" and ")),
+            _ => None,
+        };
         let mut ending = Ending {
             signals: &self.signals,
             deadline: self.options.duration.and_then(|duration| self.armed.checked_add(duration)),
@@ -87,7 +88,8 @@ impl Run<'_> {
                 }
                 Wake::Tick => self.engine.take_in()?,
             }
-            progress.show(self.armed.elapsed(), self.engine.events(), self.engine.file_bytes());
+            let awaited = awaited.as_deref().filter(|_| self.engine.is_waiting());
+            progress.show(self.armed.elapsed(), self.engine.events(), self.engine.file_bytes(), awaited);
         }
     }
 }
@@ -111,7 +113,18 @@ pub(super) fn watched(target: &Target) -> Watched {
     match target {
         Target::Processes(pids) => Watched::processes(pids),
         Target::Threads(tids) => Watched::Threads(tids.clone()),
-        Target::Cgroup(_) | Target::System | Target::Command => Watched::Nothing,
+        // The next one with that name may come at any time.
+        Target::Names(_) | Target::Cgroup(_) | Target::System | Target::Command => Watched::Nothing,
+    }
+}
+
+fn nothing_recorded(target: &Target) -> String {
+    match target {
+        Target::Names(globs) => format!(
+            "nothing was recorded: no process or thread named {} came (`ps -eL -o comm` lists those there are)",
+            globs.join(" or ")
+        ),
+        _ => "nothing was recorded: no thread of the target ran".into(),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Needs no privilege; where it is there, `doctor` and `demo` try the probes.
 
+mod additions;
 mod demo;
 mod doctor;
 mod held;

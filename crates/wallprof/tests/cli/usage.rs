@@ -13,7 +13,7 @@ fn wrong_usage_is_two() {
         (&[][..], "demo, record, report, stalls, flame or diff"),
         (&["recrod"], "'record'"),
         (&["record"], "-p PID"),
-        (&["record", "--name", "x"], "--name"),
+        (&["record", "--name", "[x"], "--name [x"),
         (&["record", "-a", "--call-graph", "frames"], "--call-graph"),
         (&["record", "1234"], "-p 1234"),
         (&["record", "-p", "x"], "`x`"),

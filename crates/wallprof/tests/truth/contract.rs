@@ -127,6 +127,7 @@ pub struct Stall {
     pub lock: Option<Lock>,
     pub ran_instead: Option<Vec<RanInstead>>,
     pub fault: Option<Fault>,
+    pub counters: Option<BTreeMap<String, Counter>>,
 }
 
 impl Stall {
@@ -137,6 +138,14 @@ impl Stall {
     pub fn user_stack_has(&self, function: &str) -> bool {
         has_function(&self.user_stack, function)
     }
+}
+
+/// A counter that moved: sums are rates, per second.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Counter {
+    pub before: f64,
+    pub at: f64,
+    pub after: Option<f64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

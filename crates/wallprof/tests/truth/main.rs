@@ -15,6 +15,7 @@ mod scenario;
 mod stage;
 
 mod command;
+mod counters;
 mod deadlock;
 mod durability;
 mod events;
@@ -24,6 +25,7 @@ mod guard;
 mod ledger;
 mod lifecycle;
 mod lock;
+mod names;
 mod pingpong;
 mod preempted;
 mod redis;

@@ -59,6 +59,14 @@ impl Recorder {
         file
     }
 
+    /// Ends the recording as Ctrl-C does, however it ends; and all that was said on stderr.
+    pub fn interrupt(mut self) -> (ExitStatus, Vec<String>) {
+        self.signal(Signal::INT);
+        let status = self.child.wait().expect("the recorder is waited for");
+        self.stderr.find(|_| false);
+        (status, self.stderr.seen().to_vec())
+    }
+
     /// Waits for a recorder that ends by itself: with its duration or its command.
     pub fn wait(mut self) -> (ExitStatus, RecordingFile) {
         let status = self.child.wait().expect("the recorder is waited for");

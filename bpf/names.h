@@ -1,0 +1,59 @@
+/* --name: whose names are asked for.
+ *
+ * A glob is a small automaton over bytes, made in user space (crates/analysis/src/glob/states.rs): state i
+ * says that its first i characters are matched, and all states it can be in are bits of one word. Matching
+ * happens here, where names appear, so that a process which lives a millisecond is recorded from its exec on.
+ */
+#pragma once
+
+#include "state.h"
+
+/* What a name chose. */
+#define NAMED_NOT 0
+#define NAMED_THREAD 1
+#define NAMED_PROCESS 2 /* all of its threads */
+
+/* `name` ends with a NUL and has NAME_BYTES of room. */
+NOINLINE bool name_wanted(const u8 *name) {
+    u32 glob, at;
+
+    for (glob = 0; glob < MAX_NAME_GLOBS; glob++) {
+        u64 states = 1;
+
+        if (glob >= name_glob_count)
+            break;
+        for (at = 0; at < NAME_BYTES; at++) {
+            u8 byte = name[at];
+
+            if (!byte)
+                break;
+            states = (states & name_globs[glob].takes[byte]) << 1 | (states & name_globs[glob].loops);
+        }
+        if (states & name_globs[glob].accepts)
+            return true;
+    }
+    return false;
+}
+
+ALWAYS_INLINE bool text_wanted(const void *text) {
+    u8 name[NAME_BYTES] = {};
+
+    return bpf_probe_read_kernel_str(name, sizeof(name), text) > 0 && name_wanted(name);
+}
+
+/* By the name of the file that the process runs; kernel threads run none. */
+ALWAYS_INLINE bool program_wanted(struct task_struct *task) {
+    const unsigned char *name = BPF_CORE_READ(task, mm, exe_file, f_path.dentry, d_name.name);
+
+    return name && text_wanted(name);
+}
+
+/* `comm` is the thread's name, or the one it is about to get. */
+ALWAYS_INLINE u8 named(struct task_struct *task, const void *comm) {
+    bool own = text_wanted(comm);
+    bool process = task->pid == task->tgid ? own : text_wanted(task->group_leader->comm);
+
+    if (process || program_wanted(task))
+        return NAMED_PROCESS;
+    return own ? NAMED_THREAD : NAMED_NOT;
+}

@@ -1,0 +1,198 @@
+//! Counters of the machine and of the recorded processes, about ten times a second.
+//!
+//! Owns what is read when, and that a value which did not change is not told again. What it may cost is bounded: a
+//! reading that takes long comes less often.
+
+mod machine;
+mod netlink;
+mod pace;
+mod process;
+mod sockets;
+mod text;
+
+use std::collections::{BTreeMap, HashMap};
+
+use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, MonoNs, ThreadKey};
+use wallprof_probe::{Probes, clock};
+
+use self::machine::Machine;
+use self::pace::Pace;
+use self::process::Process;
+
+/// Processes whose counters are read; more are counted as not read.
+const MAX_PROCESSES: usize = 16;
+
+/// The loss that says how many processes were left out.
+const LEFT_OUT: &str = "counters_processes_left_out";
+
+/// A process that could be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub pid: u32,
+    /// Its first thread where that is recorded, else another one.
+    pub thread: ThreadKey,
+    /// What it has run so far: of too many the busiest are followed.
+    pub on_cpu_ns: u64,
+}
+
+/// Everything that is read, and what was last told of it.
+pub struct Counters {
+    machine: Machine,
+    processes: BTreeMap<u32, Process>,
+    left_out: u64,
+    book: Book,
+    pace: Pace,
+}
+
+/// What a reader knows of one value.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    pub name: &'a str,
+    pub kind: CounterKind,
+    pub unit: CounterUnit,
+    pub value: u64,
+}
+
+/// Values as they were told.
+#[derive(Default)]
+struct Book {
+    /// By the thread that they are told of, and by name.
+    entries: HashMap<Option<ThreadKey>, HashMap<String, Entry>>,
+    defined: u32,
+}
+
+struct Entry {
+    key: CounterKey,
+    value: u64,
+    told: MonoNs,
+    read: MonoNs,
+}
+
+impl Counters {
+    pub fn new() -> Self {
+        Counters {
+            machine: Machine::open(),
+            processes: BTreeMap::new(),
+            left_out: 0,
+            book: Book::default(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Which processes are recorded and alive: once a second is enough.
+    pub fn follow(&mut self, mut candidates: Vec<Candidate>, tell: &mut dyn FnMut(Event)) {
+        let lives = |pid: &u32| candidates.iter().any(|candidate| candidate.pid == *pid);
+        let book = &mut self.book;
+        self.processes.retain(|pid, process| {
+            let stays = lives(pid) && process.is_alive();
+            if !stays {
+                book.entries.remove(&Some(process.thread));
+            }
+            stays
+        });
+        candidates.retain(|candidate| !self.processes.contains_key(&candidate.pid));
+        candidates.sort_by_key(|candidate| (std::cmp::Reverse(candidate.on_cpu_ns), candidate.pid));
+        let mut left_out = 0;
+        for candidate in candidates {
+            if self.processes.len() >= MAX_PROCESSES {
+                left_out += 1;
+            } else if let Some(process) = Process::open(candidate.pid, candidate.thread) {
+                self.processes.insert(candidate.pid, process);
+            }
+        }
+        if left_out > self.left_out {
+            tell(Event::Loss { reason: LEFT_OUT.into(), count: left_out - self.left_out });
+            self.left_out = left_out;
+        }
+        self.processes.values_mut().for_each(Process::look_for_threads);
+    }
+
+    /// Reads and tells what has changed, when it is time again.
+    pub fn read_when_due(&mut self, probes: &Probes, tell: &mut dyn FnMut(Event)) {
+        let at = clock::mono_now();
+        if !self.pace.is_due(at) {
+            return;
+        }
+        let began = clock::thread_cpu_ns();
+        let book = &mut self.book;
+        let queues = probes.run_queues().unwrap_or_default();
+        self.machine.read(&queues, &mut |reading| book.enter(None, at, reading, tell));
+        for process in self.processes.values_mut() {
+            let thread = Some(process.thread);
+            process.read(at, &mut |reading| book.enter(thread, at, reading, tell));
+        }
+        self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
+    }
+}
+
+impl Book {
+    fn enter(
+        &mut self,
+        thread: Option<ThreadKey>,
+        at: MonoNs,
+        reading: Reading<'_>,
+        tell: &mut dyn FnMut(Event),
+    ) {
+        let mut told = |key, at, value: u64| tell(Event::CounterValue { key, at, value: value as f64 });
+        let entries = self.entries.entry(thread).or_default();
+        if let Some(entry) = entries.get_mut(reading.name) {
+            if entry.value != reading.value {
+                // Until when the old value held.
+                if entry.read > entry.told {
+                    told(entry.key, entry.read, entry.value);
+                }
+                told(entry.key, at, reading.value);
+                (entry.value, entry.told) = (reading.value, at);
+            }
+            entry.read = at;
+            return;
+        }
+        let key = CounterKey(self.defined);
+        self.defined += 1;
+        let name = reading.name.to_owned();
+        entries.insert(name.clone(), Entry { key, value: reading.value, told: at, read: at });
+        let counter = Counter { name, thread, kind: reading.kind, unit: reading.unit };
+        tell(Event::Counter { key, counter });
+        tell(Event::CounterValue { key, at, value: reading.value as f64 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(book: &mut Book, at: u64, value: u64) -> Vec<(u64, f64)> {
+        let mut told = Vec::new();
+        let reading =
+            Reading { name: "memory.free", kind: CounterKind::Level, unit: CounterUnit::Bytes, value };
+        book.enter(None, MonoNs(at), reading, &mut |event| {
+            if let Event::CounterValue { at, value, .. } = event {
+                told.push((at.0, value));
+            }
+        });
+        told
+    }
+
+    #[test]
+    fn what_does_not_change_is_not_told_again() {
+        let mut book = Book::default();
+        assert_eq!(enter(&mut book, 1, 7), [(1, 7.0)]);
+        assert_eq!(enter(&mut book, 2, 7), []);
+        assert_eq!(enter(&mut book, 3, 7), []);
+        assert_eq!(enter(&mut book, 4, 9), [(3, 7.0), (4, 9.0)], "until when it held, and what it is now");
+        assert_eq!(enter(&mut book, 5, 8), [(5, 8.0)]);
+    }
+
+    #[test]
+    fn only_so_many_processes_are_followed_and_the_others_are_counted() {
+        let mut counters = Counters::new();
+        let own = |busy| Candidate { pid: std::process::id(), thread: ThreadKey(1), on_cpu_ns: busy };
+        let nobody = Candidate { pid: u32::MAX, thread: ThreadKey(2), on_cpu_ns: u64::MAX };
+        let mut losses = Vec::new();
+        counters.follow(vec![own(5), nobody], &mut |event| losses.push(event));
+        assert_eq!(counters.processes.keys().copied().collect::<Vec<_>>(), [std::process::id()]);
+        assert!(losses.is_empty(), "who is gone is not left out");
+        counters.follow(vec![], &mut |_| {});
+        assert!(counters.processes.is_empty());
+    }
+}

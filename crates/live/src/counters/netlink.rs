@@ -1,0 +1,238 @@
+//! The kernel's list of sockets: sock_diag(7), whose messages are in linux/inet_diag.h and linux/netlink.h.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const FLAGS_REQUEST_DUMP: u16 = 0x1 | 0x300;
+const MESSAGE_ERROR: u16 = 2;
+const MESSAGE_DONE: u16 = 3;
+/// The attribute with `SK_MEMINFO_…`, and the bit that asks for it.
+const ATTRIBUTE_MEMORY: u16 = 7;
+const ASK_MEMORY: u8 = 1 << (ATTRIBUTE_MEMORY - 1);
+/// `SK_MEMINFO_DROPS`.
+const MEMORY_DROPS: usize = 8;
+/// All states but TIME_WAIT, in which a socket is nobody's.
+const STATES: u32 = !(1 << 6);
+
+const HEADER_BYTES: usize = 16;
+const REQUEST_BYTES: usize = HEADER_BYTES + 56;
+const ROW_BYTES: usize = 72;
+/// The kernel answers with 32 KiB at most.
+const ANSWER_BYTES: usize = 64 << 10;
+/// More answers than this are not read: some hundred thousand sockets.
+const MOST_ANSWERS: usize = 1000;
+
+pub const IPV4: u8 = 2;
+pub const IPV6: u8 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp = 6,
+    Udp = 17,
+}
+
+/// A socket as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketRow {
+    pub inode: u32,
+    pub local: (IpAddr, u16),
+    /// Waiting for connections.
+    pub listens: bool,
+    /// Bytes that nobody has read; for one that listens connections that nobody has accepted.
+    pub queue: u32,
+    /// What did not fit.
+    pub drops: u32,
+}
+
+/// Asks for the sockets of one network namespace.
+pub struct SocketList {
+    socket: OwnedFd,
+    answer: Vec<u8>,
+}
+
+impl SocketList {
+    /// That of a process, which may be a container's.
+    pub fn of_process(pid: u32) -> io::Result<Self> {
+        let theirs = format!("/proc/{pid}/ns/net");
+        let is_ours = same_link(Path::new(&theirs), Path::new("/proc/self/ns/net"));
+        let socket = if is_ours { open()? } else { open_in(File::open(theirs)?)? };
+        Ok(SocketList { socket, answer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// All sockets of a protocol and an address family.
+    pub fn list(&mut self, protocol: Protocol, family: u8) -> io::Result<Vec<SocketRow>> {
+        send(&self.socket, &request(protocol, family), SendFlags::empty())?;
+        let mut rows = Vec::new();
+        for _ in 0..MOST_ANSWERS {
+            let (len, _) = recv(self.socket.as_fd(), &mut self.answer[..], RecvFlags::empty())?;
+            if rows_from_answer(&self.answer[..len], &mut rows) == Answer::Last {
+                return Ok(rows);
+            }
+        }
+        Err(io::Error::other("more sockets than are looked at"))
+    }
+}
+
+fn same_link(one: &Path, other: &Path) -> bool {
+    matches!((one.read_link(), other.read_link()), (Ok(one), Ok(other)) if one == other)
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?)
+}
+
+/// A socket stays in the namespace that it was opened in: a thread goes there for it, and ends.
+fn open_in(namespace: File) -> io::Result<OwnedFd> {
+    let there = std::thread::spawn(move || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        open()
+    });
+    there.join().unwrap_or_else(|_| Err(io::Error::other("the thread that opens it failed")))
+}
+
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`, whose `inet_diag_sockid` stays empty.
+fn request(protocol: Protocol, family: u8) -> [u8; REQUEST_BYTES] {
+    let mut bytes = [0; REQUEST_BYTES];
+    bytes[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&FLAGS_REQUEST_DUMP.to_ne_bytes());
+    bytes[16..19].copy_from_slice(&[family, protocol as u8, ASK_MEMORY]);
+    bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    bytes
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    More,
+    Last,
+}
+
+/// Messages are aligned to four bytes; one of a length that is none ends the answer.
+fn rows_from_answer(mut bytes: &[u8], rows: &mut Vec<SocketRow>) -> Answer {
+    while let (Some(len), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
+        if matches!(kind, MESSAGE_DONE | MESSAGE_ERROR) {
+            return Answer::Last;
+        }
+        let len = len as usize;
+        let Some(message) = bytes.get(HEADER_BYTES..len) else { return Answer::Last };
+        rows.extend(row_from_message(message));
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Answer::More
+}
+
+/// `struct inet_diag_msg` and the attributes behind it.
+fn row_from_message(message: &[u8]) -> Option<SocketRow> {
+    let (head, attributes) = message.split_at_checked(ROW_BYTES)?;
+    let address: [u8; 16] = head[8..24].try_into().ok()?;
+    let address = match head[0] {
+        IPV4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(&address[..4]).ok()?)),
+        _ => IpAddr::V6(Ipv6Addr::from(address)),
+    };
+    const LISTEN: u8 = 10;
+    Some(SocketRow {
+        inode: u32_at(head, 68)?,
+        local: (address, u16::from_be_bytes([head[4], head[5]])),
+        listens: head[1] == LISTEN,
+        queue: u32_at(head, 56)?,
+        drops: drops_from_attributes(attributes).unwrap_or(0),
+    })
+}
+
+fn drops_from_attributes(mut bytes: &[u8]) -> Option<u32> {
+    loop {
+        let (len, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
+        let content = bytes.get(4..len)?;
+        if kind == ATTRIBUTE_MEMORY {
+            return u32_at(content, MEMORY_DROPS * 4);
+        }
+        bytes = bytes.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::unix::fs::MetadataExt;
+
+    fn message(kind: u16, content: &[u8]) -> Vec<u8> {
+        let len = HEADER_BYTES + content.len();
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes.extend(content);
+        bytes.resize(len.next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn row() -> Vec<u8> {
+        let mut row = vec![0; ROW_BYTES];
+        (row[0], row[1], row[4], row[5]) = (IPV4, 10, 0x0f, 0xa0);
+        row[8..12].copy_from_slice(&[127, 0, 0, 1]);
+        row[56..60].copy_from_slice(&7u32.to_ne_bytes());
+        row[68..72].copy_from_slice(&99u32.to_ne_bytes());
+        // An attribute of five bytes, padded, and the one that is asked for.
+        row.extend([5, 0, 1, 0, 42, 0, 0, 0, 40, 0, 7, 0]);
+        row.extend((0..9u32).flat_map(u32::to_ne_bytes));
+        row
+    }
+
+    #[test]
+    fn rows_come_out_of_messages() {
+        let mut bytes = message(SOCK_DIAG_BY_FAMILY, &row());
+        bytes.extend(message(SOCK_DIAG_BY_FAMILY, &row()[..ROW_BYTES]));
+        let mut rows = Vec::new();
+        assert_eq!(rows_from_answer(&bytes, &mut rows), Answer::More);
+        let local = (IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
+        let expected = SocketRow { inode: 99, local, listens: true, queue: 7, drops: 8 };
+        assert_eq!(rows, [expected.clone(), SocketRow { drops: 0, ..expected }]);
+        assert_eq!(rows_from_answer(&message(MESSAGE_DONE, &[0; 4]), &mut rows), Answer::Last);
+    }
+
+    #[test]
+    fn damaged_answers_end() {
+        let whole = message(SOCK_DIAG_BY_FAMILY, &row());
+        for len in 0..whole.len() {
+            let mut rows = Vec::new();
+            rows_from_answer(&whole[..len], &mut rows);
+            assert!(rows.is_empty(), "{len}");
+        }
+        let mut endless = whole.clone();
+        endless[..4].copy_from_slice(&0u32.to_ne_bytes());
+        assert_eq!(rows_from_answer(&endless, &mut Vec::new()), Answer::Last);
+    }
+
+    #[test]
+    fn an_own_socket_is_listed_with_what_nobody_has_read() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        socket.send_to(b"unread", address).unwrap();
+        let inode = std::fs::metadata(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&socket)))
+            .unwrap()
+            .ino();
+        let mut list = SocketList::of_process(std::process::id()).unwrap();
+        let rows = list.list(Protocol::Udp, IPV4).unwrap();
+        let own = rows.iter().find(|row| u64::from(row.inode) == inode).expect("the socket");
+        assert_eq!(own.local, (address.ip(), address.port()));
+        assert!(own.queue > 0 && own.drops == 0, "{own:?}");
+    }
+}

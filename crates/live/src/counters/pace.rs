@@ -1,0 +1,79 @@
+//! How often something is read: ten times a second, or as often as its price allows.
+
+use wallprof_model::MonoNs;
+
+const PERIOD_NS: u64 = 100_000_000;
+/// A reading may take this part of one CPU: a five-hundredth.
+const SHARE: u64 = 500;
+/// It comes this often all the same.
+const LONGEST_NS: u64 = 10_000_000_000;
+
+/// When the next reading is due.
+#[derive(Debug, Default)]
+pub struct Pace {
+    due: u64,
+    /// What readings took of late, ns.
+    cost_ns: u64,
+}
+
+impl Pace {
+    pub fn is_due(&self, now: MonoNs) -> bool {
+        now.0 >= self.due
+    }
+
+    /// A reading at `now` took so much CPU time. One costly reading alone changes little.
+    pub fn took(&mut self, now: MonoNs, cost_ns: u64) {
+        self.cost_ns = if self.cost_ns == 0 { cost_ns } else { (self.cost_ns * 7 + cost_ns) / 8 };
+        let period = (self.cost_ns.saturating_mul(SHARE)).clamp(PERIOD_NS, LONGEST_NS);
+        // On the grid of its period, so that a caller who comes a little late does not shift all readings.
+        let missed = now.0.saturating_sub(self.due) / period;
+        let next = self.due.saturating_add((missed + 1).saturating_mul(period));
+        self.due = if self.due == 0 { now.0.saturating_add(period) } else { next };
+    }
+
+    /// Not before this long.
+    pub fn rest(&mut self, now: MonoNs, ns: u64) {
+        self.due = self.due.max(now.0.saturating_add(ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due_after(costs: &[u64]) -> u64 {
+        let mut pace = Pace::default();
+        assert!(pace.is_due(MonoNs(1)));
+        let mut now = PERIOD_NS;
+        for cost in costs {
+            pace.took(MonoNs(now), *cost);
+            now = pace.due;
+        }
+        let last = pace.due;
+        assert!(!pace.is_due(MonoNs(last - 1)) && pace.is_due(MonoNs(last)));
+        last
+    }
+
+    #[test]
+    fn cheap_readings_come_ten_times_a_second() {
+        assert_eq!(due_after(&[100_000; 10]), 11 * PERIOD_NS);
+    }
+
+    #[test]
+    fn costly_ones_take_a_five_hundredth_of_the_time() {
+        assert_eq!(due_after(&[2_000_000]), PERIOD_NS + 1_000_000_000);
+        assert_eq!(due_after(&[u64::MAX]), PERIOD_NS + LONGEST_NS);
+    }
+
+    #[test]
+    fn a_late_caller_shifts_nothing() {
+        let mut pace = Pace::default();
+        pace.took(MonoNs(1_000_000_000), 1);
+        pace.took(MonoNs(1_103_000_000), 1);
+        assert_eq!(pace.due, 1_200_000_000);
+        pace.took(MonoNs(1_950_000_000), 1);
+        assert_eq!(pace.due, 2_000_000_000);
+        pace.rest(MonoNs(1_950_000_000), 2_000_000_000);
+        assert_eq!(pace.due, 3_950_000_000);
+    }
+}

@@ -1,0 +1,115 @@
+//! What is added to a recording once it is complete: the application's own numbers and marks, in one transaction.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Result as SqlResult, params};
+use wallprof_model::MonoNs;
+use wallprof_model::counter::{CounterKind, CounterUnit, Mark};
+
+use crate::error::{Action, Error, Result};
+use crate::header;
+use crate::intern::clipped;
+
+/// More names than this are not taken: a column that was taken for the names is not one.
+pub const MAX_METRICS: usize = 1000;
+
+/// Whether a file is a recording, by its first bytes.
+pub fn is_recording(path: &Path) -> bool {
+    matches!(header::kind_of_file(path), Ok(header::Kind::Recording(_)))
+}
+
+/// An open transaction. Dropped without [`Additions::commit`] nothing was added.
+pub struct Additions {
+    path: PathBuf,
+    connection: Connection,
+    series: HashMap<String, i64>,
+}
+
+impl Additions {
+    /// Opens a complete recording. It must not be written by somebody else.
+    pub fn open(path: &Path) -> Result<Self> {
+        header::read(path)?;
+        let path = path.canonicalize().map_err(|error| Error::from_io(path, Action::Write, error))?;
+        let connection = begin(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
+        Ok(Additions { path, connection, series: HashMap::new() })
+    }
+
+    /// Adds a value of the application's; a value that is there for that moment is replaced. False when there are too many
+    /// names: it was not taken.
+    pub fn metric(&mut self, name: &str, at: MonoNs, value: f64) -> Result<bool> {
+        let series = match self.series.get(name) {
+            Some(series) => *series,
+            None if self.series.len() >= MAX_METRICS => return Ok(false),
+            None => {
+                let series = self.or_failed(series_of(&self.connection, clipped(name)))?;
+                self.series.insert(name.to_owned(), series);
+                series
+            }
+        };
+        let insert =
+            |connection: &Connection| {
+                connection
+                    .prepare_cached("INSERT OR REPLACE INTO counter VALUES (?, ?, ?)")?
+                    .execute(params![series, integer(at.0), value])
+            };
+        self.or_failed(insert(&self.connection)).map(|_| true)
+    }
+
+    /// Adds a mark; one that is there with this moment and text is replaced.
+    pub fn mark(&mut self, mark: &Mark) -> Result<()> {
+        let insert = |connection: &Connection| {
+            let row = params![integer(mark.at.0), mark.duration_ns.map(integer), clipped(&mark.text)];
+            connection
+                .prepare_cached("DELETE FROM mark WHERE mono_ns = ?1 AND text = ?2")?
+                .execute(params![integer(mark.at.0), clipped(&mark.text)])?;
+            connection
+                .prepare_cached("INSERT INTO mark (mono_ns, duration_ns, text) VALUES (?, ?, ?)")?
+                .execute(row)
+        };
+        self.or_failed(insert(&self.connection)).map(drop)
+    }
+
+    pub fn commit(self) -> Result<()> {
+        self.or_failed(self.connection.execute_batch("COMMIT"))
+    }
+
+    fn or_failed<T>(&self, result: SqlResult<T>) -> Result<T> {
+        result.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))
+    }
+}
+
+fn begin(path: &Path) -> SqlResult<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    Ok(connection)
+}
+
+/// The row of an application's own counter.
+fn series_of(connection: &Connection, name: &str) -> SqlResult<i64> {
+    let (kind, unit) = (CounterKind::Level.name(), CounterUnit::Plain.name());
+    let known = connection.query_row(
+        "SELECT id FROM counter_series WHERE name = ?1 AND thread IS NULL AND kind = ?2 AND unit = ?3",
+        params![name, kind, unit],
+        |row| row.get(0),
+    );
+    match known {
+        Err(rusqlite::Error::QueryReturnedNoRows) => {
+            connection.execute(
+                "INSERT INTO counter_series (name, thread, kind, unit) VALUES (?, NULL, ?, ?)",
+                params![name, kind, unit],
+            )?;
+            Ok(connection.last_insert_rowid())
+        }
+        known => known,
+    }
+}
+
+/// SQLite's integers end at 2^63 - 1.
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,207 @@
+//! `wallprof import --metrics` and `--marks`: the application's own numbers and events, put into a recording beside the
+//! stalls.
+
+mod row;
+mod table;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use wallprof_analysis::Zone;
+use wallprof_model::MonoNs;
+use wallprof_model::profile::RecordingInfo;
+use wallprof_recording::{Additions, Recording};
+
+use crate::failure::{Failure, say};
+use crate::terminal::zone;
+use row::{Columns, RowError};
+use table::{Row, Table};
+
+/// Rows so far before and after the recording are still taken: what an alarm says is often late.
+const MARGIN_NS: u64 = 60_000_000_000;
+/// Bad rows that are named one by one.
+const MOST_NAMED: u64 = 10;
+
+/// What became of a file's rows.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    taken: u64,
+    bad: u64,
+    outside: u64,
+    /// Of the first bad row.
+    why: String,
+}
+
+/// Adds the rows of all files to a complete recording, or none of them when one file has no good row.
+pub fn add(recording: &Path, metrics: &[PathBuf], marks: &[PathBuf]) -> Result<(), Failure> {
+    let info = Recording::open(recording)?.info()?;
+    let mut work = Work { to: Additions::open(recording)?, info, zone: zone() };
+    let (mut values, mut events) = (0, 0);
+    for path in metrics {
+        values += work.file(path, Columns::of_metrics(), Work::metric)?;
+    }
+    for path in marks {
+        events += work.file(path, Columns::of_marks(), Work::mark)?;
+    }
+    work.to.commit()?;
+    say(&done_line(values, events, recording));
+    Ok(())
+}
+
+/// The recording that is added to.
+struct Work {
+    to: Additions,
+    info: RecordingInfo,
+    zone: Zone,
+}
+
+/// What a good row is: in time, or not.
+enum Taken {
+    Inside,
+    Outside,
+}
+
+type Take = fn(&mut Work, &Columns, &csv::StringRecord) -> Result<Result<Taken, RowError>, Failure>;
+
+impl Work {
+    /// The number of rows that were taken from `path`.
+    fn file(&mut self, path: &Path, mut columns: Columns, take: Take) -> Result<u64, Failure> {
+        let failed = |error| {
+            Failure::failed(format!("cannot read {}: {error}: name a CSV file that exists", path.display()))
+        };
+        let mut table = Table::new(BufReader::new(File::open(path).map_err(failed)?));
+        let mut tally = Tally::default();
+        let mut is_first = true;
+        while let Some(Row { line, fields }) = table.next().map_err(failed)? {
+            let first = std::mem::take(&mut is_first);
+            let taken = match &fields {
+                Ok(row) if first && columns.take_header(row) => continue,
+                Ok(row) => take(self, &columns, row)?,
+                Err(why) => Err(RowError::Unreadable(why)),
+            };
+            tally.count(path, line, taken);
+        }
+        tally.conclude(path, &self.info, &self.zone)
+    }
+
+    fn metric(
+        &mut self,
+        columns: &Columns,
+        row: &csv::StringRecord,
+    ) -> Result<Result<Taken, RowError>, Failure> {
+        let (at, name, value) = match columns.metric(row, &self.info, &self.zone) {
+            Ok(metric) => metric,
+            Err(error) => return Ok(Err(error)),
+        };
+        if !self.is_inside(at, at) {
+            return Ok(Ok(Taken::Outside));
+        }
+        let known = self.to.metric(name, at, value)?;
+        Ok(known.then_some(Taken::Inside).ok_or(RowError::TooManyNames))
+    }
+
+    fn mark(
+        &mut self,
+        columns: &Columns,
+        row: &csv::StringRecord,
+    ) -> Result<Result<Taken, RowError>, Failure> {
+        let mark = match columns.mark(row, &self.info, &self.zone) {
+            Ok(mark) => mark,
+            Err(error) => return Ok(Err(error)),
+        };
+        if !self.is_inside(mark.at, mark.end()) {
+            return Ok(Ok(Taken::Outside));
+        }
+        self.to.mark(&mark)?;
+        Ok(Ok(Taken::Inside))
+    }
+
+    fn is_inside(&self, from: MonoNs, to: MonoNs) -> bool {
+        let (start, end) = (self.info.start.0, self.info.end.0);
+        // 0 is what every time before the machine's start is.
+        to.0 > 0 && to.0 >= start.saturating_sub(MARGIN_NS) && from.0 <= end.saturating_add(MARGIN_NS)
+    }
+}
+
+impl Tally {
+    fn count(&mut self, path: &Path, line: u64, taken: Result<Taken, RowError>) {
+        match taken {
+            Ok(Taken::Inside) => self.taken += 1,
+            Ok(Taken::Outside) => self.outside += 1,
+            Err(error) => {
+                let text = format!("line {line} of {} was left out: {error}", path.display());
+                if self.bad < MOST_NAMED {
+                    say(&text);
+                }
+                if self.bad == 0 {
+                    self.why = text;
+                }
+                self.bad += 1;
+            }
+        }
+    }
+
+    /// Says what else was left out.
+    fn conclude(self, path: &Path, info: &RecordingInfo, zone: &Zone) -> Result<u64, Failure> {
+        let path = path.display();
+        if self.bad > MOST_NAMED {
+            say(&format!("{} more rows of {path} were left out as well", self.bad - MOST_NAMED));
+        }
+        let outside = format!("lie more than a minute outside the recording, which is {}", span(info, zone));
+        match self {
+            Tally { taken: 0, outside: 1.., .. } => Err(Failure::failed(format!(
+                "nothing was added: the rows of {path} {outside}; check their dates and their time zone"
+            ))),
+            Tally { taken: 0, bad: 1.., why, .. } => {
+                Err(Failure::failed(format!("nothing was added: {why}")))
+            }
+            Tally { taken: 0, .. } => Err(Failure::failed(format!("nothing was added: {path} has no rows"))),
+            Tally { taken, outside: 0, .. } => Ok(taken),
+            Tally { taken, outside: left_out, .. } => {
+                say(&format!("{left_out} rows of {path} were left out: they {outside}"));
+                Ok(taken)
+            }
+        }
+    }
+}
+
+/// `from 2026-11-21 08:00:12 to 08:05:12 UTC`.
+fn span(info: &RecordingInfo, zone: &Zone) -> String {
+    let (start, end) = (info.clock.epoch_from_mono(info.start), info.clock.epoch_from_mono(info.end));
+    let time = |at| zone.time_of_day_at(at, 0);
+    format!("from {} {} to {} {}", zone.date_at(start), time(start), time(end), zone.offset_at(end))
+}
+
+fn done_line(values: u64, marks: u64, recording: &Path) -> String {
+    let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let parts = [(values, "value"), (marks, "mark")].into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<_> = parts.map(|(number, what)| counted(number, what)).collect();
+    let recording = recording.display();
+    format!("added {} to {recording}: `wallprof stalls {recording}` shows them", parts.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_says_what_was_added() {
+        let line = done_line(12, 1, Path::new("a.db"));
+        assert_eq!(line, "added 12 values and 1 mark to a.db: `wallprof stalls a.db` shows them");
+    }
+
+    #[test]
+    fn a_file_without_a_good_row_fails_with_the_first_reason() {
+        let conclude = |tally: Tally| {
+            tally
+                .conclude(Path::new("m.csv"), &RecordingInfo::default(), &Zone::utc())
+                .map_err(|failure| failure.message)
+        };
+        assert_eq!(conclude(Tally { taken: 2, bad: 1, ..Tally::default() }), Ok(2));
+        let why = "line 1 of m.csv was left out: there is no time".to_string();
+        assert!(conclude(Tally { bad: 3, why, ..Tally::default() }).unwrap_err().contains("line 1"));
+        assert!(conclude(Tally { outside: 3, ..Tally::default() }).unwrap_err().contains("time zone"));
+        assert!(conclude(Tally::default()).unwrap_err().contains("no rows"));
+    }
+}
