@@ -2,7 +2,9 @@
 //!
 //! While a group is throttled its threads look preempted, or woken and not let in, and others may have their CPU. So waits
 //! for a CPU count in those seconds in which the group was throttled for at least half as long as the process's threads
-//! waited; of them no more than it was throttled. One finding a program and thread name. Without a quota there is none.
+//! waited; of them no more than it was throttled. A wait during which nobody had the CPU for half of it counts whenever the
+//! group was throttled at all: a group that goes with its last process takes its last numbers along. One finding a program
+//! and thread name. Without a quota there is none.
 //!
 //! False positives: a quota that is meant to hold the program back.
 
@@ -23,8 +25,11 @@ const ADVICE: &str = "Raise the group's quota (cpu.max, cpu.cfs_quota_us; a cont
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
     let explaining = explaining(evidence);
+    let throttled: HashSet<u32> = evidence.throttled().iter().map(|row| row.pid).collect();
     let is_held_back = |case: &&Case| {
-        waits_for_cpu(case, evidence) && rows_of(case, evidence).any(|(at, _)| explaining.contains(&at))
+        waits_for_cpu(case, evidence)
+            && (rows_of(case, evidence).any(|(at, _)| explaining.contains(&at))
+                || (throttled.contains(&case.pid) && nobody_ran_instead(case)))
     };
     let names = grouped(evidence.cases().iter().filter(is_held_back), |case| {
         (evidence.program(case), case.comm.clone())
@@ -34,6 +39,11 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
 
 fn waits_for_cpu(case: &Case, evidence: &Evidence) -> bool {
     case.runnable_ns >= evidence.unit_ns()
+}
+
+fn nobody_ran_instead(case: &Case) -> bool {
+    let ran_ns = case.ran_instead.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+    ran_ns < case.runnable_ns / 2
 }
 
 /// The quotas that were used up while a stall lasted, by their places.
@@ -131,11 +141,19 @@ mod tests {
 
     #[test]
     fn without_a_quota_it_is_preemption() {
+        let lost = |id| StallRecord { ran_instead: vec![(stranger("build"), 70 * MS)], ..held_back(id) };
         for rows in [vec![], vec![throttled(101)], vec![ThrottledRow { to: MonoNs(5), ..throttled(100) }]] {
             let rules: Vec<String> =
-                found(rows, (1..=5).map(held_back)).into_iter().map(|found| found.rule).collect();
+                found(rows, (1..=5).map(lost)).into_iter().map(|found| found.rule).collect();
             assert_eq!(rules, ["preempted"]);
         }
+    }
+
+    #[test]
+    fn the_last_waits_of_a_group_that_is_gone_count_where_nobody_ran_instead() {
+        let early = ThrottledRow { to: MonoNs(5), ..throttled(100) };
+        let found = found(vec![early], (1..=5).map(held_back));
+        assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), [RULE]);
     }
 
     #[test]
