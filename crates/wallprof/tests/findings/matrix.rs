@@ -69,7 +69,8 @@ const MATRIX: [Part; 14] = [
     // To free a page is to write it, and others wait for the disk, too.
     Part {
         args: &["-f", FILLED],
-        also: &["major-fault", "disk-wait"],
+        // What the kernel writes back to free memory it locks meanwhile.
+        also: &["major-fault", "disk-wait", "kernel-lock"],
         needs: Needs::SlowReclaim,
         ..part("reclaim", "memory-reclaim")
     },
@@ -172,7 +173,8 @@ impl Played {
         match part.needs {
             Needs::Nothing => true,
             Needs::TwoCpus => self.others_ns < PLAY_NS / 2,
-            Needs::SlowDisk => self.longest_sync_ns > 2_000_000,
+            // Part of an fsync is waiting for a CPU.
+            Needs::SlowDisk => self.longest_sync_ns > 6_000_000,
             Needs::SlowReads => self.cold_ns > 20_000_000,
             Needs::LatePages => self.bound > 0,
             // Where others want the CPU, too, the quota is not what keeps a thread from it.
