@@ -27,17 +27,21 @@ ALWAYS_INLINE bool is_guarded(u32 cpu) {
     return cpu < MAX_CPUS && ((guard_mask[cpu / 64] >> (cpu % 64)) & 1);
 }
 
-/* Global, so that the verifier walks through it once. */
-__attribute__((noinline)) int count_guest(struct guest_key *key, struct guest *add) {
-    struct guest *row;
+/* Global, so that the verifier walks through it once. Kernel 6.1's maps take no memory of a global function's
+ * caller: hence the copies. */
+__attribute__((noinline)) int count_guest(struct guest_key *whose, struct guest *add) {
+    struct guest_key key;
+    struct guest first, *row;
 
-    if (!key || !add)
+    if (!whose || !add)
         return 0;
-    row = bpf_map_lookup_elem(&guests, key);
+    key = *whose;
+    row = bpf_map_lookup_elem(&guests, &key);
     if (!row) {
-        if (!bpf_map_update_elem(&guests, key, add, BPF_NOEXIST))
+        first = *add;
+        if (!bpf_map_update_elem(&guests, &key, &first, BPF_NOEXIST))
             return 0;
-        row = bpf_map_lookup_elem(&guests, key);
+        row = bpf_map_lookup_elem(&guests, &key);
     }
     if (!row) {
         lose(LOSS_GUESTS_FULL);

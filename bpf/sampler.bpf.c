@@ -56,7 +56,9 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         key.what = SAMPLE_EVENT;
         key.event = event;
     }
-    take_stacks(ctx, cpu, from_probe, user_mode, &key.user_stack, &key.kernel_stack);
+    take_stacks(ctx, cpu, from_probe, &key.user_stack, &key.kernel_stack);
+    if (user_mode)
+        key.kernel_stack = 0;
     count_sample(&key, weight);
 }
 

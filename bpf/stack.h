@@ -135,16 +135,13 @@ ALWAYS_INLINE bool begin_walk(struct stack_room *room, struct task_struct *task)
     walk->unstarted = is_unstarted(task, regs);
     walk->code.len = 0;
     walk->tables = walk_by_tables;
-    walk->listed = 0;
     walk->known = 0;
-    walk->serial = 0;
     if (walk_by_tables) {
         process = mappings_of(room->stack.tgid, room->stack.exec_id);
         if (process) {
             walk->known = 1;
             walk->list = process->list;
             walk->mappings = process->mappings;
-            walk->serial = process->serial;
         }
     }
     return true;
@@ -182,14 +179,13 @@ ALWAYS_INLINE u64 take_user_stack(struct stack_room *room) {
 }
 
 /* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led
- * to the probe; a sampled stack begins at the interrupted code, and has no kernel part in `user_mode`. */
-ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe, bool user_mode, u64 *user,
-                               u64 *kernel) {
+ * to the probe; a sampled stack begins at the interrupted code. */
+ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe, u64 *user, u64 *kernel) {
     struct stack_room *room = enter_scratch(cpu);
 
     if (!room)
         return;
-    *kernel = user_mode ? 0 : take_kernel_stack(ctx, &room->stack, from_probe);
+    *kernel = take_kernel_stack(ctx, &room->stack, from_probe);
     *user = take_user_stack(room);
     leave_scratch(cpu);
 }
@@ -204,7 +200,7 @@ ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, u64 *user
     if (depth && depth <= IRQ_DEPTH)
         bystander = cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)].kind != INTERRUPT_SOFTIRQ;
     if (!bystander)
-        return take_stacks(ctx, cpu, true, false, user, kernel);
+        return take_stacks(ctx, cpu, true, user, kernel);
     room = enter_scratch(cpu);
     if (!room)
         return;

@@ -1,7 +1,6 @@
 /* Walking a user stack by unwind tables, and by frame pointer where no entry covers the code.
  *
  * Needs no kernel. Whoever includes this has defined
- * - HASH_STEP: an odd number that mixes bits;
  * - chunk_words(chunk): the words of an arena chunk, or NULL;
  * - rule_from_number(number): the rule, or NULL;
  * - read_user(room, len, address, of): 0 once `len` bytes of memory are in `room`, of task `of` or, if that
@@ -23,19 +22,6 @@
 #define LOWEST_CODE 0x10000ULL
 #define HIGHEST_CODE (1ULL << 47)
 
-/* A rule found before. Zeroed: none. */
-struct known_rule {
-    u64 pc;
-    u32 serial; /* of the list of mappings that led to it */
-    u32 unused;
-    struct unwind_rule rule;
-};
-
-/* By pc, so that a stack like one before it reads half a cache line a frame and not the five places, each on
- * a page of its own, that the tables take. */
-#define KNOWN_BITS 7
-#define KNOWN_RULES (1 << KNOWN_BITS)
-
 struct walk {
     u64 ip;
     u64 sp;
@@ -48,7 +34,6 @@ struct walk {
     u32 window_len;
     u32 list;
     u32 mappings;
-    u32 serial;                 /* names the list: another one has another; 0: no rule is kept */
     u8 tables;                  /* walk by tables; else by frame pointers alone */
     u8 known;                   /* the process's mappings are */
     u8 exact;                   /* ip was interrupted; else it is a return address */
@@ -58,10 +43,8 @@ struct walk {
     u8 lost;                    /* how the walk ends where this frame's fp leads nowhere */
     u8 end;                     /* enum stack_end; END_TRUNCATED until the walk ends by itself */
     u8 unstarted;               /* a new thread that has not run: its first frame is its last */
-    u8 listed;                  /* `code` is out of the list */
     struct unwind_mapping code; /* the mapping of the last frame */
     u8 window[WINDOW_BYTES + 8];
-    struct known_rule known_rules[KNOWN_RULES]; /* from walks before, too */
 };
 
 /* ---- the stack ---- */
@@ -129,7 +112,6 @@ ALWAYS_INLINE bool find_mapping(struct walk *walk, u64 pc) {
     if (pc - mapping->start >= mapping->len)
         return false;
     walk->code = *mapping;
-    walk->listed = 1;
     return true;
 }
 
@@ -166,12 +148,14 @@ ALWAYS_INLINE u32 rule_number(struct walk *walk, u64 address) {
     return words[WORD(at)] >> 8;
 }
 
-/* What the tables say of pc; NULL where no entry covers it. */
-ALWAYS_INLINE struct unwind_rule *look_up_rule(struct walk *walk, struct task_struct *of, u64 pc) {
+/* NULL where no entry covers pc; walk->lost then says what that means. */
+ALWAYS_INLINE struct unwind_rule *find_rule(struct walk *walk, struct task_struct *of, u64 pc) {
     u32 number;
 
+    walk->lost = END_BAD_FRAME;
+    if (!walk->tables)
+        return NULL;
     if (pc - walk->code.start >= walk->code.len) {
-        walk->listed = 0;
         if (!walk->known) {
             walk->lost = END_NO_MAPPINGS;
             if (!find_in_memory(&walk->code, pc, of))
@@ -187,25 +171,6 @@ ALWAYS_INLINE struct unwind_rule *look_up_rule(struct walk *walk, struct task_st
     }
     number = rule_number(walk, pc - walk->code.bias);
     return number ? rule_from_number(number) : NULL;
-}
-
-/* NULL where no entry covers pc; walk->lost then says what that means. */
-ALWAYS_INLINE struct unwind_rule *find_rule(struct walk *walk, struct task_struct *of, u64 pc) {
-    struct known_rule *known = &walk->known_rules[(pc * HASH_STEP) >> (64 - KNOWN_BITS)];
-    struct unwind_rule *rule;
-
-    walk->lost = END_BAD_FRAME;
-    if (!walk->tables)
-        return NULL;
-    if (known->pc == pc && known->serial == walk->serial && walk->serial)
-        return &known->rule;
-    rule = look_up_rule(walk, of, pc);
-    if (!rule)
-        return NULL;
-    known->pc = pc;
-    known->serial = walk->listed ? walk->serial : 0;
-    known->rule = *rule;
-    return &known->rule;
 }
 
 /* ---- steps: 0, or 1 with walk->end set ---- */

@@ -122,5 +122,5 @@ struct unwind_process {
     u32 exec_id;
     u32 list;
     u32 mappings;
-    u32 serial; /* of the list; never 0 */
+    u32 unused;
 };

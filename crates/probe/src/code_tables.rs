@@ -106,8 +106,6 @@ pub struct CodeTables {
     files: MapHandle,
     /// Process → position and words of its list.
     lists: HashMap<u32, (u32, usize)>,
-    /// Of the list that was written last. The walker keeps rules by it, so none may be used twice; 0 is none.
-    serial: u32,
 }
 
 impl CodeTables {
@@ -126,7 +124,6 @@ impl CodeTables {
             processes,
             files,
             lists: HashMap::new(),
-            serial: 0,
         })
     }
 
@@ -189,8 +186,7 @@ impl CodeTables {
         let mappings = &mappings[..mappings.len().min(c::MAX_MAPPINGS as usize)];
         let words: Vec<u32> = mappings.iter().flat_map(CodeMapping::words).collect();
         let Some(position) = self.arena.store(&words) else { return false };
-        self.serial = self.serial.checked_add(1).unwrap_or(1);
-        let process = [exec_id, position, mappings.len() as u32, self.serial];
+        let process = [exec_id, position, mappings.len() as u32, 0];
         let bytes: Vec<u8> = process.iter().flat_map(|field| field.to_ne_bytes()).collect();
         let shown = self.processes.update(&pid.to_ne_bytes(), &bytes, MapFlags::ANY).is_ok();
         if let Some((old, words)) = self.lists.insert(pid, (position, words.len())) {

@@ -1,6 +1,5 @@
 /* The kernel's walker on the host: walks the cases on stdin, writes their frames to stdout. Layout of both: see
  * crates/unwind/tests/kernel_walker.rs. */
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +29,6 @@ static u32 chunk_count;
 static u8 *stack;
 static u64 stack_start;
 static u64 stack_len;
-
-#define HASH_STEP 0x9e3779b97f4a7c15ULL
 
 static u64 mix(u64 hash, u64 value) { return hash ^ value; }
 
@@ -85,8 +82,7 @@ int main(void) {
         u64 frames[MAX_FRAMES];
         u64 depth = 0, end;
 
-        /* What one walk found of the code serves the next. */
-        memset(&walk, 0, offsetof(struct walk, known_rules));
+        memset(&walk, 0, sizeof(walk));
         walk.ip = take_u64();
         walk.sp = take_u64();
         walk.fp = take_u64();
@@ -96,7 +92,6 @@ int main(void) {
         walk.exact = walk.bx_known = walk.r10_known = walk.link_known = walk.tables = walk.known = 1;
         walk.list = list;
         walk.mappings = mappings;
-        walk.serial = 1;
         walk.end = END_TRUNCATED;
         stack_start = take_u64();
         stack_len = take_u64();
