@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use crate::style::{Ink, Style};
 
@@ -13,35 +13,32 @@ pub(crate) fn width(text: &str) -> usize {
 
 /// `text` in at most `columns`, its end replaced by `…` where it is longer.
 pub(crate) fn cut(text: &str, columns: usize, style: &Style) -> String {
-    if width(text) <= columns {
-        return text.to_string();
-    }
-    let mark = style.pick("…", "~");
-    let mut kept = String::new();
-    let mut used = width(mark);
-    for c in text.chars() {
-        used += c.width().unwrap_or(0);
-        if used > columns {
-            break;
-        }
-        kept.push(c);
-    }
-    kept + if columns == 0 { "" } else { mark }
+    let ends = text.char_indices().map(|(at, _)| at);
+    longest(text, columns, style, ends, |mark, end| format!("{}{mark}", &text[..end]))
 }
 
 /// The same with the beginning replaced: for paths, whose end says most.
 pub(crate) fn cut_start(text: &str, columns: usize, style: &Style) -> String {
+    let starts = text.char_indices().rev().map(|(at, _)| at).filter(|at| *at > 0);
+    let starts = std::iter::once(text.len()).chain(starts);
+    longest(text, columns, style, starts, |mark, start| format!("{mark}{}", &text[start..]))
+}
+
+/// `text`, or what `marked` makes of the last of `places`, from short to long, that still fits. The whole
+/// is measured each time: a variation selector widens the character before it.
+fn longest(
+    text: &str,
+    columns: usize,
+    style: &Style,
+    places: impl Iterator<Item = usize>,
+    marked: impl Fn(&str, usize) -> String,
+) -> String {
     if width(text) <= columns {
         return text.to_string();
     }
     let mark = style.pick("…", "~");
-    let mut used = width(mark);
-    let kept = text.char_indices().rev().take_while(|(_, c)| {
-        used += c.width().unwrap_or(0);
-        used <= columns
-    });
-    let from = kept.last().map_or(text.len(), |(at, _)| at);
-    format!("{}{}", if columns == 0 { "" } else { mark }, &text[from..])
+    let texts = places.map(|place| marked(mark, place));
+    texts.take_while(|text| width(text) <= columns).last().unwrap_or_default()
 }
 
 /// `text` in exactly `columns`, at the left.
@@ -124,6 +121,13 @@ mod tests {
         assert_eq!(cut("abc", 0, &style), "");
         assert_eq!(right("12", 4), "  12");
         assert_eq!(cut("release_order", 5, &Style { unicode: false, ..style }), "rele~");
+    }
+
+    #[test]
+    fn a_variation_selector_widens_what_stands_before_it() {
+        let style = Style::plain();
+        assert_eq!(cut("ab®\u{fe0f}cd", 4, &style), "ab®…");
+        assert_eq!(cut_start("ab®\u{fe0f}c", 4, &style), "…®\u{fe0f}c");
     }
 
     #[test]

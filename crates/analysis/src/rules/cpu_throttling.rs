@@ -58,6 +58,16 @@ fn rows_of<'e>(
     under_way.filter(|(_, row)| row.pid == case.pid)
 }
 
+/// The quotas that a stall is laid to: those used up meanwhile, else the last one before it.
+fn blamed<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(usize, &'e ThrottledRow)> {
+    let meanwhile: Vec<_> = rows_of(case, evidence).collect();
+    if !meanwhile.is_empty() {
+        return meanwhile;
+    }
+    let before = evidence.throttled().iter().enumerate().rev();
+    before.filter(|(_, row)| row.pid == case.pid && row.to <= case.start).take(1).collect()
+}
+
 /// Places of those that explain at least half of what their process waited for a CPU meanwhile.
 fn explaining(evidence: &Evidence) -> HashSet<usize> {
     let mut waited_ns = vec![0u64; evidence.throttled().len()];
@@ -74,7 +84,7 @@ fn explaining(evidence: &Evidence) -> HashSet<usize> {
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let threads = threads_of(&cases);
     let mut rows: BTreeMap<usize, &ThrottledRow> = BTreeMap::new();
-    rows.extend(cases.iter().flat_map(|case| rows_of(case, evidence)));
+    rows.extend(cases.iter().flat_map(|case| blamed(case, evidence)));
     let throttled_ns = rows.values().fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
     let mut toll = Toll::of(cases.iter().map(|case| case.runnable_ns));
     toll.total_ns = toll.total_ns.min(throttled_ns);
