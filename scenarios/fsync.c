@@ -5,7 +5,8 @@
 // because a walk by frame pointers loses the direct caller of a libc function without a frame.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"fsync", "start_ns", "end_ns", "cpu_ns"}   one fsync; cpu_ns of it the writer was running
+//   {"event":"fsync", "start_ns", "end_ns", "cpu_ns", "queued_ns"}   one fsync; cpu_ns of it the writer was
+//   running, queued_ns of it waiting for a CPU
 // Options: -f FILE, the file to write, removed at the end (default a new file in $TMPDIR, else in the current
 // directory; on tmpfs an fsync waits for nothing), -n N, records between two fsyncs.
 
@@ -20,11 +21,11 @@
 #define MAX_FILE_BYTES (16 << 20)
 
 struct sync {
-    uint64_t start_ns, end_ns, cpu_ns;
+    uint64_t start_ns, end_ns, cpu_ns, queued_ns;
 };
 
 static struct sync syncs[MAX_SYNCS];
-static int sync_count, journal;
+static int sync_count, journal, schedstat = -1;
 static uint64_t records_a_commit = 100;
 static char path[4096];
 static struct run run = {.scenario = "fsync", .seconds = 10, .seed = 42};
@@ -42,12 +43,25 @@ SHOWN static void sync_journal(void) {
         die("cannot fsync", errno);
 }
 
+// How long the calling thread has waited for a CPU so far; 0 where the kernel does not say.
+static uint64_t queued_ns(void) {
+    unsigned long long ran, queued;
+    char line[96] = "";
+    if (schedstat < 0)
+        schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (pread(schedstat, line, sizeof line - 1, 0) <= 0 || sscanf(line, "%llu %llu", &ran, &queued) != 2)
+        return 0;
+    return queued;
+}
+
 SHOWN static void commit_records(void) {
+    uint64_t queued = queued_ns();
     uint64_t cpu = read_clock(CLOCK_THREAD_CPUTIME_ID);
     struct sync sync = {.start_ns = now_ns()};
     sync_journal();
     sync.end_ns = now_ns();
     sync.cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    sync.queued_ns = queued_ns() - queued;
     if (sync_count < MAX_SYNCS)
         syncs[sync_count++] = sync;
 }
@@ -76,9 +90,10 @@ static void open_journal(void) {
 
 static void print_truth(void) {
     for (int i = 0; i < sync_count; i++)
-        printf("{\"event\":\"fsync\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu}\n",
+        printf("{\"event\":\"fsync\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu,"
+               "\"queued_ns\":%llu}\n",
                (unsigned long long)syncs[i].start_ns, (unsigned long long)syncs[i].end_ns,
-               (unsigned long long)syncs[i].cpu_ns);
+               (unsigned long long)syncs[i].cpu_ns, (unsigned long long)syncs[i].queued_ns);
 }
 
 int main(int argc, char **argv) {
