@@ -80,7 +80,7 @@ impl Recorder {
         self.wait().1
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the recorder takes a signal");
     }
 }

@@ -28,7 +28,12 @@ pub fn enter(test: &str) -> Option<Stage> {
 
 /// Says on the real stderr, which the test harness does not capture, that `test` did not run.
 pub fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped {test}: {why}");
+    tell(&format!("skipped {test}: {why}"));
+}
+
+/// Says it on the real stderr.
+pub fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// Why this machine cannot record, from the recorder itself; asked once.
