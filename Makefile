@@ -3,6 +3,7 @@
 #   make test   installs what is missing, builds, and runs every test; those that record run as root
 # For developers:
 #   make lint      formatting and warnings of Rust and C
+#   make deny      licences, sources and doubles of the dependencies, by deny.toml
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
@@ -52,8 +53,10 @@ define apt
 endef
 
 TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
+RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
 
-.PHONY: demo test complete readers reader-packages lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
+.PHONY: demo test deny complete readers reader-packages lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -70,9 +73,17 @@ lint: lint-packages rust
 	cargo clippy --workspace --all-targets -- -D warnings
 	clang-format-19 --dry-run -Werror $$(git ls-files 'bpf/*.[ch]' 'scenarios/*.[ch]')
 
+# Known vulnerabilities too, where their list can be fetched.
+deny: rust
+	@cargo deny --version > /dev/null 2>&1 || { echo "cargo-deny is missing: cargo install --locked cargo-deny, then make again." >&2; exit 1; }
+	cargo deny --all-features check bans licenses sources
+	@if cargo deny fetch db > /dev/null 2>&1; then cargo deny --all-features check advisories; \
+	else echo "The list of known vulnerabilities cannot be fetched here: not checked." >&2; fi
+
 # With a target named, the flags are not those of build scripts and macros, which cannot be static. No LTO: a thin one
 # takes a build of 1:29 to 2:27 on two CPUs. The binary with symbols stays in target/TARGET/release.
-release: export RUSTFLAGS = -C target-feature=+crt-static
+# No path of this machine is in it.
+release: export RUSTFLAGS = $(RELEASE_FLAGS)
 release: build-packages rust
 	cargo build --release --package wallprof --target $(TARGET)
 	mkdir -p target/release

@@ -9,7 +9,10 @@ use libbpf_cargo::SkeletonBuilder;
 const CLANG: &str = "clang-19";
 
 fn main() {
-    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf");
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../bpf")
+        .canonicalize()
+        .unwrap_or_else(|error| panic!("bpf/ is missing beside crates/: {error}"));
     let skeleton = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("wallprof.skel.rs");
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("aarch64") => "arm64",
@@ -26,6 +29,8 @@ fn main() {
             "-Wno-unused-parameter".into(),
             "-Wno-missing-declarations".into(),
             format!("-D__TARGET_ARCH_{arch}"),
+            // The kernel is told the source lines of each program: not where they lay on the machine that built it.
+            format!("-ffile-prefix-map={}=bpf", root.display()),
         ])
         .build_and_generate(&skeleton)
         .unwrap_or_else(|error| {
