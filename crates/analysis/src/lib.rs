@@ -7,6 +7,8 @@ pub mod calls;
 pub mod counters;
 pub mod diff;
 pub mod duration;
+#[cfg(test)]
+mod fixture;
 pub mod glob;
 pub mod interest;
 pub mod interrupts;

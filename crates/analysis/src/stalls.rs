@@ -235,55 +235,19 @@ impl Example {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use wallprof_model::profile::{LockRecord, ResolvedFrame, ResolvedStack};
-    use wallprof_model::{FrameKind, Reason, StackEnd, SymbolLine, ThreadKey};
+    use crate::fixture::{self, stack};
+    use wallprof_model::Reason;
+    use wallprof_model::profile::LockRecord;
 
     const LOCK: StallReason = StallReason::Blocked(Reason::Lock);
-
-    fn stack(symbol: &str) -> ResolvedStack {
-        let line = SymbolLine { symbol: Some(symbol.into()), ..SymbolLine::default() };
-        let frame = ResolvedFrame {
-            kind: FrameKind::Native,
-            module: Some("/app".into()),
-            build_id: None,
-            address: 0,
-            lines: vec![line],
-        };
-        ResolvedStack { frames: vec![Arc::new(frame)], end: StackEnd::Complete }
-    }
 
     fn thread(comm: &str) -> ThreadRef {
         ThreadRef { comm: comm.into(), ..ThreadRef::default() }
     }
 
     fn stall(id: u64, comm: &str, reason: StallReason, function: &str, duration: u64) -> StallRecord {
-        StallRecord {
-            id,
-            thread: ThreadKey(1),
-            pid: 1,
-            tid: 1,
-            comm: comm.into(),
-            kind: StallKind::OffCpu,
-            reason,
-            voluntary: false,
-            open: false,
-            start: MonoNs(id * 1_000),
-            end: MonoNs(id * 1_000 + duration),
-            blocked_ns: duration,
-            runnable_ns: 0,
-            syscall: None,
-            cpu: None,
-            user: Some(stack(function)),
-            kernel: None,
-            waker: None,
-            lock: None,
-            ran_instead: vec![],
-            fault: None,
-            asked_ns: None,
-            binding: None,
-            file: None,
-        }
+        let wait = fixture::stall(id, 1, reason, MonoNs(id * 1_000), duration);
+        StallRecord { comm: comm.into(), voluntary: false, user: Some(stack(&[function])), ..wait }
     }
 
     fn digest(stalls: &[StallRecord]) -> StallDigest {
@@ -338,8 +302,11 @@ mod tests {
 
     #[test]
     fn who_ended_the_waits_and_who_held_the_lock_is_counted() {
-        let waker =
-            WakerRecord { thread: Some(thread("housekeeper")), user: Some(stack("compact")), kernel: None };
+        let waker = WakerRecord {
+            thread: Some(thread("housekeeper")),
+            user: Some(stack(&["compact"])),
+            kernel: None,
+        };
         let lock = LockRecord { address: 0x10, owner: Some(thread("housekeeper")) };
         let stalls = [1, 2, 3].map(|id| StallRecord {
             waker: (id < 3).then(|| waker.clone()),

@@ -1,18 +1,12 @@
 //! Recordings for tests: threads of given names that spend given times in given stacks, the same every second
 //! or as a seed decides.
 
-use std::sync::Arc;
-
 use wallprof_model::event::{LedgerDelta, Weighted};
-use wallprof_model::profile::{
-    LedgerRow, RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow, StallRecord, Thread,
-};
-use wallprof_model::{
-    EpochSecond, FrameKind, MonoNs, StackEnd, StackId, StallKind, StallReason, State, SymbolLine, ThreadInfo,
-    ThreadKey,
-};
+use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread};
+use wallprof_model::{EpochSecond, MonoNs, StackId, StallReason, State, ThreadInfo, ThreadKey};
 
 use super::{Collector, Side, Tree};
+use crate::fixture::{stack, stall};
 
 const MS: u64 = 1_000_000;
 
@@ -140,7 +134,8 @@ impl Story {
         let apart = 1_000 * MS / (lengths_ns.len() as u64).max(1);
         for (at, &ns) in (0u64..).zip(lengths_ns).filter(|(_, ns)| **ns >= MIN_STALL_NS) {
             let start = MonoNs(u64::from(second) * 1_000 * MS + at * apart);
-            self.stalls.push(stall(key, StallReason::Blocked(reason), stack, start, ns));
+            let wait = stall(0, key.0, StallReason::Blocked(reason), start, ns);
+            self.stalls.push(StallRecord { voluntary: false, user: Some(resolved(stack)), ..wait });
         }
     }
 
@@ -193,44 +188,7 @@ impl Story {
     }
 }
 
-fn stall(thread: ThreadKey, reason: StallReason, stack: &str, start: MonoNs, ns: u64) -> StallRecord {
-    StallRecord {
-        id: 0,
-        thread,
-        pid: 100,
-        tid: 100 + thread.0,
-        comm: String::new(),
-        kind: StallKind::OffCpu,
-        reason,
-        voluntary: false,
-        open: false,
-        start,
-        end: MonoNs(start.0 + ns),
-        blocked_ns: ns,
-        runnable_ns: 0,
-        syscall: None,
-        cpu: None,
-        user: Some(resolved(stack)),
-        kernel: None,
-        waker: None,
-        lock: None,
-        ran_instead: vec![],
-        fault: None,
-        asked_ns: None,
-        binding: None,
-        file: None,
-    }
-}
-
-fn resolved(stack: &str) -> ResolvedStack {
-    let frame = |name: &str| {
-        Arc::new(ResolvedFrame {
-            kind: FrameKind::Native,
-            module: Some("/bin/app".into()),
-            build_id: None,
-            address: 1,
-            lines: vec![SymbolLine { symbol: Some(name.into()), ..SymbolLine::default() }],
-        })
-    };
-    ResolvedStack { frames: stack.rsplit(';').map(frame).collect(), end: StackEnd::Complete }
+/// Of `outer;inner`.
+fn resolved(folded: &str) -> ResolvedStack {
+    stack(&folded.rsplit(';').collect::<Vec<_>>())
 }

@@ -8,10 +8,9 @@
 use std::collections::HashSet;
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::limits::Toll;
-use super::{lock, wording};
+use super::lock;
 
 pub(super) const RULE: &str = "allocator-lock";
 
@@ -25,21 +24,10 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
-    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
     let site = mostly(&cases, |case| case.site.clone());
     let through = site.as_ref().and_then(|site| site.through.as_deref()).unwrap_or("the allocator");
-    let title = format!(
-        "{} waited for the allocator's lock (through {through}){} {}{}.",
-        wording::who(&cases, evidence),
-        wording::place(site.as_ref()),
-        wording::toll(&toll),
-        lock::holder(&cases, evidence)
-    );
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+    let what = format!("the allocator's lock (through {through})");
+    lock::conclude(cases, evidence, RULE, &what, ADVICE)
 }
 
 #[cfg(test)]

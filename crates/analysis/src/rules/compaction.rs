@@ -8,35 +8,23 @@ use std::collections::HashSet;
 
 use wallprof_model::event::WorkKind;
 
-use super::case::mostly;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::kernel_work::Worked;
-use super::wording;
+use super::kernel_work::Duty;
 
 pub(super) const RULE: &str = "compaction";
 
-const ADVICE: &str = "Huge pages at the first touch are the usual cause: write `defer` or `madvise` to \
-    /sys/kernel/mm/transparent_hugepage/defrag, or reserve huge pages (vm.nr_hugepages) before they are needed; \
-    a higher vm.compaction_proactiveness leaves less to do.";
+const DUTY: Duty = Duty {
+    kind: WorkKind::Compaction,
+    rule: RULE,
+    phrase: "had to move memory together for the kernel (compaction)",
+    advice: "Huge pages at the first touch are the usual cause: write `defer` or `madvise` to \
+        /sys/kernel/mm/transparent_hugepage/defrag, or reserve huge pages (vm.nr_hugepages) before they are needed; \
+        a higher vm.compaction_proactiveness leaves less to do.",
+};
 
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let worked = Worked::find(evidence, WorkKind::Compaction, told, |case| evidence.program(case));
-    worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
-}
-
-fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    if !worked.toll.is_unusual(evidence) {
-        return None;
-    }
-    let site = mostly(&worked.cases, |case| case.site.clone());
-    let title = format!(
-        "{} had to move memory together for the kernel (compaction){} {}.",
-        wording::who(&worked.cases, evidence),
-        wording::place(site.as_ref()),
-        wording::toll(&worked.toll)
-    );
-    worked.conclude(evidence, RULE, title, ADVICE)
+    DUTY.find(evidence, told)
 }
 
 #[cfg(test)]

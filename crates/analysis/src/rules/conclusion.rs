@@ -1,13 +1,17 @@
-//! What a rule concludes, with the stalls it rests on.
+//! What a rule concludes, with the stalls it rests on, and how it comes to that: cases of one cause are a problem when they
+//! cost enough, and a problem that has its words is a conclusion.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use wallprof_model::ThreadKey;
 use wallprof_model::profile::Finding;
 
-use super::case::Case;
+use super::case::{Case, mostly};
+use super::evidence::Evidence;
 use super::limits::Toll;
+use crate::site::Site;
 
 /// Stalls that a finding lists; `count` says how many there were.
 const MOST_STALLS: usize = 1_000;
@@ -21,6 +25,47 @@ pub(super) struct Conclusion<'e> {
     pub threads: Vec<ThreadKey>,
     pub toll: Toll,
     pub cases: Vec<&'e Case>,
+}
+
+/// Cases of one cause that are worth a finding.
+#[derive(Debug)]
+pub(super) struct Problem<'e> {
+    pub threads: Vec<ThreadKey>,
+    pub toll: Toll,
+    pub cases: Vec<&'e Case>,
+}
+
+impl<'e> Problem<'e> {
+    pub fn new(cases: Vec<&'e Case>, toll: Toll) -> Self {
+        let threads: BTreeSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+        Problem { threads: threads.into_iter().collect(), toll, cases }
+    }
+
+    /// Of what should hardly ever happen. `toll` is what the cause alone took of the cases.
+    pub fn unusual(cases: Vec<&'e Case>, toll: Toll, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, toll);
+        (toll.is_unusual(evidence) && problem.is_the_point(evidence)).then_some(problem)
+    }
+
+    /// Of what happens to every program now and then.
+    pub fn heavy(cases: Vec<&'e Case>, toll: Toll, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, toll);
+        (toll.is_heavy(evidence, &problem.threads) && problem.is_the_point(evidence)).then_some(problem)
+    }
+
+    fn is_the_point(&self, evidence: &Evidence) -> bool {
+        !self.toll.is_beside_the_point(evidence, &self.threads)
+    }
+
+    /// Where most of it was met.
+    pub fn site(&self) -> Option<Arc<Site>> {
+        mostly(&self.cases, |case| case.site.clone())
+    }
+
+    pub fn conclude(self, rule: &'static str, title: String, advice: impl Into<String>) -> Conclusion<'e> {
+        let Problem { threads, toll, cases } = self;
+        Conclusion { rule, title, advice: advice.into(), threads, toll, cases }
+    }
 }
 
 impl Conclusion<'_> {
@@ -41,11 +86,6 @@ impl Conclusion<'_> {
     }
 }
 
-/// The threads of these cases, each once, in the order in which they were first seen.
-pub(super) fn threads_of(cases: &[&Case]) -> Vec<ThreadKey> {
-    cases.iter().map(|case| case.thread).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Play, lock_case};
@@ -59,11 +99,9 @@ mod tests {
         }
         let evidence = play.evidence();
         let cases: Vec<&Case> = evidence.cases().iter().collect();
-        let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
-        let threads = threads_of(&cases);
-        let conclusion =
-            Conclusion { rule: "r", title: "t".into(), advice: "a".into(), threads, toll, cases };
-        let finding = conclusion.into_finding();
+        let toll = Toll::over(&cases, Case::duration_ns);
+        let problem = Problem::unusual(cases, toll, &evidence).expect("a problem");
+        let finding = problem.conclude("r", "t".into(), "a").into_finding();
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));
         assert_eq!(finding.threads, [ThreadKey(1)]);

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashSet};
 use wallprof_model::profile::ThrottledRow;
 
 use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::wording;
@@ -82,25 +82,22 @@ fn explaining(evidence: &Evidence) -> HashSet<usize> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
     let mut rows: BTreeMap<usize, &ThrottledRow> = BTreeMap::new();
     rows.extend(cases.iter().flat_map(|case| blamed(case, evidence)));
     let throttled_ns = rows.values().fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
-    let mut toll = Toll::of(cases.iter().map(|case| case.runnable_ns));
+    let mut toll = Toll::over(&cases, |case| case.runnable_ns);
     toll.total_ns = toll.total_ns.min(throttled_ns);
     toll.max_ns = toll.max_ns.min(toll.total_ns);
-    if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
+    let problem = Problem::heavy(cases, toll, evidence)?;
     let quota = rows.into_values().max_by_key(|row| row.total_ns)?;
     let title = format!(
         "{} could not run because its control group {} had used up its CPU quota ({}) {}.",
-        wording::who(&cases, evidence),
+        wording::who(&problem.cases, evidence),
         quota.cgroup,
         wording::percent(quota.quota_ns, quota.period_ns),
         wording::toll(&toll)
     );
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wallprof_model::ThreadKey;
 
 use super::case::Case;
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::{lock, wording};
@@ -67,7 +67,6 @@ fn conclude<'e>(
         1 => "; another thread waits behind them".to_owned(),
         count => format!("; {count} other threads wait behind them"),
     };
-    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
     let process = evidence.thread(members[0].thread).map(|thread| thread.process.to_string());
     let process = process.filter(|process| !process.is_empty()).map(|process| format!(" of {process}"));
     let title = format!(
@@ -76,7 +75,8 @@ fn conclude<'e>(
         wording::time(members.iter().map(|case| case.duration_ns()).min().unwrap_or(0)),
         steps.join(", ")
     );
-    Conclusion { rule: RULE, title, advice: ADVICE.into(), threads: threads_of(&cases), toll, cases }
+    let toll = Toll::over(&cases, Case::duration_ns);
+    Problem::new(cases, toll).conclude(RULE, title, ADVICE)
 }
 
 /// The waits of a circle, each followed by that of the thread it waits for.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use wallprof_model::{Reason, StallReason};
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::wording;
@@ -26,23 +26,18 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
-    if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
-    let site = mostly(&cases, |case| case.site.clone());
-    let syscall = mostly(&cases, |case| case.syscall.clone());
+    let toll = Toll::over(&cases, Case::duration_ns);
+    let problem = Problem::heavy(cases, toll, evidence)?;
+    let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let call = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let title = format!(
         "{} waited for a disk{call}{}{} {}.",
-        wording::who(&cases, evidence),
-        files(&cases),
-        wording::place(site.as_ref()),
+        wording::who(&problem.cases, evidence),
+        files(&problem.cases),
+        wording::place(problem.site().as_ref()),
         wording::toll(&toll)
     );
-    let advice = advice(syscall.as_deref().unwrap_or_default()).into();
-    Some(Conclusion { rule: RULE, title, advice, threads, toll, cases })
+    Some(problem.conclude(RULE, title, advice(syscall.as_deref().unwrap_or_default())))
 }
 
 /// ` on journal`, ` on journal and 2 other files`; nothing where none is known.

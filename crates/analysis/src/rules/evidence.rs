@@ -246,10 +246,6 @@ impl Evidence {
         self.threads.get(&key)
     }
 
-    pub(super) fn threads(&self) -> impl Iterator<Item = (ThreadKey, &ThreadTotals)> {
-        self.threads.iter().map(|(&key, totals)| (key, totals))
-    }
-
     /// The stalls of a thread that overlap `from..to`, by start. A thread's stalls are disjoint: what it waits for in a
     /// page fault is the fault's.
     pub(super) fn during(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &Case> {

@@ -9,11 +9,13 @@ use wallprof_model::profile::{
     ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
 };
 use wallprof_model::{
-    EpochSecond, FrameKind, MonoNs, Reason, StackEnd, StallKind, StallReason, SymbolLine, ThreadInfo,
-    ThreadKey, ThreadRef,
+    EpochSecond, FrameKind, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef,
 };
 
 use super::{Collector, Evidence, Surroundings, findings};
+use crate::fixture::stall;
+
+pub(super) use crate::fixture::stack;
 
 /// Each thread's time.
 pub const WALL_NS: u64 = 10_000_000_000;
@@ -105,20 +107,6 @@ pub fn stranger(comm: &str) -> ThreadRef {
     ThreadRef { key: None, pid: 900, tid: 901, comm: comm.into() }
 }
 
-/// A stack of these functions, leaf first, all of the program `app`.
-pub fn stack(symbols: &[&str]) -> ResolvedStack {
-    let frame = |symbol: &&str| {
-        Arc::new(ResolvedFrame {
-            kind: FrameKind::Native,
-            module: Some("/opt/app".into()),
-            build_id: None,
-            address: 0x1234,
-            lines: vec![SymbolLine { symbol: Some(symbol.to_string()), ..SymbolLine::default() }],
-        })
-    };
-    ResolvedStack { frames: symbols.iter().map(frame).collect(), end: StackEnd::Complete }
-}
-
 /// A stack of the kernel's functions, leaf first.
 pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
     let mut stack = stack(symbols);
@@ -138,33 +126,7 @@ pub fn work_in(stall: &StallRecord, kind: WorkKind, from_ns: u64, to_ns: u64) ->
 /// A wait of thread `thread`, starting at 50 ms times its id.
 pub fn case(id: u64, thread: u32, reason: StallReason, ns: u64) -> StallRecord {
     let start = MonoNs(1_000_000_000 + id * 50_000_000);
-    let is_blocked = matches!(reason, StallReason::Blocked(_));
-    StallRecord {
-        id,
-        thread: ThreadKey(thread),
-        pid: 100,
-        tid: 100 + thread,
-        comm: format!("thread-{thread}"),
-        kind: StallKind::OffCpu,
-        reason,
-        voluntary: matches!(reason, StallReason::Blocked(reason) if reason.is_voluntary()),
-        open: false,
-        start,
-        end: MonoNs(start.0 + ns),
-        blocked_ns: if is_blocked { ns } else { 0 },
-        runnable_ns: if is_blocked { 0 } else { ns },
-        syscall: None,
-        cpu: Some(1),
-        user: Some(stack(&["work", "main"])),
-        kernel: None,
-        waker: None,
-        lock: None,
-        ran_instead: vec![],
-        fault: None,
-        asked_ns: None,
-        binding: None,
-        file: None,
-    }
+    StallRecord { cpu: Some(1), user: Some(stack(&["work", "main"])), ..stall(id, thread, reason, start, ns) }
 }
 
 /// A wait for a lock that `owner` holds and releases.

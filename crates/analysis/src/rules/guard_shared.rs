@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use wallprof_model::IntrusionKind;
 use wallprof_model::profile::IntrusionRow;
 
-use super::conclusion::Conclusion;
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Toll, is_share};
 use super::wording;
@@ -47,7 +47,7 @@ fn conclude<'e>(rows: &[&IntrusionRow]) -> Option<Conclusion<'e>> {
     });
     let title = format!("{} allowed threads share guarded CPU {}: {}.", rows.len(), first.cpu, names(&rows));
     let threads = rows.iter().filter_map(|row| row.thread.as_ref()?.key).collect();
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases: Vec::new() })
+    Some(Problem { threads, toll, cases: Vec::new() }.conclude(RULE, title, ADVICE))
 }
 
 fn names(rows: &[&IntrusionRow]) -> String {

@@ -17,7 +17,8 @@ use wallprof_model::event::InterruptKind;
 use wallprof_model::profile::InterruptRow;
 
 use super::conclusion::Conclusion;
-use super::evidence::{Evidence, ThreadTotals};
+use super::evidence::Evidence;
+use super::interrupted::Interrupted;
 use super::limits::{Toll, is_share};
 use super::{tlb_shootdown, wording};
 use crate::tally::Tally;
@@ -26,44 +27,22 @@ pub(super) const RULE: &str = "irq-time";
 
 /// `told`: threads whose calls from other CPUs another rule has told.
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<ThreadKey>) -> Vec<Conclusion<'e>> {
-    let mut rows: BTreeMap<ThreadKey, Vec<&InterruptRow>> = BTreeMap::new();
-    for row in evidence.interrupts() {
-        let victim = row.victim.filter(|victim| !(told.contains(victim) && tlb_shootdown::is_call(row)));
-        if let Some(victim) = victim {
-            rows.entry(victim).or_default().push(row);
-        }
-    }
-    let threads = evidence.threads();
-    threads.filter_map(|(key, thread)| conclude(key, thread, rows.get(&key)?, evidence)).collect()
+    let is_told = |row: &InterruptRow| {
+        row.victim.is_some_and(|victim| told.contains(&victim)) && tlb_shootdown::is_call(row)
+    };
+    let victims = Interrupted::find(evidence, |row| !is_told(row));
+    victims.iter().filter_map(|victim| conclude(victim, evidence)).collect()
 }
 
-fn conclude<'e>(
-    key: ThreadKey,
-    thread: &ThreadTotals,
-    rows: &[&InterruptRow],
-    evidence: &Evidence,
-) -> Option<Conclusion<'e>> {
-    let rows: Vec<&InterruptRow> = classes(rows)
+fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let rows: Vec<&InterruptRow> = classes(&victim.rows)
         .into_iter()
-        .filter(|(nth, rows)| is_share(Toll::of_interrupts(rows).total_ns, *nth, thread.on_cpu_ns))
+        .filter(|(nth, rows)| is_share(Toll::of_interrupts(rows).total_ns, *nth, victim.thread.on_cpu_ns))
         .flat_map(|(_, rows)| rows)
         .collect();
     let toll = Toll::of_interrupts(&rows);
-    if toll.total_ns == 0 || !is_share(toll.total_ns, 100, thread.wall_ns) {
-        return None;
-    }
-    let title = format!(
-        "{} lost {} of its running time to {} interrupts, {} in all, up to {}: {}{}.",
-        wording::thread(thread),
-        wording::percent(toll.total_ns, thread.on_cpu_ns),
-        toll.count,
-        wording::time(toll.total_ns),
-        wording::time(toll.max_ns),
-        causes(&rows),
-        callers(&rows, evidence)
-    );
-    let advice = advice(&rows).into();
-    Some(Conclusion { rule: RULE, title, advice, threads: vec![key], toll, cases: Vec::new() })
+    let why = format!(": {}{}", causes(&rows), callers(&rows, evidence));
+    victim.is_worth_a_word(&toll).then(|| victim.conclude(RULE, toll, &why, advice(&rows)))
 }
 
 /// Rows by which part of the running time, one n-th, their class may take.

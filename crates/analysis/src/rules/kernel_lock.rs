@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use wallprof_model::event::WorkKind;
 
 use super::case::{Case, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::kernel_work::Worked;
 use super::{lock, wording};
@@ -28,11 +28,8 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
 }
 
 fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let Worked { cases, toll } = &worked;
-    if !toll.is_heavy(evidence, &threads_of(cases)) {
-        return None;
-    }
-    let site = mostly(cases, |case| case.site.clone());
+    let problem = Problem::heavy(worked.cases, worked.toll, evidence)?;
+    let cases = &problem.cases;
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!("{call}, "));
     let place = mostly(cases, |case| case.kernel_place.clone());
     let title = format!(
@@ -40,11 +37,11 @@ fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e
         wording::who(cases, evidence),
         call.unwrap_or_default(),
         place.as_deref().unwrap_or("function unknown"),
-        wording::place(site.as_ref()),
-        wording::toll(toll),
+        wording::place(problem.site().as_ref()),
+        wording::toll(&problem.toll),
         lock::holder(cases, evidence)
     );
-    worked.conclude(evidence, RULE, title, ADVICE)
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What the rules about the kernel's own work have in common: in which stalls it lies, and how much of each it took.
+//! What the rules about the kernel's own work have in common: in which stalls it lies, how much of each it took, and the
+//! finding about work that a thread did to its own price.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,9 +7,10 @@ use wallprof_model::StallReason;
 use wallprof_model::event::WorkKind;
 
 use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::wording;
 
 /// Stalls with something in common in which the kernel did one kind of work.
 pub(super) struct Worked<'e> {
@@ -41,20 +43,34 @@ impl<'e> Worked<'e> {
         };
         groups.into_values().map(worked).collect()
     }
+}
 
-    /// The finding, unless something else is the threads' problem.
-    pub fn conclude(
-        self,
-        evidence: &Evidence,
-        rule: &'static str,
-        title: String,
-        advice: &str,
-    ) -> Option<Conclusion<'e>> {
-        let threads = threads_of(&self.cases);
-        if self.toll.is_beside_the_point(evidence, &threads) {
-            return None;
-        }
-        Some(Conclusion { rule, title, advice: advice.into(), threads, toll: self.toll, cases: self.cases })
+/// A rule about work that threads do for the kernel in the middle of their own.
+pub(super) struct Duty {
+    pub kind: WorkKind,
+    pub rule: &'static str,
+    /// `had to …`.
+    pub phrase: &'static str,
+    pub advice: &'static str,
+}
+
+impl Duty {
+    /// One finding a program.
+    pub fn find<'e>(&self, evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+        let worked = Worked::find(evidence, self.kind, told, |case| evidence.program(case));
+        worked.into_iter().filter_map(|worked| self.conclude(worked, evidence)).collect()
+    }
+
+    fn conclude<'e>(&self, worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+        let problem = Problem::unusual(worked.cases, worked.toll, evidence)?;
+        let title = format!(
+            "{} {}{} {}.",
+            wording::who(&problem.cases, evidence),
+            self.phrase,
+            wording::place(problem.site().as_ref()),
+            wording::toll(&problem.toll)
+        );
+        Some(problem.conclude(self.rule, title, self.advice))
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use wallprof_model::StallReason;
 
 use super::case::{Case, FirstCall, grouped};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::wording;
@@ -36,22 +36,19 @@ fn waits_itself(case: &Case) -> bool {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.without_run_queue_ns()));
-    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
-    let longest = longest_first(&cases);
+    let toll = Toll::over(&cases, Case::without_run_queue_ns);
+    let problem = Problem::unusual(cases, toll, evidence)?;
+    let longest = longest_first(&problem.cases);
     let (first, others) = longest.split_first()?;
     let title = format!(
         "{} waited in the dynamic linker, which bound {}{} at its first call{} {}.",
-        wording::who(&cases, evidence),
+        wording::who(&problem.cases, evidence),
         function(first),
         and_others(others.iter().filter(|call| call.symbol != first.symbol)),
         wording::place(first.site.as_ref()),
         wording::toll(&toll)
     );
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 /// The functions that were bound, the one that took longest first.

@@ -1,7 +1,8 @@
 //! From where on something is worth a finding. One stall of the shortest length kept is what machines do; limits
 //! are multiples of that length, so that a user who asks for shorter stalls also hears of smaller problems.
 
-use super::evidence::Evidence;
+use super::case::Case;
+use super::evidence::{Evidence, ThreadTotals};
 use wallprof_model::ThreadKey;
 use wallprof_model::profile::InterruptRow;
 
@@ -22,6 +23,11 @@ impl Toll {
             toll.max_ns = toll.max_ns.max(ns);
         }
         toll
+    }
+
+    /// What `ns` takes of each of these.
+    pub fn over(cases: &[&Case], ns: impl Fn(&Case) -> u64) -> Self {
+        Toll::of(cases.iter().map(|case| ns(case)))
     }
 
     pub fn of_interrupts(rows: &[&InterruptRow]) -> Self {
@@ -63,11 +69,7 @@ fn wall_ns(evidence: &Evidence, threads: &[ThreadKey]) -> u64 {
     sum(evidence, threads, |thread| thread.wall_ns)
 }
 
-fn sum(
-    evidence: &Evidence,
-    threads: &[ThreadKey],
-    of: impl Fn(&super::evidence::ThreadTotals) -> u64,
-) -> u64 {
+fn sum(evidence: &Evidence, threads: &[ThreadKey], of: impl Fn(&ThreadTotals) -> u64) -> u64 {
     let known = threads.iter().filter_map(|&key| evidence.thread(key));
     known.fold(0, |sum, thread| sum.saturating_add(of(thread)))
 }

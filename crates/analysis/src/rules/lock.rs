@@ -1,5 +1,5 @@
 //! What the rules about locks have in common: which stalls they read, who held the lock and what that thread did
-//! meanwhile, and where it was released.
+//! meanwhile, where it was released, and the finding that says so.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use wallprof_model::{Reason, StallReason};
 
 use super::case::{Case, Party, mostly};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
+use super::limits::Toll;
 use super::wording;
 use crate::site::Site;
 use crate::tally::Tally;
@@ -22,6 +24,26 @@ pub(super) fn waits<'e: 't, 't>(
 
 pub(super) fn is_wait(case: &Case) -> bool {
     case.reason == StallReason::Blocked(Reason::Lock) && !case.voluntary
+}
+
+/// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual.
+pub(super) fn conclude<'e>(
+    cases: Vec<&'e Case>,
+    evidence: &Evidence,
+    rule: &'static str,
+    what: &str,
+    advice: impl Into<String>,
+) -> Option<Conclusion<'e>> {
+    let toll = Toll::over(&cases, Case::duration_ns);
+    let problem = Problem::unusual(cases, toll, evidence)?;
+    let title = format!(
+        "{} waited for {what}{} {}{}.",
+        wording::who(&problem.cases, evidence),
+        wording::place(problem.site().as_ref()),
+        wording::toll(&toll),
+        holder(&problem.cases, evidence)
+    );
+    Some(problem.conclude(rule, title, advice))
 }
 
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in release`.

@@ -10,9 +10,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::limits::Toll;
 use super::{lock, wording};
 use crate::site::Site;
 
@@ -33,20 +32,8 @@ fn lock_key(case: &Case) -> LockKey {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
-    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
-    let site = mostly(&cases, |case| case.site.clone());
-    let title = format!(
-        "{} waited for a lock{} {}{}.",
-        wording::who(&cases, evidence),
-        wording::place(site.as_ref()),
-        wording::toll(&toll),
-        lock::holder(&cases, evidence)
-    );
-    Some(Conclusion { rule: RULE, title, advice: advice(&cases), threads, toll, cases })
+    let advice = advice(&cases);
+    lock::conclude(cases, evidence, RULE, "a lock", advice)
 }
 
 fn advice(cases: &[&Case]) -> String {

@@ -9,8 +9,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::wording;
@@ -36,22 +36,18 @@ fn file(case: &Case) -> Option<Arc<str>> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.without_run_queue_ns()));
-    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
-    let site = mostly(&cases, |case| case.site.clone());
-    let worst = cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
+    let toll = Toll::over(&cases, Case::without_run_queue_ns);
+    let problem = Problem::unusual(cases, toll, evidence)?;
+    let worst = problem.cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
     let title = format!(
         "{} waited for {}{} {}.",
-        wording::who(&cases, evidence),
+        wording::who(&problem.cases, evidence),
         page(worst),
-        wording::place(site.as_ref()),
+        wording::place(problem.site().as_ref()),
         wording::toll(&toll)
     );
     let advice = if file(worst).is_some() { FILE_ADVICE } else { SWAP_ADVICE };
-    Some(Conclusion { rule: RULE, title, advice: advice.into(), threads, toll, cases })
+    Some(problem.conclude(RULE, title, advice))
 }
 
 /// `pages of /data/prices.idx (the slowest at 0x2000)`.

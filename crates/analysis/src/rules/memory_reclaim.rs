@@ -9,35 +9,23 @@ use std::collections::HashSet;
 
 use wallprof_model::event::WorkKind;
 
-use super::case::mostly;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::kernel_work::Worked;
-use super::wording;
+use super::kernel_work::Duty;
 
 pub(super) const RULE: &str = "memory-reclaim";
 
-const ADVICE: &str = "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
-    a higher vm.watermark_scale_factor or vm.min_free_kbytes; give back the page cache that big writes fill \
-    (posix_fadvise, O_DIRECT); mlock(2) keeps what this thread needs.";
+const DUTY: Duty = Duty {
+    kind: WorkKind::Reclaim,
+    rule: RULE,
+    phrase: "had to free memory for the kernel (direct reclaim)",
+    advice: "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
+        a higher vm.watermark_scale_factor or vm.min_free_kbytes; give back the page cache that big writes fill \
+        (posix_fadvise, O_DIRECT); mlock(2) keeps what this thread needs.",
+};
 
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let worked = Worked::find(evidence, WorkKind::Reclaim, told, |case| evidence.program(case));
-    worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
-}
-
-fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    if !worked.toll.is_unusual(evidence) {
-        return None;
-    }
-    let site = mostly(&worked.cases, |case| case.site.clone());
-    let title = format!(
-        "{} had to free memory for the kernel (direct reclaim){} {}.",
-        wording::who(&worked.cases, evidence),
-        wording::place(site.as_ref()),
-        wording::toll(&worked.toll)
-    );
-    worked.conclude(evidence, RULE, title, ADVICE)
+    DUTY.find(evidence, told)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use wallprof_model::event::WorkKind;
 
 use super::case::{Case, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::kernel_work::Worked;
 use super::{lock, wording};
@@ -26,19 +26,16 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
 }
 
 fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    if !worked.toll.is_heavy(evidence, &threads_of(&worked.cases)) {
-        return None;
-    }
-    let site = mostly(&worked.cases, |case| case.site.clone());
+    let problem = Problem::heavy(worked.cases, worked.toll, evidence)?;
     let title = format!(
         "{} waited for the lock of their process's memory map ({}){} {}{}.",
-        wording::who(&worked.cases, evidence),
-        what(&worked.cases),
-        wording::place(site.as_ref()),
-        wording::toll(&worked.toll),
-        lock::holder(&worked.cases, evidence)
+        wording::who(&problem.cases, evidence),
+        what(&problem.cases),
+        wording::place(problem.site().as_ref()),
+        wording::toll(&problem.toll),
+        lock::holder(&problem.cases, evidence)
     );
-    worked.conclude(evidence, RULE, title, ADVICE)
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 /// What most of them were about.

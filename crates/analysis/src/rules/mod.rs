@@ -16,6 +16,7 @@ mod evidence;
 #[cfg(test)]
 mod fixture;
 mod guard_shared;
+mod interrupted;
 mod irq_time;
 mod kernel_lock;
 mod kernel_work;

@@ -1,14 +1,57 @@
-//! Who had the CPU while a thread waited for it, and on which CPU: what `preempted` and `run-queue` share.
+//! Who had the CPU while a thread waited for it, and on which CPU, and the finding that says so: what `preempted` and
+//! `run-queue` share.
 
 use std::collections::BTreeSet;
 
-use super::case::Case;
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::limits::Toll;
 use super::wording;
 use crate::tally::Tally;
 
 /// Neighbours named in a title, and CPUs.
 const MOST_NAMES: usize = 2;
 const MOST_CPUS: usize = 4;
+
+/// A rule about waiting for a CPU.
+pub(super) struct CpuWait {
+    pub rule: &'static str,
+    /// `lost the CPU` …
+    pub what: &'static str,
+    /// `while running` …
+    pub when: &'static str,
+    /// The part of a case that was such a wait.
+    pub ns: fn(&Case) -> u64,
+}
+
+impl CpuWait {
+    /// One finding a program and thread name.
+    pub fn find<'e>(
+        &self,
+        cases: impl Iterator<Item = &'e Case>,
+        evidence: &Evidence,
+    ) -> Vec<Conclusion<'e>> {
+        let names = grouped(cases, |case| (evidence.program(case), case.comm.clone()));
+        names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
+    }
+
+    fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+        let toll = Toll::over(&cases, self.ns);
+        let problem = Problem::heavy(cases, toll, evidence)?;
+        let neighbours = Neighbours::of(&problem.cases);
+        let title = format!(
+            "{} {}{} {} {}{}.",
+            wording::who(&problem.cases, evidence),
+            self.what,
+            neighbours.cpus(),
+            self.when,
+            wording::toll(&toll),
+            neighbours.names(toll.total_ns)
+        );
+        Some(problem.conclude(self.rule, title, neighbours.advice()))
+    }
+}
 
 /// Who ran instead, over some stalls.
 pub(super) struct Neighbours {

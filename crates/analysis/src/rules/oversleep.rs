@@ -7,7 +7,7 @@
 //! on, the program could not.
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::wording;
@@ -34,25 +34,24 @@ fn lateness_ns(case: &Case) -> u64 {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| lateness_ns(case)));
+    let toll = Toll::over(&cases, lateness_ns);
     let often = toll.count >= 3 && toll.is_unusual(evidence);
     if !(often || toll.max_ns >= evidence.unit_ns().saturating_mul(100)) {
         return None;
     }
-    let site = mostly(&cases, |case| case.site.clone());
-    let syscall = mostly(&cases, |case| case.syscall.clone());
+    let problem = Problem::new(cases, toll);
+    let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let call = syscall.map(|name| format!(" ({name})")).unwrap_or_default();
-    let worst = cases.iter().max_by_key(|case| lateness_ns(case));
+    let worst = problem.cases.iter().max_by_key(|case| lateness_ns(case));
     let asked = worst.and_then(|case| case.asked_ns).unwrap_or(0);
     let title = format!(
         "{} woke up late from a wait with a timeout{call}{} {}; the latest had asked for {}.",
-        wording::who(&cases, evidence),
-        wording::place(site.as_ref()),
+        wording::who(&problem.cases, evidence),
+        wording::place(problem.site().as_ref()),
         wording::toll(&toll),
         wording::time(asked)
     );
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 #[cfg(test)]

@@ -10,14 +10,15 @@ use std::collections::HashSet;
 
 use wallprof_model::StallReason;
 
-use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, threads_of};
+use super::case::Case;
+use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::limits::Toll;
-use super::neighbours::Neighbours;
-use super::wording;
+use super::neighbours::CpuWait;
 
 pub(super) const RULE: &str = "run-queue";
+
+const WAIT: CpuWait =
+    CpuWait { rule: RULE, what: "waited for a CPU", when: "after waking up", ns: |case| case.runnable_ns };
 
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| {
@@ -26,26 +27,7 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
             && !case.open
             && !told.contains(&case.id)
     };
-    let names =
-        grouped(evidence.cases().iter().filter(is_late), |case| (evidence.program(case), case.comm.clone()));
-    names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
-}
-
-fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.runnable_ns));
-    if !toll.is_heavy(evidence, &threads) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
-    let neighbours = Neighbours::of(&cases);
-    let title = format!(
-        "{} waited for a CPU{} after waking up {}{}.",
-        wording::who(&cases, evidence),
-        neighbours.cpus(),
-        wording::toll(&toll),
-        neighbours.names(toll.total_ns)
-    );
-    Some(Conclusion { rule: RULE, title, advice: neighbours.advice(), threads, toll, cases })
+    WAIT.find(evidence.cases().iter().filter(is_late), evidence)
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 //!
 //! False positives: none known. Kernels before 6.4 do not tell who called; `irq-time` tells the rest there.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use wallprof_model::ThreadKey;
 use wallprof_model::profile::{CrossCallRow, InterruptRow};
 
 use super::conclusion::Conclusion;
-use super::evidence::{Evidence, ThreadTotals};
+use super::evidence::Evidence;
+use super::interrupted::Interrupted;
 use super::limits::{Toll, is_share};
 use super::wording;
 use crate::tally::Tally;
@@ -24,14 +25,8 @@ const ADVICE: &str = "Unmap, protect and give back memory less often or in large
     (keep buffers; raise M_TRIM_THRESHOLD and M_MMAP_THRESHOLD), or do it in another process.";
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
-    let mut rows: BTreeMap<ThreadKey, Vec<&InterruptRow>> = BTreeMap::new();
-    for row in evidence.interrupts().iter().filter(|row| is_call(row)) {
-        if let Some(victim) = row.victim {
-            rows.entry(victim).or_default().push(row);
-        }
-    }
-    let threads = evidence.threads();
-    threads.filter_map(|(key, thread)| conclude(key, thread, rows.get(&key)?, evidence)).collect()
+    let victims = Interrupted::find(evidence, is_call);
+    victims.iter().filter_map(|victim| conclude(victim, evidence)).collect()
 }
 
 /// Whether an interrupt's cause is a function that another CPU called.
@@ -44,23 +39,14 @@ pub(super) fn victims(conclusions: &[Conclusion<'_>]) -> HashSet<ThreadKey> {
     conclusions.iter().flat_map(|conclusion| conclusion.threads.iter().copied()).collect()
 }
 
-fn conclude<'e>(
-    key: ThreadKey,
-    thread: &ThreadTotals,
-    rows: &[&InterruptRow],
-    evidence: &Evidence,
-) -> Option<Conclusion<'e>> {
-    let toll = Toll::of_interrupts(rows);
-    if toll.total_ns == 0
-        || !is_share(toll.total_ns, 50, thread.on_cpu_ns)
-        || !is_share(toll.total_ns, 100, thread.wall_ns)
-    {
+fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let toll = Toll::of_interrupts(&victim.rows);
+    if !victim.is_worth_a_word(&toll) || !is_share(toll.total_ns, 50, victim.thread.on_cpu_ns) {
         return None;
     }
-    let flushes =
-        evidence.cross_calls().iter().filter(|call| call.caller.pid == thread.pid && flushes_tlb(call));
+    let is_own = |call: &&CrossCallRow| call.caller.pid == victim.thread.pid && flushes_tlb(call);
     let mut callers: Tally<(String, Option<String>)> = Tally::default();
-    for call in flushes {
+    for call in evidence.cross_calls().iter().filter(is_own) {
         callers.add((call.caller.comm.clone(), call.syscall.clone()), call.count);
     }
     if callers.total() < toll.count / 2 {
@@ -68,18 +54,8 @@ fn conclude<'e>(
     }
     let ((caller, syscall), _) = callers.top()?;
     let syscall = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-    let title = format!(
-        "{} lost {} of its running time to {} interrupts, {} in all, up to {}, because {}{syscall} changed the memory that \
-         they share.",
-        wording::thread(thread),
-        wording::percent(toll.total_ns, thread.on_cpu_ns),
-        toll.count,
-        wording::time(toll.total_ns),
-        wording::time(toll.max_ns),
-        wording::shown(caller)
-    );
-    let threads = vec![key];
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases: Vec::new() })
+    let why = format!(", because {}{syscall} changed the memory that they share", wording::shown(caller));
+    Some(victim.conclude(RULE, toll, &why, ADVICE))
 }
 
 /// `flush_tlb_func` and its kin, on x86 and arm.

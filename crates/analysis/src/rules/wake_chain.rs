@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use wallprof_model::{StallReason, ThreadKey};
 
-use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, threads_of};
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
 use super::{lock, wording};
@@ -104,21 +104,17 @@ impl Chain<'_> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let threads = threads_of(&cases);
-    let toll = Toll::of(cases.iter().map(|case| case.duration_ns()));
-    if !toll.is_unusual(evidence) || toll.is_beside_the_point(evidence, &threads) {
-        return None;
-    }
-    let site = mostly(&cases, |case| case.site.clone());
+    let toll = Toll::over(&cases, Case::duration_ns);
+    let problem = Problem::unusual(cases, toll, evidence)?;
     let holder = example.first.waited_for().map(wording::name).unwrap_or_default();
     let title = format!(
         "{} waited for a lock of {holder}{} {}, while {}.",
-        wording::who(&cases, evidence),
-        wording::place(site.as_ref()),
+        wording::who(&problem.cases, evidence),
+        wording::place(problem.site().as_ref()),
         wording::toll(&toll),
         example.words()
     );
-    Some(Conclusion { rule: RULE, title, advice: ADVICE.into(), threads, toll, cases })
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 #[cfg(test)]

@@ -365,6 +365,7 @@ fn length(range: &Range<MonoNs>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::stall;
     use crate::weights::fixture::{code, kernel_code, stack, thread};
     use proptest::prelude::*;
     use wallprof_model::profile::ResolvedFrame;
@@ -555,32 +556,9 @@ mod tests {
 
     fn wait(user: &ResolvedStack, reason: StallReason, times: [u64; 3]) -> StallRecord {
         let [start, blocked_ns, end] = times;
-        StallRecord {
-            id: 1,
-            thread: ThreadKey(1),
-            pid: 100,
-            tid: 101,
-            comm: "engine".into(),
-            kind: StallKind::OffCpu,
-            reason,
-            voluntary: false,
-            open: true,
-            start: MonoNs(start),
-            end: MonoNs(end),
-            blocked_ns,
-            runnable_ns: (end - start) - blocked_ns,
-            syscall: None,
-            cpu: None,
-            user: Some(user.clone()),
-            kernel: None,
-            waker: None,
-            lock: None,
-            ran_instead: vec![],
-            fault: None,
-            asked_ns: None,
-            binding: None,
-            file: None,
-        }
+        let runnable_ns = (end - start) - blocked_ns;
+        let wait = stall(1, 1, reason, MonoNs(start), end - start);
+        StallRecord { open: true, blocked_ns, runnable_ns, user: Some(user.clone()), ..wait }
     }
 
     /// What the range from 1,000 to 2,000 holds of a wait on `main < handle`, and of a sample of it.
