@@ -6,7 +6,7 @@
 //
 // Truth, besides truth.h's lines:
 //   {"event":"slow", "count", "total_ns", "max_ns"}   allocations of `engine` that took 300 µs or longer
-//   {"event":"trims", "count", "total_ns"}            how often and how long the cache was trimmed
+//   {"event":"trims", "count", "total_ns", "max_ns"}  how often and how long the cache was trimmed
 
 #include "truth.h"
 
@@ -19,7 +19,7 @@
 #define ENTRY_BYTES (16 << 10)
 #define TEXT_BYTES 4000
 
-static uint64_t slow_count, slow_total_ns, slow_max_ns, trim_count, trim_total_ns;
+static struct toll slow, trims;
 static void *entries[ENTRIES], *between[ENTRIES];
 static struct run run = {.scenario = "allocator", .seconds = 10, .seed = 42};
 
@@ -38,12 +38,8 @@ SHOWN static void format_error(void) {
     uint64_t took_ns = now_ns() - start_ns;
     text[0] = '\0';
     free(text);
-    if (took_ns < SLOW_NS)
-        return;
-    slow_count++;
-    slow_total_ns += took_ns;
-    if (took_ns > slow_max_ns)
-        slow_max_ns = took_ns;
+    if (took_ns >= SLOW_NS)
+        add_to_toll(&slow, took_ns);
 }
 
 SHOWN static void engine(struct actor *self) {
@@ -72,8 +68,7 @@ SHOWN static void fill_cache(void) {
 SHOWN static void trim_cache(void) {
     uint64_t start_ns = now_ns();
     malloc_trim(0);
-    trim_count++;
-    trim_total_ns += now_ns() - start_ns;
+    add_to_toll(&trims, now_ns() - start_ns);
 }
 
 SHOWN static void housekeeping(struct actor *self) {
@@ -86,17 +81,12 @@ SHOWN static void housekeeping(struct actor *self) {
 }
 
 static void print_truth(void) {
-    printf("{\"event\":\"slow\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%llu}\n",
-           (unsigned long long)slow_count, (unsigned long long)slow_total_ns,
-           (unsigned long long)slow_max_ns);
-    printf("{\"event\":\"trims\",\"count\":%llu,\"total_ns\":%llu}\n", (unsigned long long)trim_count,
-           (unsigned long long)trim_total_ns);
+    print_toll("slow", &slow);
+    print_toll("trims", &trims);
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);

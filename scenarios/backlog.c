@@ -97,9 +97,7 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     open_sockets();
     half_way = now_ns() + (uint64_t)(run.seconds * NS_PER_S / 2);
     struct actor actors[] = {{.name = "receiver", .act = receive}, {.name = "feeder", .act = feed}};

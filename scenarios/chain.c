@@ -139,9 +139,7 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     begin_alone(&run);
     while (!run_is_over())
         for (size_t i = 0; i < LEAVES; i++) {

@@ -4,8 +4,8 @@
 // each round the file's pages are taken out of memory, as if something else had needed it.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"touched", "pages", "slow", "slow_ns", "longest_ns"}
-//       touches in all; those of 100 µs or more, together and the longest, by the reader's clock
+//   {"event":"touched", "pages"}  touches in all
+//   {"event":"slow_touches", "count", "total_ns", "max_ns"}  those of 100 µs or more, by the reader's clock
 // Options: -f FILE, made if it is missing (default /tmp/wallprof-coldfile).
 
 #include "truth.h"
@@ -22,7 +22,8 @@ static struct run run = {.scenario = "coldfile", .seconds = 5, .seed = 42};
 static const char *path = "/tmp/wallprof-coldfile";
 static int file;
 static char *map;
-static uint64_t touched, slow, slow_ns, longest_ns;
+static uint64_t touched;
+static struct toll slow;
 
 static void prepare_file(void) {
     static char page[PAGE];
@@ -51,12 +52,8 @@ SHOWN static void touch_page(volatile char *address) {
     (void)*address;
     uint64_t took = now_ns() - start;
     touched++;
-    if (took < SLOW_NS)
-        return;
-    slow++;
-    slow_ns += took;
-    if (took > longest_ns)
-        longest_ns = took;
+    if (took >= SLOW_NS)
+        add_to_toll(&slow, took);
 }
 
 SHOWN static void read_cold(struct actor *self) {
@@ -69,19 +66,13 @@ SHOWN static void read_cold(struct actor *self) {
 }
 
 static void print_truth(void) {
-    printf("{\"event\":\"touched\",\"pages\":%llu,\"slow\":%llu,\"slow_ns\":%llu,\"longest_ns\":%llu}\n",
-           (unsigned long long)touched, (unsigned long long)slow, (unsigned long long)slow_ns,
-           (unsigned long long)longest_ns);
+    printf("{\"event\":\"touched\",\"pages\":%llu}\n", (unsigned long long)touched);
+    print_toll("slow_touches", &slow);
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "f:")) != -1) {
-        if (option == 'f')
-            path = optarg;
-        else
-            run_option(&run, option, optarg, "[-f FILE]");
-    }
+    const struct own_option own = {.letter = 'f', .argument = "FILE", .text = &path};
+    take_options(argc, argv, &run, &own, 1);
     prepare_file();
     struct actor actors[] = {{.name = "reader", .act = read_cold}};
     play(actors, 1, &run, print_truth);

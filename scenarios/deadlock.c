@@ -77,9 +77,7 @@ static void print_stuck(const struct actor *actors) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     struct actor actors[] = {{.name = "left", .act = settle_left}, {.name = "right", .act = settle_right}};
     pthread_barrier_init(&both_hold_one, NULL, 2);
     assemble_actors(actors, 2);

@@ -279,17 +279,10 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "kf:t:")) != -1) {
-        if (option == 'f')
-            cold_path = optarg;
-        else if (option == 't')
-            fresh_times = (uint64_t)positive_number(optarg);
-        else if (option == 'k')
-            keeps_stuck = true;
-        else
-            run_option(&run, option, optarg, "[-k] [-f FILE] [-t TIMES]");
-    }
+    const struct own_option own[] = {{.letter = 'k', .flag = &keeps_stuck},
+                                     {.letter = 'f', .argument = "FILE", .text = &cold_path},
+                                     {.letter = 't', .argument = "TIMES", .count = &fresh_times}};
+    take_options(argc, argv, &run, own, 3);
     memset(contents, 1, sizeof contents);
     if (!prepare_late_pages()) {
         refused = strerror(errno);

@@ -27,6 +27,7 @@ struct sync {
 static struct sync syncs[MAX_SYNCS];
 static int sync_count, journal, schedstat = -1;
 static uint64_t records_a_commit = 100;
+static const char *given;
 static char path[4096];
 static struct run run = {.scenario = "fsync", .seconds = 10, .seed = 42};
 
@@ -77,12 +78,13 @@ SHOWN static void write_records(struct actor *self) {
 }
 
 static void open_journal(void) {
-    if (path[0] == '\0') {
+    if (given != NULL) {
+        snprintf(path, sizeof path, "%s", given);
+        journal = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    } else {
         const char *directory = getenv("TMPDIR");
         snprintf(path, sizeof path, "%s/fsync-scenario.XXXXXX", directory ? directory : ".");
         journal = mkstemp(path);
-    } else {
-        journal = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     }
     if (journal < 0)
         die(path, errno);
@@ -97,15 +99,9 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "f:n:")) != -1) {
-        if (option == 'f')
-            snprintf(path, sizeof path, "%s", optarg);
-        else if (option == 'n')
-            records_a_commit = (uint64_t)positive_number(optarg);
-        else
-            run_option(&run, option, optarg, "[-f FILE] [-n RECORDS]");
-    }
+    const struct own_option own[] = {{.letter = 'f', .argument = "FILE", .text = &given},
+                                     {.letter = 'n', .argument = "RECORDS", .count = &records_a_commit}};
+    take_options(argc, argv, &run, own, 2);
     open_journal();
     // Touched now, so that keeping the log costs no page faults.
     memset(syncs, 1, sizeof syncs);

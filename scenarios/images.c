@@ -219,18 +219,13 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
     const char *name = getenv(NAME_VARIABLE), *seconds = getenv(SECONDS_VARIABLE);
     if (name != NULL && seconds != NULL) {
         work(name, positive_number(seconds));
         return 0;
     }
-    while ((option = getopt(argc, argv, RUN_OPTIONS "n:")) != -1) {
-        if (option == 'n')
-            shorts = (int)positive_number(optarg);
-        else
-            run_option(&run, option, optarg, "[-n SHORT]");
-    }
+    const struct own_option own = {.letter = 'n', .argument = "SHORT", .index = &shorts};
+    take_options(argc, argv, &run, &own, 1);
     if (mkdtemp(folder) == NULL)
         die("cannot make a folder in /tmp", errno);
     begin_alone(&run);

@@ -218,13 +218,8 @@ static void live_again(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "n:")) != -1) {
-        if (option == 'n')
-            briefs = (int)positive_number(optarg);
-        else
-            run_option(&run, option, optarg, "[-n BRIEF]");
-    }
+    const struct own_option own = {.letter = 'n', .argument = "BRIEF", .index = &briefs};
+    take_options(argc, argv, &run, &own, 1);
     arguments = argv;
     book = mmap(NULL, sizeof *book, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (book == MAP_FAILED)

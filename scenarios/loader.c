@@ -159,9 +159,7 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     char plugin[4096];
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     find_plugin(plugin, sizeof plugin);
     bool can_be_late = prepare_late_pages();
     begin_alone(&run);

@@ -151,15 +151,9 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "n:k:")) != -1) {
-        if (option == 'n')
-            one_in = (uint64_t)positive_number(optarg);
-        else if (option == 'k')
-            hold_factor = positive_number(optarg);
-        else
-            run_option(&run, option, optarg, "[-n ONE_IN] [-k HELD_TIMES]");
-    }
+    const struct own_option own[] = {{.letter = 'n', .argument = "ONE_IN", .count = &one_in},
+                                     {.letter = 'k', .argument = "HELD_TIMES", .number = &hold_factor}};
+    take_options(argc, argv, &run, own, 2);
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(slow, 1, sizeof slow);
     memset(latencies, 1, sizeof latencies);

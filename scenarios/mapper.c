@@ -5,7 +5,7 @@
 // unmaps it every 2 ms: map_page.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"waits", "count", "total_ns", "longest_ns"}   map_page that took 1 ms or more, by its own clock
+//   {"event":"waits", "count", "total_ns", "max_ns"}   map_page that took 1 ms or more, by its own clock
 
 #include "truth.h"
 
@@ -15,7 +15,7 @@
 #define LONG_NS NS_PER_MS
 
 static struct run run = {.scenario = "mapper", .seconds = 5, .seed = 42};
-static uint64_t waits, waited_ns, longest_ns;
+static struct toll waits;
 
 SHOWN static void fill_memory(void) {
     void *pages = mmap(NULL, HOARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -40,12 +40,8 @@ SHOWN static void map_page(void) {
         die("cannot map", errno);
     munmap(page, 4096);
     uint64_t took = now_ns() - start;
-    if (took < LONG_NS)
-        return;
-    waits++;
-    waited_ns += took;
-    if (took > longest_ns)
-        longest_ns = took;
+    if (took >= LONG_NS)
+        add_to_toll(&waits, took);
 }
 
 SHOWN static void map_now_and_then(struct actor *self) {
@@ -56,15 +52,10 @@ SHOWN static void map_now_and_then(struct actor *self) {
     }
 }
 
-static void print_truth(void) {
-    printf("{\"event\":\"waits\",\"count\":%llu,\"total_ns\":%llu,\"longest_ns\":%llu}\n",
-           (unsigned long long)waits, (unsigned long long)waited_ns, (unsigned long long)longest_ns);
-}
+static void print_truth(void) { print_toll("waits", &waits); }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     struct actor actors[] = {{.name = "hoarder", .act = hoard}, {.name = "worker", .act = map_now_and_then}};
     play(actors, 2, &run, print_truth);
 }

@@ -20,7 +20,8 @@ struct player {
 static struct player players[2];
 static struct actor actors[2];
 static int cpu = -1;
-static uint64_t rounds_a_move, think_ns;
+static uint64_t rounds_a_move;
+static double think_us;
 static struct run run = {.scenario = "pingpong", .seconds = 10, .seed = 42};
 
 SHOWN static void pass_ball(const struct player *player) {
@@ -48,8 +49,8 @@ static void end_round(struct player *player) {
     player->rounds++;
     if (rounds_a_move != 0 && player->rounds % rounds_a_move == 0)
         move_on(player);
-    if (think_ns != 0)
-        spin_until(now_ns() + think_ns);
+    if (think_us > 0)
+        spin_until(now_ns() + (uint64_t)(think_us * NS_PER_US));
 }
 
 SHOWN static void serve_ball(struct actor *self) {
@@ -84,17 +85,10 @@ static void lay_pipes(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "c:m:w:")) != -1) {
-        if (option == 'c')
-            cpu = atoi(optarg);
-        else if (option == 'm')
-            rounds_a_move = (uint64_t)positive_number(optarg);
-        else if (option == 'w')
-            think_ns = (uint64_t)(positive_number(optarg) * NS_PER_US);
-        else
-            run_option(&run, option, optarg, "[-c CPU] [-m ROUNDS] [-w US]");
-    }
+    const struct own_option own[] = {{.letter = 'c', .argument = "CPU", .index = &cpu},
+                                     {.letter = 'm', .argument = "ROUNDS", .count = &rounds_a_move},
+                                     {.letter = 'w', .argument = "US", .number = &think_us}};
+    take_options(argc, argv, &run, own, 3);
     lay_pipes();
     actors[0] = (struct actor){.name = "ping", .act = serve_ball, .index = 0};
     actors[1] = (struct actor){.name = "pong", .act = serve_ball, .index = 1};

@@ -115,13 +115,8 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "c:")) != -1) {
-        if (option == 'c')
-            cpu = atoi(optarg);
-        else
-            run_option(&run, option, optarg, "[-c CPU]");
-    }
+    const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
+    take_options(argc, argv, &run, &own, 1);
     // Touched now, so that keeping a log costs no page faults.
     memset(&gaps, 0, sizeof gaps);
     memset(&ran, 0, sizeof ran);

@@ -4,7 +4,8 @@
 // group that may hold 32 MiB: fill_pages. Each new page takes the place of an older one.
 //
 // Truth, besides truth.h's lines: group.h's, and
-//   {"event":"filled", "pages", "slow", "slow_ns"}   touches of new pages; those of 100 µs or more together
+//   {"event":"filled", "pages"}  touches of new pages
+//   {"event":"slow_touches", "count", "total_ns", "max_ns"}  those of 100 µs or more
 // Options: -f FILE, made if it is missing (default /tmp/wallprof-reclaim).
 
 #include "group.h"
@@ -23,7 +24,8 @@ static struct group group = {.controller = "memory",
                              .v1_text = "33554432"};
 static const char *path = "/tmp/wallprof-reclaim";
 static char *map;
-static uint64_t filled, slow, slow_ns;
+static uint64_t filled;
+static struct toll slow;
 
 static void prepare_file(void) {
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -40,10 +42,8 @@ SHOWN static void fill_page(volatile char *page) {
     page[0]++;
     uint64_t took = now_ns() - start;
     filled++;
-    if (took < SLOW_NS)
-        return;
-    slow++;
-    slow_ns += took;
+    if (took >= SLOW_NS)
+        add_to_toll(&slow, took);
 }
 
 SHOWN static void fill_pages(struct actor *self) {
@@ -56,18 +56,13 @@ static void print_truth(void) {
     munmap(map, SIZE);
     unlink(path);
     leave_group(&group);
-    printf("{\"event\":\"filled\",\"pages\":%llu,\"slow\":%llu,\"slow_ns\":%llu}\n",
-           (unsigned long long)filled, (unsigned long long)slow, (unsigned long long)slow_ns);
+    printf("{\"event\":\"filled\",\"pages\":%llu}\n", (unsigned long long)filled);
+    print_toll("slow_touches", &slow);
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "f:")) != -1) {
-        if (option == 'f')
-            path = optarg;
-        else
-            run_option(&run, option, optarg, "[-f FILE]");
-    }
+    const struct own_option own = {.letter = 'f', .argument = "FILE", .text = &path};
+    take_options(argc, argv, &run, &own, 1);
     prepare_file();
     enter_group(&group);
     struct actor actors[] = {{.name = "writer", .act = fill_pages}};

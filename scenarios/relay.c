@@ -19,7 +19,7 @@
 
 static pthread_mutex_t prices = PTHREAD_MUTEX_INITIALIZER;
 static int request[2], reply[2];
-static uint64_t waited_count, waited_total_ns, waited_max_ns;
+static struct toll waited;
 static struct run run = {.scenario = "relay", .seconds = 10, .seed = 42};
 
 SHOWN static void lock_mutex(pthread_mutex_t *mutex) { pthread_mutex_lock(mutex); }
@@ -44,12 +44,8 @@ SHOWN static void look_up(void) {
     take_prices();
     uint64_t took_ns = now_ns() - start_ns;
     pthread_mutex_unlock(&prices);
-    if (took_ns < NS_PER_MS)
-        return;
-    waited_count++;
-    waited_total_ns += took_ns;
-    if (took_ns > waited_max_ns)
-        waited_max_ns = took_ns;
+    if (took_ns >= NS_PER_MS)
+        add_to_toll(&waited, took_ns);
 }
 
 SHOWN static void front(struct actor *self) {
@@ -97,16 +93,10 @@ SHOWN static void back(struct actor *self) {
         answer();
 }
 
-static void print_truth(void) {
-    printf("{\"event\":\"waited\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%llu}\n",
-           (unsigned long long)waited_count, (unsigned long long)waited_total_ns,
-           (unsigned long long)waited_max_ns);
-}
+static void print_truth(void) { print_toll("waited", &waited); }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     if (pipe(request) != 0 || pipe(reply) != 0)
         die("cannot make a pipe", errno);
     struct actor actors[] = {

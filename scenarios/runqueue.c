@@ -12,7 +12,7 @@
 
 #define PERIOD_NS (10 * NS_PER_MS)
 
-static uint64_t late_count, late_total_ns, late_max_ns;
+static struct toll late;
 static int cpu;
 static struct run run = {.scenario = "runqueue", .seconds = 10, .seed = 42};
 
@@ -22,13 +22,7 @@ static void give_way(void) {
         die("cannot become a batch job", errno);
 }
 
-SHOWN static void serve(uint64_t due_ns) {
-    uint64_t late_ns = now_ns() - due_ns;
-    late_count++;
-    late_total_ns += late_ns;
-    if (late_ns > late_max_ns)
-        late_max_ns = late_ns;
-}
+SHOWN static void serve(uint64_t due_ns) { add_to_toll(&late, now_ns() - due_ns); }
 
 SHOWN static void serve_all(struct actor *self) {
     (void)self;
@@ -48,20 +42,11 @@ SHOWN static void spin_on(struct actor *self) {
         ;
 }
 
-static void print_truth(void) {
-    printf("{\"event\":\"late\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%llu}\n",
-           (unsigned long long)late_count, (unsigned long long)late_total_ns,
-           (unsigned long long)late_max_ns);
-}
+static void print_truth(void) { print_toll("late", &late); }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "c:")) != -1) {
-        if (option == 'c')
-            cpu = atoi(optarg);
-        else
-            run_option(&run, option, optarg, "[-c CPU]");
-    }
+    const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
+    take_options(argc, argv, &run, &own, 1);
     struct actor actors[] = {{.name = "server", .act = serve_all}, {.name = "hog", .act = spin_on}};
     play(actors, 2, &run, print_truth);
 }

@@ -45,13 +45,8 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "c:")) != -1) {
-        if (option == 'c')
-            cpu = atoi(optarg);
-        else
-            run_option(&run, option, optarg, "[-c CPU]");
-    }
+    const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
+    take_options(argc, argv, &run, &own, 1);
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         die("cannot map a page", errno);

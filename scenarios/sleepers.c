@@ -161,13 +161,8 @@ static void cast_all(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "n:")) != -1) {
-        if (option == 'n')
-            workers = (int)positive_number(optarg);
-        else
-            run_option(&run, option, optarg, "[-n WORKERS]");
-    }
+    const struct own_option own = {.letter = 'n', .argument = "WORKERS", .index = &workers};
+    take_options(argc, argv, &run, &own, 1);
     if (workers < 1 || workers > MAX_WORKERS) {
         fprintf(stderr, "sleepers: -n takes 1 to %d workers\n", MAX_WORKERS);
         return 2;

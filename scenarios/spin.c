@@ -90,15 +90,9 @@ static void cast(const char *name, void (*act)(struct actor *), const char *only
 
 int main(int argc, char **argv) {
     const char *only = NULL;
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "t:c:")) != -1) {
-        if (option == 't')
-            only = optarg;
-        else if (option == 'c')
-            cpu = atoi(optarg);
-        else
-            run_option(&run, option, optarg, "[-t user|kernel|half] [-c CPU]");
-    }
+    const struct own_option own[] = {{.letter = 't', .argument = "user|kernel|half", .text = &only},
+                                     {.letter = 'c', .argument = "CPU", .index = &cpu}};
+    take_options(argc, argv, &run, own, 2);
     zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
     if (zero < 0)
         die("/dev/zero", errno);

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 
 static struct run run = {.scenario = "storm", .seconds = 10, .seed = 42};
-static unsigned long asked = 1000;
+static uint64_t asked = 1000;
 static uint64_t rate = 1000;
 
 static void print_truth(unsigned long born, int error, uint64_t start_ns, uint64_t cpu_ns) {
@@ -112,15 +112,9 @@ static void storm_of_threads(void) {
 }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS "n:r:")) != -1) {
-        if (option == 'n')
-            asked = (unsigned long)positive_number(optarg);
-        else if (option == 'r')
-            rate = (uint64_t)positive_number(optarg);
-        else
-            run_option(&run, option, optarg, "[-n N] [-r RATE] forks|execs|threads");
-    }
+    const struct own_option own[] = {{.letter = 'n', .argument = "N", .count = &asked},
+                                     {.letter = 'r', .argument = "RATE", .count = &rate}};
+    take_options(argc, argv, &run, own, 2);
     const char *kind = optind < argc ? argv[optind] : "";
     if (getenv(LEFT) == NULL) {
         print_start(NULL, 0, &run);
@@ -132,7 +126,9 @@ int main(int argc, char **argv) {
         storm_of_execs(argv);
     else if (strcmp(kind, "threads") == 0)
         storm_of_threads();
-    else
-        run_option(&run, '?', NULL, "[-n N] [-r RATE] forks|execs|threads");
+    else {
+        fprintf(stderr, "storm: '%s' is no kind of storm: name forks, execs or threads\n", kind);
+        return 2;
+    }
     return 0;
 }

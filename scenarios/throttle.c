@@ -22,9 +22,7 @@ SHOWN static void compute(struct actor *self) {
 static void print_truth(void) { leave_group(&group); }
 
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, RUN_OPTIONS)) != -1)
-        run_option(&run, option, optarg, "");
+    take_options(argc, argv, &run, NULL, 0);
     enter_group(&group);
     struct actor actors[] = {{.name = "worker", .act = compute}};
     play(actors, 1, &run, print_truth);

@@ -103,8 +103,6 @@ struct run {
     bool gated;
 };
 
-#define RUN_OPTIONS "d:s:ga:"
-
 // What all actors are named instead of their own names.
 static const char *alias;
 
@@ -116,6 +114,24 @@ static inline bool run_is_over_at(uint64_t now) {
 
 static inline bool run_is_over(void) { return run_is_over_at(now_ns()); }
 
+static inline void end_run(int signal) {
+    (void)signal;
+    atomic_store_explicit(&run_ends_at, 0, memory_order_relaxed);
+}
+
+// --- the command line ---
+
+// An option of a scenario's own: what the usage calls its argument, and the one place where that goes.
+struct own_option {
+    char letter;
+    const char *argument; // NULL: it takes none
+    const char **text;
+    double *number;  // above 0
+    uint64_t *count; // above 0
+    int *index;      // 0 or more
+    bool *flag;
+};
+
 static inline double positive_number(const char *text) {
     char *end;
     double value = strtod(text, &end);
@@ -126,30 +142,73 @@ static inline double positive_number(const char *text) {
     return value;
 }
 
-// Takes one of RUN_OPTIONS; anything else ends the program with its usage.
-static inline void run_option(struct run *run, int option, const char *argument, const char *usage) {
+static inline int index_number(const char *text) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || value < 0 || value > 1 << 20) {
+        fprintf(stderr, "scenario: '%s' is not a whole number\n", text);
+        exit(2);
+    }
+    return (int)value;
+}
+
+static inline void take_own_option(const struct own_option *option, const char *argument) {
+    if (option->text)
+        *option->text = argument;
+    else if (option->number)
+        *option->number = positive_number(argument);
+    else if (option->count)
+        *option->count = (uint64_t)positive_number(argument);
+    else if (option->index)
+        *option->index = index_number(argument);
+    else
+        *option->flag = true;
+}
+
+// Ends the program with its usage.
+static inline void refuse_options(const struct run *run, const struct own_option *own, size_t owned) {
+    fprintf(stderr, "usage: %s [-d SECONDS] [-s SEED] [-g] [-a ALIAS]", run->scenario);
+    for (size_t i = 0; i < owned; i++)
+        fprintf(stderr, " [-%c%s%s]", own[i].letter, own[i].argument ? " " : "",
+                own[i].argument ? own[i].argument : "");
+    fprintf(stderr, "\n");
+    exit(2);
+}
+
+static inline void take_option(struct run *run, int option, const struct own_option *own, size_t owned) {
+    for (size_t i = 0; i < owned; i++)
+        if (option == own[i].letter) {
+            take_own_option(&own[i], optarg);
+            return;
+        }
     switch (option) {
     case 'd':
-        run->seconds = positive_number(argument);
+        run->seconds = positive_number(optarg);
         break;
     case 's':
-        run->seed = (uint64_t)positive_number(argument);
+        run->seed = (uint64_t)positive_number(optarg);
         break;
     case 'g':
         run->gated = true;
         break;
     case 'a':
-        alias = argument;
+        alias = optarg;
         break;
     default:
-        fprintf(stderr, "usage: %s [-d SECONDS] [-s SEED] [-g] [-a ALIAS] %s\n", run->scenario, usage);
-        exit(2);
+        refuse_options(run, own, owned);
     }
 }
 
-static inline void end_run(int signal) {
-    (void)signal;
-    atomic_store_explicit(&run_ends_at, 0, memory_order_relaxed);
+// Takes the options of every scenario and `owned` ones of this one.
+static inline void take_options(int argc, char **argv, struct run *run, const struct own_option *own,
+                                size_t owned) {
+    char letters[64] = "d:s:ga:";
+    for (size_t i = 0; i < owned; i++)
+        snprintf(letters + strlen(letters), sizeof letters - strlen(letters), "%c%s", own[i].letter,
+                 own[i].argument ? ":" : "");
+    int option;
+    while ((option = getopt(argc, argv, letters)) != -1)
+        take_option(run, option, own, owned);
 }
 
 // --- actors: the named threads of a scenario ---
@@ -283,6 +342,25 @@ static inline void print_end(void) {
     print_clocks();
     printf("}\n");
     fflush(stdout);
+}
+
+// --- what took long ---
+
+struct toll {
+    uint64_t count, total_ns, max_ns;
+};
+
+static inline void add_to_toll(struct toll *toll, uint64_t ns) {
+    toll->count++;
+    toll->total_ns += ns;
+    if (ns > toll->max_ns)
+        toll->max_ns = ns;
+}
+
+static inline void print_toll(const char *event, const struct toll *toll) {
+    printf("{\"event\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%llu}\n", event,
+           (unsigned long long)toll->count, (unsigned long long)toll->total_ns,
+           (unsigned long long)toll->max_ns);
 }
 
 // --- the gate ---

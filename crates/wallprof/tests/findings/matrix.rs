@@ -98,12 +98,10 @@ struct Played {
     others_ns: u64,
     /// The longest that an fsync kept the scenario from running, by its own clocks.
     longest_sync_ns: u64,
-    /// Touches of cold pages that took as long as a stall, together.
-    cold_ns: u64,
+    /// Touches of pages that took as long as a stall, because they had to be read or others had to go, together.
+    slow_ns: u64,
     /// Functions bound while their symbols were missing.
     bound: u64,
-    /// Touches of pages that took as long as a stall because others had to go, together.
-    filled_ns: u64,
     /// The scenario got no control group.
     refused: bool,
 }
@@ -112,13 +110,8 @@ struct Played {
 struct Refused {}
 
 #[derive(Debug, Deserialize)]
-struct Filled {
-    slow_ns: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Touched {
-    slow_ns: u64,
+struct SlowTouches {
+    total_ns: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -152,8 +145,7 @@ fn play(program: &str, args: &[&str]) -> Played {
         found: Found::in_recording(&recorder.stop()),
         others_ns: busy_ns.saturating_sub(own_ns),
         longest_sync_ns: syncs.max().unwrap_or(0),
-        cold_ns: truth.all::<Touched>("touched").iter().map(|touched| touched.slow_ns).sum(),
-        filled_ns: truth.all::<Filled>("filled").iter().map(|filled| filled.slow_ns).sum(),
+        slow_ns: truth.all::<SlowTouches>("slow_touches").iter().map(|slow| slow.total_ns).sum(),
         refused: !truth.all::<Refused>("refused").is_empty(),
         bound: truth.all::<Bound>("bound").iter().map(|bound| bound.functions).sum(),
     }
@@ -185,11 +177,11 @@ impl Played {
             Needs::TwoCpus => self.others_ns < PLAY_NS / 2,
             // An fsync is several waits, not all of them for the disk itself.
             Needs::SlowDisk => self.longest_sync_ns > 6_000_000,
-            Needs::SlowReads => self.cold_ns > 20_000_000,
+            Needs::SlowReads => self.slow_ns > 20_000_000,
             Needs::LatePages => self.bound > 0,
             // Where others want the CPU, too, the quota is not what keeps a thread from it.
             Needs::Group => !self.refused && self.others_ns < PLAY_NS / 2,
-            Needs::SlowReclaim => !self.refused && self.filled_ns > 20_000_000,
+            Needs::SlowReclaim => !self.refused && self.slow_ns > 20_000_000,
         }
     }
 
