@@ -17,6 +17,10 @@ const CHUNK_NS: u64 = 10_000_000_000;
 const MAX_COUNTERS: i64 = 4096;
 /// More values of one counter in one piece of time are not read: ten a second are usual.
 const MAX_POINTS: i64 = 65_536;
+/// More values of a whole recording are thinned evenly.
+const MAX_WHOLE: usize = 1 << 22;
+/// As many of one counter: two hours of ten a second.
+const MAX_WHOLE_OF_ONE: usize = 1 << 16;
 /// More marks than this are not read.
 const MAX_MARKS: i64 = 100_000;
 
@@ -65,6 +69,43 @@ impl<'r> Counters<'r> {
         }
         let theirs = |(index, _): &(usize, &CounterTrack)| [0, pid].contains(&self.series[*index].1);
         Ok(self.tracks.iter().enumerate().filter(theirs).map(|(_, track)| track).collect())
+    }
+
+    /// The counters of the machine that `is_chosen` by name, over the whole recording.
+    pub fn whole(&self, is_chosen: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
+        let all = self.series.iter().zip(&self.tracks);
+        let chosen: Vec<_> =
+            all.filter(|((_, pid), track)| *pid == 0 && is_chosen(&track.counter.name)).collect();
+        let most = (MAX_WHOLE / chosen.len().max(1)).min(MAX_WHOLE_OF_ONE);
+        let tracks = chosen.into_iter().map(|((id, _), track)| {
+            let counter = track.counter.clone();
+            Ok(CounterTrack { counter, points: self.points(*id, most)? })
+        });
+        tracks.collect::<SqlResult<_>>().map_err(|error| self.recording.failed(error))
+    }
+
+    /// Of more than `most` values every second, every fourth … one.
+    fn points(&self, id: i64, most: usize) -> SqlResult<Vec<(MonoNs, f64)>> {
+        let sql = "SELECT mono_ns, value FROM counter WHERE series = ?1 ORDER BY mono_ns";
+        let mut find = self.recording.connection().prepare_cached(sql)?;
+        let mut points = Vec::new();
+        let mut step = 1;
+        let rows = find.query_map([id], |row| Ok((MonoNs(unsigned(row, 0)?), row.get(1)?)))?;
+        for (at, row) in rows.enumerate() {
+            let point = row?;
+            if at % step != 0 {
+                continue;
+            }
+            if points.len() >= most {
+                let mut even = [true, false].into_iter().cycle();
+                points.retain(|_| even.next() == Some(true));
+                step *= 2;
+            }
+            if at % step == 0 {
+                points.push(point);
+            }
+        }
+        Ok(points)
     }
 
     fn load(&mut self, range: Range<u64>) -> SqlResult<()> {

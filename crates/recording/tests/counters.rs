@@ -40,6 +40,18 @@ fn seconds(track: &CounterTrack) -> Vec<u64> {
 }
 
 #[test]
+fn the_machines_counters_come_whole_where_they_are_asked_for() {
+    let place = recorded();
+    let recording = Recording::open(&place.file()).unwrap();
+    let counters = recording.counters().unwrap();
+    let whole = counters.whole(|name| name == "machine").unwrap();
+    assert_eq!(whole.len(), 1);
+    assert_eq!(seconds(&whole[0]), (0..60).collect::<Vec<_>>());
+    assert_eq!(counters.whole(|_| true).unwrap().len(), 1, "a process' counter is not the machine's");
+    assert_eq!(counters.whole(|_| false).unwrap(), []);
+}
+
+#[test]
 fn values_around_a_moment_come_with_the_last_one_before() {
     let place = recorded();
     let recording = Recording::open(&place.file()).unwrap();

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use wallprof_analysis::rules::{Collector, Surroundings, findings};
+use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter};
+use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelWorkRow, RecordingInfo, Thread, ThrottledRow,
 };
@@ -41,6 +42,7 @@ pub struct Background {
     works: Vec<KernelWorkRow>,
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
+    counters: Vec<CounterTrack>,
 }
 
 impl Background {
@@ -53,6 +55,7 @@ impl Background {
             works: recording.kernel_work()?,
             cross_calls: recording.cross_calls()?,
             throttled: recording.throttled()?,
+            counters: recording.counters()?.whole(reads_counter)?,
         })
     }
 
@@ -66,6 +69,7 @@ impl Background {
             works: &self.works,
             cross_calls: &self.cross_calls,
             throttled: &self.throttled,
+            counters: &self.counters,
         }))
     }
 }

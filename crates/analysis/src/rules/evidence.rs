@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::Fault;
 use wallprof_model::profile::{
     CrossCallRow, InterruptRow, IntrusionRow, KernelWorkRow, ResolvedStack, StallRecord, Thread, ThrottledRow,
@@ -16,6 +17,7 @@ use wallprof_model::profile::{
 use wallprof_model::{FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
+use super::machine::Machine;
 use crate::site::{self, Site};
 
 /// Stalls kept; some 300 bytes each.
@@ -37,6 +39,7 @@ pub struct Evidence {
     works: Vec<KernelWorkRow>,
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
+    machine: Machine,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -65,6 +68,8 @@ pub struct Surroundings<'r> {
     pub works: &'r [KernelWorkRow],
     pub cross_calls: &'r [CrossCallRow],
     pub throttled: &'r [ThrottledRow],
+    /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter) chooses.
+    pub counters: &'r [CounterTrack],
 }
 
 /// Takes stalls one by one.
@@ -124,6 +129,7 @@ impl Collector {
             works: around.works.to_vec(),
             cross_calls: around.cross_calls.to_vec(),
             throttled: around.throttled.to_vec(),
+            machine: Machine::new(around.counters),
             cases: self.cases,
             by_thread,
         };
@@ -240,6 +246,10 @@ impl Evidence {
     /// CPU quotas that were used up.
     pub(super) fn throttled(&self) -> &[ThrottledRow] {
         &self.throttled
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::event::{Access, Fault, KernelWork, LedgerDelta, Mapping, WorkKind};
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelWorkRow, LockRecord, ResolvedFrame,
@@ -29,6 +30,7 @@ pub struct Play {
     pub works: Vec<KernelWorkRow>,
     pub cross_calls: Vec<CrossCallRow>,
     pub throttled: Vec<ThrottledRow>,
+    pub counters: Vec<CounterTrack>,
     pub collector: Collector,
 }
 
@@ -42,6 +44,7 @@ impl Play {
             works: Vec::new(),
             cross_calls: Vec::new(),
             throttled: Vec::new(),
+            counters: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -51,8 +54,17 @@ impl Play {
     }
 
     pub fn evidence(self) -> Evidence {
-        let Play { min_stall_ns, threads, interrupts, intrusions, works, cross_calls, throttled, collector } =
-            self;
+        let Play {
+            min_stall_ns,
+            threads,
+            interrupts,
+            intrusions,
+            works,
+            cross_calls,
+            throttled,
+            collector,
+            counters,
+        } = self;
         collector.finish(&Surroundings {
             min_stall_ns,
             threads: &threads,
@@ -61,6 +73,7 @@ impl Play {
             works: &works,
             cross_calls: &cross_calls,
             throttled: &throttled,
+            counters: &counters,
         })
     }
 
@@ -115,6 +128,30 @@ pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
         *frame = Arc::new(kernel);
     }
     stack
+}
+
+/// What a CPU's steal was at some milliseconds, ms.
+pub fn steal(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
+    counter(&format!("cpu{cpu}.steal"), CounterKind::Sum, CounterUnit::Ns, readings, 1e6)
+}
+
+/// What `memory.KIND` was at some milliseconds, MiB.
+pub fn memory(kind: &str, readings: &[(u64, u64)]) -> CounterTrack {
+    counter(&format!("memory.{kind}"), CounterKind::Level, CounterUnit::Bytes, readings, 1_048_576.0)
+}
+
+fn counter(
+    name: &str,
+    kind: CounterKind,
+    unit: CounterUnit,
+    readings: &[(u64, u64)],
+    scale: f64,
+) -> CounterTrack {
+    let points = readings.iter().map(|&(ms, value)| (MonoNs(ms * 1_000_000), value as f64 * scale));
+    CounterTrack {
+        counter: Counter { name: name.into(), thread: None, kind, unit },
+        points: points.collect(),
+    }
 }
 
 /// The kernel's work for the thread of a stall, from and to ns after the stall's start.

@@ -1,5 +1,6 @@
 //! `major-fault`: threads touched memory that was not there, and waited for the kernel to read it from a file or from
-//! swap. Says which file and where in it.
+//! swap. Says which file and where in it, how much memory was free at the slowest, and whether memory was being freed then:
+//! what is in memory today goes tomorrow where the page cache is squeezed.
 //!
 //! One finding a program and file. Time spent waiting for a CPU in such a fault is `run-queue`'s.
 //!
@@ -8,6 +9,8 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+
+use wallprof_model::event::WorkKind;
 
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
@@ -22,6 +25,12 @@ const FILE_ADVICE: &str = "Keep the file's pages in memory where they are needed
     MAP_POPULATE and MADV_POPULATE_READ before; read ahead of the need (MADV_WILLNEED) where all of it does not fit.";
 const SWAP_ADVICE: &str = "Keep this memory from being swapped out: mlock(2) or mlockall(2), a lower vm.swappiness, \
     memory.swap.max=0 for its cgroup, or more memory.";
+
+const SHORTAGE_ADVICE: &str =
+    " Memory was short: more of it, or less taken by others, keeps pages in the cache.";
+
+/// Memory that is freed so long before or after a fault says that the page could go because memory was short.
+const NEARBY_NS: u64 = 1_000_000_000;
 
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
     let is_major =
@@ -39,14 +48,17 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let toll = Toll::over(&cases, Case::without_run_queue_ns);
     let problem = Problem::unusual(cases, toll, evidence)?;
     let worst = problem.cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
+    let shortage = shortage(worst, evidence);
+    let advice = if file(worst).is_some() { FILE_ADVICE } else { SWAP_ADVICE };
+    let advice = [advice, shortage.as_ref().map_or("", |_| SHORTAGE_ADVICE)].concat();
     let title = format!(
-        "{} waited for {}{} {}.",
+        "{} waited for {}{} {}{}.",
         wording::who(&problem.cases, evidence),
         page(worst),
         wording::place(problem.site().as_ref()),
-        wording::toll(&toll)
+        wording::toll(&toll),
+        memory(worst, shortage, evidence)
     );
-    let advice = if file(worst).is_some() { FILE_ADVICE } else { SWAP_ADVICE };
     Some(problem.conclude(RULE, title, advice))
 }
 
@@ -58,13 +70,44 @@ fn page(worst: &Case) -> String {
     format!("pages of {} to be read from disk{place}", base_name(&file))
 }
 
+/// `; when the slowest began, 1.21 GiB of memory were free (20.1 GiB available), and threads had to free memory`.
+fn memory(worst: &Case, shortage: Option<String>, evidence: &Evidence) -> String {
+    let free = evidence.machine().memory_at(worst.start).map(|memory| {
+        let available = memory.available.map(|bytes| format!(" ({} available)", wording::size(bytes)));
+        format!("{} of memory were free{}", wording::size(memory.free), available.unwrap_or_default())
+    });
+    let known: Vec<String> = free.into_iter().chain(shortage).collect();
+    match known.is_empty() {
+        true => String::new(),
+        false => format!("; when the slowest began, {}", known.join(", and ")),
+    }
+}
+
+/// What says that pages had to go because memory was short.
+fn shortage(worst: &Case, evidence: &Evidence) -> Option<String> {
+    if is_reclaimed(worst, evidence) {
+        return Some("threads had to free memory".into());
+    }
+    let lost = evidence.machine().memory_at(worst.start)?.cache_lost?;
+    Some(format!("the page cache had lost {} within a second", wording::size(lost)))
+}
+
+/// Whether a recorded thread had to free memory about then.
+fn is_reclaimed(worst: &Case, evidence: &Evidence) -> bool {
+    let (from, to) = (worst.start.0.saturating_sub(NEARBY_NS), worst.end.0.saturating_add(NEARBY_NS));
+    let mut works = evidence.works().iter().filter(|work| work.kind == WorkKind::Reclaim);
+    works.any(|work| work.start.0 < to && work.end.0 > from)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, fault};
+    use super::super::findings;
+    use super::super::fixture::{Play, at, fault, memory, work_in};
     use super::*;
     use wallprof_model::StallReason;
+    use wallprof_model::counter::CounterTrack;
     use wallprof_model::event::{Fault, Mapping};
-    use wallprof_model::profile::{BoundAtFirstCall, StallRecord};
+    use wallprof_model::profile::{BoundAtFirstCall, Finding, StallRecord};
 
     const MS: u64 = 1_000_000;
 
@@ -78,6 +121,59 @@ mod tests {
         );
         assert_eq!((found.rule.as_str(), found.count), (RULE, 6));
         assert!(found.advice.contains("MAP_POPULATE") && found.advice.contains("mlock"));
+    }
+
+    /// A fault of 6 ms at 3 s, beside these counters; a thread frees memory `reclaim_ms` after its start.
+    fn beside(counters: Vec<CounterTrack>, reclaim_ms: Option<u64>) -> Finding {
+        let mut play = Play::new();
+        let stall = at(2_000 * MS, fault(1, 1, true, 6 * MS));
+        play.counters = counters;
+        play.works.extend(reclaim_ms.map(|ms| work_in(&stall, WorkKind::Reclaim, ms * MS, (ms + 1) * MS)));
+        play.stall(stall);
+        findings(&play.evidence()).remove(0)
+    }
+
+    #[test]
+    fn says_how_much_memory_was_free() {
+        let counters =
+            || vec![memory("free", &[(2_900, 300), (3_100, 9)]), memory("available", &[(2_900, 2_048)])];
+        let found = beside(counters(), None);
+        assert!(
+            found.title.ends_with(
+                " for 6.00 ms; when the slowest began, 300 MiB of memory were free (2.00 GiB available)."
+            ),
+            "{}",
+            found.title
+        );
+        assert!(!found.advice.contains("Memory was short"), "{}", found.advice);
+        assert!(beside(vec![], None).title.ends_with(" for 6.00 ms."));
+    }
+
+    #[test]
+    fn says_whether_memory_was_being_freed() {
+        let free = || memory("free", &[(2_900, 300)]);
+        let shrinking = beside(vec![free(), memory("cached", &[(1_000, 900), (2_950, 700)])], None);
+        assert!(
+            shrinking.title.ends_with(
+                "300 MiB of memory were free, and the page cache had lost 200 MiB within a second."
+            ),
+            "{}",
+            shrinking.title
+        );
+        assert_eq!(shrinking.rule, RULE);
+        let direct = beside(vec![free()], Some(500));
+        assert!(direct.title.ends_with("were free, and threads had to free memory."), "{}", direct.title);
+        let unknown = beside(vec![], Some(500));
+        assert!(
+            unknown.title.ends_with("; when the slowest began, threads had to free memory."),
+            "{}",
+            unknown.title
+        );
+        for found in [shrinking, direct, unknown] {
+            assert!(found.advice.contains("Memory was short"), "{}", found.advice);
+        }
+        let calm = beside(vec![free(), memory("cached", &[(1_000, 900), (2_950, 890)])], Some(1_500));
+        assert!(calm.title.ends_with("300 MiB of memory were free."), "{}", calm.title);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod lazy_binding;
 mod limits;
 mod lock;
 mod lock_wait;
+mod machine;
 mod major_fault;
 mod memory_reclaim;
 mod mmap_lock;
@@ -31,6 +32,7 @@ mod neighbours;
 mod oversleep;
 mod preempted;
 mod run_queue;
+mod steal;
 mod tlb_shootdown;
 mod wake_chain;
 mod wording;
@@ -40,11 +42,12 @@ use std::collections::HashSet;
 use wallprof_model::profile::Finding;
 
 pub use evidence::{Collector, Evidence, Surroundings};
+pub use machine::reads_counter;
 
 use conclusion::Conclusion;
 
 /// The names of all rules, in the order of `docs/findings.md`.
-pub const RULES: [&str; 18] = [
+pub const RULES: [&str; 19] = [
     deadlock::RULE,
     lazy_binding::RULE,
     memory_reclaim::RULE,
@@ -56,6 +59,7 @@ pub const RULES: [&str; 18] = [
     lock_wait::RULE,
     major_fault::RULE,
     cpu_throttling::RULE,
+    steal::RULE,
     preempted::RULE,
     run_queue::RULE,
     disk_wait::RULE,
@@ -91,12 +95,15 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         conclusions.extend(more);
     }
     let throttled = cpu_throttling::find(evidence);
-    let held_back = told_by(&throttled);
+    let mut held_back = told_by(&throttled);
     conclusions.extend(throttled);
+    let stolen = steal::find(evidence, &held_back);
+    held_back.extend(told_by(&stolen));
+    conclusions.extend(stolen);
     conclusions.extend(preempted::find(evidence, &held_back));
     conclusions.extend(run_queue::find(evidence, &held_back));
     conclusions.extend(disk_wait::find(evidence));
-    conclusions.extend(oversleep::find(evidence));
+    conclusions.extend(oversleep::find(evidence, &held_back));
     let shootdowns = tlb_shootdown::find(evidence);
     conclusions.extend(irq_time::find(evidence, &tlb_shootdown::victims(&shootdowns)));
     conclusions.extend(shootdowns);

@@ -6,6 +6,8 @@
 //! False positives: a virtual machine whose hypervisor did not run it, a laptop that was suspended: the clock went
 //! on, the program could not.
 
+use std::collections::HashSet;
+
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
@@ -17,18 +19,19 @@ pub(super) const RULE: &str = "oversleep";
 const ADVICE: &str = "Look at what kept the timer from firing on this CPU: interrupts or kernel code that runs \
     with interrupts off, deep idle states (cpu_dma_latency), the process being stopped, or a hypervisor.";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
-    let is_late = |case: &&Case| !case.voluntary && lateness_ns(case) >= evidence.unit_ns();
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let is_late = |case: &&Case| lateness_ns(case) >= evidence.unit_ns() && !told.contains(&case.id);
     let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
         (evidence.program(case), case.comm.clone(), case.syscall.clone())
     });
     calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-/// By how much the wakeup came later than asked for; 0 for a wait without a timeout, or that is still open.
-fn lateness_ns(case: &Case) -> u64 {
+/// By how much the wakeup came later than asked for, ns; 0 for a wait without a timeout, or that is still open, or that
+/// was chosen as long as it was.
+pub(super) fn lateness_ns(case: &Case) -> u64 {
     match case.asked_ns {
-        Some(asked_ns) if !case.open => case.blocked_ns.saturating_sub(asked_ns),
+        Some(asked_ns) if !case.open && !case.voluntary => case.blocked_ns.saturating_sub(asked_ns),
         _ => 0,
     }
 }

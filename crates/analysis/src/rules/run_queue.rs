@@ -3,8 +3,7 @@
 //! Counts the time from the wakeup to the CPU in every interval where that took as long as a stall, whatever the
 //! thread had waited for before. One finding a program and thread name; limits as those of `preempted`.
 //!
-//! False positives: batch work that is meant to give way; a thread that a hypervisor or a container's quota kept
-//! from running looks the same.
+//! False positives: batch work that is meant to give way; a hypervisor that does not run the machine and does not tell.
 
 use std::collections::HashSet;
 

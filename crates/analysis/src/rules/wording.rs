@@ -14,10 +14,25 @@ use crate::site::Site;
 /// `0.87 ms`, `62.1 ms`, `1.21 s`.
 pub(super) fn time(ns: u64) -> String {
     let (value, unit) = if ns < 1_000_000_000 { (ns as f64 / 1e6, "ms") } else { (ns as f64 / 1e9, "s") };
+    format!("{} {unit}", three_digits(value))
+}
+
+/// `512 KiB`, `34.1 MiB`, `1.21 GiB`.
+pub(super) fn size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    let (value, unit) = match bytes {
+        ..1_048_576.0 => (bytes / 1_024.0, "KiB"),
+        ..1_073_741_824.0 => (bytes / 1_048_576.0, "MiB"),
+        _ => (bytes / 1_073_741_824.0, "GiB"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+fn three_digits(value: f64) -> String {
     match value {
-        ..10.0 => format!("{value:.2} {unit}"),
-        ..100.0 => format!("{value:.1} {unit}"),
-        _ => format!("{value:.0} {unit}"),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
     }
 }
 
@@ -111,6 +126,19 @@ mod tests {
             (3_600_000_000_000, "3600 s"),
         ] {
             assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn sizes_keep_three_digits() {
+        for (bytes, text) in [
+            (0, "0.00 KiB"),
+            (524_288, "512 KiB"),
+            (35_756_442, "34.1 MiB"),
+            (1_299_227_607, "1.21 GiB"),
+            (1 << 40, "1024 GiB"),
+        ] {
+            assert_eq!(size(bytes), text);
         }
     }
 

@@ -162,8 +162,8 @@ impl Played {
             }
             // A holder that lost its CPU keeps everyone waiting.
             "lock-wait" => finding.title.contains("(preempted") || finding.title.contains("(runnable"),
-            // No scenario makes timers late. A hypervisor that does not run the machine does.
-            "oversleep" => true,
+            // No scenario makes timers late. A hypervisor that does not run the machine does, and may tell so.
+            "oversleep" | "steal" => true,
             // Only `shootdown` sends interrupts; the timer and devices are the machine's.
             "irq-time" => !finding.title.contains("call_function"),
             _ => false,

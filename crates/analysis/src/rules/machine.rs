@@ -1,0 +1,174 @@
+//! What the machine counted, as rules ask for it: when a CPU was stolen by the hypervisor, and how much memory there was.
+
+use std::collections::BTreeMap;
+
+use wallprof_model::MonoNs;
+use wallprof_model::counter::{CounterKind, CounterTrack, CounterUnit};
+
+/// How long before a moment says what the page cache used to be.
+const BEFORE_NS: u64 = 1_000_000_000;
+/// Less than this is the usual coming and going of files, bytes; and less than a twentieth of the cache.
+const LEAST_SHRINKAGE: f64 = 33_554_432.0;
+
+/// Counters of the machine over a whole recording.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    thefts: BTreeMap<u32, Vec<Theft>>,
+    free: Points,
+    available: Points,
+    cached: Points,
+}
+
+/// Values that hold until the next one, by time.
+type Points = Vec<(MonoNs, f64)>;
+
+/// Between two readings a CPU that had work was not run for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Theft {
+    pub from: MonoNs,
+    pub to: MonoNs,
+    pub ns: u64,
+}
+
+/// Memory at a moment, bytes. What no counter says is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub free: u64,
+    pub available: Option<u64>,
+    /// What the page cache lost in the second before, where that is much.
+    pub cache_lost: Option<u64>,
+}
+
+/// Whether the rules read a counter of the machine.
+pub fn reads_counter(name: &str) -> bool {
+    matches!(name, "memory.free" | "memory.available" | "memory.cached") || stolen_cpu(name).is_some()
+}
+
+/// `cpu3.steal`.
+fn stolen_cpu(name: &str) -> Option<u32> {
+    name.strip_prefix("cpu")?.strip_suffix(".steal")?.parse().ok()
+}
+
+impl Machine {
+    pub fn new(tracks: &[CounterTrack]) -> Self {
+        let mut machine = Machine::default();
+        for track in tracks.iter().filter(|track| track.counter.thread.is_none()) {
+            machine.add(track);
+        }
+        machine
+    }
+
+    /// An application's own numbers may have any name: these have a kind and a unit.
+    fn add(&mut self, track: &CounterTrack) {
+        let name = track.counter.name.as_str();
+        match (track.counter.kind, track.counter.unit) {
+            (CounterKind::Sum, CounterUnit::Ns) => {
+                if let Some(cpu) = stolen_cpu(name) {
+                    self.thefts.insert(cpu, thefts(&track.points));
+                }
+            }
+            (CounterKind::Level, CounterUnit::Bytes) => {
+                let place = match name {
+                    "memory.free" => &mut self.free,
+                    "memory.available" => &mut self.available,
+                    "memory.cached" => &mut self.cached,
+                    _ => return,
+                };
+                place.clone_from(&track.points);
+            }
+            _ => {}
+        }
+    }
+
+    /// The thefts of a CPU that overlap `from..to`, each with its place among all of that CPU.
+    pub fn thefts(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = (usize, &Theft)> {
+        let all = self.thefts.get(&cpu).map_or(&[][..], Vec::as_slice);
+        let first = all.partition_point(|theft| theft.to <= from);
+        let rest = all.iter().enumerate().skip(first);
+        rest.take_while(move |(_, theft)| theft.from < to)
+    }
+
+    pub fn memory_at(&self, at: MonoNs) -> Option<Memory> {
+        Some(Memory {
+            free: held_at(&self.free, at)? as u64,
+            available: held_at(&self.available, at).map(|bytes| bytes as u64),
+            cache_lost: self.cache_lost(at),
+        })
+    }
+
+    fn cache_lost(&self, at: MonoNs) -> Option<u64> {
+        let before = held_at(&self.cached, MonoNs(at.0.saturating_sub(BEFORE_NS)))?;
+        let lost = before - held_at(&self.cached, at)?;
+        (lost >= LEAST_SHRINKAGE.max(before / 20.0)).then_some(lost as u64)
+    }
+}
+
+impl Theft {
+    pub fn overlap_ns(&self, from: MonoNs, to: MonoNs) -> u64 {
+        self.to.min(to).0.saturating_sub(self.from.max(from).0)
+    }
+}
+
+fn thefts(points: &[(MonoNs, f64)]) -> Vec<Theft> {
+    let steps = points.windows(2).map(|pair| {
+        let [(from, before), (to, after)] = [pair[0], pair[1]];
+        Theft { from, to, ns: (after - before).max(0.0) as u64 }
+    });
+    steps.filter(|theft| theft.ns > 0 && theft.to > theft.from).collect()
+}
+
+fn held_at(points: &[(MonoNs, f64)], at: MonoNs) -> Option<f64> {
+    let after = points.partition_point(|(point, _)| *point <= at);
+    Some(points[after.checked_sub(1)?].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{memory, steal};
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn thefts_lie_between_the_readings_that_differ() {
+        let track = steal(1, &[(0, 0), (300, 0), (400, 20), (500, 50), (600, 50)]);
+        let machine = Machine::new(&[track]);
+        let found = |from: u64, to: u64| -> Vec<(usize, u64)> {
+            let thefts = machine.thefts(1, MonoNs(from * MS), MonoNs(to * MS));
+            thefts.map(|(at, theft)| (at, theft.ns / MS)).collect()
+        };
+        assert_eq!(found(0, 1_000), [(0, 20), (1, 30)]);
+        assert_eq!(found(0, 300), []);
+        assert_eq!(found(399, 400), [(0, 20)]);
+        assert_eq!(found(400, 401), [(1, 30)]);
+        assert_eq!(found(500, 9_999), []);
+        assert_eq!(machine.thefts(0, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
+    }
+
+    #[test]
+    fn memory_is_what_was_last_read() {
+        let tracks =
+            [memory("free", &[(100, 40), (2_000, 50)]), memory("cached", &[(100, 900), (1_900, 800)])];
+        let machine = Machine::new(&tracks);
+        let mib = |mib: u64| mib << 20;
+        assert_eq!(machine.memory_at(MonoNs(99 * MS)), None);
+        let calm = Memory { free: mib(40), available: None, cache_lost: None };
+        assert_eq!(machine.memory_at(MonoNs(1_500 * MS)), Some(calm));
+        let shrinking = Memory { free: mib(50), available: None, cache_lost: Some(mib(100)) };
+        assert_eq!(machine.memory_at(MonoNs(2_000 * MS)), Some(shrinking));
+        assert_eq!(machine.memory_at(MonoNs(2_900 * MS)).and_then(|memory| memory.cache_lost), None);
+    }
+
+    #[test]
+    fn an_applications_own_numbers_are_none_of_the_machines() {
+        let mut own = steal(1, &[(0, 0), (400, 20)]);
+        own.counter.unit = CounterUnit::Plain;
+        let mut level = memory("free", &[(0, 9)]);
+        level.counter.unit = CounterUnit::Plain;
+        let machine = Machine::new(&[own, level]);
+        assert_eq!(machine.thefts(1, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
+        assert_eq!(machine.memory_at(MonoNs(MS)), None);
+        assert!(reads_counter("cpu12.steal") && reads_counter("memory.cached"));
+        assert!(!reads_counter("steal") && !reads_counter("cpu1.run_queue") && !reads_counter("cpux.steal"));
+    }
+}
