@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::{Toll, is_share};
 use super::wording;
 use crate::tally::Tally;
 
@@ -81,16 +81,20 @@ impl Neighbours {
         }
     }
 
-    /// `: neighbour had the CPU for 92 % of that time`; nothing where nobody is known.
+    /// `: the CPU was with build for 70 %, cron for 20 % and others for 5 % of that time`; nothing where nobody is known.
     pub fn names(&self, waited_ns: u64) -> String {
         let whole = waited_ns.max(self.ran.total());
-        let names = self.ran.ranked().into_iter().take(MOST_NAMES);
-        let names: Vec<String> =
-            names.map(|((name, _), ns)| format!("{name} for {}", wording::percent(ns, whole))).collect();
-        match names.is_empty() {
-            true => String::new(),
-            false => format!(": the CPU was with {} of that time", names.join(" and ")),
-        }
+        let ranked = self.ran.ranked();
+        let named = ranked.iter().take(MOST_NAMES).map(|((name, _), ns)| (name.as_str(), *ns));
+        let others = ranked.iter().skip(MOST_NAMES).fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let others = Some(("others", others)).filter(|(_, ns)| *ns > 0 && is_share(*ns, 100, whole));
+        let mut shares: Vec<String> = named
+            .chain(others)
+            .map(|(name, ns)| format!("{name} for {}", wording::percent(ns, whole)))
+            .collect();
+        let Some(last) = shares.pop() else { return String::new() };
+        let but_last = if shares.is_empty() { String::new() } else { format!("{} and ", shares.join(", ")) };
+        format!(": the CPU was with {but_last}{last} of that time")
     }
 
     /// What helps, which depends on whether the process is in its own way.
@@ -134,6 +138,18 @@ mod tests {
             assert_eq!(names, ": the CPU was with build for 70 % and kworker/1:2 for 20 % of that time");
             assert_eq!(found.cpus(), " on CPU 1");
             assert!(found.advice().starts_with("Keep others off"));
+        });
+    }
+
+    #[test]
+    fn the_others_are_told_together() {
+        let ran = ["build", "cron", "ld", "as"].map(|name| (stranger(name), 200_000));
+        neighbours(&ran, &[1], |found| {
+            let names = found.names(1_000_000);
+            assert_eq!(
+                names,
+                ": the CPU was with as for 20 %, build for 20 % and others for 40 % of that time"
+            );
         });
     }
 
