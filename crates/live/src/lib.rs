@@ -3,7 +3,7 @@
 //! Owns the order in which things become known (threads, then stacks, then what refers to them) and the cutting
 //! of time into seconds. Owns no file and no BPF.
 
-mod accounts;
+pub mod accounts;
 mod bindings;
 mod counters;
 mod fault_files;
@@ -14,7 +14,7 @@ mod known;
 mod quotas;
 mod session;
 mod stacks;
-mod stalls;
+pub mod stalls;
 mod strangers;
 mod threads;
 mod thresholds;
