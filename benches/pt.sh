@@ -118,9 +118,9 @@ peak_anonymous_kib() { # PID
 measure_memory() {
     local invented=$scratch/invented start peak bytes=2000000000
     cargo run -q --release -p wallprof-intel-pt --features generator --example generate -- \
-        --seed 5 --bytes "$bytes" --threads 4 --out "$invented"
+        --seed 5 --bytes "$bytes" --threads 4 --switch-gap 50000 --out "$invented"
     start=$(now_ms)
-    "$wallprof" import "$invented/perf.data" -o "$scratch/invented.db" >"$scratch/output" 2>&1 &
+    "$wallprof" import "$invented/perf.data" --symfs / -o "$scratch/invented.db" >"$scratch/output" 2>&1 &
     peak=$(peak_anonymous_kib $!)
     wait $! || fail "$(tail -1 "$scratch/output")"
     print_fact 'anonymous memory, import of 2 GB of trace (goal 300)' "$((peak / 1024))" MiB

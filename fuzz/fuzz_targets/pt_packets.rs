@@ -90,7 +90,7 @@ fn schedule(switches: u8) -> Schedule {
     };
     let first = Switch { thread: ThreadId(1), space: Program::SPACE, ..Switch::default() };
     let several = (1..40).map(switch).filter(|_| switches >= 32);
-    Schedule::new(std::iter::once(first).chain(several).collect())
+    Schedule::new(std::iter::once(first).chain(several))
 }
 
 /// What is told is bounded by what was read: a trace cannot make the decoder talk without end.

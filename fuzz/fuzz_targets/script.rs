@@ -1,35 +1,13 @@
 //! Texts that may be perf script's become events in the order of time, or an error.
 #![no_main]
 
+mod settled;
+
 use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
-use wallprof_import::{RecordingFacts, Sink, import_scripts};
-use wallprof_model::{Event, MonoNs};
-
-/// Looks at the order alone.
-struct Settled(u64);
-
-impl Sink for Settled {
-    type Error = std::convert::Infallible;
-
-    fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
-        self.0 = facts.start.0;
-        Ok(())
-    }
-
-    fn take(&mut self, _event: Event) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    fn settled(&mut self, until: MonoNs) -> Result<(), Self::Error> {
-        assert!(until.0 >= self.0, "time goes back");
-        self.0 = until.0;
-        Ok(())
-    }
-
-    fn progress(&mut self, _bytes: u64, _of: Option<u64>) {}
-}
+use settled::Settled;
+use wallprof_import::import_scripts;
 
 // Files are in memory: two of them, cut at a zero byte if there is one.
 fuzz_target!(|bytes: &[u8]| {
@@ -44,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
             path
         })
         .collect();
-    let _ = import_scripts(&paths, &mut Settled(0));
+    let _ = import_scripts(&paths, &mut Settled::default());
     for path in paths {
         let _ = std::fs::remove_file(path);
     }

@@ -401,8 +401,12 @@ fn decode_trace<S: Sink>(
     let mut frames = Frames::new(prepared, programs);
     let mut departures = Departures { session, teller, frames: &mut frames, time_conv };
     let calls = intel_pt::decode(&job, &mut departures)?;
+    if let Some(error) = prepared.take_error() {
+        return Err(DecodeError::Input(error));
+    }
     session.traced_until(time_conv.ns_from_ticks(calls.last));
     calls.gaps.losses().for_each(|(reason, count)| session.lose(reason, count));
+    session.lose("call_latencies_coarse", calls.coarse_latencies);
     let mut count = 0;
     for thread in &calls.threads {
         session.lose("call_paths_full", thread.tree.folded());

@@ -6,6 +6,7 @@
 //! what is lost is counted. Text that `perf script` printed of an Intel PT trace becomes calls. [`TraceFile`] writes perf.data of
 //! traces that wallprof records itself.
 
+mod by_time;
 mod calls;
 mod chain;
 mod error;

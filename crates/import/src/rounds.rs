@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-/// What waits at most, in bytes. Two rounds of a machine with 100 CPUs are half of that.
-const MAX_WAITING: usize = 128 << 20;
+/// What waits at most, in bytes. Two rounds of a machine with 100 CPUs are 64 MiB.
+const MAX_WAITING: usize = 80 << 20;
 /// What a record costs beside its bytes.
 const OVERHEAD: usize = 96;
 

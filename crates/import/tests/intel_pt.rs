@@ -410,7 +410,7 @@ fn as_recorded(generated: &Generated, perf_data: &[u8]) -> std::io::Result<Vec<u
     let events = TraceEvents { attr: attr_of(perf_data), ids: vec![7] };
     let mut file = TraceFile::create(std::io::Cursor::new(Vec::new()), &events, &facts)?;
     let tid = |thread: ThreadId| PID + thread.0 - 1;
-    let switches = generated.schedule.switches();
+    let switches: Vec<_> = generated.schedule.switches().collect();
     let threads: std::collections::BTreeSet<u32> = switches
         .iter()
         .filter(|switch| switch.thread != ThreadId::NOBODY)

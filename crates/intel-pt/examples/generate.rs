@@ -10,16 +10,17 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use wallprof_intel_pt::EventKind;
-use wallprof_intel_pt::generator::{Machine, PerfDataWriter, Plan, Program, True};
+use wallprof_intel_pt::generator::{Machine, PerfDataWriter, Plan, Program, TIME_CONV, True};
 
-const USAGE: &str =
-    "usage: generate [--seed S] [--bytes N] [--threads T] [--functions F] [--overflows] --out DIR";
+const USAGE: &str = "usage: generate [--seed S] [--bytes N] [--threads T] [--switch-gap NS] [--functions F] [--overflows] --out DIR";
 const INSTRUCTIONS_A_TIME: usize = 1 << 20;
 
 struct Options {
     seed: u64,
     bytes: u64,
     plan: Plan,
+    /// How long a thread stays on the CPU at least, in ns.
+    switch_gap: u64,
     out: PathBuf,
 }
 
@@ -27,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = options(std::env::args().skip(1)).ok_or(USAGE)?;
     std::fs::create_dir_all(&options.out)?;
     let out = std::path::absolute(&options.out)?;
-    let machine = Machine::new(options.seed, options.plan);
+    let gap = TIME_CONV.ticks_from_ns(options.switch_gap);
+    let machine = Machine::new(options.seed, options.plan).with_switch_gap(gap);
     let program = machine.program().clone();
     let target = out.join("target");
     std::fs::write(&target, program.to_elf())?;
@@ -102,7 +104,7 @@ impl Counts {
 
 fn options(mut words: impl Iterator<Item = String>) -> Option<Options> {
     let plan = Plan { functions: 200, threads: 1, instructions: 0, overflows: false, exceptions: true };
-    let mut options = Options { seed: 1, bytes: 1 << 20, plan, out: PathBuf::new() };
+    let mut options = Options { seed: 1, bytes: 1 << 20, plan, switch_gap: 0, out: PathBuf::new() };
     while let Some(word) = words.next() {
         match word.as_str() {
             "--seed" => options.seed = words.next()?.parse().ok()?,
@@ -110,6 +112,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Option<Options> {
             "--threads" => {
                 options.plan.threads = words.next()?.parse().ok().filter(|&threads| threads > 0)?
             }
+            "--switch-gap" => options.switch_gap = words.next()?.parse().ok()?,
             "--functions" => options.plan.functions = words.next()?.parse().ok()?,
             "--overflows" => options.plan.overflows = true,
             "--out" => options.out = words.next()?.into(),

@@ -22,6 +22,6 @@ pub use code::{Code, Function, FunctionId, SpaceId};
 pub use event::{EndCause, Event, EventKind, GapCause, Sink};
 pub use flow::{Decoded, Segment, Trace, decode_segment, segment_starts};
 pub use run_cache::RunCache;
-pub use schedule::{Departure, Schedule, Switch, ThreadId};
+pub use schedule::{Departure, Schedule, ScheduleBuilder, Shelf, Switch, ThreadId};
 pub use stopwatch::ClockFacts;
 pub use time_conv::TimeConv;

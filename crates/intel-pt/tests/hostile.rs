@@ -111,7 +111,7 @@ fn switches_at_wrong_times() {
             switch.space = [SpaceId(1), SpaceId(2), SpaceId::NOTHING][random.below(12) / 5];
             switch
         });
-        generated.schedule = wallprof_intel_pt::Schedule::new(switches.collect());
+        generated.schedule = wallprof_intel_pt::Schedule::new(switches);
         assert_sound(seed, &generated);
     }
 }

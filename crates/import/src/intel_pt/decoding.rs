@@ -20,6 +20,7 @@ use wallprof_intel_pt::{
 
 use super::buffers::Buffer;
 use super::reader::{Piece, Reader};
+use crate::by_time::ByTime;
 use crate::gaps::Gaps;
 
 /// Bytes of all pieces that are read ahead.
@@ -27,12 +28,12 @@ const READ_AHEAD: usize = 32 << 20;
 const LARGEST_PIECE: usize = 512 << 10;
 const SMALLEST_PIECE: usize = 32 << 10;
 /// Pieces that each thread may be ahead.
-const WINDOW: usize = 4;
+const WINDOW: usize = 2;
 
 /// One trace with what is needed to decode it.
 pub(crate) struct Source<'a> {
     pub buffer: &'a Buffer,
-    pub schedule: Schedule,
+    pub schedule: &'a Schedule,
     pub clock: ClockFacts,
 }
 
@@ -88,6 +89,8 @@ pub(crate) struct Calls {
     /// By thread.
     pub threads: Vec<ThreadCalls>,
     pub gaps: Gaps,
+    /// Latencies that there was no room for.
+    pub coarse_latencies: u64,
     /// The last moment that a trace tells of, in ticks.
     pub last: u64,
 }
@@ -273,32 +276,6 @@ enum Item {
     Lost(ThreadId),
 }
 
-/// An item in the order of time; of the same time, in the order in which they came.
-struct Waiting {
-    at: (u64, u64),
-    item: Item,
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
-
 /// Where the trace of one source is.
 #[derive(Clone, Copy, Default)]
 struct Position {
@@ -312,8 +289,7 @@ struct Position {
 struct Merger<'j, 'a, C> {
     job: &'j Job<'a, C>,
     positions: Vec<Position>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
-    count: u64,
+    waiting: ByTime<Item>,
     threads: HashMap<ThreadId, ThreadReplay>,
     room: PathRoom,
     gaps: Gaps,
@@ -326,8 +302,7 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
         Merger {
             job,
             positions: vec![Position::default(); job.sources.len()],
-            waiting: BinaryHeap::new(),
-            count: 0,
+            waiting: ByTime::default(),
             threads: HashMap::new(),
             room: PathRoom::default(),
             gaps: Gaps::default(),
@@ -376,14 +351,14 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
         for stretch in stretches {
             let from = stretch.from.max(self.positions[source].from);
             self.positions[source].from = from;
-            self.wait(from, Item::Stretch(Box::new(stretch)));
+            self.waiting.push(from, Item::Stretch(Box::new(stretch)));
         }
     }
 
     /// Between `last` and `next` nothing is known of whoever ran there.
     fn lose(&mut self, source: usize, last: u64, next: u64) {
         self.gaps.add(GapCause::LostData, 1);
-        let schedule = &self.job.sources[source].schedule;
+        let schedule = self.job.sources[source].schedule;
         let mut cursor = schedule.cursor_at(last);
         self.positions[source].from = self.positions[source].from.max(last);
         let ran = std::iter::once((last, cursor.current().thread));
@@ -392,21 +367,14 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
             lost.push((switch.ticks, switch.thread));
         }
         for (ticks, thread) in lost.into_iter().filter(|(_, thread)| *thread != ThreadId::NOBODY) {
-            self.wait(ticks.max(last), Item::Lost(thread));
+            self.waiting.push(ticks.max(last), Item::Lost(thread));
         }
-    }
-
-    fn wait(&mut self, ticks: u64, item: Item) {
-        self.count += 1;
-        self.waiting.push(Reverse(Waiting { at: (ticks, self.count), item }));
     }
 
     /// Applies what is earlier than everything that is still to come.
     fn release<W: Watcher>(&mut self, frontier: u64, watcher: &mut W) -> Result<(), W::Error> {
-        while let Some(Reverse(waiting)) = self.waiting.peek()
-            && (waiting.at.0 < frontier || frontier == u64::MAX)
-        {
-            let Some(Reverse(Waiting { at: (ticks, _), item })) = self.waiting.pop() else { break };
+        let is_due = |ticks| ticks < frontier || frontier == u64::MAX;
+        while let Some((ticks, item)) = self.waiting.pop_if(is_due) {
             match item {
                 Item::Lost(thread) => self.replay(thread).lose(ticks),
                 Item::Stretch(stretch) => {
@@ -429,11 +397,11 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
     }
 
     fn finish(self) -> Calls {
-        let Merger { job, threads, gaps, last, .. } = self;
+        let Merger { job, threads, room, gaps, last, .. } = self;
         let end = |thread| job.ends.get(&thread).map_or(last, |&end| end.min(last));
         let finished = threads.into_iter().map(|(thread, replay)| replay.finish(end(thread)));
         let mut threads: Vec<ThreadCalls> = finished.collect();
         threads.sort_by_key(|calls| calls.thread);
-        Calls { threads, gaps, last }
+        Calls { threads, gaps, coarse_latencies: room.refused_latencies(), last }
     }
 }

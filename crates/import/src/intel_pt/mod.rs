@@ -12,14 +12,16 @@ mod jit;
 mod kernel;
 mod reader;
 mod spaces;
+mod spill;
 mod switches;
 mod tell;
 mod waits;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use wallprof_intel_pt::{ClockFacts, Departure, SpaceId, ThreadId, TimeConv};
+use wallprof_intel_pt::{ClockFacts, Departure, Schedule, SpaceId, ThreadId, TimeConv};
 use wallprof_model::{ModuleId, ThreadKey};
 
 use crate::format::records::Passed;
@@ -29,6 +31,7 @@ use buffers::{Buffer, Buffers, Whose};
 use decoding::Source;
 use jit::DumpFile;
 use spaces::{Origin, Region, Spaces};
+use spill::Spill;
 use switches::Switches;
 
 pub(crate) use code::Programs;
@@ -236,14 +239,19 @@ impl IntelPt {
         };
         let buffers: Vec<Buffer> =
             self.buffers.joined(info.is_snapshot).into_iter().filter(is_wanted).collect();
+        let switches = &mut self.switches;
+        let mut of_cpus: HashMap<u32, Arc<Schedule>> = HashMap::new();
         let schedules = buffers.iter().map(|buffer| match buffer.whose {
-            Whose::Cpu(cpu) => self.switches.of_cpu(cpu, time_conv, wanted.as_ref()),
+            Whose::Cpu(cpu) => {
+                let taken = || Arc::new(switches.take_cpu(cpu, time_conv, wanted.as_ref()));
+                Arc::clone(of_cpus.entry(cpu).or_insert_with(taken))
+            }
             Whose::Thread(tid) => {
                 // Of several threads with this number the first one is followed.
                 let found = self.threads.iter().find(|(_, person)| person.tid == tid);
                 let (thread, pid) =
                     found.map_or((ThreadId::NOBODY, 0), |(thread, person)| (*thread, person.pid));
-                self.switches.of_thread(thread, pid, time_conv)
+                Arc::new(switches.of_thread(thread, pid, time_conv))
             }
         });
         let schedules = schedules.collect();
@@ -257,6 +265,7 @@ impl IntelPt {
             time_conv,
             buffers,
             schedules,
+            spill: Arc::clone(self.switches.spill()),
             spaces: self.spaces,
             dumps: self.dumps,
             ends,
@@ -279,7 +288,8 @@ pub(crate) struct Prepared {
     pub pids: HashMap<ThreadId, u32>,
     clock: ClockFacts,
     buffers: Vec<Buffer>,
-    schedules: Vec<wallprof_intel_pt::Schedule>,
+    schedules: Vec<Arc<Schedule>>,
+    spill: Arc<Spill>,
 }
 
 impl Prepared {
@@ -288,10 +298,15 @@ impl Prepared {
         pairs
             .map(|(buffer, schedule)| Source {
                 buffer,
-                schedule: schedule.clone(),
+                schedule,
                 clock: ClockFacts { reference_ticks: buffer.reference, ..self.clock },
             })
             .collect()
+    }
+
+    /// Why switches could not be read back, if that is so.
+    pub(crate) fn take_error(&self) -> Option<std::io::Error> {
+        self.spill.take_error()
     }
 
     /// Bytes of trace.
@@ -416,9 +431,8 @@ mod tests {
         pt.switch_in(0, 6, ThreadKey(0), 7, 7, Departure::Unknown);
         pt.exec(7, 8);
         pt.map(7, 9, (0x1000, 0x1000, 0), Some((ModuleId(1), 0)));
-        let schedule = pt.switches.of_cpu(0, TimeConv::NANOSECONDS, None);
-        let spaces: Vec<_> =
-            schedule.switches().iter().map(|switch| (switch.ticks, switch.space.0)).collect();
+        let schedule = pt.switches.take_cpu(0, TimeConv::NANOSECONDS, None);
+        let spaces: Vec<_> = schedule.switches().map(|switch| (switch.ticks, switch.space.0)).collect();
         assert_eq!(spaces, [(6, 1), (8, 0), (9, 2)]);
     }
 }

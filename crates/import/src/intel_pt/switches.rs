@@ -1,30 +1,33 @@
 //! Which thread each CPU ran when, as records of switches say it, with the memory its process had then.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use wallprof_intel_pt::{Departure, Schedule, SpaceId, Switch, ThreadId, TimeConv};
+use wallprof_intel_pt::{Departure, Schedule, ScheduleBuilder, SpaceId, Switch, ThreadId, TimeConv};
 
-/// A switch of one CPU; `time` is the record's, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
-    time: u64,
-    thread: ThreadId,
-    space: SpaceId,
-    departure: Departure,
-}
+use super::spill::Spill;
 
-/// One CPU's switches, and who runs on it as of the last one.
-#[derive(Clone, Debug, Default)]
+/// One CPU's switches, their times in ns as the records have them, and who runs on it as of the last one.
+#[derive(Debug)]
 struct Cpu {
-    changes: Vec<Change>,
+    changes: ScheduleBuilder,
     thread: ThreadId,
     pid: u32,
+}
+
+impl Cpu {
+    fn new(spill: &Arc<Spill>) -> Cpu {
+        let changes = ScheduleBuilder::on(Arc::clone(spill) as _);
+        Cpu { changes, thread: ThreadId::NOBODY, pid: 0 }
+    }
 }
 
 /// The switches of all CPUs, and the changes of memory of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
     cpus: HashMap<u32, Cpu>,
+    /// Where switches are that are too many for memory.
+    spill: Arc<Spill>,
     /// By process, from when on it was in which space.
     spaces: HashMap<u32, Vec<(u64, SpaceId)>>,
 }
@@ -40,37 +43,39 @@ impl Switches {
         space: SpaceId,
         departure: Departure,
     ) {
-        let known = self.cpus.entry(cpu).or_default();
+        let known = self.cpus.entry(cpu).or_insert_with(|| Cpu::new(&self.spill));
         if known.thread == thread {
             return;
         }
         (known.thread, known.pid) = (thread, pid);
-        known.changes.push(Change { time, thread, space, departure });
+        known.changes.add(Switch { ticks: time, thread, space, departure });
     }
 
     /// From `time` on what is mapped in the process is another space.
     pub(crate) fn remap(&mut self, pid: u32, time: u64, space: SpaceId) {
         self.spaces.entry(pid).or_default().push((time, space));
         for cpu in self.cpus.values_mut().filter(|cpu| cpu.pid == pid && cpu.thread != ThreadId::NOBODY) {
-            cpu.changes.push(Change { time, thread: cpu.thread, space, departure: Departure::Unknown });
+            let (thread, departure) = (cpu.thread, Departure::Unknown);
+            cpu.changes.add(Switch { ticks: time, thread, space, departure });
         }
     }
 
-    /// The schedule of one CPU's trace. Threads that are not `wanted` are nobody.
-    pub(crate) fn of_cpu(&self, cpu: u32, conv: TimeConv, wanted: Option<&HashSet<ThreadId>>) -> Schedule {
-        let changes = self.cpus.get(&cpu).map(|cpu| &cpu.changes[..]).unwrap_or_default();
+    /// Takes the schedule of one CPU's trace. Threads that are not `wanted` are nobody.
+    pub(crate) fn take_cpu(
+        &mut self,
+        cpu: u32,
+        conv: TimeConv,
+        wanted: Option<&HashSet<ThreadId>>,
+    ) -> Schedule {
+        let Some(known) = self.cpus.remove(&cpu) else { return Schedule::default() };
         let is_wanted = |thread: &ThreadId| wanted.is_none_or(|wanted| wanted.contains(thread));
-        Schedule::new(
-            changes
-                .iter()
-                .map(|change| Switch {
-                    ticks: conv.ticks_from_ns(change.time),
-                    thread: Some(change.thread).filter(is_wanted).unwrap_or_default(),
-                    space: change.space,
-                    departure: change.departure,
-                })
-                .collect(),
-        )
+        let mut schedule = ScheduleBuilder::on(Arc::clone(&self.spill) as _);
+        for change in known.changes.finish().into_switches() {
+            let ticks = conv.ticks_from_ns(change.ticks);
+            let thread = Some(change.thread).filter(is_wanted).unwrap_or_default();
+            schedule.add(Switch { ticks, thread, ..change });
+        }
+        schedule.finish()
     }
 
     /// The schedule of a trace that follows one thread: its memory may change.
@@ -83,7 +88,12 @@ impl Switches {
             space,
             ..start
         });
-        Schedule::new(std::iter::once(start).chain(later).collect())
+        Schedule::new(std::iter::once(start).chain(later))
+    }
+
+    /// Where the switches are.
+    pub(crate) fn spill(&self) -> &Arc<Spill> {
+        &self.spill
     }
 }
 
@@ -94,7 +104,7 @@ mod tests {
     const CONV: TimeConv = TimeConv::NANOSECONDS;
 
     fn told(schedule: &Schedule) -> Vec<(u64, u32, u32)> {
-        schedule.switches().iter().map(|switch| (switch.ticks, switch.thread.0, switch.space.0)).collect()
+        schedule.switches().map(|switch| (switch.ticks, switch.thread.0, switch.space.0)).collect()
     }
 
     fn switches() -> Switches {
@@ -113,17 +123,17 @@ mod tests {
 
     #[test]
     fn a_cpus_schedule_has_switches_and_changes_of_memory() {
-        let schedule = switches().of_cpu(0, CONV, None);
+        let schedule = switches().take_cpu(0, CONV, None);
         assert_eq!(told(&schedule), [(10, 1, 1), (20, 1, 2), (30, 2, 3), (40, 0, 0)]);
-        let departures: Vec<_> = schedule.switches().iter().map(|switch| switch.departure).collect();
+        let departures: Vec<_> = schedule.switches().map(|switch| switch.departure).collect();
         assert_eq!(departures[2..], [Departure::Preempted, Departure::Blocked]);
-        assert_eq!(told(&switches().of_cpu(9, CONV, None)), []);
+        assert_eq!(told(&switches().take_cpu(9, CONV, None)), []);
     }
 
     #[test]
     fn threads_that_nobody_wants_are_nobody() {
         let wanted = HashSet::from([ThreadId(2)]);
-        let schedule = switches().of_cpu(0, CONV, Some(&wanted));
+        let schedule = switches().take_cpu(0, CONV, Some(&wanted));
         let threads: Vec<_> = told(&schedule).into_iter().map(|switch| switch.1).collect();
         assert_eq!(threads, [0, 0, 2, 0]);
     }

@@ -1,13 +1,13 @@
 //! Pieces of blocks and files, put together: each thread's in the order of time, through one replay.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use wallprof_intel_pt::replay::{PathRoom, Recorder, Stretch, ThreadCalls, ThreadReplay};
 use wallprof_intel_pt::{Departure, Event, EventKind, FunctionId, Sink, Switch, ThreadId, TimeConv};
 
 use super::piece::{Counts, FOLLOWED, Identity, Parsed, Piece, SLACK, Shift, Standing, Who};
+use crate::by_time::ByTime;
 
 /// Threads that are kept: `pid_max` is 2^22, and no trace has as many.
 const MOST_THREADS: usize = 1 << 16;
@@ -27,8 +27,7 @@ pub(super) struct Merger {
     room: PathRoom,
     /// Who was seen last on each CPU.
     cpus: HashMap<u32, Who>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
-    count: u64,
+    waiting: ByTime<What>,
     pub counts: Counts,
     /// Pieces of threads beyond those that are kept.
     pub refused: u64,
@@ -43,12 +42,7 @@ struct Merging {
     last: u64,
 }
 
-/// Something that happens to a thread at `at.0`; of the same time, what came first.
-struct Waiting {
-    at: (u64, u64),
-    what: What,
-}
-
+/// Something that happens to threads.
 enum What {
     Piece(Box<Piece>),
     /// Another thread is on the CPU.
@@ -63,26 +57,6 @@ enum What {
     },
 }
 
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
-
 impl Merger {
     /// Takes a block. Everything before `frontier` has come: no later block tells of an earlier time.
     pub(super) fn add(&mut self, parsed: Parsed, frontier: u64) {
@@ -92,10 +66,10 @@ impl Merger {
         let block: Arc<HashMap<Who, usize>> = Arc::new(numbers.collect());
         self.shift(&shifts, &block);
         for (ns, seen) in lost_by_all {
-            self.wait(ns, What::Lost { block: Arc::clone(&block), seen });
+            self.waiting.push(ns, What::Lost { block: Arc::clone(&block), seen });
         }
         for piece in pieces {
-            self.wait(piece.from, What::Piece(Box::new(piece)));
+            self.waiting.push(piece.from, What::Piece(Box::new(piece)));
         }
         self.drain(frontier);
         for (who, identity) in identities {
@@ -111,21 +85,13 @@ impl Merger {
             let before = self.cpus.insert(shift.cpu, shift.last);
             let Some(who) = before.filter(|before| *before != shift.first) else { continue };
             if block.get(&who).is_none_or(|&number| number >= shift.seen) {
-                self.wait(shift.from, What::Gone { who, cpu: shift.cpu });
+                self.waiting.push(shift.from, What::Gone { who, cpu: shift.cpu });
             }
         }
     }
 
-    fn wait(&mut self, ns: u64, what: What) {
-        self.count += 1;
-        self.waiting.push(Reverse(Waiting { at: (ns, self.count), what }));
-    }
-
     fn drain(&mut self, frontier: u64) {
-        while let Some(Reverse(first)) = self.waiting.peek()
-            && first.at.0 <= frontier
-        {
-            let Some(Reverse(Waiting { at: (ns, _), what })) = self.waiting.pop() else { return };
+        while let Some((ns, what)) = self.waiting.pop_if(|ns| ns <= frontier) {
             match what {
                 What::Piece(piece) => self.piece(&piece),
                 What::Gone { who, cpu } => self.gone(who, cpu, ns),
@@ -155,6 +121,11 @@ impl Merger {
         {
             thread.depart(ns);
         }
+    }
+
+    /// The room that all threads' calls share.
+    pub(super) fn room(&self) -> PathRoom {
+        self.room.clone()
     }
 
     /// How many CPUs the texts name.

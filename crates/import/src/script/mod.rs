@@ -163,6 +163,7 @@ fn losses(script: &Script) -> BTreeMap<&'static str, u64> {
         ("branches_without_kind", script.counts.unflagged),
         ("functions_or_threads_beyond_limit", script.refused),
         ("call_paths_full", script.folded()),
+        ("call_latencies_coarse", script.coarse_latencies),
     ];
     script.counts.gaps.losses().chain(others).filter(|(_, count)| *count > 0).collect()
 }

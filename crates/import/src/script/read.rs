@@ -27,6 +27,8 @@ pub(super) struct Script {
     pub cpus: u32,
     /// Functions and threads that there was no room for.
     pub refused: u64,
+    /// Latencies that there was no room for.
+    pub coarse_latencies: u64,
 }
 
 impl Script {
@@ -74,7 +76,9 @@ pub(super) fn read(
     let merger = merged?;
     let (functions, without_room) = names.into_all();
     let (counts, cpus, refused) = (merger.counts.clone(), merger.cpus(), merger.refused + without_room);
-    Ok(Script { threads: merger.finish(), functions, counts, cpus, refused })
+    let room = merger.room();
+    let threads = merger.finish();
+    Ok(Script { threads, functions, counts, cpus, refused, coarse_latencies: room.refused_latencies() })
 }
 
 fn parse_all(blocks: &Mutex<Receiver<Block>>, names: &Names, cut: bool, results: &Sender<Done>) {

@@ -44,6 +44,8 @@ impl Settings {
 pub const TSC_CTC: (u32, u32) = (200, 2);
 const TICKS_PER_CRYSTAL: u64 = (TSC_CTC.0 / TSC_CTC.1) as u64;
 const RETURNS: usize = 64;
+/// So few cycles are passed one by one: that costs less than to find out what they lead to.
+const FEW_CYCLES: u64 = 8;
 
 /// The processor's trace unit.
 #[derive(Clone, Debug)]
@@ -116,15 +118,44 @@ impl Encoder {
 
     /// Lets core cycles pass; MTC packets come at their ticks.
     pub fn pass(&mut self, cycles: u64) {
-        for _ in 0..cycles {
-            self.core_cycles += 1;
-            self.remainder += u64::from(self.settings.max_non_turbo_ratio);
-            while self.remainder >= u64::from(self.settings.core_ratio) {
-                self.remainder -= u64::from(self.settings.core_ratio);
-                self.ticks += 1;
-                self.tick();
+        let mut left = cycles;
+        while left > 0 {
+            let quiet = if left > FEW_CYCLES { self.quiet_cycles().min(left) } else { 0 };
+            if quiet > 0 {
+                self.core_cycles += quiet;
+                self.remainder += quiet * self.ratio();
+                self.ticks += self.remainder / self.core_ratio();
+                self.remainder %= self.core_ratio();
+            } else {
+                self.pass_one();
             }
+            left -= quiet.max(1);
         }
+    }
+
+    fn pass_one(&mut self) {
+        self.core_cycles += 1;
+        self.remainder += self.ratio();
+        while self.remainder >= self.core_ratio() {
+            self.remainder -= self.core_ratio();
+            self.ticks += 1;
+            self.tick();
+        }
+    }
+
+    /// How many cycles pass before the next tick that an MTC packet may come at.
+    fn quiet_cycles(&self) -> u64 {
+        let period = self.settings.mtc_shift.map_or(1 << 20, |shift| TICKS_PER_CRYSTAL << shift);
+        let ticks = period - self.ticks % period;
+        (ticks * self.core_ratio() - self.remainder - 1) / self.ratio()
+    }
+
+    fn ratio(&self) -> u64 {
+        self.settings.max_non_turbo_ratio.into()
+    }
+
+    fn core_ratio(&self) -> u64 {
+        self.settings.core_ratio.into()
     }
 
     /// Time without a trace.
@@ -133,10 +164,8 @@ impl Encoder {
             self.ticks += ticks;
             return;
         }
-        let end = self.ticks + ticks;
-        while self.ticks < end {
-            self.pass(1);
-        }
+        let cycles = (ticks * self.core_ratio()).saturating_sub(self.remainder).div_ceil(self.ratio());
+        self.pass(cycles);
     }
 
     fn tick(&mut self) {

@@ -86,6 +86,9 @@ pub struct Machine {
     /// As much of the truth as packets prove.
     proven: usize,
     overflow_left: usize,
+    /// Ticks between two switches at least, and when the next one may be.
+    switch_gap: u64,
+    switch_from: u64,
 }
 
 impl Machine {
@@ -112,6 +115,8 @@ impl Machine {
             truth: Vec::new(),
             proven: 0,
             overflow_left: 0,
+            switch_gap: 0,
+            switch_from: 0,
             program,
         };
         let first = Switch {
@@ -126,6 +131,12 @@ impl Machine {
         machine.tell(EventKind::Begin, 0, entry, Change::Push(Frame::Function(FunctionId(1))));
         machine.proven = machine.truth.len();
         machine
+    }
+
+    /// Threads stay at least so many ticks on the CPU; without this about a microsecond.
+    pub fn with_switch_gap(mut self, ticks: u64) -> Machine {
+        self.switch_gap = ticks;
+        self
     }
 
     pub fn program(&self) -> &Program {
@@ -383,7 +394,8 @@ impl Machine {
         let away = 50 + self.random.below(5_000) as u64;
         self.encoder.sleep(away);
         let lost = self.encoder.is_overflowing() && !self.recover();
-        let switches = if self.threads.len() > 1 { self.random.below(3) } else { 0 };
+        let may_switch = self.threads.len() > 1 && self.encoder.ticks() >= self.switch_from;
+        let switches = if may_switch { self.random.below(3) } else { 0 };
         (0..switches).for_each(|_| self.switch());
         let at = self.at();
         self.encoder.enable(at);
@@ -398,6 +410,7 @@ impl Machine {
         let departure = [Departure::Blocked, Departure::Preempted][self.random.below(2)];
         self.encoder.sleep(100);
         self.current = next;
+        self.switch_from = self.encoder.ticks().saturating_add(self.switch_gap);
         let thread = self.threads[next].id;
         let switch = Switch { ticks: self.encoder.ticks(), thread, space: Program::SPACE, departure };
         self.switches.push(switch);

@@ -26,6 +26,7 @@ const MMAP2: u32 = 10;
 const AUX: u32 = 11;
 const ITRACE_START: u32 = 12;
 const SWITCH_CPU_WIDE: u32 = 15;
+const FINISHED_ROUND: u32 = 68;
 const AUXTRACE_INFO: u32 = 70;
 const AUXTRACE: u32 = 71;
 const TIME_CONV_RECORD: u32 = 79;
@@ -46,12 +47,12 @@ impl Generated {
     }
 
     fn written(&self, image: &str) -> io::Result<Vec<u8>> {
-        let switches = self.schedule.switches();
+        let switches: Vec<Switch> = self.schedule.switches().collect();
         let threads = switches.iter().map(|switch| switch.thread.0).max().unwrap_or(1);
         let mut file =
             PerfDataWriter::new(Cursor::new(Vec::new()), &self.program, self.settings, threads, image)?;
         if switches.len() > 1 {
-            file.switches(switches)?;
+            file.switches(&switches)?;
         }
         file.trace(&self.trace, self.end)?;
         Ok(file.finish(self.end)?.into_inner())
@@ -83,7 +84,7 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         Ok(file)
     }
 
-    /// Each switch as the two threads see it: out, and in.
+    /// A round of perf's: each switch as the two threads see it, out and in.
     pub fn switches(&mut self, switches: &[Switch]) -> io::Result<()> {
         const OUT: u16 = 0x2000;
         const PREEMPTED: u16 = 0x4000;
@@ -94,7 +95,7 @@ impl<W: Write + Seek> PerfDataWriter<W> {
             self.out.write_all(&side_band(SWITCH_CPU_WIDE, 0, ids(process(from), from), to, ticks))?;
             self.last_thread = thread;
         }
-        Ok(())
+        self.out.write_all(&record(FINISHED_ROUND, 0, &[]))
     }
 
     /// The next bytes of the trace, read from the processor's buffer at `ticks`.

@@ -44,14 +44,14 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// A call seen from begin to end.
+    /// A call seen from begin to end. `may_grow`: whether there is room for one distinct latency more.
     #[inline]
-    pub(super) fn complete(&mut self, ticks: u64, ns: u64) {
+    pub(super) fn complete(&mut self, ticks: u64, ns: u64, may_grow: impl FnMut() -> bool) {
         self.calls += 1;
         self.call_ticks = self.call_ticks.saturating_add(ticks);
         self.min_ticks = self.min_ticks.min(ticks);
         self.max_ticks = self.max_ticks.max(ticks);
-        self.latency.record(ns);
+        self.latency.add(bucket_from_ns(ns), Cell { count: 1, total_ns: ns, max_ns: ns }, may_grow);
     }
 
     #[inline]
@@ -60,6 +60,11 @@ impl Numbers {
     }
 
     pub fn merge(&mut self, other: &Numbers) {
+        self.merge_within(other, || true);
+    }
+
+    /// As [`Numbers::merge`]; `may_grow`: whether there is room for one distinct latency more.
+    pub(super) fn merge_within(&mut self, other: &Numbers, may_grow: impl FnMut() -> bool) {
         self.self_ticks = self.self_ticks.saturating_add(other.self_ticks);
         self.calls += other.calls;
         self.incomplete += other.incomplete;
@@ -69,7 +74,7 @@ impl Numbers {
         self.partial_ticks = self.partial_ticks.saturating_add(other.partial_ticks);
         self.min_ticks = self.min_ticks.min(other.min_ticks);
         self.max_ticks = self.max_ticks.max(other.max_ticks);
-        self.latency.merge(&other.latency);
+        self.latency.merge(&other.latency, may_grow);
     }
 
     /// All time from begin to end, whether the begin and the end were seen or not.
@@ -85,7 +90,10 @@ impl Numbers {
     }
 }
 
-/// Latencies by bucket. Most paths have few calls, which fall into one: that needs no memory of its own.
+/// Buckets of a histogram, beginning with the first, whose edges lie within a factor of two.
+const BUCKETS_AN_OCTAVE: u16 = 16;
+
+/// Latencies by bucket; where there is no room for another one, those of an octave share one. Most paths have few calls, which fall into one: that needs no memory of its own.
 #[derive(Clone, Debug, Default)]
 enum Latency {
     #[default]
@@ -111,35 +119,30 @@ impl Eq for Latency {}
 
 impl Latency {
     #[inline]
-    fn record(&mut self, ns: u64) {
-        self.add(bucket_from_ns(ns), Cell { count: 1, total_ns: ns, max_ns: ns });
-    }
-
-    #[inline]
-    fn add(&mut self, bucket: u16, cell: Cell) {
+    fn add(&mut self, bucket: u16, cell: Cell, may_grow: impl FnMut() -> bool) {
         match self {
-            Latency::Many(cells) => cells.add(bucket, cell),
+            Latency::Many(cells) => cells.add(bucket, cell, may_grow),
             Latency::One(only, known) if *only == bucket => known.add(cell),
-            _ => self.grow(bucket, cell),
+            _ => self.grow(bucket, cell, may_grow),
         }
     }
 
-    fn grow(&mut self, bucket: u16, cell: Cell) {
+    fn grow(&mut self, bucket: u16, cell: Cell, may_grow: impl FnMut() -> bool) {
         *self = match std::mem::take(self) {
             Latency::One(only, known) => {
                 let mut cells = Box::new(Cells { cells: vec![(only, known)], last: 0 });
-                cells.add(bucket, cell);
-                Latency::Many(cells)
+                cells.add(bucket, cell, may_grow);
+                match &cells.cells[..] {
+                    &[(only, known)] => Latency::One(only, known),
+                    _ => Latency::Many(cells),
+                }
             }
             _ => Latency::One(bucket, cell),
         };
     }
 
-    fn merge(&mut self, other: &Latency) {
-        match (&*self, other) {
-            (Latency::None, _) => self.clone_from(other),
-            _ => other.cells().for_each(|(bucket, cell)| self.add(bucket, cell)),
-        }
+    fn merge(&mut self, other: &Latency, mut may_grow: impl FnMut() -> bool) {
+        other.cells().for_each(|(bucket, cell)| self.add(bucket, cell, &mut may_grow));
     }
 
     fn cells(&self) -> impl Iterator<Item = (u16, Cell)> + '_ {
@@ -154,13 +157,13 @@ impl Latency {
 
 impl Cells {
     #[inline]
-    fn add(&mut self, bucket: u16, cell: Cell) {
+    fn add(&mut self, bucket: u16, cell: Cell, may_grow: impl FnMut() -> bool) {
         match self.near(bucket) {
             Some(near) => {
                 self.last = near;
                 self.cells[near].1.add(cell);
             }
-            None => self.add_far(bucket, cell),
+            None => self.add_far(bucket, cell, may_grow),
         }
     }
 
@@ -171,17 +174,33 @@ impl Cells {
         [self.last, self.last + 1, self.last.wrapping_sub(1)].into_iter().find(|&index| is(index))
     }
 
-    fn add_far(&mut self, bucket: u16, cell: Cell) {
-        self.last = match self.cells.binary_search_by_key(&bucket, |cell| cell.0) {
-            Ok(index) => {
-                self.cells[index].1.add(cell);
-                index
-            }
-            Err(index) => {
-                self.cells.insert(index, (bucket, cell));
-                index
-            }
+    fn add_far(&mut self, bucket: u16, cell: Cell, mut may_grow: impl FnMut() -> bool) {
+        let found = self.cells.binary_search_by_key(&bucket, |cell| cell.0);
+        let known = match found {
+            Ok(index) => Some(index),
+            Err(index) => (!may_grow()).then(|| self.of_octave(bucket, index)).flatten(),
         };
+        self.last = known.or(found.err()).unwrap_or(0);
+        match known {
+            Some(index) => self.cells[index].1.add(cell),
+            None => self.insert(self.last, bucket, cell),
+        }
+    }
+
+    /// The neighbour of the place `index`, where `bucket` would be, that is less than twice or more than half as long.
+    fn of_octave(&self, bucket: u16, index: usize) -> Option<usize> {
+        let is_near = |&near: &usize| {
+            self.cells.get(near).is_some_and(|cell| cell.0 / BUCKETS_AN_OCTAVE == bucket / BUCKETS_AN_OCTAVE)
+        };
+        [index, index.wrapping_sub(1)].into_iter().find(is_near)
+    }
+
+    /// Most paths have few latencies: their memory grows by little.
+    fn insert(&mut self, index: usize, bucket: u16, cell: Cell) {
+        if self.cells.len() == self.cells.capacity() {
+            self.cells.reserve_exact(2 + self.cells.len() / 4);
+        }
+        self.cells.insert(index, (bucket, cell));
     }
 }
 
@@ -195,8 +214,8 @@ mod tests {
         let mut halves = [Numbers::default(), Numbers::default()];
         for call in 0..1_000u64 {
             let ticks = call * call % 977;
-            all.complete(ticks, ticks * 2);
-            halves[(call % 3 == 0) as usize].complete(ticks, ticks * 2);
+            all.complete(ticks, ticks * 2, || true);
+            halves[(call % 3 == 0) as usize].complete(ticks, ticks * 2, || true);
         }
         let [mut first, second] = halves;
         first.merge(&second);
@@ -207,9 +226,23 @@ mod tests {
     }
 
     #[test]
+    fn without_room_latencies_of_an_octave_share_a_bucket() {
+        let mut left = [true, true].into_iter();
+        let mut may_grow = || left.next().unwrap_or(false);
+        let mut numbers = Numbers::default();
+        for ns in [1_000, 1_020, 1_500, 1_900, 2_100, 1_030, 1_950, 70] {
+            numbers.complete(ns, ns, &mut may_grow);
+        }
+        let histogram = numbers.histogram();
+        assert_eq!((histogram.count(), histogram.total_ns()), (8, numbers.call_ticks));
+        let told: Vec<_> = numbers.latency.cells().map(|(_, cell)| (cell.count, cell.max_ns)).collect();
+        assert_eq!(told, [(1, 70), (2, 1_020), (2, 1_500), (2, 1_950), (1, 2_100)]);
+    }
+
+    #[test]
     fn merging_with_nothing_changes_nothing() {
         let mut some = Numbers::default();
-        some.complete(5, 2);
+        some.complete(5, 2, || true);
         let mut merged = Numbers::default();
         merged.merge(&some);
         merged.merge(&Numbers::default());

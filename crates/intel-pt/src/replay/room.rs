@@ -1,10 +1,13 @@
-//! How many call paths are kept, over all threads: programs that call at random have no end of them.
+//! How many call paths are kept, over all threads, and how many distinct latencies of their calls: programs that call at
+//! random have no end of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Some 80 MiB of them.
 const MOST_PATHS: usize = 1 << 19;
+/// Buckets of all histograms beyond the first of each: some 40 MiB.
+const MOST_LATENCIES: usize = 1 << 20;
 
 /// Room that several threads share. When there is none left, a quarter more is for functions by themselves.
 #[derive(Clone, Debug)]
@@ -14,6 +17,8 @@ pub struct PathRoom(Arc<Left>);
 struct Left {
     paths: AtomicUsize,
     functions: AtomicUsize,
+    latencies: AtomicUsize,
+    refused_latencies: AtomicU64,
 }
 
 impl Default for PathRoom {
@@ -24,7 +29,12 @@ impl Default for PathRoom {
 
 impl PathRoom {
     pub fn for_paths(paths: usize) -> Self {
-        PathRoom(Arc::new(Left { paths: AtomicUsize::new(paths), functions: AtomicUsize::new(paths / 4) }))
+        PathRoom(Arc::new(Left {
+            paths: AtomicUsize::new(paths),
+            functions: AtomicUsize::new(paths / 4),
+            latencies: AtomicUsize::new(MOST_LATENCIES),
+            refused_latencies: AtomicU64::new(0),
+        }))
     }
 
     /// Whether there was room for one path more, which is taken now.
@@ -34,6 +44,18 @@ impl PathRoom {
 
     pub(super) fn take_function(&self) -> bool {
         take(&self.0.functions)
+    }
+
+    /// Whether there was room for one distinct latency more, which is taken now.
+    pub(super) fn take_latency(&self) -> bool {
+        let taken = take(&self.0.latencies);
+        self.0.refused_latencies.fetch_add(u64::from(!taken), Ordering::Relaxed);
+        taken
+    }
+
+    /// How often a latency came that there was no room for: it counts with others up to twice or half as long.
+    pub fn refused_latencies(&self) -> u64 {
+        self.0.refused_latencies.load(Ordering::Relaxed)
     }
 }
 

@@ -107,7 +107,7 @@ impl Stack {
         match open.standing {
             Standing::Call => {
                 let ns = self.time_conv.delta_ns(ticks);
-                self.tree.numbers_mut(open.path).complete(ticks, ns);
+                self.tree.complete(open.path, ticks, ns);
             }
             Standing::Before => self.count_partial(open.path, ticks, false),
             Standing::Hypothesis => {}

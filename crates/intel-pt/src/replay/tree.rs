@@ -85,6 +85,20 @@ impl CallTree {
         &mut self.nodes[path.index()].numbers
     }
 
+    /// A call seen from begin to end.
+    #[inline]
+    pub(super) fn complete(&mut self, path: PathId, ticks: u64, ns: u64) {
+        let room = self.room.as_ref();
+        let may_grow = || room.is_none_or(PathRoom::take_latency);
+        self.nodes[path.index()].numbers.complete(ticks, ns, may_grow);
+    }
+
+    fn merge(&mut self, path: PathId, numbers: &Numbers) {
+        let room = self.room.as_ref();
+        let may_grow = || room.is_none_or(PathRoom::take_latency);
+        self.nodes[path.index()].numbers.merge_within(numbers, may_grow);
+    }
+
     pub fn children(&self, path: PathId) -> impl Iterator<Item = PathId> + '_ {
         let some = |path: PathId| Some(path).filter(|&path| path != PathId::NONE);
         let first = some(self.nodes[path.index()].first_child);
@@ -227,7 +241,7 @@ impl CallTree {
         let mut left = vec![(from, to)];
         while let Some((from, to)) = left.pop() {
             let numbers = std::mem::take(self.numbers_mut(from));
-            self.numbers_mut(to).merge(&numbers);
+            self.merge(to, &numbers);
             for child in self.take_children(from) {
                 match self.find(to, self.frame(child)) {
                     Some(same) => left.push((child, same)),
@@ -254,8 +268,8 @@ impl CallTree {
                 PathId::NONE => at,
                 parent => self.child(places[parent.index() - from.index()], node.frame),
             };
+            self.merge(place, &node.numbers);
             let numbers = self.numbers_mut(place);
-            numbers.merge(&node.numbers);
             let known = node.numbers.self_ticks.min(*overlap);
             numbers.self_ticks = numbers.self_ticks.saturating_sub(known);
             *overlap -= known;

@@ -65,7 +65,7 @@ fn schedule_from(switches: &[(u16, u32, u64)], time_conv: TimeConv) -> Schedule 
             _ => wallprof_intel_pt::Departure::Preempted,
         },
     });
-    Schedule::new(switches.collect())
+    Schedule::new(switches)
 }
 
 pub fn word(bytes: &[u8], at: usize) -> u64 {

@@ -165,20 +165,7 @@ mod tests {
     }
 
     fn options(target: Target) -> RecordOptions {
-        RecordOptions {
-            target,
-            command: None,
-            cpus: None,
-            guarded: Default::default(),
-            duration: None,
-            sample_hz: 99,
-            events: Vec::new(),
-            min_stall_ns: 100_000,
-            call_graph: CallGraph::Tables,
-            output: "wallprof.db".into(),
-            retention: None,
-            verbose: false,
-        }
+        RecordOptions::of(target, "wallprof.db")
     }
 
     fn refused(options: RecordOptions) -> String {

@@ -80,6 +80,11 @@ fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "-e does not go with --intel-pt: sample events in a recording of their own",
         ));
     }
+    if !options.guarded.cpus.is_empty() {
+        return Err(Failure::usage(
+            "--guard-cpus does not go with --intel-pt: guard CPUs in a recording of their own",
+        ));
+    }
     match options.target {
         Target::Cgroup(_) => Err(Failure::usage(
             "--cgroup does not go with --intel-pt: name its processes (-p PID), or trace everything (-a)",
@@ -375,6 +380,7 @@ mod tests {
 
     use super::*;
     use crate::failure::Exit;
+    use crate::guarded::Guarded;
 
     #[test]
     fn buffers_are_powers_of_two() {
@@ -400,35 +406,22 @@ mod tests {
         assert_eq!(recording.kept(failure.clone()), failure, "nothing was written");
     }
 
-    fn options(target: Target, output: &Path) -> RecordOptions {
-        RecordOptions {
-            target,
-            command: None,
-            cpus: None,
-            guarded: Default::default(),
-            duration: None,
-            sample_hz: 99,
-            events: Vec::new(),
-            min_stall_ns: 100_000,
-            call_graph: super::super::options::CallGraph::Tables,
-            output: output.to_owned(),
-            retention: None,
-            verbose: false,
-        }
-    }
-
     #[test]
     fn what_has_no_place_in_a_trace_is_refused() {
         let output = Path::new("x.db");
-        let with_event = RecordOptions { events: vec!["cs".into()], ..options(Target::System, output) };
+        let with_event =
+            RecordOptions { events: vec!["cs".into()], ..RecordOptions::of(Target::System, output) };
+        let guarded = Guarded::from_options(Some("1"), &[]).expect("a CPU");
+        let with_guard = RecordOptions { guarded, ..RecordOptions::of(Target::System, output) };
         for options in [
             with_event,
-            options(Target::Cgroup("/x".into()), output),
-            options(Target::Names(vec!["x".into()]), output),
+            with_guard,
+            RecordOptions::of(Target::Cgroup("/x".into()), output),
+            RecordOptions::of(Target::Names(vec!["x".into()]), output),
         ] {
             assert_eq!(check_options(&options).unwrap_err().exit, Exit::Usage);
         }
-        assert_eq!(check_options(&options(Target::System, output)), Ok(()));
+        assert_eq!(check_options(&RecordOptions::of(Target::System, output)), Ok(()));
     }
 
     /// Without the hardware: everything but the processor's own bytes, through a real file and a real import.
@@ -439,8 +432,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (trace, output) = (folder.path().join("t.data"), folder.path().join("t.db"));
         let pmu = Pmu { kind: RECORDS_ONLY.kind, ..Pmu::default() };
-        let options =
-            RecordOptions { duration: Some(Duration::from_millis(1)), ..options(own_thread(), &trace) };
+        let options = RecordOptions {
+            duration: Some(Duration::from_millis(1)),
+            ..RecordOptions::of(own_thread(), &trace)
+        };
         let signals = StopSignals::install().unwrap();
         let recording =
             Recording::start(&options, &pmu, &RECORDS_ONLY, &trace, &signals, Instant::now()).unwrap();

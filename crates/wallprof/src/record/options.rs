@@ -85,6 +85,27 @@ impl RecordOptions {
     }
 }
 
+#[cfg(test)]
+impl RecordOptions {
+    /// A recording of `target` into `output`, with nothing else asked for.
+    pub(crate) fn of(target: Target, output: impl Into<PathBuf>) -> Self {
+        RecordOptions {
+            target,
+            command: None,
+            cpus: None,
+            guarded: Guarded::default(),
+            duration: None,
+            sample_hz: 99,
+            events: Vec::new(),
+            min_stall_ns: 100_000,
+            call_graph: CallGraph::Tables,
+            output: output.into(),
+            retention: None,
+            verbose: false,
+        }
+    }
+}
+
 /// perf's names; the size of a stack dump that its users give with `dwarf` is nothing here, where none is made.
 fn call_graph(text: &str) -> Result<CallGraph, Failure> {
     let (name, size) = text.split_once(',').unwrap_or((text, ""));

@@ -129,23 +129,10 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::options::CallGraph;
 
     fn options(target: Target) -> RecordOptions {
-        RecordOptions {
-            target,
-            command: Some(vec!["make".into(), "all".into()]),
-            cpus: None,
-            guarded: Default::default(),
-            duration: None,
-            sample_hz: 99,
-            events: Vec::new(),
-            min_stall_ns: 100_000,
-            call_graph: CallGraph::Tables,
-            output: "out.db".into(),
-            retention: None,
-            verbose: false,
-        }
+        let command = Some(vec!["make".into(), "all".into()]);
+        RecordOptions { command, ..RecordOptions::of(target, "out.db") }
     }
 
     #[test]

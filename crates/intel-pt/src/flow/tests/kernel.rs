@@ -24,7 +24,7 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
 
 #[test]
 fn in_the_kernel_a_switch_comes_between_two_packets() {
-    let schedule = Schedule::new(vec![switch(0, 1), switch(20, 2)]);
+    let schedule = Schedule::new([switch(0, 1), switch(20, 2)]);
     let packets: [&[u8]; 7] = [
         &psb(Some(BASE), 1),
         &tsc(10),
@@ -51,7 +51,7 @@ fn in_the_kernel_a_switch_comes_between_two_packets() {
 
 #[test]
 fn in_user_code_a_switch_waits_until_the_kernel_was_entered() {
-    let schedule = Schedule::new(vec![switch(0, 1), switch(20, 2)]);
+    let schedule = Schedule::new([switch(0, 1), switch(20, 2)]);
     let packets: [&[u8]; 6] =
         [&psb(Some(BASE + 2), 1), &tsc(30), &NOT_TAKEN, &tsc(40), &PGD_WITHOUT_IP, &address(PGE, BASE + 2)];
     let mut bytes = vec![0x0f, 0x05, 0x75, 0xfe, 0x0f, 0x05];
@@ -69,7 +69,7 @@ fn a_switch_that_the_time_of_an_enabling_is_too_old_to_know_comes_before_it() {
         (SpaceId(2), BASE, vec![0x75, 0xfe, 0x0f, 0x05]),
     ]);
     let second = Switch { space: SpaceId(2), ..switch(20, 2) };
-    let schedule = Schedule::new(vec![switch(0, 1), second]);
+    let schedule = Schedule::new([switch(0, 1), second]);
     let enabling = address(PGE, BASE);
     let packets: [&[u8]; 6] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &enabling, &TAKEN, &tsc(30), &NOT_TAKEN];
     let events = decode_with(&code, &schedule, true, &packets);

@@ -344,7 +344,7 @@ fn another_thread_has_another_address_space() {
         space: SpaceId(space),
         departure: Departure::Blocked,
     };
-    let schedule = Schedule::new(vec![switch(0, 1, 1), switch(20, 2, 2)]);
+    let schedule = Schedule::new([switch(0, 1, 1), switch(20, 2, 2)]);
     let tsc = [0x19, 30, 0, 0, 0, 0, 0, 0];
     let packets: [&[u8]; 5] =
         [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &tsc, &address(PGE, BASE), &[0b1111_1110]];

@@ -1,0 +1,29 @@
+//! A sink that forgets all events and looks at the order of time alone.
+
+use wallprof_import::{RecordingFacts, Sink};
+use wallprof_model::{Event, MonoNs};
+
+/// Up to when everything was told.
+#[derive(Default)]
+pub struct Settled(u64);
+
+impl Sink for Settled {
+    type Error = std::convert::Infallible;
+
+    fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
+        self.0 = facts.start.0;
+        Ok(())
+    }
+
+    fn take(&mut self, _event: Event) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn settled(&mut self, until: MonoNs) -> Result<(), Self::Error> {
+        assert!(until.0 >= self.0, "time goes back");
+        self.0 = until.0;
+        Ok(())
+    }
+
+    fn progress(&mut self, _bytes: u64, _of: Option<u64>) {}
+}
