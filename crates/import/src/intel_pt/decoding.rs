@@ -25,7 +25,7 @@ use crate::gaps::Gaps;
 
 /// Bytes of all pieces that are read ahead.
 const READ_AHEAD: usize = 32 << 20;
-const LARGEST_PIECE: usize = 512 << 10;
+const LARGEST_PIECE: usize = 256 << 10;
 const SMALLEST_PIECE: usize = 32 << 10;
 /// Pieces that each thread may be ahead.
 const WINDOW: usize = 2;

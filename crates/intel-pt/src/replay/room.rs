@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Some 80 MiB of them.
-const MOST_PATHS: usize = 1 << 19;
+/// Some 60 MiB of them.
+const MOST_PATHS: usize = 3 << 17;
 /// Buckets of all histograms beyond the first of each: some 40 MiB.
 const MOST_LATENCIES: usize = 1 << 20;
 
