@@ -19,6 +19,14 @@ ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu) {
     return depth > 0;
 }
 
+/* Code in user mode has a kernel stack of this interrupt only. */
+ALWAYS_INLINE u32 kernel_bytes(bool user_mode) {
+    u32 in_kernel = (u32)user_mode - 1;
+
+    barrier_var(in_kernel);
+    return in_kernel & KERNEL_STACK_BYTES;
+}
+
 ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool user_mode, bool ledger_clock,
                                u16 event, bool from_probe, u64 weight) {
     struct task_struct *task = bpf_get_current_task_btf();
@@ -56,28 +64,8 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         key.what = SAMPLE_EVENT;
         key.event = event;
     }
-    take_stacks(ctx, cpu, from_probe, &key.user_stack, &key.kernel_stack);
-    if (user_mode)
-        key.kernel_stack = 0;
+    take_stacks(ctx, cpu, from_probe, kernel_bytes(user_mode), &key.user_stack, &key.kernel_stack);
     count_sample(&key, weight);
-}
-
-ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, bool from_probe,
-                          u64 weight) {
-    u64 now = bpf_ktime_get_ns();
-    struct cpu_state *cpu = this_cpu();
-    u64 began;
-
-    if (!cpu || !armed(now))
-        return;
-    /* A task that never leaves is told, too. */
-    if (guards && ledger_clock)
-        count_task(cpu, bpf_get_current_task_btf(), now, false);
-    if (!cpu_wanted(bpf_get_smp_processor_id()))
-        return;
-    began = begin_run(cpu);
-    take_sample(ctx, cpu, now, user_mode, ledger_clock, event, from_probe, weight);
-    end_run(cpu, began);
 }
 
 struct run_queue {
@@ -108,9 +96,28 @@ ALWAYS_INLINE void look_at_run_queue(void) {
     sums->looks++;
 }
 
+ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, bool from_probe,
+                          u64 weight) {
+    u64 now = bpf_ktime_get_ns();
+    struct cpu_state *cpu = this_cpu();
+    u64 began;
+
+    if (!cpu || !armed(now))
+        return;
+    if (ledger_clock)
+        look_at_run_queue();
+    /* A task that never leaves is told, too. */
+    if (guards && ledger_clock)
+        count_task(cpu, bpf_get_current_task_btf(), now, false);
+    if (!cpu_wanted(bpf_get_smp_processor_id()))
+        return;
+    began = begin_run(cpu);
+    take_sample(ctx, cpu, now, user_mode, ledger_clock, event, from_probe, weight);
+    end_run(cpu, began);
+}
+
 SEC("perf_event")
 int on_clock(struct bpf_perf_event_data *ctx) {
-    look_at_run_queue();
     sample(ctx, ctx->regs.cs & 3, true, 0, false, clock_period_ns);
     return 0;
 }

@@ -199,7 +199,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;
         t->out_kernel_stack = 0;
-        take_stacks(ctx, cpu, true, &t->out_user_stack, &t->out_kernel_stack);
+        take_stacks(ctx, cpu, true, KERNEL_STACK_BYTES, &t->out_user_stack, &t->out_kernel_stack);
         t->out_asked = t->activity == ACTIVITY_BLOCKED && !in_fault && t->syscall >= 0 &&
                        asked_timeout(prev, t, now, &t->out_asked_ns, &t->out_slack_ns);
     }
@@ -491,7 +491,7 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
         interval->user_stack = t->out_user_stack;
         interval->kernel_stack = t->out_kernel_stack;
     } else {
-        take_stacks(ctx, cpu, true, &interval->user_stack, &interval->kernel_stack);
+        take_stacks(ctx, cpu, true, KERNEL_STACK_BYTES, &interval->user_stack, &interval->kernel_stack);
     }
     if (interval->preempted) {
         count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);

@@ -92,8 +92,10 @@ ALWAYS_INLINE u64 keep_kernel_stack(struct stack_record *room, long bytes, bool 
     return keep_stack(room, walk.hash);
 }
 
-ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe) {
-    return keep_kernel_stack(room, bpf_get_stack(ctx, room->address, MAX_KERNEL_FRAMES * 8, 0), from_probe);
+#define KERNEL_STACK_BYTES (MAX_KERNEL_FRAMES * 8)
+
+ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe, u32 bytes) {
+    return keep_kernel_stack(room, bpf_get_stack(ctx, room->address, bytes, 0), from_probe);
 }
 
 /* ---- user stacks ---- */
@@ -179,13 +181,15 @@ ALWAYS_INLINE u64 take_user_stack(struct stack_room *room) {
 }
 
 /* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack begins with what led
- * to the probe; a sampled stack begins at the interrupted code. */
-ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe, u64 *user, u64 *kernel) {
+ * to the probe; a sampled stack begins at the interrupted code. `kernel_bytes`: at most this much of the
+ * kernel stack; 0 for none, which is no branch: two ways would make the verifier walk what follows twice. */
+ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe, u32 kernel_bytes, u64 *user,
+                               u64 *kernel) {
     struct stack_room *room = enter_scratch(cpu);
 
     if (!room)
         return;
-    *kernel = take_kernel_stack(ctx, &room->stack, from_probe);
+    *kernel = take_kernel_stack(ctx, &room->stack, from_probe, kernel_bytes);
     *user = take_user_stack(room);
     leave_scratch(cpu);
 }
@@ -200,10 +204,10 @@ ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, u64 *user
     if (depth && depth <= IRQ_DEPTH)
         bystander = cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)].kind != INTERRUPT_SOFTIRQ;
     if (!bystander)
-        return take_stacks(ctx, cpu, true, user, kernel);
+        return take_stacks(ctx, cpu, true, KERNEL_STACK_BYTES, user, kernel);
     room = enter_scratch(cpu);
     if (!room)
         return;
-    *kernel = take_kernel_stack(ctx, &room->stack, true);
+    *kernel = take_kernel_stack(ctx, &room->stack, true, KERNEL_STACK_BYTES);
     leave_scratch(cpu);
 }

@@ -214,12 +214,16 @@ struct {
     __type(value, struct latency_value);
 } interrupts SEC(".maps");
 
-/* enum loss → count. Read by user space. */
+struct loss_counts {
+    u64 by_reason[LOSSES]; /* enum loss */
+};
+
+/* 0 → what this CPU has lost. Read by user space, every second: one value, not one a reason. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, LOSSES);
+    __uint(max_entries, 1);
     __type(key, u32);
-    __type(value, u64);
+    __type(value, struct loss_counts);
 } losses SEC(".maps");
 
 struct interrupt_frame {
@@ -262,10 +266,11 @@ struct {
 /* ---- small tools ---- */
 
 ALWAYS_INLINE void lose(u32 what) {
-    u64 *count = bpf_map_lookup_elem(&losses, &what);
+    u32 zero = 0;
+    struct loss_counts *counts = bpf_map_lookup_elem(&losses, &zero);
 
-    if (count)
-        (*count)++;
+    if (counts && what < LOSSES)
+        counts->by_reason[what]++;
 }
 
 ALWAYS_INLINE struct cpu_state *this_cpu(void) {

@@ -138,10 +138,10 @@ impl Stacks {
         let due = self.schedule.is_due();
         if due {
             self.name_by_symbols(files, tell);
+            self.bindings.tell(files, tell);
             if self.forgetful {
                 memory::give_back();
             }
-            self.bindings.tell(files, tell);
         }
         due
     }

@@ -349,10 +349,11 @@ impl Probes {
     pub fn counts(&self) -> Result<KernelCounts, ProbeError> {
         let mut counts = KernelCounts::default();
         let maps = &self.skeleton.maps;
-        for (index, loss) in counts.losses.iter_mut().enumerate() {
-            let values = maps.losses.lookup_percpu(&(index as u32).to_ne_bytes(), MapFlags::ANY);
-            let values = values.map_err(|error| reading("losses", std::io::Error::other(error)))?;
-            *loss = values.iter().flatten().filter_map(|value| record_from_bytes::<u64>(value)).sum();
+        let by_cpu = maps.losses.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        for value in by_cpu.map_err(|error| reading("losses", std::io::Error::other(error)))?.iter().flatten()
+        {
+            let lost = value.chunks_exact(size_of::<u64>()).filter_map(record_from_bytes::<u64>);
+            counts.losses.iter_mut().zip(lost).for_each(|(sum, lost)| *sum += lost);
         }
         for (runs, ns) in self.runs_by_cpu()? {
             counts.probe_runs += runs;

@@ -16,9 +16,10 @@ use crate::read_at::{ReadAt, read_bounded};
 
 /// Files of one program.
 const MAX_FILES: usize = 256;
-/// A dynamic section or a table of names is at most this long; chromium's names take some 40 KiB.
+/// A dynamic section is at most this long.
 const MAX_DYNAMIC: u64 = 64 << 10;
-const MAX_NAMES: u64 = 16 << 20;
+/// `PATH_MAX`, which a name fits in; lists of folders are cut there.
+const MAX_NAME: u64 = 4096;
 /// The kernel reads no more of a script's first line.
 const MAX_SHEBANG: usize = 256;
 /// A script's interpreter may be a script.
@@ -61,8 +62,10 @@ pub fn files_of_program(path: &Path) -> Vec<PathBuf> {
 
 /// Whether a file is linked dynamically, but needs neither an interpreter nor a library.
 pub(crate) fn needs_nothing(file: &File) -> bool {
-    Dynamic::read(file)
-        .is_some_and(|needs| needs.is_there && needs.interpreter.is_none() && needs.libraries.is_empty())
+    let Some((header, segments)) = header_and_segments(file) else { return false };
+    let entries = bytes_of(file, &segments, PT_DYNAMIC).map(|bytes| entries(&bytes, &header));
+    let has_interpreter = segments.iter().any(|raw| raw.kind == PT_INTERP);
+    !has_interpreter && entries.is_some_and(|entries| entries.iter().all(|(tag, _)| *tag != DT_NEEDED))
 }
 
 fn needs(file: &File, path: &Path, may_be_script: bool) -> Vec<PathBuf> {
@@ -86,8 +89,6 @@ fn script_interpreter(file: &File) -> Option<PathBuf> {
 /// What the dynamic linker is told.
 #[derive(Default)]
 struct Dynamic {
-    /// There is a section for it, even an empty one.
-    is_there: bool,
     interpreter: Option<Vec<u8>>,
     libraries: Vec<Vec<u8>>,
     dirs: Vec<Vec<u8>>,
@@ -96,33 +97,21 @@ struct Dynamic {
 impl Dynamic {
     /// `None`: no ELF file.
     fn read(file: &File) -> Option<Self> {
-        let header = ElfHeader::read(file).ok()?;
-        let segments = header.segment_table(file).ok()?;
-        let bytes_of = |kind| {
-            let found = segments.iter().find(|raw: &&RawSegment| raw.kind == kind)?;
-            read_bounded(file, found.segment.offset, found.segment.file_size, MAX_DYNAMIC)
-        };
-        let interpreter = bytes_of(PT_INTERP).map(|bytes| text_at(&bytes, 0));
+        let (header, segments) = header_and_segments(file)?;
+        let interpreter = bytes_of(file, &segments, PT_INTERP).map(|bytes| text(&bytes));
         let mut dynamic = Dynamic { interpreter, ..Dynamic::default() };
-        let Some(entries) = bytes_of(PT_DYNAMIC) else { return Some(dynamic) };
-        dynamic.is_there = true;
+        let Some(bytes) = bytes_of(file, &segments, PT_DYNAMIC) else { return Some(dynamic) };
+        let entries = entries(&bytes, &header);
         let facts = ElfFacts::read(file).ok()?;
-        let size = if header.wide { 16 } else { 8 };
-        let entries: Vec<(u64, u64)> = entries
-            .chunks_exact(size)
-            .map(|bytes| Fields { bytes, wide: header.wide })
-            .map(|fields| (fields.native(0), fields.native(size / 2)))
-            .take_while(|(tag, _)| *tag != 0)
-            .collect();
-        let names = entries.iter().find(|(tag, _)| *tag == DT_STRTAB);
-        let Some(names) = names.and_then(|(_, address)| bytes_from(file, &facts, *address)) else {
+        let Some((_, names)) = entries.iter().find(|(tag, _)| *tag == DT_STRTAB) else {
             return Some(dynamic);
         };
-        for (tag, at) in entries {
-            match tag {
-                DT_NEEDED => dynamic.libraries.push(text_at(&names, at)),
+        for (tag, at) in &entries {
+            let name = || text_in_memory(file, &facts, names.wrapping_add(*at)).unwrap_or_default();
+            match *tag {
+                DT_NEEDED => dynamic.libraries.push(name()),
                 DT_RPATH | DT_RUNPATH => {
-                    dynamic.dirs.extend(text_at(&names, at).split(|&byte| byte == b':').map(<[u8]>::to_vec));
+                    dynamic.dirs.extend(name().split(|&byte| byte == b':').map(<[u8]>::to_vec));
                 }
                 _ => {}
             }
@@ -150,19 +139,40 @@ impl Dynamic {
     }
 }
 
-/// The bytes of a segment from an ELF virtual address to its end.
-fn bytes_from(file: &File, facts: &ElfFacts, address: u64) -> Option<Vec<u8>> {
+fn header_and_segments(file: &File) -> Option<(ElfHeader, Vec<RawSegment>)> {
+    let header = ElfHeader::read(file).ok()?;
+    let segments = header.segment_table(file).ok()?;
+    Some((header, segments))
+}
+
+/// The first segment of a kind.
+fn bytes_of(file: &File, segments: &[RawSegment], kind: u32) -> Option<Vec<u8>> {
+    let found = segments.iter().find(|raw| raw.kind == kind)?;
+    read_bounded(file, found.segment.offset, found.segment.file_size, MAX_DYNAMIC)
+}
+
+/// Tags and values of a dynamic section, up to its end mark.
+fn entries(bytes: &[u8], header: &ElfHeader) -> Vec<(u64, u64)> {
+    let size = if header.wide { 16 } else { 8 };
+    let entries = bytes.chunks_exact(size).map(|bytes| Fields { bytes, wide: header.wide });
+    entries
+        .map(|fields| (fields.native(0), fields.native(size / 2)))
+        .take_while(|(tag, _)| *tag != 0)
+        .collect()
+}
+
+/// The text at an ELF virtual address.
+fn text_in_memory(file: &File, facts: &ElfFacts, address: u64) -> Option<Vec<u8>> {
     let holds = |segment: &&crate::elf::Segment| address.wrapping_sub(segment.address) < segment.file_size;
     let segment = facts.segments.iter().find(holds)?;
     let skip = address - segment.address;
-    let len = (segment.file_size - skip).min(MAX_NAMES);
-    read_bounded(file, segment.offset.checked_add(skip)?, len, MAX_NAMES)
+    let len = (segment.file_size - skip).min(MAX_NAME);
+    read_bounded(file, segment.offset.checked_add(skip)?, len, MAX_NAME).map(|bytes| text(&bytes))
 }
 
-/// A text up to its NUL; empty where there is none.
-fn text_at(bytes: &[u8], at: u64) -> Vec<u8> {
-    let tail = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
-    tail.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
+/// Bytes up to their NUL.
+fn text(bytes: &[u8]) -> Vec<u8> {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
 }
 
 #[cfg(test)]

@@ -141,6 +141,11 @@ pub struct WatchArgs {
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
 
+    /// Watch processes and threads with this name, such as 'feed*', as they come and as often as they come: a process by
+    /// its name or its program's file, a thread by its own name (at most 15 characters); can be given several times
+    #[arg(long = "name", value_name = "GLOB")]
+    pub names: Vec<String>,
+
     /// Watch a cgroup (v1 or v2) and those below it: a directory, or a path as /proc/PID/cgroup prints it
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,

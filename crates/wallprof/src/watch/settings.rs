@@ -164,6 +164,7 @@ fn record_options(
     }
     let record = RecordArgs {
         pids: args.pids.clone(),
+        names: args.names.clone(),
         cgroup: args.cgroup.clone(),
         all: args.all,
         sample_hz: sample_hz.text.clone(),

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::http;
 use crate::recorder::report_from;
+use crate::scenario::Scenario;
 use crate::stage;
 use crate::watcher::{Watcher, value};
 
@@ -35,6 +36,23 @@ fn disarmed_it_measures_nothing_and_armed_again_it_does() {
     for thread in &report.threads {
         assert!(thread.wall_ns <= report.recording.duration_ns, "{thread:?}");
     }
+}
+
+#[test]
+fn a_name_is_watched_in_each_of_its_lives() {
+    let Some(_stage) = stage::enter("a_name_is_watched_in_each_of_its_lives") else { return };
+    let watcher = Watcher::start(&["--name", "lock"]);
+    let mut counted = 0.0;
+    for _life in 0..2 {
+        Scenario::ready("lock", &["-d", "0.8", "-n", "20"]).perform();
+        let labels = ["process=\"lock\"", "thread=\"engine\""];
+        let stalls = |text: &str| value(text, "wallprof_stalls_total", &labels);
+        counted = stalls(&watcher.metrics_until(|text| stalls(text) > counted));
+    }
+    let (_, folder) = watcher.stop();
+    let threads = report_from(&folder.path().join("flight.db")).threads;
+    assert_eq!(threads.iter().filter(|thread| thread.comm == "engine").count(), 2, "{threads:?}");
+    assert!(threads.iter().all(|thread| thread.process == "lock"), "{threads:?}");
 }
 
 #[test]
