@@ -72,8 +72,16 @@ measure_workload() { # WORKLOAD
 # Root frames that a program or a thread begins in.
 readonly BEGINNINGS='^(_start|_dl_start_user|__clone3?|clone3?|start_thread|runtime\.(goexit|mstart|rt0_go).*)$'
 
+# Runs FUNCTION; the most memory that a process of it had, in KiB, is then in $scratch/peak.
+at_its_peak() { # FUNCTION ARGUMENT…
+    export scratch wallprof
+    export -f picture_of
+    # shellcheck disable=SC2016 # the inner shell's arguments
+    /usr/bin/time -q -f %M -o "$scratch/peak" bash -c '"$@"' - "$@"
+}
+
 measure_pictures() {
-    local each file=$scratch/picture.data before usage
+    local each file=$scratch/picture.data before whole
     set_up_redis || return 0
     for each in wallprof perf_fp perf_dwarf; do
         [[ -e $scratch/absent.$each ]] && continue
@@ -82,18 +90,18 @@ measure_pictures() {
         run_redis >/dev/null
         interrupt "$tool"
         before=$(now_ms)
-        export -f picture_of
         if [[ $each == wallprof ]] || { have inferno-collapse-perf && have inferno-flamegraph; }; then
-            picture_of "$each" "$file"
+            at_its_peak picture_of "$each" "$file"
             echo "picture $each ms $(($(now_ms) - before))" >>"$scratch/results"
+            echo "picture $each mib $(($(<"$scratch/peak") / 1024))" >>"$scratch/results"
         fi
-        usage=$(folded_of "$each" "$file" | awk -v beginnings="$BEGINNINGS" '
+        whole=$(folded_of "$each" "$file" | awk -v beginnings="$BEGINNINGS" '
             { weight = $NF; sub(/ [0-9]+$/, ""); split($0, frame, ";"); root = frame[2]
               # Time of the kernel alone, and of the recorder, whose release binary has no names.
               if (root == "" || root ~ /_\[k\]$/ || root ~ /^\[(unsampled|user|kernel|irq)\]$/ || $0 ~ /^wallprof/) next
               all += weight; if (root ~ beginnings) whole += weight }
             END { if (all) printf "%.2f", 100 * whole / all }')
-        [[ -z $usage ]] || echo "picture $each whole $usage" >>"$scratch/results"
+        [[ -z $whole ]] || echo "picture $each whole $whole" >>"$scratch/results"
         rm -rf "$file"*
     done
     tear_down_redis

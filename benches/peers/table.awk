@@ -126,11 +126,11 @@ END {
     print ""
     print "## From the recording to a picture, and whole stacks"
     print ""
-    print "One recording of redis-benchmark. Whole: the share of user samples whose outermost frame is one that programs and threads begin in."
+    print "One recording of redis-benchmark. Whole: the share of user samples whose outermost frame is one that programs and threads begin in. In memory: the most that one process took for the picture."
     print ""
-    print "| | flame graph after | whole stacks |"
-    print "| --- | ---: | ---: |"
+    print "| | flame graph after | in memory | whole stacks |"
+    print "| --- | ---: | ---: | ---: |"
     for (i = 1; i <= tools; i++)
         if (("picture " tool[i] " whole") in values)
-            print "| " tool_title[tool[i]] " | " number("picture " tool[i] " ms", "%.0f ms") " | " number("picture " tool[i] " whole", "%.1f %%") " |"
+            print "| " tool_title[tool[i]] " | " number("picture " tool[i] " ms", "%.0f ms") " | " number("picture " tool[i] " mib", "%.0f MiB") " | " number("picture " tool[i] " whole", "%.1f %%") " |"
 }

@@ -1,5 +1,5 @@
 # The profilers that are compared. Sourced. For each NAME in $tools: start_NAME FILE begins to record the whole machine
-# into FILE, with its pid in $tool; ready_NAME says how to see that it records. What a tool cannot do goes to $scratch/why.
+# into FILE, with its pid in $tool, and returns when it records. What a tool cannot do goes to $scratch/why.
 
 tools=(nothing wallprof perf_fp perf_dwarf perf_sched bpf_offcputime bpf_runqlat bpf_profile otel sysprof)
 

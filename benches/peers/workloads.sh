@@ -1,5 +1,5 @@
-# The workloads. Sourced. run_NAME prints "METRIC VALUE" lines, smaller is better: `mean`, and `p99` and `p999` where the
-# workload tells them, in µs. set_up_NAME and tear_down_NAME stand around all rounds.
+# The workloads. Sourced. run_NAME prints "METRIC VALUE" lines, smaller is better: `mean`, and `p50`, `p99` and `p999`
+# where the workload tells them, in µs. set_up_NAME and tear_down_NAME stand around all rounds.
 
 workloads=(pipe messaging matrix pgbench redis loop)
 
@@ -81,6 +81,7 @@ run_redis() {
         /percentile <=/ || /<= [0-9.]+ milliseconds/ {
             percent = $1; sub(/%/, "", percent)
             for (i = 1; i <= NF; i++) if ($i == "<=") ms = $(i + 1)
+            if (percent + 0 >= 50 && !(p50)) p50 = ms
             if (percent + 0 >= 99 && !(p99)) p99 = ms
             if (percent + 0 >= 99.9 && !(p999)) p999 = ms
         }
@@ -88,6 +89,7 @@ run_redis() {
         /throughput summary/ { rate = $3 }
         END {
             if (rate) print "mean", 1e6 / rate
+            if (p50) print "p50", p50 * 1000
             if (p99) print "p99", p99 * 1000
             if (p999) print "p999", p999 * 1000
         }'
@@ -100,7 +102,7 @@ tear_down_redis() {
 set_up_loop() { gcc -O2 -o "$scratch/loop" "$here/loop.c" 2>"$scratch/why"; }
 run_loop() {
     taskset -c "$cpu" "$scratch/loop" "$seconds" | awk -v s="$seconds" '
-        { print "mean", s * 1e6 / $1; print "p99", $3 / 1000; print "p999", $4 / 1000 }'
+        { print "mean", s * 1e6 / $1; print "p50", $2 / 1000; print "p99", $3 / 1000; print "p999", $4 / 1000 }'
 }
 tear_down_loop() { :; }
 
