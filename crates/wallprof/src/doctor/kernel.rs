@@ -3,6 +3,7 @@
 use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, Targets, UserStacks};
 
 use super::check::Check;
+use super::pause::{self, Pauses};
 
 /// Checks of the attach points; none where the kernel does not describe its types, which is said elsewhere.
 pub fn checks() -> Vec<Check> {
@@ -10,8 +11,8 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// The proof of everything else: loads and attaches the probes, watching nobody but this process. A seccomp filter or a
-/// security module may refuse what capabilities allow.
-pub fn trial() -> Check {
+/// security module may refuse what capabilities allow. Says also what attaching does to others.
+pub fn trial() -> Vec<Check> {
     let options = ProbeOptions {
         targets: Targets::Processes(vec![std::process::id()]),
         cpus: None,
@@ -21,12 +22,28 @@ pub fn trial() -> Check {
         user_stacks: UserStacks::Tables,
         guarded: Vec::new(),
     };
-    match Probes::load(&options) {
-        Ok(_) => Check::fine("probes", "load and attach here"),
+    let (probes, pauses) = pause::beside(|| Probes::load(&options));
+    match probes {
+        Ok(_) => {
+            let attaching = pauses.map(|pauses| attaching(&pauses));
+            std::iter::once(Check::fine("probes", "load and attach here")).chain(attaching).collect()
+        }
         Err(error) => {
-            Check::blocks("probes", error.to_string(), "nothing can be recorded before this is solved")
+            vec![Check::blocks("probes", error.to_string(), "nothing can be recorded before this is solved")]
         }
     }
+}
+
+/// Attaching rewrites places in the kernel, and each time all CPUs have to take note.
+fn attaching(pauses: &Pauses) -> Check {
+    let finding = format!(
+        "took {} ms just now; a thread that ran meanwhile was kept from it for {} µs at most, and for {} µs in the time \
+         before: `wallprof watch` attaches once, and arming it later does that to nobody",
+        pauses.took.as_millis(),
+        pauses.meanwhile.as_micros(),
+        pauses.before.as_micros()
+    );
+    Check::fine("attaching", finding)
 }
 
 fn checks_from_features(features: Features) -> Vec<Check> {
@@ -119,6 +136,16 @@ fn checks_from_features(features: Features) -> Vec<Check> {
 mod tests {
     use super::super::check::Grade;
     use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn attaching_is_told_with_its_price() {
+        let [before, meanwhile] = [7, 130].map(Duration::from_micros);
+        let check = attaching(&Pauses { before, meanwhile, took: Duration::from_millis(210) });
+        for part in ["210 ms", "130 µs at most", "7 µs in the time before"] {
+            assert!(check.finding.contains(part), "{}", check.finding);
+        }
+    }
 
     #[test]
     fn whatever_is_missing_has_a_price() {

@@ -4,6 +4,7 @@ mod check;
 mod events;
 mod host;
 mod kernel;
+mod pause;
 mod programs;
 
 use std::process::ExitCode;
@@ -30,7 +31,7 @@ fn check_all() -> Result<ExitCode, Failure> {
     checks.push(events::check(&HostFiles));
     // Where something blocks already, the refusal would only say it again in other words.
     if worst(&checks) != Grade::Blocks {
-        checks.push(kernel::trial());
+        checks.extend(kernel::trial());
     }
     let style = style_for_stdout();
     to_stdout(|out| {
