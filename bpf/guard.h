@@ -14,8 +14,8 @@ const volatile u32 guarded_count = 0;
 /* Function calls are told with their function by csd_queue_cpu; else their interrupts alone are. */
 const volatile bool calls_tell_functions = false;
 
-/* What was on a guarded CPU, by second: tasks, the allowed ones too, and interrupts sent by other CPUs. User
- * space deletes the rows of past seconds. Full: LOSS_GUESTS_FULL. */
+/* What was on a guarded CPU, by slice: tasks, the allowed ones too, and interrupts sent by other CPUs. User
+ * space deletes the rows of past slices. Full: LOSS_GUESTS_FULL. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, MAX_GUESTS);
@@ -78,7 +78,7 @@ ALWAYS_INLINE void count_task(struct cpu_state *cpu, struct task_struct *task, u
     if (began < armed_at)
         began = armed_at;
     struct guest_key key = {
-        .second = (u32)((now + epoch_offset) / 1000000000ULL),
+        .slice = (now + epoch_offset) / GUARD_SLICE_NS,
         .tid = task->pid,
         .cpu = (u16)here,
         .kind = GUEST_TASK,
@@ -99,7 +99,7 @@ ALWAYS_INLINE void count_sent(u32 to, u64 function) {
         return;
     struct guest_key key = {
         .function = function,
-        .second = (u32)((now + epoch_offset) / 1000000000ULL),
+        .slice = (now + epoch_offset) / GUARD_SLICE_NS,
         .cpu = (u16)to,
         .kind = GUEST_SENT,
     };

@@ -19,6 +19,8 @@
 #define MAX_GUESTS 16384
 /* CPUs that may be guarded. */
 #define MAX_GUARDED 256
+/* What runs on guarded CPUs is told by slices of this long: sooner than the ledgers' seconds. */
+#define GUARD_SLICE_NS 250000000ULL
 /* Distinct (caller, system call, function, second) cells. */
 #define MAX_CROSS_CALLS 4096
 /* Switches remembered per CPU, to tell who ran instead of a waiting thread. */

@@ -295,11 +295,10 @@ enum guest_kind {
 
 struct guest_key {
     u64 function; /* to be called there, by its address; 0: none, the CPU is to look for another task */
-    u32 second;
-    u32 tid; /* the task, or the sender; 0: sent from an interrupt or an idle CPU */
+    u64 slice;    /* of GUARD_SLICE_NS of the wall clock */
+    u32 tid;      /* the task, or the sender; 0: sent from an interrupt or an idle CPU */
     u16 cpu;
     u16 kind;
-    u32 unused;
 };
 
 struct guest {

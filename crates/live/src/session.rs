@@ -73,6 +73,8 @@ pub struct Session {
     quotas: Quotas<HostFiles>,
     controller: Controller,
     guard: Guard,
+    /// Up to which slice guests were told.
+    guests_told: u64,
     counters: Counters,
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
@@ -118,6 +120,7 @@ impl Session {
             quotas: Quotas::new(HostFiles),
             controller: Controller::new(min_stall_ns),
             guard: Guard::new(&options.guarded),
+            guests_told: 0,
             counters: Counters::new(),
             ended: Vec::new(),
             stalls: Vec::new(),
@@ -173,6 +176,7 @@ impl Session {
         self.probes.follow_names()?;
         self.counters.read_when_due(&self.probes, tell);
         let now = clock::mono_now().0;
+        self.tell_guests((now.saturating_sub(SETTLE_NS) + self.epoch_offset()) / c::GUARD_SLICE_NS, tell)?;
         let boundary = second_end(now.saturating_sub(SETTLE_NS), self.epoch_offset());
         if boundary <= self.told_until && self.stalls.len() < EARLY {
             return Ok(None);
@@ -210,6 +214,7 @@ impl Session {
         self.tell_open_waits(self.min_stall_ns, tell)?;
         self.tell_waits_still_open(end, tell);
         self.tell_aggregates(u32::MAX, tell)?;
+        self.tell_guests(u64::MAX, tell)?;
         self.accounts.tell(end.0, self.epoch_offset(), tell);
         (self.paused, self.told_until) = (true, end.0);
         Ok(end)
@@ -493,17 +498,18 @@ impl Session {
                 tell(Event::Interrupt(interrupt));
             }
             past
-        })?;
-        self.tell_guests(second, tell)
+        })
     }
 
-    fn tell_guests(&mut self, second: u32, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
-        if self.guard.is_empty() {
+    /// Tells what was on guarded CPUs before this slice, once for each slice.
+    fn tell_guests(&mut self, slice: u64, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        if self.guard.is_empty() || slice == self.guests_told {
             return Ok(());
         }
+        self.guests_told = slice;
         let (guard, threads) = (&self.guard, &self.threads);
         self.probes.drain_guests(|key, row| {
-            let past = key.second < second;
+            let past = key.slice < slice;
             if past {
                 tell(Event::Intrusion(Box::new(guard.of_guest(key, row, threads))));
             }

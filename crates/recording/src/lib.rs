@@ -17,6 +17,7 @@ mod held;
 mod ids;
 mod info;
 mod intern;
+mod intrusions;
 mod kept;
 mod new_file;
 mod pending;

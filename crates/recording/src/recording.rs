@@ -20,6 +20,7 @@ use wallprof_model::{
 
 use crate::counters::{self, Counters};
 use crate::error::{Action, Error, Result};
+use crate::intrusions;
 use crate::row::{decoded, nonzero, unsigned};
 use crate::seconds::Seconds;
 use crate::snapshot;
@@ -116,7 +117,7 @@ impl Recording {
         if !self.connection.table_exists(None, "intrusion")? {
             return Ok(Vec::new());
         }
-        self.collect(
+        let rows = self.collect(
             "SELECT cpu, kind, what, mention, allowed, sum(count), sum(total_ns), max(max_ns) FROM intrusion
              GROUP BY cpu, kind, what, mention, allowed ORDER BY cpu, kind, what, mention, allowed",
             |row| {
@@ -133,7 +134,8 @@ impl Recording {
                     max_ns: unsigned(row, 7)?,
                 })
             },
-        )
+        )?;
+        Ok(intrusions::merged(rows))
     }
 
     /// Stretches of the kernel's work for threads, oldest first.

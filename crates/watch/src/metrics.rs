@@ -327,6 +327,8 @@ impl Metrics {
         let key = (delta.cpu, delta.kind.name(), name.clone());
         let known = self.intrusions.contains_key(&key) || self.intrusions.len() < MOST_INTRUDERS;
         let key = if known { key } else { (key.0, key.1, OTHERS.to_string()) };
+        // A new intruder is not kept waiting for the end of a second.
+        self.generation += u64::from(!self.intrusions.contains_key(&key));
         *self.intrusions.entry(key).or_default() += delta.count;
     }
 
@@ -564,7 +566,10 @@ pub(crate) mod tests {
         let mut metrics = metrics();
         metrics.take(&intrusion("engine", true));
         assert!(metrics.intrusions.is_empty());
-        for number in 0..MOST_INTRUDERS + 10 {
+        let generation = metrics.generation();
+        metrics.take(&intrusion("cron-0", false));
+        assert!(metrics.generation() > generation, "an intruder waits for nothing");
+        for number in 1..MOST_INTRUDERS + 10 {
             metrics.take(&intrusion(&format!("cron-{number}"), false));
         }
         assert_eq!(metrics.intrusions[&(1, "task", "cron-0".into())], 2);

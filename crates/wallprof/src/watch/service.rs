@@ -28,6 +28,8 @@ use crate::record::{Engine, Setup, ready};
 /// The rings hold more than this many stalls; on a machine that makes as many they are emptied more often.
 const BUSY: u64 = 2_000;
 const BUSY_TICK: Duration = Duration::from_millis(100);
+/// Who intrudes on a guarded CPU is told sooner than a second is over.
+const GUARD_TICK: Duration = Duration::from_millis(250);
 /// How long after a second's end it is complete.
 const SETTLE_NS: u64 = 30_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -159,7 +161,9 @@ impl Service {
     fn wait(&self, signals: &Signals, inbox: &Inbox) -> io::Result<()> {
         let mut waiting = signals.descriptors().to_vec();
         waiting.push(inbox.as_fd());
-        let tick = if self.busy { BUSY_TICK } else { until_next_second(clock::anchor().epoch.0) };
+        let guards = !self.settings.record.guarded.cpus.is_empty();
+        let usual = if guards { GUARD_TICK } else { Duration::MAX };
+        let tick = if self.busy { BUSY_TICK } else { until_next_second(clock::anchor().epoch.0).min(usual) };
         ready(&waiting, Some(tick)).map(drop)
     }
 

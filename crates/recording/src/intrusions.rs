@@ -1,0 +1,66 @@
+//! What was on guarded CPUs, put together where it was told in parts.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use wallprof_model::ThreadRef;
+use wallprof_model::profile::IntrusionRow;
+
+/// Intruders are told before their threads are: what was told of one before and after it was known is one row.
+pub(crate) fn merged(rows: Vec<IntrusionRow>) -> Vec<IntrusionRow> {
+    let mut places = HashMap::new();
+    let mut merged: Vec<IntrusionRow> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let who = row.thread.as_ref().map(|thread| (thread.pid, thread.tid, thread.comm.clone()));
+        match places.entry((row.cpu, row.kind.name(), row.what.clone(), row.allowed, who)) {
+            Entry::Vacant(place) => {
+                place.insert(merged.len());
+                merged.push(row);
+            }
+            Entry::Occupied(place) => add(&mut merged[*place.get()], row),
+        }
+    }
+    merged
+}
+
+fn add(sum: &mut IntrusionRow, row: IntrusionRow) {
+    sum.count = sum.count.saturating_add(row.count);
+    sum.total_ns = sum.total_ns.saturating_add(row.total_ns);
+    sum.max_ns = sum.max_ns.max(row.max_ns);
+    if sum.thread.as_ref().and_then(key).is_none() {
+        sum.thread = row.thread;
+    }
+}
+
+fn key(thread: &ThreadRef) -> Option<u32> {
+    thread.key.map(|key| key.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::{IntrusionKind, ThreadKey};
+
+    fn row(tid: u32, key: Option<u32>, total_ns: u64) -> IntrusionRow {
+        let thread = ThreadRef { key: key.map(ThreadKey), pid: 7, tid, comm: "cron".into() };
+        IntrusionRow {
+            cpu: 3,
+            kind: IntrusionKind::Task,
+            what: String::new(),
+            thread: Some(thread),
+            allowed: false,
+            count: 1,
+            total_ns,
+            max_ns: total_ns,
+        }
+    }
+
+    #[test]
+    fn a_thread_that_became_known_is_one_row() {
+        let rows = merged(vec![row(8, None, 5), row(9, Some(2), 1), row(8, Some(4), 3)]);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0], IntrusionRow { count: 2, total_ns: 8, max_ns: 5, ..row(8, Some(4), 0) });
+        let elsewhere = IntrusionRow { cpu: 2, ..row(8, None, 5) };
+        assert_eq!(merged(vec![elsewhere.clone(), row(8, None, 5)]), [elsewhere, row(8, None, 5)]);
+    }
+}
