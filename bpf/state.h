@@ -345,11 +345,15 @@ ALWAYS_INLINE void charge_fault_run(struct thread_state *t, u64 to) {
     u64 ns = to - t->fault.charged_to;
     u32 sleep = t->fault.sleep;
 
-    t->fault.irq_seen = t->ledger.irq;
     if ((s64)ns <= 0 || sleep >= SLEEPS)
         return;
+    /* An interrupt that was under way when this was last charged is counted only now, with what was charged
+     * then: the rest of it comes off the next time. */
+    if (interrupted > ns)
+        interrupted = ns;
+    t->fault.irq_seen += interrupted;
     t->fault.charged_to = to;
-    ns = ns > interrupted ? ns - interrupted : 0;
+    ns -= interrupted;
     t->ledger.blocked[sleep] += ns;
     t->ledger.fault_on_cpu += ns;
     t->fault.ran += ns;

@@ -61,6 +61,8 @@ pub struct Session {
     probes: Probes,
     min_stall_ns: u64,
     start: MonoNs,
+    /// The process that becomes the recorded command.
+    held: Option<u32>,
     clock: ClockAnchor,
     told_until: u64,
     accounts: Accounts,
@@ -108,6 +110,10 @@ impl Session {
             probes,
             min_stall_ns,
             start: clock.mono,
+            held: match options.targets {
+                Targets::Descendants(pid) => Some(pid),
+                _ => None,
+            },
             clock,
             told_until: clock.mono.0,
             accounts: Accounts::default(),
@@ -443,7 +449,16 @@ impl Session {
         }
     }
 
+    /// A command that the recorder started waited to be let go when the recording began: no wait of its own.
+    fn is_the_holding(&self, record: &stall_record) -> bool {
+        record.start <= self.start.0
+            && self.held.is_some_and(|held| self.threads.pid_of(record.key) == Some(held))
+    }
+
     fn stalls_of(&mut self, record: &stall_record) -> Vec<Stall> {
+        if self.is_the_holding(record) {
+            return Vec::new();
+        }
         let mut stalls = stalls_from_record(record, self.min_stall_ns, self);
         for stall in &mut stalls {
             if let (Some(fault), Some(pid)) = (&mut stall.fault, self.threads.pid_of(record.key)) {

@@ -82,6 +82,9 @@ fn a_command_with_its_whole_family() {
     assert!(status.success());
     let truth = Truth::from_output(&recording.command_output());
     let report = recording.report();
+    let stalls = recording.stalls(&["--all"]);
+    let waits_in = |name: &str| stalls.iter().any(|stall| stall.syscall.as_deref() == Some(name));
+    assert!(waits_in("wait4") && !waits_in("recvmsg"), "its wait to be let go is not its own: {stalls:#?}");
     let shell = report.threads.iter().find(|thread| thread.comm == "sh").expect("the command itself");
     assert_adds_up(shell);
     for life in truth.lives() {
