@@ -1,8 +1,8 @@
 // backlog: datagrams arrive while nobody reads them.
 //
 // `feeder` sends a datagram every 5 ms to a UDP socket that `receiver` reads; both take a lock for each one.
-// Half-way through the run the feeder keeps the lock for 400 ms (keep_the_lock) and in that time sends more
-// than the socket's buffer holds: the receiver waits in take_the_lock while its queue fills and overflows.
+// Half-way through the run the feeder keeps the lock for 800 ms (keep_the_lock) and, once the receiver waits
+// in take_the_lock, sends more than the socket's buffer holds: the queue fills and overflows.
 //
 // Truth, besides truth.h's lines:
 //   {"event":"backlog", "start_ns", "end_ns", "port", "queued", "drops"}   while the lock was kept: the
@@ -16,7 +16,9 @@
 #include <sys/socket.h>
 
 #define PAUSE_NS (5 * NS_PER_MS)
-#define KEPT_NS (400 * NS_PER_MS)
+#define KEPT_NS (800 * NS_PER_MS)
+// The receiver waits for the lock by then.
+#define BURST_AFTER_NS (150 * NS_PER_MS)
 #define BURST 2000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -47,6 +49,8 @@ static void look_at_queue(void) {
 SHOWN static void keep_the_lock(void) {
     take_the_lock();
     kept_from = now_ns();
+    send_one();
+    sleep_until(kept_from + BURST_AFTER_NS);
     for (int i = 0; i < BURST; i++)
         send_one();
     sleep_until(kept_from + KEPT_NS);
