@@ -112,7 +112,8 @@ impl Recorder {
     /// Creates the recording, in place of an earlier one but never of any other file.
     pub fn create(path: &Path, start: &RecordingStart) -> Result<Recorder> {
         let path = new_file::create(path, start)?;
-        let connection = connect(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
+        let connection = connect(&path, start.retention.is_some())
+            .map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
         let counted = start.retention.is_some();
         Ok(Recorder {
             path,
@@ -752,12 +753,14 @@ fn stack_id(node: u32) -> StackId {
     StackId(u64::from(node))
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+/// A bounded recording is written by a monitor, which must not wait for a busy disk: when its pages are written is left to the
+/// kernel. What a killed process has written is safe with both, what a power cut leaves is not.
+fn connect(path: &Path, bounded: bool) -> rusqlite::Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_secs(5))?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "synchronous", if bounded { "OFF" } else { "NORMAL" })?;
     connection.pragma_update(None, "cache_size", -2048)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.set_prepared_statement_cache_capacity(64);
