@@ -14,8 +14,7 @@
 #define MAX_LATENCY 65536
 /* Distinct (thread, cpu, cause, second) cells. */
 #define MAX_INTERRUPTS 16384
-/* Distinct (guarded CPU, thread or sender, second) cells: two seconds of a CPU that is far from kept for
- * others. */
+/* Distinct (guarded CPU, thread or sender, slice) cells: slices of a CPU that is far from kept for others. */
 #define MAX_GUESTS 16384
 /* CPUs that may be guarded. */
 #define MAX_GUARDED 256
