@@ -56,8 +56,9 @@ const MATRIX: [Part; 14] = [
     // Who lets a lock go wakes the waiter, often on its own CPU, and runs on.
     Part { args: &["-n", "20"], also: &["run-queue"], ..part("lock", "lock-wait") },
     Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
-    // Who asks wakes who answers, often on its own CPU, and loses it before it waits for the answer.
-    Part { also: &["run-queue", "preempted"], ..part("relay", "wake-chain") },
+    // Who asks wakes who answers, often on its own CPU, and loses it before it waits for the answer: then the holder of
+    // the lock waits for a CPU and for no thread.
+    Part { also: &["run-queue", "preempted", "lock-wait"], ..part("relay", "wake-chain") },
     part("deadlock", "deadlock"),
     // Quotas are looked at once a second. To leave a group takes the kernel a while, in a write to a file.
     Part {
