@@ -5,6 +5,9 @@
 #   make lint      formatting and warnings of Rust and C
 #   make deny      licences, sources and doubles of the dependencies, by deny.toml
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
+#   make bench       what runs per event or per byte, into target/bench.json: docs/benchmarks.md
+#   make bench-check fails where that takes more instructions than benches/baseline.json allows; make bench-baseline stores a new one
+#   make fuzz-smoke  a minute of foreign bytes for whatever reads them, from the seeds in fuzz/
 #   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 
@@ -15,6 +18,9 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
 TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus
 LINT_PACKAGES := clang-format-19
+BENCH_PACKAGES := jq valgrind
+PROBE_BENCH_PACKAGES := bpftool linux-perf
+FUZZ_PACKAGES := g++
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 READER_PACKAGES := chromium
 
@@ -24,13 +30,13 @@ why_libc6-dev := the headers for that
 why_libelf-dev := libbpf reads BPF objects with it
 why_zlib1g-dev := libelf needs it
 why_pkg-config := finds both libraries
-why_g++ := tests of C++ names
+why_g++ := tests of C++ names; compiles the fuzzer
 why_gdb := stops programs and reads their stacks, to compare
 why_binutils := tests strip and split programs
 why_util-linux := tests in other mount namespaces and as another user
 why_stress-ng := tests on a loaded machine
 why_chromium := opens flame graphs and speedscope files
-why_linux-perf := perf bench makes switches to count
+why_linux-perf := perf bench makes switches to count and to time
 why_redis-server := tests on a program that has idle workers
 why_redis-tools := keeps it busy
 why_prometheus := scrapes the watcher, and checks the alert rules
@@ -38,7 +44,9 @@ why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := what those kernels run besides wallprof
-why_jq := checks what wallprof recorded there
+why_jq := checks what wallprof recorded there, and puts benchmarks together
+why_bpftool := tells the BPF programs' run time by name
+why_valgrind := counts instructions
 
 # Only what is not installed, asked for once. `$(call install,PACKAGES)` says what it installs and why.
 missing = $(strip $(foreach package,$(1),$(if $(filter ii,$(shell dpkg-query -W -f='$${db:Status-Abbrev}' $(package) 2>/dev/null)),,$(package))))
@@ -56,7 +64,8 @@ TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
 
-.PHONY: demo test deny complete readers reader-packages lint release kernels scenarios rust build-packages test-packages lint-packages kernel-packages
+.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke complete readers lint release kernels scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages reader-packages bench-packages probe-bench-packages fuzz-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -92,6 +101,26 @@ release: build-packages rust
 	@! readelf -lW target/release/wallprof | grep INTERP || { echo "target/release/wallprof is not static" >&2; exit 1; }
 	target/release/wallprof __documents target/release
 
+# Built as the release is: nothing twice, and what is counted is what people run.
+bench bench-check bench-baseline: export RUSTFLAGS = $(RELEASE_FLAGS)
+bench bench-check bench-baseline: export CARGO_BUILD_TARGET = $(TARGET)
+
+# Times mean something on a quiet machine only; instruction counts anywhere.
+bench: release bench-packages probe-bench-packages
+	benches/bmf.sh times instructions > target/bench.cargo.json
+	$(SUDO) benches/bmf.sh probes > target/bench.probes.json
+	jq -s '.[0] * .[1]' target/bench.cargo.json target/bench.probes.json > target/bench.json
+	@echo "target/bench.json: $$(jq length target/bench.json) benchmarks."
+
+bench-check: build-packages bench-packages rust
+	benches/check.sh check
+
+bench-baseline: build-packages bench-packages rust
+	benches/check.sh baseline
+
+fuzz-smoke: build-packages fuzz-packages rust
+	fuzz/smoke.sh
+
 # Pictures and exports, opened with the programs people open them with; what is missing is skipped and said.
 readers: release scenarios reader-packages
 	tests/readers/run.sh
@@ -117,6 +146,15 @@ test-packages:
 
 kernel-packages:
 	$(call install,$(KERNEL_PACKAGES))
+
+bench-packages:
+	$(call install,$(BENCH_PACKAGES))
+
+probe-bench-packages:
+	$(call install,$(PROBE_BENCH_PACKAGES))
+
+fuzz-packages:
+	$(call install,$(FUZZ_PACKAGES))
 
 reader-packages:
 	$(call install,$(READER_PACKAGES))

@@ -32,7 +32,7 @@ fn walks(criterion: &mut Criterion) {
         (0..STACKS).map(|_| SyntheticStack::new(&table, DEPTH, |_| true, &mut random)).collect();
     let mut group = criterion.benchmark_group("unwind");
     group.throughput(Throughput::Elements((DEPTH * STACKS) as u64));
-    group.bench_function("walk libc, 40 frames", |bencher| {
+    group.bench_function("walk", |bencher| {
         let mut frames = Vec::with_capacity(DEPTH);
         bencher.iter(|| once_walk(&table, &stacks, &mut frames));
     });

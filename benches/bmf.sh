@@ -1,0 +1,194 @@
+#!/bin/bash
+# What runs per event or per byte, in the Bencher Metric Format, on stdout: an object of benchmarks, each with its measures, each
+# with a value and what it lay between.
+#
+# usage: benches/bmf.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-w WALLPROF] PART…
+#
+#   times         ns of each Criterion bench: median, and its 95 % confidence interval
+#   instructions  of one round of each bench, counted by callgrind: the same on a busy machine. Benches with threads are left out
+#   probes        ns of a run of each BPF program under `perf bench sched pipe` on one CPU, by the kernel's run-time statistics; and
+#                 `probes/pipe`, what those of the switch path take of an operation that nothing records: the measure "share", in %
+#
+# `make bench` and `make bench-check` call it. The first two need cargo, valgrind and jq; the last one root, perf, bpftool and a
+# built wallprof; where the kernel does not allow it, that part is left out and stderr says so.
+set -euo pipefail
+
+rounds=9
+operations=50000
+cpu=$(($(nproc) - 1))
+wallprof=$(dirname "$0")/../target/release/wallprof
+
+# shellcheck source=benches/common.sh
+. "$(dirname "$0")/common.sh"
+
+# Each with its crate. Those that read recordings from elsewhere (intel-pt's `decode`) or print for eyes (symbols) are not among them.
+timed=(live:records recording:second unwind:build unwind:walk views:stacks intel-pt:invented import:script)
+
+# And which of its measurements is counted, if not all: counting takes fifty times as long as running.
+counted=(live:records recording:second unwind:walk views:stacks:tree intel-pt:invented)
+
+each_bench() { # COMMAND BENCH…; the command is called with a crate, a bench and what is counted
+    local command=$1 crate bench filter
+    shift
+    for bench in "$@"; do
+        IFS=: read -r crate bench filter <<<"$bench"
+        "$command" "$crate" "$bench" "$filter"
+    done
+}
+
+# All benches in one build: crate by crate, each would be built with features of its own.
+build_benches() {
+    local crates=() names=() bench
+    for bench in "${timed[@]}"; do
+        crates+=(--package "wallprof-${bench%%:*}")
+        names+=(--bench "${bench#*:}")
+    done
+    cargo bench --no-run --message-format=json "${crates[@]}" "${names[@]}" |
+        jq -r 'select(.reason == "compiler-artifact" and .executable) | "\(.target.name) \(.executable)"' >"$scratch/programs"
+}
+
+bench_program() { # BENCH
+    awk -v bench="$1" '$1 == bench { print $2 }' "$scratch/programs"
+}
+
+# --- times ---
+
+run_bench() { # CRATE BENCH
+    "$(bench_program "$2")" --bench --noplot --warm-up-time 1 --measurement-time 3 >&2
+}
+
+# Of each bench that ran since this script began, the median.
+medians() {
+    find "$target/criterion" -path '*/new/estimates.json' -newer "$scratch/began" | while read -r estimates; do
+        jq -s '{ (.[1].full_id): { latency: .[0].median | { value: .point_estimate,
+            lower_value: .confidence_interval.lower_bound, upper_value: .confidence_interval.upper_bound } } }' \
+            "$estimates" "${estimates%estimates.json}benchmark.json"
+    done
+}
+
+measure_times() {
+    build_benches
+    touch "$scratch/began"
+    each_bench run_bench "${timed[@]}"
+    medians | jq -s add
+}
+
+# --- instructions ---
+
+# What is measured is a function of its own in each bench, `once_…`, which a test run of the bench calls once: what it and all that it
+# calls executed, "NAME INSTRUCTIONS" a line. A bench whose functions are not found has been renamed or inlined, and is an error.
+count_bench() { # CRATE BENCH FILTER
+    local counts=$scratch/callgrind.out program
+    program=$(bench_program "$2")
+    valgrind -q --tool=callgrind --callgrind-out-file="$counts" "$program" --bench --test "$3" >"$scratch/output" 2>&1 ||
+        fail "$1's bench $2 does not run in valgrind: $(tail -1 "$scratch/output")"
+    callgrind_annotate --inclusive=yes --threshold=100 "$counts" |
+        sed -nE "s|^ *([0-9,]+) .*$2::once_([a-z_]+).*|$1/\2 \1|p" | tr -d , | sort -u >"$scratch/counted"
+    [[ -s $scratch/counted ]] || fail "$1's bench $2 has no function once_… that callgrind saw"
+    cat "$scratch/counted"
+}
+
+measure_instructions() {
+    have valgrind || fail 'valgrind is not installed: apt-get install valgrind'
+    build_benches
+    each_bench count_bench "${counted[@]}" | jq -Rn '[inputs | split(" ") | { (.[0]): { instructions: { value: (.[1] | tonumber) } } }] | add'
+}
+
+# --- probes ---
+
+# "NAME RUNS NS" of the programs of each name that the process PID has loaded.
+programs() { # PID
+    { cat "/proc/$1/fdinfo/"* 2>/dev/null || true; } | awk '$1 == "prog_id:" { print $2 }' | sort -u >"$scratch/ids"
+    bpftool prog show -j | jq -r --slurpfile ids "$scratch/ids" \
+        '.[] | select(.id | IN($ids[])) | "\(.name) \(.run_cnt // 0) \(.run_time_ns // 0)"' |
+        awk '{ runs[$1] += $2; ns[$1] += $3 } END { for (name in runs) print name, runs[name], ns[name] }'
+}
+
+# µs of CPU time of an operation: not what passes, which other programs change.
+pipe() {
+    local TIMEFORMAT='%U %S'
+    { time taskset -c "$cpu" perf bench sched pipe -l "$operations" >/dev/null 2>&1; } 2>&1 |
+        awk -v operations="$operations" '{ print ($1 + $2) * 1e6 / operations }'
+}
+
+# One round: "plain US", then "NAME RUNS NS" of each program that ran at least once in ten operations.
+probe_round() {
+    echo "plain $(pipe)"
+    start_recorder -a -o "$scratch/probes.db"
+    sysctl -qw kernel.bpf_stats_enabled=1
+    programs "$recorder" | sort >"$scratch/before"
+    pipe >/dev/null
+    programs "$recorder" | sort >"$scratch/after"
+    sysctl -qw "kernel.bpf_stats_enabled=$statistics"
+    interrupt "$recorder"
+    rm -f "$scratch"/probes.db*
+    join "$scratch/before" "$scratch/after" |
+        awk -v least=$((operations / 10)) '$4 - $2 > least { print $1, $4 - $2, $5 - $3 }'
+}
+
+# What a switch runs. An operation makes two; whatever else runs meanwhile makes others, so runs are not counted, their price is.
+path='["on_switch", "on_switched", "on_waking"]'
+
+# The least of the rounds is the value: what else ran can only add. Half of the rounds are at most upper_value.
+summarise_probes() {
+    jq -Rn --argjson path "$path" '
+        def spread: sort | { value: .[0], lower_value: .[0], upper_value: .[length / 2 | floor] };
+        def part(name): 2 * ([.[] | select(.key | IN($path[])) | .value[name]] | add);
+        [inputs | split(" ") | { name: .[0], numbers: .[1:] | map(tonumber) }] as $lines
+        | [$lines[] | select(.name == "plain") | .numbers[0] * 1000] as $plain
+        | ([$lines[] | select(.name != "plain")] | group_by(.name)
+            | map({ key: .[0].name, value: (map(.numbers[1] / .numbers[0]) | spread) })) as $programs
+        | ($programs | map({ ("probes/" + .key): { latency: .value } }) | add)
+        + { "probes/plain": { latency: $plain | spread } }
+        + { "probes/pipe": { latency: ($programs | { value: part("value"), lower_value: part("lower_value"),
+              upper_value: part("upper_value") }), share: { value: (100 * ($programs | part("value")) / ($plain | min)) } } }'
+}
+
+measure_probes() {
+    local round
+    if [[ $(id -u) != 0 || ! -e /sys/kernel/btf/vmlinux ]]; then
+        echo 'The probes are not measured: that needs root and /sys/kernel/btf/vmlinux.' >&2
+        echo '{}'
+        return
+    fi
+    [[ -x $wallprof ]] || fail "$wallprof is not there: make release, or give -w"
+    have perf || fail 'perf is not installed: apt-get install linux-perf'
+    have bpftool || fail 'bpftool is not installed: apt-get install bpftool'
+    statistics=$(sysctl -n kernel.bpf_stats_enabled)
+    # shellcheck disable=SC2064 # the values of now
+    trap "sysctl -qw kernel.bpf_stats_enabled=$statistics; rm -rf '$scratch'" EXIT
+    pipe >/dev/null # warms up
+    for ((round = 0; round < rounds; round++)); do
+        probe_round
+    done >"$scratch/rounds"
+    summarise_probes <"$scratch/rounds"
+}
+
+# --- main ---
+
+usage='usage: bmf.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-w WALLPROF] times|instructions|probes…'
+while getopts 'r:n:c:w:' option; do
+    case $option in
+    r) rounds=$OPTARG ;;
+    n) operations=$OPTARG ;;
+    c) cpu=$OPTARG ;;
+    w) wallprof=$OPTARG ;;
+    *) fail "$usage" ;;
+    esac
+done
+shift $((OPTIND - 1))
+(($# > 0)) || fail "$usage"
+have jq || fail 'jq is not installed: apt-get install jq'
+PATH=$PATH:/usr/sbin
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+wallprof=$(realpath -m "$wallprof")
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+for part in "$@"; do
+    case $part in
+    times | instructions | probes) "measure_$part" ;;
+    *) fail "there is no part called '$part': times, instructions or probes" ;;
+    esac
+done >"$scratch/parts"
+jq -s 'reduce .[] as $part ({}; . * $part)' "$scratch/parts"

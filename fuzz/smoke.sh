@@ -1,0 +1,47 @@
+#!/bin/bash
+# A minute of fuzzing from the seeds, all targets one after the other, with stable Rust: no cargo-fuzz, no sanitizer of memory
+# (what is fuzzed has no unsafe code). A finding is a failure, and its input stays in fuzz/artifacts.
+#
+# usage: fuzz/smoke.sh [SECONDS]      of all targets together, 60 if not said
+#
+# Longer, and with sanitizers: the command in fuzz/Cargo.toml.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+seconds=${1:-60}
+# What libFuzzer is led by: counters at the edges of the code, and what it compares.
+flags='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1'
+triple=$(rustc -vV | sed -n 's/^host: //p')
+built=target/$triple/release
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# libFuzzer is C++. A machine that cannot build it has not failed.
+if ! echo '#include <vector>' | c++ -x c++ -fsyntax-only - 2>/dev/null; then
+    echo 'fuzz-smoke skipped: there is no C++ compiler (Debian package g++) to build libFuzzer with'
+    exit 0
+fi
+if ! cargo fetch --locked --target "$triple" 2>"$scratch/output"; then
+    echo "fuzz-smoke skipped: what it needs cannot be fetched here: $(tail -1 "$scratch/output" | xargs)"
+    exit 0
+fi
+RUSTFLAGS=$(xargs <<<"$flags") CARGO_TARGET_DIR=target cargo build --release --locked --target "$triple"
+
+mapfile -t targets < <(awk -F'"' '$1 == "[[bin]]" { bin = 1 } bin && $1 == "name = " { print $2; bin = 0 }' Cargo.toml)
+each=$((seconds / ${#targets[@]}))
+mkdir -p artifacts
+for name in "${targets[@]}"; do
+    mkdir "$scratch/$name"
+    echo "$name: $each s from $(find "seeds/$name" -type f | wc -l) seeds"
+    # One seed: whoever runs it sees the same inputs, as far as they come in the time.
+    "$built/$name" -seed=1 -max_total_time="$((each > 0 ? each : 1))" -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="artifacts/$name-" "$scratch/$name" "seeds/$name" >"$scratch/output" 2>&1 || {
+        tail -40 "$scratch/output" >&2
+        echo "fuzz-smoke: $name found something; its input is in fuzz/artifacts: run fuzz/$built/$name with it" >&2
+        exit 1
+    }
+    grep -E 'number_of_executed_units|average_exec_per_sec' "$scratch/output" | sed 's/^stat::/  /'
+done
