@@ -548,14 +548,18 @@ impl Recorder {
         self.retain()
     }
 
-    /// Ends a generation and deletes some of what a bounded recording no longer keeps.
+    /// Ends a generation and, once in a few, deletes some of what a bounded recording no longer keeps.
     fn retain(&mut self) -> Result<()> {
-        let used_bytes = self.used_bytes();
         let Some(window) = &mut self.window else { return Ok(()) };
         let now = window.generations.next(self.last, self.next_stall);
         self.ids.set_generation(now);
         self.texts.uses.set_generation(now);
         self.tree.uses.set_generation(now);
+        if !(now - 1).is_multiple_of(RETAIN_EVERY) {
+            return Ok(());
+        }
+        let used_bytes = self.used_bytes();
+        let Some(window) = &mut self.window else { return Ok(()) };
         let outdated = window.generations.outdated(self.last, used_bytes);
         // What has just gone is looked for with the next commit.
         let expired = window.generations.unused_since();
@@ -727,7 +731,8 @@ impl Recorder {
     }
 
     fn pages(&self, pragma: &str) -> u64 {
-        let value = self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        let statement = self.connection.prepare_cached(&format!("PRAGMA {pragma}"));
+        let value = statement.and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
         value.ok().and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
     }
 
@@ -739,6 +744,9 @@ impl Recorder {
         mode.is_ok_and(|mode: String| mode == "delete")
     }
 }
+
+/// Commits after which a bounded recording deletes: each time is a transaction of its own. More generations go at once.
+const RETAIN_EVERY: u32 = 2;
 
 /// A build id is a hash: 20 bytes, rarely 32.
 const MAX_BUILD_ID_BYTES: usize = 64;

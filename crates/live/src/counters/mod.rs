@@ -4,18 +4,20 @@
 //! reading that takes long comes less often.
 
 mod machine;
+mod namespaces;
 mod netlink;
 mod pace;
 mod process;
 mod sockets;
 mod text;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, MonoNs, ThreadKey};
 use wallprof_probe::{Probes, clock};
 
 use self::machine::Machine;
+use self::namespaces::Namespaces;
 use self::pace::Pace;
 use self::process::Process;
 
@@ -39,6 +41,9 @@ pub struct Candidate {
 pub struct Counters {
     machine: Machine,
     processes: BTreeMap<u32, Process>,
+    namespaces: Namespaces,
+    /// The sockets of all processes.
+    inodes: HashSet<u32>,
     left_out: u64,
     book: Book,
     pace: Pace,
@@ -73,6 +78,8 @@ impl Counters {
         Counters {
             machine: Machine::open(),
             processes: BTreeMap::new(),
+            namespaces: Namespaces::default(),
+            inodes: HashSet::new(),
             left_out: 0,
             book: Book::default(),
             pace: Pace::default(),
@@ -104,7 +111,8 @@ impl Counters {
             tell(Event::Loss { reason: LEFT_OUT.into(), count: left_out - self.left_out });
             self.left_out = left_out;
         }
-        self.processes.values_mut().for_each(Process::look_for_threads);
+        let now = clock::mono_now();
+        self.processes.values_mut().for_each(|process| process.look_for_threads(now));
     }
 
     /// Reads and tells what has changed, when it is time again.
@@ -117,11 +125,26 @@ impl Counters {
         let book = &mut self.book;
         let queues = probes.run_queues().unwrap_or_default();
         self.machine.read(&queues, &mut |reading| book.enter(None, at, reading, tell));
+        self.list_sockets(at);
+        let (book, namespaces) = (&mut self.book, &self.namespaces);
         for process in self.processes.values_mut() {
             let thread = Some(process.thread);
-            process.read(at, &mut |reading| book.enter(thread, at, reading, tell));
+            process.read(at, namespaces, &mut |reading| book.enter(thread, at, reading, tell));
         }
         self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
+    }
+
+    fn list_sockets(&mut self, at: MonoNs) {
+        // Each of them is looked at.
+        let with_news =
+            self.processes.values_mut().filter_map(|process| process.sockets.look(at).then_some(()));
+        if with_news.count() > 0 {
+            let all = self.processes.values().flat_map(|process| process.sockets.inodes());
+            self.inodes = all.collect();
+            self.namespaces.expect_news();
+        }
+        let homes = self.processes.iter().filter_map(|(pid, process)| Some((process.sockets.home()?, *pid)));
+        self.namespaces.look(at, &homes.collect(), &self.inodes);
     }
 }
 

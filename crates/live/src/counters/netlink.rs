@@ -12,7 +12,8 @@ use rustix::net::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const FLAGS_REQUEST_DUMP: u16 = 0x1 | 0x300;
+const FLAG_REQUEST: u16 = 0x1;
+const FLAGS_DUMP: u16 = 0x300;
 const MESSAGE_ERROR: u16 = 2;
 const MESSAGE_DONE: u16 = 3;
 /// The attribute with `SK_MEMINFO_…`, and the bit that asks for it.
@@ -26,6 +27,8 @@ const STATES: u32 = !(1 << 6);
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = HEADER_BYTES + 56;
 const ROW_BYTES: usize = 72;
+/// `struct inet_diag_sockid`: both addresses, the device, and a cookie that no other socket gets.
+const ID_BYTES: usize = 48;
 /// The kernel answers with 32 KiB at most.
 const ANSWER_BYTES: usize = 64 << 10;
 /// More answers than this are not read: some hundred thousand sockets.
@@ -44,6 +47,8 @@ pub enum Protocol {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRow {
     pub inode: u32,
+    /// What the kernel finds it by.
+    pub id: [u8; ID_BYTES],
     pub local: (IpAddr, u16),
     /// Waiting for connections.
     pub listens: bool,
@@ -68,17 +73,40 @@ impl SocketList {
         Ok(SocketList { socket, answer: vec![0; ANSWER_BYTES] })
     }
 
-    /// All sockets of a protocol and an address family.
+    /// All sockets of a protocol and an address family: the kernel walks its table of all of them, which takes it
+    /// hundreds of µs on a large machine.
     pub fn list(&mut self, protocol: Protocol, family: u8) -> io::Result<Vec<SocketRow>> {
-        send(&self.socket, &request(protocol, family), SendFlags::empty())?;
         let mut rows = Vec::new();
+        self.ask(&request(protocol, family, None))?;
         for _ in 0..MOST_ANSWERS {
-            let (len, _) = recv(self.socket.as_fd(), &mut self.answer[..], RecvFlags::empty())?;
-            if rows_from_answer(&self.answer[..len], &mut rows) == Answer::Last {
+            if self.hear(&mut rows)? == Answer::Last {
                 return Ok(rows);
             }
         }
         Err(io::Error::other("more sockets than are looked at"))
+    }
+
+    /// A socket that was listed before, as it is now; `None` when it is no more, or not to be told from others (those
+    /// that share their address by SO_REUSEPORT).
+    pub fn find(
+        &mut self,
+        protocol: Protocol,
+        family: u8,
+        known: &SocketRow,
+    ) -> io::Result<Option<SocketRow>> {
+        let mut rows = Vec::new();
+        self.ask(&request(protocol, family, Some(&known.id)))?;
+        self.hear(&mut rows)?;
+        Ok(rows.pop().filter(|row| row.inode == known.inode))
+    }
+
+    fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+        Ok(send(&self.socket, request, SendFlags::empty()).map(drop)?)
+    }
+
+    fn hear(&mut self, rows: &mut Vec<SocketRow>) -> io::Result<Answer> {
+        let (len, _) = recv(self.socket.as_fd(), &mut self.answer[..], RecvFlags::empty())?;
+        Ok(rows_from_answer(&self.answer[..len], rows))
     }
 }
 
@@ -100,14 +128,27 @@ fn open_in(namespace: File) -> io::Result<OwnedFd> {
     there.join().unwrap_or_else(|_| Err(io::Error::other("the thread that opens it failed")))
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`, whose `inet_diag_sockid` stays empty.
-fn request(protocol: Protocol, family: u8) -> [u8; REQUEST_BYTES] {
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`: for all sockets, or for one.
+fn request(protocol: Protocol, family: u8, id: Option<&[u8; ID_BYTES]>) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&FLAGS_REQUEST_DUMP.to_ne_bytes());
+    let flags = if id.is_some() { FLAG_REQUEST } else { FLAG_REQUEST | FLAGS_DUMP };
+    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
     bytes[16..19].copy_from_slice(&[family, protocol as u8, ASK_MEMORY]);
     bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    if let Some(id) = id {
+        let room = &mut bytes[REQUEST_BYTES - ID_BYTES..];
+        room.copy_from_slice(id);
+        // The kernel looks a UDP socket up as it would for a packet that arrives: its own address is the destination
+        // (net/ipv4/udp_diag.c, udp_dump_one).
+        if protocol == Protocol::Udp {
+            room[..2].copy_from_slice(&id[2..4]);
+            room[2..4].copy_from_slice(&id[..2]);
+            room[4..20].copy_from_slice(&id[20..36]);
+            room[20..36].copy_from_slice(&id[4..20]);
+        }
+    }
     bytes
 }
 
@@ -142,6 +183,7 @@ fn row_from_message(message: &[u8]) -> Option<SocketRow> {
     const LISTEN: u8 = 10;
     Some(SocketRow {
         inode: u32_at(head, 68)?,
+        id: head[4..4 + ID_BYTES].try_into().ok()?,
         local: (address, u16::from_be_bytes([head[4], head[5]])),
         listens: head[1] == LISTEN,
         queue: u32_at(head, 56)?,
@@ -203,7 +245,8 @@ mod tests {
         let mut rows = Vec::new();
         assert_eq!(rows_from_answer(&bytes, &mut rows), Answer::More);
         let local = (IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
-        let expected = SocketRow { inode: 99, local, listens: true, queue: 7, drops: 8 };
+        let id = row()[4..52].try_into().unwrap();
+        let expected = SocketRow { inode: 99, id, local, listens: true, queue: 7, drops: 8 };
         assert_eq!(rows, [expected.clone(), SocketRow { drops: 0, ..expected }]);
         assert_eq!(rows_from_answer(&message(MESSAGE_DONE, &[0; 4]), &mut rows), Answer::Last);
     }
@@ -234,5 +277,27 @@ mod tests {
         let own = rows.iter().find(|row| u64::from(row.inode) == inode).expect("the socket");
         assert_eq!(own.local, (address.ip(), address.port()));
         assert!(own.queue > 0 && own.drops == 0, "{own:?}");
+        socket.recv(&mut [0; 16]).unwrap();
+        let now = list.find(Protocol::Udp, IPV4, own).unwrap();
+        assert_eq!(now, Some(SocketRow { queue: 0, ..own.clone() }));
+        drop(socket);
+        assert_eq!(list.find(Protocol::Udp, IPV4, own).unwrap(), None);
+    }
+
+    #[test]
+    fn a_connection_and_who_waits_for_one_are_found_by_themselves() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut client, b"unread").unwrap();
+        let mut list = SocketList::of_process(std::process::id()).unwrap();
+        let rows = list.list(Protocol::Tcp, IPV4).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own: Vec<_> = rows.iter().filter(|row| row.local.1 == port).collect();
+        assert_eq!(own.len(), 2, "{own:?}");
+        for row in own {
+            assert_eq!(list.find(Protocol::Tcp, IPV4, row).unwrap().as_ref(), Some(row));
+        }
+        drop(server);
     }
 }

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use wallprof_model::{CounterKind, CounterUnit, MonoNs, ThreadKey};
+use wallprof_probe::clock;
 
 use super::Reading;
+use super::namespaces::Namespaces;
 use super::sockets::Sockets;
 use super::text::TextFile;
 
 /// The switches of a process with more threads are not counted: each thread is a file to read.
 const MAX_THREADS: usize = 32;
+/// How often threads are listed though there are as many as before: one may have taken another's place.
+const LIST_ANYWAY_NS: u64 = 8_000_000_000;
 /// What `/proc/PID/stat` counts memory in.
 const PAGE_BYTES: u64 = 4096;
 
@@ -21,8 +26,13 @@ pub struct Process {
     pid: u32,
     stat: TextFile,
     threads: Option<BTreeMap<u32, Runs>>,
+    /// Of the folder of threads, when they were last listed: there are as many more as there are threads.
+    links: u64,
+    listed: MonoNs,
     switches: u64,
-    sockets: Sockets,
+    pub sockets: Sockets,
+    /// It is gone, as was seen when it was last read.
+    is_gone: bool,
 }
 
 /// How often a thread has got a CPU.
@@ -35,9 +45,18 @@ impl Process {
     /// `None` when it is gone.
     pub fn open(pid: u32, thread: ThreadKey) -> Option<Self> {
         let stat = TextFile::open(format!("/proc/{pid}/stat"))?;
-        let sockets = Sockets::of(pid);
-        let mut process = Process { thread, pid, stat, threads: Some(BTreeMap::new()), switches: 0, sockets };
-        process.look_for_threads();
+        let mut process = Process {
+            thread,
+            pid,
+            stat,
+            threads: Some(BTreeMap::new()),
+            links: 0,
+            listed: MonoNs(0),
+            switches: 0,
+            sockets: Sockets::of(pid),
+            is_gone: false,
+        };
+        process.look_for_threads(clock::mono_now());
         // What they did before is not what is counted.
         for runs in process.threads.iter_mut().flat_map(BTreeMap::values_mut) {
             runs.counted = runs.read().unwrap_or(0);
@@ -45,13 +64,23 @@ impl Process {
         Some(process)
     }
 
-    pub fn is_alive(&mut self) -> bool {
-        self.stat.read().is_ok()
+    /// Whether it lived when it was last read.
+    pub fn is_alive(&self) -> bool {
+        !self.is_gone
     }
 
     /// Opens the files of new threads, and closes those of threads that ended.
-    pub fn look_for_threads(&mut self) {
-        let entries = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+    pub fn look_for_threads(&mut self, at: MonoNs) {
+        if self.threads.is_none() {
+            return;
+        }
+        let folder = format!("/proc/{}/task", self.pid);
+        let links = fs::metadata(&folder).map_or(0, |folder| folder.nlink());
+        if links == self.links && at.0 < self.listed.0.saturating_add(LIST_ANYWAY_NS) {
+            return;
+        }
+        (self.links, self.listed) = (links, at);
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
         let tids: Vec<u32> = entries.filter_map(number).take(MAX_THREADS + 1).collect();
         if tids.len() > MAX_THREADS {
@@ -70,8 +99,12 @@ impl Process {
         }
     }
 
-    pub fn read(&mut self, at: MonoNs, take: &mut dyn FnMut(Reading<'_>)) {
-        if let Some(numbers) = self.stat.read().ok().and_then(Numbers::from_stat) {
+    pub fn read(&mut self, at: MonoNs, namespaces: &Namespaces, take: &mut dyn FnMut(Reading<'_>)) {
+        let Ok(stat) = self.stat.read() else {
+            self.is_gone = true;
+            return;
+        };
+        if let Some(numbers) = Numbers::from_stat(stat) {
             numbers.tell(take);
         }
         if let Some(threads) = &mut self.threads {
@@ -84,7 +117,7 @@ impl Process {
             let (kind, unit) = (CounterKind::Sum, CounterUnit::Count);
             take(Reading { name: "switches", kind, unit, value: self.switches });
         }
-        self.sockets.read(at, take);
+        self.sockets.tell(at, namespaces, take);
     }
 }
 
@@ -142,7 +175,7 @@ mod tests {
         let mut process = Process::open(std::process::id(), ThreadKey(1)).expect("it lives");
         assert!(process.is_alive());
         let mut names = Vec::new();
-        process.read(MonoNs(1), &mut |reading| names.push(reading.name.to_owned()));
+        process.read(MonoNs(1), &Namespaces::default(), &mut |reading| names.push(reading.name.to_owned()));
         assert!(
             names.starts_with(&["faults.minor".into(), "faults.major".into(), "resident".into()]),
             "{names:?}"

@@ -3,108 +3,95 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 
 use wallprof_model::{CounterKind, CounterUnit, MonoNs};
 use wallprof_probe::clock;
 
 use super::Reading;
-use super::netlink::{IPV4, IPV6, Protocol, SocketList, SocketRow};
+use super::namespaces::{NamespaceId, Namespaces};
+use super::netlink::{Protocol, SocketRow};
 use super::pace::Pace;
 
 /// Of a process with more files than this open the rest is not looked at.
 const MAX_FILES: usize = 1024;
 /// UDP sockets that are told by their address; the others together.
 const MAX_ADDRESSES: usize = 16;
-/// How often files are listed: new sockets are found so.
+/// How often files are listed where their number has changed: new sockets are found so.
 const LIST_EVERY_NS: u64 = 1_000_000_000;
-/// Where no socket of a kind was found it is looked for this seldom.
-const REST_NS: u64 = 2_000_000_000;
+/// And where it has not: one may have taken another's place.
+const LIST_ANYWAY_NS: u64 = 8_000_000_000;
 
-/// The sockets of one process.
+/// Which sockets a process has.
 pub struct Sockets {
     pid: u32,
     inodes: HashSet<u32>,
+    /// Where they are.
+    namespace: Option<NamespaceId>,
     files: Pace,
-    sides: [Side; 4],
-    /// Opened when the first socket is found; gone when the kernel answers with an error.
-    list: Option<SocketList>,
-}
-
-/// One kind of sockets.
-struct Side {
-    protocol: Protocol,
-    family: u8,
-    pace: Pace,
-    rows: Vec<SocketRow>,
+    /// How many files were open when they were listed; 0 where the kernel does not say.
+    open: u64,
+    listed: MonoNs,
 }
 
 impl Sockets {
     pub fn of(pid: u32) -> Self {
-        let side = |protocol, family| Side { protocol, family, pace: Pace::default(), rows: Vec::new() };
         Sockets {
             pid,
             inodes: HashSet::new(),
+            namespace: None,
             files: Pace::default(),
-            sides: [
-                side(Protocol::Udp, IPV4),
-                side(Protocol::Udp, IPV6),
-                side(Protocol::Tcp, IPV4),
-                side(Protocol::Tcp, IPV6),
-            ],
-            list: None,
+            open: 0,
+            listed: MonoNs(0),
         }
     }
 
-    pub fn read(&mut self, at: MonoNs, take: &mut dyn FnMut(Reading<'_>)) {
-        if self.files.is_due(at) {
-            let began = clock::thread_cpu_ns();
-            self.inodes = socket_inodes(self.pid);
-            self.files.took(at, clock::thread_cpu_ns().saturating_sub(began));
-            self.files.rest(at, LIST_EVERY_NS);
+    /// Looks for new sockets when it is time to. True when there are others than before.
+    pub fn look(&mut self, at: MonoNs) -> bool {
+        if !self.files.is_due(at) {
+            return false;
         }
-        if self.inodes.is_empty() {
-            return;
-        }
-        if self.list.is_none() {
-            self.list = SocketList::of_process(self.pid).ok();
-        }
-        let mut has_news = false;
-        for side in &mut self.sides {
-            if let Some(list) = &mut self.list
-                && side.pace.is_due(at)
-            {
-                has_news = true;
-                if !side.look(list, &self.inodes, at) {
-                    self.list = None;
-                }
-            }
-        }
-        if has_news {
-            let rows: Vec<&SocketRow> = self.rows(Protocol::Udp).collect();
-            tell_udp(&rows, take);
-            let rows: Vec<&SocketRow> = self.rows(Protocol::Tcp).collect();
-            tell_tcp(&rows, take);
-        }
-    }
-
-    fn rows(&self, protocol: Protocol) -> impl Iterator<Item = &SocketRow> {
-        self.sides.iter().filter(move |side| side.protocol == protocol).flat_map(|side| &side.rows)
-    }
-}
-
-impl Side {
-    /// False when the kernel did not answer.
-    fn look(&mut self, list: &mut SocketList, inodes: &HashSet<u32>, at: MonoNs) -> bool {
         let began = clock::thread_cpu_ns();
-        let listed = list.list(self.protocol, self.family);
-        let answered = listed.is_ok();
-        self.rows = listed.unwrap_or_default();
-        self.rows.retain(|row| inodes.contains(&row.inode));
-        self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
-        if self.rows.is_empty() {
-            self.pace.rest(at, REST_NS);
+        let has_news = self.list(at);
+        self.files.took(at, clock::thread_cpu_ns().saturating_sub(began));
+        self.files.rest(at, LIST_EVERY_NS);
+        has_news
+    }
+
+    fn list(&mut self, at: MonoNs) -> bool {
+        // The size of the folder is the number of open files, from Linux 6.2 on (fs/proc/fd.c, proc_fd_getattr).
+        let open = fs::metadata(format!("/proc/{}/fd", self.pid)).map_or(0, |folder| folder.size());
+        if open != 0 && open == self.open && at.0 < self.listed.0.saturating_add(LIST_ANYWAY_NS) {
+            return false;
         }
-        answered
+        (self.open, self.listed) = (open, at);
+        let namespace = fs::metadata(format!("/proc/{}/ns/net", self.pid));
+        self.namespace = namespace.ok().map(|file| file.ino());
+        let inodes = socket_inodes(self.pid);
+        let has_news = inodes != self.inodes;
+        self.inodes = inodes;
+        has_news
+    }
+
+    /// Their inodes.
+    pub fn inodes(&self) -> impl Iterator<Item = u32> {
+        self.inodes.iter().copied()
+    }
+
+    /// The network namespace that they are in; none without a socket.
+    pub fn home(&self) -> Option<NamespaceId> {
+        self.namespace.filter(|_| !self.inodes.is_empty())
+    }
+
+    /// Tells what the kernel has listed at `at`.
+    pub fn tell(&self, at: MonoNs, namespaces: &Namespaces, take: &mut dyn FnMut(Reading<'_>)) {
+        let Some(listed) = self.home().and_then(|home| namespaces.listed_at(at, home)) else { return };
+        let own: Vec<_> = listed.filter(|(_, row)| self.inodes.contains(&row.inode)).collect();
+        let of = |wanted| -> Vec<&SocketRow> {
+            own.iter().filter(|(protocol, _)| *protocol == wanted).map(|(_, row)| *row).collect()
+        };
+        tell_udp(&of(Protocol::Udp), take);
+        tell_tcp(&of(Protocol::Tcp), take);
     }
 }
 
@@ -164,6 +151,7 @@ mod tests {
     fn row(port: u16, queue: u32) -> SocketRow {
         SocketRow {
             inode: 1,
+            id: [0; 48],
             local: (IpAddr::V4(Ipv4Addr::LOCALHOST), port),
             listens: false,
             queue,
@@ -209,7 +197,13 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("udp.queue {}", socket.local_addr().unwrap());
         let mut sockets = Sockets::of(std::process::id());
-        let found = told(|take| sockets.read(MonoNs(1), take));
+        assert!(sockets.look(MonoNs(1)));
+        let home = sockets.home().expect("a network namespace");
+        let mut namespaces = Namespaces::default();
+        let homes = BTreeMap::from([(home, std::process::id())]);
+        namespaces.look(MonoNs(1), &homes, &sockets.inodes().collect());
+        let found = told(|take| sockets.tell(MonoNs(1), &namespaces, take));
         assert!(found.iter().any(|(told, _)| *told == name), "{found:?}");
+        assert_eq!(told(|take| sockets.tell(MonoNs(2), &namespaces, take)), [], "nothing new");
     }
 }
