@@ -6,7 +6,7 @@
 #   make deny      licences, sources and doubles of the dependencies, by deny.toml
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench       what runs per event or per byte, into target/bench.json: docs/benchmarks.md
-#   make bench-check fails where that takes more instructions than benches/baseline.json allows; make bench-baseline stores a new one
+#   make bench-check fails where that takes more instructions or allocations than benches/baseline.json has; make bench-baseline stores a new one
 #   make fuzz-smoke  a minute of foreign bytes for whatever reads them, from the seeds in fuzz/
 #   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md

@@ -5,7 +5,8 @@
 # usage: benches/bmf.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-w WALLPROF] PART…
 #
 #   times         ns of each Criterion bench: median, and its 95 % confidence interval
-#   instructions  of one round of each bench, counted by callgrind: the same on a busy machine. Benches with threads are left out
+#   instructions  of one round of each bench, counted by callgrind, and the measure "allocations", how often it asked for memory: the
+#                 same on a busy machine. Benches with threads are left out
 #   probes        ns of a run of each BPF program under `perf bench sched pipe` on one CPU, by the kernel's run-time statistics; and
 #                 `probes/pipe`, what those of the switch path take of an operation that nothing records: the measure "share", in %
 #
@@ -24,15 +25,16 @@ wallprof=$(dirname "$0")/../target/release/wallprof
 # Each with its crate. Those that read recordings from elsewhere (intel-pt's `decode`) or print for eyes (symbols) are not among them.
 timed=(live:records recording:second unwind:build unwind:walk views:stacks intel-pt:invented import:script)
 
-# And which of its measurements is counted, if not all: counting takes fifty times as long as running.
-counted=(live:records recording:second unwind:walk views:stacks:tree intel-pt:invented)
+# And which measurements are counted: of `once_NAME`, a function of its own in the bench, which a test run calls once.
+counted=(live:records:stalls live:records:second recording:second:second unwind:walk:walk views:stacks:tree
+    intel-pt:invented:packets intel-pt:invented:blocks intel-pt:invented:calls)
 
 each_bench() { # COMMAND BENCH…; the command is called with a crate, a bench and what is counted
-    local command=$1 crate bench filter
+    local command=$1 crate bench name
     shift
     for bench in "$@"; do
-        IFS=: read -r crate bench filter <<<"$bench"
-        "$command" "$crate" "$bench" "$filter"
+        IFS=: read -r crate bench name <<<"$bench"
+        "$command" "$crate" "$bench" "$name"
     done
 }
 
@@ -75,23 +77,33 @@ measure_times() {
 
 # --- instructions ---
 
-# What is measured is a function of its own in each bench, `once_…`, which a test run of the bench calls once: what it and all that it
-# calls executed, "NAME INSTRUCTIONS" a line. A bench whose functions are not found has been renamed or inlined, and is an error.
-count_bench() { # CRATE BENCH FILTER
-    local counts=$scratch/callgrind.out program
+# What once_NAME and all that it calls did, "BENCHMARK INSTRUCTIONS ALLOCATIONS": counters begin where it does, and what they say where
+# it ends goes to a first file, callgrind.out.1.
+count_bench() { # CRATE BENCH NAME
+    local once=$2::once_$3 program
     program=$(bench_program "$2")
-    valgrind -q --tool=callgrind --callgrind-out-file="$counts" "$program" --bench --test "$3" >"$scratch/output" 2>&1 ||
+    rm -f "$scratch"/callgrind.out*
+    valgrind -q --tool=callgrind --zero-before="$once" --dump-after="$once" --callgrind-out-file="$scratch/callgrind.out" \
+        "$program" --bench --test "/$3\$" >"$scratch/output" 2>&1 ||
         fail "$1's bench $2 does not run in valgrind: $(tail -1 "$scratch/output")"
-    callgrind_annotate --inclusive=yes --threshold=100 "$counts" |
-        sed -nE "s|^ *([0-9,]+) .*$2::once_([a-z_]+).*|$1/\2 \1|p" | tr -d , | sort -u >"$scratch/counted"
-    [[ -s $scratch/counted ]] || fail "$1's bench $2 has no function once_… that callgrind saw"
-    cat "$scratch/counted"
+    [[ -e $scratch/callgrind.out.1 ]] || fail "$1's bench $2 has no function once_$3 that callgrind saw"
+    # A function's name is given where its number comes first; who is called (cfn) comes before how often (calls).
+    awk -v benchmark="$1/$3" '
+        match($0, /^c?fn=\([0-9]+\)/) {
+            number = substr($0, index($0, "("), RLENGTH - index($0, "(") + 1)
+            if (length($0) > RLENGTH) name[number] = substr($0, RLENGTH + 2)
+            called = name[number]
+        }
+        /^calls=/ && called ~ /^(malloc|calloc|realloc|posix_memalign|aligned_alloc)$/ { allocations += substr($1, 7) }
+        /^totals:/ { instructions = $2 }
+        END { print benchmark, instructions, allocations + 0 }' "$scratch/callgrind.out.1"
 }
 
 measure_instructions() {
     have valgrind || fail 'valgrind is not installed: apt-get install valgrind'
     build_benches
-    each_bench count_bench "${counted[@]}" | jq -Rn '[inputs | split(" ") | { (.[0]): { instructions: { value: (.[1] | tonumber) } } }] | add'
+    each_bench count_bench "${counted[@]}" | jq -Rn '[inputs | split(" ") | { (.[0]):
+        { instructions: { value: (.[1] | tonumber) }, allocations: { value: (.[2] | tonumber) } } }] | add'
 }
 
 # --- probes ---

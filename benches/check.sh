@@ -1,9 +1,9 @@
 #!/bin/bash
-# Whether anything that runs per event or per byte needs more instructions than the stored baseline allows.
+# Whether anything that runs per event or per byte needs more instructions, or more often memory, than the stored baseline allows.
 #
 # usage: benches/check.sh [-b BASELINE] [check|baseline]
 #
-#   check      counts the instructions of the benches; ends with 1 and says what is slower, by how much
+#   check      counts the benches' instructions and allocations; ends with 1 and says what is slower, by how much
 #   baseline   does the same three times and stores the middle, the least and the most of each
 #
 # Other programs and slow days do not change the counts; a compiler, a C library and valgrind's idea of the CPU do: the baseline names
@@ -42,19 +42,20 @@ store() {
 
 # --- check ---
 
-# A line for each benchmark of the baseline: name, count, the baseline's, limit. One that did not run has no count, which is -.
+# A line for each measure of the baseline: benchmark, measure, count, the baseline's, limit. One that did not run counts -.
 compare() {
     jq -r --slurpfile now "$scratch/now" '
-        .benchmarks | to_entries[] | .key as $name | .value.instructions
-        | "\($name) \($now[0][$name].instructions.value // "-") \(.value) \(.upper_value * 2 - .lower_value + .value * 0.03)"' "$baseline"
+        .benchmarks | to_entries[] | .key as $name | .value | to_entries[] | .key as $measure | .value
+        | "\($name) \($measure) \($now[0][$name][$measure].value // "-") \(.value) \(.upper_value * 2 - .lower_value + .value * 0.03)"' "$baseline"
 }
 
 # Prints the lines of stdin for eyes; fails if one is beyond its limit or did not run.
 judge() {
-    awk 'BEGIN { printf "%-20s %14s %14s %10s %10s\n", "instructions of", "now", "baseline", "change", "allowed" }
-         $2 == "-" { bad++; printf "%-20s %14s %14d  DID NOT RUN\n", $1, $2, $3; next }
-         { slower = $2 > $4; bad += slower
-           printf "%-20s %14d %14d %+8.2f %% %+8.2f %%%s\n", $1, $2, $3, 100 * ($2 / $3 - 1), 100 * ($4 / $3 - 1), slower ? "  SLOWER" : "" }
+    awk 'function change(from, to) { return from == 0 ? (to > 0 ? "more" : "none") : sprintf("%+.2f %%", 100 * (to / from - 1)) }
+         BEGIN { printf "%-18s %-12s %12s %12s %10s %10s\n", "", "", "now", "baseline", "change", "allowed" }
+         { missing = $3 == "-"; slower = !missing && $3 > $5; bad += slower + missing
+           printf "%-18s %-12s %12s %12d %10s %10s%s\n", $1, $2, $3, $4, missing ? "" : change($4, $3), change($4, $5),
+               missing ? "  DID NOT RUN" : slower ? "  SLOWER" : "" }
          END { exit bad > 0 }'
 }
 

@@ -211,7 +211,8 @@ impl Session {
 
     pub(crate) fn lose(&mut self, reason: &'static str, count: u64) {
         if count > 0 {
-            *self.losses.entry(reason).or_default() += count;
+            let sum = self.losses.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
         }
     }
 

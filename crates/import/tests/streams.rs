@@ -63,6 +63,16 @@ fn two_threads_that_take_turns() {
 }
 
 #[test]
+fn more_losses_than_a_number_holds_are_the_largest_number() {
+    let mut stream = two_threads();
+    let end = 10_000 + 30 * PERIOD_NS;
+    stream.lost(u64::MAX, end);
+    stream.lost(u64::MAX, end + 1);
+    let (outcome, _) = told(&stream.bytes);
+    assert_eq!(outcome.expect("it is whole").losses["perf_lost_records"], u64::MAX);
+}
+
+#[test]
 fn a_stream_may_end_anywhere() {
     let Stream { bytes, records } = two_threads();
     for &at in &records {

@@ -705,7 +705,8 @@ impl Recorder {
             seconds.for_each(|second| window.generations.wrote_second(second));
         }
         for (reason, count) in pending.losses {
-            *self.written.losses.entry(reason).or_default() += count;
+            let sum = self.written.losses.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
         }
         Ok(())
     }
