@@ -118,6 +118,11 @@ impl Case {
         let owner = self.lock.as_ref().and_then(|lock| lock.owner.as_ref());
         owner.or_else(|| self.waker.as_ref()?.by.as_ref())
     }
+
+    /// The recorded thread that ended it.
+    pub fn waker_key(&self) -> Option<ThreadKey> {
+        self.waker.as_ref()?.by.as_ref()?.key
+    }
 }
 
 /// Cases by key, in the order of the keys.

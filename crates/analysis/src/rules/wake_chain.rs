@@ -2,17 +2,18 @@
 //! every link and the end of the chain: the one that the whole chain waited for, with what it did.
 //!
 //! A link counts where it covers half of the first wait or more. What the holder waited for may be a lock, an answer
-//! (pipe, socket) or a signal (condition variable): it holds what others need, so it is nobody's idle wait. A holder
-//! that sleeps, waits for a disk or for a CPU is no chain; `lock-wait` says so.
+//! (pipe, socket) or a signal (condition variable): it holds what others need, so it is nobody's idle wait. Who asks
+//! wakes who answers, and may lose its CPU to it before it gets to wait: that is a link, too. A holder that sleeps, waits
+//! for a disk or lost its CPU to any other thread is no chain; `lock-wait` says so.
 //!
 //! False positives: a holder that waits for a helper which does exactly the work that the lock protects.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wallprof_model::{StallReason, ThreadKey};
+use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
-use super::case::{Case, grouped};
+use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
@@ -30,7 +31,13 @@ const MOST_LINKS: usize = 8;
 /// The waits behind one wait for a lock: the holder's, that of whom the holder waited for, and so on.
 struct Chain<'e> {
     first: &'e Case,
-    links: Vec<&'e Case>,
+    links: Vec<Link<'e>>,
+}
+
+/// What kept a thread that others waited for, and whom that was up to.
+struct Link<'e> {
+    case: &'e Case,
+    to: &'e Party,
 }
 
 /// What makes chains one finding: who waited, for whom in turn.
@@ -46,8 +53,9 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
         by_first(case).ok().map(|at| chains[at].key())
     });
     let conclusions = groups.into_values().filter_map(|cases| {
-        let longest = cases.iter().max_by_key(|case| case.duration_ns())?;
-        let example = &chains[by_first(longest).ok()?];
+        let chain_of = |case: &&Case| by_first(case).ok().map(|at| &chains[at]);
+        let telling = |chain: &&Chain| (chain.end().is_some(), chain.first.duration_ns());
+        let example = cases.iter().filter_map(chain_of).max_by_key(telling)?;
         conclude(cases, example, evidence)
     });
     conclusions.collect()
@@ -60,46 +68,72 @@ fn chain<'e>(first: &'e Case, evidence: &'e Evidence) -> Option<Chain<'e>> {
     while links.len() < MOST_LINKS && !seen.contains(&next) {
         seen.push(next);
         let Some(link) = link(next, first, evidence) else { break };
-        let after = link.waited_for();
-        if after.is_some_and(|party| party.key.is_some_and(|key| seen.contains(&key))) {
+        let after = link.to.key;
+        if after.is_some_and(|key| seen.contains(&key)) {
             break;
         }
         links.push(link);
-        let Some(key) = after.and_then(|party| party.key) else { break };
+        let Some(key) = after else { break };
         next = key;
     }
     (!links.is_empty()).then_some(Chain { first, links })
 }
 
-/// The wait for another thread in which `thread` spent half of `first` or more.
-fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<&'e Case> {
-    let mut waits = evidence.during(thread, first.start, first.end);
-    waits.find(|case| {
-        matches!(case.reason, StallReason::Blocked(_))
-            && case.waited_for().is_some()
-            && case.overlap_ns(first.start, first.end) >= first.duration_ns() / 2
+/// What kept `thread` for half of `first` or more, where that was up to another thread.
+fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<Link<'e>> {
+    let half_ns = first.duration_ns() / 2;
+    let mut long = evidence
+        .during(thread, first.start, first.end)
+        .filter(|case| case.overlap_ns(first.start, first.end) >= half_ns);
+    long.find_map(|case| {
+        let to = match case.reason {
+            StallReason::Blocked(_) => case.waited_for(),
+            StallReason::Preempted => displaced_by(case, evidence),
+            _ => None,
+        };
+        Some(Link { case, to: to? })
     })
+}
+
+/// The thread that had the CPU for most of a preemption, where it was the preempted one that had woken it.
+fn displaced_by<'e>(case: &'e Case, evidence: &Evidence) -> Option<&'e Party> {
+    let (party, ns) = case.ran_instead.first()?;
+    let just_before = MonoNs(case.start.0.saturating_sub(1));
+    let mut waits = evidence.during(party.key?, just_before, case.start);
+    let woken = waits.any(|wait| wait.waker_key() == Some(case.thread));
+    (woken && *ns >= case.duration_ns() / 2).then_some(party)
 }
 
 impl Chain<'_> {
     fn key(&self) -> ChainKey {
-        let parties = self.links.iter().filter_map(|link| link.waited_for());
-        (self.first.pid, self.first.comm.clone(), parties.map(|party| party.comm.clone()).collect())
+        let parties = self.links.iter().map(|link| link.to.comm.clone());
+        (self.first.pid, self.first.comm.clone(), parties.collect())
     }
 
-    /// `; worker waited for an answer of logger (pipe in ask), which ended it in flush`.
+    /// Where the last link was let go.
+    fn end(&self) -> Option<&Arc<Site>> {
+        self.links.last()?.case.waker.as_ref()?.site.as_ref()
+    }
+
+    /// `worker was waiting for logger (pipe in ask); the end of the chain came in flush`.
     fn words(&self) -> String {
-        let steps = self.links.iter().map(|link| {
-            let party = link.waited_for().map(wording::name).unwrap_or_default();
-            let (name, spot) = (wording::shown(&link.comm), wording::spot(link.site.as_ref()));
-            format!("{name} was waiting for {party} ({}{spot})", wording::reason(link.reason))
-        });
-        let end: Option<&Arc<Site>> = self.links.last().and_then(|link| link.waker.as_ref()?.site.as_ref());
-        let end = match wording::place(end).as_str() {
+        let steps = self.links.iter().map(Link::words);
+        let end = match wording::place(self.end()).as_str() {
             "" => String::new(),
             place => format!("; the end of the chain came{place}"),
         };
         format!("{}{end}", steps.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Link<'_> {
+    fn words(&self) -> String {
+        let (name, party) = (wording::shown(&self.case.comm), wording::name(self.to));
+        let spot = wording::spot(self.case.site.as_ref());
+        match self.case.reason {
+            StallReason::Preempted => format!("{name} had lost its CPU to {party}, which it had woken{spot}"),
+            reason => format!("{name} was waiting for {party} ({}{spot})", wording::reason(reason)),
+        }
     }
 }
 
@@ -119,7 +153,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, at, case, lock_case, stack, stranger, woken_by};
+    use super::super::fixture::{Play, at, case, lock_case, stack, stranger, thread_ref, woken_by};
     use super::*;
     use wallprof_model::Reason;
     use wallprof_model::profile::{StallRecord, WakerRecord};
@@ -174,9 +208,70 @@ mod tests {
             answered_by_the_waiter,
             ask(6 * MS, 9 * MS),
             StallRecord { reason: StallReason::Runnable, ..ask(0, 4 * MS) },
+            displaced(MS, 9 * MS),
         ] {
             assert_eq!(Play::only_finding([wait(), other.clone()]).rule, "lock-wait", "{other:#?}");
         }
+    }
+
+    /// Thread 2 loses its CPU to thread 3 meanwhile.
+    fn displaced(from_ns: u64, ns: u64) -> StallRecord {
+        StallRecord {
+            user: Some(stack(&["write", "ask_backend", "refresh"])),
+            ran_instead: vec![(thread_ref(3), ns - MS), (stranger("build"), MS)],
+            ..at(from_ns, case(2, 2, StallReason::Preempted, ns))
+        }
+    }
+
+    /// Thread 3 waits for a question of `asker`, which comes 2 ms after the first wait began.
+    fn idle(asker: u32) -> StallRecord {
+        let wait = StallRecord { voluntary: true, ..case(3, 3, StallReason::Blocked(Reason::Pipe), 2 * MS) };
+        StallRecord { waker: Some(woken_by(asker, "ask_backend")), ..at(0, wait) }
+    }
+
+    #[test]
+    fn a_holder_that_loses_its_cpu_to_whom_it_asks_is_a_link() {
+        let found = Play::only_finding([wait(), displaced(2 * MS, 8 * MS), idle(2)]);
+        assert_eq!(
+            found.title,
+            "thread-1 of app waited for a lock of thread-2 in take_order (called by handle_tick) for 10.0 ms, while \
+             thread-2 had lost its CPU to thread-3, which it had woken in ask_backend."
+        );
+        assert_eq!(found.rule, RULE);
+    }
+
+    #[test]
+    fn a_holder_that_loses_its_cpu_to_anybody_else_is_none() {
+        for (displaced, idle) in [
+            (displaced(2 * MS, 8 * MS), idle(4)),
+            (displaced(3 * MS, 7 * MS), idle(2)),
+            (StallRecord { ran_instead: vec![], ..displaced(2 * MS, 8 * MS) }, idle(2)),
+            (displaced(6 * MS, 9 * MS), at(4 * MS, idle(2))),
+        ] {
+            let found = Play::only_finding([wait(), displaced.clone(), idle]);
+            assert_eq!(found.rule, "lock-wait", "{displaced:#?}");
+        }
+        let mut crowd = displaced(2 * MS, 8 * MS);
+        crowd.ran_instead[0].1 = 4 * MS - 1;
+        assert_eq!(Play::only_finding([wait(), crowd, idle(2)]).rule, "lock-wait");
+    }
+
+    #[test]
+    fn of_chains_alike_one_whose_end_is_known_is_told() {
+        let later = |start_ns: u64, id: u64, stall: StallRecord| StallRecord { id, ..at(start_ns, stall) };
+        let found = Play::only_finding([
+            wait(),
+            displaced(2 * MS, 8 * MS),
+            idle(2),
+            later(30 * MS, 4, lock_case(4, 1, 2, 6 * MS)),
+            later(30 * MS, 5, ask(0, 6 * MS)),
+        ]);
+        assert_eq!((found.count, found.total_ns), (2, 16 * MS));
+        assert!(
+            found.title.ends_with("the end of the chain came in answer (called by run)."),
+            "{}",
+            found.title
+        );
     }
 
     #[test]
