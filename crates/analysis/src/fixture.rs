@@ -3,37 +3,12 @@
 use std::sync::Arc;
 
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack, StallRecord};
-use wallprof_model::{FrameKind, MonoNs, StackEnd, StallKind, StallReason, SymbolLine, ThreadKey};
+use wallprof_model::{FrameKind, MonoNs, StackEnd, StallReason, SymbolLine, ThreadKey};
 
 /// A wait of `ns` that a thread of process 100 did not choose, unless its reason is one that is chosen.
 pub(crate) fn stall(id: u64, thread: u32, reason: StallReason, start: MonoNs, ns: u64) -> StallRecord {
-    let is_blocked = matches!(reason, StallReason::Blocked(_));
-    StallRecord {
-        id,
-        thread: ThreadKey(thread),
-        pid: 100,
-        tid: 100 + thread,
-        comm: format!("thread-{thread}"),
-        kind: StallKind::OffCpu,
-        reason,
-        voluntary: matches!(reason, StallReason::Blocked(reason) if reason.is_voluntary()),
-        open: false,
-        start,
-        end: MonoNs(start.0 + ns),
-        blocked_ns: if is_blocked { ns } else { 0 },
-        runnable_ns: if is_blocked { 0 } else { ns },
-        syscall: None,
-        cpu: None,
-        user: None,
-        kernel: None,
-        waker: None,
-        lock: None,
-        ran_instead: vec![],
-        fault: None,
-        asked_ns: None,
-        binding: None,
-        file: None,
-    }
+    let wait = StallRecord::new(id, ThreadKey(thread), reason, start, ns);
+    StallRecord { pid: 100, tid: 100 + thread, comm: format!("thread-{thread}"), ..wait }
 }
 
 /// A stack of these functions, leaf first, all of the program `app`.

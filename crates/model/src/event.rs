@@ -243,6 +243,36 @@ pub struct Stall {
     pub file: Option<WaitedFile>,
 }
 
+impl Stall {
+    /// An interval off the CPU that lasted `ns` and of which no more is known: all of it went by as its reason says, and
+    /// the thread chose it where such waits are chosen. It has no name.
+    pub fn new(thread: ThreadKey, reason: StallReason, start: MonoNs, ns: u64) -> Self {
+        let is_blocked = matches!(reason, StallReason::Blocked(_));
+        Stall {
+            thread,
+            comm: String::new(),
+            kind: StallKind::OffCpu,
+            reason,
+            voluntary: matches!(reason, StallReason::Blocked(reason) if reason.is_voluntary()),
+            start,
+            end: MonoNs(start.0.saturating_add(ns)),
+            open: false,
+            blocked_ns: if is_blocked { ns } else { 0 },
+            runnable_ns: if is_blocked { 0 } else { ns },
+            syscall: None,
+            cpu: None,
+            user: None,
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: Vec::new(),
+            fault: None,
+            asked_ns: None,
+            file: None,
+        }
+    }
+}
+
 /// The file on whose descriptor a system call waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitedFile {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{
-    CrossCallDelta, Fault, InterruptDelta, KernelWork, LedgerDelta, SampleDelta, Throttled, WaitedFile,
+    CrossCallDelta, Fault, InterruptDelta, KernelWork, LedgerDelta, SampleDelta, Stall, Throttled, WaitedFile,
 };
 use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
@@ -147,6 +147,38 @@ pub struct KeptStall {
 }
 
 impl StallRecord {
+    /// As [`Stall::new`](crate::event::Stall::new); of process 0.
+    pub fn new(id: u64, thread: ThreadKey, reason: StallReason, start: MonoNs, ns: u64) -> Self {
+        let Stall { comm, kind, voluntary, open, end, blocked_ns, runnable_ns, .. } =
+            Stall::new(thread, reason, start, ns);
+        StallRecord {
+            id,
+            thread,
+            pid: 0,
+            tid: 0,
+            comm,
+            kind,
+            reason,
+            voluntary,
+            open,
+            start,
+            end,
+            blocked_ns,
+            runnable_ns,
+            syscall: None,
+            cpu: None,
+            user: None,
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: Vec::new(),
+            fault: None,
+            asked_ns: None,
+            binding: None,
+            file: None,
+        }
+    }
+
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }

@@ -116,35 +116,15 @@ fn rank(candidate: &Candidate) -> (bool, bool, std::cmp::Reverse<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::{MonoNs, Reason, StallKind, StallReason, ThreadKey};
+    use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
     fn candidate(duration_ns: u64, voluntary: bool, row: Option<u64>) -> Candidate {
         Candidate { stall: stall(duration_ns, voluntary), row }
     }
 
     fn stall(duration_ns: u64, voluntary: bool) -> Stall {
-        Stall {
-            thread: ThreadKey(1),
-            comm: "t".into(),
-            kind: StallKind::OffCpu,
-            reason: StallReason::Blocked(Reason::Lock),
-            voluntary,
-            start: MonoNs(1_000),
-            end: MonoNs(1_000 + duration_ns),
-            open: false,
-            blocked_ns: duration_ns,
-            runnable_ns: 0,
-            syscall: None,
-            cpu: None,
-            user: None,
-            kernel: None,
-            waker: None,
-            lock: None,
-            ran_instead: vec![],
-            fault: None,
-            asked_ns: None,
-            file: None,
-        }
+        let lock = StallReason::Blocked(Reason::Lock);
+        Stall { voluntary, ..Stall::new(ThreadKey(1), lock, MonoNs(1_000), duration_ns) }
     }
 
     /// The durations of what is kept and of what is folded.

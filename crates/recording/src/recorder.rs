@@ -780,7 +780,7 @@ fn connect(path: &Path, bounded: bool) -> rusqlite::Result<Connection> {
 mod tests {
     use super::*;
     use crate::{Recording, StallFilter};
-    use wallprof_model::{Frame, FrameKind, Module, StallKind, StallReason, ThreadKey};
+    use wallprof_model::{Frame, FrameKind, Module, StallReason, ThreadKey};
 
     /// A thread whose names fill about a page of the file.
     fn bulky_thread(key: u32) -> Event {
@@ -856,28 +856,7 @@ mod tests {
     }
 
     fn stall(thread: u32, start: u64) -> Stall {
-        Stall {
-            thread: ThreadKey(thread),
-            comm: "t".into(),
-            kind: StallKind::OffCpu,
-            reason: StallReason::Preempted,
-            voluntary: false,
-            start: MonoNs(start),
-            end: MonoNs(start + 100),
-            open: false,
-            blocked_ns: 0,
-            runnable_ns: 100,
-            syscall: None,
-            cpu: None,
-            user: None,
-            kernel: None,
-            waker: None,
-            lock: None,
-            ran_instead: Vec::new(),
-            fault: None,
-            asked_ns: None,
-            file: None,
-        }
+        Stall::new(ThreadKey(thread), StallReason::Preempted, MonoNs(start), 100)
     }
 
     #[test]

@@ -411,28 +411,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn stall(key: u32, start: u64, ns: u64) -> Stall {
-        Stall {
-            thread: ThreadKey(key),
-            comm: "t".into(),
-            kind: StallKind::OffCpu,
-            reason: StallReason::Blocked(Reason::Lock),
-            voluntary: false,
-            start: MonoNs(start),
-            end: MonoNs(start + ns),
-            open: false,
-            blocked_ns: ns,
-            runnable_ns: 0,
-            syscall: None,
-            cpu: None,
-            user: None,
-            kernel: None,
-            waker: None,
-            lock: None,
-            ran_instead: Vec::new(),
-            fault: None,
-            asked_ns: None,
-            file: None,
-        }
+        Stall::new(ThreadKey(key), StallReason::Blocked(Reason::Lock), MonoNs(start), ns)
     }
 
     pub(crate) fn told(stall: Stall) -> Event {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use wallprof_model::event::{LedgerDelta, SampleDelta, Stall, Weighted};
 use wallprof_model::{
     ClockAnchor, EpochNs, EpochSecond, Event, Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, Reason,
-    StackEnd, StackId, StallKind, StallReason, State, SymbolLine, ThreadInfo, ThreadKey,
+    StackEnd, StackId, StallReason, State, SymbolLine, ThreadInfo, ThreadKey,
 };
 use wallprof_recording::{Recorder, RecordingStart, SizeBudget};
 
@@ -118,28 +118,8 @@ pub fn take_all(recorder: &mut Recorder, events: Vec<Event>) {
 
 /// A lock wait of thread 7 without anything optional.
 pub fn stall(start_ns: u64, duration_ns: u64) -> Stall {
-    Stall {
-        thread: ThreadKey(7),
-        comm: "worker".into(),
-        kind: StallKind::OffCpu,
-        reason: StallReason::Blocked(Reason::Lock),
-        voluntary: false,
-        start: at(start_ns),
-        end: at(start_ns + duration_ns),
-        open: false,
-        blocked_ns: duration_ns,
-        runnable_ns: 0,
-        syscall: None,
-        cpu: None,
-        user: None,
-        kernel: None,
-        waker: None,
-        lock: None,
-        ran_instead: vec![],
-        fault: None,
-        asked_ns: None,
-        file: None,
-    }
+    let lock = StallReason::Blocked(Reason::Lock);
+    Stall { comm: "worker".into(), ..Stall::new(ThreadKey(7), lock, at(start_ns), duration_ns) }
 }
 
 pub fn ledger(second: u32, wall_ns: u64) -> LedgerDelta {

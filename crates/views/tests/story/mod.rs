@@ -392,17 +392,10 @@ fn thread_ref(key: Option<u32>, tid: u32, comm: &str) -> ThreadRef {
 
 fn stall(id: u64, at_ns: u64, duration_ns: u64, reason: StallReason) -> StallRecord {
     StallRecord {
-        id,
-        thread: ThreadKey(1),
         pid: PID,
         tid: 4243,
         comm: "engine".into(),
-        kind: StallKind::OffCpu,
-        reason,
         voluntary: false,
-        open: false,
-        start: MonoNs(START + at_ns),
-        end: MonoNs(START + at_ns + duration_ns),
         blocked_ns: duration_ns,
         runnable_ns: 0,
         syscall: Some("futex".into()),
@@ -423,13 +416,7 @@ fn stall(id: u64, at_ns: u64, duration_ns: u64, reason: StallReason) -> StallRec
             "do_futex",
             "do_syscall_64",
         ])),
-        waker: None,
-        lock: None,
-        ran_instead: vec![],
-        fault: None,
-        asked_ns: None,
-        binding: None,
-        file: None,
+        ..StallRecord::new(id, ThreadKey(1), reason, MonoNs(START + at_ns), duration_ns)
     }
 }
 
