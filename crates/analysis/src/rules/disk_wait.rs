@@ -4,7 +4,7 @@
 //!
 //! False positives: threads whose work is to write to disk and that nobody waits for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use wallprof_model::{Reason, StallReason};
 
@@ -17,8 +17,10 @@ use crate::site::base_name;
 
 pub(super) const RULE: &str = "disk-wait";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
-    let is_disk = |case: &&Case| case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary;
+pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+    let is_disk = |case: &&Case| {
+        case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary && !told.contains(&case.id)
+    };
     let places = grouped(evidence.cases().iter().filter(is_disk), |case| {
         (case.pid, case.comm.clone(), case.syscall.clone(), case.site.clone())
     });
@@ -66,9 +68,10 @@ fn advice(syscall: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, case, stack};
+    use super::super::findings;
+    use super::super::fixture::{Play, case, stack, work_in};
     use super::*;
-    use wallprof_model::event::WaitedFile;
+    use wallprof_model::event::{WaitedFile, WorkKind};
     use wallprof_model::profile::StallRecord;
 
     fn sync(id: u64, ns: u64) -> StallRecord {
@@ -104,6 +107,17 @@ mod tests {
         assert!(title(&stalls).contains(" on journal and another file in"), "{}", title(&stalls));
         stalls.push(on(36, "x"));
         assert!(title(&stalls).contains(" on journal and 2 other files in"), "{}", title(&stalls));
+    }
+
+    #[test]
+    fn what_the_kernel_wanted_of_the_disk_for_itself_is_told_once() {
+        let mut play = Play::new();
+        for id in 1..=30 {
+            play.works.push(work_in(&sync(id, 4_000_000), WorkKind::Reclaim, 0, 4_000_000));
+            play.stall(sync(id, 4_000_000));
+        }
+        let rules: Vec<String> = findings(&play.evidence()).into_iter().map(|found| found.rule).collect();
+        assert_eq!(rules, ["memory-reclaim"]);
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     conclusions.extend(stolen);
     conclusions.extend(preempted::find(evidence, &held_back));
     conclusions.extend(run_queue::find(evidence, &held_back));
-    conclusions.extend(disk_wait::find(evidence));
+    conclusions.extend(disk_wait::find(evidence, &told));
     conclusions.extend(oversleep::find(evidence, &held_back));
     let shootdowns = tlb_shootdown::find(evidence);
     conclusions.extend(irq_time::find(evidence, &tlb_shootdown::victims(&shootdowns)));

@@ -33,6 +33,8 @@ enum Needs {
     SlowReads,
     /// Pages that are served late.
     LatePages,
+    /// So many timers that those of one moment take a while.
+    ManyTimers,
     /// A control group of the scenario's own, and a CPU.
     Group,
     /// A control group of the scenario's own, whose pages take a while to be freed.
@@ -52,12 +54,12 @@ const COLD: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-cold");
 /// And a third one, larger than the memory that its writer may have.
 const FILLED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-filled");
 
-const MATRIX: [Part; 14] = [
+const MATRIX: [Part; 17] = [
     // Who lets a lock go wakes the waiter, often on its own CPU, and runs on.
     Part { args: &["-n", "20"], also: &["run-queue"], ..part("lock", "lock-wait") },
     Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
-    // Who asks wakes who answers, often on its own CPU, and loses it before it waits for the answer: then the holder of
-    // the lock waits for a CPU and for no thread.
+    // Who asks wakes who answers, often on its own CPU, and loses it before it waits for the answer: where others take
+    // it in between, neither covers half of the wait for the lock.
     Part { also: &["run-queue", "preempted", "lock-wait"], ..part("relay", "wake-chain") },
     part("deadlock", "deadlock"),
     // Quotas are looked at once a second. To leave a group takes the kernel a while, in a write to a file.
@@ -83,9 +85,13 @@ const MATRIX: [Part; 14] = [
     Part { args: &["-f", COLD], needs: Needs::SlowReads, ..part("coldfile", "major-fault") },
     // Who lets the lock go runs on.
     Part { also: &["run-queue", "preempted"], ..part("mapper", "mmap-lock") },
+    // Both want the same CPU.
+    Part { also: &["run-queue", "preempted"], ..part("onefile", "kernel-lock") },
     Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
     Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
+    Part { needs: Needs::TwoCpus, ..part("barrier", "irq-time") },
+    Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
     Part { rule: None, ..part("sleepers", "") },
 ];
 
@@ -103,6 +109,8 @@ struct Played {
     slow_ns: u64,
     /// Functions bound while their symbols were missing.
     bound: u64,
+    /// Sleeps that ended just after the moment of very many timers.
+    delayed: u64,
     /// The scenario got no control group.
     refused: bool,
 }
@@ -119,6 +127,15 @@ struct SlowTouches {
 struct Bound {
     functions: u64,
 }
+
+#[derive(Debug, Deserialize)]
+struct Behind {
+    timers: u64,
+    count: u64,
+}
+
+/// Fewer timers of one moment are over too soon to be told: each takes some tenths of a microsecond.
+const MANY_TIMERS: u64 = 10_000;
 
 #[derive(Debug, Deserialize)]
 struct Sync {
@@ -142,12 +159,14 @@ fn play(program: &str, args: &[&str]) -> Played {
     let busy_ns = busy_ns() - before_ns;
     let syncs = truth.all::<Sync>("fsync").into_iter().map(|sync| sync.blocked_ns());
     let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
+    let behind = truth.all::<Behind>("behind").into_iter().filter(|behind| behind.timers >= MANY_TIMERS);
     Played {
         found: Found::in_recording(&recorder.stop()),
         others_ns: busy_ns.saturating_sub(own_ns),
         longest_sync_ns: syncs.max().unwrap_or(0),
         slow_ns: truth.all::<SlowTouches>("slow_touches").iter().map(|slow| slow.total_ns).sum(),
         refused: !truth.all::<Refused>("refused").is_empty(),
+        delayed: behind.map(|behind| behind.count).sum(),
         bound: truth.all::<Bound>("bound").iter().map(|bound| bound.functions).sum(),
     }
 }
@@ -163,9 +182,9 @@ impl Played {
             }
             // A holder that lost its CPU keeps everyone waiting.
             "lock-wait" => finding.title.contains("(preempted") || finding.title.contains("(runnable"),
-            // No scenario makes timers late. A hypervisor that does not run the machine does, and may tell so.
+            // Only `timers` makes timers late. A hypervisor that does not run the machine does, and may tell so.
             "oversleep" | "steal" => true,
-            // Only `shootdown` sends interrupts; the timer and devices are the machine's.
+            // Only `shootdown` and `barrier` send interrupts; the timer and devices are the machine's.
             "irq-time" => !finding.title.contains("call_function"),
             _ => false,
         }
@@ -180,6 +199,8 @@ impl Played {
             Needs::SlowDisk => self.longest_sync_ns > 6_000_000,
             Needs::SlowReads => self.slow_ns > 20_000_000,
             Needs::LatePages => self.bound > 0,
+            // Two that are late may be chance to the rule.
+            Needs::ManyTimers => self.delayed > 3,
             // Where others want the CPU, too, the quota is not what keeps a thread from it.
             Needs::Group => !self.refused && self.others_ns < PLAY_NS / 2,
             Needs::SlowReclaim => !self.refused && self.slow_ns > 20_000_000,

@@ -1,0 +1,81 @@
+// timers: a thread sleeps until just after a moment for which very many timers are set.
+//
+// `sleeper` sets thousands of timers to one moment (set_timers), and sleeps until 50 µs after it: doze. They
+// all come in one interrupt, which takes its time; what comes after them comes late. The interrupt lies in
+// the sleep, so it takes no running time from the sleeper.
+//
+// Truth, besides truth.h's lines:
+//   {"event":"behind", "timers", "count"}   timers of one moment, and how often the sleep ended behind them
+//   {"event":"late", "count", "total_ns", "max_ns"}   how much later than asked for `sleeper` came back then
+// Options: -c CPU, whose timers they are (default 0); -n TIMERS (default 15,000, or as many files as the
+// process may have open).
+
+#include "truth.h"
+
+#include <sys/timerfd.h>
+
+// Time to set them all: what is set too late has come already.
+#define AHEAD_NS (60 * NS_PER_MS)
+#define BEHIND_NS (50 * NS_PER_US)
+// Files that the process needs otherwise.
+#define OTHER_FILES 64
+
+static struct run run = {.scenario = "timers", .seconds = 5, .seed = 42};
+static struct toll late;
+static uint64_t count = 15000;
+static int *timers;
+static int cpu;
+
+static void make_timers(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        die("cannot ask for the limit of open files", errno);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (count > files.rlim_max - OTHER_FILES)
+        count = files.rlim_max - OTHER_FILES;
+    timers = calloc(count, sizeof *timers);
+    if (timers == NULL)
+        die("no memory", errno);
+    for (uint64_t i = 0; i < count; i++)
+        if ((timers[i] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) < 0)
+            die("cannot make a timer", errno);
+}
+
+SHOWN static void set_timers(uint64_t at_ns) {
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(at_ns / NS_PER_S), .tv_nsec = (long)(at_ns % NS_PER_S)}};
+    for (uint64_t i = 0; i < count; i++)
+        timerfd_settime(timers[i], TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+SHOWN static void doze(uint64_t until_ns) {
+    sleep_until(until_ns);
+    add_to_toll(&late, now_ns() - until_ns);
+}
+
+SHOWN static void sleep_behind_timers(struct actor *self) {
+    (void)self;
+    pin_to(cpu);
+    while (!run_is_over()) {
+        uint64_t at_ns = now_ns() + AHEAD_NS;
+        set_timers(at_ns);
+        if (now_ns() < at_ns)
+            doze(at_ns + BEHIND_NS);
+    }
+}
+
+static void print_truth(void) {
+    printf("{\"event\":\"behind\",\"timers\":%llu,\"count\":%llu}\n", (unsigned long long)count,
+           (unsigned long long)late.count);
+    print_toll("late", &late);
+}
+
+int main(int argc, char **argv) {
+    const struct own_option own[] = {{.letter = 'c', .argument = "CPU", .index = &cpu},
+                                     {.letter = 'n', .argument = "TIMERS", .count = &count}};
+    take_options(argc, argv, &run, own, 2);
+    make_timers();
+    struct actor actors[] = {{.name = "sleeper", .act = sleep_behind_timers}};
+    play(actors, 1, &run, print_truth);
+}
