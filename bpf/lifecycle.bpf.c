@@ -3,11 +3,19 @@
 #include "names.h"
 #include "thread.h"
 
+/* A task's number in its own pid namespace: the last of them. Where one begins is computed from the kernel's
+ * own size of one: the length of an array's elements is not relocated. */
+ALWAYS_INLINE u32 innermost_number(struct pid *pid) {
+    u32 level = BPF_CORE_READ(pid, level);
+    u64 numbers = (u64)pid + bpf_core_field_offset(struct pid, numbers);
+    struct upid *last = (struct upid *)(numbers + level * bpf_core_type_size(struct upid));
+
+    return BPF_CORE_READ(last, nr);
+}
+
 /* Deletes nothing: the state goes with the task. Returns NULL where memory is short, which is counted. */
 ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task) {
     struct thread_state *t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-    struct pid *pid;
-    u32 level;
 
     if (!t) {
         lose(LOSS_THREADS_FULL);
@@ -16,14 +24,8 @@ ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task) {
     if (t->key)
         return t;
     t->key = __sync_fetch_and_add(&next_thread_key, 1) + 1;
-    pid = BPF_CORE_READ(task, thread_pid);
-    level = BPF_CORE_READ(pid, level);
-    if (level < 32)
-        bpf_core_read(&t->ns_tid, sizeof(t->ns_tid), &pid->numbers[level].nr);
-    pid = BPF_CORE_READ(task, group_leader, thread_pid);
-    level = BPF_CORE_READ(pid, level);
-    if (level < 32)
-        bpf_core_read(&t->ns_tgid, sizeof(t->ns_tgid), &pid->numbers[level].nr);
+    t->ns_tid = innermost_number(BPF_CORE_READ(task, thread_pid));
+    t->ns_tgid = innermost_number(BPF_CORE_READ(task, group_leader, thread_pid));
     t->syscall = -1;
     t->exec_seen = task->se.sum_exec_runtime;
     t->delay_seen = task->sched_info.run_delay;

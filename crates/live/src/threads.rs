@@ -8,16 +8,18 @@ use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
 /// What is kept of a thread to find it again.
 struct Known {
     pid: u32,
-    ns_tid: u32,
+    tid: u32,
     comm: [u8; 16],
     process: [u8; 16],
 }
 
-/// Threads by number and by tid. A tid means the newest thread that had it.
+/// Threads by number, by tid, and by process and the tid inside its pid namespace. A tid means the newest thread that
+/// had it.
 #[derive(Default)]
 pub struct Threads {
     by_key: HashMap<u32, Known>,
     by_tid: HashMap<u32, u32>,
+    by_inner_tid: HashMap<(u32, u32), u32>,
 }
 
 impl Threads {
@@ -28,10 +30,10 @@ impl Threads {
             return;
         }
         let new = !self.by_key.contains_key(&record.key);
-        let known =
-            Known { pid: record.tgid, ns_tid: record.ns_tid, comm: record.comm, process: record.process };
+        let known = Known { pid: record.tgid, tid: record.tid, comm: record.comm, process: record.process };
         self.by_key.insert(record.key, known);
         self.by_tid.insert(record.tid, record.key);
+        self.by_inner_tid.insert((record.tgid, record.ns_tid), record.key);
         let cgroup = if new { cgroup_of(record.tgid) } else { None };
         tell(Event::Thread(ThreadInfo {
             key: ThreadKey(record.key),
@@ -54,6 +56,7 @@ impl Threads {
         }
         if !threads.is_empty() {
             self.by_tid.retain(|_, key| self.by_key.contains_key(key));
+            self.by_inner_tid.retain(|_, key| self.by_key.contains_key(key));
         }
     }
 
@@ -81,11 +84,9 @@ impl Threads {
     /// The thread of process `pid` that has this tid inside its own pid namespace: how a lock names its owner. `None`
     /// when the process has no such thread, as when what was read was no owner at all.
     pub fn owner(&self, pid: u32, ns_tid: u32) -> Option<ThreadRef> {
-        let outside = self.by_tid.get(&ns_tid).and_then(|key| Some((key, self.by_key.get(key)?)));
-        let is_it = |(_, known): &(&u32, &Known)| known.pid == pid && known.ns_tid == ns_tid;
-        let (key, known) = outside.filter(is_it).or_else(|| self.by_key.iter().find(is_it))?;
-        let tid = self.by_tid.iter().find(|(_, at)| *at == key).map(|(tid, _)| *tid)?;
-        Some(ThreadRef { key: Some(ThreadKey(*key)), pid, tid, comm: name_from_bytes(&known.comm) })
+        let key = *self.by_inner_tid.get(&(pid, ns_tid))?;
+        let Known { tid, comm, .. } = self.by_key.get(&key)?;
+        Some(ThreadRef { key: Some(ThreadKey(key)), pid, tid: *tid, comm: name_from_bytes(comm) })
     }
 }
 
@@ -152,6 +153,8 @@ mod tests {
         let owner = threads.owner(1_000, 2).expect("the worker");
         assert_eq!((owner.tid, owner.comm.as_str(), owner.key), (1_001, "worker", Some(ThreadKey(2))));
         assert_eq!(threads.owner(1_000, 77), None);
+        threads.forget(&[ThreadKey(2)]);
+        assert_eq!(threads.owner(1_000, 2), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub struct Thread {
     pub id: u64,
     pub pid: u32,
     pub tid: u32,
+    pub ns_pid: u32,
     pub comm: String,
     pub process: String,
     pub start_ns: u64,

@@ -16,6 +16,7 @@ mod scenario;
 mod stage;
 
 mod command;
+mod containers;
 mod counters;
 mod deadlock;
 mod durability;
