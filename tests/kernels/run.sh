@@ -1,6 +1,6 @@
 #!/bin/bash
 # Boots Debian's kernels in an emulator, records the lock, chain and deadlock scenarios in each with the release binary,
-# checks what the recordings say (lock.jq, stuck.jq), and writes docs/kernels.md.
+# checks what the recordings say (lock.jq, stuck.jq, away.jq), and writes docs/kernels.md.
 #
 #   tests/kernels/run.sh              every series; 6.1, the oldest that is promised, must have run
 #   tests/kernels/run.sh 6.1 7.2      only these; writes no table
@@ -135,7 +135,7 @@ boot() {
 
 is_up() { grep -qs 'guest is up' "$1"; }
 
-has_finished() { [[ $(tar -tzf "$1/archive" 2> /dev/null) == *switches.status* ]]; }
+has_finished() { [[ $(tar -tzf "$1/archive" 2> /dev/null) == *missed.status* ]]; }
 
 # Until the guest is up, its emulator is gone, or the time is over.
 await_up() {
@@ -167,12 +167,13 @@ boot_and_check() {
 
 findings() {
     local results=$1 release=$2 command
-    if [ ! -e "$results/switches.status" ]; then
+    if [ ! -e "$results/missed.status" ]; then
         echo "the guest did not finish: $(last_words "$results")"
         return
     fi
     # What fails first makes the rest fail.
-    for command in programs record report lock runnable chain whole stacks stuck open faults switches doctor; do
+    for command in programs record report lock runnable chain whole stacks stuck open faults switches away back missed \
+        doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -185,6 +186,7 @@ findings() {
     jq -r --slurp -f "$HERE/stuck.jq" "$results/open.out"
     stacks_are_whole "$results"
     events_are_counted "$results"
+    a_cpu_that_comes_back_is_sampled "$results"
 }
 
 # Sixty functions without frame pointers, running and waiting, each in its place from the thread's start on.
@@ -221,6 +223,13 @@ events_are_counted() {
     grep -q '__schedule_\[k\] [0-9]' "$1/switches.out" || echo "no switch was sampled where it happened"
 }
 
+# The events of a CPU die with it.
+a_cpu_that_comes_back_is_sampled() {
+    grep -q '^chain;.*;climb_chain;.*\[user\]' "$1/back.out" ||
+        echo "nothing was sampled on a CPU that had been offline"
+    jq -r -f "$HERE/away.jq" "$1/missed.out"
+}
+
 doctor_says() { grep -q "^ok *$2 " "$1/doctor.out" && echo yes || echo no; }
 is_loaded() { grep -Eq "^$2 [0-9]+\$" "$1/programs.out" && echo yes || echo no; }
 
@@ -255,7 +264,9 @@ write_table() {
 		start to end with the release binary, and checks that the stall is there with the waiting function, the lock's
 		owner and the function that released it, that every thread's ledger adds up, and that nothing was lost; then a
 		chain of sixty functions without frame pointers, whose stacks must be whole, running and waiting; then the
-		deadlock scenario, whose threads never come back, with page faults and a tracepoint sampled beside.
+		deadlock scenario, whose threads never come back, with page faults and a tracepoint sampled beside; and last a
+		program on a CPU that was offline for two seconds meanwhile, while the wall clock was stepped by an
+		hour and back.
 		The oldest kernel that is supported is 6.1. What a kernel lacks is told from its type information, never from its
 		version, and `wallprof doctor` says the same as this table: the run compares them.
 

@@ -47,8 +47,8 @@ pub struct TableCounts {
 pub struct Follower {
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
-    /// Dropped to stop the thread.
-    stop: Option<PipeWriter>,
+    /// Gets a byte when CPUs come; dropped to stop the thread.
+    bell: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,7 +58,7 @@ impl Follower {
     pub fn start(code: CodeSide, known: KnownProcesses, expected: Vec<PathBuf>) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(known));
         let counts = Arc::new(TableCounts::default());
-        let (stopped, stop) = io::pipe()?;
+        let (rung, bell) = io::pipe()?;
         let (ready, looked) = channel();
         let (shared, told) = (Arc::clone(&known), Arc::clone(&counts));
         let thread = std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
@@ -66,12 +66,12 @@ impl Follower {
             let work = code.split().and_then(|(tables, watch)| Work::new(tables, watch, shared, told));
             let _ = work.and_then(|mut work| {
                 work.expect(&expected);
-                work.run(&stopped, ready)
+                work.run(rung, ready)
             });
         })?;
         // A thread that gave up has dropped its end.
         let _ = looked.recv_timeout(FIRST_LOOK);
-        Ok(Follower { known, counts, stop: Some(stop), thread: Some(thread) })
+        Ok(Follower { known, counts, bell: Some(bell), thread: Some(thread) })
     }
 
     pub fn known(&self) -> MutexGuard<'_, KnownProcesses> {
@@ -81,11 +81,17 @@ impl Follower {
     pub fn counts(&self) -> &TableCounts {
         &self.counts
     }
+
+    /// Other CPUs are online than before: news come from them, too.
+    pub fn follow_cpus(&mut self) {
+        // A thread that gave up hears nothing.
+        let _ = self.bell.as_mut().map(|bell| bell.write(&[0]));
+    }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.stop = None;
+        self.bell = None;
         if let Some(thread) = self.thread.take() {
             // It only ends when told to; a panic in it was reported when it happened.
             let _ = thread.join();
@@ -113,7 +119,13 @@ enum Held {
 type Order = (ModuleId, Option<ModuleFile>);
 
 /// A module with its table, if one could be built, and the file it was built from.
-type Built = (ModuleId, Option<ModuleFile>, Option<Table>);
+struct Built {
+    module: ModuleId,
+    file: Option<ModuleFile>,
+    table: Option<Table>,
+    /// What the order was worth.
+    bytes: u64,
+}
 
 struct Work {
     tables: CodeTables,
@@ -160,7 +172,7 @@ impl Work {
         self.held.extend(self.waiting.iter().map(|&module| (module, Held::Absent)));
     }
 
-    fn run(mut self, stopped: &impl AsFd, ready: Sender<()>) -> io::Result<()> {
+    fn run(mut self, mut rung: PipeReader, ready: Sender<()>) -> io::Result<()> {
         let mut news = VecDeque::new();
         let mut ready = Some(ready);
         loop {
@@ -175,9 +187,12 @@ impl Work {
                 let _ = ready.send(());
             }
             let timeout = if self.waiting.is_empty() { None } else { Some(RETRY) };
-            let [stop, _] = self.watch.wait([stopped.as_fd(), self.builders.done()], timeout)?;
-            if stop {
-                return Ok(());
+            let [rings, _] = self.watch.wait([rung.as_fd(), self.builders.done()], timeout)?;
+            if rings {
+                match rung.read(&mut [0])? {
+                    0 => return Ok(()),
+                    _ => self.watch.follow_cpus()?,
+                }
             }
             std::thread::sleep(BURST);
         }
@@ -221,7 +236,7 @@ impl Work {
 
     fn take_built(&mut self) {
         let mut new = HashSet::new();
-        while let Some((module, file, table)) = self.builders.take() {
+        while let Some(Built { module, file, table, .. }) = self.builders.take() {
             self.building -= 1;
             if let Some(table) = table
                 && self.place(module, file.as_ref().and_then(|file| file.file.as_deref()), &table)
@@ -311,38 +326,53 @@ impl Work {
 
 /// Threads that build tables: a big program takes seconds, during which news go on.
 struct Builders {
-    orders: Sender<Order>,
-    built: Receiver<Built>,
+    workers: Vec<Builder>,
+    built: Receiver<(usize, Built)>,
     /// Gets a byte with each table.
     done: PipeReader,
 }
 
+/// One of them, with a queue of its own: whoever waits for work waits for nobody's lock.
+struct Builder {
+    orders: Sender<Order>,
+    /// Bytes of the files whose tables it was ordered to build, and has not.
+    ahead: u64,
+}
+
 impl Builders {
     fn start() -> io::Result<Self> {
-        let (orders, ordered) = channel::<Order>();
         let (finished, built) = channel();
         let (done, bell) = io::pipe()?;
-        let ordered = Arc::new(Mutex::new(ordered));
         let bell = Arc::new(bell);
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_BUILDERS);
-        for _ in 0..workers {
-            let (ordered, finished, bell) = (Arc::clone(&ordered), finished.clone(), Arc::clone(&bell));
-            let work = move || build_until_closed(&ordered, &finished, &bell);
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_BUILDERS);
+        let mut workers = Vec::with_capacity(count);
+        for number in 0..count {
+            let (orders, ordered) = channel::<Order>();
+            let (finished, bell) = (finished.clone(), Arc::clone(&bell));
+            let tell = move |built| finished.send((number, built)).is_ok();
+            let work = move || build_until_closed(&ordered, &tell, &bell);
             // Detached: it ends with the sender of orders.
             drop(std::thread::Builder::new().name("wallprof-tables".into()).spawn(work)?);
+            workers.push(Builder { orders, ahead: 0 });
         }
-        Ok(Builders { orders, built, done })
+        Ok(Builders { workers, built, done })
     }
 
-    /// False when no builder lives.
-    fn order(&self, order: Order) -> bool {
-        self.orders.send(order).is_ok()
+    /// Gives an order to who has least to do. False when no builder lives.
+    fn order(&mut self, order: Order) -> bool {
+        let bytes = order_bytes(&order);
+        let Some(worker) = self.workers.iter_mut().min_by_key(|worker| worker.ahead) else { return false };
+        worker.ahead = worker.ahead.saturating_add(bytes);
+        worker.orders.send(order).is_ok()
     }
 
     fn take(&mut self) -> Option<Built> {
-        let built = self.built.try_recv().ok()?;
+        let (number, built) = self.built.try_recv().ok()?;
         // One byte for each; the next wait must not find an old one.
         let _ = self.done.read(&mut [0]);
+        if let Some(worker) = self.workers.get_mut(number) {
+            worker.ahead = worker.ahead.saturating_sub(built.bytes);
+        }
         Some(built)
     }
 
@@ -351,17 +381,22 @@ impl Builders {
     }
 }
 
-fn build_until_closed(ordered: &Mutex<Receiver<Order>>, finished: &Sender<Built>, bell: &PipeWriter) {
-    loop {
-        let order = ordered.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((module, file)) = order else { return };
+fn build_until_closed(ordered: &Receiver<Order>, tell: &dyn Fn(Built) -> bool, mut bell: &PipeWriter) {
+    while let Ok(order) = ordered.recv() {
+        let bytes = order_bytes(&order);
+        let (module, file) = order;
         let table = file.as_ref().and_then(table_of);
-        if finished.send((module, file, table)).is_err() {
+        if !tell(Built { module, file, table, bytes }) {
             return;
         }
         // The reader's end lives as long as the receiver.
-        let _ = (&*bell).write(&[0]);
+        let _ = bell.write(&[0]);
     }
+}
+
+/// What an order is worth, at least something.
+fn order_bytes((_, file): &Order) -> u64 {
+    file.as_ref().map_or(0, file_bytes) + 1
 }
 
 fn file_bytes(file: &ModuleFile) -> u64 {

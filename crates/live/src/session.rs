@@ -303,6 +303,7 @@ impl Session {
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         self.follow_clock(tell);
+        self.follow_cpus(tell)?;
         self.take_snapshot(tell)?;
         let ended = std::mem::take(&mut self.ended);
         for record in &ended {
@@ -340,6 +341,16 @@ impl Session {
             self.probes.set_epoch_offset(offset);
             tell(Event::Clock(anchor));
         }
+    }
+
+    /// A CPU that comes online is recorded, too; until now it was not, but for its switches.
+    fn follow_cpus(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let came = self.probes.follow_cpus()?;
+        if came > 0 {
+            self.follower.follow_cpus();
+            tell(Event::Loss { reason: "cpus_came_online".into(), count: came as u64 });
+        }
+        Ok(())
     }
 
     fn take_snapshot(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SessionError> {

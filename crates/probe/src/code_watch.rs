@@ -65,6 +65,11 @@ impl CodeWatch {
         Ok(std::array::from_fn(|index| ready > 0 && entries[index].revents != 0))
     }
 
+    /// Other CPUs are online than before.
+    pub fn follow_cpus(&mut self) -> io::Result<()> {
+        self.sideband.follow_cpus()
+    }
+
     /// Takes the news since the last call, what happened before what was wanted.
     pub fn read(&mut self, news: &mut VecDeque<News>) -> io::Result<()> {
         self.wanted.consume().map_err(io::Error::other)?;

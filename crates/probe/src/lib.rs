@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod clock;
 mod code_tables;
 mod code_watch;
+mod cpu_events;
 pub mod cpus;
 mod error;
 pub mod events;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io::Read;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use crate::bpf::{
 use crate::clock;
 use crate::code_tables::CodeTables;
 use crate::code_watch::CodeSide;
+use crate::cpu_events::{CpuEvents, clock_period_ns};
 use crate::error::ProbeError;
 use crate::events::PerfEventSpec;
 use crate::features::{Features, KernelTypes};
@@ -84,6 +85,7 @@ pub struct Probes {
     skeleton: WallprofSkel<'static>,
     features: Features,
     _links: Vec<Link>,
+    cpu_events: CpuEvents,
     create_states: Link,
     snapshot: Link,
     open_waits: Link,
@@ -110,10 +112,8 @@ impl Probes {
             code_side(&skeleton, sideband).map_err(|error| reading("the maps of unwind tables", error))?;
         let mut attached = Attached::default();
         attached.attach_programs(&skeleton)?;
-        attached.attach_faults(&skeleton, &online)?;
-        let sampled = options.cpus.clone().unwrap_or(online);
-        attached.attach_clock(&skeleton, &sampled, clock_period_ns(options.sample_hz))?;
-        attached.attach_events(&skeleton, &sampled, options)?;
+        let cpu_events = CpuEvents::attach(&skeleton, options, &online)?;
+        attached.attach_faults(&skeleton)?;
         let iterator = |program: &libbpf_rs::ProgramMut<'_>| {
             program.attach().map_err(|error| not_attached(program, &error))
         };
@@ -126,6 +126,7 @@ impl Probes {
             skeleton,
             features,
             _links: attached.links,
+            cpu_events,
             create_states,
             snapshot,
             open_waits,
@@ -181,6 +182,7 @@ impl Probes {
     /// CLOCK_MONOTONIC, ns: it says where seconds begin.
     pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {
         self.set_epoch_offset(epoch_offset);
+        self.cpu_events.expect_ticks();
         let now = clock::mono_now();
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.last_snapshot = 0;
@@ -346,6 +348,13 @@ impl Probes {
         Ok(values.iter().flatten().map(queue).collect())
     }
 
+    /// Attaches to CPUs that have come online, and lets go of those that are gone. How many came: what happened there
+    /// until now is in no sample.
+    pub fn follow_cpus(&mut self) -> Result<usize, ProbeError> {
+        let queues = self.run_queues()?;
+        self.cpu_events.follow(&self.skeleton, &cpus::online(), &queues)
+    }
+
     pub fn counts(&self) -> Result<KernelCounts, ProbeError> {
         let mut counts = KernelCounts::default();
         let maps = &self.skeleton.maps;
@@ -374,7 +383,7 @@ fn not_permitted(what: &'static str, error: &std::io::Error) -> ProbeError {
     }
 }
 
-fn not_attached(program: &libbpf_rs::ProgramMut<'_>, error: &libbpf_rs::Error) -> ProbeError {
+pub(crate) fn not_attached(program: &libbpf_rs::ProgramMut<'_>, error: &libbpf_rs::Error) -> ProbeError {
     ProbeError::NotAttached {
         program: program.name().to_string_lossy().into_owned(),
         reason: error.to_string(),
@@ -388,10 +397,6 @@ fn iterate(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
         Iter::new(link).map_err(|error| reading("the list of threads", std::io::Error::other(error)))?;
     iterator.read_to_end(bytes).map_err(|error| reading("the list of threads", error))?;
     Ok(())
-}
-
-fn clock_period_ns(hz: u32) -> u64 {
-    1_000_000_000 / u64::from(hz.max(1))
 }
 
 /// Opens, configures and loads the object. It is never unloaded before the process ends, so its place is leaked.
@@ -580,80 +585,13 @@ impl Attached {
         Ok(())
     }
 
-    /// Page faults: their ends before their starts, so that none is taken for failed.
-    fn attach_faults(&mut self, skeleton: &WallprofSkel<'static>, cpus: &[u32]) -> Result<(), ProbeError> {
-        let progs = &skeleton.progs;
-        let events = [
-            (&progs.on_fault_minor, perf::SOFTWARE_PAGE_FAULTS_MINOR, "minor-faults"),
-            (&progs.on_fault_major, perf::SOFTWARE_PAGE_FAULTS_MAJOR, "major-faults"),
-            (&progs.on_fault_begun, perf::SOFTWARE_PAGE_FAULTS, "page-faults"),
-        ];
-        for (program, config, name) in events.into_iter().filter(|(program, ..)| program.autoload()) {
-            for &cpu in cpus {
-                let event = perf::open_every_hit(config, cpu)
-                    .map_err(|error| ProbeError::EventNotOpened { event: name.into(), cpu, error })?;
-                self.attach_event(program, event, 0)?;
-            }
-        }
-        for program in [&progs.on_fault_in_user, &progs.on_fault_in_kernel] {
+    /// The starts of page faults: after their ends, so that none is taken for failed.
+    fn attach_faults(&mut self, skeleton: &WallprofSkel<'static>) -> Result<(), ProbeError> {
+        for program in [&skeleton.progs.on_fault_in_user, &skeleton.progs.on_fault_in_kernel] {
             if program.autoload() {
                 self.links.push(program.attach().map_err(|error| not_attached(program, &error))?);
             }
         }
-        Ok(())
-    }
-
-    fn attach_clock(
-        &mut self,
-        skeleton: &WallprofSkel<'static>,
-        cpus: &[u32],
-        period_ns: u64,
-    ) -> Result<(), ProbeError> {
-        for &cpu in cpus {
-            let event = perf::open_clock(cpu, period_ns).map_err(|error| ProbeError::EventNotOpened {
-                event: "cpu-clock".into(),
-                cpu,
-                error,
-            })?;
-            self.attach_event(&skeleton.progs.on_clock, event, 0)?;
-        }
-        Ok(())
-    }
-
-    fn attach_events(
-        &mut self,
-        skeleton: &WallprofSkel<'static>,
-        cpus: &[u32],
-        options: &ProbeOptions,
-    ) -> Result<(), ProbeError> {
-        for (index, spec) in options.events.iter().enumerate() {
-            // A tracepoint's programs run on every CPU, whichever event they came with.
-            let cpus = if spec.is_tracepoint() { &cpus[..1] } else { cpus };
-            for &cpu in cpus {
-                let event = perf::open_event(spec, cpu, options.sample_hz)
-                    .map_err(|error| ProbeError::EventNotOpened { event: spec.name.clone(), cpu, error })?;
-                let program = if spec.is_tracepoint() {
-                    &skeleton.progs.on_tracepoint
-                } else {
-                    &skeleton.progs.on_event
-                };
-                self.attach_event(program, event, index as u64)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn attach_event(
-        &mut self,
-        program: &libbpf_rs::ProgramMut<'_>,
-        event: OwnedFd,
-        cookie: u64,
-    ) -> Result<(), ProbeError> {
-        let options = libbpf_rs::PerfEventOpts { cookie, ..Default::default() };
-        let link = program.attach_perf_event_with_opts(event.as_raw_fd(), options);
-        self.links.push(link.map_err(|error| not_attached(program, &error))?);
-        // libbpf's link now owns the descriptor and closes it.
-        std::mem::forget(event);
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::cpus;
 use crate::events::event_type;
 use crate::perf::{self, Attr, SOFTWARE_DUMMY, flag};
 use crate::ring::Ring;
@@ -78,6 +79,14 @@ impl Sideband {
     pub fn open(cpus: &[u32]) -> io::Result<Self> {
         let rings = cpus.iter().filter_map(|&cpu| CpuRing::open(cpu).transpose_offline());
         Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, timed: Vec::new() })
+    }
+
+    /// Other CPUs are online than before: all rings are opened anew, since that of a CPU that was away is dead. What
+    /// happens meanwhile may be told twice.
+    pub(crate) fn follow_cpus(&mut self) -> io::Result<()> {
+        let mut before = std::mem::replace(self, Sideband::open(&cpus::online())?);
+        before.rings.iter_mut().for_each(|ring| ring.read(&mut self.timed));
+        Ok(())
     }
 
     /// What becomes readable when there is news.

@@ -110,6 +110,7 @@ fn loss_name(reason: &str) -> Option<&'static str> {
         "threads_no_memory" => "a thread, because the kernel had no memory for it",
         "stack_scratch_busy" => "a stack, because probes were nested too deep",
         "sleeps_without_wakeup" => "a sleep that ended without a wakeup being seen",
+        "cpus_came_online" => "a CPU that came online, of which the first second is not sampled",
         "interrupt_depth" => "an interrupt nested too deep",
         "unknown_reference" => "an event about something that was never described",
         _ => return None,
