@@ -254,6 +254,7 @@ struct timespec64 {
 #define TIMER_ABSTIME 1
 #define CLOCK_REALTIME 0
 #define SLACK_LIMIT_NS 100000000ULL
+#define DEFAULT_PRIO 120 /* of nice 0 */
 
 ALWAYS_INLINE bool read_time(u64 address, u64 unit, u64 *ns) {
     struct timespec64 time = {};
@@ -280,8 +281,9 @@ ALWAYS_INLINE bool until_deadline(u64 deadline, bool realtime, u64 start, u64 *n
 }
 
 /* The timeout that the current thread, back from a wait that began at `start`, had asked for, ns from
- * `start`; and how much later its kernel may wake it by its own rules (timer slack; poll-like calls add a
- * thousandth of the timeout: fs/select.c select_estimate_accuracy). False: it asked for none. */
+ * `start`; and how much later its kernel may wake it by its own rules (timer slack; for poll-like calls a
+ * thousandth of the timeout, five for a thread with a nice value: fs/select.c select_estimate_accuracy).
+ * False: it asked for none. */
 ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *t, u64 start, u64 *ns,
                                  u64 *slack) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -328,7 +330,7 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
     }
     *slack = own_slack;
     if (asked && poll_like && own_slack) {
-        u64 coarse = *ns / 1000;
+        u64 coarse = *ns / (task->static_prio > DEFAULT_PRIO ? 200 : 1000);
 
         if (coarse > SLACK_LIMIT_NS)
             coarse = SLACK_LIMIT_NS;

@@ -19,6 +19,11 @@ pub(super) const RULE: &str = "oversleep";
 const ADVICE: &str = "Look at what kept the timer from firing on this CPU: interrupts or kernel code that runs \
     with interrupts off, deep idle states (cpu_dma_latency), the process being stopped, or a hypervisor.";
 
+/// What the kernel gives every thread (init/init_task.c).
+const TIMER_SLACK_NS: u64 = 50_000;
+/// fs/select.c: MAX_SLACK.
+const MOST_LEEWAY_NS: u64 = 100_000_000;
+
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| lateness_ns(case) >= evidence.unit_ns() && !told.contains(&case.id);
     let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
@@ -27,13 +32,28 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
     calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-/// By how much the wakeup came later than asked for, ns; 0 for a wait without a timeout, or that is still open, or that
-/// was chosen as long as it was.
+/// By how much the wakeup came later than the kernel may let it come, ns; 0 for a wait without a timeout, or that is
+/// still open, or that was chosen as long as it was.
 pub(super) fn lateness_ns(case: &Case) -> u64 {
     match case.asked_ns {
-        Some(asked_ns) if !case.open && !case.voluntary => case.blocked_ns.saturating_sub(asked_ns),
+        Some(asked_ns) if !case.open && !case.voluntary => {
+            case.blocked_ns.saturating_sub(asked_ns.saturating_add(leeway_ns(case, asked_ns)))
+        }
         _ => 0,
     }
+}
+
+/// A wait that is late because of the CPU after its wakeup may have been woken within the kernel's leeway: a thread's
+/// timer slack, unless it has set another one; for poll and its kin a thousandth of the timeout if that is more
+/// (fs/select.c, select_estimate_accuracy).
+fn leeway_ns(case: &Case, asked_ns: u64) -> u64 {
+    let coarse_ns = match case.syscall.as_deref() {
+        Some("poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2") => {
+            (asked_ns / 1_000).min(MOST_LEEWAY_NS)
+        }
+        _ => 0,
+    };
+    coarse_ns.max(TIMER_SLACK_NS)
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
@@ -64,12 +84,14 @@ mod tests {
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Reason, StallReason};
 
+    /// `late_ns` after the kernel's leeway.
     fn slept(id: u64, asked_ns: u64, late_ns: u64) -> StallRecord {
+        let ns = asked_ns + TIMER_SLACK_NS.max(asked_ns / 1_000) + late_ns;
         StallRecord {
             voluntary: false,
             asked_ns: Some(asked_ns),
             syscall: Some("epoll_wait".into()),
-            ..case(id, 1, StallReason::Blocked(Reason::Poll), asked_ns + late_ns)
+            ..case(id, 1, StallReason::Blocked(Reason::Poll), ns)
         }
     }
 
@@ -100,6 +122,19 @@ mod tests {
             StallRecord { blocked_ns: 10_000_000, runnable_ns: 6_000_000, ..sleep }
         };
         assert!(Play::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE));
+    }
+
+    #[test]
+    fn what_the_kernel_allows_itself_is_not_late() {
+        let poll = |id| {
+            let sleep = slept(id, 500_000_000, 0);
+            StallRecord { blocked_ns: 500_490_000, runnable_ns: 6_000_000, ..sleep }
+        };
+        assert!(Play::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE));
+        let futex = |id| StallRecord { syscall: Some("futex".into()), ..poll(id) };
+        let found = Play::findings((1..=20).map(futex));
+        let late = found.iter().find(|found| found.rule == RULE).expect("a thousandth is for polls");
+        assert_eq!(late.max_ns, 490_000 - TIMER_SLACK_NS);
     }
 
     #[test]

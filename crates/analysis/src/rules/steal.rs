@@ -174,7 +174,8 @@ mod tests {
     fn a_timer_that_came_late_is_its_doing_by_its_lateness() {
         let sleep = case(1, 1, StallReason::Blocked(Reason::Sleep), 50 * MS);
         let late = StallRecord { voluntary: false, asked_ns: Some(20 * MS), ..at(20 * MS, sleep) };
-        assert_eq!(rules(40, std::slice::from_ref(&late)), [(RULE.to_owned(), 30 * MS, 1)]);
-        assert_eq!(rules(0, &[late]), [("oversleep".to_owned(), 30 * MS, 1)]);
+        let lateness_ns = 30 * MS - 50_000;
+        assert_eq!(rules(40, std::slice::from_ref(&late)), [(RULE.to_owned(), lateness_ns, 1)]);
+        assert_eq!(rules(0, &[late]), [("oversleep".to_owned(), lateness_ns, 1)]);
     }
 }
