@@ -319,7 +319,9 @@ impl Session {
         for record in &ended {
             self.accounts.end(record, offset, tell);
             self.open.remove(&record.key);
+            self.threads.end(record.key, now);
         }
+        self.threads.forget_ended(now);
         self.accounts.tell(boundary, offset, tell);
         self.tell_cost(tell)?;
         self.told_until = boundary.max(self.told_until).min(now);

@@ -1,6 +1,6 @@
 //! Who is who: the kernel side's thread numbers, tids and names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use wallprof_model::{Event, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
@@ -9,9 +9,15 @@ use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
 struct Known {
     pid: u32,
     tid: u32,
+    inner_tid: u32,
+    ended: bool,
     comm: [u8; 16],
     process: [u8; 16],
 }
+
+/// A thread is known for so long after its end: what speaks of it comes late. Longer while its process lives, where a lock
+/// may still have it as its owner.
+const KNOWN_AFTER_NS: u64 = 30_000_000_000;
 
 /// Threads by number, by tid, and by process and the tid inside its pid namespace. A tid means the newest thread that
 /// had it.
@@ -20,6 +26,8 @@ pub struct Threads {
     by_key: HashMap<u32, Known>,
     by_tid: HashMap<u32, u32>,
     by_inner_tid: HashMap<(u32, u32), u32>,
+    /// When which thread ended, the oldest first.
+    ended: VecDeque<(u64, u32)>,
 }
 
 impl Threads {
@@ -30,7 +38,14 @@ impl Threads {
             return;
         }
         let new = !self.by_key.contains_key(&record.key);
-        let known = Known { pid: record.tgid, tid: record.tid, comm: record.comm, process: record.process };
+        let known = Known {
+            pid: record.tgid,
+            tid: record.tid,
+            inner_tid: record.ns_tid,
+            ended: false,
+            comm: record.comm,
+            process: record.process,
+        };
         self.by_key.insert(record.key, known);
         self.by_tid.insert(record.tid, record.key);
         self.by_inner_tid.insert((record.tgid, record.ns_tid), record.key);
@@ -51,12 +66,40 @@ impl Threads {
 
     /// Threads that nobody knows any more; they had ended long ago.
     pub fn forget(&mut self, threads: &[ThreadKey]) {
-        for thread in threads {
-            self.by_key.remove(&thread.0);
+        threads.iter().for_each(|thread| self.remove(thread.0));
+    }
+
+    /// This thread has ended, as was seen at `now`.
+    pub fn end(&mut self, key: u32, now: u64) {
+        if let Some(known) = self.by_key.get_mut(&key) {
+            known.ended = true;
+            self.ended.push_back((now, key));
         }
-        if !threads.is_empty() {
-            self.by_tid.retain(|_, key| self.by_key.contains_key(key));
-            self.by_inner_tid.retain(|_, key| self.by_key.contains_key(key));
+    }
+
+    /// Forgets threads that ended long before `now`, with their processes.
+    pub fn forget_ended(&mut self, now: u64) {
+        while let Some(&(at, key)) = self.ended.front()
+            && at.saturating_add(KNOWN_AFTER_NS) <= now
+        {
+            self.ended.pop_front();
+            let process = self.by_key.get(&key).map(|known| known.pid);
+            let first =
+                process.and_then(|pid| self.by_tid.get(&pid)).and_then(|first| self.by_key.get(first));
+            if first.is_none_or(|first| first.ended) {
+                self.remove(key);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: u32) {
+        let Some(known) = self.by_key.remove(&key) else { return };
+        if self.by_tid.get(&known.tid) == Some(&key) {
+            self.by_tid.remove(&known.tid);
+        }
+        let inner = (known.pid, known.inner_tid);
+        if self.by_inner_tid.get(&inner) == Some(&key) {
+            self.by_inner_tid.remove(&inner);
         }
     }
 
@@ -155,6 +198,42 @@ mod tests {
         assert_eq!(threads.owner(1_000, 77), None);
         threads.forget(&[ThreadKey(2)]);
         assert_eq!(threads.owner(1_000, 2), None);
+    }
+
+    #[test]
+    fn who_ended_is_known_for_a_while_and_longer_while_its_process_lives() {
+        let mut threads = Threads::default();
+        told(&mut threads, &record(1, 100, 100, 100, "main"));
+        told(&mut threads, &record(2, 101, 100, 101, "worker"));
+        told(&mut threads, &record(3, 200, 200, 200, "brief"));
+        threads.end(2, 0);
+        threads.end(3, 5);
+        threads.forget_ended(KNOWN_AFTER_NS);
+        assert_eq!(threads.key_of_tid(200), Some(ThreadKey(3)), "something late may speak of it");
+        threads.forget_ended(KNOWN_AFTER_NS + 5);
+        assert_eq!((threads.key_of_tid(200), threads.pid_of(3)), (None, None));
+        assert_eq!(
+            threads.owner(100, 101).map(|owner| owner.tid),
+            Some(101),
+            "it may have left a lock behind"
+        );
+        told(&mut threads, &record(4, 300, 300, 300, "main"));
+        told(&mut threads, &record(5, 301, 300, 301, "worker"));
+        threads.end(5, 10);
+        threads.end(4, 10);
+        threads.forget_ended(KNOWN_AFTER_NS + 10);
+        assert_eq!((threads.pid_of(4), threads.pid_of(5)), (None, None), "the process ended, too");
+        assert!(threads.ended.is_empty());
+    }
+
+    #[test]
+    fn a_tid_given_out_again_outlives_who_had_it_before() {
+        let mut threads = Threads::default();
+        told(&mut threads, &record(1, 100, 100, 100, "old"));
+        threads.end(1, 0);
+        told(&mut threads, &record(2, 100, 100, 100, "new"));
+        threads.forget_ended(KNOWN_AFTER_NS);
+        assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
     }
 
     #[test]

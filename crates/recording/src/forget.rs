@@ -123,7 +123,7 @@ impl Unused {
         for row in self.threads {
             if let Some((key, names)) = ids.threads.remove(row) {
                 forgotten.threads.extend(key);
-                names.iter().for_each(|&text| texts.uses.release(text));
+                names.iter().flatten().for_each(|text| texts.uses.release(text.get()));
             }
         }
         for row in self.mentions {

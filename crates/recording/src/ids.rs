@@ -1,6 +1,7 @@
 //! A source's own numbers and the rows they stand for; what the recorder remembers of what it has written.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 
 use wallprof_model::{CallPathId, CounterKey, FrameId, ModuleId, MonoNs, StackId, StallKind, ThreadKey};
 
@@ -30,8 +31,8 @@ pub(crate) struct Ids {
     pub unknown: u64,
 }
 
-/// Rows of the texts that a thread's row names.
-pub(crate) type ThreadTexts = Vec<u32>;
+/// Rows of the texts that a thread's row names: its own name, its process's, its control group.
+pub(crate) type ThreadTexts = [Option<NonZeroU32>; 3];
 
 /// Rows of the texts that a frame's lines name.
 pub(crate) type FrameTexts = Box<[u32]>;

@@ -4,6 +4,7 @@
 //! is what the size budget folds into counts, and that is counted.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -283,11 +284,11 @@ impl Recorder {
             kernel_thread: info.kernel_thread,
         };
         let texts = [Some(names.comm), Some(names.process), names.cgroup];
-        let texts: Vec<u32> = texts.into_iter().flatten().collect();
+        let texts = texts.map(|text| text.and_then(NonZeroU32::new));
         if let Some(needs) = self.ids.threads.needs_mut(row) {
-            texts.iter().for_each(|&text| self.texts.uses.hold(text));
+            texts.iter().flatten().for_each(|text| self.texts.uses.hold(text.get()));
             let before = std::mem::replace(needs, texts);
-            before.into_iter().for_each(|text| self.texts.uses.release(text));
+            before.iter().flatten().for_each(|text| self.texts.uses.release(text.get()));
         }
         self.pending.threads.entry(row).or_default().names = Some(names);
     }
