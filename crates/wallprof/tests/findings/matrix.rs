@@ -27,6 +27,8 @@ enum Needs {
     Nothing,
     /// Two threads that run at the same time.
     TwoCpus,
+    /// A thread that waits for a CPU again and again: beside many others it may not run often enough to be woken.
+    LateReturns,
     /// A disk that keeps an fsync waiting.
     SlowDisk,
     /// A disk that keeps a reader of a cold page waiting.
@@ -79,7 +81,7 @@ const MATRIX: [Part; 17] = [
     },
     // The neighbour is woken while the worker runs, and gets its CPU a little later.
     Part { also: &["run-queue"], ..part("preempted", "preempted") },
-    part("runqueue", "run-queue"),
+    Part { needs: Needs::LateReturns, ..part("runqueue", "run-queue") },
     // Who serves the pages wakes the loader on its own CPU.
     Part { also: &["run-queue"], needs: Needs::LatePages, ..part("loader", "lazy-binding") },
     Part { args: &["-f", COLD], needs: Needs::SlowReads, ..part("coldfile", "major-fault") },
@@ -108,6 +110,8 @@ struct Played {
     longest_sync_ns: u64,
     /// Touches of pages that took as long as a stall, because they had to be read or others had to go, together.
     slow_ns: u64,
+    /// How late a thread came back from its sleeps, together.
+    late_ns: u64,
     /// Functions bound while their symbols were missing.
     bound: u64,
     /// Sleeps that ended just after the moment of very many timers.
@@ -119,8 +123,9 @@ struct Played {
 #[derive(Debug, Deserialize)]
 struct Refused {}
 
+/// What took long, together.
 #[derive(Debug, Deserialize)]
-struct SlowTouches {
+struct Toll {
     total_ns: u64,
 }
 
@@ -168,7 +173,8 @@ fn play(program: &str, args: &[&str]) -> Played {
         others_ns: busy_ns.saturating_sub(own_ns),
         syncs_ns: syncs.iter().sum(),
         longest_sync_ns: syncs.into_iter().max().unwrap_or(0),
-        slow_ns: truth.all::<SlowTouches>("slow_touches").iter().map(|slow| slow.total_ns).sum(),
+        slow_ns: truth.all::<Toll>("slow_touches").iter().map(|slow| slow.total_ns).sum(),
+        late_ns: truth.all::<Toll>("late").iter().map(|late| late.total_ns).sum(),
         refused: !truth.all::<Refused>("refused").is_empty(),
         delayed: behind.map(|behind| behind.count).sum(),
         bound: truth.all::<Bound>("bound").iter().map(|bound| bound.functions).sum(),
@@ -199,6 +205,7 @@ impl Played {
         match part.needs {
             Needs::Nothing => true,
             Needs::TwoCpus => self.others_ns < PLAY_NS / 2,
+            Needs::LateReturns => self.late_ns > PLAY_NS / 10,
             // An fsync is several waits, one of which must be long; and all of them a hundredth of the recording.
             Needs::SlowDisk => self.longest_sync_ns > 6_000_000 && self.syncs_ns > PLAY_NS / 25,
             Needs::SlowReads => self.slow_ns > 20_000_000,
