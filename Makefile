@@ -8,6 +8,8 @@
 #   make bench       what runs per event or per byte, into target/bench.json: docs/benchmarks.md
 #   make bench-check fails where that takes more instructions or allocations than benches/baseline.json has; make bench-baseline stores a new one
 #   make fuzz-smoke  a minute of foreign bytes for whatever reads them, from the seeds in fuzz/
+#   make truth     asks wallprof and its peers what the scenarios did, and writes docs/truth.md: who sees what, and who is right
+#   make reproducible  builds the release in two folders: the same bytes, or an error
 #   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 
@@ -21,6 +23,7 @@ LINT_PACKAGES := clang-format-19
 BENCH_PACKAGES := jq valgrind
 PROBE_BENCH_PACKAGES := bpftool linux-perf
 FUZZ_PACKAGES := g++
+TRUTH_PACKAGES := jq linux-perf bpftrace
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 READER_PACKAGES := chromium
 
@@ -46,6 +49,7 @@ why_qemu-system-x86 := boots other kernels
 why_busybox-static := what those kernels run besides wallprof
 why_jq := checks what wallprof recorded there, and puts benchmarks together
 why_bpftool := tells the BPF programs' run time by name
+why_bpftrace := one of the profilers that are compared
 why_valgrind := counts instructions
 
 # Only what is not installed, asked for once. `$(call install,PACKAGES)` says what it installs and why.
@@ -64,8 +68,8 @@ TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
 
-.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke complete readers lint release kernels scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages reader-packages bench-packages probe-bench-packages fuzz-packages
+.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke truth reproducible complete readers lint release kernels scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -118,6 +122,13 @@ bench-check: build-packages bench-packages rust
 bench-baseline: build-packages bench-packages rust
 	benches/check.sh baseline
 
+truth: release scenarios truth-packages
+	$(SUDO) benches/truth/run.sh -o docs/truth.md
+
+# Ten minutes: two builds from nothing.
+reproducible: build-packages rust
+	tests/reproducible/run.sh
+
 fuzz-smoke: build-packages fuzz-packages rust
 	fuzz/smoke.sh
 
@@ -152,6 +163,9 @@ bench-packages:
 
 probe-bench-packages:
 	$(call install,$(PROBE_BENCH_PACKAGES))
+
+truth-packages:
+	$(call install,$(TRUTH_PACKAGES))
 
 fuzz-packages:
 	$(call install,$(FUZZ_PACKAGES))
