@@ -2,15 +2,17 @@
 # wallprof and its peers side by side: what each does to a workload, what it takes itself, how long until a person
 # sees a picture, and how many of its stacks are whole.
 #
-# usage: benches/peers/run.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l WORKLOAD,…] [-o FOLDER]
+# usage: benches/peers/run.sh [-r ROUNDS] [-s SECONDS] [-b SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l WORKLOAD,…] [-o FOLDER]
 #
-# Every round runs each workload for about SECONDS beside each tool, all interleaved, so that a noisy moment hits all.
+# Every round runs each workload for about SECONDS (-s) beside each tool, all interleaved, so that a noisy moment hits
+# all; each tool has been running for some seconds by then (-b), in which it reads what it must know.
 # Writes peers.md and one picture a workload into FOLDER (docs/peers); progress goes to stderr. Needs root. A tool or a
 # workload that is missing gets a row that says so. Numbers mean something on a quiet machine only.
 set -euo pipefail
 
 rounds=5
 seconds=4
+settle=5
 cpu=$(($(nproc) - 1))
 here=$(dirname "$0")
 wallprof=$here/../../target/release/wallprof
@@ -32,7 +34,7 @@ measure() { # WORKLOAD TOOL
     local file=$scratch/recording before after started kib
     "start_$2" "$file" || return 1
     # What a start costs is no part of what running costs.
-    sleep 1
+    sleep "$settle"
     started=$(now_ms) before=0 after=0
     [[ -z $tool ]] || before=$(cpu_ms "$tool")
     "run_$1" >"$scratch/metrics" || true
@@ -110,16 +112,17 @@ measure_pictures() {
 # --- main ---
 
 enter_own_mounts "$@"
-while getopts 'r:s:c:w:t:l:o:' option; do
+while getopts 'r:s:b:c:w:t:l:o:' option; do
     case $option in
     r) rounds=$OPTARG ;;
     s) seconds=$OPTARG ;;
+    b) settle=$OPTARG ;;
     c) cpu=$OPTARG ;;
     w) wallprof=$OPTARG ;;
     t) IFS=, read -ra tools <<<"nothing,$OPTARG" ;;
     l) IFS=, read -ra workloads <<<"$OPTARG" ;;
     o) folder=$OPTARG ;;
-    *) fail 'usage: run.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l WORKLOAD,…] [-o FOLDER]' ;;
+    *) fail 'usage: run.sh [-r ROUNDS] [-s SECONDS] [-b SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l WORKLOAD,…] [-o FOLDER]' ;;
     esac
 done
 [[ -x $wallprof ]] || fail "$wallprof is not there: make release, or give -w"

@@ -19,10 +19,10 @@ readonly TABLE=docs/kernels.md
 readonly REQUIRED=6.1
 readonly EVERY_SERIES=(6.1 6.12 6.18 newest)
 readonly AT_ONCE=2
-# On an idle machine a guest is up after 4 s and done after 20. The emulator now and then hangs before the guest's first
+# On an idle machine a guest is up after 4 s and done after 40. The emulator now and then hangs before the guest's first
 # program (seen: once in 40 boots): then once more.
 readonly UP_SECONDS=25
-readonly DONE_SECONDS=90
+readonly DONE_SECONDS=150
 
 say() { echo "kernels: $*" >&2; }
 fail() { say "$*"; exit 1; }

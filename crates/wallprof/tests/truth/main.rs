@@ -28,6 +28,7 @@ mod ledger;
 mod lifecycle;
 mod lock;
 mod names;
+mod own;
 mod pingpong;
 mod preempted;
 mod redis;
