@@ -44,15 +44,20 @@ fn overlap(stall: &Stall, truth: &Truth, ran: &[Interval]) -> (u64, u64) {
     inside.fold((0, 0), |(ns, pieces), piece| (ns + piece, pieces + 1))
 }
 
-/// The worker's stalls in a gap, if the gap's two ends are theirs. Mostly one; with other load on the CPU the
-/// worker can come back and be preempted again before it reads the clock.
-fn stalls_of<'a>(gap: &Gap, truth: &Truth, stalls: &'a [Stall]) -> Option<Vec<&'a Stall>> {
+/// The worker's stalls in a gap. Mostly one; with other load on the CPU the worker can come back and be preempted again
+/// before it reads the clock.
+fn stalls_of<'a>(gap: &Gap, truth: &Truth, stalls: &'a [Stall]) -> Vec<&'a Stall> {
     let (start, end) = (truth.epoch_from_mono(gap.start_ns), truth.epoch_from_mono(gap.end_ns));
-    let inside: Vec<_> = stalls.iter().filter(|stall| stall.overlaps(start, end)).collect();
-    let (first, last) = (inside.first()?.start_ns, inside.last()?.end_ns);
+    stalls.iter().filter(|stall| stall.overlaps(start, end)).collect()
+}
+
+/// Whether the gap's two ends are those of its stalls.
+fn has_their_ends(gap: &Gap, truth: &Truth, inside: &[&Stall]) -> bool {
+    let (Some(first), Some(last)) = (inside.first(), inside.last()) else { return false };
+    let (start, end) = (truth.epoch_from_mono(gap.start_ns), truth.epoch_from_mono(gap.end_ns));
     // The interrupt that takes the CPU away still runs as the worker, by its CPU clock.
     let edge_ns = EDGE_NS + gap.cpu_ns;
-    (first.abs_diff(start) <= edge_ns && last.abs_diff(end) <= edge_ns).then_some(inside)
+    first.start_ns.abs_diff(start) <= edge_ns && last.end_ns.abs_diff(end) <= edge_ns
 }
 
 fn neighbours_ns(stall: &Stall, neighbour: u32) -> u64 {
@@ -81,15 +86,17 @@ fn a_neighbour_takes_the_cpu() {
     let gaps: Vec<Gap> = gaps.into_iter().filter(Gap::is_mostly_off_cpu).collect();
     assert!(gaps.len() >= 100, "{} gaps are too few to judge by", gaps.len());
 
-    let mut matched = 0;
+    let (mut unseen, mut matched) = (0, 0);
     let mut blamed = 0;
     let mut shown = 0;
     let mut apart = Vec::new();
     for gap in &gaps {
-        let Some(inside) = stalls_of(gap, &truth, &stalls) else {
+        let inside = stalls_of(gap, &truth, &stalls);
+        unseen += usize::from(inside.is_empty());
+        if !has_their_ends(gap, &truth, &inside) {
             apart.push(gap);
             continue;
-        };
+        }
         matched += 1;
         shown += usize::from(inside.iter().all(|stall| stall.user_stack_has("watch_clock")));
         inside.iter().for_each(|stall| assert_all_of_it_waited_for_a_cpu(stall));
@@ -100,10 +107,11 @@ fn a_neighbour_takes_the_cpu() {
         let unseen_ns = UNSEEN_NS + pieces * UNSEEN_A_PAUSE_NS;
         blamed += usize::from(recorded_ns.abs_diff(own_clock_ns) <= unseen_ns);
     }
+    assert!(unseen * 100 <= gaps.len(), "{unseen} of {} gaps have no stall: {apart:#?}", gaps.len());
     // A hypervisor that holds a CPU back delays the clock reading before a switch or after it, while nothing is
     // switched yet. The gaps without a switch tell of the long times it does; of the short ones, and most are
-    // when a timer is set or a CPU is woken, one gap in 25 is left to it.
-    let excused = gaps.len() / 25 + holes.len();
+    // when a timer is set or a CPU is woken, one gap in 10 is left to it.
+    let excused = gaps.len() / 10 + holes.len();
     assert!(
         matched + excused >= gaps.len(),
         "{matched} of {} gaps have their stall; {excused} excused; the others: {apart:#?}",
