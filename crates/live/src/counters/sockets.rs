@@ -17,10 +17,11 @@ use super::pace::Pace;
 const MAX_FILES: usize = 1024;
 /// UDP sockets that are told by their address; the others together.
 const MAX_ADDRESSES: usize = 16;
-/// How often files are listed where their number has changed: new sockets are found so.
+/// How often files are counted, and listed where their number has changed: new sockets are found so.
 const LIST_EVERY_NS: u64 = 1_000_000_000;
-/// And where it has not: one may have taken another's place.
-const LIST_ANYWAY_NS: u64 = 8_000_000_000;
+/// Where it has not one may have taken another's place: they are listed all the same, ever more seldom while there is
+/// nothing new, up to this.
+const LONGEST_NS: u64 = 8_000_000_000;
 
 /// Which sockets a process has.
 pub struct Sockets {
@@ -31,7 +32,9 @@ pub struct Sockets {
     files: Pace,
     /// How many files were open when they were listed; 0 where the kernel does not say.
     open: u64,
-    listed: MonoNs,
+    /// When they are listed again, whatever their number; and how long that was put off.
+    due: u64,
+    rest_ns: u64,
 }
 
 impl Sockets {
@@ -42,7 +45,9 @@ impl Sockets {
             namespace: None,
             files: Pace::default(),
             open: 0,
-            listed: MonoNs(0),
+            due: 0,
+            // A process that has just begun is about to open its files.
+            rest_ns: LIST_EVERY_NS / 2,
         }
     }
 
@@ -61,15 +66,17 @@ impl Sockets {
     fn list(&mut self, at: MonoNs) -> bool {
         // The size of the folder is the number of open files, from Linux 6.2 on (fs/proc/fd.c, proc_fd_getattr).
         let open = fs::metadata(format!("/proc/{}/fd", self.pid)).map_or(0, |folder| folder.size());
-        if open != 0 && open == self.open && at.0 < self.listed.0.saturating_add(LIST_ANYWAY_NS) {
+        if open != 0 && open == self.open && at.0 < self.due {
             return false;
         }
-        (self.open, self.listed) = (open, at);
+        self.open = open;
         let namespace = fs::metadata(format!("/proc/{}/ns/net", self.pid));
         self.namespace = namespace.ok().map(|file| file.ino());
         let inodes = socket_inodes(self.pid);
         let has_news = inodes != self.inodes;
         self.inodes = inodes;
+        self.rest_ns = if has_news { LIST_EVERY_NS } else { (self.rest_ns * 2).min(LONGEST_NS) };
+        self.due = at.0.saturating_add(self.rest_ns);
         has_news
     }
 
