@@ -92,8 +92,8 @@ const MATRIX: [Part; 17] = [
     Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
     Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
-    // What counts is a share of the recording, which is longer than the play: long enough for others to take a part of it.
-    Part { args: &["-d", "1.5"], needs: Needs::TwoCpus, ..part("barrier", "irq-time") },
+    // How much of the worker's time its interrupts take is up to the machine: told where it is more than a fiftieth.
+    Part { args: &["-d", "1.5"], rule: None, also: &["irq-time"], ..part("barrier", "irq-time") },
     Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
     Part { rule: None, ..part("sleepers", "") },
 ];
@@ -195,7 +195,7 @@ impl Played {
             "lock-wait" => finding.title.contains("(preempted") || finding.title.contains("(runnable"),
             // Only `timers` makes timers late. A hypervisor that does not run the machine does, and may tell so.
             "oversleep" | "steal" => true,
-            // Only `shootdown` and `barrier` send interrupts; the timer and devices are the machine's.
+            // Only `shootdown` and `barrier` send such interrupts; the timer and devices are the machine's.
             "irq-time" => !finding.title.contains("call_function"),
             _ => false,
         }

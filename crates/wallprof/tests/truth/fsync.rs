@@ -57,7 +57,7 @@ fn a_slow_path_waits_for_the_disk() {
     }
 
     // What a hypervisor takes of the time between an operation's waits is seen by neither.
-    assert!(apart.len() <= 1 + syncs.len() / 50, "{} of {}: {apart:#?}", apart.len(), syncs.len());
+    assert!(apart.len() <= 1 + syncs.len() / 20, "{} of {}: {apart:#?}", apart.len(), syncs.len());
 
     let report = recording.report();
     let writer = thread(&report, truth.start.tid("writer"), "writer");
