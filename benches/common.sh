@@ -51,12 +51,36 @@ background() {
     exec env --default-signal=INT "$@"
 }
 
+has_open() { # PID PATTERN
+    [[ $(readlink "/proc/$1"/fd/* 2>/dev/null) == *$2* ]]
+}
+
+# False where COMMAND is missing; why is then in $scratch/why.
+needs() { # COMMAND PACKAGE
+    have "$1" && return 0
+    echo "$1 is not installed: $2" >"$scratch/why"
+    return 1
+}
+
+# Starts COMMAND as $tool; true once CHECK holds for it, else why not is in $scratch/why.
+start_tool() { # CHECK COMMAND…
+    local check=$1
+    shift
+    : >"$scratch/output"
+    background "$@" >"$scratch/output" 2>&1 &
+    tool=$!
+    # shellcheck disable=SC2086 # the check and its argument
+    wait_until "$tool" $check && return 0
+    tail -1 "$scratch/output" >"$scratch/why"
+    interrupt "$tool"
+    return 1
+}
+
 # Starts wallprof with ARGUMENTs and waits until it is armed; its pid is then in $recorder.
 start_recorder() { # ARGUMENT…
-    : >"$scratch/output"
-    background "$wallprof" record "$@" >"$scratch/output" 2>&1 &
-    recorder=$!
-    wait_until "$recorder" has_said recording || fail "$(tail -1 "$scratch/output")"
+    local tool
+    start_tool 'has_said recording' "$wallprof" record "$@" || fail "$(<"$scratch/why")"
+    recorder=$tool
 }
 
 # The middle one of the numbers on stdin.

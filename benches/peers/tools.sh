@@ -16,30 +16,6 @@ declare -A tool_title=(
     [sysprof]='sysprof-cli'
 )
 
-needs() { # COMMAND PACKAGE
-    have "$1" && return 0
-    echo "$1 is not installed: $2" >"$scratch/why"
-    return 1
-}
-
-# Starts COMMAND as $tool; true once CHECK holds for it.
-start_tool() { # CHECK COMMAND…
-    local check=$1
-    shift
-    : >"$scratch/output"
-    background "$@" >"$scratch/output" 2>&1 &
-    tool=$!
-    # shellcheck disable=SC2086 # the check and its argument
-    wait_until "$tool" $check && return 0
-    tail -1 "$scratch/output" >"$scratch/why"
-    interrupt "$tool"
-    return 1
-}
-
-has_open() { # PID PATTERN
-    [[ $(readlink "/proc/$1"/fd/* 2>/dev/null) == *$2* ]]
-}
-
 start_nothing() {
     tool=
 }

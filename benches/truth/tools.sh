@@ -17,29 +17,9 @@ declare -A tool_title=(
     [otel]='OpenTelemetry eBPF profiler'
 )
 
-needs() { # COMMAND PACKAGE
-    have "$1" && return 0
-    echo "$1 is not installed: $2" >"$scratch/why"
-    return 1
-}
-
-# Starts COMMAND as $tool; true once CHECK holds for it.
-start_tool() { # CHECK COMMAND…
-    local check=$1
-    shift
-    : >"$scratch/output"
-    background "$@" >"$scratch/output" 2>&1 &
-    tool=$!
-    # shellcheck disable=SC2086 # the check and its argument
-    wait_until "$tool" $check && return 0
-    tail -1 "$scratch/output" >"$scratch/why"
-    interrupt "$tool"
-    return 1
-}
-
 # It has opened what it records with, and waits in poll or epoll_wait for what comes: both tools say nothing when they are ready.
 is_waiting_for() { # PID PATTERN
-    [[ $(readlink "/proc/$1"/fd/* 2>/dev/null) == *$2* && $(cut -d' ' -f1 "/proc/$1/syscall") =~ ^(7|232|271|281)$ ]]
+    has_open "$1" "$2" && [[ $(cut -d' ' -f1 "/proc/$1/syscall") =~ ^(7|232|271|281)$ ]]
 }
 
 # --- wallprof ---
