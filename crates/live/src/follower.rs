@@ -116,15 +116,17 @@ enum Held {
 }
 
 /// A module to build a table for.
-type Order = (ModuleId, Option<ModuleFile>);
-
-/// A module with its table, if one could be built, and the file it was built from.
-struct Built {
+struct Order {
     module: ModuleId,
     file: Option<ModuleFile>,
-    table: Option<Table>,
-    /// What the order was worth.
+    /// Of the file: how long it takes.
     bytes: u64,
+}
+
+/// An order with its table, if one could be built.
+struct Built {
+    order: Order,
+    table: Option<Table>,
 }
 
 struct Work {
@@ -223,12 +225,14 @@ impl Work {
             }
             self.show(code);
         }
-        let mut orders: Vec<Order> = {
+        let files: Vec<_> = {
             let mut known = lock(&self.known);
             missing.into_iter().map(|module| (module, known.processes.module_file(module))).collect()
         };
+        let mut orders: Vec<Order> =
+            files.into_iter().map(|(module, file)| Order::new(module, file)).collect();
         // Small ones first: a big program's table takes as long as those of all its libraries.
-        orders.sort_by_key(|(_, file)| file.as_ref().map(file_bytes));
+        orders.sort_by_key(|order| order.bytes);
         for order in orders {
             self.building += usize::from(self.builders.order(order));
         }
@@ -236,7 +240,7 @@ impl Work {
 
     fn take_built(&mut self) {
         let mut new = HashSet::new();
-        while let Some(Built { module, file, table, .. }) = self.builders.take() {
+        while let Some(Built { order: Order { module, file, .. }, table }) = self.builders.take() {
             self.building -= 1;
             if let Some(table) = table
                 && self.place(module, file.as_ref().and_then(|file| file.file.as_deref()), &table)
@@ -360,9 +364,8 @@ impl Builders {
 
     /// Gives an order to who has least to do. False when no builder lives.
     fn order(&mut self, order: Order) -> bool {
-        let bytes = order_bytes(&order);
         let Some(worker) = self.workers.iter_mut().min_by_key(|worker| worker.ahead) else { return false };
-        worker.ahead = worker.ahead.saturating_add(bytes);
+        worker.ahead = worker.ahead.saturating_add(order.bytes);
         worker.orders.send(order).is_ok()
     }
 
@@ -371,7 +374,7 @@ impl Builders {
         // One byte for each; the next wait must not find an old one.
         let _ = self.done.read(&mut [0]);
         if let Some(worker) = self.workers.get_mut(number) {
-            worker.ahead = worker.ahead.saturating_sub(built.bytes);
+            worker.ahead = worker.ahead.saturating_sub(built.order.bytes);
         }
         Some(built)
     }
@@ -383,10 +386,8 @@ impl Builders {
 
 fn build_until_closed(ordered: &Receiver<Order>, tell: &dyn Fn(Built) -> bool, mut bell: &PipeWriter) {
     while let Ok(order) = ordered.recv() {
-        let bytes = order_bytes(&order);
-        let (module, file) = order;
-        let table = file.as_ref().and_then(table_of);
-        if !tell(Built { module, file, table, bytes }) {
+        let table = order.file.as_ref().and_then(table_of);
+        if !tell(Built { order, table }) {
             return;
         }
         // The reader's end lives as long as the receiver.
@@ -394,13 +395,13 @@ fn build_until_closed(ordered: &Receiver<Order>, tell: &dyn Fn(Built) -> bool, m
     }
 }
 
-/// What an order is worth, at least something.
-fn order_bytes((_, file): &Order) -> u64 {
-    file.as_ref().map_or(0, file_bytes) + 1
-}
-
-fn file_bytes(file: &ModuleFile) -> u64 {
-    file.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |metadata| metadata.len())
+impl Order {
+    fn new(module: ModuleId, file: Option<ModuleFile>) -> Self {
+        let metadata = file.as_ref().and_then(|file| file.file.as_ref()?.metadata().ok());
+        // At least something: also an order without a file is one.
+        let bytes = metadata.map_or(0, |metadata| metadata.len()).saturating_add(1);
+        Order { module, file, bytes }
+    }
 }
 
 fn table_of(file: &ModuleFile) -> Option<Table> {
