@@ -4,7 +4,7 @@ use std::path::Path;
 
 use wallprof_model::event::{LedgerDelta, Stall};
 use wallprof_model::{
-    ClockAnchor, EpochNs, EpochSecond, Event, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey,
+    ClockAnchor, EpochNs, EpochSecond, Event, MonoNs, Reason, StallReason, ThreadInfo, ThreadKey,
 };
 use wallprof_recording::{Recorder, RecordingStart};
 
@@ -66,25 +66,9 @@ fn ledger(key: ThreadKey) -> LedgerDelta {
 fn stall(thread: ThreadKey, reason: Reason, duration_ns: u64) -> Stall {
     let start = MonoNs(START.0 + 500_000_000);
     Stall {
-        thread,
         comm: HOSTILE_NAME.into(),
-        kind: StallKind::OffCpu,
-        reason: StallReason::Blocked(reason),
-        voluntary: reason.is_voluntary(),
-        start,
-        end: MonoNs(start.0 + duration_ns),
-        open: false,
-        blocked_ns: duration_ns,
-        runnable_ns: 0,
         syscall: Some("futex".into()),
         cpu: Some(0),
-        user: None,
-        kernel: None,
-        waker: None,
-        lock: None,
-        ran_instead: Vec::new(),
-        fault: None,
-        asked_ns: None,
-        file: None,
+        ..Stall::new(thread, StallReason::Blocked(reason), start, duration_ns)
     }
 }

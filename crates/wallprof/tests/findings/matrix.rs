@@ -93,7 +93,7 @@ const MATRIX: [Part; 17] = [
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
     Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
     // How much of the worker's time its interrupts take is up to the machine: told where it is more than a fiftieth.
-    Part { args: &["-d", "1.5"], rule: None, also: &["irq-time"], ..part("barrier", "irq-time") },
+    Part { args: &["-d", "1.5"], rule: None, also: &["irq-time"], ..part("barrier", "") },
     Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
     Part { rule: None, ..part("sleepers", "") },
 ];
