@@ -9,6 +9,7 @@
 #   make bench-check fails where that takes more instructions or allocations than benches/baseline.json has; make bench-baseline stores a new one
 #   make fuzz-smoke  a minute of foreign bytes for whatever reads them, from the seeds in fuzz/
 #   make truth     asks wallprof and its peers what the scenarios did, and writes docs/truth.md: who sees what, and who is right
+#   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on a quiet machine
 #   make reproducible  builds the release in two folders: the same bytes, or an error
 #   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
@@ -24,6 +25,7 @@ BENCH_PACKAGES := jq valgrind
 PROBE_BENCH_PACKAGES := bpftool linux-perf
 FUZZ_PACKAGES := g++
 TRUTH_PACKAGES := jq linux-perf bpftrace
+PEERS_PACKAGES := gcc libc6-dev linux-perf bpftrace sysprof dbus polkitd stress-ng postgresql redis-server redis-tools time
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 READER_PACKAGES := chromium
 
@@ -50,6 +52,11 @@ why_busybox-static := what those kernels run besides wallprof
 why_jq := checks what wallprof recorded there, and puts benchmarks together
 why_bpftool := tells the BPF programs' run time by name
 why_bpftrace := one of the profilers that are compared
+why_sysprof := another one
+why_dbus := sysprof is given its events over it
+why_polkitd := allows sysprof to have them
+why_postgresql := a workload of the comparison
+why_time := measures what making a picture takes
 why_valgrind := counts instructions
 
 # Only what is not installed, asked for once. `$(call install,PACKAGES)` says what it installs and why.
@@ -68,8 +75,8 @@ TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
 
-.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke truth reproducible complete readers lint release kernels scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages
+.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke truth peers reproducible complete readers lint release kernels scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -125,6 +132,10 @@ bench-baseline: build-packages bench-packages rust
 truth: release scenarios truth-packages
 	$(SUDO) benches/truth/run.sh -o docs/truth.md
 
+# The OpenTelemetry profiler needs Go, flame graphs of perf need inferno; what is missing is said in its row.
+peers: release peers-packages
+	$(SUDO) env PATH="$$PATH" benches/peers/run.sh -r 5 -s 3 -b 4 -o docs/peers
+
 # Ten minutes: two builds from nothing.
 reproducible: build-packages rust
 	tests/reproducible/run.sh
@@ -166,6 +177,9 @@ probe-bench-packages:
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))
+
+peers-packages:
+	$(call install,$(PEERS_PACKAGES))
 
 fuzz-packages:
 	$(call install,$(FUZZ_PACKAGES))

@@ -5,16 +5,19 @@
 # usage: benches/peers/run.sh [-r ROUNDS] [-s SECONDS] [-b SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l WORKLOAD,…] [-o FOLDER]
 #
 # Every round runs each workload for about SECONDS (-s) beside each tool, all interleaved, so that a noisy moment hits
-# all; each tool has been running for some seconds by then (-b), in which it reads what it must know.
+# all; each tool has been running for some seconds by then (-b), the second half of them beside the workload, in which
+# it reads what it must know.
 # Writes peers.md and one picture a workload into FOLDER (docs/peers); progress goes to stderr. Needs root. A tool or a
-# workload that is missing gets a row that says so. Numbers mean something on a quiet machine only.
+# workload that is missing gets a row that says so. What has to be built is kept in target/peers. Numbers mean something
+# on a quiet machine only.
 set -euo pipefail
 
 rounds=5
 seconds=4
 settle=5
 cpu=$(($(nproc) - 1))
-here=$(dirname "$0")
+here=$(dirname "$(realpath "$0")")
+built=$here/../../target/peers
 wallprof=$here/../../target/release/wallprof
 folder=$here/../../docs/peers
 
@@ -29,26 +32,55 @@ say() { echo "peers: $*" >&2; }
 
 # --- one workload beside one tool ---
 
-# Appends "WORKLOAD TOOL METRIC VALUE" lines to $scratch/results; the tool's own: cpu (% of one CPU), kib (a second).
+# Appends "WORKLOAD TOOL METRIC VALUE" lines to $scratch/results. Of the tool: start (ms of its CPU time until it is
+# measured), cpu, and of what it hands its data to beside (% of one CPU, while the workload runs), finish (ms from then
+# to its end), and kib (a second of the whole recording).
 measure() { # WORKLOAD TOOL
-    local file=$scratch/recording before after started kib
+    local file=$scratch/recording armed started ended waited finish process at_start=() at_end=()
+    beside=
     "start_$2" "$file" || return 1
-    # What a start costs is no part of what running costs.
-    sleep "$settle"
-    started=$(now_ms) before=0 after=0
-    [[ -z $tool ]] || before=$(cpu_ms "$tool")
+    armed=$(now_ms)
+    # What a start costs is no part of what running costs, nor is what it costs to meet a program for the first time.
+    [[ -z $tool ]] || settle "$1"
+    started=$(now_ms)
+    for process in $tool $beside; do
+        at_start+=("$(cpu_ms "$process")")
+    done
     "run_$1" >"$scratch/metrics" || true
-    [[ -z $tool ]] || after=$(cpu_ms "$tool")
+    for process in $tool $beside; do
+        at_end+=("$(cpu_ms "$process")")
+    done
+    ended=$(now_ms)
     awk -v at="$1 $2" '{ print at, $0 }' "$scratch/metrics" >>"$scratch/results"
-    if [[ -n $tool ]]; then
-        awk -v at="$1 $2" -v ms=$((after - before)) -v of=$(($(now_ms) - started)) \
-            'BEGIN { print at, "cpu", 100 * ms / of }' >>"$scratch/results"
-        interrupt "$tool"
-        kib=$(du -ck --apparent-size "$file"* 2>/dev/null | tail -1 | cut -f1)
-        awk -v at="$1 $2" -v kib="$kib" -v ms=$(($(now_ms) - started)) \
-            'BEGIN { print at, "kib", 1000 * kib / ms }' >>"$scratch/results"
-    fi
+    [[ -n $tool ]] || return 0
+    echo "$1 $2 start ${at_start[0]}" >>"$scratch/results"
+    echo "$1 $2 cpu $(share "$((at_end[0] - at_start[0]))" "$((ended - started))")" >>"$scratch/results"
+    [[ -z $beside ]] ||
+        echo "$1 $2 beside $(share "$((at_end[1] - at_start[1]))" "$((ended - started))")" >>"$scratch/results"
+    flush_tool "$2" "$file"
+    waited=$(waited_ms)
+    interrupt "$tool"
+    finish=$(($(waited_ms) - waited - at_end[0]))
+    echo "$1 $2 finish $((finish > 0 ? finish : 0))" >>"$scratch/results" # the kernel counts in ticks
+    ended=$(now_ms)
+    [[ -z $beside ]] || interrupt "$beside"
+    du -cb "$file"* 2>/dev/null | awk -v at="$1 $2" -v ms=$((ended - armed)) \
+        'END { print at, "kib", $1 / 1.024 / ms }' >>"$scratch/results"
     rm -rf "$file"*
+}
+
+settle() { # WORKLOAD
+    sleep $((settle - settle / 2))
+    ((settle < 2)) || seconds=$((settle / 2)) "run_$1" >/dev/null || true
+}
+
+# CPU time of this shell's children that have ended, in ms.
+waited_ms() {
+    awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print int(($14 + $15) * 1000 / hz) }' "/proc/$$/stat"
+}
+
+share() { # PART WHOLE
+    awk -v part="$1" -v whole="$2" 'BEGIN { print 100 * part / whole }'
 }
 
 measure_workload() { # WORKLOAD
@@ -72,41 +104,65 @@ measure_workload() { # WORKLOAD
 # --- after the recording: the way to a picture, and whole stacks ---
 
 # Root frames that a program or a thread begins in.
-readonly BEGINNINGS='^(_start|_dl_start_user|__clone3?|clone3?|start_thread|runtime\.(goexit|mstart|rt0_go).*)$'
+readonly BEGINNINGS='^(_start|_dl_start_user|(__GI_)?_*clone3?|start_thread|runtime\.(goexit|mstart|rt0_go).*)$'
+
+# Tools of which there is a way to a flame graph.
+readonly DRAWN=' wallprof perf_fp perf_dwarf otel '
 
 # Runs FUNCTION; the most memory that a process of it had, in KiB, is then in $scratch/peak.
 at_its_peak() { # FUNCTION ARGUMENT…
-    export scratch wallprof
+    export scratch wallprof built
     export -f picture_of
     # shellcheck disable=SC2016 # the inner shell's arguments
     /usr/bin/time -q -f %M -o "$scratch/peak" bash -c '"$@"' - "$@"
 }
 
+# A recording by each tool of the same work; its picture is drawn as often as there are rounds.
 measure_pictures() {
-    local each file=$scratch/picture.data before whole
+    local each file=$scratch/picture.data
     set_up_redis || return 0
-    for each in wallprof perf_fp perf_dwarf; do
-        [[ -e $scratch/absent.$each ]] && continue
+    for each in "${tools[@]}"; do
+        [[ $DRAWN == *" $each "* && ! -e $scratch/absent.$each ]] || continue
+        if [[ $each != wallprof ]] && ! { have inferno-collapse-perf && have inferno-flamegraph; }; then
+            echo "undrawn $each inferno is not installed: cargo install inferno" >>"$scratch/undrawn"
+            continue
+        fi
         say "a picture by $each"
+        beside=
         "start_$each" "$file" || continue
         run_redis >/dev/null
+        flush_tool "$each" "$file"
         interrupt "$tool"
-        before=$(now_ms)
-        if [[ $each == wallprof ]] || { have inferno-collapse-perf && have inferno-flamegraph; }; then
-            at_its_peak picture_of "$each" "$file"
-            echo "picture $each ms $(($(now_ms) - before))" >>"$scratch/results"
-            echo "picture $each mib $(($(<"$scratch/peak") / 1024))" >>"$scratch/results"
-        fi
-        whole=$(folded_of "$each" "$file" | awk -v beginnings="$BEGINNINGS" '
-            { weight = $NF; sub(/ [0-9]+$/, ""); split($0, frame, ";"); root = frame[2]
-              # Time of the kernel alone, and of the recorder, whose release binary has no names.
-              if (root == "" || root ~ /_\[k\]$/ || root ~ /^\[(unsampled|user|kernel|irq)\]$/ || $0 ~ /^wallprof/) next
-              all += weight; if (root ~ beginnings) whole += weight }
-            END { if (all) printf "%.2f", 100 * whole / all }')
-        [[ -z $whole ]] || echo "picture $each whole $whole" >>"$scratch/results"
+        [[ -z $beside ]] || interrupt "$beside"
+        measure_picture "$each" "$file"
         rm -rf "$file"*
     done
     tear_down_redis
+}
+
+measure_picture() { # TOOL FILE
+    local round before
+    for ((round = 0; round < rounds; round++)); do
+        before=$(now_ms)
+        at_its_peak picture_of "$1" "$2"
+        {
+            echo "picture $1 ms $(($(now_ms) - before))"
+            echo "picture $1 mib $(($(<"$scratch/peak") / 1024))"
+        } >>"$scratch/results"
+    done
+    folded_of "$1" "$2" | whole_share | awk -v at="picture $1" '{ print at, $0 }' >>"$scratch/results"
+}
+
+# Of the stacks of the workload's programs on stdin: "whole" and the % whose outermost frame is a beginning. Time
+# without a sample is no stack.
+whole_share() {
+    awk -v beginnings="$BEGINNINGS" '
+        /^redis-/ {
+            weight = $NF; sub(/ [0-9]+$/, ""); frames = split($0, frame, ";"); root = frame[2]
+            if (frames < 2 || root == "[unsampled]") next
+            all += weight; if (root ~ beginnings) whole += weight
+        }
+        END { if (all) printf "whole %.2f\n", 100 * whole / all }'
 }
 
 # --- main ---
@@ -128,10 +184,17 @@ done
 [[ -x $wallprof ]] || fail "$wallprof is not there: make release, or give -w"
 wallprof=$(realpath "$wallprof")
 scratch=$(mktemp -d /var/tmp/wallprof-peers.XXXXXX)
-trap 'rm -rf "$scratch"' EXIT
+services=()
+trap '[[ -z ${services[*]} ]] || { kill "${services[@]}"; wait "${services[@]}"; } 2>/dev/null; rm -rf "$scratch"' EXIT
 mkdir -p "$folder"
 : >"$scratch/results"
 : >"$scratch/missing"
+: >"$scratch/undrawn"
+for name in "${tools[@]}"; do
+    [[ $(type -t "prepare_$name") == function ]] || continue
+    say "preparing $name"
+    "prepare_$name" || mv "$scratch/why" "$scratch/absent.$name"
+done
 describe_machine >"$scratch/machine"
 for name in "${workloads[@]}"; do
     measure_workload "$name"
@@ -146,7 +209,8 @@ measure_pictures
         echo "workload $name ${workload_title[$name]}"
     done
     sed 's/^/missing /' "$scratch/missing"
+    cat "$scratch/undrawn"
     sed 's/^/result /' "$scratch/results"
-} | awk -v folder="$folder" -v machine="$(<"$scratch/machine")" -v rounds="$rounds" -v seconds="$seconds" \
+} | awk -v folder="$folder" -v machine="$(<"$scratch/machine")" -v rounds="$rounds" -v seconds="$seconds" -v settle="$settle" \
     -v day="$(date +%Y-%m-%d)" -f "$here/table.awk" >"$folder/peers.md"
 say "wrote $folder/peers.md"

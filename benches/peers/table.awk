@@ -1,7 +1,7 @@
 # Turns what run.sh measured into peers.md (stdout) and a picture a workload in `folder`.
 #
-# Input: "tool NAME TITLE", "absent NAME WHY", "workload NAME TITLE", "missing WORKLOAD - WHY", and
-# "result WORKLOAD TOOL METRIC VALUE".
+# Input: "tool NAME TITLE", "absent NAME WHY", "undrawn NAME WHY", "workload NAME TITLE", "missing WORKLOAD - WHY", and
+# "result WORKLOAD TOOL METRIC VALUE"; the workload `picture` is the way to a picture.
 
 function rest(from,   i, text) {
     for (i = from; i <= NF; i++)
@@ -48,45 +48,174 @@ function number(key, format) {
     return key in values ? sprintf(format, median(key)) : "–"
 }
 
+# The median with the least and the most.
+function spread(key, format, unit) {
+    if (!(key in values))
+        return "–"
+    return sprintf(format " " unit " (" format "–" format ")", median(key), least(key), most(key))
+}
+
+# What the tool's process takes, and what its collector takes beside it.
+function cpu_of(at,   text) {
+    text = number(at " cpu", "%.1f %%")
+    return (at " beside") in values ? text " + " number(at " beside", "%.1f %%") : text
+}
+
+# --- pictures ---
+
 function escape(text) {
     gsub(/&/, "\\&amp;", text)
     gsub(/</, "\\&lt;", text)
     return text
 }
 
-# Bars of the mean slowdown, a row a tool.
-function draw(workload,   file, i, y, x, height, widest, key, base) {
+# A bar a tool of one metric, between `left` and `left` + 210, medians with their spread; `unit` is what one is.
+function draw_panel(file, workload, metric, title, left, unit, format,   i, key, y, x, widest) {
+    for (i = 1; i <= tools; i++) {
+        key = workload " " tool[i] " " metric
+        if (key in values && most(key) > widest)
+            widest = most(key)
+    }
+    printf "<text x=\"%d\" y=\"44\" fill=\"#495057\">%s</text>\n", left, title > file
+    if (!(widest > 0)) {
+        printf "<text x=\"%d\" y=\"71\" fill=\"gray\">not measured</text>\n", left > file
+        return
+    }
+    x = 160 / widest
+    for (i = 1; i <= tools; i++) {
+        key = workload " " tool[i] " " metric
+        y = 56 + 24 * (i - 1)
+        if (!(key in values))
+            continue
+        printf "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"16\" fill=\"%s\"/>\n", left, y + 2, x * median(key), tool[i] == "wallprof" ? "#d9480f" : "#adb5bd" > file
+        printf "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\"/>\n", left + x * least(key), left + x * most(key), y + 10, y + 10 > file
+        printf "<text x=\"%d\" y=\"%d\">" format "</text>\n", left + 168, y + 15, median(key) / unit > file
+    }
+}
+
+# Mean and tail in proportion to those with nothing, and the tool's CPU.
+function draw(workload,   file, i, base, tail) {
     base = workload " nothing mean"
+    tail = workload " nothing p999"
     if (!(base in values))
         return
     file = folder "/" workload ".svg"
-    for (i = 1; i <= tools; i++) {
-        key = workload " " tool[i] " mean"
-        if (key in values && most(key) / median(base) > widest)
-            widest = most(key) / median(base)
-    }
-    height = 44 + 24 * tools
-    printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"%d\" font-family=\"sans-serif\" font-size=\"13\">\n", height > file
-    printf "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/><text x=\"10\" y=\"22\" font-weight=\"bold\">%s: times as long as with nothing (median, least to most)</text>\n", escape(workload_title[workload]) > file
-    for (i = 1; i <= tools; i++) {
-        key = workload " " tool[i] " mean"
-        y = 40 + 24 * (i - 1)
-        printf "<text x=\"10\" y=\"%d\">%s</text>\n", y + 13, escape(tool_title[tool[i]]) > file
-        if (!(key in values)) {
-            printf "<text x=\"300\" y=\"%d\" fill=\"gray\">not measured</text>\n", y + 13 > file
-            continue
-        }
-        x = 380 / widest
-        printf "<rect x=\"300\" y=\"%d\" width=\"%.1f\" height=\"16\" fill=\"%s\"/>\n", y, x * median(key) / median(base), tool[i] == "wallprof" ? "#d9480f" : "#adb5bd" > file
-        printf "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\"/>\n", 300 + x * least(key) / median(base), 300 + x * most(key) / median(base), y + 8, y + 8 > file
-        printf "<text x=\"690\" y=\"%d\">%.2f</text>\n", y + 13, median(key) / median(base) > file
-    }
+    printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"950\" height=\"%d\" font-family=\"sans-serif\" font-size=\"13\">\n", 66 + 24 * tools > file
+    printf "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/><text x=\"10\" y=\"22\" font-weight=\"bold\">%s</text>\n", escape(workload_title[workload]) > file
+    for (i = 1; i <= tools; i++)
+        printf "<text x=\"10\" y=\"%d\"%s>%s</text>\n", 71 + 24 * (i - 1), ((workload " " tool[i] " mean") in values) ? "" : " fill=\"gray\"", escape(tool_title[tool[i]]) > file
+    draw_panel(file, workload, "mean", "mean, times that with nothing", 290, median(base), "%.2f")
+    draw_panel(file, workload, "p999", "P99.9, times that with nothing", 510, tail in values ? median(tail) : 1, "%.2f")
+    draw_panel(file, workload, "cpu", "CPU of the tool, % of one", 730, 1, "%.1f")
     print "</svg>" > file
     close(file)
 }
 
+# --- where a peer does better ---
+
+# By how much the peer's median is better than wallprof's, in percent of wallprof's; 0 if it is not by more than half of
+# their summed spreads, or by less than 2 %. `sign` is 1 where less is better, else -1.
+function ahead(workload, peer, metric, sign,   mine, theirs, by, noise) {
+    mine = workload " wallprof " metric
+    theirs = workload " " peer " " metric
+    if (!(mine in values) || !(theirs in values))
+        return 0
+    by = sign * (median(mine) - median(theirs))
+    noise = (most(mine) - least(mine) + most(theirs) - least(theirs)) / 2
+    if (by <= 0 || by <= noise || by < median(mine) * 0.02)
+        return 0
+    return median(mine) > 0 ? 100 * by / median(mine) : 100
+}
+
+# One line: the peers that are ahead in a metric, each with its median and by how much; none if no one is. Returns
+# whether it printed.
+function print_ahead(workload, title, metric, name, sign, format,   i, by, peers) {
+    for (i = 1; i <= tools; i++) {
+        if (tool[i] == "nothing" || tool[i] == "wallprof" || !(by = ahead(workload, tool[i], metric, sign)))
+            continue
+        peers = peers (peers ? "; " : "") tool_title[tool[i]] " " sprintf(format, median(workload " " tool[i] " " metric)) sprintf(" (%.0f %%)", by)
+    }
+    if (!peers)
+        return 0
+    print "| " title " | " name " | " sprintf(format, median(workload " wallprof " metric)) " | " peers " |"
+    return 1
+}
+
+# --- the page ---
+
+function print_workload(name,   i, key) {
+    print ""
+    print "## " workload_title[name]
+    print ""
+    if (name in missing) {
+        print "Not run: " missing[name] "."
+        return
+    }
+    print "| | mean | P99 | P99.9 | CPU to start | while it runs | to finish | written |"
+    print "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for (i = 1; i <= tools; i++) {
+        key = name " " tool[i]
+        if (!((key " mean") in values)) {
+            print "| " tool_title[tool[i]] " | not run: " (absent[tool[i]] ? absent[tool[i]] : "no result") " | | | | | | |"
+            continue
+        }
+        print "| " tool_title[tool[i]] " | " ratio(name, tool[i], "mean") " | " ratio(name, tool[i], "p99") " | " \
+            ratio(name, tool[i], "p999") " | " number(key " start", "%.0f ms") " | " cpu_of(key) " | " number(key " finish", "%.0f ms") " | " number(key " kib", "%.4g KiB/s") " |"
+    }
+    print ""
+    print "![mean, P99.9 and CPU](" name ".svg)"
+    draw(name)
+}
+
+function print_pictures(   i, key) {
+    print ""
+    print "## From the recording to a picture, and whole stacks"
+    print ""
+    print "One recording of redis-benchmark by each tool that has a way to a flame graph, drawn " rounds " times: perf's by `perf script` and"
+    print "inferno, OpenTelemetry's from what its collector kept, addresses named by symbol tables, and inferno. In memory: the most that one process took"
+    print "for it. Whole: the share of the stacks of redis-server and redis-benchmark whose outermost frame is one that programs or threads"
+    print "begin in, by its name, which both programs keep in their dynamic symbols."
+    print ""
+    print "| | flame graph after | in memory | whole stacks |"
+    print "| --- | ---: | ---: | ---: |"
+    for (i = 1; i <= tools; i++) {
+        key = "picture " tool[i]
+        if (tool[i] in undrawn)
+            print "| " tool_title[tool[i]] " | not drawn: " undrawn[tool[i]] " | | |"
+        else if ((key " ms") in values)
+            print "| " tool_title[tool[i]] " | " spread(key " ms", "%.0f", "ms") " | " number(key " mib", "%.0f MiB") " | " number(key " whole", "%.1f %%") " |"
+    }
+}
+
+function print_where_not_ahead(   w, name, count) {
+    print ""
+    print "## Where wallprof is not ahead"
+    print ""
+    print "Every peer whose median is better than wallprof's by more than half of their two spreads (most less least) together and by 2 % or"
+    print "more, with by how much of wallprof's figure. CPU: the tool's own process; a collector's is left out."
+    print ""
+    print "| | | wallprof | better |"
+    print "| --- | --- | ---: | --- |"
+    for (w = 1; w <= workloads; w++) {
+        name = workload[w]
+        count += print_ahead(name, workload_title[name], "mean", "mean", 1, "%.4g µs")
+        count += print_ahead(name, workload_title[name], "p99", "P99", 1, "%.4g µs")
+        count += print_ahead(name, workload_title[name], "p999", "P99.9", 1, "%.4g µs")
+        count += print_ahead(name, workload_title[name], "cpu", "CPU", 1, "%.2f %%")
+        count += print_ahead(name, workload_title[name], "start", "CPU to start", 1, "%.0f ms")
+        count += print_ahead(name, workload_title[name], "finish", "CPU to finish", 1, "%.0f ms")
+        count += print_ahead(name, workload_title[name], "kib", "written", 1, "%.4g KiB/s")
+    }
+    count += print_ahead("picture", "a picture", "ms", "time", 1, "%.0f ms")
+    count += print_ahead("picture", "a picture", "mib", "memory", 1, "%.0f MiB")
+    count += print_ahead("picture", "a picture", "whole", "whole stacks", -1, "%.1f %%")
+    if (!count)
+        print "| nowhere | | | |"
+}
+
 $1 == "tool" { tool[++tools] = $2; tool_title[$2] = rest(3) }
 $1 == "absent" { absent[$2] = rest(3) }
+$1 == "undrawn" { undrawn[$2] = rest(3) }
 $1 == "workload" { workload[++workloads] = $2; workload_title[$2] = rest(3) }
 $1 == "missing" { missing[$2] = rest(4) }
 $1 == "result" { values[$2 " " $3 " " $4] = values[$2 " " $3 " " $4] " " $5 }
@@ -94,43 +223,20 @@ $1 == "result" { values[$2 " " $3 " " $4] = values[$2 " " $3 " " $4] " " $5 }
 END {
     print "# wallprof beside its peers"
     print ""
-    print "Written by `benches/peers/run.sh -r " rounds " -s " seconds "` on " day ", " machine "."
+    print "Written by `benches/peers/run.sh -r " rounds " -s " seconds " -b " settle "` on " day ", " machine "."
     print ""
     print "Each workload ran for about " seconds " s beside each tool in each of " rounds " rounds, everything interleaved. What a workload"
     print "took is in proportion to the median with nothing beside it, with the least and the most; P99 and P99.9 are its own latencies."
-    print "CPU is the tool's own process; what its probes cost is in the workload's slowdown."
-    for (w = 1; w <= workloads; w++) {
-        name = workload[w]
-        print ""
-        print "## " workload_title[name]
-        print ""
-        if (name in missing) {
-            print "Not run: " missing[name] "."
-            continue
-        }
-        print "| | mean | P99 | P99.9 | CPU of the tool | written |"
-        print "| --- | ---: | ---: | ---: | ---: | ---: |"
-        for (i = 1; i <= tools; i++) {
-            key = name " " tool[i]
-            if (!((key " mean") in values)) {
-                print "| " tool_title[tool[i]] " | not run: " (absent[tool[i]] ? absent[tool[i]] : "no result") " | | | | |"
-                continue
-            }
-            print "| " tool_title[tool[i]] " | " ratio(name, tool[i], "mean") " | " ratio(name, tool[i], "p99") " | " \
-                ratio(name, tool[i], "p999") " | " number(key " cpu", "%.1f %%") " | " number(key " kib", "%.0f KiB/s") " |"
-        }
-        print ""
-        print "![mean](" name ".svg)"
-        draw(name)
-    }
+    print "A tool had been running for " settle " s by then, the second half of them beside the workload. CPU is the tool's own process: until then,"
+    print "while the workload ran, and from then to its end, in which some do all their work; what its probes cost is in the workload's"
+    print "slowdown. Written is the recording per second of its whole length."
     print ""
-    print "## From the recording to a picture, and whole stacks"
-    print ""
-    print "One recording of redis-benchmark. Whole: the share of user samples whose outermost frame is one that programs and threads begin in. In memory: the most that one process took for the picture."
-    print ""
-    print "| | flame graph after | in memory | whole stacks |"
-    print "| --- | ---: | ---: | ---: |"
-    for (i = 1; i <= tools; i++)
-        if (("picture " tool[i] " whole") in values)
-            print "| " tool_title[tool[i]] " | " number("picture " tool[i] " ms", "%.0f ms") " | " number("picture " tool[i] " mib", "%.0f MiB") " | " number("picture " tool[i] " whole", "%.1f %%") " |"
+    print "Sampling is at 99 Hz where a tool lets it be chosen. sysprof samples 1,000 times a second, and its counters stay on: that is how it"
+    print "comes. The OpenTelemetry profiler hands its samples to a collector and does not run without one; here that is a program which only"
+    print "keeps what arrives, gzip-compressed as it was sent, at a lower priority. Its CPU is the figure after the +, and a real one would take more."
+    print "Where root may not raise RLIMIT_MEMLOCK, which kernels since 5.11 do not need for BPF, the profiler is told that it did."
+    for (w = 1; w <= workloads; w++)
+        print_workload(workload[w])
+    print_pictures()
+    print_where_not_ahead()
 }

@@ -20,8 +20,11 @@ run_pipe() {
 tear_down_pipe() { :; }
 
 set_up_messaging() { needs perf 'apt-get install linux-perf'; }
+# In each group 20 senders write each message to 20 receivers.
 run_messaging() {
-    perf bench -f simple sched messaging -g 4 -l $((seconds * 400)) 2>/dev/null | awk '{ print "mean", $1 * 1e6 }'
+    local loops=$((seconds * 400))
+    perf bench -f simple sched messaging -g 4 -l "$loops" 2>/dev/null |
+        awk -v messages=$((4 * 20 * 20 * loops)) '{ print "mean", 1e6 * $1 / messages }'
 }
 tear_down_messaging() { :; }
 

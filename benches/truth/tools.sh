@@ -122,7 +122,7 @@ waits_bpftrace() {
 start_otel() {
     if ! grep -q ' finish_task_switch' /proc/kallsyms || [[ ! -e /sys/kernel/tracing/kprobe_events ]]; then
         echo 'it sees waits by a kprobe on finish_task_switch, and this kernel has no kprobes' >"$scratch/why"
-    elif needs ebpf-profiler 'go install go.opentelemetry.io/ebpf-profiler'; then
+    elif needs ebpf-profiler 'benches/peers/run.sh builds it into target/peers'; then
         echo 'it hands what it sees to a collector, as sums by stack: nothing says when a wait was' >"$scratch/why"
     fi
     return 1
