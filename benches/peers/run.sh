@@ -185,7 +185,7 @@ done
 wallprof=$(realpath "$wallprof")
 scratch=$(mktemp -d /var/tmp/wallprof-peers.XXXXXX)
 services=()
-trap '[[ -z ${services[*]} ]] || { kill "${services[@]}"; wait "${services[@]}"; } 2>/dev/null; rm -rf "$scratch"' EXIT
+trap '[[ -z ${services[*]} ]] || { kill "${services[@]}"; wait "${services[@]}"; } 2>/dev/null || true; rm -rf "$scratch"' EXIT
 mkdir -p "$folder"
 : >"$scratch/results"
 : >"$scratch/missing"
