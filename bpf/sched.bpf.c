@@ -280,9 +280,17 @@ ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u6
 
 /* ---- wakeups ---- */
 
-/* Whether an interval that has lasted `ns` in `reason` will want stacks. */
+/* Waits that a thread chooses, by their reason: the servers' wait for work. */
+ALWAYS_INLINE bool is_chosen(u32 reason) {
+    return reason == REASON_WAIT || reason == REASON_POLL || reason == REASON_SLEEP || reason == REASON_CHILD;
+}
+
+/* Whether an interval that has lasted `ns` in `state` will want stacks. */
 ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
-    return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= carry_ns);
+    u64 enough = is_chosen(state) ? chosen_carry_ns : carry_ns;
+
+    barrier_var(state); /* one register for the check and the index */
+    return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= enough);
 }
 
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
@@ -517,12 +525,9 @@ ALWAYS_INLINE u32 off_cpu_metric(struct thread_state *t, struct interval *interv
 
 ALWAYS_INLINE bool worth_sending(struct thread_state *t, struct interval *interval) {
     u64 off = interval->end - interval->start;
-    bool chosen = t->reason == REASON_WAIT || t->reason == REASON_POLL || t->reason == REASON_SLEEP ||
-                  t->reason == REASON_CHILD;
-
     bool sent = off >= stall_ns;
 
-    if (sent && !interval->preempted && chosen && interval->runnable < stall_ns)
+    if (sent && !interval->preempted && is_chosen(t->reason) && interval->runnable < stall_ns)
         sent = off >= voluntary_stall_ns;
     if (!sent && off >= min_stall_ns)
         lose(LOSS_FOLDED);

@@ -53,10 +53,12 @@ volatile u64 voluntary_stall_ns = 100000;
 volatile u64 stall_ns = 100000;
 /* The least stall that the user asked for; a service may be told another one while it runs. */
 volatile u64 min_stall_ns = 100000;
-/* Waits this long get stacks each, and shorter ones when they have gathered so much; user space raises both,
- * and takes the stacks of one sample in so many, to keep to a budget. */
+/* Waits this long get stacks each, and shorter ones when they have gathered so much, those that the thread
+ * chose rather more; user space raises all three, and takes the stacks of one sample in so many, to keep to a
+ * budget. */
 volatile u64 stack_ns = 100000;
 volatile u64 carry_ns = 1000000;
+volatile u64 chosen_carry_ns = 10000000;
 volatile u64 sample_stride = 1;
 /* Open waits older than this are reported by the open_waits iterator. */
 volatile u64 open_after_ns = 1000000000;

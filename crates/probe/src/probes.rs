@@ -36,6 +36,8 @@ const RING_BYTES: u32 = 8 << 20;
 const TABLE_BYTES: u64 = 256 << 20;
 /// Unstacked off-CPU time of one state that a thread may gather before a stack must carry it (`carry_ns`).
 const CARRY_NS: u64 = 1_000_000;
+/// The same for waits that the thread chose (`chosen_carry_ns`): a hundred stacks a second tell where it waits for work.
+const CHOSEN_CARRY_NS: u64 = 10_000_000;
 const SMALLEST_RING: u32 = 256 << 10;
 const BIGGEST_RING: u32 = 4 << 20;
 
@@ -232,6 +234,7 @@ impl Probes {
             data.sample_stride = u64::from(stride.max(1));
             data.stack_ns = stack_ns;
             data.carry_ns = CARRY_NS.saturating_mul(u64::from(stride.max(1)));
+            data.chosen_carry_ns = CHOSEN_CARRY_NS.saturating_mul(u64::from(stride.max(1)));
         }
     }
 
