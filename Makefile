@@ -12,6 +12,7 @@
 #   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on a quiet machine
 #   make reproducible  builds the release in two folders: the same bytes, or an error
 #   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
+#   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 
 SHELL := /bin/bash
@@ -28,6 +29,7 @@ TRUTH_PACKAGES := jq linux-perf bpftrace
 PEERS_PACKAGES := gcc libc6-dev linux-perf bpftrace sysprof dbus polkitd stress-ng postgresql redis-server redis-tools time
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
 READER_PACKAGES := chromium
+SYSTEMD_PACKAGES := systemd curl
 
 why_clang-19 := compiles the BPF programs
 why_gcc := links, and compiles SQLite and the scenarios
@@ -49,6 +51,8 @@ why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := what those kernels run besides wallprof
+why_systemd := runs the service
+why_curl := asks the service for its metrics
 why_jq := checks what wallprof recorded there, and puts benchmarks together
 why_bpftool := tells the BPF programs' run time by name
 why_bpftrace := one of the profilers that are compared
@@ -75,8 +79,8 @@ TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
 
-.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke truth peers reproducible complete readers lint release kernels scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages
+.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke truth peers reproducible complete readers lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -154,6 +158,10 @@ complete: release
 kernels: release kernel-packages
 	tests/kernels/run.sh
 
+# Without root, or in a container that may make none: says so and tests nothing.
+systemd: release systemd-packages
+	tests/systemd/run.sh
+
 scenarios: build-packages
 	$(MAKE) --no-print-directory -C scenarios
 
@@ -183,6 +191,9 @@ peers-packages:
 
 fuzz-packages:
 	$(call install,$(FUZZ_PACKAGES))
+
+systemd-packages:
+	$(call install,$(SYSTEMD_PACKAGES))
 
 reader-packages:
 	$(call install,$(READER_PACKAGES))

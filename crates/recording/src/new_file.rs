@@ -29,7 +29,11 @@ pub(crate) fn create(path: &Path, start: &RecordingStart) -> Result<PathBuf> {
     create_private(&temporary).map_err(failed)?;
     let result = fill(&temporary, start)
         .map_err(|source| Error::from_sqlite(&path, Action::Write, source))
-        .and_then(|()| put_in_place(&temporary, &path).map_err(failed));
+        .and_then(|()| {
+            let bounded = start.retention.is_some();
+            if bounded { set_aside(&path) } else { remove_with_side_files(&path) }.map_err(failed)
+        })
+        .and_then(|()| fs::rename(&temporary, &path).map_err(failed));
     if result.is_err() {
         // The error that led here says more than one of cleaning up would.
         let _ = remove_with_side_files(&temporary);
@@ -165,11 +169,26 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Gives the whole new file its name. The side files of an earlier recording go first: SQLite would take
-/// them for the new one's.
-fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
-    remove_with_side_files(path)?;
-    fs::rename(temporary, path)
+/// Where what a bounded recording replaces goes: it may hold why its writer had to be started again.
+fn name_set_aside(path: &Path) -> PathBuf {
+    beside(path, ".old")
+}
+
+/// Moves an earlier recording away, in the place of one that was moved before. With its side files: those of a
+/// killed writer hold its last seconds, and SQLite would take them for the new one's.
+fn set_aside(path: &Path) -> io::Result<()> {
+    if matches!(header::kind_of_file(path), Ok(Kind::Recording(_))) {
+        let old = name_set_aside(path);
+        remove_with_side_files(&old)?;
+        fs::rename(path, &old)?;
+        for suffix in SIDE_FILES {
+            match fs::rename(beside(path, suffix), beside(&old, suffix)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    remove_with_side_files(path)
 }
 
 #[cfg(test)]
@@ -198,6 +217,28 @@ mod tests {
         fs::write(beside(&path, "-wal"), "of the earlier one").unwrap();
         create_in(folder.path(), "a.db").unwrap();
         assert!(!beside(&path, "-wal").exists());
+    }
+
+    #[test]
+    fn a_bounded_recording_keeps_the_one_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let retention = Some(crate::Retention { keep_ns: 1, keep_bytes: 1 });
+        let start =
+            |command: &str| RecordingStart { command: command.into(), retention, ..Default::default() };
+        let path = folder.path().join("a.db");
+        let command_of = |path: &Path| -> String {
+            let connection = Connection::open(path).unwrap();
+            connection.query_row("SELECT command FROM recording", [], |row| row.get(0)).unwrap()
+        };
+        create(&path, &start("first")).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "there was none before");
+        for (command, before) in [("second", "first"), ("third", "second")] {
+            fs::write(beside(&path, "-wal"), "of the earlier one").unwrap();
+            create(&path, &start(command)).unwrap();
+            let old = beside(&path, ".old");
+            assert_eq!(fs::read_to_string(beside(&old, "-wal")).unwrap(), "of the earlier one");
+            assert_eq!((command_of(&path).as_str(), command_of(&old).as_str()), (command, before));
+        }
     }
 
     #[test]
