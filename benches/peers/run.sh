@@ -36,37 +36,48 @@ say() { echo "peers: $*" >&2; }
 # measured), cpu, and of what it hands its data to beside (% of one CPU, while the workload runs), finish (ms from then
 # to its end), and kib (a second of the whole recording).
 measure() { # WORKLOAD TOOL
-    local file=$scratch/recording armed started ended waited finish process at_start=() at_end=()
-    beside=
+    local file=$scratch/recording armed started ended waited finish at_start at_end beside_at_start=0
+    beside='' also=()
     "start_$2" "$file" || return 1
     armed=$(now_ms)
     # What a start costs is no part of what running costs, nor is what it costs to meet a program for the first time.
     [[ -z $tool ]] || settle "$1"
     started=$(now_ms)
-    for process in $tool $beside; do
-        at_start+=("$(cpu_ms "$process")")
-    done
+    [[ -z $tool ]] || at_start=$(cpu_of_all "$tool" "${also[@]}")
+    [[ -z $beside ]] || beside_at_start=$(cpu_ms "$beside")
     "run_$1" >"$scratch/metrics" || true
-    for process in $tool $beside; do
-        at_end+=("$(cpu_ms "$process")")
-    done
+    [[ -z $tool ]] || at_end=$(cpu_of_all "$tool" "${also[@]}")
     ended=$(now_ms)
     awk -v at="$1 $2" '{ print at, $0 }' "$scratch/metrics" >>"$scratch/results"
     [[ -n $tool ]] || return 0
-    echo "$1 $2 start ${at_start[0]}" >>"$scratch/results"
-    echo "$1 $2 cpu $(share "$((at_end[0] - at_start[0]))" "$((ended - started))")" >>"$scratch/results"
+    echo "$1 $2 start $at_start" >>"$scratch/results"
+    echo "$1 $2 cpu $(share "$((at_end - at_start))" "$((ended - started))")" >>"$scratch/results"
     [[ -z $beside ]] ||
-        echo "$1 $2 beside $(share "$((at_end[1] - at_start[1]))" "$((ended - started))")" >>"$scratch/results"
+        echo "$1 $2 beside $(share "$(($(cpu_ms "$beside") - beside_at_start))" "$((ended - started))")" >>"$scratch/results"
     flush_tool "$2" "$file"
     waited=$(waited_ms)
-    interrupt "$tool"
-    finish=$(($(waited_ms) - waited - at_end[0]))
+    interrupt_all "$tool" "${also[@]}"
+    finish=$(($(waited_ms) - waited - at_end))
     echo "$1 $2 finish $((finish > 0 ? finish : 0))" >>"$scratch/results" # the kernel counts in ticks
     ended=$(now_ms)
     [[ -z $beside ]] || interrupt "$beside"
     du -cb "$file"* 2>/dev/null | awk -v at="$1 $2" -v ms=$((ended - armed)) \
         'END { print at, "kib", $1 / 1.024 / ms }' >>"$scratch/results"
     rm -rf "$file"*
+}
+
+cpu_of_all() { # PID…
+    local process sum=0
+    for process in "$@"; do
+        sum=$((sum + $(cpu_ms "$process")))
+    done
+    echo "$sum"
+}
+
+# All at once: what one of them does at its end costs the others nothing.
+interrupt_all() { # PID…
+    kill -INT "$@" 2>/dev/null || true
+    wait "$@" 2>/dev/null || true
 }
 
 settle() { # WORKLOAD

@@ -1,13 +1,15 @@
 # The profilers that are compared. Sourced. For each NAME in $tools: start_NAME FILE begins to record the whole machine
-# into FILE, with its pid in $tool, that of a process it hands its data to in $beside, and returns when it records;
+# into FILE, with its pid in $tool, those of further processes of it in $also, that of a process it hands its data to in
+# $beside, and returns when it records;
 # prepare_NAME, if there is one, comes once before all rounds, and flush_NAME FILE before an interrupt ends it. What a
 # tool cannot do goes to $scratch/why.
 
-tools=(nothing wallprof perf_fp perf_dwarf perf_sched bpf_offcputime bpf_runqlat bpf_profile otel sysprof)
+tools=(nothing wallprof by_hand perf_fp perf_dwarf perf_sched bpf_offcputime bpf_runqlat bpf_profile otel sysprof)
 
 declare -A tool_title=(
     [nothing]='nothing'
     [wallprof]='wallprof record -a'
+    [by_hand]='by hand: perf dwarf, perf sched, offcputime'
     [perf_fp]='perf record -a -F 99 -g'
     [perf_dwarf]='perf record -a -F 99 --call-graph dwarf'
     [perf_sched]='perf sched record -a'
@@ -24,6 +26,20 @@ start_nothing() {
 
 start_wallprof() {
     start_tool 'has_said recording' "$wallprof" record -a -o "$1"
+}
+
+# What it takes today to see CPU time with whole stacks, who ran instead, and waits by stack.
+start_by_hand() {
+    local part
+    also=()
+    for part in perf_dwarf perf_sched bpf_offcputime; do
+        if ! "start_$part" "$1.$part"; then
+            ((${#also[@]} == 0)) || interrupt_all "${also[@]}"
+            return 1
+        fi
+        also+=("$tool")
+    done
+    unset 'also[-1]'
 }
 
 start_perf_fp() {
