@@ -27,6 +27,7 @@ mod programs;
 pub mod reasons;
 mod ring;
 mod sideband;
+pub mod slices;
 mod tracefs;
 
 pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};

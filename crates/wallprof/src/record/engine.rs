@@ -8,8 +8,8 @@ use wallprof_model::profile::KeptStall;
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
-use wallprof_probe::memory;
 use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, UserStacks, try_event};
+use wallprof_probe::{memory, slices};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
 use wallprof_symbols::{KernelSymbols, files_of_program};
 
@@ -68,6 +68,7 @@ impl Engine {
     /// Loads the probes and creates the recording; `command` is the pid of the held command. Nothing is counted yet.
     pub fn prepare(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
         memory::keep_little();
+        slices::shorten();
         // Reading the kernel's symbols and loading the probes take about as long: side by side.
         let kernel_symbols = std::thread::spawn(KernelSymbols::load);
         let options = setup.options;
