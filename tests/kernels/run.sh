@@ -197,7 +197,9 @@ stacks_are_whole() {
         echo "sixty functions were not seen running"
     grep -q "^chain;_start;.*;main;climb_chain;${functions}call_leaf;sleep_leaf;.*\[blocked:sleep\]" "$results/stacks.out" ||
         echo "sixty functions were not seen waiting"
-    jq -r '.unwinding | select(.complete < .stacks * 0.99)
+    # In the first milliseconds after its exec a program's mappings are not known yet; a guest takes longer for that.
+    jq -r '.unwinding | (.incomplete.no_mappings // 0) as $early
+        | select(.complete < (.stacks - $early) * 0.99 or $early > .stacks * 0.03)
         | "\(.complete) of \(.stacks) user stacks are whole: \(.incomplete)"' "$results/whole.out"
 }
 
