@@ -83,7 +83,8 @@ ask_once() { # TOOL SCENARIO
         echo '{}'
         return 0
     fi
-    armed_ns=$(awk '{ print int($1 * 1e9) }' /proc/uptime)
+    # The file has hundredths of seconds, cut off: at least now.
+    armed_ns=$(awk '{ printf "%.0f", ($1 + 0.01) * 1e9 }' /proc/uptime)
     if [[ $2 == deadlock ]]; then
         sleep 1 # records: nothing happens that could be waited for
     else
