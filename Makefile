@@ -138,7 +138,7 @@ truth: release scenarios truth-packages
 
 # The OpenTelemetry profiler needs Go, flame graphs of perf need inferno; what is missing is said in its row.
 peers: release peers-packages
-	$(SUDO) env PATH="$$PATH" benches/peers/run.sh -r 5 -s 3 -b 4 -o docs/peers
+	$(SUDO) env PATH="$$PATH" benches/peers/run.sh -r 3 -s 3 -b 3 -o docs/peers
 
 # Ten minutes: two builds from nothing.
 reproducible: build-packages rust

@@ -73,6 +73,7 @@ enter() {
 unified=$(unified_mount)
 [[ -n $unified ]] || skip "this machine has no cgroup2"
 [[ -x $WALLPROF ]] || fail "$WALLPROF is not there: make release"
+unshare --mount --pid --fork --cgroup --uts --ipc true 2>/dev/null || skip "this machine allows no namespaces"
 store=$(mktemp -d)
 trap tear_down EXIT
 build_root || skip "this kernel refuses an overlay of /"

@@ -231,10 +231,11 @@ impl Probes {
     /// get one each, and shorter ones when they have gathered some of that.
     pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
-            data.sample_stride = u64::from(stride.max(1));
+            let stride = u64::from(stride.max(1));
+            data.sample_stride = stride;
             data.stack_ns = stack_ns;
-            data.carry_ns = CARRY_NS.saturating_mul(u64::from(stride.max(1)));
-            data.chosen_carry_ns = CHOSEN_CARRY_NS.saturating_mul(u64::from(stride.max(1)));
+            data.carry_ns = CARRY_NS.saturating_mul(stride);
+            data.chosen_carry_ns = CHOSEN_CARRY_NS.saturating_mul(stride);
         }
     }
 

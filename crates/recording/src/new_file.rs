@@ -30,10 +30,9 @@ pub(crate) fn create(path: &Path, start: &RecordingStart) -> Result<PathBuf> {
     let result = fill(&temporary, start)
         .map_err(|source| Error::from_sqlite(&path, Action::Write, source))
         .and_then(|()| {
-            let bounded = start.retention.is_some();
-            if bounded { set_aside(&path) } else { remove_with_side_files(&path) }.map_err(failed)
-        })
-        .and_then(|()| fs::rename(&temporary, &path).map_err(failed));
+            let replaced = if start.retention.is_some() { set_aside(&path) } else { Ok(()) };
+            replaced.and_then(|()| put_in_place(&temporary, &path)).map_err(failed)
+        });
     if result.is_err() {
         // The error that led here says more than one of cleaning up would.
         let _ = remove_with_side_files(&temporary);
@@ -169,26 +168,29 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Where what a bounded recording replaces goes: it may hold why its writer had to be started again.
-fn name_set_aside(path: &Path) -> PathBuf {
-    beside(path, ".old")
-}
-
-/// Moves an earlier recording away, in the place of one that was moved before. With its side files: those of a
-/// killed writer hold its last seconds, and SQLite would take them for the new one's.
+/// Moves an earlier recording away, in the place of one that was moved before: what a bounded recording replaces may
+/// hold why its writer had to be started again. With its side files, in which a killed writer's last seconds are.
 fn set_aside(path: &Path) -> io::Result<()> {
-    if matches!(header::kind_of_file(path), Ok(Kind::Recording(_))) {
-        let old = name_set_aside(path);
-        remove_with_side_files(&old)?;
-        fs::rename(path, &old)?;
-        for suffix in SIDE_FILES {
-            match fs::rename(beside(path, suffix), beside(&old, suffix)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+    if !matches!(header::kind_of_file(path), Ok(Kind::Recording(_))) {
+        return Ok(());
+    }
+    let old = beside(path, ".old");
+    remove_with_side_files(&old)?;
+    fs::rename(path, &old)?;
+    for suffix in SIDE_FILES {
+        match fs::rename(beside(path, suffix), beside(&old, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
-    remove_with_side_files(path)
+    Ok(())
+}
+
+/// Gives the whole new file its name. The side files of an earlier recording go first: SQLite would take
+/// them for the new one's.
+fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
+    remove_with_side_files(path)?;
+    fs::rename(temporary, path)
 }
 
 #[cfg(test)]
