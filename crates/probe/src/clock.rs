@@ -2,11 +2,24 @@
 
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs};
 
-fn read(clock: libc::clockid_t) -> u64 {
+/// Of any 64-bit Linux (`PID_MAX_LIMIT` in linux/threads.h). The clocks of 0 and of some numbers beyond would be the
+/// caller's own: clock ids are pids, shifted.
+const MAX_PID: libc::pid_t = 1 << 22;
+
+/// CPU time of another process: that of all its threads, of those too that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessClock(libc::clockid_t);
+
+fn try_read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec to write to; both clocks exist on every Linux.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    // SAFETY: `time` is a valid timespec to write to; a clock that there is not is refused.
+    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (answer == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// 0 for a clock that does not exist on every Linux.
+fn read(clock: libc::clockid_t) -> u64 {
+    try_read(clock).unwrap_or(0)
 }
 
 pub fn mono_now() -> MonoNs {
@@ -34,9 +47,49 @@ pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+impl ProcessClock {
+    /// That of the process which has this number among those that the calling thread sees (its PID namespace); `None` when
+    /// there is none.
+    pub fn of(pid: u32) -> Option<Self> {
+        let pid = libc::pid_t::try_from(pid).ok().filter(|pid| (1..=MAX_PID).contains(pid))?;
+        let mut clock = 0;
+        // SAFETY: `clock` is room for one clock id.
+        let answer = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+        (answer == 0).then_some(ProcessClock(clock))
+    }
+
+    /// What it has used so far, ns, to the last time that one of its threads left a CPU or met a tick there. Needs no
+    /// privilege. `None` when the process is gone; whoever gets its number then is read in its place.
+    pub fn ns(self) -> Option<u64> {
+        try_read(self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_clock_of_a_process_is_its_own_while_it_lives() {
+        let own = ProcessClock::of(std::process::id()).expect("this process");
+        let (before, now, after) = (process_cpu_ns(), own.ns(), process_cpu_ns());
+        assert!(now.is_some_and(|now| (before..=after).contains(&now)), "{before} {now:?} {after}");
+
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let theirs = ProcessClock::of(child.id()).expect("it waits for input");
+        assert!(theirs != own && theirs.ns().is_some());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(theirs.ns(), None, "it is gone");
+    }
+
+    #[test]
+    fn nobody_has_no_clock() {
+        for pid in [0, 1 << 29, i32::MAX as u32, 1 << 31, u32::MAX] {
+            assert_eq!(ProcessClock::of(pid), None, "{pid}");
+        }
+    }
 
     #[test]
     fn anchors_agree_with_each_other() {

@@ -3,21 +3,26 @@
 //! Owns what is read when, and that a value which did not change is not told again. What it may cost is bounded: a
 //! reading that takes long comes less often.
 
+mod activity;
+mod folder;
 mod machine;
 mod namespaces;
 mod netlink;
 mod pace;
 mod process;
 mod sockets;
+mod stock;
+mod switches;
 mod text;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, MonoNs, ThreadKey};
-use wallprof_probe::{Probes, clock};
+use wallprof_probe::Probes;
+use wallprof_probe::clock::{self, ProcessClock};
 
 use self::machine::Machine;
-use self::namespaces::Namespaces;
+use self::namespaces::{NamespaceId, Namespaces};
 use self::pace::Pace;
 use self::process::Process;
 
@@ -41,7 +46,11 @@ pub struct Candidate {
 pub struct Counters {
     machine: Machine,
     processes: BTreeMap<u32, Process>,
+    /// Whether they have clocks that say who of them has run.
+    have_clocks: bool,
     namespaces: Namespaces,
+    /// Where the processes with sockets are, and one of them there.
+    homes: BTreeMap<NamespaceId, u32>,
     /// The sockets of all processes.
     inodes: HashSet<u32>,
     left_out: u64,
@@ -78,7 +87,9 @@ impl Counters {
         Counters {
             machine: Machine::open(),
             processes: BTreeMap::new(),
+            have_clocks: activity::clocks_go_by_numbers_of_proc(),
             namespaces: Namespaces::default(),
+            homes: BTreeMap::new(),
             inodes: HashSet::new(),
             left_out: 0,
             book: Book::default(),
@@ -88,6 +99,7 @@ impl Counters {
 
     /// Which processes are recorded and alive: once a second is enough.
     pub fn follow(&mut self, mut candidates: Vec<Candidate>, tell: &mut dyn FnMut(Event)) {
+        let before = self.processes.len();
         let lives = |pid: &u32| candidates.iter().any(|candidate| candidate.pid == *pid);
         let book = &mut self.book;
         self.processes.retain(|pid, process| {
@@ -97,13 +109,16 @@ impl Counters {
             }
             stays
         });
+        if self.processes.len() < before {
+            self.gather_sockets();
+        }
         candidates.retain(|candidate| !self.processes.contains_key(&candidate.pid));
         candidates.sort_by_key(|candidate| (std::cmp::Reverse(candidate.on_cpu_ns), candidate.pid));
         let mut left_out = 0;
         for candidate in candidates {
             if self.processes.len() >= MAX_PROCESSES {
                 left_out += 1;
-            } else if let Some(process) = Process::open(candidate.pid, candidate.thread) {
+            } else if let Some(process) = self.open(candidate) {
                 self.processes.insert(candidate.pid, process);
             }
         }
@@ -111,8 +126,11 @@ impl Counters {
             tell(Event::Loss { reason: LEFT_OUT.into(), count: left_out - self.left_out });
             self.left_out = left_out;
         }
-        let now = clock::mono_now();
-        self.processes.values_mut().for_each(|process| process.look_for_threads(now));
+    }
+
+    fn open(&self, Candidate { pid, thread, .. }: Candidate) -> Option<Process> {
+        let clock = if self.have_clocks { ProcessClock::of(pid) } else { None };
+        Process::open(pid, thread, clock)
     }
 
     /// Reads and tells what has changed, when it is time again.
@@ -125,26 +143,30 @@ impl Counters {
         let book = &mut self.book;
         let queues = probes.run_queues().unwrap_or_default();
         self.machine.read(&queues, &mut |reading| book.enter(None, at, reading, tell));
-        self.list_sockets(at);
+        self.look(at);
         let (book, namespaces) = (&mut self.book, &self.namespaces);
         for process in self.processes.values_mut() {
             let thread = Some(process.thread);
-            process.read(at, namespaces, &mut |reading| book.enter(thread, at, reading, tell));
+            process.read(at, namespaces, &mut |at, reading| book.enter(thread, at, reading, tell));
         }
         self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
     }
 
-    fn list_sockets(&mut self, at: MonoNs) {
+    /// Looks who runs, and at all sockets.
+    fn look(&mut self, at: MonoNs) {
         // Each of them is looked at.
-        let with_news =
-            self.processes.values_mut().filter_map(|process| process.sockets.look(at).then_some(()));
+        let with_news = self.processes.values_mut().filter_map(|process| process.look(at).then_some(()));
         if with_news.count() > 0 {
-            let all = self.processes.values().flat_map(|process| process.sockets.inodes());
-            self.inodes = all.collect();
+            self.gather_sockets();
             self.namespaces.expect_news();
         }
-        let homes = self.processes.iter().filter_map(|(pid, process)| Some((process.sockets.home()?, *pid)));
-        self.namespaces.look(at, &homes.collect(), &self.inodes);
+        self.namespaces.look(at, &self.homes, &self.inodes);
+    }
+
+    fn gather_sockets(&mut self) {
+        let sockets = || self.processes.iter().map(|(pid, process)| (*pid, &process.sockets));
+        self.inodes = sockets().flat_map(|(_, sockets)| sockets.inodes()).collect();
+        self.homes = sockets().filter_map(|(pid, sockets)| Some((sockets.home()?, pid))).collect();
     }
 }
 

@@ -8,6 +8,7 @@ use wallprof_probe::clock;
 
 use super::netlink::{IPV4, IPV6, Protocol, SocketList, SocketRow};
 use super::pace::Pace;
+use super::stock::Stock;
 
 /// Where no socket of a kind was found it is looked for this seldom, and then more and more so: a process may have it
 /// already, and bind or connect it later.
@@ -15,8 +16,10 @@ const REST_NS: u64 = 2_000_000_000;
 const LONGEST_REST_NS: u64 = 16_000_000_000;
 /// So few sockets are looked at one by one,
 const FEW: usize = 32;
-/// but all are listed this often.
+/// but all are listed this often,
 const LIST_NS: u64 = 8_000_000_000;
+/// and where there are as many as there were, this often: one may have taken another's place.
+const LIST_SAME_NS: u64 = 32_000_000_000;
 /// A namespace whose sockets cannot be listed is tried again this seldom.
 const RETRY_NS: u64 = 10_000_000_000;
 
@@ -33,6 +36,7 @@ pub struct Namespaces {
 struct Namespace {
     /// `None`: the kernel did not let us, or answered with an error.
     list: Option<SocketList>,
+    stock: Stock,
     opening: Pace,
     sides: [Side; 4],
     listed: Option<MonoNs>,
@@ -44,8 +48,9 @@ struct Side {
     family: u8,
     pace: Pace,
     rest_ns: u64,
-    /// When all were listed.
+    /// When all were listed, and how many there were; what the kernel does not say is `None`.
     listed: Option<MonoNs>,
+    count: Option<u64>,
     rows: Vec<SocketRow>,
 }
 
@@ -54,7 +59,7 @@ impl Namespaces {
     pub fn look(&mut self, at: MonoNs, homes: &BTreeMap<NamespaceId, u32>, wanted: &HashSet<u32>) {
         self.by_id.retain(|id, _| homes.contains_key(id));
         for (&id, &pid) in homes {
-            self.by_id.entry(id).or_insert_with(Namespace::new).look(at, pid, wanted);
+            self.by_id.entry(id).or_insert_with(|| Namespace::of(pid)).look(at, pid, wanted);
         }
     }
 
@@ -77,17 +82,19 @@ impl Namespaces {
 }
 
 impl Namespace {
-    fn new() -> Self {
+    fn of(pid: u32) -> Self {
         let side = |protocol, family| Side {
             protocol,
             family,
             pace: Pace::default(),
             rest_ns: REST_NS,
             listed: None,
+            count: None,
             rows: Vec::new(),
         };
         Namespace {
             list: None,
+            stock: Stock::of_process(pid),
             opening: Pace::default(),
             sides: [
                 side(Protocol::Udp, IPV4),
@@ -110,7 +117,7 @@ impl Namespace {
                 && side.pace.is_due(at)
             {
                 self.listed = Some(at);
-                if !side.look(list, wanted, at) {
+                if !side.look(list, &mut self.stock, wanted, at) {
                     self.list = None;
                 }
             }
@@ -127,9 +134,10 @@ impl Side {
     }
 
     /// False when the kernel did not answer.
-    fn look(&mut self, list: &mut SocketList, wanted: &HashSet<u32>, at: MonoNs) -> bool {
+    fn look(&mut self, list: &mut SocketList, stock: &mut Stock, wanted: &HashSet<u32>, at: MonoNs) -> bool {
         let began = clock::thread_cpu_ns();
-        let answered = self.look_at_few(list, at) || self.list(list, wanted, at);
+        let count = stock.count(self.protocol, self.family);
+        let answered = self.look_at_few(list, count, at) || self.list(list, count, wanted, at);
         self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
         if self.rows.is_empty() {
             self.pace.rest(at, self.rest_ns);
@@ -139,9 +147,11 @@ impl Side {
     }
 
     /// False when all must be listed.
-    fn look_at_few(&mut self, list: &mut SocketList, at: MonoNs) -> bool {
-        let is_fresh = self.listed.is_some_and(|listed| at.0 < listed.0.saturating_add(LIST_NS));
-        if !is_fresh || self.rows.is_empty() || self.rows.len() > FEW {
+    fn look_at_few(&mut self, list: &mut SocketList, count: Option<u64>, at: MonoNs) -> bool {
+        let are_as_many = count.is_some() && count == self.count;
+        let fresh_ns = if are_as_many { LIST_SAME_NS } else { LIST_NS };
+        let is_fresh = self.listed.is_some_and(|listed| at.0 < listed.0.saturating_add(fresh_ns));
+        if !is_fresh || self.rows.len() > FEW || (self.rows.is_empty() && !are_as_many) {
             return false;
         }
         let (protocol, family) = (self.protocol, self.family);
@@ -155,12 +165,12 @@ impl Side {
     }
 
     /// False when the kernel did not answer.
-    fn list(&mut self, list: &mut SocketList, wanted: &HashSet<u32>, at: MonoNs) -> bool {
-        let listed = list.list(self.protocol, self.family);
+    fn list(&mut self, list: &mut SocketList, count: Option<u64>, wanted: &HashSet<u32>, at: MonoNs) -> bool {
+        let listed = if count == Some(0) { Ok(Vec::new()) } else { list.list(self.protocol, self.family) };
         let answered = listed.is_ok();
         self.rows = listed.unwrap_or_default();
         self.rows.retain(|row| wanted.contains(&row.inode));
-        self.listed = Some(at);
+        (self.listed, self.count) = (Some(at), count);
         answered
     }
 }
@@ -192,9 +202,9 @@ mod tests {
         assert_eq!(udp_inodes(&namespaces, 1), Some(vec![inode(&wanted)]));
         namespaces.look(MonoNs(2), &homes, &HashSet::from([inode(&wanted)]));
         assert_eq!(udp_inodes(&namespaces, 2), None, "not due yet");
-        namespaces.look(MonoNs(20_000_000_000), &homes, &HashSet::from([inode(&other)]));
-        assert_eq!(udp_inodes(&namespaces, 20_000_000_000), Some(vec![inode(&other)]));
-        namespaces.look(MonoNs(40_000_000_000), &BTreeMap::new(), &HashSet::new());
+        namespaces.look(MonoNs(40_000_000_000), &homes, &HashSet::from([inode(&other)]));
+        assert_eq!(udp_inodes(&namespaces, 40_000_000_000), Some(vec![inode(&other)]));
+        namespaces.look(MonoNs(80_000_000_000), &BTreeMap::new(), &HashSet::new());
         assert!(namespaces.by_id.is_empty());
     }
 
@@ -208,5 +218,30 @@ mod tests {
         namespaces.expect_news();
         namespaces.look(MonoNs(2), &homes, &HashSet::from([inode(&socket)]));
         assert_eq!(udp_inodes(&namespaces, 2), Some(vec![inode(&socket)]));
+    }
+    #[test]
+    fn a_list_of_as_many_as_before_holds_for_longer() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut list = SocketList::of_process(std::process::id()).unwrap();
+        let mut namespace = Namespace::of(std::process::id());
+        let [side, ..] = &mut namespace.sides;
+        let wanted = HashSet::from([inode(&socket)]);
+        assert!(side.list(&mut list, Some(5), &wanted, MonoNs(1)));
+        assert_eq!(side.rows.len(), 1);
+        let mut holds = |count, at| side.look_at_few(&mut list, count, MonoNs(at));
+        assert!(holds(Some(5), LIST_NS + 1) && !holds(Some(6), LIST_NS + 1) && !holds(None, LIST_NS + 1));
+        assert!(holds(Some(6), LIST_NS) && !holds(Some(5), LIST_SAME_NS + 1));
+        side.rows.clear();
+        let mut holds = |count| side.look_at_few(&mut list, count, MonoNs(2));
+        assert!(holds(Some(5)) && !holds(Some(6)) && !holds(None), "a wanted one may be bound by now");
+    }
+
+    #[test]
+    fn where_there_is_no_socket_none_is_listed() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut list = SocketList::of_process(std::process::id()).unwrap();
+        let [mut side, ..] = Namespace::of(std::process::id()).sides;
+        assert!(side.list(&mut list, Some(0), &HashSet::from([inode(&socket)]), MonoNs(1)));
+        assert!(side.rows.is_empty() && side.listed.is_some());
     }
 }

@@ -1,21 +1,19 @@
 //! What a recorded process counts: page faults, switches, memory, sockets.
-
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+//!
+//! Owns what of it is read while it does not run: only what others can change then.
 
 use wallprof_model::{CounterKind, CounterUnit, MonoNs, ThreadKey};
-use wallprof_probe::clock;
+use wallprof_probe::clock::{self, ProcessClock};
 
 use super::Reading;
+use super::activity::{Activity, Watch};
 use super::namespaces::Namespaces;
 use super::sockets::Sockets;
+use super::switches::Switches;
 use super::text::TextFile;
 
-/// The switches of a process with more threads are not counted: each thread is a file to read.
-const MAX_THREADS: usize = 32;
-/// How often threads are listed though there are as many as before: one may have taken another's place.
-const LIST_ANYWAY_NS: u64 = 8_000_000_000;
+/// How often the memory of a process that does not run is read: others may take it.
+const RESIDENT_EVERY_NS: u64 = 8_000_000_000;
 /// What `/proc/PID/stat` counts memory in.
 const PAGE_BYTES: u64 = 4096;
 
@@ -23,45 +21,44 @@ const PAGE_BYTES: u64 = 4096;
 pub struct Process {
     /// The row that its counters are told of.
     pub thread: ThreadKey,
-    pid: u32,
+    watch: Watch,
+    activity: Activity,
+    /// Since it last ran: when it was last seen to rest.
+    rested: Option<MonoNs>,
     stat: TextFile,
-    threads: Option<BTreeMap<u32, Runs>>,
-    /// Of the folder of threads, when they were last listed: there are as many more as there are threads.
-    links: u64,
-    listed: MonoNs,
-    switches: u64,
+    stat_read: MonoNs,
+    faults: Option<Faults>,
+    switches: Switches,
     pub sockets: Sockets,
     /// It is gone, as was seen when it was last read.
     is_gone: bool,
 }
 
-/// How often a thread has got a CPU.
-struct Runs {
-    schedstat: TextFile,
-    counted: u64,
+/// Of all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Faults {
+    minor: u64,
+    major: u64,
 }
 
+type Take<'a> = &'a mut dyn FnMut(MonoNs, Reading<'_>);
+
 impl Process {
-    /// `None` when it is gone.
-    pub fn open(pid: u32, thread: ThreadKey) -> Option<Self> {
+    /// `None` when it is gone. Without a clock it is read in full each time.
+    pub fn open(pid: u32, thread: ThreadKey, clock: Option<ProcessClock>) -> Option<Self> {
         let stat = TextFile::open(format!("/proc/{pid}/stat"))?;
-        let mut process = Process {
+        Some(Process {
             thread,
-            pid,
+            watch: Watch::on(clock),
+            activity: Activity::MayRun,
+            rested: None,
             stat,
-            threads: Some(BTreeMap::new()),
-            links: 0,
-            listed: MonoNs(0),
-            switches: 0,
+            stat_read: MonoNs(0),
+            faults: None,
+            switches: Switches::of(pid, clock::mono_now()),
             sockets: Sockets::of(pid),
             is_gone: false,
-        };
-        process.look_for_threads(clock::mono_now());
-        // What they did before is not what is counted.
-        for runs in process.threads.iter_mut().flat_map(BTreeMap::values_mut) {
-            runs.counted = runs.read().unwrap_or(0);
-        }
-        Some(process)
+        })
     }
 
     /// Whether it lived when it was last read.
@@ -69,117 +66,177 @@ impl Process {
         !self.is_gone
     }
 
-    /// Opens the files of new threads, and closes those of threads that ended.
-    pub fn look_for_threads(&mut self, at: MonoNs) {
-        if self.threads.is_none() {
-            return;
-        }
-        let folder = format!("/proc/{}/task", self.pid);
-        let links = fs::metadata(&folder).map_or(0, |folder| folder.nlink());
-        if links == self.links && at.0 < self.listed.0.saturating_add(LIST_ANYWAY_NS) {
-            return;
-        }
-        (self.links, self.listed) = (links, at);
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-        let tids: Vec<u32> = entries.filter_map(number).take(MAX_THREADS + 1).collect();
-        if tids.len() > MAX_THREADS {
-            self.threads = None;
-            return;
-        }
-        let Some(threads) = &mut self.threads else { return };
-        threads.retain(|tid, _| tids.contains(tid));
-        for tid in tids {
-            let path = format!("/proc/{}/task/{tid}/schedstat", self.pid);
-            if !threads.contains_key(&tid)
-                && let Some(schedstat) = TextFile::open(path)
-            {
-                threads.insert(tid, Runs { schedstat, counted: 0 });
+    /// Looks whether it runs and, when it is time to, for new sockets. True when there are others than before.
+    pub fn look(&mut self, at: MonoNs) -> bool {
+        self.activity = self.watch.look(at);
+        self.sockets.look(at, self.activity)
+    }
+
+    /// Tells what it counts, and of which moment that is, after a look at the same moment.
+    pub fn read(&mut self, at: MonoNs, namespaces: &Namespaces, take: Take<'_>) {
+        match self.activity {
+            Activity::Rests => {
+                self.rested = Some(at);
+                if at.0 >= self.stat_read.0.saturating_add(RESIDENT_EVERY_NS) {
+                    self.read_stat(at, take);
+                }
             }
+            Activity::MayRun => {
+                self.tell_rest(take);
+                self.read_stat(at, take);
+                tell_switches(self.switches.read(at), at, take);
+            }
+        }
+        self.sockets.tell(at, namespaces, &mut |reading| take(at, reading));
+    }
+
+    /// What only its own running changes was the same until it ran again.
+    fn tell_rest(&mut self, take: Take<'_>) {
+        if let Some(rested) = self.rested.take() {
+            self.faults.inspect(|faults| faults.tell(rested, take));
+            tell_switches(self.switches.sum(), rested, take);
         }
     }
 
-    pub fn read(&mut self, at: MonoNs, namespaces: &Namespaces, take: &mut dyn FnMut(Reading<'_>)) {
-        let Ok(stat) = self.stat.read() else {
+    fn read_stat(&mut self, at: MonoNs, take: Take<'_>) {
+        let Ok(text) = self.stat.read() else {
             self.is_gone = true;
             return;
         };
-        if let Some(numbers) = Numbers::from_stat(stat) {
-            numbers.tell(take);
+        self.stat_read = at;
+        if let Some((faults, resident_bytes)) = numbers_from_stat(text) {
+            self.faults = Some(faults);
+            faults.tell(at, take);
+            tell_resident(resident_bytes, at, take);
         }
-        if let Some(threads) = &mut self.threads {
-            for runs in threads.values_mut() {
-                if let Some(count) = runs.read() {
-                    self.switches += count.saturating_sub(runs.counted);
-                    runs.counted = count;
-                }
-            }
-            let (kind, unit) = (CounterKind::Sum, CounterUnit::Count);
-            take(Reading { name: "switches", kind, unit, value: self.switches });
-        }
-        self.sockets.tell(at, namespaces, take);
     }
 }
 
-impl Runs {
-    /// `running waiting times`: the third number (sched-stats.rst).
-    fn read(&mut self) -> Option<u64> {
-        self.schedstat.read().ok()?.split_whitespace().nth(2)?.parse().ok()
+impl Faults {
+    fn tell(&self, at: MonoNs, take: Take<'_>) {
+        tell_sum("faults.minor", self.minor, at, take);
+        tell_sum("faults.major", self.major, at, take);
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Numbers {
-    minor_faults: u64,
-    major_faults: u64,
-    resident_bytes: u64,
+fn tell_resident(bytes: u64, at: MonoNs, take: Take<'_>) {
+    let (kind, unit) = (CounterKind::Level, CounterUnit::Bytes);
+    take(at, Reading { name: "resident", kind, unit, value: bytes });
 }
 
-impl Numbers {
-    /// Fields 10, 12 and 24 of proc_pid_stat(5), counted behind the name, which may hold anything.
-    fn from_stat(text: &str) -> Option<Self> {
-        let mut fields =
-            text[text.rfind(')')? + 1..].split_whitespace().map(|field| field.parse::<u64>().ok());
-        Some(Numbers {
-            minor_faults: fields.nth(7)??,
-            major_faults: fields.nth(1)??,
-            resident_bytes: fields.nth(11)??.saturating_mul(PAGE_BYTES),
-        })
+fn tell_switches(count: Option<u64>, at: MonoNs, take: Take<'_>) {
+    if let Some(count) = count {
+        tell_sum("switches", count, at, take);
     }
+}
 
-    fn tell(&self, take: &mut dyn FnMut(Reading<'_>)) {
-        let mut tell = |name, kind, unit, value| take(Reading { name, kind, unit, value });
-        tell("faults.minor", CounterKind::Sum, CounterUnit::Count, self.minor_faults);
-        tell("faults.major", CounterKind::Sum, CounterUnit::Count, self.major_faults);
-        tell("resident", CounterKind::Level, CounterUnit::Bytes, self.resident_bytes);
-    }
+fn tell_sum(name: &str, value: u64, at: MonoNs, take: Take<'_>) {
+    take(at, Reading { name, kind: CounterKind::Sum, unit: CounterUnit::Count, value });
+}
+
+/// Fields 10, 12 and 24 of proc_pid_stat(5), the last one in bytes; counted behind the name, which may hold anything.
+fn numbers_from_stat(text: &str) -> Option<(Faults, u64)> {
+    let mut fields = text[text.rfind(')')? + 1..].split_whitespace().map(|field| field.parse::<u64>().ok());
+    let faults = Faults { minor: fields.nth(7)??, major: fields.nth(1)?? };
+    Some((faults, fields.nth(11)??.saturating_mul(PAGE_BYTES)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command, Stdio};
+
     use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// One who waits until it is killed.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            Sleeper(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+        }
+
+        fn follow(&self) -> Process {
+            let pid = self.0.id();
+            Process::open(pid, ThreadKey(1), ProcessClock::of(pid)).expect("it lives")
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).unwrap();
+        }
+    }
+
+    fn told(process: &mut Process, second: u64, activity: Activity) -> Vec<(u64, String)> {
+        let mut told = Vec::new();
+        process.activity = activity;
+        process.read(MonoNs(second * SECOND_NS), &Namespaces::default(), &mut |at, reading| {
+            told.push((at.0 / SECOND_NS, reading.name.to_owned()));
+        });
+        told
+    }
+
+    fn at(second: u64, names: &[&str]) -> Vec<(u64, String)> {
+        names.iter().map(|name| (second, (*name).to_owned())).collect()
+    }
+
+    const STAT: [&str; 3] = ["faults.minor", "faults.major", "resident"];
 
     #[test]
     fn numbers_behind_any_name() {
         let text =
             "42 (a) 1 ) 9) S 1 2 3 4 5 6 10 11 12 13 14 15 16 17 20 0 1 0 99 123456 7 18446744073709551615";
-        let expected = Numbers { minor_faults: 10, major_faults: 12, resident_bytes: 7 * PAGE_BYTES };
-        assert_eq!(Numbers::from_stat(text), Some(expected));
+        let expected = (Faults { minor: 10, major: 12 }, 7 * PAGE_BYTES);
+        assert_eq!(numbers_from_stat(text), Some(expected));
         for damaged in ["", "42 (a", "42 (a) S 1 2", "42 (a) S 1 2 3 4 5 6 x 8 9"] {
-            assert_eq!(Numbers::from_stat(damaged), None, "{damaged}");
+            assert_eq!(numbers_from_stat(damaged), None, "{damaged}");
         }
     }
 
     #[test]
-    fn this_process_counts() {
-        let mut process = Process::open(std::process::id(), ThreadKey(1)).expect("it lives");
+    fn who_runs_is_read_in_full_and_who_rests_only_for_what_others_change() {
+        let sleeper = Sleeper::start();
+        let mut process = sleeper.follow();
+        let all = [STAT.as_slice(), &["switches"]].concat();
+        assert_eq!(told(&mut process, 10, Activity::MayRun), at(10, &all));
+        for second in 11..18 {
+            assert_eq!(told(&mut process, second, Activity::Rests), []);
+        }
+        assert_eq!(told(&mut process, 18, Activity::Rests), at(18, &STAT));
+        assert_eq!(told(&mut process, 19, Activity::Rests), []);
+        let sums = ["faults.minor", "faults.major", "switches"];
+        assert_eq!(told(&mut process, 20, Activity::MayRun), [at(19, &sums), at(20, &all)].concat());
+        assert_eq!(told(&mut process, 21, Activity::MayRun), at(21, &all));
+    }
+
+    #[test]
+    fn who_dies_at_rest_is_gone_at_the_next_reading() {
+        let sleeper = Sleeper::start();
+        let mut process = sleeper.follow();
+        let read = |process: &mut Process, second| {
+            process.look(MonoNs(second * SECOND_NS));
+            process.read(MonoNs(second * SECOND_NS), &Namespaces::default(), &mut |_, _| {});
+        };
+        (1..5).for_each(|second| read(&mut process, second));
         assert!(process.is_alive());
-        let mut names = Vec::new();
-        process.read(MonoNs(1), &Namespaces::default(), &mut |reading| names.push(reading.name.to_owned()));
-        assert!(
-            names.starts_with(&["faults.minor".into(), "faults.major".into(), "resident".into()]),
-            "{names:?}"
-        );
-        assert!(Process::open(u32::MAX, ThreadKey(1)).is_none());
+        drop(sleeper);
+        read(&mut process, 5);
+        assert!(!process.is_alive());
+        assert!(Process::open(u32::MAX, ThreadKey(1), None).is_none());
+    }
+
+    #[test]
+    fn even_of_one_who_seems_to_rest_it_is_noticed_that_it_is_gone() {
+        let sleeper = Sleeper::start();
+        let mut process = sleeper.follow();
+        told(&mut process, 10, Activity::MayRun);
+        // As if its number had been given to one whose clock stands where its own stood.
+        drop(sleeper);
+        assert_eq!(told(&mut process, 17, Activity::Rests), []);
+        assert!(process.is_alive(), "as far as is known");
+        assert_eq!(told(&mut process, 18, Activity::Rests), []);
+        assert!(!process.is_alive());
     }
 }

@@ -1,39 +1,74 @@
 //! The sockets of a process: what arrived and nobody has read, and what did not fit.
+//!
+//! Owns when its files are listed to find them: that costs about a µs a file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 
 use wallprof_model::{CounterKind, CounterUnit, MonoNs};
 use wallprof_probe::clock;
 
 use super::Reading;
+use super::activity::Activity;
+use super::folder::Folder;
 use super::namespaces::{NamespaceId, Namespaces};
 use super::netlink::{Protocol, SocketRow};
-use super::pace::Pace;
+use super::text::{TextFile, number_after};
 
 /// Of a process with more files than this open the rest is not looked at.
 const MAX_FILES: usize = 1024;
 /// UDP sockets that are told by their address; the others together.
 const MAX_ADDRESSES: usize = 16;
-/// How often files are counted, and listed where their number has changed: new sockets are found so.
-const LIST_EVERY_NS: u64 = 1_000_000_000;
-/// Where it has not one may have taken another's place: they are listed all the same, ever more seldom while there is
-/// nothing new, up to this.
+/// How often files are counted. They are listed where there are more or fewer of them, and more or fewer sockets in their
+/// namespace, than when they were last listed: new sockets are found so.
+const COUNT_EVERY_NS: u64 = 1_000_000_000;
+/// A listing that finds something may take this part of one CPU, a thousandth; one in vain less.
+const SHARE: u64 = 1000;
+const SHARE_IN_VAIN: u64 = 5000;
+/// Where as many as before are open one may have taken another's place, or come from another process: they are listed
+/// all the same, ever more seldom while there is nothing new, up to this,
 const LONGEST_NS: u64 = 8_000_000_000;
+/// or, where that would take more than a fifty-thousandth of one CPU, up to this.
+const SHARE_ANYWAY: u64 = 50_000;
+const LONGEST_ANYWAY_NS: u64 = 30_000_000_000;
 
 /// Which sockets a process has.
 pub struct Sockets {
     pid: u32,
+    /// `None`: it is gone, or keeps its files to itself.
+    files: Option<Folder>,
     inodes: HashSet<u32>,
     /// Where they are.
     namespace: Option<NamespaceId>,
-    files: Pace,
-    /// How many files were open when they were listed; 0 where the kernel does not say.
-    open: u64,
-    /// When they are listed again, whatever their number; and how long that was put off.
-    due: u64,
+    /// What the kernel says of the sockets there.
+    stock: Option<TextFile>,
+    /// It may have run since its files were last listed.
+    may_be_stale: bool,
+    count_due: u64,
+    /// When they were last listed.
+    counts: Counts,
+    plan: Plan,
+}
+
+/// What changes when a socket is opened or closed; what the kernel does not say is `None`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Files of the process.
+    files: Option<u64>,
+    /// Sockets of all kinds in its network namespace.
+    sockets: Option<u64>,
+}
+
+/// When files are listed again.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Not sooner than this.
+    soonest: u64,
+    /// Whatever the counts say; and how long that was put off.
+    anyway: u64,
     rest_ns: u64,
 }
 
@@ -41,42 +76,64 @@ impl Sockets {
     pub fn of(pid: u32) -> Self {
         Sockets {
             pid,
+            files: Folder::open(&format!("/proc/{pid}/fd")),
             inodes: HashSet::new(),
             namespace: None,
-            files: Pace::default(),
-            open: 0,
-            due: 0,
-            // A process that has just begun is about to open its files.
-            rest_ns: LIST_EVERY_NS / 2,
+            stock: None,
+            may_be_stale: true,
+            count_due: 0,
+            counts: Counts::default(),
+            plan: Plan::new(),
         }
     }
 
     /// Looks for new sockets when it is time to. True when there are others than before.
-    pub fn look(&mut self, at: MonoNs) -> bool {
-        if !self.files.is_due(at) {
+    pub fn look(&mut self, at: MonoNs, activity: Activity) -> bool {
+        self.may_be_stale |= activity == Activity::MayRun;
+        if !self.may_be_stale || at.0 < self.count_due {
+            return false;
+        }
+        self.count_due = at.0.saturating_add(COUNT_EVERY_NS);
+        if !self.is_worth_listing(at) {
             return false;
         }
         let began = clock::thread_cpu_ns();
-        let has_news = self.list(at);
-        self.files.took(at, clock::thread_cpu_ns().saturating_sub(began));
-        self.files.rest(at, LIST_EVERY_NS);
+        let has_news = self.list();
+        self.plan.listed(at, clock::thread_cpu_ns().saturating_sub(began), has_news);
+        self.may_be_stale = false;
         has_news
     }
 
-    fn list(&mut self, at: MonoNs) -> bool {
-        // The size of the folder is the number of open files, from Linux 6.2 on (fs/proc/fd.c, proc_fd_getattr).
-        let open = fs::metadata(format!("/proc/{}/fd", self.pid)).map_or(0, |folder| folder.size());
-        if open != 0 && open == self.open && at.0 < self.due {
+    fn is_worth_listing(&mut self, at: MonoNs) -> bool {
+        if at.0 < self.plan.soonest {
             return false;
         }
-        self.open = open;
-        let namespace = fs::metadata(format!("/proc/{}/ns/net", self.pid));
-        self.namespace = namespace.ok().map(|file| file.ino());
-        let inodes = socket_inodes(self.pid);
-        let has_news = inodes != self.inodes;
+        at.0 >= self.plan.anyway
+            || (is_other(self.counts.files, self.count_files())
+                && is_other(self.counts.sockets, self.count_sockets()))
+    }
+
+    /// The size of the folder is the number of open files, from Linux 6.2 on (fs/proc/fd.c, proc_fd_getattr).
+    fn count_files(&self) -> Option<u64> {
+        Some(self.files.as_ref()?.metadata()?.size()).filter(|count| *count > 0)
+    }
+
+    fn count_sockets(&mut self) -> Option<u64> {
+        number_after(self.stock.as_mut()?.read().ok()?, "sockets: used")
+    }
+
+    fn list(&mut self) -> bool {
+        let namespace = fs::metadata(format!("/proc/{}/ns/net", self.pid)).ok().map(|file| file.ino());
+        let moved = namespace != self.namespace;
+        if moved || self.stock.is_none() {
+            self.namespace = namespace;
+            self.stock = TextFile::open(format!("/proc/{}/net/sockstat", self.pid));
+        }
+        // What is opened from here on changes them.
+        self.counts = Counts { files: self.count_files(), sockets: self.count_sockets() };
+        let inodes = self.files.as_ref().map(socket_inodes).unwrap_or_default();
+        let has_news = moved || inodes != self.inodes;
         self.inodes = inodes;
-        self.rest_ns = if has_news { LIST_EVERY_NS } else { (self.rest_ns * 2).min(LONGEST_NS) };
-        self.due = at.0.saturating_add(self.rest_ns);
         has_news
     }
 
@@ -102,13 +159,42 @@ impl Sockets {
     }
 }
 
-fn socket_inodes(pid: u32) -> HashSet<u32> {
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let inode = |entry: fs::DirEntry| {
-        let target = fs::read_link(entry.path()).ok()?;
-        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    files.take(MAX_FILES).filter_map(inode).collect()
+impl Plan {
+    /// A process that has just begun is about to open its files.
+    fn new() -> Self {
+        Plan { soonest: 0, anyway: 0, rest_ns: COUNT_EVERY_NS / 2 }
+    }
+
+    /// A listing at `at` took so much CPU time.
+    fn listed(&mut self, at: MonoNs, cost_ns: u64, has_news: bool) {
+        let share = if has_news { SHARE } else { SHARE_IN_VAIN };
+        let longest = cost_ns.saturating_mul(SHARE_ANYWAY).clamp(LONGEST_NS, LONGEST_ANYWAY_NS);
+        self.rest_ns = if has_news { COUNT_EVERY_NS } else { (self.rest_ns * 2).min(longest) };
+        self.soonest = at.0.saturating_add(cost_ns.saturating_mul(share).min(LONGEST_NS));
+        self.anyway = at.0.saturating_add(self.rest_ns);
+    }
+}
+
+/// What nobody knows may be another one.
+fn is_other(before: Option<u64>, now: Option<u64>) -> bool {
+    before.is_none() || before != now
+}
+
+fn socket_inodes(files: &Folder) -> HashSet<u32> {
+    let mut inodes = HashSet::new();
+    let mut looked_at = 0;
+    files.numbers(|_, name| {
+        inodes.extend(files.target(name, socket_from_target));
+        looked_at += 1;
+        if looked_at < MAX_FILES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    inodes
+}
+
+/// `socket:[INODE]`
+fn socket_from_target(target: &[u8]) -> Option<u32> {
+    let inode = target.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+    std::str::from_utf8(inode).ok()?.parse().ok()
 }
 
 /// By local address, those with the same one together.
@@ -152,6 +238,7 @@ fn tell_sum(name: &str, value: u64, take: &mut dyn FnMut(Reading<'_>)) {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -204,7 +291,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("udp.queue {}", socket.local_addr().unwrap());
         let mut sockets = Sockets::of(std::process::id());
-        assert!(sockets.look(MonoNs(1)));
+        assert!(sockets.look(MonoNs(1), Activity::Rests), "it has never been listed");
         let home = sockets.home().expect("a network namespace");
         let mut namespaces = Namespaces::default();
         let homes = BTreeMap::from([(home, std::process::id())]);
@@ -212,5 +299,75 @@ mod tests {
         let found = told(|take| sockets.tell(MonoNs(1), &namespaces, take));
         assert!(found.iter().any(|(told, _)| *told == name), "{found:?}");
         assert_eq!(told(|take| sockets.tell(MonoNs(2), &namespaces, take)), [], "nothing new");
+    }
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn inode(socket: &UdpSocket) -> u32 {
+        fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap().ino() as u32
+    }
+
+    #[test]
+    fn a_new_socket_is_found_within_a_second_of_whoever_runs() {
+        let mut sockets = Sockets::of(std::process::id());
+        sockets.look(MonoNs(SECOND_NS), Activity::MayRun);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // As if no other test had opened any, nor changed the counts back.
+        sockets.inodes.retain(|known| *known != inode(&socket));
+        sockets.counts = Counts { files: Some(0), sockets: Some(0) };
+        sockets.plan = Plan { soonest: 0, anyway: u64::MAX, rest_ns: 0 };
+        assert!(
+            !sockets.look(MonoNs(2 * SECOND_NS - 1), Activity::MayRun),
+            "files are counted once a second"
+        );
+        assert!(sockets.look(MonoNs(2 * SECOND_NS), Activity::MayRun));
+        assert!(sockets.inodes().any(|known| known == inode(&socket)));
+    }
+
+    #[test]
+    fn who_rests_is_listed_once() {
+        let mut sockets = Sockets::of(std::process::id());
+        sockets.look(MonoNs(SECOND_NS), Activity::MayRun);
+        let due = |sockets: &Sockets| sockets.plan.anyway;
+        let first = due(&sockets);
+        for second in 2..100 {
+            sockets.look(MonoNs(second * SECOND_NS), Activity::Rests);
+            assert_eq!(due(&sockets), first, "{second}");
+        }
+        sockets.look(MonoNs(100 * SECOND_NS), Activity::MayRun);
+        assert!(due(&sockets) > 100 * SECOND_NS);
+    }
+
+    #[test]
+    fn a_listing_is_put_off_by_what_it_takes_and_finds() {
+        let listed = |costs: &[(u64, bool)]| {
+            let mut plan = Plan::new();
+            costs.iter().for_each(|(cost_ns, has_news)| plan.listed(MonoNs(0), *cost_ns, *has_news));
+            [plan.soonest, plan.anyway].map(|ns| ns / 1_000_000)
+        };
+        assert_eq!(listed(&[(20_000, true)]), [20, 1_000]);
+        assert_eq!(listed(&[(20_000, false)]), [100, 1_000], "it has just begun");
+        assert_eq!(listed(&[(20_000, false); 9]), [100, 8_000]);
+        assert_eq!(listed(&[(400_000, false); 9]), [2_000, 20_000], "a fifty-thousandth");
+        assert_eq!(listed(&[(u64::MAX, false); 9]), [8_000, 30_000]);
+        assert_eq!(
+            listed(&[(2_000_000, false), (2_000_000, true)]),
+            [2_000, 1_000],
+            "thousands of connections"
+        );
+    }
+
+    #[test]
+    fn only_sockets_are_sockets() {
+        let targets: [&[u8]; 6] = [
+            b"socket:[12]",
+            b"socket:[4294967295]",
+            b"pipe:[12]",
+            b"/socket:[12]",
+            b"socket:[12",
+            b"socket:[x]",
+        ];
+        let expected = [Some(12), Some(u32::MAX), None, None, None, None];
+        assert_eq!(targets.map(socket_from_target), expected);
     }
 }
