@@ -37,7 +37,7 @@ ALWAYS_INLINE void take_fault_stacks(struct cpu_state *cpu, struct task_struct *
     if (!room)
         return;
     /* The event's own registers are those of the code that faulted: its kernel stack is another one. */
-    interval->kernel_stack = keep_kernel_stack(
+    interval->kernel_stack = keep_read_stack(
         &room->stack, bpf_get_task_stack(task, room->stack.address, MAX_KERNEL_FRAMES * 8, 0), true);
     interval->user_stack = take_user_stack(room);
     leave_scratch(cpu);

@@ -174,7 +174,7 @@ int snapshot(struct bpf_iter__task *ctx) {
 /* ---- waits that do not end ---- */
 
 ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *room) {
-    return keep_kernel_stack(room, bpf_get_task_stack(task, room->address, MAX_KERNEL_FRAMES * 8, 0), false);
+    return keep_read_stack(room, bpf_get_task_stack(task, room->address, MAX_KERNEL_FRAMES * 8, 0), false);
 }
 
 /* Here because another thread's memory is read by a call that only sleepable programs may make. */

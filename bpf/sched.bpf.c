@@ -4,6 +4,7 @@
  * in its own context with its user stack readable, or, where that tracepoint does not exist, in sched_switch.
  */
 #include "guard.h"
+#include "kernel_stack.h"
 #include "thread.h"
 #include "waited_file.h"
 
@@ -152,6 +153,13 @@ ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *pr
     t->owner_known = 0;
 }
 
+/* Where a thread waits: its system call says it; of the kernel's own threads each has a place of its own. */
+ALWAYS_INLINE u32 way_of(struct thread_state *t) { return t->syscall < 0 ? t->key << 9 : (u32)t->syscall; }
+
+ALWAYS_INLINE u32 place_of_wait(struct thread_state *t, bool preempted) {
+    return PLACE_SWITCH | ((way_of(t) << 1 | preempted) & (PLACE_SWITCH - 1));
+}
+
 ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
                               u32 prev_state, u64 now) {
     struct thread_state *t = state_of(prev);
@@ -199,7 +207,8 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;
         t->out_kernel_stack = 0;
-        take_stacks(ctx, cpu, true, KERNEL_STACK_BYTES, &t->out_user_stack, &t->out_kernel_stack);
+        take_stacks_at(ctx, cpu, place_of_wait(t, t->activity == ACTIVITY_PREEMPTED), &t->out_user_stack,
+                       &t->out_kernel_stack);
         t->out_asked = t->activity == ACTIVITY_BLOCKED && !in_fault && t->syscall >= 0 &&
                        asked_timeout(prev, t, now, &t->out_asked_ns, &t->out_slack_ns);
     }
@@ -293,6 +302,28 @@ ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
     return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= enough);
 }
 
+/* Stacks of whoever wakes `t` now. In a hard interrupt that is nobody: the current task is a bystander. */
+ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, struct thread_state *t) {
+    u32 depth = cpu->interrupt_depth, place = PLACE_WAKEUP;
+    struct stack_room *room;
+    bool bystander = false;
+
+    if (depth && depth <= IRQ_DEPTH) {
+        struct interrupt_frame *interrupt = &cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)];
+
+        bystander = interrupt->kind != INTERRUPT_SOFTIRQ;
+        place = PLACE_INTERRUPT | (interrupt->number & 0xff) << 20;
+    }
+    place |= way_of(t) & 0xfffff;
+    if (!bystander)
+        return take_stacks_at(ctx, cpu, place, &t->waker_user_stack, &t->waker_kernel_stack);
+    room = enter_scratch(cpu);
+    if (!room)
+        return;
+    t->waker_kernel_stack = take_kernel_stack_at(ctx, cpu, room, place, true);
+    leave_scratch(cpu);
+}
+
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct task_struct *waker;
@@ -314,7 +345,7 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
     t->waker_user_stack = 0;
     t->waker_kernel_stack = 0;
     if (t->activity == ACTIVITY_BLOCKED && wants_stack(t, t->reason, now - t->since))
-        take_waker_stacks(ctx, cpu, &t->waker_user_stack, &t->waker_kernel_stack);
+        take_waker_stacks(ctx, cpu, t);
 }
 
 SEC("tp_btf/sched_waking")
@@ -499,7 +530,8 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
         interval->user_stack = t->out_user_stack;
         interval->kernel_stack = t->out_kernel_stack;
     } else {
-        take_stacks(ctx, cpu, true, KERNEL_STACK_BYTES, &interval->user_stack, &interval->kernel_stack);
+        take_stacks_at(ctx, cpu, place_of_wait(t, interval->preempted), &interval->user_stack,
+                       &interval->kernel_stack);
     }
     if (interval->preempted) {
         count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);

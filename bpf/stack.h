@@ -16,10 +16,40 @@ ALWAYS_INLINE u64 mix(u64 hash, u64 value) {
 
 #include "unwind.h"
 
+/* Stacks of more frames are not remembered. */
+#define MEMO_FRAMES 64
+
+/* A kernel stack as it was walked: kernel_stack.h. */
+struct kernel_memo {
+    u64 id;
+    u32 place;
+    u16 frames; /* 0: nothing is remembered */
+    u16 first;  /* frame above the probe's context; those below depend on the place alone */
+    u16 listed; /* frame behind the last one that has a position */
+    u16 near;   /* bytes read of the stack */
+    u16 link;   /* where in them the address of the interrupted stack is; 0: there is none */
+    u16 far;    /* bytes read of that */
+    u16 tail;   /* the outermost return address, from its stack's top; 0: it has a position, too */
+    u16 strikes;
+    u16 position[MEMO_FRAMES]; /* of return addresses in the pieces, by frame */
+    u64 address[MEMO_FRAMES];
+};
+
+/* What is read of a kernel stack: upwards from the probe's context, on an interrupt's stack, too; of the
+ * stack that was interrupted; and the end where a thread's stack begins. */
+#define NEAR_BYTES 2048
+#define FAR_BYTES 1536
+#define TAIL_BYTES 256
+#define FAR_AT NEAR_BYTES
+#define TAIL_AT (NEAR_BYTES + FAR_BYTES)
+#define PIECES_BYTES 4096 /* a power of two: positions are masked */
+
 /* Nesting level → room to build one stack. A sampler may hit in the middle of a walk. */
 struct stack_room {
     struct stack_record stack;
     struct walk walk;
+    struct kernel_memo memo;
+    u8 pieces[PIECES_BYTES];
 };
 
 struct {
@@ -77,25 +107,35 @@ ALWAYS_INLINE void leave_scratch(struct cpu_state *cpu) { cpu->scratch_level--; 
 
 /* ---- kernel stacks ---- */
 
-/* Keeps the kernel stack of `bytes` that was read into `room`; 0 if none was. */
-ALWAYS_INLINE u64 keep_kernel_stack(struct stack_record *room, long bytes, bool from_probe) {
-    struct hash_walk walk = {.room = room, .hash = HASH_STEP};
-
-    if (bytes <= 0)
-        return 0;
+/* Everything of a kernel stack but its frames. */
+ALWAYS_INLINE void begin_kernel_stack(struct stack_record *room, u16 frames, bool from_probe) {
     room->tgid = 0;
     room->exec_id = 0;
     room->from_probe = from_probe;
-    room->frames = (u16)(bytes / 8);
-    room->end = room->frames >= MAX_KERNEL_FRAMES ? END_TRUNCATED : END_COMPLETE;
+    room->frames = frames;
+    room->end = frames >= MAX_KERNEL_FRAMES ? END_TRUNCATED : END_COMPLETE;
+}
+
+/* Keeps the kernel stack in `room`. */
+ALWAYS_INLINE u64 keep_kernel_stack(struct stack_record *room) {
+    struct hash_walk walk = {.room = room, .hash = HASH_STEP};
+
     bpf_loop(room->frames, hash_step, &walk, 0);
     return keep_stack(room, walk.hash);
+}
+
+/* The same for a stack of `bytes` that was just read; 0 if none was. */
+ALWAYS_INLINE u64 keep_read_stack(struct stack_record *room, long bytes, bool from_probe) {
+    if (bytes <= 0)
+        return 0;
+    begin_kernel_stack(room, (u16)(bytes / 8), from_probe);
+    return keep_kernel_stack(room);
 }
 
 #define KERNEL_STACK_BYTES (MAX_KERNEL_FRAMES * 8)
 
 ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *room, bool from_probe, u32 bytes) {
-    return keep_kernel_stack(room, bpf_get_stack(ctx, room->address, bytes, 0), from_probe);
+    return keep_read_stack(room, bpf_get_stack(ctx, room->address, bytes, 0), from_probe);
 }
 
 /* ---- user stacks ---- */
@@ -191,23 +231,5 @@ ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe
         return;
     *kernel = take_kernel_stack(ctx, &room->stack, from_probe, kernel_bytes);
     *user = take_user_stack(room);
-    leave_scratch(cpu);
-}
-
-/* Stacks of whoever wakes a thread now. In a hard interrupt that is nobody: the current task is a bystander.
- */
-ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, u64 *user, u64 *kernel) {
-    u32 depth = cpu->interrupt_depth;
-    struct stack_room *room;
-    bool bystander = false;
-
-    if (depth && depth <= IRQ_DEPTH)
-        bystander = cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)].kind != INTERRUPT_SOFTIRQ;
-    if (!bystander)
-        return take_stacks(ctx, cpu, true, KERNEL_STACK_BYTES, user, kernel);
-    room = enter_scratch(cpu);
-    if (!room)
-        return;
-    *kernel = take_kernel_stack(ctx, &room->stack, true, KERNEL_STACK_BYTES);
     leave_scratch(cpu);
 }

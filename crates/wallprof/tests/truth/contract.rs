@@ -160,6 +160,7 @@ pub struct Waker {
     pub tid: Option<u32>,
     pub comm: Option<String>,
     pub user_stack: Option<Vec<Frame>>,
+    pub kernel_stack: Option<Vec<Frame>>,
 }
 
 impl Waker {

@@ -31,6 +31,7 @@ mod names;
 mod own;
 mod pingpong;
 mod preempted;
+mod readers;
 mod redis;
 mod sleepers;
 mod spin;

@@ -1,0 +1,69 @@
+//! Kernel stacks that are remembered instead of walked: at one system call there are several.
+
+use serde::Deserialize;
+
+use crate::contract::{Frame, Stall};
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stage;
+
+#[derive(Debug, Deserialize)]
+struct Reads {
+    function: String,
+    count: u64,
+}
+
+/// What of the kernel is on the stack of a thread that waits in one of the scenario's functions, and of none that waits in
+/// another one; and of who ends the wait.
+const PLACES: [(&str, &str, &str); 4] = [
+    ("read_pipe", "pipe_read", "pipe_write"),
+    ("read_event", "eventfd_read", "eventfd_write"),
+    ("read_socket", "unix_stream_read_generic", "unix_stream_sendmsg"),
+    ("read_timer", "timerfd_read", "timerfd_tmrproc"),
+];
+const SYSTEM_CALL_ENTRY: &str = "entry_SYSCALL_64_after_hwframe";
+
+fn symbols(stack: &Option<Vec<Frame>>) -> Vec<&str> {
+    stack.iter().flatten().filter_map(|frame| frame.symbol.as_deref()).collect()
+}
+
+fn has(symbols: &[&str], part: &str) -> bool {
+    symbols.iter().any(|symbol| symbol.contains(part))
+}
+
+#[test]
+fn each_wait_has_its_own_kernel_stack() {
+    let Some(_stage) = stage::enter("each_wait_has_its_own_kernel_stack") else { return };
+    let mut scenario = Scenario::ready("readers", &["-d", "2"]);
+    let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
+    let truth = scenario.perform();
+    let stalls = recorder.stop().stalls(&["--all"]);
+    let reads: Vec<Reads> = truth.all("reads");
+    for (function, waits_in, woken_by) in PLACES {
+        let of_function: Vec<&Stall> = stalls
+            .iter()
+            .filter(|stall| {
+                stall.comm == "reader"
+                    && stall.syscall.as_deref() == Some("read")
+                    && stall.user_stack_has(function)
+            })
+            .collect();
+        let count = reads.iter().find(|reads| reads.function == function).expect("the truth").count;
+        assert!(
+            count > 20 && of_function.len() as u64 * 2 > count,
+            "{function}: {} of {count}",
+            of_function.len()
+        );
+        for stall in of_function {
+            let kernel = symbols(&stall.kernel_stack);
+            assert!(has(&kernel, waits_in), "{function}: {kernel:?}");
+            assert_eq!(kernel.last(), Some(&SYSTEM_CALL_ENTRY), "{function}");
+            for (_, other, _) in PLACES.iter().filter(|place| place.0 != function) {
+                assert!(!has(&kernel, other), "{function}: {kernel:?}");
+            }
+            let Some(waker) = &stall.waker else { continue };
+            let waker = symbols(&waker.kernel_stack);
+            assert!(has(&waker, woken_by), "{function} was woken by {waker:?}");
+        }
+    }
+}
