@@ -101,26 +101,6 @@ ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct 
     t->activity = ACTIVITY_RUNNING;
 }
 
-ALWAYS_INLINE void *reserve(u64 size) {
-    u32 cpu = bpf_get_smp_processor_id();
-    void *ring = bpf_map_lookup_elem(&rings, &cpu);
-    void *room = ring ? bpf_ringbuf_reserve(ring, size, 0) : NULL;
-
-    if (!room)
-        lose(LOSS_RING_FULL);
-    return room;
-}
-
-/* Wakes the reader only when a ring fills up; it comes by itself several times a second. */
-ALWAYS_INLINE u64 ring_flags(void) {
-    u32 cpu = bpf_get_smp_processor_id();
-    void *ring = bpf_map_lookup_elem(&rings, &cpu);
-
-    if (ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4)
-        return BPF_RB_FORCE_WAKEUP;
-    return BPF_RB_NO_WAKEUP;
-}
-
 ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, u64 now) {
     struct thread_record *record = reserve(sizeof(struct thread_record));
 

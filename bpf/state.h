@@ -64,6 +64,8 @@ volatile u64 sample_stride = 1;
 volatile u64 open_after_ns = 1000000000;
 /* The iterator leaves out threads without news since then. */
 volatile u64 last_snapshot = 0;
+/* Whether each second of a thread is sent when it is over: for who takes snapshots less often than that. */
+volatile u32 tell_seconds = 0;
 
 /* ---- given out by the kernel side ---- */
 
@@ -170,7 +172,8 @@ struct {
     __type(value, u8);
 } targets SEC(".maps");
 
-/* CPU → ring of stall and thread records. Created by user space, one a CPU; a full ring is LOSS_RING_FULL. */
+/* CPU → ring of stall, thread and second records. Created by user space, one a CPU; a full ring is
+ * LOSS_RING_FULL. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
     __uint(max_entries, MAX_CPUS);
@@ -292,6 +295,28 @@ ALWAYS_INLINE struct thread_state *state_of(struct task_struct *task) {
     return bpf_task_storage_get(&threads, task, NULL, 0);
 }
 
+/* ---- what is sent one by one ---- */
+
+ALWAYS_INLINE void *reserve(u64 size) {
+    u32 cpu = bpf_get_smp_processor_id();
+    void *ring = bpf_map_lookup_elem(&rings, &cpu);
+    void *room = ring ? bpf_ringbuf_reserve(ring, size, 0) : NULL;
+
+    if (!room)
+        lose(LOSS_RING_FULL);
+    return room;
+}
+
+/* Wakes the reader only when a ring fills up; it comes by itself several times a second. */
+ALWAYS_INLINE u64 ring_flags(void) {
+    u32 cpu = bpf_get_smp_processor_id();
+    void *ring = bpf_map_lookup_elem(&rings, &cpu);
+
+    if (ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4)
+        return BPF_RB_FORCE_WAKEUP;
+    return BPF_RB_NO_WAKEUP;
+}
+
 /* ---- the ledger ---- */
 
 /* Adds [t->since, to) to the counter of the current activity, split at `wake` into blocked and runnable, and
@@ -375,19 +400,47 @@ ALWAYS_INLINE void settle_fault(struct thread_state *t, u32 sleep) {
     t->fault.sleep = sleep;
 }
 
-/* Closes the one-second bucket: charges up to the last second's end before `now` and keeps a copy of the
- * ledger as it was then. Rare: once a second and thread. */
-NOINLINE int roll_slow(struct thread_state *t, u64 now) {
-    u64 offset, epoch, end;
+/* Tells user space what one looks like. */
+const struct second_record no_second = {.type = RECORD_SECOND};
+
+/* Sends the second that `at_boundary` closes; the thread had been at it since `since`. Global, so that the
+ * verifier walks through it once and not for each path to it. */
+__attribute__((noinline)) int send_second(struct thread_state *t, u64 since) {
+    struct second_record *record;
 
     if (!t)
         return 0;
+    record = reserve(sizeof(*record));
+    if (!record)
+        return 0;
+    record->type = RECORD_SECOND;
+    record->key = t->key;
+    record->boundary = t->boundary;
+    record->since = since;
+    record->run_ns = t->run_ns;
+    record->wake_ns = t->wake_ns;
+    record->activity = t->activity;
+    record->reason = t->reason;
+    __builtin_memset(record->unused, 0, sizeof(record->unused));
+    record->ledger = t->at_boundary;
+    bpf_ringbuf_submit(record, ring_flags());
+    return 0;
+}
+
+/* Closes the one-second bucket: charges up to the last second's end before `now` and keeps a copy of the
+ * ledger as it was then. Rare: once a second and thread. */
+NOINLINE int roll_slow(struct thread_state *t, u64 now) {
+    u64 offset, epoch, end, since;
+
+    if (!t)
+        return 0;
+    since = t->since;
     offset = epoch_offset;
     epoch = now + offset;
     end = epoch - epoch % 1000000000ULL;
-    if (end - offset > t->since && end - offset <= now && t->since >= armed_at) {
+    if (end - offset > since && end - offset <= now && since >= armed_at) {
         if (t->activity == ACTIVITY_RUNNING) {
-            t->exec_seen += end - offset - t->since;
+            t->exec_seen += end - offset - since;
             if (t->faulting && fault_goes_on(t))
                 charge_fault_run(t, end - offset);
         }
@@ -396,6 +449,8 @@ NOINLINE int roll_slow(struct thread_state *t, u64 now) {
         t->borrowable = 0;
         t->boundary = end - offset;
         t->at_boundary = t->ledger;
+        if (unlikely(tell_seconds))
+            send_second(t, since);
     }
     t->second = epoch / 1000000000ULL;
     t->second_end = end - offset + 1000000000ULL;

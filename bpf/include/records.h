@@ -82,6 +82,7 @@ enum record_type {
     RECORD_STALL = 2,
     RECORD_OPEN = 3,
     RECORD_WORK = 4,
+    RECORD_SECOND = 5,
 };
 
 /* A thread as it is now: from the iterator, and once more when it ends. */
@@ -109,6 +110,22 @@ struct thread_record {
     struct ledger ledger;
     struct ledger at_boundary;
 };
+
+/* A thread's sums at a second's end, and what it had been doing up to there since its last event before. */
+struct second_record {
+    u32 type;
+    u32 key;
+    u64 boundary; /* the second's end, or the last of several without an event */
+    u64 since;
+    u64 run_ns;
+    u64 wake_ns;
+    u8 activity;
+    u8 reason;
+    u8 unused[6];
+    struct ledger ledger;
+};
+
+_Static_assert(sizeof(struct second_record) == 48 + sizeof(struct ledger), "second_record has no padding");
 
 /* Another thread, as far as one may name it without holding it. */
 struct other_thread {

@@ -1,19 +1,22 @@
 //! Ledgers cut into one-second buckets: from what the kernel side has added up per thread to what each second adds.
 //!
 //! Pure. The kernel side keeps, per thread, the sum of all closed time and a copy of it at the last second's end that
-//! the thread passed with an event; what a thread has been doing since its last event is added here.
+//! the thread passed with an event; what a thread has been doing since its last event is added here. Where threads are
+//! looked at less often than once a second, it sends each second that a thread closes: what is told is the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::{EpochSecond, Event, MonoNs, ThreadKey};
-use wallprof_probe::bpf::{constants as c, ledger, thread_record};
+use wallprof_probe::bpf::{constants as c, ledger, second_record, thread_record};
 
 use crate::counters::Candidate;
 
 /// A thread as last heard of, and how far it has been told.
 struct Account {
     record: thread_record,
+    /// Seconds that it closed and that were not told yet, as they came: each CPU has a ring of its own.
+    closed: Vec<second_record>,
     /// What all deltas so far add up to.
     told: ledger,
     /// The time up to which they reach.
@@ -25,8 +28,21 @@ struct Account {
 #[derive(Default)]
 pub struct Accounts {
     by_key: HashMap<u32, Account>,
+    /// Seconds of threads that are not known yet: their first record is on its way.
+    early: HashMap<u32, Vec<second_record>>,
 }
 
+/// What a thread was doing from its last event on.
+struct Open {
+    activity: u8,
+    reason: u8,
+    since: u64,
+    woken_at: Option<u64>,
+}
+
+/// Seconds without an event that are told one by one; of more, as when this program was stopped, the older ones are told as
+/// one.
+const MOST_SECONDS: u64 = 60;
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Accounts {
@@ -40,6 +56,7 @@ impl Accounts {
             None => {
                 let account = Account {
                     record: *record,
+                    closed: self.early.remove(&record.key).unwrap_or_default(),
                     told: ledger::default(),
                     upto: record.observed_from,
                     seen: false,
@@ -47,6 +64,14 @@ impl Accounts {
                 self.by_key.insert(record.key, account);
                 true
             }
+        }
+    }
+
+    /// Takes a second that a thread has closed.
+    pub fn close_second(&mut self, record: &second_record) {
+        match self.by_key.get_mut(&record.key) {
+            Some(account) => account.closed.push(*record),
+            None => self.early.entry(record.key).or_default().push(*record),
         }
     }
 
@@ -81,13 +106,17 @@ impl Accounts {
         for account in self.by_key.values_mut() {
             account.tell(until, epoch_offset, tell);
         }
+        // Whoever closed a second before is known by now, or lost.
+        self.early.retain(|_, seconds| seconds.iter().any(|second| second.boundary > until));
     }
 
     /// Nothing was counted up to `at`: what comes is added to what was added up before.
     pub fn resume(&mut self, at: u64) {
         for account in self.by_key.values_mut() {
             (account.told, account.upto) = (account.record.ledger, at);
+            account.closed.clear();
         }
+        self.early.clear();
     }
 
     /// Tells of all threads but these that they ended, unseen, when they were last heard of; and forgets them.
@@ -106,9 +135,6 @@ impl Accounts {
     pub fn end(&mut self, record: &thread_record, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
         self.update(record);
         let Some(mut account) = self.by_key.remove(&record.key) else { return };
-        if record.boundary > account.upto && record.boundary < record.since {
-            account.tell(record.boundary, epoch_offset, tell);
-        }
         account.tell(record.since, epoch_offset, tell);
         if account.seen {
             tell(Event::ThreadEnd { thread: ThreadKey(record.key), at: MonoNs(record.since) });
@@ -118,11 +144,51 @@ impl Accounts {
 
 impl Account {
     fn tell(&mut self, until: u64, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
-        // A thread that has gone on past `until` is known exactly only where it closed a second: at a later one's end, or
-        // at an earlier one's when the wall clock was stepped in between.
-        let gone_on = self.record.boundary >= until || self.record.since > until;
-        let until = if gone_on { self.record.boundary } else { until };
-        if until <= self.upto || self.record.on_mask == 0 {
+        let mut closed = std::mem::take(&mut self.closed);
+        if self.record.on_mask == 0 {
+            return;
+        }
+        closed.sort_unstable_by_key(|second| second.boundary);
+        for second in closed {
+            let open = Open::in_second(&second);
+            let at_since = open.taken_from(&second.ledger, second.boundary);
+            self.tell_seconds(&at_since, &open, second.boundary, epoch_offset, tell);
+            self.tell_to(second.boundary, &second.ledger, epoch_offset, tell);
+        }
+        let record = self.record;
+        self.tell_to(record.boundary, &record.at_boundary, epoch_offset, tell);
+        // One that has gone on past `until` is known exactly only where it closed a second: at a later one's end, or at
+        // an earlier one's when the wall clock was stepped in between.
+        if record.boundary >= until || record.since > until {
+            return;
+        }
+        let open = Open::in_record(&record);
+        self.tell_seconds(&record.ledger, &open, until, epoch_offset, tell);
+        self.tell_to(until, &open.added_to(&record.ledger, until), epoch_offset, tell);
+    }
+
+    /// Tells the seconds that end before `until` and in which it went on with what it had been doing. `sums` are those
+    /// from when it began with that.
+    fn tell_seconds(
+        &mut self,
+        sums: &ledger,
+        open: &Open,
+        until: u64,
+        epoch_offset: u64,
+        tell: &mut dyn FnMut(Event),
+    ) {
+        let from =
+            self.upto.max(open.since.saturating_sub(1)).max(until.saturating_sub(MOST_SECONDS * SECOND_NS));
+        let mut end = end_after(from, epoch_offset);
+        while end < until {
+            self.tell_to(end, &open.added_to(sums, end), epoch_offset, tell);
+            end += SECOND_NS;
+        }
+    }
+
+    /// Tells what it did since the last time: its sums are `total` at `until`.
+    fn tell_to(&mut self, until: u64, total: &ledger, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
+        if until <= self.upto {
             return;
         }
         let thread = ThreadKey(self.record.key);
@@ -130,38 +196,66 @@ impl Account {
             self.seen = true;
             tell(Event::ThreadSeen { thread, from: MonoNs(self.upto) });
         }
-        let total = ledger_at(&self.record, until);
         let second = EpochSecond(((until - 1 + epoch_offset) / SECOND_NS) as u32);
-        tell(Event::Ledger(delta(thread, second, until - self.upto, &self.told, &total)));
-        self.told = highest(&self.told, &total);
+        tell(Event::Ledger(delta(thread, second, until - self.upto, &self.told, total)));
+        self.told = highest(&self.told, total);
         self.upto = until;
     }
 }
 
-/// The thread's sums at `until`, which is not before its last closed second.
-fn ledger_at(record: &thread_record, until: u64) -> ledger {
-    if record.boundary == until {
-        return record.at_boundary;
-    }
-    let mut sums = record.ledger;
-    let open = until.saturating_sub(record.since);
-    match u64::from(record.activity) {
-        c::ACTIVITY_RUNNING => sums.on_cpu += open,
-        c::ACTIVITY_PREEMPTED => sums.preempted += open,
-        c::ACTIVITY_NEW => sums.runnable += open,
-        c::ACTIVITY_BLOCKED => {
-            let woken = record.wake_ns > record.run_ns;
-            let wake =
-                if woken { record.wake_ns.clamp(record.since, until.max(record.since)) } else { until };
-            let blocked = wake.saturating_sub(record.since);
-            if let Some(reason) = sums.blocked.get_mut(usize::from(record.reason)) {
-                *reason += blocked;
-            }
-            sums.runnable += open - blocked.min(open);
+/// The first second's end after `at`, by the wall clock.
+fn end_after(at: u64, epoch_offset: u64) -> u64 {
+    at + SECOND_NS - (at + epoch_offset) % SECOND_NS
+}
+
+impl Open {
+    fn in_record(record: &thread_record) -> Self {
+        Open {
+            activity: record.activity,
+            reason: record.reason,
+            since: record.since,
+            woken_at: (record.wake_ns > record.run_ns).then_some(record.wake_ns),
         }
-        _ => {}
     }
-    sums
+
+    fn in_second(record: &second_record) -> Self {
+        Open {
+            activity: record.activity,
+            reason: record.reason,
+            since: record.since,
+            woken_at: (record.wake_ns > record.run_ns).then_some(record.wake_ns),
+        }
+    }
+
+    /// `sums` with what it did up to `until`.
+    fn added_to(&self, sums: &ledger, until: u64) -> ledger {
+        self.change(sums, until, u64::saturating_add)
+    }
+
+    /// `sums` without what it did up to `until`.
+    fn taken_from(&self, sums: &ledger, until: u64) -> ledger {
+        self.change(sums, until, u64::saturating_sub)
+    }
+
+    fn change(&self, sums: &ledger, until: u64, by: fn(u64, u64) -> u64) -> ledger {
+        let mut sums = *sums;
+        let ns = until.saturating_sub(self.since);
+        match u64::from(self.activity) {
+            c::ACTIVITY_RUNNING => sums.on_cpu = by(sums.on_cpu, ns),
+            c::ACTIVITY_PREEMPTED => sums.preempted = by(sums.preempted, ns),
+            c::ACTIVITY_NEW => sums.runnable = by(sums.runnable, ns),
+            c::ACTIVITY_BLOCKED => {
+                let woken_at = self.woken_at.unwrap_or(until).clamp(self.since, until.max(self.since));
+                let blocked = woken_at - self.since;
+                if let Some(reason) = sums.blocked.get_mut(usize::from(self.reason)) {
+                    *reason = by(*reason, blocked);
+                }
+                sums.runnable = by(sums.runnable, ns - blocked.min(ns));
+            }
+            _ => {}
+        }
+        sums
+    }
 }
 
 /// Field by field. A sum that was guessed a little too high at a second's end is made up for by the next delta.
@@ -363,7 +457,49 @@ mod tests {
         assert!(deltas(&mut accounts, START + SECOND_NS).is_empty());
         elsewhere.on_mask = 1;
         accounts.update(&elsewhere);
-        assert_eq!(deltas(&mut accounts, START + 2 * SECOND_NS)[0].wall_ns, 2 * SECOND_NS);
+        let told = deltas(&mut accounts, START + 2 * SECOND_NS);
+        assert_eq!(told.iter().map(|delta| delta.wall_ns).sum::<u64>(), 2 * SECOND_NS);
+    }
+
+    #[test]
+    fn a_look_every_few_seconds_tells_each_of_them() {
+        let mut accounts = Accounts::default();
+        let mut sleeper = record(c::ACTIVITY_BLOCKED, START + 400);
+        sleeper.ledger.on_cpu = 400;
+        sleeper.wake_ns = START + 2 * SECOND_NS + 7;
+        accounts.update(&sleeper);
+        let told = deltas(&mut accounts, START + 3 * SECOND_NS);
+        let seconds: Vec<_> = told.iter().map(|delta| (delta.second.0, delta.wall_ns)).collect();
+        assert_eq!(seconds, [(10, SECOND_NS), (11, SECOND_NS), (12, SECOND_NS)]);
+        assert_eq!((told[0].on_cpu_ns, told[0].blocked_ns[0]), (400, SECOND_NS - 400));
+        assert_eq!((told[2].blocked_ns[0], told[2].runnable_ns), (7, SECOND_NS - 7));
+    }
+
+    #[test]
+    fn a_closed_second_waits_for_its_thread_to_become_known() {
+        let mut accounts = Accounts::default();
+        let mut second = second_record { key: 1, boundary: START + SECOND_NS, ..second_record::default() };
+        (second.since, second.activity) = (START, c::ACTIVITY_RUNNING as u8);
+        second.ledger.on_cpu = SECOND_NS;
+        accounts.close_second(&second);
+        assert!(deltas(&mut accounts, START).is_empty());
+        accounts.update(&record(c::ACTIVITY_RUNNING, START + 2 * SECOND_NS + 1));
+        let told = deltas(&mut accounts, START + 2 * SECOND_NS);
+        assert_eq!(told.iter().map(|delta| delta.on_cpu_ns).collect::<Vec<_>>(), [SECOND_NS]);
+        assert!(accounts.early.is_empty());
+        accounts.close_second(&second_record { key: 9, ..second });
+        deltas(&mut accounts, START + 3 * SECOND_NS);
+        assert!(accounts.early.is_empty(), "nobody else will ask for it");
+    }
+
+    #[test]
+    fn of_a_long_silence_the_last_minute_is_told_by_seconds() {
+        let mut accounts = Accounts::default();
+        accounts.update(&record(c::ACTIVITY_BLOCKED, START));
+        let told = deltas(&mut accounts, START + 10_000 * SECOND_NS);
+        assert_eq!(told.len() as u64, MOST_SECONDS);
+        assert_eq!(told[0].wall_ns, (10_001 - MOST_SECONDS) * SECOND_NS);
+        assert_eq!(told.iter().map(|delta| delta.wall_ns).sum::<u64>(), 10_000 * SECOND_NS);
     }
 
     proptest! {
@@ -402,6 +538,97 @@ mod tests {
             }
             prop_assert_eq!(wall, now - START);
             prop_assert_eq!(told, wall);
+        }
+    }
+
+    /// A thread as the kernel side keeps it.
+    struct Kept {
+        now: thread_record,
+        sent: Vec<second_record>,
+    }
+
+    impl Kept {
+        /// Goes on to `at` with what it does, and closes the second if that is a later one.
+        fn event(&mut self, at: u64, then: u64, woken_at: u64) {
+            let end = at - at % SECOND_NS;
+            if end > self.now.since {
+                let record = self.now;
+                let ledger = Open::in_record(&record).added_to(&record.ledger, end);
+                let second = second_record {
+                    key: record.key,
+                    boundary: end,
+                    since: record.since,
+                    run_ns: record.run_ns,
+                    wake_ns: record.wake_ns,
+                    activity: record.activity,
+                    reason: record.reason,
+                    ledger,
+                    ..second_record::default()
+                };
+                self.sent.push(second);
+                (self.now.ledger, self.now.at_boundary, self.now.boundary, self.now.since) =
+                    (ledger, ledger, end, end);
+            }
+            self.now.ledger = Open::in_record(&self.now).added_to(&self.now.ledger, at);
+            (self.now.since, self.now.run_ns, self.now.activity) = (at, at, then as u8);
+            self.now.wake_ns = woken_at;
+            self.now.reason = (at % 3) as u8;
+        }
+    }
+
+    /// What is told of these intervals (length, activity, when woken) when the thread is looked at at every second for
+    /// which `looks` says so, and at the last.
+    fn told_by_looks(
+        intervals: &[(u64, u64, u64)],
+        with_seconds: bool,
+        looks: impl Fn(u64) -> bool,
+    ) -> Vec<LedgerDelta> {
+        let mut accounts = Accounts::default();
+        let mut kept = Kept { now: record(c::ACTIVITY_RUNNING, START), sent: Vec::new() };
+        let (mut now, mut second, mut out) = (START, 11, Vec::new());
+        let last = (START + intervals.iter().map(|interval| interval.0).sum::<u64>()) / SECOND_NS;
+        for &(length, then, woken) in intervals {
+            // Looks come a little after the end of a second, before the next event or after it.
+            while now + length > second * SECOND_NS + SETTLED_NS {
+                if second == last || looks(second) {
+                    look(&mut accounts, &mut kept, with_seconds);
+                    out.extend(deltas(&mut accounts, second * SECOND_NS));
+                }
+                second += 1;
+            }
+            now += length;
+            kept.event(now, then, now + woken);
+        }
+        look(&mut accounts, &mut kept, with_seconds);
+        out.extend(deltas(&mut accounts, last * SECOND_NS));
+        out
+    }
+
+    const SETTLED_NS: u64 = 20_000_000;
+
+    fn look(accounts: &mut Accounts, kept: &mut Kept, with_seconds: bool) {
+        // The last one first: a thread that moves closes its seconds in other CPUs' rings.
+        for second in std::mem::take(&mut kept.sent).into_iter().rev() {
+            if with_seconds {
+                accounts.close_second(&second);
+            }
+        }
+        accounts.update(&kept.now);
+    }
+
+    proptest! {
+        /// However seldom a thread is looked at, with the seconds that it closed the same is told of each second.
+        #[test]
+        fn rare_looks_tell_what_one_a_second_does(
+            intervals in proptest::collection::vec((1u64..3_500_000_000, 1u64..5, 1u64..3_500_000_000), 1..40),
+            every in 2u64..7,
+        ) {
+            let each = told_by_looks(&intervals, false, |_| true);
+            prop_assert_eq!(&told_by_looks(&intervals, true, |_| true), &each);
+            prop_assert_eq!(&told_by_looks(&intervals, true, |second| second.is_multiple_of(every)), &each);
+            let alone = told_by_looks(&intervals, false, |second| second.is_multiple_of(every));
+            let wall = |deltas: &[LedgerDelta]| deltas.iter().map(|delta| delta.wall_ns).sum::<u64>();
+            prop_assert_eq!(wall(&alone), wall(&each), "without them no time is lost either");
         }
     }
 

@@ -20,4 +20,4 @@ mod threads;
 mod thresholds;
 mod waited_files;
 
-pub use session::{Session, SessionError};
+pub use session::{Session, SessionError, Untold};

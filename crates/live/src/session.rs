@@ -1,7 +1,7 @@
 //! One live recording: from loaded probes to the last event.
 //!
-//! Once a second everything that belongs to past seconds is told, in the order in which it can be understood: what
-//! happened to processes, threads, stacks, and then what refers to them.
+//! Once a second, or once for a few of them, everything that belongs to past seconds is told, in the order in which it can
+//! be understood: what happened to processes, threads, stacks, and then what refers to them.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use wallprof_model::{
 };
 use wallprof_probe::bpf::{
     constants as c, cross_call_key, cross_call_value, interrupt_key, latency_value, other_thread, sample_key,
-    sample_value, stall_record, thread_record, work_record,
+    sample_value, second_record, stall_record, thread_record, work_record,
 };
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes, Targets, clock, reasons};
@@ -35,7 +35,7 @@ use crate::interrupts::InterruptNames;
 use crate::known::KnownProcesses;
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
-use crate::stalls::{Lookup, stalls_from_record};
+use crate::stalls::{Lookup, stalls_from_record, unchosen_ns};
 use crate::threads::Threads;
 use crate::thresholds::Controller;
 use crate::waited_files::WaitedFiles;
@@ -55,6 +55,18 @@ const ENDS_TAKE: Duration = Duration::from_millis(500);
 
 /// Why no recording could be made.
 pub type SessionError = ProbeError;
+
+/// What has come and is not told yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// Whole seconds that are over.
+    pub seconds: u64,
+    pub stalls: u64,
+    /// The longest of those that no thread chose, ns.
+    pub longest_ns: u64,
+    /// Runs of the probes.
+    pub runs: u64,
+}
 
 /// Armed probes and everything that was understood so far.
 pub struct Session {
@@ -81,6 +93,9 @@ pub struct Session {
     ended: Vec<thread_record>,
     stalls: Vec<stall_record>,
     works: Vec<work_record>,
+    seconds: Vec<second_record>,
+    /// Since when the kernel side sends each second of a thread, if it does.
+    seconds_from: Option<u64>,
     /// Waits told as open, by thread.
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
@@ -131,6 +146,8 @@ impl Session {
             ended: Vec::new(),
             stalls: Vec::new(),
             works: Vec::new(),
+            seconds: Vec::new(),
+            seconds_from: None,
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,
@@ -172,11 +189,20 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in what has come. At a second's end tells what belongs to it; the time up to which everything is told.
-    pub fn take_in(&mut self, tell: &mut dyn FnMut(Event)) -> Result<Option<MonoNs>, SessionError> {
+    /// Takes in what has come. At a second's end, if that is due by what has come, tells what belongs to the seconds that are
+    /// over; the time up to which everything is told.
+    ///
+    /// Seconds that wait are told later as they would have been now: they wait only since the kernel side sends what it
+    /// knows of each ([`Self::send_seconds`]), and not past a step of the wall clock, by which they are named.
+    pub fn take_in(
+        &mut self,
+        is_due: &dyn Fn(&Untold) -> bool,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<MonoNs>, SessionError> {
         self.read_rings()?;
         if self.paused {
             self.stalls.clear();
+            self.seconds.clear();
             return Ok(None);
         }
         self.probes.follow_names()?;
@@ -184,14 +210,45 @@ impl Session {
         let now = clock::mono_now().0;
         self.tell_guests((now.saturating_sub(SETTLE_NS) + self.epoch_offset()) / c::GUARD_SLICE_NS, tell)?;
         let boundary = second_end(now.saturating_sub(SETTLE_NS), self.epoch_offset());
-        if boundary <= self.told_until && self.stalls.len() < EARLY {
+        let has_many = self.stalls.len() >= EARLY;
+        if boundary <= self.told_until && !has_many {
             return Ok(None);
         }
+        if self.may_wait() && !has_many && !is_due(&self.untold(boundary)?) {
+            return Ok(None);
+        }
+        let seconds = boundary.saturating_sub(self.told_until).div_ceil(SECOND_NS);
         self.tell_second(boundary.max(self.told_until), now, tell)?;
-        if self.stacks.name_when_due(&mut |id| self.follower.known().processes.module_file(id), tell) {
+        if self.stacks.name_when_due(seconds, &mut |id| self.follower.known().processes.module_file(id), tell)
+        {
             self.tell_run_time_names(tell);
         }
         Ok(Some(MonoNs(self.told_until)))
+    }
+
+    /// From now on the kernel side sends each second of a thread when it is over, so that seconds can wait to be told; or
+    /// it does no longer.
+    pub fn send_seconds(&mut self, wanted: bool) {
+        if wanted != self.seconds_from.is_some() {
+            self.probes.tell_seconds(wanted);
+            self.seconds_from = wanted.then(|| clock::mono_now().0);
+        }
+    }
+
+    /// Whether all seconds that are not told yet ended when the kernel side sent them already.
+    fn may_wait(&self) -> bool {
+        self.seconds_from.is_some_and(|from| from < self.told_until + SECOND_NS)
+            && self.clock_step().is_none()
+    }
+
+    fn untold(&self, boundary: u64) -> Result<Untold, SessionError> {
+        let unchosen = self.stalls.iter().map(|record| unchosen_ns(record, self.min_stall_ns));
+        Ok(Untold {
+            seconds: boundary.saturating_sub(self.told_until).div_ceil(SECOND_NS),
+            stalls: self.stalls.len() as u64,
+            longest_ns: unchosen.max().unwrap_or(0),
+            runs: self.probes.runs()?.saturating_sub(self.counts.probe_runs),
+        })
     }
 
     /// How many of the recorded threads have not ended, as far as it is known: a second behind.
@@ -289,10 +346,12 @@ impl Session {
 
     fn read_rings(&mut self) -> Result<(), SessionError> {
         let (ended, stalls, works) = (&mut self.ended, &mut self.stalls, &mut self.works);
+        let seconds = &mut self.seconds;
         self.probes.poll(Duration::ZERO, |inbox| {
             ended.append(&mut inbox.ended);
             stalls.append(&mut inbox.stalls);
             works.append(&mut inbox.works);
+            seconds.append(&mut inbox.seconds);
         })
     }
 
@@ -302,13 +361,13 @@ impl Session {
         now: u64,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
-        self.follow_clock(tell);
         self.follow_cpus(tell)?;
-        self.take_snapshot(tell)?;
         let ended = std::mem::take(&mut self.ended);
+        self.take_snapshot(tell)?;
         for record in &ended {
             self.threads.update(record, tell);
         }
+        self.take_seconds()?;
         self.tell_stacks(tell)?;
         self.tell_stalls(tell);
         self.tell_works(tell);
@@ -325,7 +384,19 @@ impl Session {
         self.accounts.tell(boundary, offset, tell);
         self.tell_cost(tell)?;
         self.told_until = boundary.max(self.told_until).min(now);
+        self.follow_clock(tell);
         self.follow_counters(tell);
+        Ok(())
+    }
+
+    /// Threads may have closed seconds after the rings were read and before the snapshot came to them.
+    fn take_seconds(&mut self) -> Result<(), SessionError> {
+        if self.seconds_from.is_some() {
+            self.read_rings()?;
+        }
+        for second in std::mem::take(&mut self.seconds) {
+            self.accounts.close_second(&second);
+        }
         Ok(())
     }
 
@@ -334,15 +405,19 @@ impl Session {
         self.counters.read_when_due(&self.probes, tell);
     }
 
-    /// A step of the wall clock is a row of its own, and moves the seconds.
+    /// A step of the wall clock is a row of its own, and moves the seconds: after those before it were told by their names.
     fn follow_clock(&mut self, tell: &mut dyn FnMut(Event)) {
-        let anchor = clock::anchor();
-        let offset = anchor.epoch.0.saturating_sub(anchor.mono.0);
-        if offset.abs_diff(self.epoch_offset()) > CLOCK_STEP_NS {
+        if let Some(anchor) = self.clock_step() {
             self.clock = anchor;
-            self.probes.set_epoch_offset(offset);
+            self.probes.set_epoch_offset(self.epoch_offset());
             tell(Event::Clock(anchor));
         }
+    }
+
+    fn clock_step(&self) -> Option<ClockAnchor> {
+        let anchor = clock::anchor();
+        let offset = anchor.epoch.0.saturating_sub(anchor.mono.0);
+        (offset.abs_diff(self.epoch_offset()) > CLOCK_STEP_NS).then_some(anchor)
     }
 
     /// A CPU that comes online is recorded, too; until now it was not, but for its switches.

@@ -23,7 +23,9 @@ struct Told {
     at: MonoNs,
 }
 
-/// A recording that forgets may do so while a stack is on its way: one told longer ago is told again.
+/// A recording that forgets may do so while a stack is on its way: one told longer ago is told again. Rows that refer to it come
+/// with the next telling or the one after; in quiet times those are five seconds apart. All of that is less than the 30 s
+/// that are the shortest time to be kept.
 const FRESH_NS: u64 = 8_000_000_000;
 
 /// Finds a module's file: asked before it is read, so that nobody waits for the reading.
@@ -132,10 +134,15 @@ impl Stacks {
         lines.into_iter().flatten().next()?.symbol
     }
 
-    /// Names the frames that have come, at intervals that double, by symbol tables only: debug information costs tens of
+    /// Names the frames that have come when so many seconds more have been told: at intervals that double, by symbol tables only: debug information costs tens of
     /// milliseconds a module however few frames ask for it, and is read once, at the end. True when it was due.
-    pub fn name_when_due(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) -> bool {
-        let due = self.schedule.is_due();
+    pub fn name_when_due(
+        &mut self,
+        seconds: u64,
+        files: &mut FileOf<'_>,
+        tell: &mut dyn FnMut(Event),
+    ) -> bool {
+        let due = self.schedule.is_due(seconds);
         if due {
             self.name_by_symbols(files, tell);
             self.bindings.tell(files, tell);
@@ -191,18 +198,25 @@ impl Stacks {
     }
 }
 
-/// Calls, once a second, at which frames are named: the 1st, 2nd, 4th … and then each 32nd.
+/// Seconds at which frames are named: the 1st, 2nd, 4th … and then each 32nd, or as soon after as one is told.
 #[derive(Default)]
 struct Schedule {
-    calls: u32,
+    told: u64,
 }
 
-const LONGEST_INTERVAL: u32 = 32;
+const LONGEST_INTERVAL: u64 = 32;
 
 impl Schedule {
-    fn is_due(&mut self) -> bool {
-        self.calls += 1;
-        self.calls.is_power_of_two() || self.calls.is_multiple_of(LONGEST_INTERVAL)
+    fn is_due(&mut self, seconds: u64) -> bool {
+        let before = self.told;
+        self.told += seconds;
+        // The last one at or before this second.
+        let last = |told: u64| match told {
+            0 => 0,
+            1..LONGEST_INTERVAL => 1 << told.ilog2(),
+            _ => told - told % LONGEST_INTERVAL,
+        };
+        last(before) != last(self.told)
     }
 }
 
@@ -256,8 +270,11 @@ mod tests {
     #[test]
     fn naming_comes_ever_less_often() {
         let mut schedule = Schedule::default();
-        let due: Vec<u32> = (1..=100).filter(|_| schedule.is_due()).collect();
+        let due: Vec<u32> = (1..=100).filter(|_| schedule.is_due(1)).collect();
         assert_eq!(due, [1, 2, 4, 8, 16, 32, 64, 96]);
+        let mut schedule = Schedule::default();
+        let due: Vec<u32> = (1..=20).filter(|_| schedule.is_due(5)).map(|turn| 5 * turn).collect();
+        assert_eq!(due, [5, 10, 20, 35, 65, 100], "where several seconds are told at once");
     }
 
     #[test]

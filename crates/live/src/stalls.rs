@@ -44,6 +44,34 @@ pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn
     vec![chosen, late]
 }
 
+/// How long the thread waited in this interval without having chosen to, ns.
+pub fn unchosen_ns(record: &stall_record, min_stall_ns: u64) -> u64 {
+    let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
+    let unchosen = stalls.iter().filter(|stall| !stall.voluntary);
+    unchosen.map(|stall| stall.end.0.saturating_sub(stall.start.0)).max().unwrap_or(0)
+}
+
+/// Before anything is known: neither whether a thread chose to wait nor for how long depends on it.
+struct Nothing;
+
+impl Lookup for Nothing {
+    fn stack(&self, _: u64) -> Option<StackId> {
+        None
+    }
+
+    fn is_interrupt(&self, _: u64) -> bool {
+        false
+    }
+
+    fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef {
+        ThreadRef { key: None, pid: other.tgid, tid: other.tid, comm: String::new() }
+    }
+
+    fn owner(&self, _: u32, _: u32) -> Option<ThreadRef> {
+        None
+    }
+}
+
 fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
     let flag = |flag: u64| u64::from(record.flags) & flag != 0;
     let duration_ns = record.end.saturating_sub(record.start);

@@ -13,8 +13,8 @@ pub mod constants {
 
 pub use skeleton::types::{
     cross_call_key, cross_call_value, fault_facts, guest, guest_key, interrupt_key, latency_key,
-    latency_value, ledger, other_thread, ran, sample_key, sample_value, stack_record, stall_record,
-    thread_record, work_record,
+    latency_value, ledger, other_thread, ran, sample_key, sample_value, second_record, stack_record,
+    stall_record, thread_record, work_record,
 };
 pub(crate) use skeleton::*;
 
@@ -43,6 +43,7 @@ plain!(
     latency_value,
     sample_key,
     sample_value,
+    second_record,
     stack_record,
     stall_record,
     thread_record,

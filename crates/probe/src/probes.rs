@@ -17,7 +17,7 @@ use crate::batch::drain;
 use crate::bpf::{
     OpenWallprofSkel, WallprofSkel, WallprofSkelBuilder, constants as c, cross_call_key, cross_call_value,
     guest, guest_key, interrupt_key, latency_key, latency_value, record_from_bytes, sample_key, sample_value,
-    stack_record, stall_record, thread_record, work_record,
+    second_record, stack_record, stall_record, thread_record, work_record,
 };
 use crate::clock;
 use crate::code_tables::CodeTables;
@@ -47,6 +47,7 @@ pub struct Inbox {
     pub ended: Vec<thread_record>,
     pub stalls: Vec<stall_record>,
     pub works: Vec<work_record>,
+    pub seconds: Vec<second_record>,
 }
 
 /// What the kernel side has dropped so far, by reason.
@@ -239,6 +240,14 @@ impl Probes {
         }
     }
 
+    /// From now on each second of a thread is sent when it is over, or none is: for who takes snapshots less often than
+    /// every second.
+    pub fn tell_seconds(&mut self, wanted: bool) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.tell_seconds = wanted.into();
+        }
+    }
+
     /// Waits until a ring fills up or the time is over, and takes what the rings hold.
     pub fn poll(&mut self, timeout: Duration, take: impl FnOnce(&mut Inbox)) -> Result<(), ProbeError> {
         let interrupted = |error: &libbpf_rs::Error| error.kind() == libbpf_rs::ErrorKind::Interrupted;
@@ -357,6 +366,11 @@ impl Probes {
     pub fn follow_cpus(&mut self) -> Result<usize, ProbeError> {
         let queues = self.run_queues()?;
         self.cpu_events.follow(&self.skeleton, &cpus::online(), &queues)
+    }
+
+    /// Runs of the probes so far, on all CPUs.
+    pub fn runs(&self) -> Result<u64, ProbeError> {
+        Ok(self.runs_by_cpu()?.into_iter().map(|(runs, _)| runs).sum())
     }
 
     pub fn counts(&self) -> Result<KernelCounts, ProbeError> {
@@ -526,6 +540,7 @@ fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
     match record_from_bytes::<u32>(bytes).map(u64::from) {
         Some(c::RECORD_THREAD) => inbox.ended.extend(record_from_bytes::<thread_record>(bytes)),
         Some(c::RECORD_STALL) => inbox.stalls.extend(record_from_bytes::<stall_record>(bytes)),
+        Some(c::RECORD_SECOND) => inbox.seconds.extend(record_from_bytes::<second_record>(bytes)),
         Some(c::RECORD_WORK) => inbox.works.extend(record_from_bytes::<work_record>(bytes)),
         _ => {}
     }
@@ -624,6 +639,9 @@ mod tests {
         take_record(&mut inbox, &bytes_of(&stall)[..20]);
         assert_eq!(inbox.stalls.len(), 1);
         assert_eq!(inbox.stalls[0].key, 7);
+        let second = second_record { r#type: c::RECORD_SECOND as u32, key: 8, ..Default::default() };
+        take_record(&mut inbox, bytes_of(&second));
+        assert_eq!(inbox.seconds.iter().map(|second| second.key).collect::<Vec<_>>(), [8]);
         assert!(inbox.ended.is_empty());
     }
 }

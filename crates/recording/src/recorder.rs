@@ -34,7 +34,7 @@ use crate::pending::{
     Pending, SampleKey,
 };
 use crate::pending::{SampleWaker, StallRow, ThreadRow};
-use crate::retention::{Generations, Retention};
+use crate::retention::{Generations, RETAIN_EVERY, Retention};
 use crate::schema::FIRST_EVENT;
 use crate::write::{self, Progress};
 
@@ -746,9 +746,6 @@ impl Recorder {
         mode.is_ok_and(|mode: String| mode == "delete")
     }
 }
-
-/// Commits after which a bounded recording deletes: each time is a transaction of its own. More generations go at once.
-const RETAIN_EVERY: u32 = 2;
 
 /// A build id is a hash: 20 bytes, rarely 32.
 const MAX_BUILD_ID_BYTES: usize = 64;

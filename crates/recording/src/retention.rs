@@ -17,8 +17,14 @@ pub struct Retention {
     pub keep_bytes: u64,
 }
 
-/// Commits that go at once, so that no commit takes long: more than one comes meanwhile.
+/// Commits after which a bounded recording deletes: each time is a transaction of its own.
+pub(crate) const RETAIN_EVERY: u32 = 2;
+
+/// Commits that go at once, so that no commit takes long: more than have come since the last time. They are about a second
+/// apart; where those that come are further apart, more of the older ones go at once, up to so many times as many.
 const AT_ONCE: usize = 3;
+const MOST_TIMES: u64 = 5;
+const USUALLY_APART_NS: u64 = 1_000_000_000;
 
 /// The last commits stay, whatever their size.
 const ALWAYS_KEPT: usize = 3;
@@ -112,7 +118,7 @@ impl Generations {
     pub fn outdated(&self, now: MonoNs, used_bytes: u64) -> Option<Outdated> {
         let cutoff = now.0.saturating_sub(self.retention.keep_ns);
         let too_large = used_bytes > self.retention.keep_bytes;
-        let removable = self.ended.len().saturating_sub(ALWAYS_KEPT).min(AT_ONCE);
+        let removable = self.ended.len().saturating_sub(ALWAYS_KEPT).min(self.at_once());
         let goes = |ended: &&Ended| too_large || ended.end.0 <= cutoff;
         let last = self.ended.iter().take(removable).take_while(goes).last()?;
         let is_gone = |generation: u32| generation <= last.number;
@@ -125,6 +131,15 @@ impl Generations {
             counters: last.number >= self.counters_expired + COUNTERS_EVERY
                 || last.end.0.saturating_sub(self.counters_from.0) >= COUNTERS_EVERY_NS,
         })
+    }
+
+    /// How many commits may go at once: by the time since the last ones went.
+    fn at_once(&self) -> usize {
+        let commits = RETAIN_EVERY as usize;
+        let before = self.ended.len().checked_sub(1 + commits).and_then(|at| self.ended.get(at));
+        let (Some(before), Some(last)) = (before, self.ended.back()) else { return AT_ONCE };
+        let usual_ns = u64::from(RETAIN_EVERY) * USUALLY_APART_NS;
+        AT_ONCE * (last.end.0.saturating_sub(before.end.0) / usual_ns).clamp(1, MOST_TIMES) as usize
     }
 
     /// It has been deleted.
@@ -199,6 +214,26 @@ mod tests {
         let second = generations.outdated(MonoNs(10), 0).unwrap();
         generations.remove(&second);
         assert_eq!(generations.outdated(MonoNs(10), 0), None);
+    }
+
+    #[test]
+    fn what_came_every_second_goes_in_time_when_commits_come_every_few() {
+        const SECOND: u64 = 1_000_000_000;
+        let keep = 60 * SECOND;
+        let mut generations = generations(keep);
+        let busy = (1..=60).map(|second| second * SECOND);
+        let quiet = (1..=30).map(|turn| (60 + 5 * turn) * SECOND);
+        for (number, end) in busy.chain(quiet).enumerate() {
+            generations.next(MonoNs(end), 1);
+            if (number as u32).is_multiple_of(RETAIN_EVERY)
+                && let Some(outdated) = generations.outdated(MonoNs(end), 0)
+            {
+                assert!(outdated.generation - generations.expired <= (AT_ONCE as u32) * 5);
+                generations.remove(&outdated);
+            }
+            let oldest = generations.ended.front().expect("the last are kept").end.0;
+            assert!(end.saturating_sub(oldest) <= keep + 15 * SECOND, "{oldest} is still there at {end}");
+        }
     }
 
     #[test]

@@ -240,7 +240,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &exposition.text(MonoNs(0))));
         let longest = |text: &str| lines(text, "wallprof_longest_stall_seconds").len();
         assert_eq!(longest(std::str::from_utf8(&first).expect("UTF-8")), 1);
-        metrics.lock().expect("unpoisoned").end_second();
+        metrics.lock().expect("unpoisoned").end_seconds(1);
         assert_eq!(longest(&text_of(&exposition, 0)), 0);
     }
 

@@ -10,7 +10,8 @@ use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
 use wallprof_model::histogram::{Cell, bucket_from_ns, range_from_bucket};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
-    EpochNs, EpochSecond, Event, IntrusionDelta, Metric, MonoNs, StallKind, ThreadInfo, ThreadKey,
+    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Metric, MonoNs, StallKind, ThreadInfo,
+    ThreadKey,
 };
 
 use crate::open::OpenStalls;
@@ -50,7 +51,7 @@ const FOLDED: &str = "stalls_folded";
 const MOST_INTRUDERS: usize = 1024;
 /// Stalls of the last second that wait for their ids.
 const MOST_WAITING: usize = 4096;
-/// Seconds in which late news of an ended thread may come.
+/// Tellings in which late news of an ended thread may come.
 const LINGER: u64 = 3;
 
 /// What wallprof itself has cost since the start.
@@ -118,8 +119,9 @@ pub struct Metrics {
     pub(crate) sample_hz: f64,
     pub(crate) stack_threshold_ns: u64,
     pub(crate) snapshots: u64,
-    second: u64,
-    epoch_second: EpochSecond,
+    /// How often seconds were told.
+    tellings: u64,
+    clock: Option<ClockAnchor>,
     /// Counts changes: a text of the same generation says the same.
     generation: u64,
 }
@@ -149,8 +151,8 @@ impl Metrics {
             sample_hz: 0.0,
             stack_threshold_ns: 0,
             snapshots: 0,
-            second: 0,
-            epoch_second: EpochSecond(0),
+            tellings: 0,
+            clock: None,
             generation: 0,
         }
     }
@@ -167,6 +169,7 @@ impl Metrics {
             Event::Thread(info) => self.thread(info),
             Event::ThreadEnd { thread, .. } => self.thread_ended(*thread),
             Event::Ledger(delta) => self.ledger(delta),
+            Event::Clock(anchor) => self.clock = Some(*anchor),
             Event::Latency(delta) => self.latency(delta),
             Event::OffCpu(delta) => self.off_cpu(delta),
             Event::Stall(stall) => self.stall(stall),
@@ -180,13 +183,13 @@ impl Metrics {
         }
     }
 
-    /// A second is over: what was told of it is complete.
-    pub fn end_second(&mut self) {
+    /// So many more seconds are over: what was told of them is complete.
+    pub fn end_seconds(&mut self, seconds: u64) {
         self.generation += 1;
-        self.second += 1;
-        let second = self.second;
-        self.threads.retain(|_, named| named.ended.is_none_or(|ended| ended + LINGER > second));
-        if self.room.tick() {
+        self.tellings += 1;
+        let tellings = self.tellings;
+        self.threads.retain(|_, named| named.ended.is_none_or(|ended| ended + LINGER > tellings));
+        if self.room.pass(seconds) {
             let room = &mut self.room;
             self.stalls.retire(room);
             self.off_cpu.retire(room);
@@ -288,7 +291,7 @@ impl Metrics {
     fn thread_ended(&mut self, thread: ThreadKey) {
         self.open.forget(thread);
         if let Some(named) = self.threads.get_mut(&thread) {
-            named.ended = Some(self.second);
+            named.ended = Some(self.tellings);
         }
     }
 
@@ -299,7 +302,6 @@ impl Metrics {
     }
 
     fn ledger(&mut self, delta: &LedgerDelta) {
-        self.epoch_second = self.epoch_second.max(delta.second);
         if delta.on_cpu_ns > 0 {
             self.open.ran(delta.thread, delta.second);
             *self.on_cpu.at(self.labels(delta.thread), &mut self.room) += delta.on_cpu_ns;
@@ -342,7 +344,8 @@ impl Metrics {
         let who = self.labels(stall.thread);
         let labels = who.clone().reason(stall.reason.name());
         if stall.open {
-            self.open.begin(stall.thread, stall.kind, stall.start, who, self.epoch_second);
+            let told_in = self.second_at(stall.end);
+            self.open.begin(stall.thread, stall.kind, stall.start, who, told_in);
             return;
         }
         let ns = stall.end.0.saturating_sub(stall.start.0);
@@ -356,6 +359,13 @@ impl Metrics {
         }
         let (thread, kind, start) = (stall.thread, stall.kind, stall.start);
         self.waiting.push_back(Waiting { thread, kind, start, labels });
+    }
+
+    /// The second of a moment, by the last reading of both clocks.
+    fn second_at(&self, at: MonoNs) -> EpochSecond {
+        let epoch_ns =
+            self.clock.map_or(at.0, |clock| at.0.wrapping_add(clock.epoch.0.wrapping_sub(clock.mono.0)));
+        EpochSecond(u32::try_from(epoch_ns / 1_000_000_000).unwrap_or(u32::MAX))
     }
 
     fn severity(&self, ns: u64) -> Arc<str> {
@@ -473,6 +483,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn seconds_told_after_an_open_stall_and_before_it_began_leave_it_open() {
+        let mut metrics = metrics();
+        metrics.take(&Event::Clock(ClockAnchor { mono: MonoNs(0), epoch: EpochNs(100_000_000_000) }));
+        // It began at 103.5 and was found open at 105; it had run until then.
+        metrics.take(&told(Stall { open: true, ..stall(1, 3_500_000_000, 1_500_000_000) }));
+        let mut ledger = LedgerDelta::new(ThreadKey(1), EpochSecond(103));
+        ledger.on_cpu_ns = 7;
+        metrics.take(&Event::Ledger(ledger.clone()));
+        metrics.note_open(MonoNs(6_500_000_000));
+        assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [3_000_000_000]);
+        metrics.take(&Event::Ledger(LedgerDelta { second: EpochSecond(106), ..ledger }));
+        metrics.restart_longest();
+        metrics.note_open(MonoNs(7_500_000_000));
+        assert_eq!(metrics.longest.iter().count(), 0, "it has run since");
+    }
+
+    #[test]
     fn exemplars_point_to_stalls_that_were_kept() {
         let mut metrics = metrics();
         metrics.take(&off_cpu(1, StallReason::Blocked(Reason::Lock), 2_000_000));
@@ -510,10 +537,10 @@ pub(crate) mod tests {
     fn ended_threads_are_forgotten_once_late_news_has_come() {
         let mut metrics = metrics();
         metrics.take(&Event::ThreadEnd { thread: ThreadKey(1), at: MonoNs(9) });
-        metrics.end_second();
+        metrics.end_seconds(1);
         metrics.take(&told(stall(1, 5, 200_000)));
         assert_eq!(counted(&metrics)[0].0, "engine/lock/warning");
-        (0..LINGER).for_each(|_| metrics.end_second());
+        (0..LINGER).for_each(|_| metrics.end_seconds(1));
         assert!(metrics.threads.is_empty());
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wallprof_live::{Session, SessionError};
+use wallprof_live::{Session, SessionError, Untold};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
@@ -137,14 +137,20 @@ impl Engine {
 
     /// Takes in what the probes have said.
     pub fn take_in(&mut self) -> Result<(), Failure> {
-        self.take_in_second().map(drop)
+        self.take_in_when(&|_| true).map(drop)
     }
 
-    /// The same; the time up to which everything is told and written, when it has moved on.
-    pub fn take_in_second(&mut self) -> Result<Option<MonoNs>, Failure> {
-        let told = self.feed(Session::take_in)?;
+    /// The same, but tells the seconds that are over only when that is due; the time up to which everything is told and
+    /// written, when it has moved on.
+    pub fn take_in_when(&mut self, is_due: &dyn Fn(&Untold) -> bool) -> Result<Option<MonoNs>, Failure> {
+        let told = self.feed(|session, tell| session.take_in(is_due, tell))?;
         told.map_or(Ok(()), |until| self.commit(until))?;
         Ok(told)
+    }
+
+    /// From now on seconds may wait to be told, at the price of a record for each thread and second; or they do not.
+    pub fn let_seconds_wait(&mut self, wanted: bool) {
+        self.session.send_seconds(wanted);
     }
 
     /// From now on `observer` hears every event, also those that cannot be written.

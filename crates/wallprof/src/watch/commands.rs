@@ -10,12 +10,19 @@ use std::time::Duration;
 /// A snapshot of a large recording takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(55);
 
+/// Who reads metrics gives up after some seconds; a second is told in milliseconds.
+const READERS_PATIENCE: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Arm,
     Disarm,
     Status,
     Snapshot,
+    /// Somebody reads what is told, and shall be given what there is by now.
+    Refresh,
+    /// The same, and goes on reading for a while.
+    Attend,
 }
 
 /// Whether it was done, and a sentence.
@@ -56,6 +63,16 @@ pub fn commands() -> io::Result<(Asker, Inbox)> {
 impl Asker {
     /// Asks, and waits for the reply.
     pub fn ask(&self, asked: Asked) -> Reply {
+        self.ask_within(PATIENCE, asked)
+    }
+
+    /// Has everything told that there is by now, unless that takes too long.
+    pub fn refresh(&self, asked: Asked) {
+        // Whoever reads is given what has been told, as of whenever that was.
+        let _ = self.ask_within(READERS_PATIENCE, asked);
+    }
+
+    fn ask_within(&self, patience: Duration, asked: Asked) -> Reply {
         let (reply, answer) = channel();
         let ending = || Reply::Failed("the watcher is ending".into());
         if self.commands.send(Command { asked, reply }).is_err() {
@@ -63,7 +80,7 @@ impl Asker {
         }
         // A full pair has woken it already.
         let _ = (&self.wake).write(b"x");
-        match answer.recv_timeout(PATIENCE) {
+        match answer.recv_timeout(patience) {
             Ok(reply) => reply,
             Err(RecvTimeoutError::Timeout) => Reply::Failed("the watcher takes too long: ask again".into()),
             Err(RecvTimeoutError::Disconnected) => ending(),

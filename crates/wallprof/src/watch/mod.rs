@@ -5,6 +5,7 @@
 mod commands;
 mod ctl;
 mod flame;
+mod freshness;
 mod service;
 mod settings;
 mod signals;
@@ -43,7 +44,7 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
         Failure::failed(format!("cannot make a pair of sockets: {error}: start it again"))
     })?;
     let mut service = Service::load(args, settings, Arc::clone(&metrics), Notifier::from_environment())?;
-    let site = WatchSite::new(metrics, asker, service.page(), service.recording());
+    let site = WatchSite::new(metrics, asker, service.freshness(), service.page(), service.recording());
     let server = Server::start(vec![port, socket], Arc::new(site))
         .map_err(|error| Failure::failed(format!("cannot start serving: {error}: start it again")))?;
     say(&format!("watching {}: http://{address}/metrics", service.target()));

@@ -1,6 +1,7 @@
 //! The service while it runs: seconds, signals and orders, one after the other on the thread that holds the probes.
 //!
 //! What goes wrong in a second is said and counted, and the next second is tried; only a failure that stays ends it.
+//! In quiet times the rings, the counters and the clock are looked at every second, and the seconds are told a few at once.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,14 +11,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use wallprof_live::Untold;
 use wallprof_model::event::Stall;
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{Event, MonoNs};
 use wallprof_probe::clock;
 use wallprof_probe::facts::files::HostFiles;
-use wallprof_watch::{Budget, Metrics, Notice, Notifier, Pace, Page, Schedule};
+use wallprof_watch::{Activity, Budget, Metrics, Notice, Notifier, Pace, Page, Quiet, Schedule};
 
 use super::commands::{Asked, Command, Inbox, Reply};
+use super::freshness::Freshness;
 use super::settings::Settings;
 use super::signals::Signals;
 use super::snapshots::Snapshots;
@@ -43,6 +46,7 @@ struct Seen {
     /// The end of the first stall that is worth a snapshot.
     spike: Option<MonoNs>,
     cost_ns: u64,
+    probe_runs: u64,
 }
 
 pub struct Service {
@@ -57,9 +61,13 @@ pub struct Service {
     schedule: Schedule,
     budget: Budget,
     snapshots: Snapshots,
+    quiet: Quiet,
+    freshness: Arc<Freshness>,
     started: bool,
     failures: u32,
+    /// When seconds were last told, and when that was last tried.
     last_tick: Instant,
+    last_try: Instant,
     last_alive: Instant,
     busy: bool,
 }
@@ -94,9 +102,12 @@ impl Service {
             seen,
             worth_ns,
             notifier,
+            quiet: Quiet::default(),
+            freshness: Arc::default(),
             started: false,
             failures: 0,
             last_tick: Instant::now(),
+            last_try: Instant::now(),
             last_alive: Instant::now(),
             busy: false,
         };
@@ -111,6 +122,11 @@ impl Service {
 
     pub fn recording(&self) -> PathBuf {
         self.engine.path()
+    }
+
+    /// How old what it has told is.
+    pub fn freshness(&self) -> Arc<Freshness> {
+        Arc::clone(&self.freshness)
     }
 
     pub fn page(&self) -> Page {
@@ -133,16 +149,20 @@ impl Service {
             if arrived.stop {
                 return Ok(());
             }
+            let commands = inbox.take();
+            let at_once = arrived.reload || arrived.snapshot || !commands.is_empty();
+            self.take_in(at_once)?;
             if arrived.reload {
+                self.disturb();
                 self.reload();
             }
             if arrived.snapshot {
+                self.disturb();
                 self.snapshots.by_hand(clock::mono_now(), None);
             }
-            for command in inbox.take() {
+            for command in commands {
                 self.obey(command);
             }
-            self.take_in()?;
             self.follow_schedule()?;
             self.stay_alive();
         }
@@ -167,31 +187,40 @@ impl Service {
         ready(&waiting, Some(tick)).map(drop)
     }
 
-    /// Takes in what has come; when a second is complete, does what is done once a second.
-    fn take_in(&mut self) -> Result<(), Failure> {
-        match self.engine.take_in_second() {
+    /// Takes in what has come; when seconds are complete and due, or `at_once`, does what is done with complete seconds.
+    fn take_in(&mut self, at_once: bool) -> Result<(), Failure> {
+        let (quiet, worth_ns) = (&self.quiet, self.worth_ns.get());
+        // Nobody sees other stalls sooner than they look, and then they are told.
+        let is_due = |untold: &Untold| {
+            at_once
+                || quiet.is_due(activity_from(untold))
+                || worth_ns.is_some_and(|worth| untold.longest_ns >= worth)
+        };
+        match self.engine.take_in_when(&is_due) {
             Ok(None) => {}
             Ok(Some(told)) => {
                 self.failures = 0;
-                self.end_second(told);
+                self.end_seconds(told);
             }
             Err(failure) => self.fail(failure)?,
         }
         Ok(())
     }
 
-    fn end_second(&mut self, told: MonoNs) {
+    /// What follows is done once for all seconds that were told at once: cost and stalls are averaged over them, a spike's
+    /// snapshot and the text for readers come no later than with a telling each second, because those end the quiet.
+    fn end_seconds(&mut self, told: MonoNs) {
         let kept: Vec<KeptStall> = self.engine.take_kept_stalls();
         let clock = self.engine.clock();
         let seen = self.seen.take();
+        let seconds = whole_seconds(self.last_tick);
         {
             let mut metrics = lock(&self.metrics);
             metrics.keep(&kept, |mono| clock.epoch_from_mono(mono));
-            metrics.end_second();
+            metrics.end_seconds(seconds.max(1));
         }
         self.busy = seen.stalls > BUSY;
-        let seconds = self.last_tick.elapsed().as_secs_f64().round() as u64;
-        self.last_tick = Instant::now();
+        (self.last_tick, self.last_try) = (Instant::now(), Instant::now());
         if let Some(pace) = self.budget.spend(seen.cost_ns, seconds) {
             self.change_pace(pace);
         }
@@ -201,6 +230,12 @@ impl Service {
         {
             lock(&self.metrics).lose("snapshots_of_a_swarm", 1);
         }
+        self.follow_snapshots(told);
+        self.quiet.told(Activity { seconds, stalls: seen.stalls, probe_runs: seen.probe_runs });
+        self.follow_quiet(told);
+    }
+
+    fn follow_snapshots(&mut self, told: MonoNs) {
         let outcome = self.snapshots.proceed(told);
         let mut metrics = lock(&self.metrics);
         (0..outcome.written).for_each(|_| metrics.count_snapshot());
@@ -209,15 +244,37 @@ impl Service {
         }
     }
 
+    /// Lets seconds wait from now on, if nothing needs each of them.
+    fn follow_quiet(&mut self, told: MonoNs) {
+        let guards = !self.settings.record.guarded.cpus.is_empty();
+        if guards || self.busy || self.snapshots.is_pending() {
+            self.quiet.end();
+        }
+        let is_quiet = self.quiet.is_quiet();
+        self.engine.let_seconds_wait(is_quiet);
+        self.freshness.set(is_quiet.then_some(MonoNs(told.0 + SECOND_NS + SETTLE_NS)));
+    }
+
+    /// Somebody is at it, or something changes: for a while each second is told when it is over.
+    fn disturb(&mut self) {
+        self.quiet.end();
+        self.engine.let_seconds_wait(false);
+        self.freshness.set(None);
+    }
+
     /// A second that could not be read or written. The recording tries again what is not written yet.
     fn fail(&mut self, failure: Failure) -> Result<(), Failure> {
         self.failures += 1;
+        let seconds = whole_seconds(std::mem::replace(&mut self.last_try, Instant::now())).max(1);
+        // What waits is told with the next second; until then the kernel side goes on as it is.
+        self.quiet.end();
+        self.freshness.set(None);
         if self.failures == 1 {
             say(&format!("{}; it goes on, and the next second is tried", failure.message));
         }
         let mut metrics = lock(&self.metrics);
-        metrics.lose("seconds_not_written", 1);
-        metrics.end_second();
+        metrics.lose("seconds_not_written", seconds);
+        metrics.end_seconds(seconds);
         if self.failures > PATIENCE { Err(failure) } else { Ok(()) }
     }
 
@@ -242,6 +299,7 @@ impl Service {
             self.engine.look_around()?;
             self.started = true;
         }
+        self.disturb();
         self.show_armed(true);
         Ok(())
     }
@@ -250,6 +308,7 @@ impl Service {
         if self.started {
             self.engine.pause()?;
         }
+        self.disturb();
         self.show_armed(false);
         Ok(())
     }
@@ -261,8 +320,13 @@ impl Service {
         self.notifier.tell(Notice::Watchdog, &self.status_line());
     }
 
+    /// What is over has been told by now.
     fn obey(&mut self, command: Command) {
+        if command.asked != Asked::Refresh {
+            self.disturb();
+        }
         let wanted = match command.asked {
+            Asked::Refresh | Asked::Attend => return drop(command.reply.send(Reply::Done(String::new()))),
             Asked::Arm => true,
             Asked::Disarm => false,
             Asked::Status => return drop(command.reply.send(Reply::Done(self.status()))),
@@ -372,8 +436,10 @@ fn observer(
                     seen.spike = Some(stall.end);
                 }
             }
-            Event::Overhead { process_cpu_ns, probe_ns, .. } => {
-                seen.borrow_mut().cost_ns += process_cpu_ns + probe_ns;
+            Event::Overhead { process_cpu_ns, probe_ns, probe_runs, .. } => {
+                let mut seen = seen.borrow_mut();
+                seen.cost_ns += process_cpu_ns + probe_ns;
+                seen.probe_runs += probe_runs;
             }
             _ => {}
         }
@@ -383,6 +449,14 @@ fn observer(
 fn is_worth_it(stall: &Stall, worth_ns: Option<u64>) -> bool {
     let ns = stall.end.0.saturating_sub(stall.start.0);
     !stall.voluntary && worth_ns.is_some_and(|worth| ns >= worth)
+}
+
+fn activity_from(untold: &Untold) -> Activity {
+    Activity { seconds: untold.seconds, stalls: untold.stalls, probe_runs: untold.runs }
+}
+
+fn whole_seconds(since: Instant) -> u64 {
+    since.elapsed().as_secs_f64().round() as u64
 }
 
 /// To the moment when the second under way is over and told.

@@ -10,42 +10,66 @@ use wallprof_watch::{
 
 use super::commands::{Asked, Asker, Reply};
 use super::flame::LastMinute;
+use super::freshness::Freshness;
 
 /// Metrics and pages for everyone who reaches the port; orders for those whom the socket lets in, and a snapshot for both.
 pub struct WatchSite {
+    pages: Arc<Pages>,
+    asker: Arc<Mutex<Asker>>,
+    freshness: Arc<Freshness>,
+}
+
+/// What is read, made of what has been told.
+struct Pages {
     metrics: Arc<Mutex<Metrics>>,
     exposition: Exposition,
-    asker: Arc<Mutex<Asker>>,
     page: Page,
-    flame: Arc<LastMinute>,
+    flame: LastMinute,
 }
 
 impl WatchSite {
-    pub fn new(metrics: Arc<Mutex<Metrics>>, asker: Asker, page: Page, recording: PathBuf) -> Self {
-        WatchSite {
+    pub fn new(
+        metrics: Arc<Mutex<Metrics>>,
+        asker: Asker,
+        freshness: Arc<Freshness>,
+        page: Page,
+        recording: PathBuf,
+    ) -> Self {
+        let pages = Pages {
             exposition: Exposition::new(Arc::clone(&metrics)),
             metrics,
-            asker: Arc::new(Mutex::new(asker)),
             page,
-            flame: Arc::new(LastMinute::of(recording)),
-        }
+            flame: LastMinute::of(recording),
+        };
+        WatchSite { pages: Arc::new(pages), asker: Arc::new(Mutex::new(asker)), freshness }
     }
 
     fn read(&self, path: &str) -> Answer {
         match path {
-            "/metrics" => Answer::Now(Response::new(CONTENT_TYPE, self.exposition.text(clock::mono_now()))),
+            "/metrics" => self.fresh(Pages::metrics),
             "/-/healthy" => Answer::Now(Response::line(200, "watching")),
-            "/" => {
-                let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
-                let html = page(&self.page, &metrics);
-                Answer::Now(Response::new("text/html; charset=utf-8", html.into_bytes()))
-            }
-            "/flame.svg" => {
-                let flame = Arc::clone(&self.flame);
-                Answer::Later(Box::new(move || flame.picture()))
-            }
+            "/" => self.fresh(Pages::overview),
+            // Whoever looks at it may look at more, which would have to wait behind the drawing.
+            "/flame.svg" => self.after(Asked::Attend, Pages::flame),
             _ => Answer::Now(Response::line(404, "nothing is here: try / or /metrics")),
         }
+    }
+
+    /// A page as of the last whole second. In a quiet time the first who asks for one waits until that is told, on the thread
+    /// for pages that take long, where few can wait; those who ask meanwhile are given what there is.
+    fn fresh(&self, make: fn(&Pages) -> Response) -> Answer {
+        match self.freshness.claim(clock::mono_now()) {
+            true => self.after(Asked::Refresh, make),
+            false => Answer::Now(make(&self.pages)),
+        }
+    }
+
+    fn after(&self, asked: Asked, make: fn(&Pages) -> Response) -> Answer {
+        let (asker, pages) = (Arc::clone(&self.asker), Arc::clone(&self.pages));
+        Answer::Later(Box::new(move || {
+            asker.lock().unwrap_or_else(PoisonError::into_inner).refresh(asked);
+            make(&pages)
+        }))
     }
 
     fn order(&self, asked: Asked) -> Answer {
@@ -58,6 +82,21 @@ impl WatchSite {
                 Reply::Failed(why) => Response::line(500, why),
             }
         }))
+    }
+}
+
+impl Pages {
+    fn metrics(&self) -> Response {
+        Response::new(CONTENT_TYPE, self.exposition.text(clock::mono_now()))
+    }
+
+    fn overview(&self) -> Response {
+        let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        Response::new("text/html; charset=utf-8", page(&self.page, &metrics).into_bytes())
+    }
+
+    fn flame(&self) -> Response {
+        self.flame.picture()
     }
 }
 
@@ -81,16 +120,21 @@ impl Site for WatchSite {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use wallprof_model::{Event, MonoNs};
     use wallprof_watch::Severities;
 
     use super::super::commands::commands;
     use super::*;
 
     fn site() -> WatchSite {
-        let (asker, inbox) = commands().unwrap();
-        drop(inbox);
+        site_of(commands().unwrap().0)
+    }
+
+    fn site_of(asker: Asker) -> WatchSite {
         let metrics = Arc::new(Mutex::new(Metrics::new(Severities::default(), 10)));
-        WatchSite::new(metrics, asker, Page::default(), "/nonexistent.db".into())
+        WatchSite::new(metrics, asker, Arc::default(), Page::default(), "/nonexistent.db".into())
     }
 
     fn status(request: &Request) -> u16 {
@@ -121,6 +165,27 @@ mod tests {
         }
         assert_eq!(status(&request(Client::Network, Method::Get, "/status")), 404);
         assert_eq!(status(&request(Client::Network, Method::Get, "/snapshot")), 405, "a link must not");
+    }
+
+    #[test]
+    fn the_first_who_reads_what_is_stale_has_it_told_and_nobody_else_waits() {
+        let (asker, inbox) = commands().unwrap();
+        let site = site_of(asker);
+        let scrape = request(Client::Network, Method::Get, "/metrics");
+        assert!(matches!(site.answer(&scrape), Answer::Now(_)), "the service tells every second");
+        site.freshness.set(Some(MonoNs(1)));
+        let Answer::Later(first) = site.answer(&scrape) else { panic!("it is given what is stale") };
+        assert!(matches!(site.answer(&scrape), Answer::Now(_)), "one asks for all");
+        let asking = std::thread::spawn(first);
+        crate::record::ready(&[inbox.as_fd()], None).unwrap();
+        let command = inbox.take().pop().expect("a question");
+        assert_eq!(command.asked, Asked::Refresh);
+        let metrics = &site.pages.metrics;
+        metrics.lock().unwrap().take(&Event::Loss { reason: "told_now".into(), count: 1 });
+        metrics.lock().unwrap().end_seconds(1);
+        command.reply.send(Reply::Done(String::new())).unwrap();
+        let body = asking.join().unwrap().body;
+        assert!(String::from_utf8_lossy(&body).contains("told_now"));
     }
 
     #[test]

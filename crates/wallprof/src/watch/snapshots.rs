@@ -62,6 +62,11 @@ impl Snapshots {
         free
     }
 
+    /// Whether one is being written, or waits for what follows its spike.
+    pub fn is_pending(&self) -> bool {
+        self.under_way.is_some() || self.spike.is_some()
+    }
+
     /// Keeps all of the flight recording there is, for somebody who asked.
     pub fn by_hand(&mut self, now: MonoNs, reply: Option<Sender<Reply>>) {
         match self.under_way {

@@ -33,5 +33,6 @@ mod files;
 mod killed;
 mod lock;
 mod orders;
+mod quiet;
 mod refusals;
 mod stuck;
