@@ -6,12 +6,12 @@
 /// Seconds in a row in which little happens, before it is quiet.
 const CALM: u64 = 10;
 /// Seconds that wait, at most.
-const LONGEST_WAIT: u64 = 5;
+const LONGEST_WAIT: u64 = 10;
 /// What little is, by the second: stalls of all kinds …
 const MOST_STALLS: u64 = 200;
 /// … and runs of the probes. Each makes a row or two in the kernel's maps, which are sized for two seconds of a busy machine
 /// and must hold those of all seconds that wait.
-const MOST_RUNS: u64 = 5_000;
+const MOST_RUNS: u64 = 2_500;
 
 /// What happened in some seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
