@@ -8,7 +8,8 @@
 #           interleaved
 #   attach  the longest delay of a running cyclictest of priority 80, without anything and while a watcher attaches,
 #           interleaved
-#   idle    CPU time of `watch -a` for a minute in which nothing else is done, and its memory
+#   idle    CPU time of `watch -a` for a minute in which nothing else is done, from half a minute after its start on, and its
+#           memory
 #
 # Needs root; redis-server and redis-tools, rt-tests. Numbers mean something on a quiet machine only.
 set -euo pipefail
@@ -109,7 +110,8 @@ on_cpu_ns() { # PID
 measure_idle() {
     local before probes
     start_watcher
-    sleep 5
+    # A watcher is left on: code has been read by then, and a quiet time has begun.
+    sleep 30
     before=$(on_cpu_ns "$tool")
     sleep 60
     print_fact 'user space of watch -a, idle machine' \

@@ -35,7 +35,7 @@ use crate::interrupts::InterruptNames;
 use crate::known::KnownProcesses;
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
-use crate::stalls::{Lookup, stalls_from_record, unchosen_ns};
+use crate::stalls::{Lookup, Unchosen, stalls_from_record};
 use crate::threads::Threads;
 use crate::thresholds::Controller;
 use crate::waited_files::WaitedFiles;
@@ -62,8 +62,8 @@ pub struct Untold {
     /// Whole seconds that are over.
     pub seconds: u64,
     pub stalls: u64,
-    /// The longest of those that no thread chose, ns.
-    pub longest_ns: u64,
+    /// Of those that no thread chose.
+    pub unchosen: Unchosen,
     /// Runs of the probes.
     pub runs: u64,
 }
@@ -242,11 +242,11 @@ impl Session {
     }
 
     fn untold(&self, boundary: u64) -> Result<Untold, SessionError> {
-        let unchosen = self.stalls.iter().map(|record| unchosen_ns(record, self.min_stall_ns));
+        let unchosen = self.stalls.iter().map(|record| Unchosen::of(record, self.min_stall_ns));
         Ok(Untold {
             seconds: boundary.saturating_sub(self.told_until).div_ceil(SECOND_NS),
             stalls: self.stalls.len() as u64,
-            longest_ns: unchosen.max().unwrap_or(0),
+            unchosen: unchosen.fold(Unchosen::default(), Unchosen::max),
             runs: self.probes.runs()?.saturating_sub(self.counts.probe_runs),
         })
     }

@@ -24,7 +24,7 @@ struct Told {
 }
 
 /// A recording that forgets may do so while a stack is on its way: one told longer ago is told again. Rows that refer to it come
-/// with the next telling or the one after; in quiet times those are five seconds apart. All of that is less than the 30 s
+/// with the next telling or the one after; in quiet times those are ten seconds apart. All of that is less than the 30 s
 /// that are the shortest time to be kept.
 const FRESH_NS: u64 = 8_000_000_000;
 
@@ -134,8 +134,9 @@ impl Stacks {
         lines.into_iter().flatten().next()?.symbol
     }
 
-    /// Names the frames that have come when so many seconds more have been told: at intervals that double, by symbol tables only: debug information costs tens of
-    /// milliseconds a module however few frames ask for it, and is read once, at the end. True when it was due.
+    /// Names the frames that have come when so many seconds more have been told: at intervals that double, by symbol tables
+    /// only, since debug information costs tens of milliseconds a module however few frames ask for it, and is read once, at
+    /// the end. True when it was due.
     pub fn name_when_due(
         &mut self,
         seconds: u64,

@@ -44,11 +44,34 @@ pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn
     vec![chosen, late]
 }
 
-/// How long the thread waited in this interval without having chosen to, ns.
-pub fn unchosen_ns(record: &stall_record, min_stall_ns: u64) -> u64 {
-    let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
-    let unchosen = stalls.iter().filter(|stall| !stall.voluntary);
-    unchosen.map(|stall| stall.end.0.saturating_sub(stall.start.0)).max().unwrap_or(0)
+/// What of an interval no thread chose, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unchosen {
+    /// The longest stall.
+    pub longest_ns: u64,
+    /// How late the thread was by it: a sleep that lasted too long counts from when it was to end.
+    pub late_ns: u64,
+}
+
+impl Unchosen {
+    pub fn of(record: &stall_record, min_stall_ns: u64) -> Self {
+        let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
+        let each = stalls.iter().filter(|stall| !stall.voluntary).map(|stall| {
+            let longest_ns = stall.end.0.saturating_sub(stall.start.0);
+            let overslept = matches!(stall.reason, StallReason::Blocked(reason) if reason.is_voluntary());
+            let asked_ns = stall.asked_ns.filter(|_| overslept).unwrap_or(0);
+            Unchosen { longest_ns, late_ns: longest_ns.saturating_sub(asked_ns) }
+        });
+        each.fold(Unchosen::default(), Unchosen::max)
+    }
+
+    /// The greater of both.
+    pub fn max(self, other: Self) -> Self {
+        Unchosen {
+            longest_ns: self.longest_ns.max(other.longest_ns),
+            late_ns: self.late_ns.max(other.late_ns),
+        }
+    }
 }
 
 /// Before anything is known: neither whether a thread chose to wait nor for how long depends on it.
@@ -252,6 +275,23 @@ mod tests {
         assert_eq!(both[0].end, both[1].start);
         assert_eq!(both[1].reason, StallReason::Runnable);
         assert_eq!((both[0].blocked_ns, both[1].blocked_ns, both[1].runnable_ns), (10 * MS, 0, 3 * MS));
+    }
+
+    #[test]
+    fn who_overslept_is_late_from_when_it_was_to_wake_up() {
+        let of = |record: &stall_record| {
+            let Unchosen { longest_ns, late_ns } = Unchosen::of(record, 100_000);
+            (longest_ns, late_ns)
+        };
+        assert_eq!(of(&record(Reason::Lock, 3 * MS, MS)), (4 * MS, 4 * MS));
+        assert_eq!(of(&record(Reason::Sleep, 50 * MS, 0)), (0, 0), "chosen");
+        assert_eq!(of(&record(Reason::Poll, 50 * MS, 2 * MS)), (2 * MS, 2 * MS), "the late return");
+        let mut sleep = record(Reason::Sleep, 50 * MS, 0);
+        sleep.flags |= c::STALL_ASKED as u16;
+        sleep.asked_ns = 49 * MS;
+        assert_eq!(of(&sleep), (50 * MS, MS));
+        let lock = stall_record { reason: Reason::Lock.code(), ..sleep };
+        assert_eq!(of(&lock), (50 * MS, 50 * MS), "a lock is not asked for time");
     }
 
     #[test]

@@ -36,6 +36,8 @@ const GUARD_TICK: Duration = Duration::from_millis(250);
 /// How long after a second's end it is complete.
 const SETTLE_NS: u64 = 30_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Who is as late as this is in the recording when the second is over, also in a quiet time.
+const LATE_NS: u64 = 10_000_000;
 /// Seconds in a row that may fail.
 const PATIENCE: u32 = 60;
 
@@ -190,11 +192,12 @@ impl Service {
     /// Takes in what has come; when seconds are complete and due, or `at_once`, does what is done with complete seconds.
     fn take_in(&mut self, at_once: bool) -> Result<(), Failure> {
         let (quiet, worth_ns) = (&self.quiet, self.worth_ns.get());
-        // Nobody sees other stalls sooner than they look, and then they are told.
+        // Nobody sees other stalls sooner than they look, and then they are told; but whoever reads the file is not seen.
         let is_due = |untold: &Untold| {
             at_once
                 || quiet.is_due(activity_from(untold))
-                || worth_ns.is_some_and(|worth| untold.longest_ns >= worth)
+                || untold.unchosen.late_ns >= LATE_NS
+                || worth_ns.is_some_and(|worth| untold.unchosen.longest_ns >= worth)
         };
         match self.engine.take_in_when(&is_due) {
             Ok(None) => {}
