@@ -95,37 +95,35 @@ __attribute__((noinline)) u32 find_way(struct stack_room *room, u64 base, u32 pl
     return MEMO_WAYS;
 }
 
-struct memo_copy {
-    struct kernel_memo *memo;
-    struct stack_record *stack;
+struct address_copy {
+    u64 *to;
+    u64 *from;
 };
 
-static long recall_step(u32 index, struct memo_copy *copy) {
+static long copy_step(u32 index, struct address_copy *copy) {
     if (index >= MEMO_FRAMES)
         return 1;
-    copy->stack->address[index] = copy->memo->address[index];
+    copy->to[index] = copy->from[index];
     return 0;
 }
 
 /* The stack above `base` if it is remembered for this place; 0 if it is to be walked. */
 NOINLINE u64 recall_stack(struct stack_room *room, u64 base, u32 place) {
     struct kernel_memo *memo = memo_of(place, find_way(room, base, place));
-    struct memo_copy copy = {.memo = memo, .stack = &room->stack};
+    struct address_copy copy;
     u64 id;
 
     if (!memo)
         return 0;
     id = memo->id;
-    /* Where user space has taken it out of the map, it is put there again. */
-    if (!bpf_map_lookup_elem(&stacks, &id)) {
-        begin_kernel_stack(&room->stack, memo->frames, true);
-        bpf_loop(memo->frames, recall_step, &copy, 0);
-        if (bpf_map_update_elem(&stacks, &id, &room->stack, BPF_ANY)) {
-            lose(LOSS_STACKS_FULL);
-            return 0;
-        }
-    }
-    return id;
+    if (bpf_map_lookup_elem(&stacks, &id))
+        return id;
+    /* User space has taken it out of there. */
+    begin_kernel_stack(&room->stack, memo->frames, true);
+    copy.to = room->stack.address;
+    copy.from = memo->address;
+    bpf_loop(memo->frames, copy_step, &copy, 0);
+    return put_stack(&room->stack, id);
 }
 
 /* ---- remembering it ---- */
@@ -245,23 +243,16 @@ __attribute__((noinline)) bool find_words(struct stack_room *room, u64 base, boo
     return find_outermost(&scan, top_of(base));
 }
 
-static long remember_step(u32 index, struct memo_copy *copy) {
-    if (index >= MEMO_FRAMES)
-        return 1;
-    copy->memo->address[index] = copy->stack->address[index];
-    return 0;
-}
-
 /* Remembers the stack that was walked, unless those that are remembered for this place have held of late. */
 __attribute__((noinline)) int remember_stack(struct stack_room *room, u32 place, u64 id) {
-    struct memo_copy copy;
+    struct address_copy copy;
     struct kernel_memo *memo;
     u32 way;
 
     if (!room || room->stack.frames > MEMO_FRAMES)
         return 0;
-    copy.memo = &room->memo;
-    copy.stack = &room->stack;
+    copy.to = room->memo.address;
+    copy.from = room->stack.address;
     for (way = 0; way < MEMO_WAYS; way++) {
         memo = memo_of(place, way);
         if (!memo || (memo->frames && memo->strikes < MEMO_STRIKES))
@@ -270,7 +261,7 @@ __attribute__((noinline)) int remember_stack(struct stack_room *room, u32 place,
         room->memo.place = place;
         room->memo.frames = room->stack.frames;
         room->memo.strikes = 0;
-        bpf_loop(room->stack.frames, remember_step, &copy, 0);
+        bpf_loop(room->stack.frames, copy_step, &copy, 0);
         *memo = room->memo;
         return 0;
     }

@@ -71,6 +71,15 @@ static long hash_step(u32 index, struct hash_walk *walk) {
     return 0;
 }
 
+/* Puts the stack in `room` where user space learns what it is; 0 where that is full. An equal one that
+ * another CPU has put there meanwhile is the same stack. */
+ALWAYS_INLINE u64 put_stack(struct stack_record *room, u64 id) {
+    if (!bpf_map_update_elem(&stacks, &id, room, BPF_ANY))
+        return id;
+    lose(LOSS_STACKS_FULL);
+    return 0;
+}
+
 /* Names and keeps the stack built in `room`, whose header is set; `hash` is over its frames. 0 if it could
  * not be kept. */
 NOINLINE u64 keep_stack(struct stack_record *room, u64 hash) {
@@ -80,14 +89,7 @@ NOINLINE u64 keep_stack(struct stack_record *room, u64 hash) {
         return 0;
     id = mix(hash, ((u64)room->tgid << 32) | room->exec_id);
     id = mix(id, ((u64)room->end << 32) | (room->from_probe << 16) | room->frames) ?: 1;
-    if (bpf_map_lookup_elem(&stacks, &id))
-        return id;
-    /* An equal stack kept by another CPU in between is the same stack. */
-    if (bpf_map_update_elem(&stacks, &id, room, BPF_ANY)) {
-        lose(LOSS_STACKS_FULL);
-        return 0;
-    }
-    return id;
+    return bpf_map_lookup_elem(&stacks, &id) ? id : put_stack(room, id);
 }
 
 ALWAYS_INLINE struct stack_room *enter_scratch(struct cpu_state *cpu) {

@@ -217,7 +217,7 @@ impl Session {
         if self.may_wait() && !has_many && !is_due(&self.untold(boundary)?) {
             return Ok(None);
         }
-        let seconds = boundary.saturating_sub(self.told_until).div_ceil(SECOND_NS);
+        let seconds = self.seconds_over(boundary);
         self.tell_second(boundary.max(self.told_until), now, tell)?;
         if self.stacks.name_when_due(seconds, &mut |id| self.follower.known().processes.module_file(id), tell)
         {
@@ -241,10 +241,15 @@ impl Session {
             && self.clock_step().is_none()
     }
 
+    /// How many seconds up to `boundary` are not told yet.
+    fn seconds_over(&self, boundary: u64) -> u64 {
+        boundary.saturating_sub(self.told_until).div_ceil(SECOND_NS)
+    }
+
     fn untold(&self, boundary: u64) -> Result<Untold, SessionError> {
         let unchosen = self.stalls.iter().map(|record| Unchosen::of(record, self.min_stall_ns));
         Ok(Untold {
-            seconds: boundary.saturating_sub(self.told_until).div_ceil(SECOND_NS),
+            seconds: self.seconds_over(boundary),
             stalls: self.stalls.len() as u64,
             unchosen: unchosen.fold(Unchosen::default(), Unchosen::max),
             runs: self.probes.runs()?.saturating_sub(self.counts.probe_runs),
