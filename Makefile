@@ -27,7 +27,7 @@ PROBE_BENCH_PACKAGES := bpftool linux-perf
 FUZZ_PACKAGES := g++
 TRUTH_PACKAGES := jq linux-perf bpftrace
 PEERS_PACKAGES := gcc libc6-dev linux-perf bpftrace sysprof dbus polkitd stress-ng postgresql redis-server redis-tools time
-KERNEL_PACKAGES := qemu-system-x86 busybox-static jq
+KERNEL_PACKAGES := qemu-system-x86 busybox-static jq sqlite3
 READER_PACKAGES := chromium
 SYSTEMD_PACKAGES := systemd curl
 
@@ -54,6 +54,7 @@ why_busybox-static := what those kernels run besides wallprof
 why_systemd := runs the service
 why_curl := asks the service for its metrics
 why_jq := checks what wallprof recorded there, and puts benchmarks together
+why_sqlite3 := asks a recording made there
 why_bpftool := tells the BPF programs' run time by name
 why_bpftrace := one of the profilers that are compared
 why_sysprof := another one

@@ -5,13 +5,14 @@
 SEC("tp_btf/ipi_send_cpu")
 int BPF_PROG(on_ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *callback) {
     if (!callback || !calls_tell_functions)
-        count_sent(cpu, (u64)callback);
+        count_sent(cpu, (u64)callback, sender_of(ctx));
     return 0;
 }
 
 struct mask_walk {
     void *mask;
     u64 function;
+    bool by_task;
 };
 
 static long sent_to_guarded(u32 index, struct mask_walk *walk) {
@@ -22,13 +23,13 @@ static long sent_to_guarded(u32 index, struct mask_walk *walk) {
         return 1;
     bpf_probe_read_kernel(&word, sizeof(word), walk->mask + cpu / 64 * sizeof(word));
     if ((word >> (cpu % 64)) & 1)
-        count_sent(cpu, walk->function);
+        count_sent(cpu, walk->function, walk->by_task ? bpf_get_current_task_btf() : NULL);
     return 0;
 }
 
 SEC("tp_btf/ipi_send_cpumask")
 int BPF_PROG(on_ipi_send_cpumask, void *mask, unsigned long callsite, void *callback) {
-    struct mask_walk walk = {.mask = mask, .function = (u64)callback};
+    struct mask_walk walk = {.mask = mask, .function = (u64)callback, .by_task = sender_of(ctx) != NULL};
 
     if (!callback || !calls_tell_functions)
         bpf_loop(guarded_count, sent_to_guarded, &walk, 0);
@@ -47,6 +48,6 @@ int on_csd_queue_cpu(u64 *ctx) {
 
     if ((BPF_CORE_READ(call, node.u_flags) & CALL_TYPES) != CALL_IS_WAKEUP)
         function = (u64)BPF_CORE_READ(call, func);
-    count_sent((u32)ctx[0], function);
+    count_sent((u32)ctx[0], function, sender_of(ctx));
     return 0;
 }

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "state.h"
+#include "context.h"
 
 const volatile bool guards = false;
 const volatile u64 guard_mask[MAX_CPUS / 64] = {};
@@ -89,13 +89,19 @@ ALWAYS_INLINE void count_task(struct cpu_state *cpu, struct task_struct *task, u
     count_guest(&key, &add);
 }
 
-/* Another CPU interrupts a guarded one. In an interrupt nobody in particular does. */
-ALWAYS_INLINE void count_sent(u32 to, u64 function) {
-    u64 now = bpf_ktime_get_ns();
+/* The thread that sends an interrupt now; NULL where an interrupt or an idle CPU does. */
+ALWAYS_INLINE struct task_struct *sender_of(void *ctx) {
+    struct task_struct *task = bpf_get_current_task_btf();
     struct cpu_state *cpu = this_cpu();
-    struct task_struct *task;
 
-    if (!is_guarded(to) || to == bpf_get_smp_processor_id() || !cpu || !armed(now))
+    return cpu && context_of(ctx, cpu, task) == CONTEXT_TASK ? task : NULL;
+}
+
+/* Another CPU interrupts a guarded one. */
+ALWAYS_INLINE void count_sent(u32 to, u64 function, struct task_struct *sender) {
+    u64 now = bpf_ktime_get_ns();
+
+    if (!is_guarded(to) || to == bpf_get_smp_processor_id() || !armed(now))
         return;
     struct guest_key key = {
         .function = function,
@@ -105,10 +111,9 @@ ALWAYS_INLINE void count_sent(u32 to, u64 function) {
     };
     struct guest add = {.count = 1};
 
-    task = bpf_get_current_task_btf();
-    if (!cpu->interrupt_depth && task->pid) {
-        key.tid = task->pid;
-        describe_guest(&add, task);
+    if (sender) {
+        key.tid = sender->pid;
+        describe_guest(&add, sender);
     }
     count_guest(&key, &add);
 }

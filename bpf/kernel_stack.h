@@ -6,6 +6,7 @@
  * all of them are there again, the walk would find the same frames: each tells where the next one lies. */
 #pragma once
 
+#include "context.h"
 #include "stack.h"
 
 /* What a place is: who asks, and what tells its ways apart best. */
@@ -18,9 +19,6 @@
 #define MEMO_WAYS 2
 /* A memo that did not hold so often in a row is replaced. */
 #define MEMO_STRIKES 3
-
-/* A thread's stack on x86-64 (THREAD_SIZE), to which it is aligned. */
-#define STACK_BYTES 16384ULL
 
 /* Place's hash and way → a stack there. Used by the outermost of nested probes alone, which an interrupt's
  * cannot change while it reads. */
@@ -38,6 +36,7 @@ ALWAYS_INLINE struct kernel_memo *memo_of(u32 place, u32 way) {
     return way < MEMO_WAYS ? bpf_map_lookup_elem(&kernel_memos, &slot) : NULL;
 }
 
+/* A thread's stack is aligned to its size. */
 ALWAYS_INLINE u64 top_of(u64 address) { return (address | (STACK_BYTES - 1)) + 1; }
 
 ALWAYS_INLINE u64 word_at(struct stack_room *room, u32 position) {
@@ -273,14 +272,11 @@ __attribute__((noinline)) int remember_stack(struct stack_room *room, u32 place,
 /* The kernel stack in a tracepoint; `ctx` lies on it, in the frame of what called the probe. */
 ALWAYS_INLINE u64 take_kernel_stack_at(void *ctx, struct cpu_state *cpu, struct stack_room *room, u32 place,
                                        bool bystander) {
-    u64 base, id;
+    u64 base = address_of_context(ctx, &room->walk.sp);
+    u64 id;
     long bytes;
     bool found;
 
-    /* Through memory, so that the verifier takes the context's address for a number. */
-    room->walk.sp = (u64)ctx;
-    barrier();
-    base = *(volatile u64 *)&room->walk.sp;
     if (cpu->scratch_level == 1) {
         id = recall_stack(room, base, place);
         if (id)

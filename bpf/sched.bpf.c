@@ -282,20 +282,16 @@ ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
     return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= enough);
 }
 
-/* Stacks of whoever wakes `t` now. In a hard interrupt that is nobody: the current task is a bystander. */
-ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, struct thread_state *t) {
+/* Stacks at the wakeup of `t`: the waker's, or, in an interrupt, the interrupt's own without the bystander's
+ * frames. */
+ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, struct thread_state *t, u32 context) {
     u32 depth = cpu->interrupt_depth, place = PLACE_WAKEUP;
     struct stack_room *room;
-    bool bystander = false;
 
-    if (depth && depth <= IRQ_DEPTH) {
-        struct interrupt_frame *interrupt = &cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)];
-
-        bystander = interrupt->kind != INTERRUPT_SOFTIRQ;
-        place = PLACE_INTERRUPT | (interrupt->number & 0xff) << 20;
-    }
+    if (depth && depth <= IRQ_DEPTH)
+        place = PLACE_INTERRUPT | (cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)].number & 0xff) << 20;
     place |= way_of(t) & 0xfffff;
-    if (!bystander)
+    if (context != CONTEXT_INTERRUPT)
         return take_stacks_at(ctx, cpu, place, &t->waker_user_stack, &t->waker_kernel_stack);
     room = enter_scratch(cpu);
     if (!room)
@@ -307,6 +303,7 @@ ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, struct th
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct task_struct *waker;
+    u32 context;
 
     if (!t)
         return;
@@ -318,14 +315,18 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
             classify(ctx, NULL, t, task, task->__state);
     }
     waker = bpf_get_current_task_btf();
+    context = context_of(ctx, cpu, waker);
     t->wake_ns = now;
     t->waker_task = (u64)waker;
     t->waker_tid = waker->pid;
     t->waker_tgid = waker->tgid;
     t->waker_user_stack = 0;
     t->waker_kernel_stack = 0;
-    if (t->activity == ACTIVITY_BLOCKED && wants_stack(t, t->reason, now - t->since))
-        take_waker_stacks(ctx, cpu, t);
+    if (t->activity == ACTIVITY_BLOCKED &&
+        (context == CONTEXT_UNSURE || wants_stack(t, t->reason, now - t->since)))
+        take_waker_stacks(ctx, cpu, t, context);
+    if (context == CONTEXT_INTERRUPT || (context == CONTEXT_UNSURE && !t->waker_kernel_stack))
+        t->waker_task = t->waker_tid = t->waker_tgid = 0;
 }
 
 SEC("tp_btf/sched_waking")

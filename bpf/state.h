@@ -131,7 +131,7 @@ struct thread_state {
     u64 waker_task;
     u64 waker_user_stack;
     u64 waker_kernel_stack;
-    u32 waker_tid;
+    u32 waker_tid; /* 0: an interrupt */
     u32 waker_tgid;
     u64 moved_ns;
     u64 out_user_stack; /* with stacks_at_switch_out, these and what the thread asked for */
@@ -252,9 +252,11 @@ struct cpu_state {
     u64 timed_ns; /* one run in TIMED_EVERY, times TIMED_EVERY */
     u32 scratch_level;
     u32 interrupt_depth;
-    u64 guest_from;  /* on a guarded CPU: the current task is counted up to here */
-    u64 guest_began; /* and was switched in then */
-    u64 run_count;   /* who was switched in here: newest at (run_count - 1) % RUN_RING */
+    u64 context;             /* address of the arguments of the tracepoint under way */
+    u64 interrupt_stack_end; /* context.h; 0: not known yet */
+    u64 guest_from;          /* on a guarded CPU: the current task is counted up to here */
+    u64 guest_began;         /* and was switched in then */
+    u64 run_count;           /* who was switched in here: newest at (run_count - 1) % RUN_RING */
     struct interrupt_frame interrupt[IRQ_DEPTH];
     struct run_entry run[RUN_RING];
 };

@@ -4,6 +4,7 @@
  *
  * Locks that are waited for by spinning are left out: that wait is running time, and this would be part of
  * it. */
+#include "context.h"
 #include "reason.h"
 
 /* What every record begins as; also tells user space what one looks like. */
@@ -124,7 +125,7 @@ int BPF_PROG(on_cross_call, unsigned int target, unsigned long from, void *funct
     struct cross_call_key key = {};
     u64 now;
 
-    if (!cpu || cpu->interrupt_depth || !task->pid)
+    if (!cpu || context_of(ctx, cpu, task) != CONTEXT_TASK)
         return 0;
     now = bpf_ktime_get_ns();
     if (!armed(now))

@@ -193,6 +193,7 @@ struct task_struct {
     unsigned int in_iowait : 1;
     unsigned long nvcsw;
     int pagefault_disabled;
+    void *stack;
     int static_prio;
     int pid;
     int tgid;

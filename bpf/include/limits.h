@@ -39,6 +39,8 @@
 /* Of a program's file name this much is looked at, its NUL included; threads' names are shorter. */
 #define NAME_BYTES 64
 #define MAX_SITES 64
+/* Functions that run softirqs for the current task, parts that compilers split off included. */
+#define MAX_TASK_SOFTIRQS 8
 /* How many frames are looked at to classify an uninterruptible sleep. */
 #define SITE_FRAMES 16
 

@@ -5,7 +5,7 @@
 #   tests/kernels/run.sh              every series; 6.1, the oldest that is promised, must have run
 #   tests/kernels/run.sh 6.1 7.2      only these; writes no table
 #
-# Needs `make release` and the Debian packages qemu-system-x86, busybox-static and jq. No kernel is installed: its
+# Needs `make release` and the Debian packages qemu-system-x86, busybox-static, jq and sqlite3. No kernel is installed: its
 # image is taken out of its package and kept in target/kernels. A series that Debian no longer has is skipped with a
 # message.
 set -euo pipefail
@@ -23,6 +23,8 @@ readonly AT_ONCE=2
 # program (seen: once in 40 boots): then once more.
 readonly UP_SECONDS=25
 readonly DONE_SECONDS=150
+# Of the 10,000 sleeps and more of bystander; how many carry a stack depends on the recorder's share of the CPU.
+readonly ENOUGH_WAKEUPS=1000
 
 say() { echo "kernels: $*" >&2; }
 fail() { say "$*"; exit 1; }
@@ -109,8 +111,8 @@ make_initramfs() {
     cp /bin/busybox "$root/bin/busybox"
     cp "$WALLPROF" "$root/bin/wallprof"
     cp "$HERE/init" "$root/init"
-    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain}
-    cp "$STORE"/scenarios/{lock,deadlock,chain} "$root/bin"
+    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander}
+    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander} "$root/bin"
     (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
 }
 
@@ -172,8 +174,8 @@ findings() {
         return
     fi
     # What fails first makes the rest fail.
-    for command in programs record report lock runnable chain whole stacks stuck open faults switches away back missed \
-        doctor; do
+    for command in programs record report lock runnable chain whole stacks stuck open faults switches away back \
+        bystander missed doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -187,6 +189,7 @@ findings() {
     stacks_are_whole "$results"
     events_are_counted "$results"
     a_cpu_that_comes_back_is_sampled "$results"
+    no_bystander_is_named "$results"
 }
 
 # Sixty functions without frame pointers, running and waiting, each in its place from the thread's start on.
@@ -232,6 +235,21 @@ a_cpu_that_comes_back_is_sampled() {
     jq -r -f "$HERE/away.jq" "$1/missed.out"
 }
 
+# Wakeups in the view `samples`, by the condition $2.
+wakeups() { sqlite3 -readonly "$1/bystander.db" "SELECT ifnull(sum(count), 0) FROM samples WHERE $2"; }
+
+# Threads that an interrupt hits by chance are not the wakers of those that it wakes; the others are.
+no_bystander_is_named() {
+    local results=$1 count
+    count=$(wakeups "$results" "comm IN ('sleeper', 'receiver', 'ringer') AND waker_context = 'interrupt'")
+    [ "$count" -ge "$ENOUGH_WAKEUPS" ] || echo "$count wakeups by interrupts are too few to judge by"
+    count=$(wakeups "$results" "comm IN ('sleeper', 'receiver', 'ringer') AND waker_comm <> 'bystander'
+        AND waker_comm NOT LIKE 'ksoftirqd%'")
+    [ "$count" = 0 ] || echo "$count of the wakeups by interrupts name a thread that they hit by chance"
+    count=$(wakeups "$results" "comm = 'listener' AND waker_comm = 'ringer'")
+    [ "$count" -ge 100 ] || echo "$count wakeups over loopback name the thread that sent"
+}
+
 doctor_says() { grep -q "^ok *$2 " "$1/doctor.out" && echo yes || echo no; }
 is_loaded() { grep -Eq "^$2 [0-9]+\$" "$1/programs.out" && echo yes || echo no; }
 
@@ -268,7 +286,8 @@ write_table() {
 		chain of sixty functions without frame pointers, whose stacks must be whole, running and waiting; then the
 		deadlock scenario, whose threads never come back, with page faults and a tracepoint sampled beside; and last a
 		program on a CPU that was offline for two seconds meanwhile, while the wall clock was stepped by an
-		hour and back.
+		hour and back; and 10,000 wakeups by interrupts beside threads that they only happen to hit, none of which may be
+		named as a waker.
 		The oldest kernel that is supported is 6.1. What a kernel lacks is told from its type information, never from its
 		version, and `wallprof doctor` says the same as this table: the run compares them.
 
@@ -308,8 +327,8 @@ write_table() {
 
 check_tools() {
     local tool
-    for tool in qemu-system-x86_64 busybox jq apt-get dpkg-deb; do
-        command -v "$tool" > /dev/null || fail "$tool is missing: apt-get install qemu-system-x86 busybox-static jq"
+    for tool in qemu-system-x86_64 busybox jq sqlite3 apt-get dpkg-deb; do
+        command -v "$tool" > /dev/null || fail "$tool is missing: apt-get install qemu-system-x86 busybox-static jq sqlite3"
     done
     [ -x "$WALLPROF" ] || fail "$WALLPROF is missing: run make release"
     ! readelf -lW "$WALLPROF" | grep -q INTERP || fail "$WALLPROF is not static: run make release"

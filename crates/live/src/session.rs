@@ -159,6 +159,7 @@ impl Session {
     /// them kernel frames stay without names.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.probes.set_sites(&sites(&symbols));
+        self.probes.set_task_softirqs(&task_softirqs(&symbols));
         self.guard.set_kernel_symbols(Arc::clone(&symbols));
         self.stacks.set_kernel_symbols(symbols);
     }
@@ -705,6 +706,12 @@ fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.truncate(c::MAX_SITES as usize);
     ranges
+}
+
+/// Kernel text that runs softirqs for the current task.
+fn task_softirqs(symbols: &KernelSymbols) -> Vec<(u64, u64)> {
+    let ranges = symbols.text_ranges(reasons::TASK_SOFTIRQS);
+    ranges.into_iter().map(|range| (range.start, range.end)).collect()
 }
 
 /// An open wait goes on to `end`, asleep or waiting for a CPU; or it was looked at after `end`.

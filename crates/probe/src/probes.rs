@@ -181,6 +181,16 @@ impl Probes {
         bss.site_count = sites.len().min(c::MAX_SITES as usize) as u32;
     }
 
+    /// Kernel text that runs softirqs for the current task, as `[from, to)`: the functions of
+    /// [`crate::reasons::TASK_SOFTIRQS`]. Without it the threads that wake others over loopback have no name.
+    pub fn set_task_softirqs(&mut self, ranges: &[(u64, u64)]) {
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return };
+        for (range, (from, to)) in bss.task_softirqs.iter_mut().zip(ranges) {
+            (range.from, range.to) = (*from, *to);
+        }
+        bss.task_softirq_count = ranges.len().min(c::MAX_TASK_SOFTIRQS as usize) as u32;
+    }
+
     /// Starts the recording; the time from which on it counts. `epoch_offset` is the wall clock's distance from
     /// CLOCK_MONOTONIC, ns: it says where seconds begin.
     pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {

@@ -188,6 +188,10 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("kernel_clone", Reason::Child),
 ];
 
+/// The functions that leave a task's stack for the interrupt stack to run softirqs on the task's behalf. Compilers may
+/// inline the first into the second.
+pub const TASK_SOFTIRQS: &[&str] = &["do_softirq*", "__local_bh_enable_ip"];
+
 /// The class of every system call number, for the kernel side.
 pub fn syscall_classes() -> [u8; c::MAX_SYSCALLS as usize] {
     let mut classes = [c::CLASS_NONE as u8; c::MAX_SYSCALLS as usize];

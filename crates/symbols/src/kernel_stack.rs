@@ -42,10 +42,21 @@ const INTERRUPT: &[&str] = &[
     "el0_interrupt",
 ];
 
+/// What the kernel does for a thread on its way back to user mode, after an interrupt or a system call: signals, task
+/// work, the end of a killed thread. The interrupt whose entry is further out is over by then.
+const RETURN_TO_USER: &[&str] = &[
+    "irqentry_exit_to_user_mode",
+    "exit_to_user_mode_",
+    "syscall_exit_to_user_mode",
+    "arch_do_signal_or_restart",
+    "do_notify_resume",
+];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Own,
     Interrupt,
+    ReturnToUser,
     Other,
     /// No function is known there: a BPF program that was loaded after the symbols were read.
     Unknown,
@@ -76,7 +87,7 @@ impl KernelStacks {
             match self.role(address) {
                 Role::Own => own = depth + 1,
                 Role::Unknown => {}
-                Role::Interrupt | Role::Other => break,
+                Role::Interrupt | Role::ReturnToUser | Role::Other => break,
             }
         }
         own
@@ -84,7 +95,9 @@ impl KernelStacks {
 
     /// Whether the stack was taken inside an interrupt, or in what runs on the way out of one.
     pub fn is_interrupt_stack(&mut self, addresses: &[u64]) -> bool {
-        addresses.iter().any(|&address| self.role(address) == Role::Interrupt)
+        let roles = addresses.iter().map(|&address| self.role(address));
+        let mut deciding = roles.filter(|role| matches!(role, Role::Interrupt | Role::ReturnToUser));
+        deciding.next() == Some(Role::Interrupt)
     }
 
     fn role(&mut self, address: u64) -> Role {
@@ -104,6 +117,8 @@ fn role_from_name(name: &str) -> Role {
         Role::Own
     } else if begins_with(INTERRUPT) {
         Role::Interrupt
+    } else if begins_with(RETURN_TO_USER) {
+        Role::ReturnToUser
     } else {
         Role::Other
     }
@@ -113,7 +128,7 @@ fn role_from_name(name: &str) -> Role {
 mod tests {
     use super::*;
 
-    const FUNCTIONS: [&str; 10] = [
+    const FUNCTIONS: [&str; 12] = [
         "__schedule",
         "try_to_wake_up",
         "bpf_trace_run4",
@@ -123,6 +138,8 @@ mod tests {
         "do_softirq",
         "__local_bh_enable_ip",
         "bpf_map_update_elem",
+        "do_exit",
+        "irqentry_exit_to_user_mode",
         "_etext",
     ];
     /// A BPF program that no table knows.
@@ -162,6 +179,19 @@ mod tests {
         ]));
         assert!(!stacks().is_interrupt_stack(&[wake, at("do_softirq"), at("__local_bh_enable_ip")]));
         assert!(!stacks().is_interrupt_stack(&[UNKNOWN]));
+    }
+
+    #[test]
+    fn work_on_the_way_back_to_user_mode_is_the_threads_own() {
+        let killed = [
+            at("try_to_wake_up"),
+            at("do_exit"),
+            at("irqentry_exit_to_user_mode"),
+            at("asm_sysvec_apic_timer_interrupt"),
+        ];
+        assert!(!stacks().is_interrupt_stack(&killed));
+        let hit_meanwhile = [&[at("try_to_wake_up"), at("__irq_exit_rcu")], &killed[1..]].concat();
+        assert!(stacks().is_interrupt_stack(&hit_meanwhile));
     }
 
     #[test]

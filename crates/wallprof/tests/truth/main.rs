@@ -15,6 +15,7 @@ mod redis_server;
 mod scenario;
 mod stage;
 
+mod bystander;
 mod command;
 mod containers;
 mod counters;

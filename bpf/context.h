@@ -1,0 +1,107 @@
+/* The context that a probe runs in: the current task's own, or an interrupt's that hit this task by chance.
+ *
+ * An interrupt runs on the interrupt stack of its CPU where it hit the kernel, and on the thread's own stack
+ * where it hit user mode (run_sysvec_on_irqstack_cond in arch/x86/include/asm/irq_stack.h). Softirqs run
+ * after the exit tracepoints of the interrupt that raised them, so they have to be recognised by themselves:
+ * one that a task runs in local_bh_enable is on the interrupt stack, too, and was called by do_softirq. */
+#pragma once
+
+#include "state.h"
+
+enum context {
+    CONTEXT_TASK = 0,
+    CONTEXT_INTERRUPT = 1, /* the current task is a bystander */
+    CONTEXT_UNSURE = 2,    /* only the kernel stack says */
+};
+
+/* A thread's stack on x86-64 (THREAD_SIZE), and a CPU's interrupt stack (IRQ_STACK_SIZE). */
+#define STACK_BYTES 16384ULL
+#define PAGE_BYTES 4096ULL
+
+/* include/linux/interrupt.h: softirqs that interrupts raise and tasks do not. A task that runs one in its
+ * local_bh_enable does so because it happened to be there. */
+#define SOFTIRQS_OF_INTERRUPTS                                                                               \
+    (1u << 1 /* TIMER */ | 1u << 4 /* BLOCK */ | 1u << 5 /* IRQ_POLL */ | 1u << 7 /* SCHED */ |              \
+     1u << 8 /* HRTIMER */ | 1u << 9 /* RCU */)
+
+/* Kernel text that runs softirqs on behalf of the current task. Written after loading, with `sites`; empty
+ * where the kernel's symbols are hidden. */
+volatile struct text_range task_softirqs[MAX_TASK_SOFTIRQS] = {};
+volatile u32 task_softirq_count = 0;
+
+/* The address of a tracepoint's arguments, which lie in the frame of the function that called the probe.
+ * Through `memory` of a map, so that the verifier takes it for a number. */
+ALWAYS_INLINE u64 address_of_context(void *ctx, u64 *memory) {
+    *memory = (u64)ctx;
+    barrier();
+    return *(volatile u64 *)memory;
+}
+
+/* The end of the interrupt stack that holds `address`: the page behind it is not mapped
+ * (map_irq_stack in arch/x86/kernel/irq_64.c). 0: not found. Global, so that it is verified once. */
+__attribute__((noinline)) u64 find_interrupt_stack_end(u64 address) {
+    u64 page = address & ~(PAGE_BYTES - 1);
+    u64 word;
+    u32 i;
+
+    for (i = 0; i < STACK_BYTES / PAGE_BYTES; i++) {
+        page += PAGE_BYTES;
+        if (bpf_probe_read_kernel(&word, sizeof(word), (void *)page))
+            return page;
+    }
+    return 0;
+}
+
+/* Whether what runs on the interrupt stack at `address` was called by a task that runs its own softirqs. The
+ * stack's last word is the stack pointer of what was left; below it is the outermost return address
+ * (call_on_stack in irq_stack.h). */
+ALWAYS_INLINE bool is_task_softirq(struct cpu_state *cpu, u64 address) {
+    u64 caller = 0;
+    u32 i;
+
+    if (cpu->interrupt_stack_end - address > STACK_BYTES)
+        cpu->interrupt_stack_end = find_interrupt_stack_end(address);
+    if (bpf_probe_read_kernel(&caller, sizeof(caller), (void *)(cpu->interrupt_stack_end - 16)))
+        return false;
+    for (i = 0; i < MAX_TASK_SOFTIRQS; i++) {
+        if (i >= task_softirq_count)
+            break;
+        if (caller >= task_softirqs[i].from && caller < task_softirqs[i].to)
+            return true;
+    }
+    return false;
+}
+
+/* The context of a tracepoint with the arguments `ctx`, while `task` is current. */
+ALWAYS_INLINE u32 context_of(void *ctx, struct cpu_state *cpu, struct task_struct *task) {
+    u32 depth = cpu->interrupt_depth;
+    u64 address = address_of_context(ctx, &cpu->context); /* interrupts are off at wakeups */
+    u64 stack = (u64)BPF_CORE_READ(task, stack);
+    bool softirq = false;
+
+    if (!task->pid)
+        return CONTEXT_INTERRUPT;
+    if (depth && depth <= IRQ_DEPTH) {
+        struct interrupt_frame *interrupt = &cpu->interrupt[(depth - 1) & (IRQ_DEPTH - 1)];
+
+        if (interrupt->kind != INTERRUPT_SOFTIRQ)
+            return CONTEXT_INTERRUPT;
+        softirq = true;
+        depth = interrupt->number;
+    }
+    if (address - stack >= STACK_BYTES) {
+        if (softirq && (SOFTIRQS_OF_INTERRUPTS >> (depth & 31)) & 1)
+            return CONTEXT_INTERRUPT;
+        return is_task_softirq(cpu, address) ? CONTEXT_TASK : CONTEXT_INTERRUPT;
+    }
+    /* Interrupts leave the stacks of kernel threads for that of the CPU; ksoftirqd's softirqs are its own. */
+    if (task->flags & PF_KTHREAD)
+        return CONTEXT_TASK;
+    /* Not negative in a system call. Negative after an interrupt or a page fault in user mode; in a softirq
+     * it was an interrupt, since those of a page fault are on the interrupt stack. */
+    if ((s64)((struct pt_regs *)bpf_task_pt_regs(task))->orig_ax >= 0)
+        return CONTEXT_TASK;
+    if (softirq || !task_softirq_count)
+        return CONTEXT_INTERRUPT;
+    return CONTEXT_UNSURE;
+}
