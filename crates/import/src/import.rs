@@ -24,6 +24,7 @@ use crate::format::record::{RawRecord, Record, attr_record, kind};
 use crate::format::records::{Item, ReadError, Records, read_up_to};
 use crate::format::trace::time_conv_record;
 use crate::format::tracing::Formats;
+use crate::input::open_input;
 use crate::intel_pt::{self, DecodeError, Frames, Job, Kernel, KernelFiles, Prepared, Programs, Watcher};
 use crate::options::{ImportOptions, Outcome, RecordingFacts, TraceWindow};
 use crate::rounds::{Rounds, Waiting};
@@ -79,7 +80,7 @@ pub fn import<S: Sink>(
         return Err(ImportError::refused(path, Refusal::Folder));
     }
     let place = inner.as_deref().unwrap_or(path);
-    let file = File::open(place).map_err(unreadable)?;
+    let file = open_input(place).map_err(unreadable)?;
     let import = Import { kernel: KernelFiles::beside(place), ..Import::new(path, options, sink) };
     import.run(file)
 }

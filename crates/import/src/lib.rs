@@ -15,6 +15,7 @@ mod format;
 mod gaps;
 mod image;
 mod import;
+mod input;
 mod intel_pt;
 mod machine;
 mod options;
@@ -30,6 +31,7 @@ mod unwinder;
 
 pub use error::{ImportError, Refusal};
 pub use import::{Sink, import, import_stream};
+pub use input::open_input;
 pub use options::{ImportOptions, Outcome, RecordingFacts, TraceLimits, TraceWindow};
 pub use script::import_scripts;
 pub use stacks::StackCounts;

@@ -23,6 +23,10 @@ pub enum Error {
     ForeignFile {
         path: PathBuf,
     },
+    /// The output's name is a symbolic link that another user has put into a folder in which everybody may.
+    LinkOfAnotherUser {
+        link: PathBuf,
+    },
     /// Another process has the recording open.
     InUse {
         path: PathBuf,
@@ -123,6 +127,11 @@ impl fmt::Display for Error {
                     shown(path)
                 )
             }
+            Error::LinkOfAnotherUser { link } => write!(
+                f,
+                "{} is a symbolic link of another user in a folder that everybody may write to: choose another file with -o",
+                shown(link)
+            ),
             Error::InUse { path } => write!(
                 f,
                 "the recording {} is in use by another process: end that one, or choose another file with -o",

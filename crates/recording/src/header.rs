@@ -6,7 +6,10 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::error::{Action, Error, Result};
 use crate::schema::{APPLICATION_ID, SCHEMA};
@@ -59,10 +62,15 @@ pub(crate) fn kind_from_bytes(bytes: &[u8]) -> Kind {
     })
 }
 
-/// Looks at a file; errors are the operating system's.
+/// Looks at a file; errors are the operating system's. Of a FIFO or a device nothing is read, which would be lost to
+/// whatever reads it next.
 pub(crate) fn kind_of_file(path: &Path) -> io::Result<Kind> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(Kind::Foreign);
+    }
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
-    File::open(path)?.take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
+    file.take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
     Ok(kind_from_bytes(&bytes))
 }
 

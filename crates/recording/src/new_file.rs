@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use crate::error::{Action, Error, Result};
 use crate::header::{self, Kind, beside};
+use crate::place::{PlaceError, output_place};
 use crate::recorder::RecordingStart;
 use crate::schema::{self, SCHEMA};
 
@@ -21,7 +22,7 @@ const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Creates the file and returns its path with symbolic links resolved. It is in write-ahead-log mode.
 pub(crate) fn create(path: &Path, start: &RecordingStart) -> Result<PathBuf> {
-    let path = resolved(path)?;
+    let path = place(path)?;
     check_replaceable(&path)?;
     let temporary = temporary_name(&path);
     let failed = |error| Error::from_io(&path, Action::Write, error);
@@ -40,21 +41,12 @@ pub(crate) fn create(path: &Path, start: &RecordingStart) -> Result<PathBuf> {
     result.map(|()| path)
 }
 
-/// The absolute path of the file itself, where its folder exists.
-fn resolved(path: &Path) -> Result<PathBuf> {
-    let failed = |error| Error::from_io(path, Action::Write, error);
-    let name = path.file_name().ok_or_else(|| Error::ForeignFile { path: path.to_owned() })?;
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let place = folder.canonicalize().map_err(failed)?.join(name);
-    match fs::symlink_metadata(&place) {
-        Ok(metadata) if metadata.is_symlink() => {
-            place.canonicalize().map_err(|_| Error::ForeignFile { path: path.to_owned() })
-        }
-        _ => Ok(place),
-    }
+fn place(path: &Path) -> Result<PathBuf> {
+    output_place(path).map_err(|error| match error {
+        PlaceError::NoFile | PlaceError::DanglingLink => Error::ForeignFile { path: path.to_owned() },
+        PlaceError::LinkOfAnotherUser { link } => Error::LinkOfAnotherUser { link },
+        PlaceError::Io(error) => Error::from_io(path, Action::Write, error),
+    })
 }
 
 /// Only nothing, an empty file or a recording that nobody writes may be replaced.

@@ -1,7 +1,5 @@
 //! `wallprof diff`: two recordings compared in absolute time.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,7 +16,7 @@ use wallprof_views::{
 
 use crate::args::DiffArgs;
 use crate::failure::Failure;
-use crate::output::to_stdout;
+use crate::output::{is_same_file, to_file, to_stdout};
 use crate::report::called_functions;
 use crate::terminal::style_for_stdout;
 
@@ -48,7 +46,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
         comparison: &comparison,
     };
     if let Some(file) = &args.output {
-        write_picture(file, |out| diff_svg(out, &diff))?;
+        to_file(file, &[&args.a, &args.b], |mut out| Ok(diff_svg(&mut out, &diff)?))?;
     }
     to_stdout(|mut out| {
         match args.json {
@@ -72,7 +70,9 @@ fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.output {
         let paths = compare_paths(&paths_of(&args.a)?, &paths_of(&args.b)?);
         let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
-        write_picture(file, |out| calls_diff_svg(out, [&file_a, &file_b], &paths))?;
+        to_file(file, &[&args.a, &args.b], |mut out| {
+            Ok(calls_diff_svg(&mut out, [&file_a, &file_b], &paths)?)
+        })?;
     }
     to_stdout(|mut out| {
         match args.json {
@@ -118,11 +118,7 @@ fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
             file.display()
         )));
     }
-    let is_same = |recording: &Path| match (file.canonicalize(), recording.canonicalize()) {
-        (Ok(file), Ok(recording)) => file == recording,
-        _ => file == recording,
-    };
-    if recordings.into_iter().any(is_same) {
+    if recordings.into_iter().any(|recording| file == recording || is_same_file(file, recording)) {
         return Err(Failure::usage(format!(
             "-o {} is one of the recordings: give it another name",
             file.display()
@@ -181,23 +177,6 @@ fn names(rates: &[GroupRate]) -> String {
         names.push(format!("{} more", rates.len() - MOST_NAMES));
     }
     names.join(", ")
-}
-
-fn write_picture(
-    file: &Path,
-    draw: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), Failure> {
-    let write = || {
-        let mut out = BufWriter::new(File::create(file)?);
-        draw(&mut out)?;
-        out.flush()
-    };
-    write().map_err(|error| {
-        Failure::failed(format!(
-            "cannot write {}: {error}: give -o a place that can be written",
-            file.display()
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let command = selected.info.command.as_str();
     let name = if args.anonymize || command.is_empty() { "wallprof" } else { command };
     let (start, end) = (selected.range.start, selected.range.end);
-    to_file(&args.output, &args.file, |mut out| {
+    to_file(&args.output, &[&args.file], |mut out| {
         match format {
             Format::Folded => folded(&mut out, &weights)?,
             Format::Speedscope => speedscope(&mut out, &weights, name)?,

@@ -33,7 +33,7 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode, Failure> {
         thread_glob: selection.thread_glob(),
         zone: &zone,
     };
-    to_file(&args.output, &args.file, |mut out| {
+    to_file(&args.output, &[&args.file], |mut out| {
         match format {
             Format::Svg => flame_svg(&mut out, &flame)?,
             Format::Folded => folded(&mut out, &selected.weights)?,

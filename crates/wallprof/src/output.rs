@@ -1,14 +1,23 @@
 //! What a command writes on stdout, or into a file.
 
-use std::fs::File;
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
+
+use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
+use wallprof_recording::{PlaceError, output_place};
 
 use crate::failure::Failure;
 
+const BUFFER_BYTES: usize = 64 * 1024;
+/// What others may get of a recording's mode for a picture of it.
+const READ_AND_WRITE: u32 = 0o666;
+
 /// Runs `write` on a buffered stdout. A reader that has seen enough (`| head`) is no failure.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>) -> Result<(), Failure> {
-    let mut stdout = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
+    let mut stdout = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     let written = write(&mut stdout).and_then(|()| Ok(stdout.flush()?));
     // What is still buffered after a failure is not tried again.
     let _ = stdout.into_parts();
@@ -22,30 +31,90 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>)
     }
 }
 
-/// Runs `write` on a new file at `path`, or on stdout for `-`. Refuses to write over `recording`.
+/// Runs `write` on a new file at `path`, or on stdout for `-`. Refuses to write over one of `recordings`. The file gets
+/// the recordings' mode and owner, because it says what they say, and takes its name when it is whole.
 pub fn to_file(
     path: &Path,
-    recording: &Path,
+    recordings: &[&Path],
     write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>,
 ) -> Result<(), Failure> {
     if path == Path::new("-") {
         return to_stdout(write);
     }
-    let shown = path.display();
-    if is_same_file(path, recording) {
+    if recordings.iter().any(|recording| is_same_file(path, recording)) {
+        let shown = path.display();
         return Err(Failure::usage(format!("-o {shown} is the recording itself: give it another name")));
     }
-    let failed =
-        |error| Failure::failed(format!("cannot write {shown}: {error}: choose another place with -o"));
-    let mut file = BufWriter::with_capacity(64 * 1024, File::create(path).map_err(failed)?);
-    match write(&mut file).and_then(|()| Ok(file.flush()?)) {
-        Ok(()) => Ok(()),
-        Err(WriteFailure::Output(error)) => Err(failed(error)),
-        Err(WriteFailure::Input(failure)) => Err(failure),
+    let written = match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => into_device(path, write),
+        _ => into_new_file(path, recordings, write),
+    };
+    written.map_err(|failure| match failure {
+        WriteFailure::Input(failure) => failure,
+        WriteFailure::Output(error) => {
+            Failure::failed(format!("cannot write {}: {error}: choose another place with -o", path.display()))
+        }
+    })
+}
+
+/// A FIFO, a terminal, `/dev/null`: there is nothing to rename. Opening does not wait for a reader.
+fn into_device(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>,
+) -> Result<(), WriteFailure> {
+    let open = File::options().write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    let file = open.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::NXIO) => io::Error::other("nothing reads this FIFO"),
+        _ => error,
+    })?;
+    rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+fn into_new_file(
+    path: &Path,
+    recordings: &[&Path],
+    write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>,
+) -> Result<(), WriteFailure> {
+    let place = output_place(path).map_err(error_from_place)?;
+    let aside = tempfile::Builder::new()
+        .prefix(".wallprof-")
+        .tempfile_in(place.parent().unwrap_or(Path::new("/")))?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, aside);
+    write(&mut out)?;
+    let aside = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    give_to_owner(&aside, recordings)?;
+    aside.persist(&place).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// In the words of an error of the operating system.
+pub fn error_from_place(error: PlaceError) -> io::Error {
+    match error {
+        PlaceError::NoFile => io::Error::other("this names no file"),
+        PlaceError::DanglingLink => io::Error::other("this is a symbolic link to nothing"),
+        PlaceError::LinkOfAnotherUser { link } => io::Error::other(format!(
+            "{} is a symbolic link of another user in a folder that everybody may write to",
+            link.display()
+        )),
+        PlaceError::Io(error) => error,
     }
 }
 
-fn is_same_file(a: &Path, b: &Path) -> bool {
+/// The owner of the first recording, and what all recordings allow. A caller who may not give files away keeps it.
+fn give_to_owner(file: &NamedTempFile, recordings: &[&Path]) -> io::Result<()> {
+    let recordings: Vec<Metadata> = recordings.iter().filter_map(|path| fs::metadata(path).ok()).collect();
+    let mode = recordings.iter().fold(READ_AND_WRITE, |mode, recording| mode & recording.mode());
+    if let Some(owner) = recordings.first() {
+        let _ = fchown(file.as_file(), Some(owner.uid()), Some(owner.gid()));
+    }
+    file.as_file().set_permissions(Permissions::from_mode(mode))
+}
+
+/// Whether both paths lead to one file that exists.
+pub fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
@@ -65,5 +134,73 @@ impl From<io::Error> for WriteFailure {
 impl From<Failure> for WriteFailure {
     fn from(failure: Failure) -> Self {
         WriteFailure::Input(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture(out: &mut dyn Write) -> Result<(), WriteFailure> {
+        Ok(out.write_all(b"picture")?)
+    }
+
+    fn recording(folder: &Path, name: &str, mode: u32) -> std::path::PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, "recording").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn output_has_the_mode_and_owner_of_its_recordings() {
+        let folder = tempfile::tempdir().unwrap();
+        let (private, shared) =
+            (recording(folder.path(), "a.db", 0o600), recording(folder.path(), "b.db", 0o644));
+        let out = folder.path().join("out.svg");
+        fs::write(&out, "readable by all until now").unwrap();
+        to_file(&out, &[&shared, &private], picture).unwrap();
+        assert_eq!((mode(&out), fs::read_to_string(&out).unwrap().as_str()), (0o600, "picture"));
+        to_file(&out, &[&shared], picture).unwrap();
+        assert_eq!(mode(&out), 0o644);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&private, Some(1), Some(1)).unwrap();
+            to_file(&out, &[&private], picture).unwrap();
+            let owner = fs::metadata(&out).unwrap();
+            assert_eq!((owner.uid(), owner.gid(), mode(&out)), (1, 1, 0o600));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing is left beside it");
+    }
+
+    #[test]
+    fn failed_output_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let recording = recording(folder.path(), "a.db", 0o600);
+        let out = folder.path().join("out.svg");
+        fs::write(&out, "before").unwrap();
+        let failed = to_file(&out, &[&recording], |out| {
+            out.write_all(b"half")?;
+            Err(io::Error::other("no more").into())
+        });
+        assert!(failed.unwrap_err().message.contains("no more"));
+        assert_eq!(fs::read_to_string(&out).unwrap(), "before");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn fifo_without_a_reader_is_refused_and_devices_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let recording = recording(folder.path(), "a.db", 0o600);
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let refused = to_file(&fifo, &[&recording], picture).unwrap_err();
+        assert!(refused.message.contains("nothing reads this FIFO"), "{}", refused.message);
+        to_file(Path::new("/dev/null"), &[&recording], picture).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 }

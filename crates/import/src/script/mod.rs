@@ -26,6 +26,7 @@ use wallprof_model::{Event, MonoNs, ThreadKey};
 use crate::calls::tell_calls;
 use crate::error::{ImportError, Refusal};
 use crate::import::Sink;
+use crate::input::open_input;
 use crate::options::{Outcome, RecordingFacts};
 use line::Line;
 use read::{Script, Text};
@@ -75,7 +76,7 @@ fn open<E>(input: &Path) -> Result<File, ImportError<E>> {
     }
     let opened = match input == Path::new("-") {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
-        false => File::open(input),
+        false => open_input(input),
     };
     opened.map_err(|cause| ImportError::unreadable(input, cause))
 }

@@ -4,11 +4,11 @@
 mod row;
 mod table;
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use wallprof_analysis::Zone;
+use wallprof_import::open_input;
 use wallprof_model::MonoNs;
 use wallprof_model::profile::RecordingInfo;
 use wallprof_recording::{Additions, Recording};
@@ -70,7 +70,7 @@ impl Work {
         let failed = |error| {
             Failure::failed(format!("cannot read {}: {error}: name a CSV file that exists", path.display()))
         };
-        let mut table = Table::new(BufReader::new(File::open(path).map_err(failed)?));
+        let mut table = Table::new(BufReader::new(open_input(path).map_err(failed)?));
         let mut tally = Tally::default();
         let mut is_first = true;
         while let Some(Row { line, fields }) = table.next().map_err(failed)? {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use wallprof_analysis::bytes_from_size;
 use wallprof_import::{FoundMapping, MachineFacts, TimeConv, TraceEvents, TraceFacts, TraceFile};
 use wallprof_probe::cpus;
@@ -17,6 +18,7 @@ use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::intel_pt::{
     OpenError, Pmu, TraceEvent, TraceTargets, Traced, Tracer, anchor_in_ticks, ticks_now,
 };
+use wallprof_recording::output_place;
 
 use super::check::check_exists;
 use super::ending::{EndReason, Ending, StopSignals, Wake};
@@ -28,6 +30,7 @@ use super::progress::{Progress, armed_line};
 use super::run::{check_permitted, code, end_command, watched};
 use crate::args::ImportArgs;
 use crate::failure::{Failure, say};
+use crate::output::error_from_place;
 
 /// How long a CPU's pages stay unread: a processor writes some hundred megabytes a second, its buffer holds sixteen.
 const TICK: Duration = Duration::from_millis(10);
@@ -167,7 +170,11 @@ impl<'a> Trace<'a> {
         let events = TraceEvents { attr: tracer.attr(), ids };
         let create = || {
             // A trace says more of a program than anybody but its owner should read.
-            let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+            let place = output_place(path).map_err(error_from_place)?;
+            let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600).custom_flags(no_link);
+            let file = options.open(place)?;
             TraceFile::create(BufWriter::with_capacity(1 << 20, file), &events, facts)
         };
         let file = create().map_err(|error| unwritable(path, &error))?;

@@ -5,10 +5,13 @@
 
 use std::env;
 use std::fmt::Display;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
@@ -131,11 +134,17 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
             "cannot read the configuration {name}: {error}: name a file that this user may read"
         ))
     };
-    let bytes = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
-    if bytes > MAX_CONFIG_BYTES {
+    // Opening a FIFO does not wait: at a SIGHUP the recorder's main loop would.
+    let open = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    let file = open.map_err(|error| unreadable(&error))?;
+    if !file.metadata().map_err(|error| unreadable(&error))?.is_file() {
+        return Err(unreadable(&"it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
+    if text.len() as u64 > MAX_CONFIG_BYTES {
         return Err(unreadable(&"it is too long to be one"));
     }
-    let text = fs::read_to_string(path).map_err(|error| unreadable(&error))?;
     Config::parse(&text).map_err(|error| Failure::usage(format!("{name}, {error}")))
 }
 
@@ -291,7 +300,7 @@ mod tests {
     fn with_config(args: WatchArgs, config: &str) -> Result<Settings, Failure> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.toml");
-        fs::write(&path, config).unwrap();
+        std::fs::write(&path, config).unwrap();
         Settings::read(&WatchArgs { config: Some(path), ..args })
     }
 

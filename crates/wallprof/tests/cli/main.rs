@@ -6,6 +6,7 @@ mod additions;
 mod demo;
 mod doctor;
 mod held;
+mod neighbours;
 mod program;
 mod readers;
 mod story;
