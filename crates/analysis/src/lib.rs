@@ -37,5 +37,5 @@ pub use site::Site;
 pub use size::bytes_from_size;
 pub use stalls::{StallDigest, StallGroup};
 pub use tally::Tally;
-pub use timepoint::{Timepoint, TimepointError};
+pub use timepoint::{Timepoint, TimepointError, clipped};
 pub use zone::Zone;

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::timepoint::clipped;
+
 /// Why a duration or size could not be read. The message names the text and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantityError {
@@ -31,7 +33,8 @@ impl fmt::Display for QuantityError {
             QuantityFact::TooLarge => "is too large",
             QuantityFact::TooFine => "is finer than can be measured",
         };
-        write!(out, "the {} {:?} {fact}: write it like {}", self.what, self.text, self.examples)
+        let text = clipped(self.text.as_str());
+        write!(out, "the {} {text:?} {fact}: write it like {}", self.what, self.examples)
     }
 }
 

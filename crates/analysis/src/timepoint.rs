@@ -44,7 +44,8 @@ impl fmt::Display for TimepointError {
         match self {
             TimepointError::NotATime { text } => write!(
                 out,
-                "{text:?} is not a time: write 12:32:52.331, 2026-11-21T12:32:52Z, seconds since the epoch, or +1.5s after the start"
+                "{:?} is not a time: write 12:32:52.331, 2026-11-21T12:32:52Z, seconds since the epoch, or +1.5s after the start",
+                clipped(text)
             ),
             TimepointError::OutOfRange => {
                 write!(out, "the time lies outside the years 1970 to 2554: check its date or its unit")
@@ -58,6 +59,12 @@ impl fmt::Display for TimepointError {
 }
 
 impl Error for TimepointError {}
+
+/// As much of a foreign file's field as an error shows: a field, not a line of something else.
+pub fn clipped(text: &str) -> &str {
+    const MOST_SHOWN: usize = 40;
+    text.char_indices().nth(MOST_SHOWN).map_or(text, |(end, _)| &text[..end])
+}
 
 impl Timepoint {
     /// # Errors

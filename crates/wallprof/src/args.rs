@@ -57,6 +57,17 @@ pub enum Command {
     Held(HeldArgs),
 }
 
+impl Command {
+    /// Whether it looks at other processes or the kernel, or starts a command of the user's. All others read and write
+    /// files.
+    pub fn needs_capabilities(&self) -> bool {
+        matches!(
+            self,
+            Command::Record(_) | Command::Watch(_) | Command::Doctor(_) | Command::Demo(_) | Command::Held(_)
+        )
+    }
+}
+
 #[derive(Debug, Default, Args)]
 pub struct RecordArgs {
     /// Record these processes with all their threads

@@ -15,6 +15,7 @@ mod import;
 mod output;
 mod record;
 mod report;
+mod rights;
 mod selection;
 mod stalls;
 mod terminal;
@@ -39,6 +40,9 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         }
         Asked::Command(command) => *command,
     };
+    if !command.needs_capabilities() {
+        rights::drop_for_files();
+    }
     match command {
         Command::Record(args) => record::run(args, started),
         Command::Report(args) => report::run(&args),

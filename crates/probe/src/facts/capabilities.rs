@@ -81,8 +81,18 @@ impl CapabilitySet {
     }
 }
 
-/// The argument of `setcap` that gives a binary everything wallprof uses short of CAP_SYS_ADMIN.
-pub fn setcap_argument() -> String {
+/// The commands that give the binary everything wallprof uses short of CAP_SYS_ADMIN, and let nobody but a group run
+/// it: with these capabilities it shows the group what every program on the machine does. chgrp(1) takes capabilities
+/// away, so it comes first.
+pub fn setcap_commands() -> String {
+    format!(
+        "sudo groupadd -f wallprof; w=$(which wallprof); sudo chgrp wallprof $w && sudo chmod 0750 $w && \
+         sudo setcap {} $w",
+        setcap_argument()
+    )
+}
+
+fn setcap_argument() -> String {
     let names = [
         Capability::Bpf,
         Capability::Perfmon,

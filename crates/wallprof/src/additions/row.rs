@@ -4,7 +4,7 @@ use std::fmt;
 
 use csv::StringRecord;
 use wallprof_analysis::duration::ns_from_duration;
-use wallprof_analysis::{Timepoint, TimepointError, Zone};
+use wallprof_analysis::{Timepoint, TimepointError, Zone, clipped};
 use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{Mark, MonoNs};
 
@@ -37,7 +37,7 @@ impl fmt::Display for RowError {
             RowError::Unreadable(why) => out.write_str(why),
             RowError::Missing(what) => write!(out, "there is no {what}"),
             RowError::Time(error) => write!(out, "{error}"),
-            RowError::NotANumber(text) => write!(out, "{text:?} is not a number"),
+            RowError::NotANumber(text) => write!(out, "{:?} is not a number", clipped(text)),
             RowError::Duration(error) => write!(out, "the duration: {error}"),
             RowError::TooManyNames => out.write_str("there are too many different names"),
         }

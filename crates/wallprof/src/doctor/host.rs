@@ -2,7 +2,7 @@
 //! that helps.
 
 use wallprof_probe::facts::HostFacts;
-use wallprof_probe::facts::capabilities::{Capability, setcap_argument};
+use wallprof_probe::facts::capabilities::{Capability, setcap_commands};
 use wallprof_probe::facts::cgroups::CgroupVersion;
 use wallprof_probe::facts::settings::Lockdown;
 use wallprof_probe::facts::symbols::KernelSymbols;
@@ -231,7 +231,7 @@ fn pid_namespace(facts: &HostFacts) -> Option<Check> {
 }
 
 fn setcap_command() -> String {
-    format!("`sudo setcap {} $(which wallprof)`", setcap_argument())
+    format!("`{}`", setcap_commands())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::held::find_program;
 use super::host;
 use super::options::{CallGraph, RecordOptions, Target, name_globs};
 use crate::failure::{Exit, Failure, say};
+use crate::rights::as_caller;
 
 /// Everything that is known before anything is created.
 pub struct Setup<'a> {
@@ -103,7 +104,7 @@ impl Engine {
             sample_period_ns: Some(1_000_000_000 / u64::from(options.sample_hz)),
             ..host::recording_start()
         };
-        let recorder = Recorder::create(&options.output, &start)?;
+        let recorder = as_caller(|| Recorder::create(&options.output, &start))?;
         if options.retention.is_some() {
             session.tell_again();
         }

@@ -31,6 +31,7 @@ use super::run::{check_permitted, code, end_command, watched};
 use crate::args::ImportArgs;
 use crate::failure::{Failure, say};
 use crate::output::error_from_place;
+use crate::rights::as_caller;
 
 /// How long a CPU's pages stay unread: a processor writes some hundred megabytes a second, its buffer holds sixteen.
 const TICK: Duration = Duration::from_millis(10);
@@ -177,7 +178,7 @@ impl<'a> Trace<'a> {
             let file = options.open(place)?;
             TraceFile::create(BufWriter::with_capacity(1 << 20, file), &events, facts)
         };
-        let file = create().map_err(|error| unwritable(path, &error))?;
+        let file = as_caller(create).map_err(|error| unwritable(path, &error))?;
         Ok(Trace { tracer, file, path, records: 0 })
     }
 

@@ -9,7 +9,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use wallprof_probe::facts::capabilities::{CapabilitySet, setcap_argument};
+use wallprof_probe::facts::capabilities::CapabilitySet;
 use wallprof_probe::facts::files::{Files, HostFiles};
 
 use super::check::check_exists;
@@ -103,9 +103,8 @@ pub fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
     }
     let missing: Vec<_> = missing.iter().map(|capability| capability.name()).collect();
     Err(Failure::unavailable(format!(
-        "recording needs {}: run with sudo, or once `sudo setcap {} $(which wallprof)` (`wallprof doctor` says more)",
-        missing.join(" and "),
-        setcap_argument()
+        "recording needs {}: run with sudo, or give the binary capabilities as `wallprof doctor` says",
+        missing.join(" and ")
     )))
 }
 

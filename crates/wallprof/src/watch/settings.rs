@@ -21,6 +21,7 @@ use crate::args::{DEFAULT_FILE, RecordArgs, WatchArgs};
 use crate::failure::Failure;
 use crate::guarded::{Guarded, cpus_from_list};
 use crate::record::RecordOptions;
+use crate::rights::as_caller;
 
 /// Where services have their sockets.
 pub const RUN_FOLDER: &str = "/run";
@@ -135,8 +136,9 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
         ))
     };
     // Opening a FIFO does not wait: at a SIGHUP the recorder's main loop would.
-    let open = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-    let file = open.map_err(|error| unreadable(&error))?;
+    let mut options = File::options();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = as_caller(|| options.open(path)).map_err(|error| unreadable(&error))?;
     if !file.metadata().map_err(|error| unreadable(&error))?.is_file() {
         return Err(unreadable(&"it is not a regular file"));
     }

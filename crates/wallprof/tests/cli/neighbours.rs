@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::fs::{CWD, Mode, XattrFlags, mkfifoat};
 use tempfile::TempDir;
 
 use crate::program::{refused, run};
@@ -61,6 +62,54 @@ fn pictures_are_as_private_as_their_recording() {
         let written = fs::metadata(arguments.last().unwrap()).unwrap();
         assert_eq!(written.mode() & 0o777, 0o600, "{arguments:?}");
     }
+}
+
+/// The binary as setcap(8) would make it, with CAP_DAC_READ_SEARCH, in a folder that everybody may enter.
+fn binary_that_may_read_everything(folder: &Path) -> Option<PathBuf> {
+    const DAC_READ_SEARCH: u32 = 1 << 2;
+    // struct vfs_cap_data of include/uapi/linux/capability.h: revision 2, effective; then permitted and inheritable.
+    let words = [0x0200_0001, DAC_READ_SEARCH, 0, 0, 0];
+    let attribute: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let binary = folder.join("wallprof");
+    fs::copy(env!("CARGO_BIN_EXE_wallprof"), &binary).unwrap();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let set = rustix::fs::setxattr(&binary, "security.capability", &attribute, XattrFlags::empty());
+    set.map(|()| binary).inspect_err(|error| eprintln!("skipped: no capabilities for files: {error}")).ok()
+}
+
+#[test]
+fn capabilities_of_the_binary_open_no_files_for_its_caller() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: a binary with capabilities takes root to make");
+    }
+    let (folder, recording) = prepared();
+    let Some(binary) = binary_that_may_read_everything(folder.path()) else { return };
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "root:$y$j9T$secret:20000:0:99999:7:::\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let own = folder.path().join("own.db");
+    fs::copy(&recording, &own).unwrap();
+    std::os::unix::fs::chown(&own, Some(ANOTHER_USER), None).unwrap();
+    let as_other = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&binary);
+        command.args(arguments).stdin(std::process::Stdio::null()).current_dir(&folder).uid(ANOTHER_USER);
+        command.output().unwrap()
+    };
+    for arguments in [
+        &["report", text(&recording)][..],
+        &["import", "--marks", text(&secret), text(&own)],
+        &["import", text(&secret), "-o", "imported.db"],
+        &["watch", "-a", "--config", text(&secret)],
+        &["record", "-d", "10ms", "-o", text(&recording), "--", "true"],
+    ] {
+        let output = as_other(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !said.contains("j9T"), "{arguments:?}: {said}");
+        // `record` lacks the capabilities to record, and says so before it opens anything.
+        assert!(said.contains("ermission denied") || said.contains("needs cap_bpf"), "{arguments:?}: {said}");
+    }
+    assert!(as_other(&["report", text(&own)]).status.success(), "what the caller may read is read");
 }
 
 #[test]
