@@ -12,6 +12,7 @@ pub mod histogram;
 pub mod profile;
 pub mod stack;
 pub mod state;
+pub mod text;
 pub mod thread;
 pub mod time;
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use wallprof_model::text::is_hidden;
+
 pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug)]
@@ -254,7 +256,7 @@ fn shown(path: &Path) -> String {
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() {
+        if is_hidden(character) {
             out.extend(character.escape_default());
         } else {
             out.push(character);

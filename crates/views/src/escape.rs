@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use wallprof_model::text::is_hidden;
+
 /// `text` with control characters, line ends, backslashes, bidirectional controls and other invisible
 /// characters written out: `\n`, `\x1b`, `\\`, `\u{202e}`. Everything else stays as it is.
 pub fn escape(text: &str) -> Cow<'_, str> {
@@ -39,18 +41,7 @@ fn write_out(escaped: &mut String, c: char) {
 }
 
 fn is_harmful(c: char) -> bool {
-    c == '\\' || c.is_control() || is_invisible(c)
-}
-
-/// Unicode's format characters (category Cf), line and paragraph separators, and blank fillers.
-fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
-        | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
-        | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
-        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    c == '\\' || is_hidden(c)
 }
 
 #[cfg(test)]
@@ -86,7 +77,7 @@ mod tests {
         #[test]
         fn nothing_harmful_is_left_and_no_two_names_look_alike(a in any::<String>(), b in any::<String>()) {
             let shown = escape(&a);
-            prop_assert!(!shown.chars().any(|c| c.is_control() || is_invisible(c)));
+            prop_assert!(!shown.chars().any(is_hidden));
             prop_assert_eq!(shown == escape(&b), a == b);
             prop_assert!(escape_to_ascii(&a).is_ascii());
         }

@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use wallprof_model::text::is_hidden;
+
 /// The type of the whole text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -132,7 +134,7 @@ impl Text {
                 '"' => self.out.push_str("\\\""),
                 '\n' => self.out.push_str("\\n"),
                 // Not forbidden in a label, but nobody wants these on a terminal or a page.
-                control if control.is_control() => self.out.push('\u{fffd}'),
+                hidden if is_hidden(hidden) => self.out.push('\u{fffd}'),
                 other => self.out.push(other),
             }
         }

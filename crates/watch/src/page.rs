@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use wallprof_model::text::is_hidden;
+
 use crate::metrics::Metrics;
 
 /// Rows shown.
@@ -93,7 +95,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            control if control.is_control() => out.push('\u{fffd}'),
+            hidden if is_hidden(hidden) => out.push('\u{fffd}'),
             other => out.push(other),
         }
     }

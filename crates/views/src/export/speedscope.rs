@@ -12,6 +12,7 @@ use wallprof_analysis::weights::{Function, WeightedStack, WeightedThread, Weight
 
 use super::per_step::PerStep;
 use crate::frame_name::{marked_name, shown_comm};
+use crate::json::to_writer;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -28,7 +29,7 @@ pub fn speedscope(out: &mut impl Write, weights: &Weights, name: &str) -> io::Re
         exporter: concat!("wallprof ", env!("CARGO_PKG_VERSION")),
         active_profile_index: 0,
     };
-    serde_json::to_writer(&mut *out, &file)?;
+    to_writer(out, &file)?;
     writeln!(out)
 }
 

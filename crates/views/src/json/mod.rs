@@ -7,6 +7,7 @@ mod mark;
 mod report;
 mod stack;
 mod stall;
+mod visible;
 
 use std::io::{self, Write};
 
@@ -17,6 +18,8 @@ use wallprof_model::profile::StallRecord;
 
 use crate::report::Report;
 use crate::surroundings::Surroundings;
+
+pub(crate) use visible::to_writer;
 
 /// Writes the report as one line holding one object.
 ///
@@ -60,7 +63,7 @@ pub fn stall_json(
 }
 
 pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    to_writer(out, value)?;
     out.write_all(b"\n")
 }
 
