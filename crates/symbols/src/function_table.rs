@@ -4,10 +4,11 @@
 //! A part that the compiler moved away (`f.cold`) counts as its function. PLT stubs are functions of their own.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::fs::File;
 
 use crate::debug_file;
 use crate::elf::Fields;
+use crate::mini_debug;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
 use crate::read_at::{ReadAt, read_bounded};
@@ -55,19 +56,14 @@ struct Symbol {
 }
 
 impl FunctionTable {
-    /// The functions that the module's file and its separate debug file tell of; none for a module without a file.
+    /// The functions that the module's file, its separate debug file and its MiniDebugInfo list; none for a module without a file.
     pub fn read(module: &ModuleFile, options: &ResolverOptions) -> Self {
         let Some(file) = &module.file else { return FunctionTable::default() };
         let Ok(sections) = Sections::read(file.as_ref()) else { return FunctionTable::default() };
         let mut extents = Vec::new();
         let own = add_symbols(file.as_ref(), &sections, ".symtab", &sections, &mut extents);
-        if !own && let Some(build_id) = &module.module.build_id {
-            let found = debug_file::find(&options.debug_dirs, Path::new(&module.module.path), build_id);
-            if let Some(debug) = found
-                && let Ok(of_debug) = Sections::read(&debug.file)
-            {
-                add_symbols(&debug.file, &of_debug, ".symtab", &sections, &mut extents);
-            }
+        if !own {
+            add_separate_symbols(module, options, file, &sections, &mut extents);
         }
         add_symbols(file.as_ref(), &sections, ".dynsym", &sections, &mut extents);
         let plt = PltNames::read(file.as_ref(), &sections);
@@ -121,6 +117,28 @@ struct Found {
     start: u64,
     end: u64,
     entry: u64,
+}
+
+/// Adds the functions of the first separate debug file that has symbols, or of MiniDebugInfo.
+fn add_separate_symbols(
+    module: &ModuleFile,
+    options: &ResolverOptions,
+    file: &File,
+    code: &Sections,
+    found: &mut Vec<Found>,
+) {
+    for debug in debug_file::find(options, &module.module) {
+        if let Some(sections) = &debug.sections
+            && add_symbols(&debug.file, sections, ".symtab", code, found)
+        {
+            return;
+        }
+    }
+    if let Some(Ok(mini)) = mini_debug::unpack(file, code)
+        && let Ok(sections) = Sections::read(mini.as_slice())
+    {
+        add_symbols(mini.as_slice(), &sections, ".symtab", code, found);
+    }
 }
 
 /// Adds the functions of one symbol table; false where there is none. A symbol without a size reaches to the next one,

@@ -11,6 +11,7 @@
 
 mod address_space;
 mod debug_file;
+mod debug_tree;
 mod demangle;
 mod elf;
 mod exported;
@@ -20,8 +21,10 @@ mod jit;
 mod kallsyms;
 mod kernel_stack;
 mod lazy_binding;
+mod listed_symbols;
 mod live_file;
 mod maps;
+mod mini_debug;
 mod module;
 mod needed;
 mod pending;
@@ -33,7 +36,8 @@ mod section;
 mod stored;
 mod vdso;
 
-pub use debug_file::SYSTEM_DEBUG_DIR;
+pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
+pub use debug_tree::{DebugTree, TreeLimits};
 pub use elf::{build_id, build_id_of_path, path_has_build_id};
 pub use frame_table::FrameTable;
 pub use function_table::FunctionTable;
@@ -47,5 +51,5 @@ pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
 };
-pub use resolver::{Resolver, ResolverOptions};
+pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};

@@ -49,7 +49,9 @@ impl PltNames {
             return PltNames::default();
         }
         let slots = slots(source, sections).unwrap_or_default();
-        let tables = sections.all.iter().filter(|section| section.name.starts_with(".plt"));
+        // A separate debug file has the headers of code sections, not their bytes.
+        let is_plt = |section: &&Section| section.name.starts_with(".plt") && section.has_bytes();
+        let tables = sections.all.iter().filter(is_plt);
         let mut stubs: Vec<Stub> =
             tables.flat_map(|table| stubs_of_table(source, table, &slots).unwrap_or_default()).collect();
         stubs.sort_by_key(|stub| stub.start);
@@ -79,11 +81,12 @@ impl PltNames {
 
 /// GOT slots by address, and which function their relocations put there.
 fn slots<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<u64, Slot>> {
-    let symbols = sections.named(".dynsym")?;
+    let symbols = sections.named(".dynsym").filter(|table| table.has_bytes())?;
     let strings = sections.all.get(symbols.link as usize)?;
     let symbol_table = read_bounded(source, symbols.offset, symbols.size, MAX_SYMBOLS)?;
     let mut slots = HashMap::new();
-    for table in [".rela.plt", ".rela.dyn"].into_iter().filter_map(|name| sections.named(name)) {
+    let tables = [".rela.plt", ".rela.dyn"].into_iter().filter_map(|name| sections.named(name));
+    for table in tables.filter(|table| table.has_bytes()) {
         let Some(bytes) = read_bounded(source, table.offset, table.size, MAX_RELOCATIONS) else { continue };
         for entry in bytes.chunks_exact(24) {
             let fields = Fields { bytes: entry, wide: true };

@@ -95,6 +95,13 @@ impl Sections {
         self.named(name).is_some_and(Section::has_bytes)
     }
 
+    /// How large its tables of symbols are, and their names.
+    pub(crate) fn symbol_bytes(&self) -> u64 {
+        let tables = [".symtab", ".strtab", ".dynsym", ".dynstr"].into_iter();
+        let found = tables.filter_map(|name| self.named(name)).filter(|section| section.has_bytes());
+        found.fold(0, |sum, section| sum.saturating_add(section.size))
+    }
+
     /// Whether the file names other files to read debug information from.
     pub(crate) fn refers_to_other_files(&self) -> bool {
         [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"].into_iter().any(|name| self.has_bytes(name))
