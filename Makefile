@@ -20,7 +20,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Debian packages, each with the reason it is asked for.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
-TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils
 LINT_PACKAGES := clang-format-19
 BENCH_PACKAGES := jq valgrind
 PROBE_BENCH_PACKAGES := bpftool linux-perf
@@ -47,6 +47,9 @@ why_linux-perf := perf bench makes switches to count and to time
 why_redis-server := tests on a program that has idle workers
 why_redis-tools := keeps it busy
 why_prometheus := scrapes the watcher, and checks the alert rules
+why_debuginfod := serves debug files of programs that tests split, and reads the cache that they come to lie in
+why_openssl := serves them over TLS
+why_xz-utils := packs MiniDebugInfo
 why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels

@@ -1,0 +1,316 @@
+//! The queue of build ids and the thread that asks for them.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cache::Cache;
+use crate::certificates;
+use crate::limits::Limits;
+use crate::server::{Client, Refusal};
+use crate::settings::Settings;
+
+/// Sentences about failures that are kept.
+const MAX_FAILURES: usize = 4;
+
+/// What has become of the questions so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Files that came, and files that were in the cache.
+    pub received: u64,
+    pub cached: u64,
+    pub bytes: u64,
+    /// No server has them.
+    pub missing: u64,
+    /// Answers that were not used, and questions beyond the bounds.
+    pub failed: u64,
+    /// Not answered yet.
+    pub open: u64,
+    /// The first failures, a sentence each.
+    pub failures: Vec<String>,
+}
+
+/// Debug files under way. Dropped, it stops asking and waits for nothing.
+pub struct Downloads {
+    shared: Arc<Shared>,
+    folder: PathBuf,
+    notes: Vec<String>,
+}
+
+struct Shared {
+    cache: Cache,
+    state: Mutex<State>,
+    changed: Condvar,
+    stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    asked: HashSet<Vec<u8>>,
+    queue: VecDeque<Vec<u8>>,
+    outcome: Outcome,
+    /// The file that is being written.
+    partial: Option<PathBuf>,
+}
+
+impl Downloads {
+    /// `None`: no server is named.
+    pub fn start(settings: Settings) -> io::Result<Option<Self>> {
+        let Settings { servers, mut notes, cache, certificates, limits } = settings;
+        let (servers, trusted) = reachable(servers, certificates.as_deref(), &mut notes);
+        if servers.is_empty() && notes.is_empty() {
+            return Ok(None);
+        }
+        let cache = Cache::open(cache.as_deref())?;
+        let folder = cache.folder().to_owned();
+        let shared = Arc::new(Shared {
+            cache,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        });
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            servers: servers.into_iter().map(Some).collect(),
+            client: Client::new(limits, trusted),
+            limits,
+            bytes: 0,
+            files: 0,
+        };
+        thread::Builder::new().name("debuginfod".into()).spawn(move || worker.work())?;
+        Ok(Some(Downloads { shared, folder, notes }))
+    }
+
+    /// Sentences about servers that are left out.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Where files are when they have come: `BUILD-ID/debuginfo`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Asks for a debug file, once. Returns at once.
+    pub fn want(&self, build_id: &[u8]) {
+        let mut state = self.shared.lock();
+        if !build_id.is_empty() && state.asked.insert(build_id.to_vec()) {
+            state.queue.push_back(build_id.to_vec());
+            state.outcome.open += 1;
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Waits until everything is answered, for so long at most; false when something is open then.
+    pub fn wait(&self, longest: Duration) -> bool {
+        self.wait_while(longest, |_| true)
+    }
+
+    /// The same, as long as `goes_on` says so, which is asked ten times a second.
+    pub fn wait_while(&self, longest: Duration, mut goes_on: impl FnMut(&Outcome) -> bool) -> bool {
+        let deadline = Instant::now() + longest;
+        let mut state = self.shared.lock();
+        while state.outcome.open > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || !goes_on(&state.outcome) {
+                return false;
+            }
+            let step = left.min(Duration::from_millis(100));
+            let waited = self.shared.changed.wait_timeout(state, step);
+            state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        }
+        true
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        self.shared.lock().outcome.clone()
+    }
+}
+
+impl Drop for Downloads {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        let mut state = self.shared.lock();
+        state.queue.clear();
+        // The thread may be waiting for a server when the process ends.
+        if let Some(partial) = state.partial.take() {
+            let _ = std::fs::remove_file(partial);
+        }
+        self.shared.cache.discard();
+        self.shared.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Downloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Downloads").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// One run has one; two of them are never equal.
+impl PartialEq for Downloads {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Downloads {}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// The next question; `None` when there will be none.
+    fn next(&self) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        while !self.is_stopped() {
+            if let Some(build_id) = state.queue.pop_front() {
+                return Some(build_id);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    fn answered(&self, count: impl FnOnce(&mut Outcome)) {
+        let mut state = self.lock();
+        count(&mut state.outcome);
+        state.outcome.open = state.outcome.open.saturating_sub(1);
+        state.partial = None;
+        self.changed.notify_all();
+    }
+}
+
+/// Servers that can be asked at all, and the authorities that speak for them.
+fn reachable(
+    mut servers: Vec<String>,
+    certificates: Option<&Path>,
+    notes: &mut Vec<String>,
+) -> (Vec<String>, Vec<ureq::tls::Certificate<'static>>) {
+    let is_secure = |server: &String| server.to_ascii_lowercase().starts_with("https:");
+    if !servers.iter().any(is_secure) {
+        return (servers, Vec::new());
+    }
+    let trusted = certificates::trusted(certificates);
+    if trusted.is_empty() {
+        servers.retain(|server| !is_secure(server));
+        notes.push(
+            "DEBUGINFOD_URLS: https servers are left out: no certificates of authorities were found: install \
+             ca-certificates, or name a bundle in SSL_CERT_FILE"
+                .into(),
+        );
+    }
+    (servers, trusted)
+}
+
+/// What runs on the thread.
+struct Worker {
+    shared: Arc<Shared>,
+    /// `None`: not to be asked again.
+    servers: Vec<Option<String>>,
+    client: Client,
+    limits: Limits,
+    bytes: u64,
+    files: usize,
+}
+
+impl Worker {
+    fn work(mut self) {
+        // The cache serves with old files, too.
+        let _ = self.shared.cache.clean();
+        while let Some(build_id) = self.shared.next() {
+            self.answer(&build_id);
+        }
+    }
+
+    fn answer(&mut self, build_id: &[u8]) {
+        if self.shared.cache.holds(build_id) {
+            return self.shared.answered(|outcome| outcome.cached += 1);
+        }
+        if self.shared.cache.is_missed(build_id) {
+            return self.shared.answered(|outcome| outcome.missing += 1);
+        }
+        let before = self.bytes;
+        let answer = self.ask(build_id);
+        let bytes = self.bytes - before;
+        self.shared.answered(|outcome| {
+            outcome.bytes += bytes;
+            match answer {
+                Ok(()) => outcome.received += 1,
+                Err(Refusal::Missing) => outcome.missing += 1,
+                Err(refusal) => {
+                    outcome.failed += 1;
+                    let sentence = refusal.to_string();
+                    if outcome.failures.len() < MAX_FAILURES && !outcome.failures.contains(&sentence) {
+                        outcome.failures.push(sentence);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Asks one server after the other.
+    fn ask(&mut self, build_id: &[u8]) -> Result<(), Refusal> {
+        if self.files >= self.limits.files || self.bytes >= self.limits.total_bytes {
+            return Err(Refusal::Unusable("as much was asked for as one run may ask for".into()));
+        }
+        self.files += 1;
+        let mut worst = Refusal::Missing;
+        let mut all_asked = !self.servers.is_empty();
+        for index in 0..self.servers.len() {
+            let Some(server) = self.servers[index].clone() else {
+                all_asked = false;
+                continue;
+            };
+            match self.ask_one(&server, build_id) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Missing) => {}
+                Err(refusal) => {
+                    all_asked = false;
+                    if matches!(refusal, Refusal::Unreachable(_)) {
+                        self.servers[index] = None;
+                    }
+                    worst = match refusal {
+                        Refusal::Unreachable(why) => Refusal::Unreachable(format!("{server}: {why}")),
+                        Refusal::Unusable(why) => Refusal::Unusable(format!("{server}: {why}")),
+                        other => other,
+                    };
+                }
+            }
+        }
+        if all_asked {
+            // Without the note it is asked again next time.
+            let _ = self.shared.cache.note_miss(build_id);
+        } else if matches!(worst, Refusal::Missing) {
+            worst = Refusal::Unusable("no server is left to ask".into());
+        }
+        Err(worst)
+    }
+
+    fn ask_one(&mut self, server: &str, build_id: &[u8]) -> Result<(), Refusal> {
+        let unusable = |error: io::Error| Refusal::Unusable(format!("it cannot be kept: {error}"));
+        let mut file = self.shared.cache.begin(build_id).map_err(unusable)?;
+        self.shared.lock().partial = Some(file.path().to_owned());
+        let left = self.limits.total_bytes - self.bytes;
+        let mut received = 0;
+        let stopped = || self.shared.is_stopped();
+        let out: (&mut dyn Write, _) = (file.as_file_mut(), &mut received);
+        let fetched = self.client.fetch(server, build_id, left, out, &stopped);
+        self.bytes += received;
+        fetched?;
+        if wallprof_symbols::build_id(file.as_file()).as_deref() != Some(build_id) {
+            return Err(Refusal::Unusable("the file that came has another build id".into()));
+        }
+        self.shared.cache.publish(file, build_id).map_err(unusable)
+    }
+}
