@@ -33,6 +33,10 @@ pub enum Error {
     InUse {
         path: PathBuf,
     },
+    /// A complete recording is needed, and its recorder or a reader has it open.
+    BeingWritten {
+        path: PathBuf,
+    },
     DiskFull {
         path: PathBuf,
     },
@@ -137,6 +141,11 @@ impl fmt::Display for Error {
             Error::InUse { path } => write!(
                 f,
                 "the recording {} is in use by another process: end that one, or choose another file with -o",
+                shown(path)
+            ),
+            Error::BeingWritten { path } => write!(
+                f,
+                "the recording {} is still being written: end its recorder first, or name a snapshot of it",
                 shown(path)
             ),
             Error::DiskFull { path } => write!(

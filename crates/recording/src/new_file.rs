@@ -69,7 +69,7 @@ fn check_replaceable(path: &Path) -> Result<()> {
 }
 
 /// Every connection to a database in write-ahead-log mode holds a shared lock for as long as it is open.
-fn is_in_use(path: &Path) -> bool {
+pub(crate) fn is_in_use(path: &Path) -> bool {
     let attempt = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;

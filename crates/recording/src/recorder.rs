@@ -751,7 +751,7 @@ impl Recorder {
 const MAX_BUILD_ID_BYTES: usize = 64;
 
 /// Functions inlined at one frame.
-const MAX_LINES: usize = 256;
+pub(crate) const MAX_LINES: usize = 256;
 
 /// Threads that had the CPU during one stall; the first ones had it longest.
 const MAX_RAN_INSTEAD: usize = 64;

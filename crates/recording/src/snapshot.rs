@@ -54,7 +54,7 @@ fn begin(path: &Path) -> rusqlite::Result<Connection> {
 
 /// A recording may come from anywhere: its schema is not trusted to call functions, and its values have
 /// bounds.
-fn harden(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
@@ -77,7 +77,7 @@ fn needs_to_write(error: &rusqlite::Error) -> bool {
 }
 
 /// Refuses files in which a name that we read is something else than a plain table.
-fn checked(path: &Path, connection: Connection) -> Result<Connection> {
+pub(crate) fn checked(path: &Path, connection: Connection) -> Result<Connection> {
     let missing =
         missing_table(&connection).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
     match missing {

@@ -1,0 +1,178 @@
+//! Names that come afterwards: what is offered for naming, what is written, and what stays.
+
+mod given;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use given::*;
+use rusqlite::Connection;
+use wallprof_model::{Event, Frame, FrameId, FrameKind, Module, ModuleId, SymbolLine};
+use wallprof_recording::{Error, LeftAlone, Naming, UnnamedFrame, UnnamedModule};
+
+const BUILD_ID: [u8; 4] = [0xab, 1, 2, 3];
+
+fn line(symbol: &str, offset: u64) -> SymbolLine {
+    SymbolLine { symbol: Some(symbol.into()), offset: Some(offset), ..SymbolLine::default() }
+}
+
+fn with_place(symbol: &str, offset: u64, inlined: bool) -> SymbolLine {
+    let offset = (!inlined).then_some(offset);
+    SymbolLine { file: Some("a.c".into()), line: Some(7), inlined, offset, ..line(symbol, 0) }
+}
+
+/// Frames in a module with a build id and in one without, of the kernel, and made at run time; by address.
+fn recording(place: &Place) {
+    let mut recorder = recorder(&place.file());
+    let module = |id, path: &str, build_id| Event::Module {
+        id: ModuleId(id),
+        module: Module { path: path.into(), build_id },
+    };
+    let frame = |id, kind, module: Option<u32>, address| Event::Frame {
+        id: FrameId(id),
+        frame: Frame { kind, module: module.map(ModuleId), address },
+    };
+    let named = |id, lines: &[SymbolLine]| Event::Symbol { frame: FrameId(id), lines: lines.to_vec() };
+    let events = vec![
+        module(1, "/opt/known", Some(BUILD_ID.to_vec())),
+        module(2, "/opt/unknown", None),
+        frame(1, FrameKind::Native, Some(1), 0x10),
+        frame(2, FrameKind::Native, Some(1), 0x20),
+        frame(3, FrameKind::Native, Some(1), 0x30),
+        frame(4, FrameKind::Native, Some(1), 0x40),
+        frame(5, FrameKind::Native, Some(2), 0x50),
+        frame(6, FrameKind::Kernel, None, 0x60),
+        frame(7, FrameKind::Jit, None, 0x70),
+        frame(8, FrameKind::Native, None, 0x80),
+        named(2, &[SymbolLine::default()]),
+        named(3, &[line("by_table", 3)]),
+        named(4, &[with_place("inner", 0, true), with_place("whole", 4, false)]),
+    ];
+    take_all(&mut recorder, events);
+    recorder.finish(at(2_000_000_000)).unwrap();
+}
+
+/// All lines in the file, by the frame's address.
+fn lines(path: &Path) -> Vec<(String, String)> {
+    let connection = Connection::open(path).unwrap();
+    let sql = "SELECT address, group_concat(coalesce(symbol, '?') || coalesce('@' || file || ':' || line, ''), ' < ')
+         FROM (SELECT * FROM frames ORDER BY address, inline_depth) GROUP BY address ORDER BY address";
+    let mut find = connection.prepare(sql).unwrap();
+    find.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn text_of<'a>(lines: &'a [(String, String)], address: &str) -> &'a str {
+    &lines.iter().find(|(known, _)| known == address).unwrap().1
+}
+
+fn frame_at(modules: &[UnnamedModule], address: u64) -> UnnamedFrame {
+    modules[0].frames.iter().find(|frame| frame.address == address).unwrap().clone()
+}
+
+#[test]
+fn unnamed_frames_are_offered_by_module_and_those_without_a_build_id_are_not() {
+    let place = place();
+    recording(&place);
+    let naming = Naming::open(&place.file()).unwrap();
+    let modules = naming.modules().unwrap();
+    assert_eq!(modules.len(), 1);
+    assert_eq!(modules[0].module, Module { path: "/opt/known".into(), build_id: Some(BUILD_ID.to_vec()) });
+    let offered: Vec<_> =
+        modules[0].frames.iter().map(|frame| (frame.address, frame.name.is_some())).collect();
+    assert_eq!(offered, [(0x10, false), (0x20, false), (0x30, true)]);
+    assert_eq!(frame_at(&modules, 0x30).name.unwrap().offset, Some(3));
+    assert_eq!(naming.left_alone().unwrap(), LeftAlone { without_build_id: 2 });
+}
+
+#[test]
+fn names_are_written_and_what_has_one_keeps_it() {
+    let place = place();
+    recording(&place);
+    std::fs::set_permissions(place.file(), std::fs::Permissions::from_mode(0o640)).unwrap();
+    let before = (lines(&place.file()), place.file().metadata().unwrap());
+    let naming = Naming::open(&place.file()).unwrap();
+    let modules = naming.modules().unwrap();
+    let number = |address| frame_at(&modules, address).frame;
+    let whole = Connection::open(place.file()).unwrap();
+    let known_by_all: u32 =
+        whole.query_row("SELECT id FROM frame WHERE address = 64", [], |row| row.get(0)).unwrap();
+    drop(whole);
+    let names = [
+        (number(0x10), vec![with_place("inlined", 0, true), with_place("outer", 1, false)]),
+        (number(0x30), vec![with_place("by_table", 3, false)]),
+        (known_by_all, vec![line("another", 0)]),
+    ];
+    naming.write(&names).unwrap();
+    let after = lines(&place.file());
+    assert_eq!(text_of(&after, "0x10"), "inlined@a.c:7 < outer@a.c:7");
+    assert_eq!(text_of(&after, "0x30"), "by_table@a.c:7");
+    assert_eq!(text_of(&after, "0x40"), "inner@a.c:7 < whole@a.c:7", "not asked for");
+    for address in ["0x20", "0x50", "0x60", "0x70", "0x80"] {
+        assert_eq!(text_of(&after, address), text_of(&before.0, address), "{address}");
+    }
+    let metadata = place.file().metadata().unwrap();
+    assert_eq!((metadata.mode(), metadata.uid()), (before.1.mode(), before.1.uid()));
+    assert_eq!(std::fs::read_dir(place.folder()).unwrap().count(), 1, "one file");
+    let modules = Naming::open(&place.file()).unwrap().modules().unwrap();
+    assert_eq!(modules[0].frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), [0x20]);
+}
+
+#[test]
+fn nothing_written_leaves_the_file_as_it_was() {
+    let place = place();
+    recording(&place);
+    let before = std::fs::read(place.file()).unwrap();
+    Naming::open(&place.file()).unwrap().write(&[]).unwrap();
+    drop(Naming::open(&place.file()).unwrap());
+    assert!(std::fs::read(place.file()).unwrap() == before);
+}
+
+#[test]
+fn a_recording_that_is_written_is_refused_and_a_killed_recorders_is_named() {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    recorder.commit(at(1_000_000_000)).unwrap();
+    let error = Naming::open(&place.file()).err().unwrap();
+    assert!(matches!(error, Error::BeingWritten { .. }), "{error}");
+    // What a kill leaves: the file and its journal, which nobody has open.
+    let copy = place.folder().join("killed.db");
+    for suffix in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{suffix}", path.display());
+        std::fs::copy(of(&place.file()), of(&copy)).unwrap();
+    }
+    assert!(Naming::open(&copy).unwrap().modules().is_ok());
+}
+
+#[test]
+fn a_write_that_fails_changes_nothing() {
+    let place = place();
+    recording(&place);
+    let before = lines(&place.file());
+    let naming = Naming::open(&place.file()).unwrap();
+    let frame = naming.modules().unwrap()[0].frames[0].frame;
+    let hostage = Connection::open(place.file()).unwrap();
+    hostage.execute_batch("CREATE UNIQUE INDEX one ON line (symbol) WHERE symbol IS NOT NULL").unwrap();
+    let twice = vec![with_place("twice", 0, true), with_place("twice", 0, false)];
+    assert!(naming.write(&[(frame, twice)]).is_err());
+    drop(hostage);
+    assert_eq!(lines(&place.file()), before);
+}
+
+#[test]
+fn a_recordings_own_triggers_do_not_run() {
+    let place = place();
+    recording(&place);
+    let hostile = Connection::open(place.file()).unwrap();
+    hostile.execute_batch("CREATE TRIGGER evil AFTER INSERT ON line BEGIN DELETE FROM thread; END").unwrap();
+    let threads = "SELECT count(*) FROM thread";
+    let count =
+        |connection: &Connection| -> i64 { connection.query_row(threads, [], |row| row.get(0)).unwrap() };
+    hostile.execute_batch("INSERT INTO thread SELECT 99, 1, 1, 1, 1, 0, 1, 1, NULL, 0, NULL, NULL").unwrap();
+    let before = count(&hostile);
+    drop(hostile);
+    let naming = Naming::open(&place.file()).unwrap();
+    let frame = naming.modules().unwrap()[0].frames[0].frame;
+    naming.write(&[(frame, vec![line("name", 0)])]).unwrap();
+    assert_eq!(count(&Connection::open(place.file()).unwrap()), before);
+}
