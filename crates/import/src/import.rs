@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use wallprof_intel_pt::replay::{Frame, Sides};
 use wallprof_intel_pt::{ThreadId, TimeConv};
-use wallprof_model::{Event, MonoNs};
-use wallprof_symbols::{FileSearch, KernelSymbols, ResolverOptions, StoredProcesses};
+use wallprof_model::{Event, ModuleId, MonoNs};
+use wallprof_symbols::{FileSearch, KernelSymbols, ResolverOptions, StoredProcesses, UNREADABLE_DEBUG_FILES};
 
 use crate::calls::tell_calls;
 use crate::error::{ImportError, Refusal};
@@ -310,7 +310,18 @@ impl<'a, S: Sink> Import<'a, S> {
         teller.tell_all(session).map_err(ImportError::Sink)?;
         if teller.started {
             let options = resolver_options(session.options());
-            session.stacks().name_all(options, |event| teller.sink.take(event)).map_err(ImportError::Sink)?;
+            let downloads = session.options().downloads.clone();
+            let stacks = session.stacks();
+            if let Some(downloads) = downloads {
+                stacks.download(&downloads, stacks.unnamed_modules(), &options);
+            }
+            let tell = |event| teller.sink.take(event);
+            let unreadable = stacks.name_all(options, tell).map_err(ImportError::Sink)?;
+            if unreadable > 0 {
+                let loss = Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: unreadable };
+                teller.sink.take(loss).map_err(ImportError::Sink)?;
+                session.lose(UNREADABLE_DEBUG_FILES, unreadable);
+            }
         }
         Ok(Outcome {
             end: session.now(),
@@ -336,7 +347,12 @@ impl<'a, S: Sink> Import<'a, S> {
         let kernel = self.kernel();
         let Import { input, session, teller, window, .. } = self;
         let resolver = resolver_options(session.options());
+        let downloads = session.options().downloads.clone();
         let stacks = session.stacks();
+        if let Some(downloads) = downloads {
+            let all = (0..stacks.processes.modules()).map(|index| ModuleId(index as u32));
+            stacks.download(&downloads, all, &resolver);
+        }
         let processes = std::mem::replace(&mut stacks.processes, StoredProcesses::new(FileSearch::default()));
         let programs = Programs::new(&prepared.spaces, &processes, resolver, kernel, &prepared.dumps);
         let told = decode_trace(session, teller, &prepared, &programs, (&file, base), *window);
@@ -485,9 +501,10 @@ fn taking<S: Sink>(
     }
 }
 
-/// Debug information is where the files are.
+/// Debug information is where the files are, or where it was downloaded to.
 fn resolver_options(options: &ImportOptions) -> ResolverOptions {
-    let system = ResolverOptions::default();
+    let download_dirs = options.downloads.iter().map(|downloads| downloads.folder().to_owned()).collect();
+    let system = ResolverOptions { download_dirs, ..ResolverOptions::default() };
     let Some(root) = &options.symfs else { return system };
     let below = |dir: &PathBuf| root.join(dir.strip_prefix("/").unwrap_or(dir));
     ResolverOptions { debug_dirs: system.debug_dirs.iter().map(below).collect(), ..system }

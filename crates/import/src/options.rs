@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use wallprof_debuginfod::Downloads;
 use wallprof_model::{ClockAnchor, MonoNs};
 
 use crate::stacks::StackCounts;
@@ -14,6 +16,8 @@ pub struct ImportOptions {
     pub symfs: Option<PathBuf>,
     /// perf's copies of files by build id: `~/.debug`.
     pub build_id_cache: Option<PathBuf>,
+    /// Where debug files that are on no disk come from.
+    pub downloads: Option<Arc<Downloads>>,
     /// Waits at least this long are kept one by one.
     pub min_stall_ns: u64,
     /// Which part of a hardware trace is decoded.
@@ -40,6 +44,7 @@ impl Default for ImportOptions {
         ImportOptions {
             symfs: None,
             build_id_cache: None,
+            downloads: None,
             min_stall_ns: 100_000,
             trace: TraceLimits::default(),
         }

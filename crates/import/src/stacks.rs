@@ -4,12 +4,17 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
-use wallprof_model::{Event, Frame, FrameId, StackEnd, StackId};
+use wallprof_debuginfod::Downloads;
+use wallprof_model::{Event, Frame, FrameId, ModuleId, StackEnd, StackId};
 use wallprof_symbols::{
     Batch, FileSearch, FrameTable, KernelStacks, KernelSymbols, Origin, PendingFrames, ProcessKey, Resolver,
-    ResolverOptions, StoredProcesses, normalise_kernel,
+    ResolverOptions, StoredProcesses, lacks_debug_info, normalise_kernel,
 };
+
+/// For so long an import waits for debug files that are under way.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Distinct stacks: 64 MiB here. A day of a large machine has some hundred thousand.
 const MAX_STACKS: usize = 1 << 22;
@@ -127,12 +132,34 @@ impl Stacks {
         (self.refused, self.frames.overflowed())
     }
 
-    /// Names all frames, by everything there is.
+    /// Asks for the debug files of these modules that are on no disk, and waits a bounded time for them.
+    pub(crate) fn download(
+        &self,
+        downloads: &Downloads,
+        modules: impl Iterator<Item = ModuleId>,
+        options: &ResolverOptions,
+    ) {
+        for file in modules.filter_map(|id| self.processes.module_file(id)) {
+            if let Some(build_id) = &file.module.build_id
+                && lacks_debug_info(&file, options)
+            {
+                downloads.want(build_id);
+            }
+        }
+        downloads.wait(LONGEST_WAIT);
+    }
+
+    /// The modules with frames that have no names yet.
+    pub(crate) fn unnamed_modules(&self) -> impl Iterator<Item = ModuleId> + '_ {
+        self.pending.modules()
+    }
+
+    /// Names all frames, by everything there is; how many debug files could not be read.
     pub(crate) fn name_all<E>(
         &mut self,
         options: ResolverOptions,
         mut tell: impl FnMut(Event) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<u64, E> {
         let mut resolver = Resolver::new(options);
         while let Some(batch) = self.pending.take_batch() {
             let lines = self.lines(&mut resolver, &batch);
@@ -140,7 +167,7 @@ impl Stacks {
                 tell(Event::Symbol { frame: *frame, lines })?;
             }
         }
-        Ok(())
+        Ok(resolver.unreadable())
     }
 
     fn lines(&self, resolver: &mut Resolver, batch: &Batch) -> Vec<Vec<wallprof_model::SymbolLine>> {

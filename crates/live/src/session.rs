@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use wallprof_debuginfod::Downloads;
 use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, KernelWork, LatencyDelta, OffCpuDelta, SampleDelta, Stall, WakerStacks,
     Weighted, WorkKind,
@@ -162,6 +163,11 @@ impl Session {
         self.probes.set_task_softirqs(&task_softirqs(&symbols));
         self.guard.set_kernel_symbols(Arc::clone(&symbols));
         self.stacks.set_kernel_symbols(symbols);
+    }
+
+    /// Debug files that are on no disk come from servers, if they come in time.
+    pub fn set_downloads(&mut self, downloads: Arc<Downloads>) {
+        self.stacks.set_downloads(downloads);
     }
 
     /// Says by their names which threads the guarded CPUs are kept for. Before arming.

@@ -2,13 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use wallprof_debuginfod::Downloads;
 use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::{clock, memory};
 use wallprof_symbols::{
     Batch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames, ProcessKey, Resolver,
-    ResolverOptions, normalise_kernel,
+    ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info, normalise_kernel,
 };
 
 use crate::bindings::Bindings;
@@ -28,6 +30,9 @@ struct Told {
 /// that are the shortest time to be kept.
 const FRESH_NS: u64 = 8_000_000_000;
 
+/// For so long the end of a recording waits for debug files that are under way.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// Finds a module's file: asked before it is read, so that nobody waits for the reading.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
 
@@ -40,6 +45,9 @@ pub struct Stacks {
     pending: PendingFrames,
     named: PendingFrames,
     kernel: Option<KernelStacks>,
+    downloads: Option<Arc<Downloads>>,
+    /// Modules whose debug files were asked for, or need not be.
+    asked: HashSet<ModuleId>,
     bindings: Bindings,
     told: HashMap<u64, Told>,
     /// Whether what was told may be forgotten.
@@ -51,6 +59,11 @@ impl Stacks {
     /// Without kernel symbols kernel frames stay without names.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.kernel = Some(KernelStacks::new(symbols));
+    }
+
+    /// Debug files that are on no disk are asked for from now on. Those who forget read none, and ask for none.
+    pub fn set_downloads(&mut self, downloads: Arc<Downloads>) {
+        self.downloads = Some(downloads);
     }
 
     /// What is told may be forgotten by those who heard it: from now on old stacks are told again when they come.
@@ -159,6 +172,9 @@ impl Stacks {
         let mut resolver =
             Resolver::new(ResolverOptions { debug_dirs: Vec::new(), debug_limit: 0, ..Default::default() });
         while let Some(batch) = self.pending.take_batch() {
+            if let Origin::Module(id) = batch.origin {
+                self.ask_for_debug_file(id, files);
+            }
             self.tell_names(&mut resolver, &batch, files, tell);
             if batch.origin != Origin::Kernel && !self.forgetful {
                 self.named.put_back(batch);
@@ -172,14 +188,39 @@ impl Stacks {
         if self.forgetful {
             return self.name_by_symbols(files, tell);
         }
-        let mut resolver = Resolver::default();
         while let Some(batch) = self.pending.take_batch() {
             self.named.put_back(batch);
         }
+        let mut resolver = Resolver::new(self.options_with_downloads(files));
         while let Some(batch) = self.named.take_batch() {
             self.tell_names(&mut resolver, &batch, files, tell);
         }
+        if resolver.unreadable() > 0 {
+            tell(Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: resolver.unreadable() });
+        }
         self.bindings.tell(files, tell);
+    }
+
+    /// Everything there is, with the debug files that come within a bounded time.
+    fn options_with_downloads(&mut self, files: &mut FileOf<'_>) -> ResolverOptions {
+        for id in self.named.modules().collect::<Vec<_>>() {
+            self.ask_for_debug_file(id, files);
+        }
+        let Some(downloads) = &self.downloads else { return ResolverOptions::default() };
+        downloads.wait(LONGEST_WAIT);
+        ResolverOptions { download_dirs: vec![downloads.folder().to_owned()], ..ResolverOptions::default() }
+    }
+
+    /// Once for each module.
+    fn ask_for_debug_file(&mut self, id: ModuleId, files: &mut FileOf<'_>) {
+        let Some(downloads) = self.downloads.as_ref().filter(|_| !self.forgetful) else { return };
+        if self.asked.insert(id)
+            && let Some(file) = files(id)
+            && lacks_debug_info(&file, &ResolverOptions::default())
+            && let Some(build_id) = &file.module.build_id
+        {
+            downloads.want(build_id);
+        }
     }
 
     fn tell_names(

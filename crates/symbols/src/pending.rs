@@ -37,6 +37,14 @@ impl PendingFrames {
         self.by_origin.entry(origin).or_default().push((id, frame.address));
     }
 
+    /// The modules that frames wait in.
+    pub fn modules(&self) -> impl Iterator<Item = ModuleId> + '_ {
+        self.by_origin.keys().filter_map(|origin| match origin {
+            Origin::Module(id) => Some(*id),
+            Origin::Kernel => None,
+        })
+    }
+
     /// Adds a batch's frames again, for another look.
     pub fn put_back(&mut self, batch: Batch) {
         let frames = batch.ids.into_iter().zip(batch.addresses);

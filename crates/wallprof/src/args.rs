@@ -41,6 +41,9 @@ pub enum Command {
     Diff(DiffArgs),
     /// Turn what another profiler recorded into a recording: perf.data; add metrics and marks to one
     Import(ImportArgs),
+    /// Name the frames of a recording that have no name, by build id, from debug files that are here now
+    #[command(after_help = SYMBOLIZE_HELP)]
+    Symbolize(SymbolizeArgs),
     /// Record all the time under bounded memory, and serve metrics, alerts' evidence and a flight recording
     Watch(WatchArgs),
     /// Arm, disarm or ask a running watcher, or have it keep a snapshot
@@ -481,6 +484,22 @@ pub struct ImportArgs {
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 }
+
+#[derive(Debug, Args)]
+pub struct SymbolizeArgs {
+    /// The recording to complete
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// A folder of debug files (.build-id/xx/yyyy.debug, or any files) or of unstripped programs; searched whole, before
+    /// /usr/lib/debug; can be given several times
+    #[arg(long = "debug-dir", value_name = "DIR")]
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+const SYMBOLIZE_HELP: &str = "Names that are there stay. A file counts only with the build id that was recorded. The \
+    servers of DEBUGINFOD_URLS are asked for what is on no disk; DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT, \
+    DEBUGINFOD_MAXSIZE and DEBUGINFOD_MAXTIME mean what they mean to debuginfod-find(1).";
 
 #[derive(Debug, Args)]
 pub struct HeldArgs {

@@ -13,6 +13,7 @@ use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
 
 use crate::additions;
 use crate::args::{DEFAULT_FILE, ImportArgs};
+use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::terminal::zone;
 
@@ -65,6 +66,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
         symfs: args.symfs.clone(),
         build_id_cache: build_id_cache(),
         trace: trace_limits(args)?,
+        downloads: debug_downloads::start(),
         ..ImportOptions::default()
     };
     let times = Times::from_args(args)?;
@@ -86,6 +88,9 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     match summary {
         Some(summary) if outcome.threads > 0 => {
             crate::findings::store(&args.output);
+            if let Some(downloads) = &options.downloads {
+                debug_downloads::say_outcome(downloads, &args.output);
+            }
             say(&done_line(&outcome, &summary, &args.output));
             Ok(())
         }

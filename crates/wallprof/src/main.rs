@@ -2,6 +2,7 @@
 
 mod additions;
 mod args;
+mod debug_downloads;
 mod demo;
 mod diff;
 mod doctor;
@@ -18,6 +19,7 @@ mod report;
 mod rights;
 mod selection;
 mod stalls;
+mod symbolize;
 mod terminal;
 mod watch;
 
@@ -51,6 +53,7 @@ fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Symbolize(args) => symbolize::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Ctl(args) => watch::control(&args),
         Command::Demo(args) => demo::run(&args, started),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use wallprof_debuginfod::Downloads;
 use wallprof_live::{Session, SessionError, Untold};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
@@ -17,6 +18,7 @@ use super::check;
 use super::held::find_program;
 use super::host;
 use super::options::{CallGraph, RecordOptions, Target, name_globs};
+use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::rights::as_caller;
 
@@ -32,6 +34,8 @@ pub struct Setup<'a> {
 pub struct Engine {
     session: Session,
     recorder: Recorder,
+    /// Debug files under way; a recording that forgets asks for none.
+    downloads: Option<Arc<Downloads>>,
     /// Hears every event before the recording does.
     observer: Box<dyn FnMut(&Event)>,
     target: String,
@@ -105,13 +109,21 @@ impl Engine {
             ..host::recording_start()
         };
         let recorder = as_caller(|| Recorder::create(&options.output, &start))?;
+        let downloads = match options.retention {
+            Some(_) => None,
+            None => debug_downloads::start(),
+        };
         if options.retention.is_some() {
             session.tell_again();
+        }
+        if let Some(downloads) = &downloads {
+            session.set_downloads(Arc::clone(downloads));
         }
         let mut engine = Engine {
             clock: ClockMap::new(vec![session.clock()]),
             session,
             recorder,
+            downloads,
             observer: Box::new(|_| {}),
             target: setup.command,
             events: 0,
@@ -225,7 +237,7 @@ impl Engine {
 
     /// Disarms, takes in the rest, and completes the file.
     pub fn finish(self) -> Result<Summary, Failure> {
-        let Engine { session, mut recorder, .. } = self;
+        let Engine { session, mut recorder, downloads, .. } = self;
         let mut written = Ok(());
         let end = session.finish(&mut |event| {
             if written.is_ok() {
@@ -234,6 +246,9 @@ impl Engine {
         });
         let end = end.map_err(failure_from_session)?;
         written?;
+        if let Some(downloads) = downloads {
+            debug_downloads::say_outcome(&downloads, recorder.path());
+        }
         Ok(recorder.finish(end)?)
     }
 

@@ -6,7 +6,9 @@ use std::process::{Command, Output, Stdio};
 pub fn wallprof(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wallprof"));
     command.args(arguments).stdin(Stdio::null());
-    for variable in ["NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG", "SUDO_UID", "SUDO_GID"] {
+    for variable in
+        ["NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG", "SUDO_UID", "SUDO_GID", "DEBUGINFOD_URLS"]
+    {
         command.env_remove(variable);
     }
     command.env("TZ", "UTC");

@@ -14,6 +14,8 @@ use crate::lines::Lines;
 pub fn wallprof() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wallprof"));
     command.stdin(Stdio::null()).env("NO_COLOR", "1").env_remove("COLUMNS");
+    // Some systems set it for every shell.
+    command.env_remove("DEBUGINFOD_URLS");
     command
 }
 

@@ -1,0 +1,255 @@
+//! `wallprof symbolize`: names for the frames of a recording that have none, from debug files that are here now.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use wallprof_debuginfod::Downloads;
+use wallprof_model::{Module, SymbolLine};
+use wallprof_recording::{Naming, UnnamedFrame, UnnamedModule};
+use wallprof_symbols::{
+    DebugTree, ModuleFile, Resolver, ResolverOptions, SYSTEM_DEBUG_DIR, TreeLimits, lacks_debug_info,
+};
+use wallprof_views::escape;
+
+use crate::args::SymbolizeArgs;
+use crate::debug_downloads;
+use crate::failure::{Failure, say};
+use crate::output;
+
+/// For so long it waits for servers.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Names what can be named in the recording of `args`.
+pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
+    args.debug_dirs.iter().try_for_each(|dir| check_folder(dir))?;
+    let naming = Naming::open(&args.file)?;
+    let modules = naming.modules()?;
+    let unnamed =
+        modules.iter().flat_map(|module| &module.frames).filter(|frame| frame.name.is_none()).count();
+    let without_build_id = naming.left_alone()?.without_build_id;
+    if unnamed == 0 && without_build_id > 0 {
+        return Err(Failure::failed(format!(
+            "nothing to resolve in {}: its {without_build_id} frames without a name have no build id, which alone \
+             says what file they are of",
+            args.file.display()
+        )));
+    }
+    if modules.is_empty() {
+        return Ok(nothing_to_resolve(&args.file));
+    }
+    let downloads = debug_downloads::start();
+    let options = options(args, &modules, downloads.as_deref());
+    if let Some(downloads) = &downloads {
+        debug_downloads::say_outcome(downloads, &args.file);
+    }
+    let mut resolver = Resolver::new(options);
+    let found: Vec<Named> = modules.iter().map(|module| Named::resolve(module, &mut resolver)).collect();
+    let has_findings = naming.has_findings()?;
+    let names: Vec<_> = found.iter().flat_map(|named| named.names.iter().cloned()).collect();
+    if names.is_empty() && unnamed == 0 {
+        return Ok(nothing_to_resolve(&args.file));
+    }
+    naming.write(&names)?;
+    if has_findings && !names.is_empty() {
+        crate::findings::store(&args.file);
+    }
+    output::to_stdout(|out| Ok(write_table(out, &args.file, &found)?))?;
+    say_left_out(resolver.unreadable(), without_build_id);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn nothing_to_resolve(file: &Path) -> ExitCode {
+    say(&format!("nothing to resolve in {}: every frame has its name", file.display()));
+    ExitCode::SUCCESS
+}
+
+fn check_folder(dir: &Path) -> Result<(), Failure> {
+    match dir.is_dir() {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "--debug-dir {} is no folder: give the one that holds the debug files, or the unstripped programs",
+            dir.display()
+        ))),
+    }
+}
+
+/// Where debug files are: where they are by build id, anywhere in the folders that were named, and what servers send.
+fn options(
+    args: &SymbolizeArgs,
+    modules: &[UnnamedModule],
+    downloads: Option<&Downloads>,
+) -> ResolverOptions {
+    let debug_dirs = args.debug_dirs.iter().cloned().chain([PathBuf::from(SYSTEM_DEBUG_DIR)]).collect();
+    let mut options = ResolverOptions { debug_dirs, ..ResolverOptions::default() };
+    let wanted = lacking(modules, &options);
+    for dir in args.debug_dirs.iter().filter(|_| !wanted.is_empty()) {
+        let tree = DebugTree::search(dir, &wanted, TreeLimits::default());
+        if tree.is_cut {
+            say(&format!(
+                "{} was not searched to its end ({} files and folders): name a smaller folder",
+                dir.display(),
+                tree.entries
+            ));
+        }
+        merge(&mut options.files, tree.files);
+    }
+    if let Some(downloads) = downloads {
+        options.download_dirs = vec![downloads.folder().to_owned()];
+        lacking(modules, &options).iter().for_each(|build_id| downloads.want(build_id));
+        await_downloads(downloads);
+    }
+    options
+}
+
+/// The build ids of modules whose debug information is nowhere yet.
+fn lacking(modules: &[UnnamedModule], options: &ResolverOptions) -> HashSet<Vec<u8>> {
+    let lacks = |module: &&Module| lacks_debug_info(&ModuleFile::locate(module), options);
+    let modules = modules.iter().map(|module| &module.module).filter(lacks);
+    modules.filter_map(|module| module.build_id.clone()).collect()
+}
+
+fn merge(all: &mut BTreeMap<Vec<u8>, Vec<PathBuf>>, more: BTreeMap<Vec<u8>, Vec<PathBuf>>) {
+    for (build_id, files) in more {
+        all.entry(build_id).or_default().extend(files);
+    }
+}
+
+/// With a line on a terminal that says how far it is.
+fn await_downloads(downloads: &Downloads) {
+    use std::io::IsTerminal;
+    let is_terminal = io::stderr().is_terminal();
+    downloads.wait_while(LONGEST_WAIT, |outcome| {
+        if is_terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{} debug files are still to come", outcome.open);
+        }
+        true
+    });
+    if is_terminal {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+}
+
+/// What was found for one module.
+struct Named {
+    path: String,
+    names: Vec<(u32, Vec<SymbolLine>)>,
+    /// Frames that got a name; frames that had one and got file and line; frames without a name.
+    named: usize,
+    completed: usize,
+    remaining: usize,
+}
+
+impl Named {
+    fn resolve(module: &UnnamedModule, resolver: &mut Resolver) -> Self {
+        let addresses: Vec<u64> = module.frames.iter().map(|frame| frame.address).collect();
+        let resolved = resolver.resolve(&ModuleFile::locate(&module.module), &addresses);
+        let mut found = Named {
+            path: module.module.path.clone(),
+            names: Vec::new(),
+            named: 0,
+            completed: 0,
+            remaining: 0,
+        };
+        for (frame, lines) in module.frames.iter().zip(resolved) {
+            let was_named = frame.name.is_some();
+            match useful(frame, lines) {
+                Some(lines) => {
+                    found.names.push((frame.frame, lines));
+                    found.named += usize::from(!was_named);
+                    found.completed += usize::from(was_named);
+                }
+                None => found.remaining += usize::from(!was_named),
+            }
+        }
+        found
+    }
+}
+
+/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions where they
+/// are of a function that begins at the same address.
+fn useful(frame: &UnnamedFrame, mut lines: Vec<SymbolLine>) -> Option<Vec<SymbolLine>> {
+    let physical = lines.last_mut()?;
+    match &frame.name {
+        None => physical.symbol.is_some().then_some(lines),
+        Some(known) => {
+            let is_same = known.offset.is_some() && known.offset == physical.offset;
+            let says_more = physical.file.is_some();
+            physical.symbol = Some(known.symbol.clone());
+            (is_same && says_more).then_some(lines)
+        }
+    }
+}
+
+fn write_table(out: &mut dyn Write, file: &Path, modules: &[Named]) -> io::Result<()> {
+    let sum = |of: fn(&Named) -> usize| modules.iter().map(of).sum::<usize>();
+    let (named, remaining) = (sum(|module| module.named), sum(|module| module.remaining));
+    let completed = sum(|module| module.completed);
+    writeln!(out, "{}: {named} frames named, {remaining} remain", escape(&file.display().to_string()))?;
+    if completed > 0 {
+        writeln!(out, "{completed} more had a name and got file and line")?;
+    }
+    if named + remaining > 0 {
+        writeln!(out, "{:>8} {:>8}  module", "named", "remain")?;
+    }
+    for module in modules.iter().filter(|module| module.named + module.remaining > 0) {
+        writeln!(out, "{:>8} {:>8}  {}", module.named, module.remaining, escape(&module.path))?;
+    }
+    Ok(())
+}
+
+fn say_left_out(unreadable: u64, without_build_id: u64) {
+    if unreadable > 0 {
+        say(&format!("{unreadable} debug files have the right build id and are damaged: they were left out"));
+    }
+    if without_build_id > 0 {
+        say(&format!("{without_build_id} frames without a name have no build id: they were left alone"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_recording::KnownName;
+
+    fn line(symbol: &str, offset: u64, file: Option<&str>) -> SymbolLine {
+        SymbolLine {
+            symbol: Some(symbol.into()),
+            offset: Some(offset),
+            file: file.map(str::to_owned),
+            ..SymbolLine::default()
+        }
+    }
+
+    #[test]
+    fn a_known_name_stays_and_gets_a_line_of_the_same_function_only() {
+        let name = |offset| Some(KnownName { symbol: "read".into(), offset });
+        let frame = |name| UnnamedFrame { frame: 1, address: 0x10, name };
+        let found = || vec![line("__GI_read", 4, Some("read.c"))];
+        assert_eq!(useful(&frame(name(Some(4))), found()), Some(vec![line("read", 4, Some("read.c"))]));
+        assert_eq!(useful(&frame(name(Some(5))), found()), None);
+        assert_eq!(useful(&frame(name(None)), found()), None);
+        assert_eq!(useful(&frame(name(Some(4))), vec![line("__GI_read", 4, None)]), None);
+        assert_eq!(useful(&frame(None), found()), Some(found()));
+        assert_eq!(useful(&frame(None), vec![SymbolLine::default()]), None);
+    }
+
+    #[test]
+    fn the_table_says_what_was_named_and_what_was_not() {
+        let module = |path: &str, named, remaining, completed| Named {
+            path: path.into(),
+            names: Vec::new(),
+            named,
+            completed,
+            remaining,
+        };
+        let mut text = Vec::new();
+        let modules = [module("/bin/a\n", 2, 1, 0), module("/bin/b", 0, 0, 5)];
+        write_table(&mut text, Path::new("x.db"), &modules).unwrap();
+        let expected = "x.db: 2 frames named, 1 remain\n5 more had a name and got file and line\n   named   remain  \
+             module\n       2        1  /bin/a\\n\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}
