@@ -1,8 +1,8 @@
-//! Where downloads are kept: a folder a build id, a file `debuginfo` in it, as elfutils does it. An empty file says
-//! that no server had one.
+//! Where downloads are kept: a folder a build id, a file `debuginfo` in it, as elfutils does it. An empty
+//! file says that no server had one.
 //!
-//! A cache that belongs to another user, or that others may write to, is left alone: a folder of this run's own takes
-//! its place and goes with it.
+//! A cache that belongs to another user, or that others may write to, is left alone: a folder of this run's
+//! own takes its place and goes with it.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read};
@@ -126,7 +126,7 @@ fn is_build_id(name: &std::ffi::OsStr) -> bool {
     name.len() >= 4 && name.iter().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What cannot be looked at or removed stays: the next cleaning comes.
+/// A file that cannot be removed stays until the next cleaning.
 fn remove_unused(folder: &Path, unused: Duration) {
     if fs::symlink_metadata(folder).is_ok_and(|found| !found.is_dir()) {
         return;

@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use wallprof_symbols::DebugFileServer;
+
 use crate::cache::Cache;
 use crate::certificates;
 use crate::limits::Limits;
@@ -91,27 +93,7 @@ impl Downloads {
         &self.notes
     }
 
-    /// Where files are when they have come: `BUILD-ID/debuginfo`.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// Asks for a debug file, once. Returns at once.
-    pub fn want(&self, build_id: &[u8]) {
-        let mut state = self.shared.lock();
-        if !build_id.is_empty() && state.asked.insert(build_id.to_vec()) {
-            state.queue.push_back(build_id.to_vec());
-            state.outcome.open += 1;
-            self.shared.changed.notify_all();
-        }
-    }
-
-    /// Waits until everything is answered, for so long at most; false when something is open then.
-    pub fn wait(&self, longest: Duration) -> bool {
-        self.wait_while(longest, |_| true)
-    }
-
-    /// The same, as long as `goes_on` says so, which is asked ten times a second.
+    /// Waits as [`DebugFileServer::wait`] does, as long as `goes_on` says so. It is asked ten times a second.
     pub fn wait_while(&self, longest: Duration, mut goes_on: impl FnMut(&Outcome) -> bool) -> bool {
         let deadline = Instant::now() + longest;
         let mut state = self.shared.lock();
@@ -129,6 +111,25 @@ impl Downloads {
 
     pub fn outcome(&self) -> Outcome {
         self.shared.lock().outcome.clone()
+    }
+}
+
+impl DebugFileServer for Downloads {
+    fn want(&self, build_id: &[u8]) {
+        let mut state = self.shared.lock();
+        if !build_id.is_empty() && state.asked.insert(build_id.to_vec()) {
+            state.queue.push_back(build_id.to_vec());
+            state.outcome.open += 1;
+            self.shared.changed.notify_all();
+        }
+    }
+
+    fn wait(&self, longest: Duration) -> bool {
+        self.wait_while(longest, |_| true)
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
     }
 }
 
@@ -151,15 +152,6 @@ impl fmt::Debug for Downloads {
         f.debug_struct("Downloads").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
-
-/// One run has one; two of them are never equal.
-impl PartialEq for Downloads {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
-    }
-}
-
-impl Eq for Downloads {}
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -65,8 +65,8 @@ impl Client {
         Client { agent: agent.into(), limits }
     }
 
-    /// Writes the file into `out`, at most `left` bytes, and adds what came to `received`; `stopped` is asked between
-    /// two pieces.
+    /// Writes the file into `out`, at most `left` bytes, and adds what came to `received`. `stopped` is asked
+    /// between two pieces.
     pub(crate) fn fetch(
         &self,
         server: &str,

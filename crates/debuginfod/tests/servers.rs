@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use wallprof_debuginfod::{Downloads, Limits, Outcome, Settings};
-use wallprof_symbols::{build_id_of_path, hex_build_id};
+use wallprof_symbols::{DebugFileServer, build_id_of_path, hex_build_id};
 
 /// Longer than any test: what is waited for comes by itself.
 const LONG: Duration = Duration::from_secs(300);
@@ -270,7 +270,8 @@ impl Secure {
         }
         openssl(
             &[
-                &["req", "-x509", "-CA", "authority.pem", "-CAkey", "authority.key", "-subj", "/CN=server"][..],
+                &["req", "-x509", "-CA", "authority.pem", "-CAkey", "authority.key"][..],
+                &["-subj", "/CN=server"],
                 &["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"],
                 &["-keyout", "server.key", "-out", "server.pem"],
                 &key,

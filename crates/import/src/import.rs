@@ -310,10 +310,10 @@ impl<'a, S: Sink> Import<'a, S> {
         teller.tell_all(session).map_err(ImportError::Sink)?;
         if teller.started {
             let options = resolver_options(session.options());
-            let downloads = session.options().downloads.clone();
+            let server = session.options().debug_server.clone();
             let stacks = session.stacks();
-            if let Some(downloads) = downloads {
-                stacks.download(&downloads, stacks.unnamed_modules(), &options);
+            if let Some(server) = server {
+                stacks.download(server.as_ref(), stacks.unnamed_modules(), &options);
             }
             let tell = |event| teller.sink.take(event);
             let unreadable = stacks.name_all(options, tell).map_err(ImportError::Sink)?;
@@ -347,11 +347,11 @@ impl<'a, S: Sink> Import<'a, S> {
         let kernel = self.kernel();
         let Import { input, session, teller, window, .. } = self;
         let resolver = resolver_options(session.options());
-        let downloads = session.options().downloads.clone();
+        let server = session.options().debug_server.clone();
         let stacks = session.stacks();
-        if let Some(downloads) = downloads {
+        if let Some(server) = server {
             let all = (0..stacks.processes.modules()).map(|index| ModuleId(index as u32));
-            stacks.download(&downloads, all, &resolver);
+            stacks.download(server.as_ref(), all, &resolver);
         }
         let processes = std::mem::replace(&mut stacks.processes, StoredProcesses::new(FileSearch::default()));
         let programs = Programs::new(&prepared.spaces, &processes, resolver, kernel, &prepared.dumps);
@@ -503,7 +503,7 @@ fn taking<S: Sink>(
 
 /// Debug information is where the files are, or where it was downloaded to.
 fn resolver_options(options: &ImportOptions) -> ResolverOptions {
-    let download_dirs = options.downloads.iter().map(|downloads| downloads.folder().to_owned()).collect();
+    let download_dirs = options.debug_server.iter().map(|server| server.folder().to_owned()).collect();
     let system = ResolverOptions { download_dirs, ..ResolverOptions::default() };
     let Some(root) = &options.symfs else { return system };
     let below = |dir: &PathBuf| root.join(dir.strip_prefix("/").unwrap_or(dir));

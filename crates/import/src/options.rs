@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wallprof_debuginfod::Downloads;
 use wallprof_model::{ClockAnchor, MonoNs};
+use wallprof_symbols::DebugFileServer;
 
 use crate::stacks::StackCounts;
 
 /// How to import.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ImportOptions {
     /// The root of the recorded machine's files; `None`: this machine's.
     pub symfs: Option<PathBuf>,
     /// perf's copies of files by build id: `~/.debug`.
     pub build_id_cache: Option<PathBuf>,
     /// Where debug files that are on no disk come from.
-    pub downloads: Option<Arc<Downloads>>,
+    pub debug_server: Option<Arc<dyn DebugFileServer>>,
     /// Waits at least this long are kept one by one.
     pub min_stall_ns: u64,
     /// Which part of a hardware trace is decoded.
@@ -44,7 +44,7 @@ impl Default for ImportOptions {
         ImportOptions {
             symfs: None,
             build_id_cache: None,
-            downloads: None,
+            debug_server: None,
             min_stall_ns: 100_000,
             trace: TraceLimits::default(),
         }

@@ -6,11 +6,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wallprof_debuginfod::Downloads;
 use wallprof_model::{Event, Frame, FrameId, ModuleId, StackEnd, StackId};
 use wallprof_symbols::{
-    Batch, FileSearch, FrameTable, KernelStacks, KernelSymbols, Origin, PendingFrames, ProcessKey, Resolver,
-    ResolverOptions, StoredProcesses, lacks_debug_info, normalise_kernel,
+    Batch, DebugFileServer, FileSearch, FrameTable, KernelStacks, KernelSymbols, Origin, PendingFrames,
+    ProcessKey, Resolver, ResolverOptions, StoredProcesses, lacks_debug_info, normalise_kernel,
 };
 
 /// For so long an import waits for debug files that are under way.
@@ -135,7 +134,7 @@ impl Stacks {
     /// Asks for the debug files of these modules that are on no disk, and waits a bounded time for them.
     pub(crate) fn download(
         &self,
-        downloads: &Downloads,
+        server: &dyn DebugFileServer,
         modules: impl Iterator<Item = ModuleId>,
         options: &ResolverOptions,
     ) {
@@ -143,10 +142,10 @@ impl Stacks {
             if let Some(build_id) = &file.module.build_id
                 && lacks_debug_info(&file, options)
             {
-                downloads.want(build_id);
+                server.want(build_id);
             }
         }
-        downloads.wait(LONGEST_WAIT);
+        server.wait(LONGEST_WAIT);
     }
 
     /// The modules with frames that have no names yet.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use wallprof_debuginfod::Downloads;
 use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, KernelWork, LatencyDelta, OffCpuDelta, SampleDelta, Stall, WakerStacks,
     Weighted, WorkKind,
@@ -25,7 +24,7 @@ use wallprof_probe::bpf::{
 };
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{KernelCounts, LOSS_NAMES, ProbeError, ProbeOptions, Probes, Targets, clock, reasons};
-use wallprof_symbols::KernelSymbols;
+use wallprof_symbols::{DebugFileServer, KernelSymbols};
 
 use crate::accounts::Accounts;
 use crate::counters::Counters;
@@ -166,8 +165,8 @@ impl Session {
     }
 
     /// Debug files that are on no disk come from servers, if they come in time.
-    pub fn set_downloads(&mut self, downloads: Arc<Downloads>) {
-        self.stacks.set_downloads(downloads);
+    pub fn set_debug_server(&mut self, server: Arc<dyn DebugFileServer>) {
+        self.stacks.set_debug_server(server);
     }
 
     /// Says by their names which threads the guarded CPUs are kept for. Before arming.

@@ -4,13 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wallprof_debuginfod::Downloads;
 use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::{clock, memory};
 use wallprof_symbols::{
-    Batch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames, ProcessKey, Resolver,
-    ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info, normalise_kernel,
+    Batch, DebugFileServer, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames,
+    ProcessKey, Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info, normalise_kernel,
 };
 
 use crate::bindings::Bindings;
@@ -45,7 +44,7 @@ pub struct Stacks {
     pending: PendingFrames,
     named: PendingFrames,
     kernel: Option<KernelStacks>,
-    downloads: Option<Arc<Downloads>>,
+    server: Option<Arc<dyn DebugFileServer>>,
     /// Modules whose debug files were asked for, or need not be.
     asked: HashSet<ModuleId>,
     bindings: Bindings,
@@ -62,8 +61,8 @@ impl Stacks {
     }
 
     /// Debug files that are on no disk are asked for from now on. Those who forget read none, and ask for none.
-    pub fn set_downloads(&mut self, downloads: Arc<Downloads>) {
-        self.downloads = Some(downloads);
+    pub fn set_debug_server(&mut self, server: Arc<dyn DebugFileServer>) {
+        self.server = Some(server);
     }
 
     /// What is told may be forgotten by those who heard it: from now on old stacks are told again when they come.
@@ -206,20 +205,20 @@ impl Stacks {
         for id in self.named.modules().collect::<Vec<_>>() {
             self.ask_for_debug_file(id, files);
         }
-        let Some(downloads) = &self.downloads else { return ResolverOptions::default() };
-        downloads.wait(LONGEST_WAIT);
-        ResolverOptions { download_dirs: vec![downloads.folder().to_owned()], ..ResolverOptions::default() }
+        let Some(server) = &self.server else { return ResolverOptions::default() };
+        server.wait(LONGEST_WAIT);
+        ResolverOptions { download_dirs: vec![server.folder().to_owned()], ..ResolverOptions::default() }
     }
 
     /// Once for each module.
     fn ask_for_debug_file(&mut self, id: ModuleId, files: &mut FileOf<'_>) {
-        let Some(downloads) = self.downloads.as_ref().filter(|_| !self.forgetful) else { return };
+        let Some(server) = self.server.as_ref().filter(|_| !self.forgetful) else { return };
         if self.asked.insert(id)
             && let Some(file) = files(id)
             && lacks_debug_info(&file, &ResolverOptions::default())
             && let Some(build_id) = &file.module.build_id
         {
-            downloads.want(build_id);
+            server.want(build_id);
         }
     }
 

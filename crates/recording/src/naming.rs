@@ -1,6 +1,8 @@
-//! Names that a complete recording is given afterwards: which frames have none, and writing them in one transaction.
+//! Names that a complete recording is given afterwards: which frames have none, and writing them in one
+//! transaction.
 //!
-//! What has a name keeps it. A frame without a build id is not offered: nothing would prove whose name it gets.
+//! A frame that has a name keeps it. A frame without a build id is not offered: nothing would prove whose
+//! name it gets.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -71,7 +73,8 @@ impl Naming {
         Ok(Naming { path, connection })
     }
 
-    /// The modules with a build id whose frames have no name, or no file and line; the frames by their numbers.
+    /// The modules with a build id whose frames have no name, or no file and line; the frames by their
+    /// numbers.
     pub fn modules(&self) -> Result<Vec<UnnamedModule>> {
         self.read_modules().map_err(|source| self.failed(Action::Read, source))
     }
@@ -107,7 +110,8 @@ impl Naming {
         let mut modules: Vec<UnnamedModule> = Vec::new();
         let mut of_row = HashMap::new();
         let mut find = self.connection.prepare(
-            "SELECT module.id, path.text, module.build_id FROM module JOIN text AS path ON path.id = module.path
+            "SELECT module.id, path.text, module.build_id
+             FROM module JOIN text AS path ON path.id = module.path
              WHERE module.build_id IS NOT NULL ORDER BY module.id",
         )?;
         let mut rows = find.query([])?;
@@ -195,7 +199,8 @@ fn write(connection: &mut Connection, names: &[(u32, Vec<SymbolLine>)]) -> SqlRe
 fn may_be_replaced(connection: &Connection, frame: u32, lines: &[SymbolLine]) -> SqlResult<bool> {
     let known: Option<String> = connection
         .prepare_cached(
-            "SELECT text.text FROM line JOIN text ON text.id = line.symbol WHERE line.frame = ? ORDER BY line.depth DESC",
+            "SELECT text.text FROM line JOIN text ON text.id = line.symbol
+             WHERE line.frame = ? ORDER BY line.depth DESC",
         )?
         .query_row([frame], |row| row.get(0))
         .optional()?;

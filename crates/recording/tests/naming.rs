@@ -55,7 +55,8 @@ fn recording(place: &Place) {
 /// All lines in the file, by the frame's address.
 fn lines(path: &Path) -> Vec<(String, String)> {
     let connection = Connection::open(path).unwrap();
-    let sql = "SELECT address, group_concat(coalesce(symbol, '?') || coalesce('@' || file || ':' || line, ''), ' < ')
+    let sql = "SELECT address,
+             group_concat(coalesce(symbol, '?') || coalesce('@' || file || ':' || line, ''), ' < ')
          FROM (SELECT * FROM frames ORDER BY address, inline_depth) GROUP BY address ORDER BY address";
     let mut find = connection.prepare(sql).unwrap();
     find.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().collect::<Result<_, _>>().unwrap()

@@ -1,6 +1,7 @@
 //! A folder of debug files in any order: which of them belong to which build ids.
 //!
-//! Owns the walk and its limits: folders, files and time. Links to files are followed, links to folders are not.
+//! Owns the walk and its limits: folders, files and time. Links to files are followed, links to folders are
+//! not.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};

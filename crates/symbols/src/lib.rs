@@ -11,6 +11,7 @@
 
 mod address_space;
 mod debug_file;
+mod debug_server;
 mod debug_tree;
 mod demangle;
 mod elf;
@@ -37,6 +38,7 @@ mod stored;
 mod vdso;
 
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
+pub use debug_server::DebugFileServer;
 pub use debug_tree::{DebugTree, TreeLimits};
 pub use elf::{build_id, build_id_of_path, path_has_build_id};
 pub use frame_table::FrameTable;

@@ -1,7 +1,7 @@
 //! The functions of a file without a full symbol table: its dynamic symbols, and MiniDebugInfo.
 //!
-//! Such a list has holes, so that a symbol stands for its own bytes only; one without a size, for its first byte.
-//! Tables are read in bounded pieces, never mapped.
+//! Such a list has holes, so that a symbol stands for its own bytes only; one without a size, for its first
+//! byte. Tables are read in bounded pieces, never mapped.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! MiniDebugInfo: a small ELF file, packed with xz, in section `.gnu_debugdata` of a stripped program. It has the
-//! functions that the program's dynamic symbols leave out. Format: gdb's manual, *Debugging Information in a
-//! Special Section*.
+//! MiniDebugInfo: a small ELF file, packed with xz, in section `.gnu_debugdata` of a stripped program. It
+//! has the functions that the program's dynamic symbols leave out. Format: gdb's manual, *Debugging
+//! Information in a Special Section*.
 //!
-//! Owns the bounds on unpacking: the section belongs to a foreign file, and a few kilobytes of xz can stand for
-//! gigabytes.
+//! Owns the bounds on unpacking: the section belongs to a foreign file, and a few kilobytes of xz can stand
+//! for gigabytes.
 
 use std::io::{self, Cursor, Read};
 use std::num::NonZeroUsize;

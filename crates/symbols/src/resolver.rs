@@ -4,8 +4,9 @@
 //! read only within a limit of memory, and a name that cannot be right is left out. Little parsed state is
 //! kept, because it is anonymous memory.
 //!
-//! Known limit: full symbol tables are read through a memory map, so a file that is cut short while it is read ends
-//! the process with SIGBUS. Programs and libraries in use are replaced, not cut, by every package manager.
+//! Known limit: full symbol tables are read through a memory map, so a file that is cut short while it is
+//! read ends the process with SIGBUS. Programs and libraries in use are replaced, not cut, by every package
+//! manager.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -37,7 +38,8 @@ pub struct ResolverOptions {
     pub debug_dirs: Vec<PathBuf>,
     /// Debug files that were found before, by build id; they come before those of `debug_dirs`.
     pub files: BTreeMap<Vec<u8>, Vec<PathBuf>>,
-    /// Caches of debuginfod clients: `BUILD-ID/debuginfo`. What is there came from a server and is not trusted.
+    /// Caches of debuginfod clients: `BUILD-ID/debuginfo`. What is there came from a server and is not
+    /// trusted.
     pub download_dirs: Vec<PathBuf>,
     /// Bytes of compressed debug sections that may be unpacked into memory for one module; beyond that the
     /// symbol table has to do.
@@ -65,7 +67,8 @@ const ADDRESSES_A_PARSE: usize = 128;
 const MAX_PATH: usize = 4096;
 /// Modules whose parsed state is kept; at most one of them has debug information.
 const KEPT_MODULES: usize = 3;
-/// Debug files of one module that are asked, one after the other; more than one only where the best is damaged.
+/// Debug files of one module that are asked, one after the other; more than one only where the best is
+/// damaged.
 const MAX_DEBUG_FILES: usize = 3;
 /// Symbols of a file that came from a server: the largest programs have 128 MiB of them.
 const MAX_FOREIGN_SYMBOLS: u64 = 256 << 20;
@@ -110,7 +113,8 @@ impl Resolver {
         }
     }
 
-    /// How many debug files, and how many modules' MiniDebugInfo, belong to a module but are damaged or too large.
+    /// How many debug files, and how many modules' MiniDebugInfo, belong to a module but are damaged or too
+    /// large.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.len() as u64
     }
@@ -186,14 +190,18 @@ impl ParsedModule {
         unreadable.extend(found.iter().filter(|file| file.sections.is_none()).map(|file| file.key));
         let sections = Sections::read(file.as_ref()).ok()?;
         let found = found.into_iter().filter(|found| found.says_more_than_a_stripped_file());
-        let mut sources: Vec<SymbolSource> = found
-            .filter_map(|found| SymbolSource::of_debug_file(options, found))
-            .take(MAX_DEBUG_FILES)
-            .collect();
+        let mut sources = Vec::new();
+        for (key, found) in found.take(MAX_DEBUG_FILES).map(|found| (found.key, found)) {
+            match SymbolSource::of_debug_file(options, found) {
+                Some(source) => sources.push(source),
+                None => drop(unreadable.insert(key)),
+            }
+        }
         let is_own_debug_file = sources.iter().any(|source| source.separate == Some(key));
         let mut listed = Vec::new();
         if sections.has_bytes(".symtab") || sections.has_bytes(".debug_info") {
-            // Links to other files are followed from installed debug files only, not from what a process runs.
+            // Links to other files are followed from installed debug files only, not from what a process
+            // runs.
             let debug_info =
                 !sections.refers_to_other_files() && fits(options, &sections, file, Trust::Foreign);
             if !is_own_debug_file {
@@ -383,7 +391,8 @@ fn split_debug_files(options: &ResolverOptions, module: &ModuleFile, file: &File
     if has_own { Vec::new() } else { debug_file::find(options, &module.module) }
 }
 
-/// Whether a module with a build id has no debug information, neither in its own file nor in one that was found.
+/// Whether a module with a build id has no debug information, neither in its own file nor in one that was
+/// found.
 pub fn lacks_debug_info(module: &ModuleFile, options: &ResolverOptions) -> bool {
     let has_own = || {
         let file = module.file.as_ref()?;

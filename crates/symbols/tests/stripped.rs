@@ -1,5 +1,5 @@
-//! Stripped programs: names from dynamic symbols, from MiniDebugInfo and from separate debug files, and none where
-//! those do not cover an address.
+//! Stripped programs: names from dynamic symbols, from MiniDebugInfo and from separate debug files, and
+//! none where those do not cover an address.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Debug files from the servers of `DEBUGINFOD_URLS`: begun where a command names frames, and what became of them.
+//! Debug files from the servers of `DEBUGINFOD_URLS`: begun where a command names frames, and what became
+//! of them.
 
 use std::path::Path;
 use std::sync::Arc;

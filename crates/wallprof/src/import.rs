@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use wallprof_analysis::Timepoint;
 use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow};
@@ -10,6 +11,7 @@ use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{ClockMap, Event, MonoNs};
 use wallprof_probe::cpus::cpus_from_list;
 use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
+use wallprof_symbols::DebugFileServer;
 
 use crate::additions;
 use crate::args::{DEFAULT_FILE, ImportArgs};
@@ -62,11 +64,12 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     for input in std::iter::once(file).chain(args.more.iter().map(PathBuf::as_path)) {
         check_output(input, &args.output)?;
     }
+    let downloads = debug_downloads::start();
     let options = ImportOptions {
         symfs: args.symfs.clone(),
         build_id_cache: build_id_cache(),
         trace: trace_limits(args)?,
-        downloads: debug_downloads::start(),
+        debug_server: downloads.clone().map(|downloads| downloads as Arc<dyn DebugFileServer>),
         ..ImportOptions::default()
     };
     let times = Times::from_args(args)?;
@@ -88,7 +91,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     match summary {
         Some(summary) if outcome.threads > 0 => {
             crate::findings::store(&args.output);
-            if let Some(downloads) = &options.downloads {
+            if let Some(downloads) = &downloads {
                 debug_downloads::say_outcome(downloads, &args.output);
             }
             say(&done_line(&outcome, &summary, &args.output));

@@ -1,4 +1,5 @@
-//! `wallprof symbolize`: names for the frames of a recording that have none, from debug files that are here now.
+//! `wallprof symbolize`: names for the frames of a recording that have none, from debug files that are here
+//! now.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
@@ -10,7 +11,8 @@ use wallprof_debuginfod::Downloads;
 use wallprof_model::{Module, SymbolLine};
 use wallprof_recording::{Naming, UnnamedFrame, UnnamedModule};
 use wallprof_symbols::{
-    DebugTree, ModuleFile, Resolver, ResolverOptions, SYSTEM_DEBUG_DIR, TreeLimits, lacks_debug_info,
+    DebugFileServer, DebugTree, ModuleFile, Resolver, ResolverOptions, SYSTEM_DEBUG_DIR, TreeLimits,
+    lacks_debug_info,
 };
 use wallprof_views::escape;
 
@@ -32,8 +34,8 @@ pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
     let without_build_id = naming.left_alone()?.without_build_id;
     if unnamed == 0 && without_build_id > 0 {
         return Err(Failure::failed(format!(
-            "nothing to resolve in {}: its {without_build_id} frames without a name have no build id, which alone \
-             says what file they are of",
+            "nothing to resolve in {}: its {without_build_id} frames without a name have no build id, and \
+             nothing else proves a debug file",
             args.file.display()
         )));
     }
@@ -70,13 +72,14 @@ fn check_folder(dir: &Path) -> Result<(), Failure> {
     match dir.is_dir() {
         true => Ok(()),
         false => Err(Failure::usage(format!(
-            "--debug-dir {} is no folder: give the one that holds the debug files, or the unstripped programs",
+            "--debug-dir {} is no folder: give the one with the debug files, or with the unstripped programs",
             dir.display()
         ))),
     }
 }
 
-/// Where debug files are: where they are by build id, anywhere in the folders that were named, and what servers send.
+/// Where debug files are: where they are by build id, anywhere in the folders that were named, and what
+/// servers send.
 fn options(
     args: &SymbolizeArgs,
     modules: &[UnnamedModule],
@@ -168,8 +171,8 @@ impl Named {
     }
 }
 
-/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions where they
-/// are of a function that begins at the same address.
+/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions
+/// where they are of a function that begins at the same address.
 fn useful(frame: &UnnamedFrame, mut lines: Vec<SymbolLine>) -> Option<Vec<SymbolLine>> {
     let physical = lines.last_mut()?;
     match &frame.name {
@@ -248,8 +251,8 @@ mod tests {
         let mut text = Vec::new();
         let modules = [module("/bin/a\n", 2, 1, 0), module("/bin/b", 0, 0, 5)];
         write_table(&mut text, Path::new("x.db"), &modules).unwrap();
-        let expected = "x.db: 2 frames named, 1 remain\n5 more had a name and got file and line\n   named   remain  \
-             module\n       2        1  /bin/a\\n\n";
+        let expected = "x.db: 2 frames named, 1 remain\n5 more had a name and got file and line\n\
+            \x20  named   remain  module\n\x20      2        1  /bin/a\\n\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }

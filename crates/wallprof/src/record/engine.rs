@@ -12,7 +12,7 @@ use wallprof_probe::facts::files::Files;
 use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, UserStacks, try_event};
 use wallprof_probe::{memory, slices};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
-use wallprof_symbols::{KernelSymbols, files_of_program};
+use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
 
 use super::check;
 use super::held::find_program;
@@ -117,7 +117,8 @@ impl Engine {
             session.tell_again();
         }
         if let Some(downloads) = &downloads {
-            session.set_downloads(Arc::clone(downloads));
+            let server: Arc<dyn DebugFileServer> = Arc::<Downloads>::clone(downloads);
+            session.set_debug_server(server);
         }
         let mut engine = Engine {
             clock: ClockMap::new(vec![session.clock()]),

@@ -1,7 +1,8 @@
 //! Names for stripped programs: while recording and importing, and afterwards with `wallprof symbolize`.
 //!
-//! The tests compile a program, split it as distributions do, and serve its debug file with Debian's debuginfod.
-//! Those that record share the truth tests' stage, one at a time and skipped where BPF is not permitted.
+//! The tests compile a program, split it as distributions do, and serve its debug file with Debian's
+//! debuginfod. Those that record share the truth tests' stage, one at a time and skipped where BPF is not
+//! permitted.
 
 #[allow(dead_code)]
 #[path = "../truth/contract.rs"]

@@ -32,7 +32,8 @@ fn file(split: &Split) -> std::path::PathBuf {
     split.folder().join("recorded.db")
 }
 
-/// Which of these functions are in the recording's stacks. Which inlined ones are depends on where samples hit.
+/// Which of these functions are in the recording's stacks. Which inlined ones are depends on where samples
+/// hit.
 fn known(split: &Split) -> Vec<&'static str> {
     let output = wallprof().args(["export", "--to", "folded", "-o", "-"]).arg(file(split)).output();
     let output = output.expect("the binary runs");
