@@ -20,7 +20,7 @@ pub mod time_conv;
 
 pub use code::{Code, Function, FunctionId, SpaceId};
 pub use event::{EndCause, Event, EventKind, GapCause, Sink};
-pub use flow::{Decoded, Segment, Trace, decode_segment, segment_starts};
+pub use flow::{Decoded, FurtherGaps, Segment, Trace, decode_segment, segment_starts};
 pub use run_cache::RunCache;
 pub use schedule::{Departure, Schedule, ScheduleBuilder, Shelf, Switch, ThreadId};
 pub use stopwatch::ClockFacts;

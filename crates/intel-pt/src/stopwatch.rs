@@ -2,7 +2,8 @@
 //!
 //! TSC packets are exact and rare. TMA ties the crystal's counter to one of them, from where MTC packets, exact too, count
 //! on; CYC packets fill in between, at the core's frequency that CBR states. Time never runs backwards between two PSBs:
-//! an estimate that was ahead waits until the exact times have caught up.
+//! an estimate that was ahead waits until the exact times have caught up. An estimate that leads further than the next
+//! exact time is expected is bounded by it: [`Stopwatch::cyc_within_limit`] and [`Stopwatch::judge`].
 
 /// What the recording's header says about the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,20 @@ pub struct Stopwatch {
     /// Ticks from CYC packets between the last two exact times, for a frequency when CBR says none.
     cycles_since_anchor: u64,
     seen_tsc: bool,
+    /// An estimate beyond this is checked against the packets that follow.
+    limit: u64,
+    /// The next exact time, where it is known: no estimate passes it.
+    ceiling: u64,
+}
+
+/// The next exact time in the trace, as far as one follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextExact {
+    Mtc(u8),
+    /// The low 56 bits.
+    Tsc(u64),
+    /// The trace ends first, or a part of it is missing.
+    None,
 }
 
 /// The crystal's counter, once a TMA packet has tied it to the time-stamp counter.
@@ -55,13 +70,15 @@ impl Stopwatch {
     pub fn new(facts: ClockFacts) -> Stopwatch {
         Stopwatch {
             facts,
-            now: 0,
+            now: facts.reference_ticks,
             anchor: 0,
             since_anchor: 0,
             ticks_per_cycle: 1 << FRACTION,
             crystal: None,
             cycles_since_anchor: 0,
             seen_tsc: false,
+            limit: u64::MAX,
+            ceiling: u64::MAX,
         }
     }
 
@@ -71,7 +88,7 @@ impl Stopwatch {
         self.now
     }
 
-    /// Whether a TSC packet has been seen: before it, times mean nothing.
+    /// Whether a TSC packet has been seen: before it, the time is only near the reference.
     pub fn is_set(&self) -> bool {
         self.seen_tsc
     }
@@ -82,6 +99,7 @@ impl Stopwatch {
         self.anchor = self.now;
         self.since_anchor = 0;
         self.cycles_since_anchor = 0;
+        (self.limit, self.ceiling) = (u64::MAX, u64::MAX);
     }
 
     /// The first TSC packet after a PSB may be earlier than an estimate before it.
@@ -109,21 +127,13 @@ impl Stopwatch {
             unknown_bits,
             is_fresh: true,
         });
+        if self.seen_tsc && !self.is_bounded() {
+            self.limit = self.anchor.saturating_add(self.most_ahead());
+        }
     }
 
     pub fn mtc(&mut self, mtc: u8) {
-        let Some(mut crystal) = self.crystal else { return };
-        if crystal.unknown_bits != 0 {
-            crystal.assume_bits_of(mtc);
-        }
-        let periods = u64::from(mtc.wrapping_sub(crystal.last_mtc));
-        if crystal.is_fresh && periods > 256 - MOST_SLIPPED {
-            return;
-        }
-        crystal.is_fresh = false;
-        let passed = periods << self.mtc_shift();
-        crystal.ticks_since_base = crystal.ticks_since_base.saturating_add(passed);
-        crystal.last_mtc = mtc;
+        let Some(mut crystal) = self.crystal_after(mtc) else { return };
         let missed = self.missed_wraps(&crystal).saturating_mul(256 << self.mtc_shift());
         crystal.ticks_since_base = crystal.ticks_since_base.saturating_add(missed);
         self.crystal = Some(crystal);
@@ -132,13 +142,29 @@ impl Stopwatch {
         }
     }
 
+    /// The crystal's counter after this packet, if it is later than the reference, and none was lost before it.
+    fn crystal_after(&self, mtc: u8) -> Option<Crystal> {
+        let mut crystal = self.crystal?;
+        if crystal.unknown_bits != 0 {
+            crystal.assume_bits_of(mtc);
+        }
+        let periods = u64::from(mtc.wrapping_sub(crystal.last_mtc));
+        if crystal.is_fresh && periods > 256 - MOST_SLIPPED {
+            return None;
+        }
+        crystal.is_fresh = false;
+        let passed = periods << self.mtc_shift();
+        crystal.ticks_since_base = crystal.ticks_since_base.saturating_add(passed);
+        crystal.last_mtc = mtc;
+        Some(crystal)
+    }
+
     /// How often the eight bits of the crystal's counter must have come round without a packet, if the core's cycles are
     /// counted: those say roughly what time it is.
     fn missed_wraps(&self, crystal: &Crystal) -> u64 {
         let Some(elapsed) = self.ticks_from_crystal(crystal.ticks_since_base) else { return 0 };
-        let Some(wrap) = self.ticks_from_crystal(256 << self.mtc_shift()) else { return 0 };
-        let estimate = self.anchor.saturating_add(self.since_anchor >> FRACTION);
-        let ahead = estimate.saturating_sub(crystal.base.saturating_add(elapsed));
+        let Some(wrap) = self.wrap() else { return 0 };
+        let ahead = self.estimate().min(self.ceiling).saturating_sub(crystal.base.saturating_add(elapsed));
         ahead.saturating_add(wrap / 2).checked_div(wrap).unwrap_or(0)
     }
 
@@ -146,25 +172,131 @@ impl Stopwatch {
         u32::from(self.facts.mtc_shift.min(16))
     }
 
+    /// As [`Stopwatch::cyc`], unless that leads further than the next exact time is expected. Then nothing is counted,
+    /// and the caller asks [`Stopwatch::judge`].
+    #[inline(always)]
+    pub fn cyc_within_limit(&mut self, cycles: u64) -> bool {
+        let ticks = cycles.saturating_mul(self.ticks_per_cycle);
+        let since_anchor = self.since_anchor.saturating_add(ticks);
+        let estimate = self.anchor.saturating_add(since_anchor >> FRACTION);
+        if estimate > self.limit {
+            return false;
+        }
+        self.cycles_since_anchor = self.cycles_since_anchor.wrapping_add(cycles);
+        self.since_anchor = since_anchor;
+        self.advance(estimate);
+        true
+    }
+
+    /// Counts `cycles` that led beyond the limit, if the next exact time allows it, and bounds the time by that one.
+    /// `ahead` is the estimate at that time with all cycles up to it, `stamp` the time of the next TSC packet. Says
+    /// whether the cycles up to there fit: damaged ones do not count.
+    ///
+    /// An MTC packet has eight bits of the crystal's counter. Cycles may show that it went round more often, since
+    /// packets were lost; then they must lead to about a time that these bits can mean, which the next TSC packet
+    /// confirms.
+    pub fn judge(&mut self, cycles: u64, ahead: u64, next: NextExact, stamp: Option<u64>) -> bool {
+        let (bound, fits) = match next {
+            NextExact::Mtc(mtc) => self.judged_by_crystal(mtc, ahead, stamp),
+            NextExact::Tsc(low56) => {
+                let exact = self.extended(low56);
+                let tolerance = self.tolerance(exact.saturating_sub(self.anchor));
+                (exact, ahead <= exact.saturating_add(tolerance))
+            }
+            NextExact::None => self.unconfirmed(ahead),
+        };
+        let bound = bound.max(self.now);
+        let mut counted = self.clone();
+        counted.cyc(cycles);
+        if fits || counted.estimate() <= bound {
+            *self = counted;
+            self.now = self.now.min(bound);
+        }
+        (self.limit, self.ceiling) = (bound, bound);
+        fits
+    }
+
+    /// Cycles were judged since the last exact time. Those that lead beyond the bound do not count.
+    pub fn is_bounded(&self) -> bool {
+        self.ceiling != u64::MAX
+    }
+
+    fn judged_by_crystal(&self, mtc: u8, ahead: u64, stamp: Option<u64>) -> (u64, bool) {
+        let times = self.crystal_after(mtc).and_then(|crystal| {
+            let elapsed = self.ticks_from_crystal(crystal.ticks_since_base)?;
+            Some((crystal.base.saturating_add(elapsed), self.wrap()?))
+        });
+        let Some((first, wrap)) = times else { return self.unconfirmed(ahead) };
+        let wraps = (ahead.saturating_sub(first).saturating_add(wrap / 2)).checked_div(wrap).unwrap_or(0);
+        let found = first.saturating_add(wraps.saturating_mul(wrap));
+        let elapsed = found.saturating_sub(self.anchor);
+        // Over a long time any cycles come near to some round of the counter.
+        let tolerance = self.tolerance(if wraps == 0 { elapsed } else { elapsed / 8 });
+        let confirmed = wraps == 0 || stamp.is_some_and(|stamp| found <= stamp.saturating_add(tolerance));
+        match ahead.abs_diff(found) <= tolerance && confirmed {
+            true => (found, true),
+            false => (stamp.unwrap_or(u64::MAX).min(first), false),
+        }
+    }
+
+    /// By how much an estimate may miss an exact time after so many ticks: the core's clock may change before a packet
+    /// says so, and where none says it at all, it is known within what processors do.
+    fn tolerance(&self, elapsed: u64) -> u64 {
+        let drift = if self.facts.max_non_turbo_ratio == 0 { elapsed.saturating_mul(8) } else { elapsed / 8 };
+        (self.most_ahead() / 2).saturating_add(drift).saturating_add(64)
+    }
+
+    /// How far an estimate may lead before it is checked: MTC packets come once a period; without them nothing says when
+    /// the next exact time comes.
+    fn most_ahead(&self) -> u64 {
+        let period = self.crystal.and_then(|_| self.ticks_from_crystal(1 << self.mtc_shift()));
+        period.unwrap_or(0).saturating_mul(2)
+    }
+
+    /// Where no exact time follows: some seconds, in which tracing may have been off, or one round of the crystal's
+    /// counter.
+    fn unconfirmed(&self, ahead: u64) -> (u64, bool) {
+        const WITHOUT_CRYSTAL: u64 = 1 << 33;
+        let longest = self.crystal.and_then(|_| self.wrap()).unwrap_or(WITHOUT_CRYSTAL);
+        let bound = self.anchor.saturating_add(longest);
+        (bound, ahead <= bound)
+    }
+
+    /// Ticks in which the eight bits of the crystal's counter go round.
+    fn wrap(&self) -> Option<u64> {
+        self.ticks_from_crystal(256 << self.mtc_shift())
+    }
+
+    /// The time by the cycles since the last exact one.
+    pub fn estimate(&self) -> u64 {
+        self.anchor.saturating_add(self.since_anchor >> FRACTION)
+    }
+
+    /// The time of a TSC packet with these bits.
+    pub fn time_of_stamp(&self, low56: u64) -> u64 {
+        self.extended(low56)
+    }
+
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) {
         self.cycles_since_anchor = self.cycles_since_anchor.wrapping_add(cycles);
-        let ticks = cycles.checked_mul(self.ticks_per_cycle).unwrap_or(0);
-        self.since_anchor = self.since_anchor.wrapping_add(ticks);
-        self.advance(self.anchor.wrapping_add(self.since_anchor >> FRACTION));
+        let ticks = cycles.saturating_mul(self.ticks_per_cycle);
+        self.since_anchor = self.since_anchor.saturating_add(ticks);
+        self.advance(self.estimate());
     }
 
     pub fn cbr(&mut self, ratio: u8) {
         let full = u64::from(self.facts.max_non_turbo_ratio);
         if ratio != 0 && full != 0 {
             self.ticks_per_cycle = (full << FRACTION) / u64::from(ratio);
-            self.anchor = self.anchor.wrapping_add(self.since_anchor >> FRACTION);
+            self.anchor = self.estimate();
             self.since_anchor = 0;
         }
     }
 
     #[inline(always)]
     fn advance(&mut self, ticks: u64) {
+        let ticks = ticks.min(self.ceiling);
         if ticks > self.now {
             self.now = ticks;
         }
@@ -174,10 +306,14 @@ impl Stopwatch {
         if self.facts.max_non_turbo_ratio == 0 && self.seen_tsc {
             self.measure(ticks.saturating_sub(self.anchor));
         }
+        if !self.seen_tsc {
+            self.now = ticks;
+        }
         self.seen_tsc = true;
         self.anchor = ticks;
         self.since_anchor = 0;
         self.cycles_since_anchor = 0;
+        (self.limit, self.ceiling) = (ticks.saturating_add(self.most_ahead()), u64::MAX);
         self.advance(ticks);
     }
 
@@ -332,6 +468,65 @@ mod tests {
         assert_eq!(watch.now(), 1_000_905, "a PSB starts anew, as it must for segments to agree");
     }
 
+    /// Counts cycles as the decoder does. `ahead`: cycles that follow before the next exact time.
+    fn counted(watch: &mut Stopwatch, cycles: u64, ahead: u64, next: NextExact, stamp: Option<u64>) -> bool {
+        if watch.cyc_within_limit(cycles) || watch.is_bounded() {
+            return true;
+        }
+        let mut at_next = watch.clone();
+        at_next.cyc(cycles + ahead);
+        watch.judge(cycles, at_next.estimate(), next, stamp)
+    }
+
+    #[test]
+    fn damaged_cycles_are_bounded_by_the_next_tick_of_the_crystal() {
+        for damaged in [2_000, 30_000, 1 << 20, 1 << 40, u64::MAX] {
+            let mut watch = started(FACTS);
+            watch.tma(0x1000, 0);
+            watch.cbr(25);
+            watch.cyc(100);
+            assert!(!counted(&mut watch, damaged, 0, NextExact::Mtc(0x01), Some(2_000_000)), "{damaged}");
+            assert_eq!(watch.now(), 1_000_100, "damaged cycles do not count");
+            assert!(counted(&mut watch, 5_000, 0, NextExact::Mtc(0x01), None), "one look an interval");
+            assert_eq!(watch.now(), 1_000_100, "nothing passes the next tick");
+            watch.cyc(5_000);
+            assert_eq!(watch.now(), 1_000_800);
+            watch.mtc(0x01);
+            assert_eq!(watch.now(), 1_000_800);
+        }
+    }
+
+    #[test]
+    fn cycles_over_lost_packets_of_the_crystal_count_where_a_stamp_confirms_them() {
+        let lost = 2 * 204_800 + 700;
+        for (stamp, fits) in [(Some(2_000_000), true), (Some(1_100_000), false), (None, false)] {
+            let mut watch = started(FACTS);
+            watch.tma(0x1000, 0);
+            watch.cbr(25);
+            watch.mtc(0x01);
+            assert_eq!(counted(&mut watch, lost, 50, NextExact::Mtc(0x02), stamp), fits);
+            watch.mtc(0x02);
+            let expected = if fits { 2 * 800 + 2 * 204_800 } else { 2 * 800 };
+            assert_eq!(watch.now(), 1_000_000 + expected);
+        }
+    }
+
+    #[test]
+    fn without_a_crystal_the_next_stamp_bounds_the_cycles() {
+        let mut watch = started(FACTS);
+        assert!(counted(&mut watch, 900, 100, NextExact::Tsc(1_001_000), Some(1_001_000)));
+        watch.cyc(5_000);
+        assert_eq!(watch.now(), 1_001_000, "nothing passes the next stamp");
+        watch.tsc(1_001_000);
+        assert!(!counted(&mut watch, 1 << 30, 0, NextExact::Tsc(1_002_000), Some(1_002_000)));
+        assert_eq!(watch.now(), 1_001_000);
+        watch.tsc(1_002_000);
+        assert!(!counted(&mut watch, 1 << 40, 0, NextExact::None, None));
+        assert_eq!(watch.now(), 1_002_000);
+        assert!(counted(&mut watch, 1 << 20, 0, NextExact::None, None));
+        assert_eq!(watch.now(), 1_002_000 + (1 << 20));
+    }
+
     #[test]
     fn without_cbr_the_frequency_is_measured() {
         let mut watch = started(ClockFacts { max_non_turbo_ratio: 0, ..FACTS });
@@ -367,6 +562,15 @@ mod tests {
             watch.mtc(step as u8 ^ 0xff);
             watch.cbr(step as u8);
             watch.cyc(u64::MAX >> (step % 64));
+            let cycles = u64::MAX >> (step % 61);
+            let next = [NextExact::None, NextExact::Mtc(step as u8), NextExact::Tsc(cycles)];
+            counted(
+                &mut watch,
+                cycles,
+                cycles / 7,
+                next[step as usize % 3],
+                Some(step).filter(|_| step % 2 == 0),
+            );
         }
     }
 }

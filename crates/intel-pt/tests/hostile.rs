@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use wallprof_intel_pt::generator::{Generated, Plan, Random, generate};
+use wallprof_intel_pt::packet::Packet;
+use wallprof_intel_pt::packets::Packets;
 use wallprof_intel_pt::replay::{CallTree, ThreadCalls, ThreadReplay, replay_segment};
 use wallprof_intel_pt::{
     Event, EventKind, GapCause, RunCache, Segment, SpaceId, ThreadId, TimeConv, decode_segment,
@@ -122,6 +124,73 @@ fn an_image_of_another_program() {
         let mut generated = generated(seed);
         generated.program = self::generated(seed + 1).program;
         assert_sound(seed, &generated);
+    }
+}
+
+/// Where the trace counts cycles: offset and length of the packets.
+fn cycle_packets(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut packets = Packets::new(bytes);
+    let mut found = Vec::new();
+    let mut start = 0;
+    while let Some(Ok(packet)) = packets.next_packet() {
+        if matches!(packet, Packet::Cyc(_)) {
+            found.push((start, packets.offset() - start));
+        }
+        start = packets.offset();
+    }
+    found
+}
+
+fn corrected(generated: &Generated) -> u64 {
+    let starts = segment_starts(&generated.trace);
+    let whole = Segment { start: starts[0], end: generated.trace.len(), first: true };
+    let trace = generated.as_trace();
+    decode_segment(&trace, whole, &mut RunCache::new(), &mut Vec::<Event>::new()).corrected_times
+}
+
+#[test]
+fn damaged_cycle_counts_are_bounded_and_counted() {
+    let mut damaged = 0;
+    for seed in 0..SEEDS {
+        let mut generated = generated(seed);
+        assert_eq!(corrected(&generated), 0, "seed {seed}: nothing is wrong");
+        let cycles = cycle_packets(&generated.trace);
+        let lives: BTreeMap<ThreadId, u64> =
+            replay(&generated).iter().map(|calls| (calls.thread, calls.last)).collect();
+        let mut random = Random::new(seed ^ 0xc7c);
+        // Not behind the last exact time, which nothing bounds exactly.
+        let Some(&(at, len)) = cycles.get(random.below(cycles.len().max(2) / 2)) else { continue };
+        // A count of some 2^40 cycles.
+        generated.trace.splice(at..at + len, [0x07, 0x01, 0x01, 0x01, 0x01, 0x81, 0x02]);
+        damaged += 1;
+        assert!(corrected(&generated) >= 1, "seed {seed}");
+        assert_sound(seed, &generated);
+        for calls in replay(&generated) {
+            let life = lives.get(&calls.thread).copied().unwrap_or(generated.end);
+            assert!(calls.last <= life.max(generated.end), "seed {seed}: {} > {life}", calls.last);
+        }
+    }
+    assert!(damaged > 50, "{damaged} traces count cycles");
+}
+
+#[test]
+fn overflows_behind_an_overflow_are_counted() {
+    const OVERFLOW: [u8; 2] = [0x02, 0xf3];
+    for seed in (1..40).step_by(2) {
+        let mut generated = generated(seed);
+        let further = |generated: &Generated| {
+            let whole = Segment { start: 0, end: generated.trace.len(), first: true };
+            let trace = generated.as_trace();
+            let mut events: Vec<Event> = Vec::new();
+            let decoded = decode_segment(&trace, whole, &mut RunCache::new(), &mut events);
+            let gaps = events.iter().filter(|event| event.kind == EventKind::Gap(GapCause::Overflow));
+            (gaps.count(), decoded.further.overflows)
+        };
+        assert_eq!(further(&generated), (0, 0), "seed {seed}: nothing is wrong");
+        let starts = segment_starts(&generated.trace);
+        let Some(&at) = starts.get(1) else { continue };
+        generated.trace.splice(at..at, OVERFLOW.repeat(3));
+        assert_eq!(further(&generated), (1, 2), "seed {seed}");
     }
 }
 

@@ -46,6 +46,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         if self.state != State::Lost {
             let from = if self.state == State::On { self.address() } else { 0 };
             self.tell_bare(EventKind::Gap(cause), from);
+        } else {
+            self.decoded.further.add(cause);
         }
         self.state = State::Lost;
         self.result_count = 0;
@@ -83,7 +85,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         let (mut packets, mut watch) = (self.packets.clone(), self.watch.clone());
         while let Some(Ok(packet)) = packets.next_packet() {
             match packet {
-                Packet::Cyc(cycles) => watch.cyc(cycles),
+                Packet::Cyc(cycles) if watch.cyc_within_limit(cycles) => {}
                 Packet::Mtc(mtc) => watch.mtc(mtc),
                 Packet::Tsc(ticks) => watch.tsc(ticks),
                 Packet::Tnt(_) | Packet::Tip(_) | Packet::Pad | Packet::Cbr(_) => continue,

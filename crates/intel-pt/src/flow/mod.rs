@@ -6,6 +6,7 @@
 //! A trace is decoded in segments, each from a synchronisation point (PSB) to the next. Segments are independent: decoding
 //! two of them one after the other, or each alone, tells the same events.
 
+mod estimate;
 mod follow;
 mod gaps;
 mod interval;
@@ -15,6 +16,7 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
+use estimate::Stamp;
 use interval::Interval;
 use synchronise::Synchronisation;
 
@@ -47,6 +49,38 @@ pub struct Decoded {
     /// The time of the segment's first synchronisation point, and of its last packet, in ticks.
     pub first_ticks: u64,
     pub last_ticks: u64,
+    /// Whether the segment says what time it is: without that its times are near the clock's reference, and not more.
+    pub is_timed: bool,
+    /// Cycle counts that led beyond the exact times around them, and were bounded by those.
+    pub corrected_times: u64,
+    pub further: FurtherGaps,
+}
+
+/// What was lost while it was not known where the decoder is: no event of its own, but a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FurtherGaps {
+    pub overflows: u64,
+    pub bad_packets: u64,
+    pub mismatches: u64,
+}
+
+impl FurtherGaps {
+    fn add(&mut self, cause: GapCause) {
+        match cause {
+            GapCause::Overflow => self.overflows += 1,
+            GapCause::BadPacket => self.bad_packets += 1,
+            _ => self.mismatches += 1,
+        }
+    }
+
+    /// By cause.
+    pub fn counts(&self) -> [(GapCause, u64); 3] {
+        [
+            (GapCause::Overflow, self.overflows),
+            (GapCause::BadPacket, self.bad_packets),
+            (GapCause::Mismatch, self.mismatches),
+        ]
+    }
 }
 
 /// Where segments of a trace start: its PSBs.
@@ -134,6 +168,8 @@ struct Decoder<'a, 'c, C, S> {
     vector: Option<u8>,
     /// Long runs that may still be passed without a packet; grows with the packets.
     fuel: u32,
+    /// The next TSC packet, once it was looked for.
+    stamp: Stamp,
     decoded: Decoded,
 }
 
@@ -167,6 +203,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             transaction: None,
             vector: None,
             fuel: FULL_TANK,
+            stamp: Stamp::default(),
             decoded: Decoded::default(),
         }
     }
@@ -175,7 +212,11 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
         let mut offset = self.packets.offset();
         while let Some(packet) = self.packets.next_packet() {
             match packet {
-                Ok(Packet::Cyc(cycles)) => self.watch.cyc(cycles),
+                Ok(Packet::Cyc(cycles)) => {
+                    if !self.watch.cyc_within_limit(cycles) {
+                        self.judge_cycles(cycles);
+                    }
+                }
                 Ok(Packet::Tnt(tnt)) => self.branch_results(tnt),
                 Ok(Packet::Tip(payload)) => self.indirect(payload),
                 Ok(packet) => {
@@ -194,6 +235,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             offset = self.packets.offset();
         }
         self.decoded.last_ticks = self.watch.now();
+        self.decoded.is_timed = self.watch.is_set();
     }
 
     /// Handles the packets that are not most of a trace; says whether the segment is done.
