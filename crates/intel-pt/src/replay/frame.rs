@@ -9,22 +9,36 @@ use crate::schedule::Departure;
 pub(super) enum Side {
     User,
     Kernel,
+    /// In the kernel, whose code is not traced.
+    Entered,
 }
 
-/// Time on a CPU by where it went, in ticks.
+/// A thread's time by where it went, in ticks. What is in none of these is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sides {
+    /// In user code that the trace shows.
     pub user: u64,
+    /// In code of the kernel that the trace shows.
     pub kernel: u64,
+    /// In a system call, an interrupt or a fault whose code is not traced: in the kernel as long as the thread had a CPU.
+    pub entered: u64,
 }
 
 impl Sides {
-    pub(super) fn spend(&mut self, frame: Frame, ticks: u64) {
-        match frame.side() {
-            Some(Side::User) => self.user = self.user.saturating_add(ticks),
-            Some(Side::Kernel) => self.kernel = self.kernel.saturating_add(ticks),
-            None => {}
-        }
+    pub(super) fn spend(&mut self, side: Option<Side>, ticks: u64) {
+        let sum = match side {
+            Some(Side::User) => &mut self.user,
+            Some(Side::Kernel) => &mut self.kernel,
+            Some(Side::Entered) => &mut self.entered,
+            None => return,
+        };
+        *sum = sum.saturating_add(ticks);
+    }
+
+    pub(super) fn add(&mut self, other: Sides) {
+        self.spend(Some(Side::User), other.user);
+        self.spend(Some(Side::Kernel), other.kernel);
+        self.spend(Some(Side::Entered), other.entered);
     }
 }
 
@@ -85,14 +99,15 @@ impl Frame {
         }
     }
 
-    /// Where the processor was; `None`: off it, or nobody knows.
+    /// Where the processor was; `None`: off it, or it is not known.
     pub(super) fn side(self) -> Option<Side> {
         match self {
             Frame::Function(function) if function >= FunctionId::FIRST_OF_KERNEL => Some(Side::Kernel),
             Frame::Address(address) if address >> 63 != 0 => Some(Side::Kernel),
-            Frame::SystemCall | Frame::Interrupt | Frame::PageFault => Some(Side::Kernel),
-            Frame::Function(_) | Frame::Address(_) | Frame::Unknown | Frame::Floor(_) => Some(Side::User),
-            Frame::Untraced | Frame::Lost | Frame::Blocked | Frame::Preempted | Frame::OffCpu => None,
+            Frame::Function(_) | Frame::Address(_) => Some(Side::User),
+            Frame::SystemCall | Frame::Interrupt | Frame::PageFault => Some(Side::Entered),
+            Frame::Unknown | Frame::Floor(_) | Frame::Untraced | Frame::Lost => None,
+            Frame::Blocked | Frame::Preempted | Frame::OffCpu => None,
         }
     }
 

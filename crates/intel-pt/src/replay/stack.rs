@@ -1,7 +1,7 @@
 //! One thread's open calls over a tree of call paths: pushing, popping and charging time. Which of them an event asks for
 //! is decided elsewhere: in `stretch` for what a segment shows by itself, in `thread` for all the rest.
 
-use super::frame::Frame;
+use super::frame::{Frame, Side};
 use super::tree::{CallTree, PathId};
 use crate::event::Event;
 use crate::time_conv::TimeConv;
@@ -17,6 +17,8 @@ pub(super) enum Standing {
     Hypothesis,
     /// Below it nothing is known.
     Floor,
+    /// The floor of another stack of the thread. What is below it is on the stack that the thread left.
+    OtherStack,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,19 @@ pub(super) struct Open {
     pub into_middle: bool,
     /// It runs in the kernel: on top of all that runs in user code.
     pub in_kernel: bool,
+    /// The trace shows code of it.
+    pub is_traced: bool,
+}
+
+impl Open {
+    /// Where the processor is while it is the topmost frame. Code without a symbol may be on either side.
+    pub fn side(&self) -> Option<Side> {
+        match (self.frame, self.is_traced) {
+            (Frame::Unknown, true) if self.in_kernel => Some(Side::Kernel),
+            (Frame::Unknown, true) => Some(Side::User),
+            (frame, _) => frame.side(),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +88,7 @@ impl Stack {
             standing,
             into_middle: false,
             in_kernel: false,
+            is_traced: false,
         });
     }
 
@@ -96,6 +112,7 @@ impl Stack {
         self.push(parent, frame, return_to, standing);
         if let Some(open) = self.open.last_mut() {
             open.in_kernel = is_in_kernel(event.to);
+            open.is_traced = true;
         }
     }
 
@@ -111,13 +128,14 @@ impl Stack {
             }
             Standing::Before => self.count_partial(open.path, ticks, false),
             Standing::Hypothesis => {}
-            Standing::Floor => self.tree.dissolve(open.path),
+            Standing::Floor | Standing::OtherStack => self.tree.dissolve(open.path),
         }
         Some(open)
     }
 
     /// Ends the topmost frames until `depth` are left; all but the lowest of them were skipped, not returned from.
     pub fn unwind_to(&mut self, depth: usize) {
+        self.leave_stacks(depth);
         while self.open.len() > depth {
             let skipped = self.open.len() > depth + 1;
             let Some(open) = self.pop() else { return };
@@ -129,6 +147,7 @@ impl Stack {
 
     /// Ends the frames above `depth`, none of them by its own return.
     pub fn skip_to(&mut self, depth: usize) {
+        self.leave_stacks(depth);
         while self.open.len() > depth {
             let Some(open) = self.pop() else { return };
             if open.standing == Standing::Call && !open.frame.is_outside() {
@@ -137,12 +156,33 @@ impl Stack {
         }
     }
 
+    /// Takes away all other stacks above `depth`. What is open there has not ended, and is not seen any more.
+    fn leave_stacks(&mut self, depth: usize) {
+        let above = self.open.get(depth..).unwrap_or_default();
+        let Some(floor) = above.iter().position(|open| open.standing == Standing::OtherStack) else { return };
+        while self.open.len() > depth + floor {
+            if let Some(top) = self.open.last_mut().filter(|top| top.standing == Standing::Call) {
+                top.standing = Standing::Hypothesis;
+                let (path, ticks) = (top.path, self.last.saturating_sub(top.since));
+                self.count_partial(path, ticks, true);
+            }
+            self.pop();
+        }
+    }
+
+    /// Where the stack that the thread is on begins.
+    pub fn base(&self) -> usize {
+        let floor = self.open.iter().rposition(|open| open.standing == Standing::OtherStack);
+        floor.map_or(0, |floor| floor + 1)
+    }
+
     /// Replaces the topmost frame as a tail call does: the new one returns where the old one would have.
     pub fn replace(&mut self, parent: PathId, frame: Frame, standing: Standing) {
         let Some(old) = self.pop() else { return };
         self.push(parent, frame, old.return_to, standing);
         if let Some(open) = self.open.last_mut() {
             open.in_kernel = old.in_kernel;
+            open.is_traced = true;
         }
     }
 
@@ -176,7 +216,7 @@ impl Stack {
             match open.standing {
                 Standing::Call => self.count_partial(open.path, ticks, true),
                 Standing::Before => self.count_partial(open.path, ticks, false),
-                Standing::Floor => continue,
+                Standing::Floor | Standing::OtherStack => continue,
                 // What is below it was suspected with it.
                 Standing::Hypothesis => return,
             }

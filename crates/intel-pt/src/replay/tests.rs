@@ -15,6 +15,11 @@ fn entry(name: char) -> u64 {
     (u64::from(u32::from(name)) * 0x1000) | side
 }
 
+/// `p` is a stub of the linkage table.
+fn is_stub(function: FunctionId) -> bool {
+    function == FunctionId(u32::from('p'))
+}
+
 /// Events of one thread.
 #[derive(Default)]
 struct Script {
@@ -95,7 +100,7 @@ impl Script {
             stretches
                 .iter()
                 .filter(|stretch| stretch.thread == THREAD)
-                .for_each(|stretch| replay.add(stretch));
+                .for_each(|stretch| replay.add_with_stubs(stretch, &is_stub));
         }
         paths(&replay.finish(end))
     }
@@ -165,7 +170,7 @@ fn a_return_may_land_a_little_behind_the_first_place_it_could() {
     first.iter().for_each(|event| recorder.event(event));
     let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS).with_slack(13);
     recorder.finish(20).iter().for_each(|stretch| replay.add(stretch));
-    rest.iter().for_each(|event| replay.event(event));
+    rest.iter().for_each(|event| replay.event(event, &|_| false));
     // The second return of `c` is one byte too far from its call: an exception that landed in `b`.
     assert_eq!(
         paths(&replay.finish(60)),
@@ -313,14 +318,115 @@ fn it_is_known_which_side_of_the_kernels_door_time_went_to() {
         .filter(|stretch| stretch.thread == THREAD)
         .for_each(|stretch| replay.add(stretch));
     assert_eq!(replay.away_since(), Some(40));
-    assert_eq!(replay.take_sides(), Sides { user: 20, kernel: 20 });
+    assert_eq!(replay.take_sides(), Sides { user: 20, kernel: 0, entered: 20 });
     assert_eq!(replay.take_sides(), Sides::default());
+}
+
+#[test]
+fn code_without_a_name_has_a_side_and_gaps_have_none() {
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+    let script = Script::default().begin(0, "5+5").gap(10).resume(30, "a+3").end(35, EndCause::Other, "a+9");
+    // At 60 it is in the kernel, in code without a symbol.
+    let mut events = script.begin(50, "a+9").events;
+    let kernel = Event { ticks: 60, to: KERNEL | 5, at_entry: false, ..events[0] };
+    events.push(kernel);
+    events.push(Event { ticks: 67, ..events[1] });
+    events.iter().for_each(|event| replay.event(event, &|_| false));
+    assert_eq!(replay.take_sides(), Sides { user: 10 + 5 + 10, kernel: 7, entered: 0 });
 }
 
 #[test]
 fn a_jump_to_a_cold_part_stays() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 25"]);
+}
+
+#[test]
+fn a_jump_into_the_middle_of_a_function_that_is_not_open_enters_another_stack() {
+    // As Go's `gogo` does: `c` was left by another switch before the trace, and its caller is found by its return.
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+77");
+    let there = script.ret(30, "d+5").call(35, "d+15", 'e').ret(38, "d+15");
+    let elsewhere = [
+        "a 0(1) self 10",
+        "a;b 0(1) self 10",
+        "d 0(0) before self 7",
+        "d;c 0(0) before self 10",
+        "d;e 1(0) self 3",
+    ];
+    assert_eq!(there.paths(40), elsewhere);
+    // Back again: the first stack goes on, and what is open on the other one has not ended.
+    let there = Script::default().begin(0, "a").call(10, "a+5", 'b').call(15, "b+5", 'f').jump(20, "c+77");
+    let back = there.call(24, "c+99", 'e').jump(30, "b+9").ret(40, "a+5");
+    let expected = [
+        "a 0(1) self 20",
+        "a;b 1(0) self 15",
+        "a;b;f 1(0) unwound self 5",
+        "c 0(0) before self 4",
+        "c;e 0(1) self 6",
+    ];
+    assert_eq!(back.paths(50), expected);
+}
+
+#[test]
+fn a_return_stays_on_its_stack() {
+    // `b` of the other stack has the same caller as the one that is open, as threads of Go that do the same.
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').call(12, "b+5", 'g').jump(20, "c+9");
+    let expected = [
+        "a 0(1) self 10",
+        "a;b 0(1) self 2",
+        "a;b;g 0(1) self 8",
+        "b 0(0) before self 10",
+        "b;c 0(0) before self 10",
+    ];
+    assert_eq!(script.ret(30, "b+7").paths(40), expected);
+}
+
+#[test]
+fn a_jump_to_a_part_without_its_functions_name_returns_where_the_function_does() {
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+9").ret(30, "a+5");
+    let expected = ["a 0(1) self 20", "a;b 1(0) self 10", "c 0(0) before self 10"];
+    assert_eq!(script.paths(40), expected);
+}
+
+#[test]
+fn a_jump_from_an_unknown_place_goes_on_in_its_function() {
+    let script = Script::default().jump(0, "c+9").ret(10, "a+5");
+    let expected = ["a 0(0) before self 10", "a;[unknown] 0(0) before self 0", "a;c 0(0) before self 10"];
+    assert_eq!(script.paths(20), expected);
+}
+
+#[test]
+fn stacks_that_are_left_again_and_again_add_up() {
+    let mut script = Script::default().begin(0, "a");
+    for turn in 1..200 {
+        let letter = ["b", "c", "d", "e", "a"][turn as usize % 5];
+        script = script.call(turn * 10, "z+5", 'x').jump(turn * 10 + 5, &format!("{letter}+9"));
+        if turn % 7 == 0 {
+            script = script.gap(turn * 10 + 6).resume(turn * 10 + 8, "c+30");
+        }
+    }
+    script.paths(2_000);
+}
+
+#[test]
+fn behind_a_stub_without_code_its_function_runs() {
+    let in_stub = || Script::default().begin(0, "a").call(10, "a+5", 'p').gap(11);
+    let lost = "a;p;[lost] 1(0) self 9";
+    assert_eq!(
+        in_stub().resume(20, "b").ret(30, "a+5").paths(40),
+        ["a 0(1) self 20", "a;b 1(0) self 10", "a;p 0(1) self 1", lost]
+    );
+    assert_eq!(
+        in_stub().resume(20, "b+7").ret(30, "a+5").paths(40),
+        ["a 0(1) self 20", "a;b 0(0) before self 10", "a;p 0(1) self 1", lost]
+    );
+    // It has returned, or is a function that calls another.
+    assert_eq!(in_stub().resume(20, "a+5").paths(40), ["a 0(1) self 30", "a;p 0(1) self 1", lost]);
+    assert_eq!(in_stub().resume(20, "a+50").paths(40), ["a 0(1) self 30", "a;p 0(1) self 1", lost]);
+    let in_function = Script::default().begin(0, "a").call(10, "a+5", 'q').gap(11).resume(20, "b");
+    let called = "a;q;b 1(0) unwound self 10";
+    let expected = ["a 0(1) self 10", "a;q 0(1) self 1", "a;q;[lost] 1(0) self 9", called];
+    assert_eq!(in_function.ret(30, "a+5").paths(30), expected);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::room::PathRoom;
 use super::stack::{Open, Stack, Standing, is_in_kernel};
 use super::stretch::{Epoch, Stretch};
 use super::tree::{CallTree, PathId};
+use crate::code::FunctionId;
 use crate::event::{EndCause, Event, EventKind};
 use crate::schedule::{Departure, ThreadId};
 use crate::time_conv::TimeConv;
@@ -69,6 +70,11 @@ impl ThreadReplay {
 
     /// Goes on with the thread's next stretch. Stretches come in the order of time.
     pub fn add(&mut self, stretch: &Stretch) {
+        self.add_with_stubs(stretch, &|_| false);
+    }
+
+    /// As [`ThreadReplay::add`]. `is_stub`: whether a function is a stub of the linkage table, which only jumps to another.
+    pub fn add_with_stubs(&mut self, stretch: &Stretch, is_stub: &dyn Fn(FunctionId) -> bool) {
         let mut first = 0;
         if self.first.is_none() {
             // Before its first event nothing is known of a thread; it starts there.
@@ -82,6 +88,9 @@ impl ThreadReplay {
             self.stack.pop();
         }
         for (index, epoch) in stretch.epochs.iter().enumerate().skip(first) {
+            if let Some(event) = &epoch.event {
+                self.event(event, is_stub);
+            }
             self.add_epoch(stretch, epoch, stretch.end_of_epoch(index));
         }
         if stretch.replaced {
@@ -94,7 +103,7 @@ impl ThreadReplay {
 
     /// What is open, the outermost first; how the thread left its CPU is no part of it.
     pub fn frames(&self) -> impl Iterator<Item = Frame> + '_ {
-        let frames = self.stack.open.iter().map(|open| open.frame);
+        let frames = self.stack.open[self.stack.base()..].iter().map(|open| open.frame);
         frames.filter(|frame| !is_off_cpu(*frame) && !matches!(frame, Frame::Floor(_)))
     }
 
@@ -146,18 +155,13 @@ impl ThreadReplay {
     }
 
     fn add_epoch(&mut self, stretch: &Stretch, epoch: &Epoch, end: usize) {
-        if let Some(event) = &epoch.event {
-            self.event(event);
-        }
         let is_leaf = end == epoch.root.index() + 1 && epoch.open.is_empty();
         if is_leaf && stretch.tree.numbers(epoch.root).self_ticks == 0 {
             return;
         }
         self.stand_somewhere();
-        let frame = self.stack.open.last().map_or(Frame::Unknown, |open| open.frame);
-        let sides = stretch.tree.sides(epoch.root, end, frame);
-        self.sides.user = self.sides.user.saturating_add(sides.user);
-        self.sides.kernel = self.sides.kernel.saturating_add(sides.kernel);
+        let side = self.stack.open.last().and_then(Open::side);
+        self.sides.add(stretch.tree.sides(epoch.root, end, side));
         let top = self.top();
         let places = self.stack.tree.graft(&stretch.tree, epoch.root, end, top, &mut self.overlap);
         for open in &epoch.open {
@@ -195,7 +199,7 @@ impl ThreadReplay {
         if ticks > self.stack.last {
             self.stand_somewhere();
             if let Some(open) = self.stack.open.last() {
-                self.sides.spend(open.frame, ticks - self.stack.last);
+                self.sides.spend(open.side(), ticks - self.stack.last);
             }
             let top = self.top();
             self.stack.charge(top, ticks);
@@ -203,7 +207,7 @@ impl ThreadReplay {
     }
 
     /// Applies an event to the whole stack.
-    pub(super) fn event(&mut self, event: &Event) {
+    pub(super) fn event(&mut self, event: &Event, is_stub: &dyn Fn(FunctionId) -> bool) {
         self.start(event.ticks);
         self.charge(event.ticks);
         match event.kind {
@@ -222,7 +226,7 @@ impl ThreadReplay {
                 }
                 self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
             }
-            EventKind::Begin | EventKind::Resume => self.began(event),
+            EventKind::Begin | EventKind::Resume => self.resumed(event, is_stub),
             EventKind::Gap(_) => self.gap(),
             EventKind::TransactionBegin => self.transaction = Some(self.stack.open.len()),
             EventKind::TransactionEnd => self.transaction = None,
@@ -241,13 +245,15 @@ impl ThreadReplay {
         if event.at_entry {
             return self.returned_to_entry(event);
         }
-        if let Some(depth) = self.stack.returning_to(event.to) {
+        // A return stays on its stack.
+        let base = self.stack.base();
+        if let Some(depth) = self.stack.returning_to(event.to).filter(|depth| *depth >= base) {
             return self.stack.unwind_to(depth);
         }
         if self.is_lowest_known() {
             return self.found_parent(event);
         }
-        match self.stack.landing(event) {
+        match self.stack.landing(event).filter(|depth| *depth > base) {
             Some(depth) => self.stack.skip_to(depth),
             None => self.replace_top(Frame::of_place(event), Standing::Before),
         }
@@ -269,7 +275,9 @@ impl ThreadReplay {
     /// Whether nothing is known of what the topmost frame returns to.
     fn is_lowest_known(&self) -> bool {
         match &self.stack.open[..] {
-            [.., floor, top] => floor.standing == Standing::Floor && top.return_to == 0,
+            [.., floor, top] => {
+                matches!(floor.standing, Standing::Floor | Standing::OtherStack) && top.return_to == 0
+            }
             [top] => top.return_to == 0,
             [] => true,
         }
@@ -278,7 +286,16 @@ impl ThreadReplay {
     /// The topmost frame ended, and its call was not seen: its caller is one that was open before the gap, or one that was
     /// entered before anything was seen.
     fn found_parent(&mut self, event: &Event) {
-        let known = self.stack.landing(event);
+        if let [.., left, floor, _] = &self.stack.open[..]
+            && floor.standing == Standing::OtherStack
+            && self.stack.returns(left, event.to)
+        {
+            // It was the same stack: the jump led to another part of the function that jumped.
+            let left = self.stack.open.len() - 3;
+            return self.stack.unwind_to(left);
+        }
+        let base = self.stack.base();
+        let known = self.stack.landing(event).filter(|depth| *depth > base);
         self.stack.pop();
         if let Some(depth) = known {
             return self.stack.skip_to(depth);
@@ -320,9 +337,26 @@ impl ThreadReplay {
         if event.at_entry {
             return self.replace_top(Frame::of_target(event), Standing::Call);
         }
-        if indirect && let Some(depth) = self.stack.landing(event) {
-            self.stack.skip_to(depth);
+        if !indirect {
+            return;
         }
+        match self.stack.landing(event) {
+            Some(depth) => self.stack.skip_to(depth),
+            None if event.function != FunctionId::UNKNOWN => self.changed_stack(event),
+            None => {}
+        }
+    }
+
+    /// A jump into the middle of a function that is not open: the thread goes on with another stack, as Go's `gogo` does.
+    /// Calls on the stack that it leaves stay open; a later jump may come back to them.
+    fn changed_stack(&mut self, event: &Event) {
+        if matches!(&self.stack.open[..], [only] if only.frame == Frame::Unknown) {
+            return self.replace_top(Frame::of_place(event), Standing::Before);
+        }
+        self.floors += 1;
+        let floor = Frame::Floor(self.floors);
+        self.stack.stand(CallTree::ROOT, floor, 0, Standing::OtherStack, event);
+        self.stack.stand(self.top(), Frame::of_place(event), 0, Standing::Before, event);
     }
 
     /// Back in user code, or in the kernel code that an interrupt hit.
@@ -336,6 +370,26 @@ impl ThreadReplay {
     /// From the kernel to user code, of which nothing is traced: what ran in the kernel has ended.
     fn left_kernel(&mut self) {
         self.stack.unwind_to(self.stack.below_kernel().unwrap_or(0));
+    }
+
+    /// As [`ThreadReplay::began`]. Behind a gap in a stub of the linkage table, the function that the stub jumped to runs,
+    /// or the one that called it.
+    fn resumed(&mut self, event: &Event, is_stub: &dyn Fn(FunctionId) -> bool) {
+        let is_in_stub = match &self.stack.open[..] {
+            [.., stub, lost] if lost.frame == Frame::Lost => stub.frame.function().is_some_and(is_stub),
+            _ => false,
+        };
+        let is_elsewhere = self.stack.returning_to(event.to).is_none()
+            && (event.at_entry || self.stack.landing(event).is_none())
+            && !is_in_kernel(event.to);
+        if !is_in_stub || !is_elsewhere {
+            return self.began(event);
+        }
+        self.stack.pop();
+        match event.at_entry {
+            true => self.replace_top(Frame::of_target(event), Standing::Call),
+            false => self.replace_top(Frame::of_place(event), Standing::Before),
+        }
     }
 
     /// Execution goes on at a place that no call or return led to.

@@ -1,7 +1,7 @@
 //! Call paths as a prefix tree, each node with its numbers.
 
 use super::child_index::ChildIndex;
-use super::frame::{Frame, Sides};
+use super::frame::{Frame, Side, Sides};
 use super::numbers::Numbers;
 use super::room::PathRoom;
 
@@ -278,11 +278,11 @@ impl CallTree {
         places
     }
 
-    /// Where the processor was in the nodes `from..to`, of which `from` is a root that stands for `top`.
-    pub(super) fn sides(&self, from: PathId, to: usize, top: Frame) -> Sides {
+    /// Where the processor was in the nodes `from..to`, of which `from` is a root that stands for a frame of side `top`.
+    pub(super) fn sides(&self, from: PathId, to: usize, top: Option<Side>) -> Sides {
         let mut sides = Sides::default();
         for (index, node) in self.nodes[from.index()..to].iter().enumerate() {
-            sides.spend(if index == 0 { top } else { node.frame }, node.numbers.self_ticks);
+            sides.spend(if index == 0 { top } else { node.frame.side() }, node.numbers.self_ticks);
         }
         sides
     }
