@@ -10,8 +10,18 @@ const MAX_NAME: usize = 4096;
 /// Encoded names longer than this stay as they are, cut.
 const MAX_ENCODED: usize = 16 << 10;
 
+/// What names of PLT stubs end in, behind the function's own name.
+const STUB: &str = "@plt";
+
 /// The readable form of a symbol; `None` for an empty one.
-pub(crate) fn readable_name(symbol: &str) -> Option<String> {
+pub fn readable_name(symbol: &str) -> Option<String> {
+    match symbol.strip_suffix(STUB) {
+        Some(function) if !function.is_empty() => readable(function).map(|name| name + STUB),
+        _ => readable(symbol),
+    }
+}
+
+fn readable(symbol: &str) -> Option<String> {
     if symbol.is_empty() {
         return None;
     }
@@ -104,6 +114,11 @@ mod tests {
             ("_ZN4core3ptr4read17h0123456789abcdefE", "core::ptr::read"),
             ("_ZN4core3ptr4read17h0123456789abcdefE.llvm.123", "core::ptr::read"),
             ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
+            ("_ZN4shop4Cart5totalEi@plt", "shop::Cart::total(int)@plt"),
+            ("_ZN4core3ptr4read17h0123456789abcdefE@plt", "core::ptr::read@plt"),
+            ("write@plt", "write@plt"),
+            ("_Znot a name@plt", "_Znot a name@plt"),
+            ("@plt", "@plt"),
             ("_Znot a name", "_Znot a name"),
             ("_R", "_R"),
         ];
@@ -129,10 +144,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_symbol_is_harmless(symbol in "(_ZN|_Z|_R)?[A-Za-z0-9_$.]{0,120}", any_text in "\\PC{0,60}") {
-            for symbol in [symbol, any_text] {
+            for symbol in [format!("{symbol}@plt@plt"), symbol, any_text] {
                 let name = readable_name(&symbol);
                 prop_assert_eq!(name.is_none(), symbol.is_empty());
-                prop_assert!(name.is_none_or(|name| name.len() <= MAX_NAME + '…'.len_utf8()));
+                prop_assert!(name.is_none_or(|name| name.len() <= MAX_NAME + '…'.len_utf8() + 2 * STUB.len()));
             }
         }
     }

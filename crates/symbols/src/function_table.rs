@@ -43,6 +43,8 @@ struct Extent {
 pub struct FunctionTable {
     /// By start, each start once.
     extents: Vec<Extent>,
+    /// Where PLT stubs begin, by address.
+    stubs: Vec<u64>,
 }
 
 /// A symbol, while the table is built.
@@ -68,7 +70,9 @@ impl FunctionTable {
         add_symbols(file.as_ref(), &sections, ".dynsym", &sections, &mut extents);
         let plt = PltNames::read(file.as_ref(), &sections);
         extents.extend(plt.extents().map(|(start, end)| Found { start, end, entry: start }));
-        FunctionTable::new(extents)
+        let mut stubs: Vec<u64> = plt.extents().map(|(start, _)| start).collect();
+        stubs.sort_unstable();
+        FunctionTable { stubs, ..FunctionTable::new(extents) }
     }
 
     /// Functions that begin and end so, the one with the lowest start having number 0.
@@ -86,7 +90,7 @@ impl FunctionTable {
             let entry = place(extent.entry).unwrap_or(index) as u32;
             Extent { start: extent.start, end: extent.end, entry }
         });
-        FunctionTable { extents: extents.collect() }
+        FunctionTable { extents: extents.collect(), stubs: Vec::new() }
     }
 
     /// The number of the function that `address` lies in; numbers are smaller than [`FunctionTable::len`].
@@ -100,6 +104,11 @@ impl FunctionTable {
     /// Where calls of the function with this number arrive.
     pub fn entry(&self, number: usize) -> Option<u64> {
         self.extents.get(number).map(|extent| extent.start)
+    }
+
+    /// Whether the function with this number is a PLT stub, which only jumps to another one.
+    pub fn is_stub(&self, number: usize) -> bool {
+        self.entry(number).is_some_and(|entry| self.stubs.binary_search(&entry).is_ok())
     }
 
     pub fn len(&self) -> usize {

@@ -1,9 +1,10 @@
-//! Names of PLT stubs (x86-64), which no symbol table lists: `write@plt`.
+//! Names of PLT stubs (x86-64), which no symbol table lists: `write@plt`, readable as other names are.
 //!
 //! A stub jumps through a slot of the GOT, and the relocation of that slot names the function.
 
 use std::collections::HashMap;
 
+use crate::demangle::readable_name;
 use crate::elf::Fields;
 use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
@@ -67,7 +68,7 @@ impl PltNames {
     pub(crate) fn name(&self, address: u64) -> Option<(String, u64)> {
         let after = self.stubs.partition_point(|stub| stub.start <= address);
         let stub = self.stubs[..after].last().filter(|stub| address < stub.end)?;
-        Some((format!("{}@plt", stub.slot.name), address - stub.start))
+        Some((readable_name(&format!("{}@plt", stub.slot.name))?, address - stub.start))
     }
 
     /// The function that the stub at `address` binds at its first call; `None` where that is no stub, and for one whose
@@ -129,4 +130,23 @@ fn stubs_of_table<R: ReadAt + ?Sized>(
 
 fn starts_with_endbr(code: &[u8]) -> bool {
     code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stubs_of_cpp_functions_have_readable_names() {
+        let slot = |name: &str| Slot { name: name.to_owned(), lazy: true };
+        let stubs = vec![
+            Stub { start: 0x10, end: 0x20, slot: slot("_ZN4shop4Cart5totalEi") },
+            Stub { start: 0x20, end: 0x30, slot: slot("write") },
+        ];
+        let names = PltNames { stubs };
+        assert_eq!(names.name(0x14), Some(("shop::Cart::total(int)@plt".into(), 4)));
+        assert_eq!(names.name(0x20), Some(("write@plt".into(), 0)));
+        assert_eq!(names.name(0x30), None);
+        assert_eq!(names.lazily_bound(0x10), Some("_ZN4shop4Cart5totalEi"));
+    }
 }

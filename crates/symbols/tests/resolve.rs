@@ -8,7 +8,7 @@ use std::process::Command;
 use support::{C_PROGRAM, Running, compile, compile_c, frame, lines, run, symbol};
 use wallprof_model::{FrameKind, Module, SymbolLine};
 use wallprof_symbols::{
-    ModuleFile, Processes, Resolver, ResolverOptions, build_id_of_path, path_has_build_id,
+    FunctionTable, ModuleFile, Processes, Resolver, ResolverOptions, build_id_of_path, path_has_build_id,
 };
 
 fn strip(path: &Path) {
@@ -175,6 +175,11 @@ fn plt_stubs_are_named_after_their_function() {
     };
     assert_eq!(lines[0], [line]);
     assert_eq!(lines[1], [SymbolLine::default()]);
+    let table = FunctionTable::read(&file, &ResolverOptions::default());
+    let is_stub = |address| table.at(address).map(|number| table.is_stub(number));
+    assert_eq!((is_stub(address + 6), is_stub(first_stub)), (Some(true), None));
+    let stubs = (0..table.len()).filter(|&number| table.is_stub(number)).count();
+    assert!(stubs > 0 && stubs < table.len(), "{stubs} stubs of {} functions", table.len());
 }
 
 #[test]
