@@ -1,6 +1,7 @@
 //! A thread's wall time as a partition into states, from the exact times and the samples that were recorded.
 //!
-//! On-CPU time outside interrupts and faults is exact; samples only divide it into `user` and `kernel`.
+//! On-CPU time outside interrupts and faults is exact; a trace divides it into `user` and `kernel` exactly, samples by
+//! their proportion. What neither divides is unaccounted.
 //! Nothing is computed as "the rest": what the states leave of the wall time is `unaccounted`, and what
 //! they have too much is an [`Inconsistency`].
 
@@ -152,7 +153,7 @@ pub fn account(ledger: &LedgerDelta, fallback: Samples) -> Account {
         inconsistencies.push(Inconsistency::InterruptsAndFaultsExceedOnCpu { by_ns: twice_ns });
     }
     let own = Samples::of(ledger);
-    let (user, kernel) = if own.count() > 0 { own } else { fallback }.divide(saturate(divided_ns));
+    let (user, kernel) = running(ledger, saturate(divided_ns), if own.count() > 0 { own } else { fallback });
     let states = States {
         user,
         kernel,
@@ -178,6 +179,16 @@ pub fn account(ledger: &LedgerDelta, fallback: Samples) -> Account {
         samples: own.count(),
         inconsistencies,
     }
+}
+
+/// Running time as (user, kernel): what a trace says, and of the rest what `samples` say. Together they are at most
+/// `running_ns`, however damaged the numbers are.
+fn running(ledger: &LedgerDelta, running_ns: u64, samples: Samples) -> (u64, u64) {
+    let user = ledger.traced_user_ns.min(running_ns);
+    let kernel = ledger.traced_kernel_ns.min(running_ns - user);
+    let rest = (running_ns - user - kernel).saturating_sub(ledger.undivided_ns);
+    let (more_user, more_kernel) = samples.divide(rest);
+    (user + more_user, kernel + more_kernel)
 }
 
 fn saturate(ns: u128) -> u64 {
@@ -247,15 +258,38 @@ mod tests {
                 wall_ns: times[0], on_cpu_ns: times[1], irq_ns: times[2], fault_minor_ns: times[3],
                 fault_major_ns: times[4], fault_on_cpu_ns: times[5], runnable_ns: times[6],
                 preempted_ns: times[7], blocked_ns, user_samples: samples[0], kernel_samples: samples[1],
+                traced_user_ns: times[0] / 2, traced_kernel_ns: times[3], undivided_ns: times[4],
                 ..ledger()
             }
         }
     }
 
+    #[test]
+    fn what_a_trace_divides_is_exact_and_the_rest_is_unaccounted() {
+        // 0.75 ms of user code is less than one sample of a millisecond.
+        let traced = LedgerDelta {
+            wall_ns: 5_000_000,
+            on_cpu_ns: 1_000_000,
+            traced_user_ns: 750_000,
+            traced_kernel_ns: 50_001,
+            undivided_ns: 199_999,
+            ..ledger()
+        };
+        let account = account(&traced, Samples { user: 0, kernel: 9 });
+        assert_eq!((account.states.user, account.states.kernel), (750_000, 50_001));
+        assert_eq!((account.on_cpu_ns, account.unaccounted_ns), (1_000_000, 4_199_999));
+        assert_eq!(account.inconsistencies, []);
+        // Samples divide what the trace does not.
+        let both = LedgerDelta { undivided_ns: 0, user_samples: 1, kernel_samples: 1, ..traced };
+        let account = super::account(&both, Samples::default());
+        assert_eq!((account.states.user, account.states.kernel), (849_999, 150_001));
+    }
+
     proptest! {
         #[test]
         fn states_and_unaccounted_are_the_wall_time(
-            parts in proptest::collection::vec(0..5_000_000_000u64, 20), samples in any::<[u32; 2]>()
+            parts in proptest::collection::vec(0..5_000_000_000u64, 20), samples in any::<[u32; 2]>(),
+            traced in proptest::array::uniform3(0..1_000u64),
         ) {
             let mut blocked_ns = [0; Reason::COUNT];
             blocked_ns.copy_from_slice(&parts[..12]);
@@ -272,13 +306,19 @@ mod tests {
                 blocked_ns,
                 user_samples: samples[0].into(),
                 kernel_samples: samples[1].into(),
+                traced_user_ns: running / 4_000 * traced[0],
+                traced_kernel_ns: running / 4_000 * traced[1],
+                undivided_ns: running / 4_000 * traced[2],
                 ..ledger()
             };
             let account = account(&ledger, Samples::default());
-            prop_assert_eq!(account.unaccounted_ns, gap);
-            prop_assert_eq!(account.states.user + account.states.kernel, running);
+            let unknown = gap + ledger.undivided_ns;
+            prop_assert_eq!(account.unaccounted_ns, unknown);
+            prop_assert_eq!(account.states.user + account.states.kernel, running - ledger.undivided_ns);
+            prop_assert!(account.states.user >= ledger.traced_user_ns);
+            prop_assert!(account.states.kernel >= ledger.traced_kernel_ns);
             prop_assert_eq!(account.inconsistencies, vec![]);
-            prop_assert_eq!(account.states.total_ns() + u128::from(gap), u128::from(ledger.wall_ns));
+            prop_assert_eq!(account.states.total_ns() + u128::from(unknown), u128::from(ledger.wall_ns));
         }
 
         #[test]

@@ -127,6 +127,11 @@ pub struct LedgerDelta {
     /// Samples of the ledger's clock in user and in kernel mode, outside interrupts: they divide `on_cpu_ns`.
     pub user_samples: u64,
     pub kernel_samples: u64,
+    /// The part of `on_cpu_ns` that a trace divides: samples do not divide it again.
+    pub traced_user_ns: u64,
+    pub traced_kernel_ns: u64,
+    /// The part of `on_cpu_ns` of which nothing says where it went.
+    pub undivided_ns: u64,
 }
 
 impl LedgerDelta {
@@ -150,6 +155,9 @@ impl LedgerDelta {
             involuntary_switches: 0,
             user_samples: 0,
             kernel_samples: 0,
+            traced_user_ns: 0,
+            traced_kernel_ns: 0,
+            undivided_ns: 0,
         }
     }
 }

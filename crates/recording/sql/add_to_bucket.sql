@@ -2,8 +2,9 @@ INSERT INTO bucket (second, thread,
     wall_ns, on_cpu_ns, irq_ns, fault_minor_ns, fault_major_ns, fault_on_cpu_ns, runnable_ns,
     preempted_ns, lock_ns, wait_ns, disk_ns, network_ns, poll_ns, sleep_ns, pipe_ns, ipc_ns, child_ns,
     memory_ns, stopped_ns, other_ns, voluntary_switches, involuntary_switches, user_samples,
-    kernel_samples, minor_faults, major_faults, failed_faults
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    kernel_samples, minor_faults, major_faults, failed_faults,
+    traced_user_ns, traced_kernel_ns, undivided_ns
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET
     wall_ns = wall_ns + excluded.wall_ns,
     on_cpu_ns = on_cpu_ns + excluded.on_cpu_ns,
@@ -31,4 +32,7 @@ ON CONFLICT DO UPDATE SET
     kernel_samples = kernel_samples + excluded.kernel_samples,
     minor_faults = minor_faults + excluded.minor_faults,
     major_faults = major_faults + excluded.major_faults,
-    failed_faults = failed_faults + excluded.failed_faults
+    failed_faults = failed_faults + excluded.failed_faults,
+    traced_user_ns = traced_user_ns + excluded.traced_user_ns,
+    traced_kernel_ns = traced_kernel_ns + excluded.traced_kernel_ns,
+    undivided_ns = undivided_ns + excluded.undivided_ns

@@ -74,6 +74,7 @@ CREATE TABLE bucket (
     voluntary_switches INTEGER NOT NULL, involuntary_switches INTEGER NOT NULL,
     user_samples INTEGER NOT NULL, kernel_samples INTEGER NOT NULL,
     minor_faults INTEGER NOT NULL, major_faults INTEGER NOT NULL, failed_faults INTEGER NOT NULL,
+    traced_user_ns INTEGER NOT NULL, traced_kernel_ns INTEGER NOT NULL, undivided_ns INTEGER NOT NULL,
     PRIMARY KEY (second, thread)
 ) WITHOUT ROWID;
 

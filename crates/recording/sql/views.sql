@@ -55,8 +55,8 @@ CREATE VIEW threads AS
         FROM bucket GROUP BY thread
     ) AS total ON total.thread = thread.id;
 
--- In which proportion a thread's running time divides into user and kernel: as its samples do, else as its
--- process's do; where nothing of the process was sampled it is user time, a kernel thread's kernel time.
+-- In which proportion a thread's running time divides into user and kernel where no trace says it: as its samples do,
+-- else as its process's do; where nothing of the process was sampled it is user time, a kernel thread's kernel time.
 CREATE VIEW user_share AS
     SELECT thread.id AS thread,
         CASE WHEN own.taken > 0 THEN own.in_user WHEN process.taken > 0 THEN process.in_user
@@ -79,9 +79,9 @@ CREATE VIEW ledger AS
     FROM (
         SELECT bucket.second, bucket.thread, thread.pid, thread.tid, comm.text AS comm, state.name AS state,
             CASE state.name
-                WHEN 'user' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns) * user_share.in_user / user_share.taken
-                WHEN 'kernel' THEN (on_cpu_ns - irq_ns - fault_on_cpu_ns)
-                    - (on_cpu_ns - irq_ns - fault_on_cpu_ns) * user_share.in_user / user_share.taken
+                WHEN 'user' THEN traced_user_ns + sampled.ns * user_share.in_user / user_share.taken
+                WHEN 'kernel' THEN traced_kernel_ns + sampled.ns
+                    - sampled.ns * user_share.in_user / user_share.taken
                 WHEN 'irq' THEN irq_ns
                 WHEN 'fault:minor' THEN fault_minor_ns
                 WHEN 'fault:major' THEN fault_major_ns
@@ -101,9 +101,14 @@ CREATE VIEW ledger AS
                 WHEN 'blocked:other' THEN other_ns
                 WHEN 'unaccounted' THEN wall_ns - (on_cpu_ns - fault_on_cpu_ns) - fault_minor_ns - fault_major_ns
                     - runnable_ns - preempted_ns - lock_ns - wait_ns - disk_ns - network_ns - poll_ns - sleep_ns
-                    - pipe_ns - ipc_ns - child_ns - memory_ns - stopped_ns - other_ns
+                    - pipe_ns - ipc_ns - child_ns - memory_ns - stopped_ns - other_ns + undivided_ns
             END AS ns
         FROM bucket
+        JOIN (
+            SELECT second, thread, on_cpu_ns - irq_ns - fault_on_cpu_ns - traced_user_ns - traced_kernel_ns
+                - undivided_ns AS ns
+            FROM bucket
+        ) AS sampled ON sampled.second = bucket.second AND sampled.thread = bucket.thread
         CROSS JOIN (SELECT name FROM state_name UNION ALL SELECT 'unaccounted') AS state
         JOIN thread ON thread.id = bucket.thread
         LEFT JOIN text AS comm ON comm.id = thread.comm

@@ -261,7 +261,7 @@ pub(crate) fn add_ledger(sum: &mut LedgerDelta, other: &LedgerDelta) {
 }
 
 /// How many numbers a bucket of the ledger has.
-pub(crate) const LEDGER_NUMBERS: usize = 27;
+pub(crate) const LEDGER_NUMBERS: usize = 30;
 
 /// The numbers of a bucket in the order of table `bucket`'s columns.
 pub(crate) fn ledger_numbers(delta: &LedgerDelta) -> [u64; LEDGER_NUMBERS] {
@@ -300,5 +300,8 @@ pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_N
         &mut delta.minor_faults,
         &mut delta.major_faults,
         &mut delta.failed_faults,
+        &mut delta.traced_user_ns,
+        &mut delta.traced_kernel_ns,
+        &mut delta.undivided_ns,
     ]
 }

@@ -117,7 +117,9 @@ fn read_samples(connection: &Connection, second: EpochSecond) -> SqlResult<Vec<S
 
 pub(crate) fn ledger_from_row(row: &Row<'_>) -> SqlResult<LedgerDelta> {
     let mut delta = LedgerDelta::new(ThreadKey(row.get(1)?), EpochSecond(row.get(0)?));
-    for (index, number) in ledger_numbers_mut(&mut delta).into_iter().enumerate() {
+    // Files from before a number was added have fewer columns.
+    let known = row.as_ref().column_count().saturating_sub(2);
+    for (index, number) in ledger_numbers_mut(&mut delta).into_iter().enumerate().take(known) {
         *number = unsigned(row, index + 2)?;
     }
     Ok(delta)

@@ -176,6 +176,27 @@ fn a_threads_states_add_up_to_its_wall_time() {
 }
 
 #[test]
+fn what_a_trace_divides_is_exact_in_the_view() {
+    let bucket = wallprof_model::event::LedgerDelta {
+        on_cpu_ns: 600,
+        traced_user_ns: 150,
+        traced_kernel_ns: 31,
+        undivided_ns: 119,
+        user_samples: 2,
+        kernel_samples: 1,
+        ..ledger(0, 1_000)
+    };
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    take_all(&mut recorder, definitions());
+    take_all(&mut recorder, vec![Event::Ledger(bucket)]);
+    recorder.finish(at(2_000_000_000)).unwrap();
+    let connection = Connection::open(place.file()).unwrap();
+    let states = rows(&connection, "SELECT state, ns FROM ledger ORDER BY state");
+    assert_eq!(states, ["kernel|131", "unaccounted|519", "user|350"]);
+}
+
+#[test]
 fn times_of_day_follow_the_clock() {
     let (_place, connection) = recorded();
     let epoch_ns = u64::from(SECOND.0) * 1_000_000_000 + 250_000_000 + 750_000_000;

@@ -113,6 +113,9 @@ fn ledger_and_latency_add_up() {
         minor_faults: 13,
         major_faults: 14,
         failed_faults: 15,
+        traced_user_ns: 16,
+        traced_kernel_ns: 17,
+        undivided_ns: 18,
         ..ledger(0, 0)
     };
     let latency = |bucket, ns| {
@@ -136,6 +139,8 @@ fn ledger_and_latency_add_up() {
     assert_eq!(rows[0].blocked_ns[11], 222);
     assert_eq!((rows[0].wall_ns, rows[0].fault_on_cpu_ns, rows[0].kernel_samples), (2, 12, 24));
     assert_eq!((rows[0].minor_faults, rows[0].major_faults, rows[0].failed_faults), (26, 28, 30));
+    let traced = [rows[0].traced_user_ns, rows[0].traced_kernel_ns, rows[0].undivided_ns];
+    assert_eq!(traced, [32, 34, 36]);
     assert_eq!(recording.ledger(rows[1].second..).unwrap().count(), 1);
     assert_eq!(recording.ledger(..rows[1].second).unwrap().count(), 1);
     assert_eq!(recording.ledger(..rows[0].second).unwrap().count(), 0);
@@ -515,4 +520,20 @@ fn the_largest_numbers_neither_panic_nor_wrap() {
     let stalls = all_stalls(&recording);
     assert_eq!((stalls[0].blocked_ns, stalls[1].duration_ns()), (i64::MAX as u64, 0));
     assert_eq!(recording.info().unwrap().clock.anchors().len(), 2);
+}
+
+#[test]
+fn a_file_from_before_traces_divided_running_time_is_read() {
+    let (place, recording, _) = recording_of(vec![Event::Ledger(ledger(0, 70))]);
+    drop(recording);
+    let connection = rusqlite::Connection::open(place.file()).unwrap();
+    connection
+        .execute_batch(
+            "DROP VIEW ledger; ALTER TABLE bucket DROP COLUMN traced_user_ns;
+             ALTER TABLE bucket DROP COLUMN traced_kernel_ns; ALTER TABLE bucket DROP COLUMN undivided_ns;",
+        )
+        .unwrap();
+    drop(connection);
+    let thread = only_thread(&Recording::open(&place.file()).unwrap());
+    assert_eq!((thread.ledger.wall_ns, thread.ledger.traced_user_ns, thread.ledger.undivided_ns), (70, 0, 0));
 }

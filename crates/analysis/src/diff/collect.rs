@@ -115,7 +115,7 @@ impl Collector {
         };
         let lived = self.lived.entry(row.second).or_default();
         *lived = row.wall_ns.max(*lived);
-        let claimed = row.irq_ns.saturating_add(row.fault_on_cpu_ns);
+        let claimed = row.irq_ns.saturating_add(row.fault_on_cpu_ns).saturating_add(row.undivided_ns);
         rows.running.add(row.second, row.on_cpu_ns.saturating_sub(claimed));
         let measured = [
             (State::Irq, row.irq_ns),

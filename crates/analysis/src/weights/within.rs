@@ -45,6 +45,9 @@ fn add(sum: &mut LedgerDelta, row: &LedgerRow) {
         (&mut sum.involuntary_switches, row.involuntary_switches),
         (&mut sum.user_samples, row.user_samples),
         (&mut sum.kernel_samples, row.kernel_samples),
+        (&mut sum.traced_user_ns, row.traced_user_ns),
+        (&mut sum.traced_kernel_ns, row.traced_kernel_ns),
+        (&mut sum.undivided_ns, row.undivided_ns),
     ];
     for (to, number) in pairs.into_iter().chain(sum.blocked_ns.iter_mut().zip(row.blocked_ns)) {
         *to = to.saturating_add(number);
