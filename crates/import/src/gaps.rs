@@ -10,6 +10,11 @@ pub(crate) struct Gaps {
     by_cause: BTreeMap<GapCause, u64>,
     /// Parts of the input that were left out.
     pub left_out: u64,
+    /// Pieces of traces without a synchronisation point, and without a time.
+    pub unsynchronised: u64,
+    pub untimed: u64,
+    /// Cycle counts that could not be right.
+    pub corrected_times: u64,
 }
 
 impl Gaps {
@@ -20,12 +25,21 @@ impl Gaps {
     pub(crate) fn merge(&mut self, other: &Gaps) {
         other.by_cause.iter().for_each(|(&cause, &count)| self.add(cause, count));
         self.left_out += other.left_out;
+        self.unsynchronised += other.unsynchronised;
+        self.untimed += other.untimed;
+        self.corrected_times += other.corrected_times;
     }
 
     /// As losses of a recording, by reason.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let by_cause = self.by_cause.iter().map(move |(&cause, &count)| (reason(cause), count));
-        by_cause.chain((self.left_out > 0).then_some(("trace_parts_left_out", self.left_out)))
+        let others = [
+            ("trace_parts_left_out", self.left_out),
+            ("trace_without_synchronisation", self.unsynchronised),
+            ("trace_without_time", self.untimed),
+            ("trace_times_corrected", self.corrected_times),
+        ];
+        by_cause.chain(others.into_iter().filter(|(_, count)| *count > 0))
     }
 }
 
@@ -50,12 +64,17 @@ mod tests {
     fn each_cause_is_a_loss_of_its_own() {
         let mut gaps = Gaps::default();
         gaps.add(GapCause::Overflow, 2);
-        let mut all = Gaps { left_out: 1, ..Gaps::default() };
+        let mut all = Gaps { left_out: 1, unsynchronised: 4, ..Gaps::default() };
         all.add(GapCause::Overflow, 1);
         all.add(GapCause::NoCode, 5);
         all.merge(&gaps);
         let losses: BTreeMap<_, _> = all.losses().collect();
-        let expected = [("trace_overflows", 3), ("trace_parts_left_out", 1), ("trace_without_code", 5)];
+        let expected = [
+            ("trace_overflows", 3),
+            ("trace_parts_left_out", 1),
+            ("trace_without_code", 5),
+            ("trace_without_synchronisation", 4),
+        ];
         assert_eq!(losses.into_iter().collect::<Vec<_>>(), expected);
         assert_eq!(Gaps::default().losses().count(), 0);
     }

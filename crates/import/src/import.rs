@@ -2,6 +2,7 @@
 //!
 //! Streams: whatever the input's size, what is in memory is bounded.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ use crate::format::records::{Item, ReadError, Records, read_up_to};
 use crate::format::trace::time_conv_record;
 use crate::format::tracing::Formats;
 use crate::input::open_input;
-use crate::intel_pt::{self, DecodeError, Frames, Job, Kernel, KernelFiles, Prepared, Programs, Watcher};
+use crate::intel_pt::{
+    self, DecodeError, Frames, Job, Kernel, KernelFiles, Prepared, Programs, Traced, Watcher,
+};
 use crate::options::{ImportOptions, Outcome, RecordingFacts, TraceWindow};
 use crate::rounds::{Rounds, Waiting};
 use crate::script;
@@ -328,6 +331,7 @@ impl<'a, S: Sink> Import<'a, S> {
             threads: session.threads(),
             samples: session.samples(),
             calls,
+            accounted: session.is_accounted(),
             stacks: session.stacks().counts().clone(),
             losses: session.losses().clone(),
         })
@@ -410,18 +414,22 @@ fn decode_trace<S: Sink>(
         is_snapshot: prepared.is_snapshot,
         from: window.from.map_or(0, ticks),
         to: window.to.map_or(u64::MAX, ticks),
+        has_all_cpus: prepared.has_all_cpus,
         ends: &prepared.ends,
     };
     if let Some(ns) = prepared.resolution_ns {
         session.out.push(Event::CallResolution(ns));
     }
     let mut frames = Frames::new(prepared, programs);
-    let mut departures = Departures { session, teller, frames: &mut frames, time_conv };
+    let exact = HashMap::new();
+    let mut departures = Departures { session, teller, frames: &mut frames, time_conv, exact };
     let calls = intel_pt::decode(&job, &mut departures)?;
     if let Some(error) = prepared.take_error() {
         return Err(DecodeError::Input(error));
     }
-    session.traced_until(time_conv.ns_from_ticks(calls.last));
+    if let Some(last) = calls.last {
+        session.traced_until(time_conv.ns_from_ticks(last));
+    }
     calls.gaps.losses().for_each(|(reason, count)| session.lose(reason, count));
     session.lose("call_latencies_coarse", calls.coarse_latencies);
     let mut count = 0;
@@ -449,6 +457,28 @@ struct Departures<'s, 'a, 'f, 'p, S> {
     teller: &'s mut Teller<'a, S>,
     frames: &'f mut Frames<'p>,
     time_conv: TimeConv,
+    /// What threads have spent so far.
+    exact: HashMap<ThreadId, Exact>,
+}
+
+/// A thread's time so far, in ticks, so that rounding to ns does not add up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Exact {
+    sides: Sides,
+}
+
+impl Exact {
+    /// What `more` ticks are in ns.
+    fn traced(&mut self, more: Sides, time_conv: TimeConv) -> Traced {
+        let in_ns = |sides: Sides| Traced {
+            user: time_conv.delta_ns(sides.user),
+            kernel: time_conv.delta_ns(sides.kernel),
+            entered: time_conv.delta_ns(sides.entered),
+        };
+        let before = in_ns(self.sides);
+        self.sides.add(more);
+        in_ns(self.sides).since(before)
+    }
 }
 
 impl<S: Sink> Watcher for Departures<'_, '_, '_, '_, S> {
@@ -471,10 +501,10 @@ impl<S: Sink> Watcher for Departures<'_, '_, '_, '_, S> {
         self.teller.tell_some(self.session)
     }
 
-    fn ran(&mut self, thread: ThreadId, ticks: u64, sides: Sides) {
-        let (user, kernel) = (self.time_conv.delta_ns(sides.user), self.time_conv.delta_ns(sides.kernel));
-        let time = self.time_conv.ns_from_ticks(ticks);
-        self.session.traced_running(intel_pt::thread_key(thread), time, user, kernel);
+    fn ran(&mut self, thread: ThreadId, (from, to): (u64, u64), sides: Sides) {
+        let ns = |ticks| self.time_conv.ns_from_ticks(ticks);
+        let traced = self.exact.entry(thread).or_default().traced(sides, self.time_conv);
+        self.session.traced_running(intel_pt::thread_key(thread), (ns(from), ns(to)), traced);
     }
 
     fn stays_away(&mut self, thread: ThreadId, ticks: u64, open: &mut dyn Iterator<Item = Frame>) {

@@ -77,6 +77,8 @@ pub struct Outcome {
     pub samples: u64,
     /// Calls of functions, where every call was traced.
     pub calls: Option<u64>,
+    /// Something is known of what threads did: a state, a wait, a call or a sample.
+    pub accounted: bool,
     pub stacks: StackCounts,
     /// By reason, as the recording has them.
     pub losses: BTreeMap<&'static str, u64>,

@@ -12,6 +12,8 @@ use crate::timeline::{Leave, Spent, Step, Wait};
 const SECOND_NS: u64 = 1_000_000_000;
 /// A stretch of more than an hour is told in this many parts, each in the second in which it begins.
 const MAX_PARTS: u64 = 3_600;
+/// Of a trace's stretches, which a damaged one has many of.
+const FEW_PARTS: u64 = 64;
 
 /// Who woke a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,9 +186,18 @@ fn waker_stacks(by: &WokenBy) -> WakerStacks {
     }
 }
 
+/// `len` ns from `epoch` on, by second, in a few parts.
+pub(crate) fn few_parts(epoch: u64, len: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
+    in_parts(epoch, len, FEW_PARTS)
+}
+
 /// `len` ns from `epoch` on, by second.
 fn parts(epoch: u64, len: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
-    let part = (len / MAX_PARTS).max(SECOND_NS);
+    in_parts(epoch, len, MAX_PARTS)
+}
+
+fn in_parts(epoch: u64, len: u64, most: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
+    let part = (len / most).max(SECOND_NS);
     let end = epoch.saturating_add(len);
     let mut at = epoch;
     std::iter::from_fn(move || {

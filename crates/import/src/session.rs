@@ -1,6 +1,6 @@
 //! One import: records in the order of time → events of the model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -19,13 +19,13 @@ use crate::format::records::Passed;
 use crate::format::sample::{Sample, SampleId, sample_id};
 use crate::format::trace::TraceInfo;
 use crate::format::tracing::Formats;
-use crate::intel_pt::{IntelPt, LongWait, Prepared, Waits};
+use crate::intel_pt::{IntelPt, LongWait, Prepared, Running, Traced, Waits};
 use crate::machine::{KERNEL, KernelBase, Machine, kernel_symbols};
 use crate::options::{ImportOptions, RecordingFacts};
-use crate::seconds::{Teller, Who, WokenBy};
+use crate::seconds::{Teller, Who, WokenBy, few_parts};
 use crate::stacks::Stacks;
 use crate::threads::{Known, Threads};
-use crate::timeline::{self, Leave, Step};
+use crate::timeline::{self, Leave, Spent, Step};
 use crate::unwinder::Unwinder;
 
 /// Bits of a tracepoint's `common_flags`: it fired in an interrupt, in a softirq, in an NMI.
@@ -59,8 +59,11 @@ pub(crate) struct Session {
     pt: Option<IntelPt>,
     is_traced: bool,
     waits: Waits,
-    /// Running time by the trace that is not told yet.
-    traced: HashMap<ThreadKey, TracedClock>,
+    /// What running time went to by the trace, and the threads of which samples say it too.
+    running: Running,
+    sampled: HashSet<ThreadKey>,
+    /// Something is known of what threads did.
+    is_accounted: bool,
     /// The stacks of threads that had left their CPU when the trace ended, with when they left.
     away: HashMap<ThreadKey, (u64, Option<StackId>)>,
     losses: BTreeMap<&'static str, u64>,
@@ -100,7 +103,9 @@ impl Session {
             pt: None,
             is_traced: false,
             waits: Waits::default(),
-            traced: HashMap::new(),
+            running: Running::default(),
+            sampled: HashSet::new(),
+            is_accounted: false,
             away: HashMap::new(),
             losses: BTreeMap::new(),
             addresses: Vec::new(),
@@ -183,18 +188,28 @@ impl Session {
         teller.tell(Who { key, comm: &comm, cpu }, Step::Waited(wait), &mut self.out);
     }
 
-    /// By the trace the thread spent so much of its time up to `time` in user code and in the kernel: a sample each millisecond.
-    pub(crate) fn traced_running(&mut self, thread: ThreadKey, time: u64, user_ns: u64, kernel_ns: u64) {
-        if self.samples > 0 {
+    /// What the thread's time between `from` and `to` went to, by the trace.
+    pub(crate) fn traced_running(&mut self, thread: ThreadKey, (from, to): (u64, u64), traced: Traced) {
+        if traced == Traced::default() {
             return;
         }
-        let clock = self.traced.entry(thread).or_default();
-        let (user, kernel) = (sampled(&mut clock.user_ns, user_ns), sampled(&mut clock.kernel_ns, kernel_ns));
-        if user + kernel > 0 {
-            let mut delta = LedgerDelta::new(thread, self.teller().second(time));
-            (delta.user_samples, delta.kernel_samples) = (user, kernel);
-            self.out.push(Event::Ledger(delta));
+        self.is_accounted |= traced.user > 0 || traced.kernel > 0;
+        let epoch = self.clock.epoch_from_mono(MonoNs(from)).0;
+        let len = to.saturating_sub(from);
+        let mut before = Traced::default();
+        let mut passed = 0;
+        for (second, ns) in few_parts(epoch, len) {
+            passed += ns;
+            let upto = traced.share(passed, len);
+            self.running.ran(thread, second, upto.since(before));
+            before = upto;
         }
+        self.running.ran(thread, self.teller().second(to), traced.since(before));
+    }
+
+    /// Whether anything is known of what threads did.
+    pub(crate) fn is_accounted(&self) -> bool {
+        self.is_accounted || self.samples > 0
     }
 
     /// The thread left its CPU at `time`, with this stack, and the trace does not show it again.
@@ -286,6 +301,11 @@ impl Session {
         }
         for wait in self.waits.take_all() {
             self.tell_wait(wait);
+        }
+        if self.is_traced {
+            let running = std::mem::take(&mut self.running);
+            let divided = running.finish(|thread| self.sampled.contains(&thread));
+            self.out.extend(divided.into_iter().map(Event::Ledger));
         }
         if let Some(files) = &self.files {
             let (stacks, frames) = files.refused();
@@ -486,12 +506,15 @@ impl Session {
         }
     }
 
-    /// A trace that follows a thread begins: it runs now, and will say when not.
+    /// A trace that follows a thread begins: it runs now. Records say when not, if there are any.
     fn trace_start(&mut self, time: Option<u64>, cpu: Option<u32>, pid: Option<u32>, tid: u32) {
         let Some(time) = time else { return };
+        let has_switches = self.pt.as_ref().is_some_and(IntelPt::has_switches);
         let key = self.with_thread(pid, tid, time, time, |known, time, steps| {
             known.cpu = cpu.or(known.cpu);
-            if !known.timeline.is_running() {
+            if !has_switches {
+                known.timeline.followed(time, steps);
+            } else if !known.timeline.is_running() {
                 known.timeline.switch_in(time, steps);
             }
         });
@@ -550,6 +573,9 @@ impl Session {
         }) else {
             return;
         };
+        if self.pt.is_some() {
+            self.sampled.insert(key);
+        }
         self.weigh(key, time, Weighted::State(state), weight, taken);
         let second = self.teller().second(time);
         let mut delta = LedgerDelta::new(key, second);
@@ -741,6 +767,9 @@ impl Session {
     /// With a trace, long waits wait for their stacks.
     fn tell_steps(&mut self, key: ThreadKey, tid: u32, cpu: Option<u32>, steps: Vec<Step<WokenBy>>) {
         let min_stall_ns = self.options.min_stall_ns;
+        let is_known = |step: &Step<WokenBy>| !matches!(step, Step::Spent { what: Spent::Unknown, .. });
+        self.is_accounted |= steps.iter().any(is_known);
+        let first = self.out.len();
         let who = Who { key, comm: self.threads.comm(tid), cpu };
         let teller = Teller { clock: &self.clock, min_stall_ns };
         for step in steps {
@@ -753,26 +782,19 @@ impl Session {
             };
             teller.tell(who, step, &mut self.out);
         }
+        if self.is_traced || self.pt.is_some() {
+            let told = self.out[first..].iter();
+            let buckets = told.filter_map(|event| match event {
+                Event::Ledger(delta) if delta.wall_ns > 0 => Some(delta),
+                _ => None,
+            });
+            buckets.for_each(|delta| self.running.lived(delta));
+        }
     }
 
     fn teller(&self) -> Teller<'_> {
         Teller { clock: &self.clock, min_stall_ns: self.options.min_stall_ns }
     }
-}
-
-/// Running time that makes no whole sample yet, ns.
-#[derive(Clone, Copy, Debug, Default)]
-struct TracedClock {
-    user_ns: u64,
-    kernel_ns: u64,
-}
-
-/// Whole samples of `rest` and `more`; what is left over stays.
-fn sampled(rest: &mut u64, more: u64) -> u64 {
-    const SAMPLE_NS: u64 = 1_000_000;
-    let all = rest.saturating_add(more);
-    *rest = all % SAMPLE_NS;
-    all / SAMPLE_NS
 }
 
 /// A wait that is under way when the recording ends has the stack with which the thread left, if it is that one's.
@@ -815,13 +837,6 @@ mod tests {
         let blocked = Leave::Blocked(Reason::Other);
         assert_eq!([1, 2, 0x82, 0x102].map(leave_from_state), [blocked; 4]);
         assert_eq!([4, 8].map(leave_from_state), [Leave::Blocked(Reason::Stopped); 2]);
-    }
-
-    #[test]
-    fn a_sample_of_a_trace_is_a_millisecond() {
-        let mut rest = 0;
-        let told: Vec<u64> = [400_000, 700_000, 0, 2_900_000].map(|ns| sampled(&mut rest, ns)).to_vec();
-        assert_eq!((told, rest), (vec![0, 1, 0, 3], 0));
     }
 
     #[test]

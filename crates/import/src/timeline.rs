@@ -89,12 +89,14 @@ pub(crate) struct Timeline<W> {
     exact: bool,
     /// Sampled running time for which no room was found yet.
     credit: u64,
+    /// A trace follows it, and nothing says when it has a CPU.
+    is_followed: bool,
 }
 
 impl<W> Timeline<W> {
     /// A thread of which the first thing is known at `from`.
     pub(crate) fn new(from: u64) -> Self {
-        Timeline { upto: from, doing: Doing::Unknown, exact: false, credit: 0 }
+        Timeline { upto: from, doing: Doing::Unknown, exact: false, credit: 0, is_followed: false }
     }
 
     /// The time up to which everything is told.
@@ -120,6 +122,13 @@ impl<W> Timeline<W> {
         if matches!(self.doing, Doing::Unknown) {
             self.doubt(at, steps);
         }
+    }
+
+    /// A trace of it begins, of a recording without switches: it lives until the recording ends, but when it has a CPU is
+    /// not known.
+    pub(crate) fn followed(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
+        self.is_followed = true;
+        self.seen(at, steps);
     }
 
     pub(crate) fn switch_out(&mut self, at: u64, why: Leave, stacks: Stacks, steps: &mut Vec<Step<W>>) {
@@ -185,6 +194,7 @@ impl<W> Timeline<W> {
             _ => self.lose_track(at, steps),
         }
         self.doing = Doing::Unknown;
+        self.is_followed = false;
     }
 
     /// The recording has ended. What a thread does goes on to there if the end of it would have been seen.
@@ -198,6 +208,9 @@ impl<W> Timeline<W> {
             Doing::Runnable if switch_ins_are_seen => self.spend(at, Spent::Runnable, steps),
             Doing::Running { sure_until, .. } => self.run(sure_until, steps),
             _ => {}
+        }
+        if self.is_followed {
+            self.doubt(at, steps);
         }
     }
 
@@ -269,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// `S5`: sampled at 5, standing for 4 ns; `s`: seen; `p`, `b`: switched out preempted or blocked; `i`: in; `w`:
+    /// `S5`: sampled at 5, standing for 4 ns; `s`: seen; `f`: followed by a trace without switches; `p`, `b`: switched out preempted or blocked; `i`: in; `w`:
     /// woken; `x`: ended; `.`: the recording ended.
     fn steps(events: &str) -> Vec<Step<u32>> {
         let mut timeline: Option<Timeline<u32>> = None;
@@ -288,6 +301,7 @@ mod tests {
                 "i" => timeline.switch_in(at, &mut steps),
                 "w" => timeline.wake(at, Some(1), &mut steps),
                 "x" => timeline.end(at, &mut steps),
+                "f" => timeline.followed(at, &mut steps),
                 _ => timeline.finish(at, true, &mut steps),
             }
         }
@@ -367,18 +381,24 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_a_trace_follows_without_switches_lives_to_the_end() {
+        assert_eq!((drawn("f0 s3 .7"), drawn("f2 x5 .9")), ("???????".into(), "???".into()));
+        assert_eq!((drawn("s0 s3 .7"), drawn("f0 i2 b4 i6 .7")), ("???".into(), "??RRbbR".into()));
+    }
+
+    #[test]
     fn a_new_thread_waits_for_its_first_cpu() {
         assert_eq!(drawn("w0 i3 x5"), "wwwRR");
     }
 
     proptest! {
         #[test]
-        fn stretches_follow_one_another(events in proptest::collection::vec((0u64..9, 0usize..8), 1..60)) {
+        fn stretches_follow_one_another(events in proptest::collection::vec((0u64..9, 0usize..9), 1..60)) {
             let mut at = 100;
             let text: Vec<String> = events.into_iter().map(|(delta, what)| {
                 // Also backwards, as damaged files go.
                 at = at + delta - 2;
-                format!("{}{at}", ["S", "s", "p", "b", "i", "w", "x", "."][what])
+                format!("{}{at}", ["S", "s", "p", "b", "i", "w", "x", ".", "f"][what])
             }).collect();
             let mut upto = None;
             for step in steps(&text.join(" ")) {

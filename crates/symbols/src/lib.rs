@@ -37,7 +37,6 @@ mod section;
 mod stored;
 mod vdso;
 
-pub use debug_file::SYSTEM_DEBUG_DIR;
 pub use demangle::readable_name;
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
 pub use debug_server::DebugFileServer;

@@ -20,6 +20,8 @@ pub(crate) struct TraceInfo {
     pub time_conv: Option<TimeConv>,
     pub no_return_compression: u64,
     pub is_snapshot: bool,
+    /// Records say when threads had a CPU, or tracepoints do.
+    pub has_switches: bool,
     pub mtc: u64,
     pub mtc_period: u64,
     pub tsc_ctc_numerator: u32,
@@ -42,7 +44,7 @@ impl TraceInfo {
         for (word, found) in words.iter_mut().zip(bytes.u64s(count as u64)?) {
             *word = found;
         }
-        let [pmu, shift, mult, zero, cap_zero, _tsc, no_return_compression, _switches, ..] = words;
+        let [pmu, shift, mult, zero, cap_zero, _tsc, no_return_compression, switches, ..] = words;
         let [
             _,
             _,
@@ -66,6 +68,7 @@ impl TraceInfo {
             time_conv: (cap_zero != 0 || mult != 0).then(|| time_conv(shift, mult, zero)),
             no_return_compression,
             is_snapshot: snapshot != 0,
+            has_switches: switches != 0,
             mtc,
             mtc_period,
             tsc_ctc_numerator: numerator as u32,
@@ -171,6 +174,10 @@ mod tests {
         ]);
         let info = TraceInfo::read(&body).flatten().expect("Intel PT");
         assert_eq!((info.pmu, info.is_snapshot, info.no_return_compression), (8, true, 1 << 11));
+        assert!(info.has_switches);
+        let mut without = body.clone();
+        without[64] = 0;
+        assert!(!TraceInfo::read(&without).flatten().expect("Intel PT").has_switches);
         assert_eq!(info.time_conv, Some(TimeConv { shift: 31, mult: 7, zero: 0u64.wrapping_sub(5) }));
         assert_eq!((info.mtc, info.mtc_period, info.cycles), (1 << 9, 0x3c000, 2));
         assert_eq!((info.tsc_ctc_numerator, info.tsc_ctc_denominator, info.max_non_turbo_ratio), (2, 5, 25));

@@ -7,6 +7,7 @@ use wallprof_intel_pt::{Code, Function, FunctionId, SpaceId};
 use wallprof_model::{Frame, FrameKind, ModuleId};
 use wallprof_symbols::{FunctionTable, ResolverOptions, StoredProcesses};
 
+use super::decoding::Linked;
 use super::image::{Bytes, Image};
 use super::jit::DumpFile;
 use super::kernel::{self, Kernel};
@@ -119,6 +120,17 @@ impl<'a> Programs<'a> {
     fn take_ids(&self, count: u32) -> Option<u32> {
         let next = |first: u32| first.checked_add(count).filter(|&next| next <= kernel::FIRST_ID);
         self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
+}
+
+impl Linked for Programs<'_> {
+    fn is_stub(&self, function: FunctionId) -> bool {
+        let images = self.images.iter().filter_map(OnceLock::get).filter(|image| image.first_id != 0);
+        let mut numbered = images.filter_map(|image| {
+            let number = function.0.checked_sub(image.first_id)? as usize;
+            (number < image.functions.len()).then(|| image.functions.is_stub(number))
+        });
+        numbered.next().unwrap_or(false)
     }
 }
 

@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 
 use wallprof_intel_pt::replay::{Frame, PathRoom, Recorder, Sides, Stretch, ThreadCalls, ThreadReplay};
 use wallprof_intel_pt::{
-    ClockFacts, Code, Decoded, Event, EventKind, GapCause, RunCache, Schedule, Segment, Sink, Switch,
-    ThreadId, TimeConv, Trace, decode_segment,
+    ClockFacts, Code, Decoded, Event, EventKind, FunctionId, GapCause, RunCache, Schedule, Segment, Sink,
+    Switch, ThreadId, TimeConv, Trace, decode_segment,
 };
 
 use super::buffers::Buffer;
@@ -50,6 +50,8 @@ pub(crate) struct Job<'a, C> {
     /// In ticks; pieces that lie outside are left out.
     pub from: u64,
     pub to: u64,
+    /// No CPU's trace is left out.
+    pub has_all_cpus: bool,
     /// When threads ended, in ticks.
     pub ends: &'a HashMap<ThreadId, u64>,
 }
@@ -66,8 +68,8 @@ pub(crate) trait Watcher {
         frames: &mut dyn Iterator<Item = Frame>,
     ) -> Result<(), Self::Error>;
 
-    /// What the thread's time on the CPU up to `ticks` went to, since the last call for it.
-    fn ran(&mut self, thread: ThreadId, ticks: u64, sides: Sides);
+    /// What the thread's time went to, most of it between these ticks: all that was not in a call before.
+    fn ran(&mut self, thread: ThreadId, ticks: (u64, u64), sides: Sides);
 
     /// The trace has ended, and the thread had left its CPU at `ticks`, with these frames open.
     fn stays_away(&mut self, thread: ThreadId, ticks: u64, frames: &mut dyn Iterator<Item = Frame>);
@@ -91,8 +93,14 @@ pub(crate) struct Calls {
     pub gaps: Gaps,
     /// Latencies that there was no room for.
     pub coarse_latencies: u64,
-    /// The last moment that a trace tells of, in ticks.
-    pub last: u64,
+    /// The last time that a trace has, in ticks.
+    pub last: Option<u64>,
+}
+
+/// What is asked of the recorded programs besides [`Code`].
+pub(crate) trait Linked {
+    /// Whether the function only jumps to another one, as a stub of the linkage table does.
+    fn is_stub(&self, function: FunctionId) -> bool;
 }
 
 /// Counts gaps on their way to the replay.
@@ -131,6 +139,8 @@ struct Done {
     first: bool,
     bytes: u64,
     frontier: u64,
+    /// When it was is known.
+    has_time: bool,
     decoded: Decoded,
     stretches: Vec<Stretch>,
     gaps: Gaps,
@@ -202,7 +212,7 @@ impl<'a> Feed<'a> {
 }
 
 /// Decodes everything.
-pub(crate) fn decode<C: Code + Sync, W: Watcher>(
+pub(crate) fn decode<C: Code + Linked + Sync, W: Watcher>(
     job: &Job<'_, C>,
     watcher: &mut W,
 ) -> Result<Calls, DecodeError<W::Error>> {
@@ -231,6 +241,7 @@ pub(crate) fn decode<C: Code + Sync, W: Watcher>(
     }
     let mut calls = merger.finish();
     calls.gaps.left_out += feed.readers.iter().map(Reader::damaged).sum::<u64>();
+    calls.gaps.unsynchronised += feed.readers.iter().map(Reader::unsynchronised).sum::<u64>();
     Ok(calls)
 }
 
@@ -258,15 +269,27 @@ fn decode_piece<C: Code>(job: &Job<'_, C>, taken: Taken, cache: &mut RunCache) -
         bytes: &piece.bytes,
         code: job.code,
         schedule,
-        clock: *clock,
+        // Where a piece does not say when it begins, it goes on from the one before.
+        clock: match piece.is_timed || piece.from == 0 {
+            true => *clock,
+            false => ClockFacts { reference_ticks: piece.from, ..*clock },
+        },
         return_compression: job.return_compression,
     };
     let segment = Segment { start: 0, end: piece.end, first: piece.first };
     let mut sink = Counted { recorder: Recorder::new(job.time_conv), gaps: Gaps::default() };
     let decoded = decode_segment(&trace, segment, cache, &mut sink);
-    let stretches = sink.recorder.finish(decoded.last_ticks);
+    let has_time = decoded.is_timed || piece.from > 0;
+    let mut stretches = sink.recorder.finish(decoded.last_ticks);
+    let mut gaps = sink.gaps;
+    decoded.further.counts().into_iter().for_each(|(cause, count)| gaps.add(cause, count));
+    gaps.corrected_times += decoded.corrected_times;
+    if !has_time {
+        gaps.untimed += 1;
+        stretches.clear();
+    }
     let (first, bytes) = (piece.first, piece.end as u64);
-    Done { number, source, first, bytes, frontier, decoded, stretches, gaps: sink.gaps }
+    Done { number, source, first, bytes, frontier, has_time, decoded, stretches, gaps }
 }
 
 /// Something that happened to a thread.
@@ -293,11 +316,11 @@ struct Merger<'j, 'a, C> {
     threads: HashMap<ThreadId, ThreadReplay>,
     room: PathRoom,
     gaps: Gaps,
-    last: u64,
+    last: Option<u64>,
     bytes: u64,
 }
 
-impl<'j, 'a, C> Merger<'j, 'a, C> {
+impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
     fn new(job: &'j Job<'a, C>) -> Self {
         Merger {
             job,
@@ -306,7 +329,7 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
             threads: HashMap::new(),
             room: PathRoom::default(),
             gaps: Gaps::default(),
-            last: 0,
+            last: None,
             bytes: 0,
         }
     }
@@ -340,10 +363,13 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
     }
 
     fn add(&mut self, result: Done) {
-        let Done { source, first, bytes, decoded, stretches, gaps, .. } = result;
+        let Done { source, first, bytes, decoded, stretches, ref gaps, .. } = result;
         self.bytes += bytes;
-        self.gaps.merge(&gaps);
-        self.last = self.last.max(decoded.last_ticks);
+        self.gaps.merge(gaps);
+        if !result.has_time {
+            return;
+        }
+        self.last = self.last.max(Some(decoded.last_ticks));
         if first && let Some(last) = self.positions[source].last {
             self.lose(source, last, decoded.first_ticks);
         }
@@ -374,13 +400,15 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
     /// Applies what is earlier than everything that is still to come.
     fn release<W: Watcher>(&mut self, frontier: u64, watcher: &mut W) -> Result<(), W::Error> {
         let is_due = |ticks| ticks < frontier || frontier == u64::MAX;
+        let code = self.job.code;
+        let is_stub = |function| code.is_stub(function);
         while let Some((ticks, item)) = self.waiting.pop_if(is_due) {
             match item {
                 Item::Lost(thread) => self.replay(thread).lose(ticks),
                 Item::Stretch(stretch) => {
                     let replay = self.replay(stretch.thread);
-                    replay.add(&stretch);
-                    watcher.ran(stretch.thread, stretch.to, replay.take_sides());
+                    replay.add_with_stubs(&stretch, &is_stub);
+                    watcher.ran(stretch.thread, (stretch.from, stretch.to), replay.take_sides());
                     if stretch.departure.is_some() {
                         watcher.departed(stretch.thread, stretch.to, &mut replay.frames())?;
                     }
@@ -396,10 +424,42 @@ impl<'j, 'a, C> Merger<'j, 'a, C> {
         self.threads.entry(thread).or_insert_with(new)
     }
 
+    /// When threads that are off the CPU got one again, though no trace that could be decoded shows them there.
+    fn returns(&self) -> HashMap<ThreadId, u64> {
+        let since = |replay: &ThreadReplay| replay.away_since();
+        let away: HashMap<ThreadId, u64> =
+            self.threads.iter().filter_map(|(&thread, replay)| Some((thread, since(replay)?))).collect();
+        let mut returns: HashMap<ThreadId, u64> = HashMap::new();
+        if away.is_empty() {
+            return returns;
+        }
+        for switch in self.job.sources.iter().flat_map(|source| source.schedule.switches()) {
+            if away.get(&switch.thread).is_some_and(|&since| switch.ticks > since) {
+                let first = returns.entry(switch.thread).or_insert(switch.ticks);
+                *first = switch.ticks.min(*first);
+            }
+        }
+        returns
+    }
+
     fn finish(self) -> Calls {
+        let returns = self.returns();
         let Merger { job, threads, room, gaps, last, .. } = self;
-        let end = |thread| job.ends.get(&thread).map_or(last, |&end| end.min(last));
-        let finished = threads.into_iter().map(|(thread, replay)| replay.finish(end(thread)));
+        let until = last.unwrap_or(0).min(job.to);
+        let end = |thread, replay: &ThreadReplay| match replay.away_since() {
+            // What it does is not known behind its own last time.
+            None => 0,
+            Some(_) if !job.has_all_cpus => 0,
+            // It stays away.
+            Some(_) => {
+                let ended = job.ends.get(&thread).copied().unwrap_or(until);
+                returns.get(&thread).copied().unwrap_or(until).min(ended).min(until)
+            }
+        };
+        let finished = threads.into_iter().map(|(thread, replay)| {
+            let end = end(thread, &replay);
+            replay.finish(end)
+        });
         let mut threads: Vec<ThreadCalls> = finished.collect();
         threads.sort_by_key(|calls| calls.thread);
         Calls { threads, gaps, coarse_latencies: room.refused_latencies(), last }

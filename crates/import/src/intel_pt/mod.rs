@@ -11,6 +11,7 @@ mod image;
 mod jit;
 mod kernel;
 mod reader;
+mod running;
 mod spaces;
 mod spill;
 mod switches;
@@ -37,6 +38,7 @@ use switches::Switches;
 pub(crate) use code::Programs;
 pub(crate) use decoding::{DecodeError, Job, Watcher, decode};
 pub(crate) use kernel::{Kernel, folder as kernel_folder};
+pub(crate) use running::{Running, Traced};
 pub(crate) use tell::Frames;
 pub(crate) use waits::{LongWait, Waits};
 
@@ -75,6 +77,11 @@ pub(crate) fn thread_key(thread: ThreadId) -> ThreadKey {
 }
 
 impl IntelPt {
+    /// Whether the recording says when threads had a CPU.
+    pub(crate) fn has_switches(&self) -> bool {
+        self.info.is_some_and(|info| info.has_switches)
+    }
+
     pub(crate) fn describe(&mut self, info: TraceInfo) {
         self.time_conv = info.time_conv.or(self.time_conv);
         self.info = Some(info);
@@ -258,6 +265,7 @@ impl IntelPt {
         let ends = self.ends.iter().map(|(&thread, &time)| (thread, time_conv.ticks_from_ns(time))).collect();
         let pids = self.threads.iter().map(|(&thread, person)| (thread, person.pid)).collect();
         Prepared {
+            has_all_cpus: limits.cpus.is_empty(),
             return_compression: config & no_return_compression(&info) == 0,
             resolution_ns: resolution_ns(&info, config, time_conv),
             is_snapshot: info.is_snapshot,
@@ -277,6 +285,8 @@ impl IntelPt {
 /// A recording that is ready to be decoded.
 pub(crate) struct Prepared {
     pub time_conv: TimeConv,
+    /// All CPUs are decoded: a thread that is not seen any more is off the CPU.
+    pub has_all_cpus: bool,
     pub return_compression: bool,
     pub is_snapshot: bool,
     pub resolution_ns: Option<u64>,

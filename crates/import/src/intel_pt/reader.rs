@@ -16,6 +16,8 @@ const TAIL: usize = 4 << 10;
 const BLOCK: usize = 64 << 10;
 /// A trace has a synchronisation point at least every 64 MiB; without one in twice that the rest of a run is lost.
 const MAX_PIECE: usize = 128 << 20;
+/// perf fills pieces up with packets that say nothing.
+const PADDING: u8 = 0;
 /// Packets of a synchronisation point before its time.
 const MAX_PACKETS_TO_TIME: usize = 64;
 
@@ -30,6 +32,8 @@ pub(crate) struct Piece {
     /// The time of its beginning in ticks, and of the next piece's as far as that is known.
     pub from: u64,
     pub until: Option<u64>,
+    /// Its beginning says when it is.
+    pub is_timed: bool,
 }
 
 /// A place in a trace.
@@ -53,6 +57,9 @@ pub(crate) struct Reader<'a> {
     /// The last segment of a snapshot, which the next one may have more of.
     held: Option<Piece>,
     damaged: u64,
+    unsynchronised: u64,
+    /// The run whose first synchronisation point is looked for is more than padding.
+    has_bytes: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -79,12 +86,19 @@ impl<'a> Reader<'a> {
             is_snapshot,
             held: None,
             damaged: 0,
+            unsynchronised: 0,
+            has_bytes: false,
         }
     }
 
     /// Runs of which something had to be left out.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged
+    }
+
+    /// Runs without a synchronisation point: nothing of them can be read.
+    pub(crate) fn unsynchronised(&self) -> u64 {
+        self.unsynchronised
     }
 
     /// `None` at the end.
@@ -130,11 +144,13 @@ impl<'a> Reader<'a> {
     fn cut_piece(&mut self) -> io::Result<Option<Piece>> {
         let end = self.find_from(self.piece_size.max(PSB.len()))?;
         let first = std::mem::replace(&mut self.first, false);
-        let from = self.time_at(&self.rest, 0).unwrap_or(self.from).max(self.from);
+        let time = self.time_at(&self.rest, 0);
+        let is_timed = time.is_some();
+        let from = time.unwrap_or(self.from).max(self.from);
         let Some(end) = end else {
             let bytes = std::mem::take(&mut self.rest);
             let end = bytes.len();
-            let piece = Piece { bytes, end, first, from, until: None };
+            let piece = Piece { bytes, end, first, from, until: None, is_timed };
             return Ok(if self.is_snapshot { self.hold_back(piece) } else { Some(piece) });
         };
         self.fill(end + TAIL)?;
@@ -143,7 +159,7 @@ impl<'a> Reader<'a> {
         let mut bytes = std::mem::replace(&mut self.rest, rest);
         bytes.truncate(end + TAIL);
         self.from = until.unwrap_or(from);
-        Ok(Some(Piece { bytes, end, first, from, until }))
+        Ok(Some(Piece { bytes, end, first, from, until, is_timed }))
     }
 
     /// Passes over everything before the first synchronisation point.
@@ -151,12 +167,15 @@ impl<'a> Reader<'a> {
         loop {
             if let Some(found) = find_psb(&self.rest, 0) {
                 self.rest.drain(..found);
+                self.has_bytes = false;
                 return Ok(true);
             }
             let kept = self.rest.len().min(PSB.len() - 1);
+            self.has_bytes |= self.rest.iter().any(|byte| *byte != PADDING);
             self.rest.drain(..self.rest.len() - kept);
             self.fill(kept + BLOCK)?;
             if self.rest.len() == kept {
+                self.unsynchronised += u64::from(std::mem::take(&mut self.has_bytes));
                 return Ok(false);
             }
         }
@@ -218,10 +237,12 @@ impl<'a> Reader<'a> {
     /// Keeps the last segment of the last piece of a snapshot; returns what is before it.
     fn hold_back(&mut self, mut piece: Piece) -> Option<Piece> {
         let last = *wallprof_intel_pt::segment_starts(&piece.bytes).last()?;
-        let from = self.time_at(&piece.bytes, last).map_or(piece.from, |from| from.max(piece.from));
+        let time = self.time_at(&piece.bytes, last);
+        let from = time.map_or(piece.from, |from| from.max(piece.from));
         let bytes = piece.bytes[last..].to_vec();
         let first = piece.first && last == 0;
-        self.held = Some(Piece { end: bytes.len(), bytes, first, from, until: None });
+        let is_timed = time.is_some();
+        self.held = Some(Piece { end: bytes.len(), bytes, first, from, until: None, is_timed });
         (piece.end, piece.until) = (last, Some(from));
         (last > 0).then_some(piece)
     }

@@ -115,6 +115,7 @@ fn tell<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
     let mut outcome = Outcome {
         end: MonoNs(end),
         threads: script.threads.len() as u64,
+        accounted: !script.threads.is_empty(),
         losses: losses(script),
         ..Outcome::default()
     };

@@ -35,7 +35,7 @@ impl Sides {
         *sum = sum.saturating_add(ticks);
     }
 
-    pub(super) fn add(&mut self, other: Sides) {
+    pub fn add(&mut self, other: Sides) {
         self.spend(Some(Side::User), other.user);
         self.spend(Some(Side::Kernel), other.kernel);
         self.spend(Some(Side::Entered), other.entered);

@@ -9,6 +9,11 @@ use crate::event::{EndCause, Event, EventKind, Sink};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
 
+/// A stretch that is longer, in ticks, is divided, and so is time without an event that is longer: whoever adds up times
+/// by the second needs to know when they were. A quarter of a second, and a twentieth.
+const LONG_STRETCH: u64 = 1 << 29;
+const LONG_STILL: u64 = 1 << 27;
+
 /// A thread's time on a CPU within one segment.
 #[derive(Clone, Debug)]
 pub struct Stretch {
@@ -86,8 +91,30 @@ impl Recorder {
 
     /// The stretches, in order; `ticks` is when the segment ended.
     pub fn finish(mut self, ticks: u64) -> Vec<Stretch> {
+        self.divide_long(ticks);
         self.end_stretch(ticks, None);
         self.stretches
+    }
+
+    /// Ends what is long by now, and lets time without an event up to `ticks` stand for itself.
+    #[cold]
+    #[inline(never)]
+    fn divide(&mut self, ticks: u64) {
+        let (thread, last) = (self.thread, self.stack.last);
+        self.end_stretch(last, None);
+        self.begin_stretch(last, thread);
+        if ticks - last > LONG_STILL {
+            self.end_stretch(ticks, None);
+            self.begin_stretch(ticks, thread);
+        }
+    }
+
+    #[inline]
+    fn divide_long(&mut self, ticks: u64) {
+        let last = self.stack.last;
+        if ticks.saturating_sub(last) > LONG_STILL || last - self.from.min(last) > LONG_STRETCH {
+            self.divide(ticks.max(last));
+        }
     }
 
     fn end_stretch(&mut self, ticks: u64, departure: Option<Departure>) {
@@ -127,6 +154,7 @@ impl Recorder {
     fn switch(&mut self, switch: Switch) {
         let before = std::mem::replace(&mut self.space, switch.space);
         let ticks = switch.ticks.max(self.stack.last);
+        self.divide_long(ticks);
         if switch.thread != self.thread {
             self.end_stretch(ticks, Some(switch.departure));
         } else if self.thread != ThreadId::NOBODY
@@ -237,6 +265,7 @@ impl Sink for Recorder {
         if let EventKind::Switch(switch) = event.kind {
             return self.switch(switch);
         }
+        self.divide_long(event.ticks);
         self.charge(event.ticks);
         match event.kind {
             EventKind::Call { return_to } => self.stack.call(self.top(), event, return_to),

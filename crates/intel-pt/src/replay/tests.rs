@@ -451,6 +451,34 @@ fn a_system_call_holds_its_wait() {
 }
 
 #[test]
+fn long_times_are_stretches_of_their_own() {
+    const LONG: u64 = 1 << 32;
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .end(20, EndCause::SystemCall, "b+5")
+        .begin(20 + LONG, "b+5")
+        .ret(30 + LONG, "a+5");
+    let syscall = format!("a;b;[syscall] 1(0) self {LONG}");
+    assert_eq!(script.paths(40 + LONG), ["a 0(1) self 20", "a;b 1(0) self 20", syscall.as_str()]);
+    let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
+    recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
+    script.events.iter().for_each(|event| recorder.event(event));
+    let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
+    let sides = recorder.finish(40 + LONG).into_iter().map(|stretch| {
+        replay.add(&stretch);
+        (stretch.from, stretch.to, replay.take_sides())
+    });
+    let in_user = |user| Sides { user, ..Sides::default() };
+    let expected = [
+        (0, 20, in_user(20)),
+        (20, 20 + LONG, Sides { entered: LONG, ..Sides::default() }),
+        (20 + LONG, 40 + LONG, in_user(20)),
+    ];
+    assert_eq!(sides.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn a_system_call_that_starts_again_is_one_wait() {
     let script = Script::default().begin(0, "a").end(10, EndCause::SystemCall, "a+5").begin(20, "a+3");
     assert_eq!(script.paths(30), ["a 0(1) self 20", "a;[syscall] 1(0) self 10"]);
