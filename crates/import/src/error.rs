@@ -31,6 +31,8 @@ pub enum Refusal {
     Folder,
     /// Text of a trace that does not say which kind of branch a line is.
     ScriptWithoutFlags,
+    /// Text of a trace that does not say where branches lead.
+    ScriptWithoutTargets,
 }
 
 impl From<HeaderError> for Refusal {
@@ -109,6 +111,10 @@ fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
             f,
             "{input} does not say which branches are calls: print it with `perf script --itrace=cr --ns -F+flags,+addr`"
         ),
+        Refusal::ScriptWithoutTargets => write!(
+            f,
+            "{input} does not say where branches lead (`=> address`): print it with `perf script --itrace=cr --ns -F+flags,+addr`"
+        ),
         Refusal::Folder => {
             write!(f, "{input} is a folder: give the file in it, or record without --threads, into one file")
         }
@@ -134,6 +140,7 @@ mod tests {
             Refusal::IntelPtInPipe,
             Refusal::Folder,
             Refusal::ScriptWithoutFlags,
+            Refusal::ScriptWithoutTargets,
         ];
         for why in refusals {
             let text = ImportError::<io::Error>::refused(Path::new("a.data"), why).to_string();

@@ -153,6 +153,7 @@ impl Session {
     }
 
     pub(crate) fn trace_piece(&mut self, passed: Passed) {
+        self.lose("trace_bytes_missing", passed.missing);
         match &mut self.pt {
             Some(pt) => pt.add_piece(passed),
             None => self.lose("hardware_trace_records", 1),

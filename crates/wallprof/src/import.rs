@@ -89,6 +89,9 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     let outcome = imported.map_err(failure_from_import)?;
     let summary = writer.finish(outcome.end)?;
     match summary {
+        Some(_) if outcome.calls.is_some() && !outcome.accounted => {
+            Err(Failure::new(Exit::NothingRecorded, nothing_decoded(&outcome, file)))
+        }
         Some(summary) if outcome.threads > 0 => {
             crate::findings::store(&args.output);
             if let Some(downloads) = &downloads {
@@ -282,11 +285,26 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
         let ends = incomplete.join(", ");
         parts.push(format!("{} of {} user stacks complete ({ends})", stacks.complete, stacks.taken));
     }
-    let lost: Vec<_> = outcome.losses.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let lost = lost(outcome);
     if !lost.is_empty() {
         parts.push(format!("losses: {}", lost.join(", ")));
     }
     format!("imported {}: `wallprof report {}` shows it", parts.join("; "), output.display())
+}
+
+/// Of a trace nothing can be read, and nothing else says what threads did.
+fn nothing_decoded(outcome: &Outcome, file: &Path) -> String {
+    let what = match &lost(outcome)[..] {
+        [] => String::new(),
+        lost => format!(" ({})", lost.join(", ")),
+    };
+    let files = outcome.losses.contains_key("binaries_missing");
+    let advice = if files { "give the recorded programs with --symfs DIR" } else { "record it again" };
+    format!("nothing is recorded in {}: no part of its trace can be decoded{what}: {advice}", shown(file))
+}
+
+fn lost(outcome: &Outcome) -> Vec<String> {
+    outcome.losses.iter().map(|(reason, count)| format!("{count} {reason}")).collect()
 }
 
 fn shown(input: &Path) -> String {
@@ -315,6 +333,20 @@ mod tests {
         assert!(
             line.contains("8 of 9 user stacks complete (1 read_failed); losses: 2 binaries_missing:"),
             "{line}"
+        );
+    }
+
+    #[test]
+    fn a_trace_of_which_nothing_can_be_read_says_why() {
+        let mut outcome = Outcome { calls: Some(0), threads: 1, ..Outcome::default() };
+        let text = nothing_decoded(&outcome, Path::new("a.data"));
+        let expected = "nothing is recorded in a.data: no part of its trace can be decoded: record it again";
+        assert_eq!(text, expected);
+        outcome.losses.insert("binaries_missing", 2);
+        let text = nothing_decoded(&outcome, Path::new("a.data"));
+        assert!(
+            text.ends_with("(2 binaries_missing): give the recorded programs with --symfs DIR"),
+            "{text}"
         );
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Passed {
     pub piece: TracePiece,
     /// Where they are, counted from the first record.
     pub position: u64,
+    /// Bytes that should follow the record and do not: the input ends. They are not in the piece's size.
+    pub missing: u64,
 }
 
 /// Where the next record is.
@@ -75,6 +77,8 @@ pub(crate) struct Records<R> {
     /// Of the unpacked bytes, those of the record that was handed out.
     used: usize,
     pass: Pass<R>,
+    /// The input ended inside a hardware trace.
+    is_cut: bool,
 }
 
 /// Passes over this many bytes, and says over how many it could.
@@ -103,7 +107,7 @@ impl<R: Read> Records<R> {
     /// `limit`: bytes of records, where the header says so.
     pub(crate) fn new(input: R, limit: Option<u64>) -> Self {
         let input = BufReader::with_capacity(BUFFER, input).take(limit.unwrap_or(u64::MAX));
-        Records { input, limit, body: Vec::new(), unpacker: None, used: 0, pass: read_over }
+        Records { input, limit, body: Vec::new(), unpacker: None, used: 0, pass: read_over, is_cut: false }
     }
 
     /// Bytes read so far.
@@ -136,6 +140,9 @@ impl<R: Read> Records<R> {
         loop {
             if let Some(size) = self.unpacked_record()? {
                 return Ok(Some(Place::Unpacked { size }));
+            }
+            if self.is_cut {
+                return Err(ReadError::Truncated);
             }
             let Some((kind, misc)) = self.read_record()? else { return self.end().map(|()| None) };
             match kind {
@@ -188,17 +195,16 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// A hardware trace follows its record.
+    /// A hardware trace follows its record, as far as the input goes.
     fn pass_trace(&mut self) -> Result<Place, ReadError> {
-        let piece = TracePiece::read(&self.body).ok_or(ReadError::Damaged)?;
+        let mut piece = TracePiece::read(&self.body).ok_or(ReadError::Damaged)?;
         let position = self.position();
         let room = self.input.limit();
         let passed = (self.pass)(self.input.get_mut(), piece.size.min(room))?;
         self.input.set_limit(room - passed);
-        if passed < piece.size {
-            return Err(ReadError::Truncated);
-        }
-        Ok(Place::Passed(Passed { piece, position }))
+        let missing = piece.size - passed;
+        (self.is_cut, piece.size) = (missing > 0, passed);
+        Ok(Place::Passed(Passed { piece, position, missing }))
     }
 
     /// Formats that cannot be read are none.
@@ -256,7 +262,8 @@ mod tests {
                 Ok(Some(Item::Record(record))) => found.push((record.kind, record.body.to_vec())),
                 Ok(Some(Item::Formats(_))) => found.push((kind::TRACING_DATA, Vec::new())),
                 Ok(Some(Item::Trace(passed))) => {
-                    found.push((kind::AUXTRACE, passed.position.to_le_bytes().to_vec()));
+                    let place = [passed.position, passed.piece.size, passed.missing];
+                    found.push((kind::AUXTRACE, place.map(u64::to_le_bytes).concat()));
                 }
                 Ok(None) => return (found, Ok(())),
                 Err(error) => return (found, Err(format!("{error:?}"))),
@@ -310,10 +317,15 @@ mod tests {
         let mut trace = record(kind::AUXTRACE, &body);
         trace.extend(b"trace");
         let bytes = [trace.clone(), record(4, b"x")].concat();
-        let expected = vec![(kind::AUXTRACE, 48u64.to_le_bytes().to_vec()), (4, b"x".to_vec())];
-        assert_eq!(all(&bytes, None).0, expected);
-        assert_eq!(all(&trace[..trace.len() - 1], None).1, Err("Truncated".into()));
-        assert_eq!(all(&trace, Some(trace.len() as u64 - 1)).1, Err("Truncated".into()));
+        let place =
+            |size: u64, missing: u64| (kind::AUXTRACE, [48, size, missing].map(u64::to_le_bytes).concat());
+        let expected = vec![place(5, 0), (4, b"x".to_vec())];
+        assert_eq!(all(&bytes, None), (expected, Ok(())));
+        // An input that ends inside a trace has the part of it that is there.
+        let cut = (vec![place(4, 1)], Err("Truncated".into()));
+        assert_eq!(all(&trace[..trace.len() - 1], None), cut);
+        assert_eq!(all(&trace, Some(trace.len() as u64 - 1)), cut);
+        assert_eq!(all(&trace[..48], None), (vec![place(0, 5)], Err("Truncated".into())));
     }
 
     #[test]
@@ -325,6 +337,9 @@ mod tests {
         std::io::Write::write_all(&mut file, &bytes).expect("written");
         file.rewind().expect("at its beginning");
         let mut records = Records::of_file(file, None);
+        let found = records.next();
+        let Ok(Some(Item::Trace(Passed { piece, missing, .. }))) = found else { panic!("{found:?}") };
+        assert_eq!((piece.size, missing), (100, (1 << 40) - 100));
         assert!(matches!(records.next(), Err(ReadError::Truncated)));
     }
 

@@ -70,7 +70,7 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn add(&mut self, passed: Passed) {
-        let Passed { piece, position } = passed;
+        let Passed { piece, position, .. } = passed;
         let whose = match (piece.cpu, piece.tid) {
             (Some(cpu), _) => Whose::Cpu(cpu),
             (None, Some(tid)) => Whose::Thread(tid),
@@ -194,7 +194,7 @@ mod tests {
 
     fn passed(position: u64, offset: u64, size: u64, cpu: u32) -> Passed {
         let piece = TracePiece { size, offset, reference: 9, index: cpu, tid: None, cpu: Some(cpu) };
-        Passed { piece, position }
+        Passed { piece, position, missing: 0 }
     }
 
     fn told(buffer: &Buffer) -> Vec<Vec<(u64, u64)>> {

@@ -13,6 +13,8 @@ pub(super) enum Line<'a> {
     Branch(Head<'a>, Branch<'a>),
     /// A branch whose kind is not printed.
     Unflagged,
+    /// A branch without the place that it leads to.
+    Untargeted,
     Error(TraceError),
     /// The thread left its CPU.
     Switch(Head<'a>, Departure),
@@ -79,7 +81,7 @@ impl<'a> Line<'a> {
         let Some(arrow) = arrow(rest) else {
             return match departure(rest) {
                 Some(departure) => Line::Switch(head, departure),
-                None => Line::Other,
+                None => untargeted(rest),
             };
         };
         let (front, to) = (&rest[..arrow], &rest[arrow + ARROW.len()..]);
@@ -161,6 +163,19 @@ fn arrow(text: &[u8]) -> Option<usize> {
         let to = text[at..].strip_prefix(ARROW).unwrap_or_default().trim_ascii_start();
         to.first().is_some_and(u8::is_ascii_hexdigit)
     })
+}
+
+/// What a line without an arrow is: samples of other events have flags, too.
+fn untargeted<'a>(text: &[u8]) -> Line<'a> {
+    const BRANCHES: &[u8] = b"branches";
+    let words = text.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let mut events = words.take(3).filter(|word| word.ends_with(b":"));
+    let is_branches = events.next().map(|event| event.starts_with(BRANCHES));
+    match flags(text) {
+        Some((_, from)) if is_branches != Some(false) && Place::parse(from).is_some() => Line::Untargeted,
+        None if is_branches == Some(true) => Line::Unflagged,
+        _ => Line::Other,
+    }
 }
 
 /// The flags, and what follows them. Before them a period and the event's name may stand.
@@ -392,5 +407,26 @@ mod tests {
         }
         let line = "9 1.000000000:  401136 main+0x4 => 401020 puts@plt+0x0";
         assert_eq!(Line::parse(line.as_bytes()), Line::Unflagged);
+    }
+
+    #[test]
+    fn a_branch_without_a_target_is_one() {
+        for line in [
+            "9 1.000000000:   call   401136 main+0x4 (/bin/true)",
+            "9 1.000000000:   call   401136 main+0x4 =>",
+            "a 9/9 [002] 1.000000000:   1   branches:uH:   tr strt jmp   401136 [unknown]",
+        ] {
+            assert_eq!(Line::parse(line.as_bytes()), Line::Untargeted, "{line}");
+        }
+        let line = "9 1.000000000:   1   branches:u:   401136 main+0x4 (/bin/true)";
+        assert_eq!(Line::parse(line.as_bytes()), Line::Unflagged);
+        for line in [
+            "9 1.000000000:   1   instructions:u:   call   401136 main+0x4 (/bin/true)",
+            "9 1.000000000:   call   zz main+0x4",
+            "9 1.000000000:   call",
+            "9 1.000000000:  1  branch-misses:u:   call   401136 main+0x4",
+        ] {
+            assert_eq!(Line::parse(line.as_bytes()), Line::Other, "{line}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wallprof_intel_pt::replay::{PathRoom, Recorder, Stretch, ThreadCalls, ThreadReplay};
 use wallprof_intel_pt::{Departure, Event, EventKind, FunctionId, Sink, Switch, ThreadId, TimeConv};
 
+use super::names::Names;
 use super::piece::{Counts, FOLLOWED, Identity, Parsed, Piece, SLACK, Shift, Standing, Who};
 use crate::by_time::ByTime;
 
@@ -22,7 +23,9 @@ pub(super) struct Thread {
 
 /// Takes blocks in the order in which they stand in their files.
 #[derive(Default)]
-pub(super) struct Merger {
+pub(super) struct Merger<'a> {
+    /// What functions are called, where that matters.
+    names: Option<&'a Names>,
     threads: BTreeMap<Who, Merging>,
     room: PathRoom,
     /// Who was seen last on each CPU.
@@ -57,7 +60,11 @@ enum What {
     },
 }
 
-impl Merger {
+impl<'a> Merger<'a> {
+    pub(super) fn new(names: &'a Names) -> Self {
+        Merger { names: Some(names), ..Merger::default() }
+    }
+
     /// Takes a block. Everything before `frontier` has come: no later block tells of an earlier time.
     pub(super) fn add(&mut self, parsed: Parsed, frontier: u64) {
         let Parsed { pieces, shifts, identities, lost_by_all, counts, .. } = parsed;
@@ -110,7 +117,9 @@ impl Merger {
             return;
         }
         let room = &self.room;
-        self.threads.entry(piece.who).or_insert_with(|| Merging::new(room.clone())).add(piece);
+        let thread = self.threads.entry(piece.who).or_insert_with(|| Merging::new(room.clone()));
+        let names = self.names;
+        thread.add(piece, &|function| names.is_some_and(|names| names.is_stub(function)));
     }
 
     fn gone(&mut self, who: Who, cpu: u32, ns: u64) {
@@ -166,11 +175,11 @@ impl Merging {
         }
     }
 
-    fn add(&mut self, piece: &Piece) {
+    fn add(&mut self, piece: &Piece, is_stub: &dyn Fn(FunctionId) -> bool) {
         if let Some(stands) = piece.stands {
-            self.stand(stands);
+            self.stand(stands, is_stub);
         }
-        piece.stretches.iter().for_each(|stretch| self.replay.add(stretch));
+        piece.stretches.iter().for_each(|stretch| self.replay.add_with_stubs(stretch, is_stub));
         self.standing = piece.standing.unwrap_or(self.standing);
         self.is_away = piece.is_away;
         self.cpu = piece.cpu;
@@ -178,13 +187,13 @@ impl Merging {
     }
 
     /// A thread that was not known to be anywhere goes on where its first line stands.
-    fn stand(&mut self, stands: Event) {
+    fn stand(&mut self, stands: Event, is_stub: &dyn Fn(FunctionId) -> bool) {
         let kind = match self.standing {
             Standing::Running => return,
             Standing::Off => EventKind::Begin,
             Standing::Lost => EventKind::Resume,
         };
-        self.tell(&Event { kind, ..stands });
+        self.tell(&Event { kind, ..stands }, is_stub);
     }
 
     fn lose(&mut self, ns: u64) {
@@ -200,14 +209,14 @@ impl Merging {
         let switch = Switch { ticks: ns, thread: ThreadId::NOBODY, departure, ..Switch::default() };
         let function = FunctionId::UNKNOWN;
         let kind = EventKind::Switch(switch);
-        self.tell(&Event { ticks: ns, from: 0, to: 0, function, at_entry: false, kind });
+        self.tell(&Event { ticks: ns, from: 0, to: 0, function, at_entry: false, kind }, &|_| false);
         self.is_away = true;
         self.last = self.last.max(ns);
     }
 
     /// An event by itself.
-    fn tell(&mut self, event: &Event) {
-        stretches_of(event).iter().for_each(|stretch| self.replay.add(stretch));
+    fn tell(&mut self, event: &Event, is_stub: &dyn Fn(FunctionId) -> bool) {
+        stretches_of(event).iter().for_each(|stretch| self.replay.add_with_stubs(stretch, is_stub));
     }
 }
 

@@ -29,6 +29,7 @@ use crate::import::Sink;
 use crate::input::open_input;
 use crate::options::{Outcome, RecordingFacts};
 use line::Line;
+use piece::Counts;
 use read::{Script, Text};
 
 /// How much of a text shows what it is.
@@ -102,8 +103,11 @@ fn import<S: Sink>(
 ) -> Result<Outcome, ImportError<S::Error>> {
     let script = read::read(texts, &mut |bytes| sink.progress(bytes, total))
         .map_err(|(index, cause)| ImportError::unreadable(inputs[index], cause))?;
-    if script.counts.branches == 0 && script.counts.unflagged > 0 {
-        return Err(ImportError::refused(inputs[0], Refusal::ScriptWithoutFlags));
+    let Counts { branches, unflagged, untargeted, .. } = script.counts;
+    if branches == 0 && unflagged.max(untargeted) > 0 {
+        let without =
+            if untargeted > unflagged { Refusal::ScriptWithoutTargets } else { Refusal::ScriptWithoutFlags };
+        return Err(ImportError::refused(inputs[0], without));
     }
     tell(&script, sink).map_err(ImportError::Sink)
 }
@@ -163,6 +167,7 @@ fn facts(script: &Script, start: MonoNs) -> RecordingFacts {
 fn losses(script: &Script) -> BTreeMap<&'static str, u64> {
     let others = [
         ("branches_without_kind", script.counts.unflagged),
+        ("branches_without_target", script.counts.untargeted),
         ("functions_or_threads_beyond_limit", script.refused),
         ("call_paths_full", script.folded()),
         ("call_latencies_coarse", script.coarse_latencies),

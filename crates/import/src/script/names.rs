@@ -58,6 +58,13 @@ impl Names {
         number
     }
 
+    /// Whether the function is a stub of the linkage table, by its name.
+    pub fn is_stub(&self, function: FunctionId) -> bool {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = (function.0 as usize).checked_sub(1).and_then(|index| table.named.get(index));
+        named.is_some_and(|named| named.symbol.ends_with(b"@plt"))
+    }
+
     /// All of them, by their numbers less one, and how many there was no room for.
     pub fn into_all(self) -> (Vec<Named>, u64) {
         let table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);

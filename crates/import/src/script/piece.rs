@@ -93,6 +93,8 @@ pub(super) struct Counts {
     pub gaps: Gaps,
     /// Branches whose kind is not printed.
     pub unflagged: u64,
+    /// Branches without the place that they lead to.
+    pub untargeted: u64,
     /// Some times are in microseconds.
     pub coarse: bool,
 }
@@ -102,6 +104,7 @@ impl Counts {
         self.branches += other.branches;
         self.gaps.merge(&other.gaps);
         self.unflagged += other.unflagged;
+        self.untargeted += other.untargeted;
         self.coarse |= other.coarse;
     }
 }
@@ -163,6 +166,7 @@ impl Reader<'_, '_> {
         match Line::parse(line) {
             Line::Branch(head, branch) => self.branch(&head, &branch),
             Line::Unflagged => self.parsed.counts.unflagged += 1,
+            Line::Untargeted => self.parsed.counts.untargeted += 1,
             Line::Error(error) => {
                 self.parsed.counts.gaps.add(error.cause, 1);
                 self.error(error);

@@ -71,13 +71,14 @@ pub(super) fn read(
             scope.spawn(move || parse_all(blocks, names, cut, &results));
         }
         drop(results);
-        Reading::new(texts).run(give, &done, workers * AHEAD, progress)
+        Reading::new(texts, &names).run(give, &done, workers * AHEAD, progress)
     });
     let merger = merged?;
-    let (functions, without_room) = names.into_all();
-    let (counts, cpus, refused) = (merger.counts.clone(), merger.cpus(), merger.refused + without_room);
+    let (counts, cpus, refused) = (merger.counts.clone(), merger.cpus(), merger.refused);
     let room = merger.room();
     let threads = merger.finish();
+    let (functions, without_room) = names.into_all();
+    let refused = refused + without_room;
     Ok(Script { threads, functions, counts, cpus, refused, coarse_latencies: room.refused_latencies() })
 }
 
@@ -96,7 +97,7 @@ fn parse_all(blocks: &Mutex<Receiver<Block>>, names: &Names, cut: bool, results:
 /// The side that cuts and merges.
 struct Reading<'a> {
     files: Vec<File<'a>>,
-    merger: Merger,
+    merger: Merger<'a>,
     /// Blocks that were given out.
     given: u64,
     /// Blocks that were merged.
@@ -116,11 +117,11 @@ struct File<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(texts: Vec<Text<'a>>) -> Self {
+    fn new(texts: Vec<Text<'a>>, names: &'a Names) -> Self {
         let file = |text| File { blocks: Blocks::new(text, BLOCK), until: 0, given: 0, ended: false };
         Reading {
             files: texts.into_iter().map(file).collect(),
-            merger: Merger::default(),
+            merger: Merger::new(names),
             given: 0,
             merged: 0,
             early: BTreeMap::new(),
@@ -134,7 +135,7 @@ impl<'a> Reading<'a> {
         done: &Receiver<Done>,
         most: usize,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Merger, (usize, io::Error)> {
+    ) -> Result<Merger<'a>, (usize, io::Error)> {
         loop {
             while self.given - self.merged < most as u64
                 && let Some(block) = self.next_block()?

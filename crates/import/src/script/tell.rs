@@ -9,6 +9,8 @@ use wallprof_model::{
     ThreadInfo, ThreadKey,
 };
 
+use wallprof_symbols::readable_name;
+
 use super::merge::Thread;
 use super::names::Named;
 use crate::calls;
@@ -57,7 +59,8 @@ impl<'a> Frames<'a> {
         self.known.insert(frame, id);
         out.push(Event::Frame { id, frame: Frame { kind, module, address } });
         if let Some(named) = named {
-            let symbol = Some(String::from_utf8_lossy(&named.symbol).into_owned());
+            // perf leaves names of stubs as they are in the file.
+            let symbol = readable_name(&String::from_utf8_lossy(&named.symbol));
             let lines = vec![SymbolLine { symbol, offset: Some(0), ..SymbolLine::default() }];
             out.push(Event::Symbol { frame: id, lines });
         }

@@ -205,6 +205,48 @@ fn behind_a_gap_a_line_says_where_it_stands() {
 }
 
 #[test]
+fn behind_a_stub_that_perf_could_not_read_its_function_runs() {
+    let stub = |next: &str| {
+        let call = text("1 10 call b+5 c").replace(" c+0x0", " write@plt+0x0");
+        paths(&[&(call + &text(&format!("1 12 error 5\n{next}\n1 40 return d+40 b+8")))])
+    };
+    let lost = "1 b;write@plt;[lost] 1(0) 10";
+    let expected = ["1 b 0(0) 0", "1 b;d 0(0) 10", "1 b;write@plt 0(1) 0", lost, "1 b;d;e 1(0) 10"];
+    let mut found = stub("1 20 call d+8 e\n1 30 return e+4 d+12");
+    found.sort();
+    let mut expected = expected.map(str::to_owned);
+    expected.sort();
+    assert_eq!(found, expected);
+    // One that was read, and returned.
+    let read = text("1 10 call b+5 c\n1 12 return c+9 b+8").replace(" c+0x0", " write@plt+0x0");
+    assert_eq!(paths(&[&read]), ["1 b 0(0) 0", "1 b;write@plt 1(0) 2"]);
+}
+
+#[test]
+fn branches_without_a_target_are_counted() {
+    let whole = text("1 10 call b+5 c\n1 20 return c+3 b+8\n1 30 call b+15 c");
+    let cut = &whole[..whole.len() - " => c000 c+0x0\n".len()];
+    let (whole, cut) = (script(&[&whole]), script(&[cut]));
+    assert_eq!((whole.counts.branches, whole.counts.untargeted), (3, 0));
+    assert_eq!((cut.counts.branches, cut.counts.untargeted), (2, 1));
+    assert_eq!(super::losses(&cut).into_iter().collect::<Vec<_>>(), [("branches_without_target", 1)]);
+    assert!(super::losses(&whole).is_empty());
+}
+
+#[test]
+fn another_stack_of_go_is_not_below_the_one_that_it_left() {
+    // As `runtime.gogo` leads from the scheduler's stack (`b`, `c`) to a goroutine that was parked before the text
+    // begins (`p` was called by `r`).
+    let lines = "1 10 call b+5 c\n1 12 call c+5 g\n1 20 jmp g+40 p+9\n1 30 return p+20 r+7\n1 40 call r+9 c\n\
+                 1 50 return c+3 r+14";
+    let expected =
+        ["1 b 0(0) 0", "1 b;c 0(1) 2", "1 b;c;g 0(1) 8", "1 r 0(0) 10", "1 r;c 1(0) 10", "1 r;p 0(0) 10"];
+    let mut found = paths(&[&text(lines)]);
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn jumps_into_functions_are_calls_and_cold_parts_are_not() {
     let lines = "
         5 100 tr strt - a+1
