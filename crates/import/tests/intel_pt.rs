@@ -432,6 +432,15 @@ fn switch(tid: u32, ticks: u64, misc: u16) -> Vec<u8> {
 
 /// The same trace as `wallprof record --intel-pt` writes it: of threads, by pieces of a CPU's buffer.
 fn as_recorded(generated: &Generated, perf_data: &[u8]) -> std::io::Result<Vec<u8>> {
+    with_other_buffers(generated, perf_data, &[])
+}
+
+/// And the traces of CPU 1 and on.
+fn with_other_buffers(
+    generated: &Generated,
+    perf_data: &[u8],
+    others: &[Vec<u8>],
+) -> std::io::Result<Vec<u8>> {
     const OUT: u16 = 0x2000;
     const PREEMPTED: u16 = 0x4000;
     let facts = TraceFacts {
@@ -485,6 +494,9 @@ fn as_recorded(generated: &Generated, perf_data: &[u8]) -> std::io::Result<Vec<u
         let (one, other) = piece.split_at(piece.len() / 3);
         file.trace(0, offset, [one, other], generated.end)?;
         offset += piece.len() as u64;
+    }
+    for (cpu, trace) in (1..).zip(others) {
+        file.trace(cpu, 0, [trace, &[]], generated.end)?;
     }
     let machine = MachineFacts {
         hostname: "db-1".into(),
@@ -550,4 +562,185 @@ fn perf_reads_what_record_writes() {
     for fact in ["hostname : db-1", "os release : 6.1", "wallprof record"] {
         assert!(header.contains(fact), "{fact}: {header}");
     }
+}
+
+/// The trace of one thread, which begins at `ticks` by its record.
+fn of_one_thread(place: &Place, ticks: u64) -> Vec<u8> {
+    const ITRACE_START: [u8; 8] = [12, 0, 0, 0, 0, 0, 48, 0];
+    let mut bytes = std::fs::read(place.file()).expect("readable");
+    let at = bytes.windows(8).position(|header| header == ITRACE_START).expect("a record");
+    bytes[at + 24..at + 32].copy_from_slice(&TIME_CONV.ns_from_ticks(ticks).to_le_bytes());
+    bytes
+}
+
+/// Where the trace is in a file.
+fn trace_at(generated: &Generated, bytes: &[u8]) -> usize {
+    bytes.windows(64).position(|window| window == &generated.trace[..64]).expect("the trace")
+}
+
+impl Place {
+    fn import_bytes(&self, bytes: &[u8]) -> (Outcome, Told) {
+        let file = self.folder.path().join("changed.data");
+        std::fs::write(&file, bytes).expect("written");
+        imported(&file, &self.options(), Told::default()).expect("it can be read")
+    }
+
+    /// With this trace in place of its own.
+    fn import_trace(&self, trace: Vec<u8>) -> (Outcome, Told) {
+        let changed = Generated { trace, ..self.generated.clone() };
+        self.import_bytes(&changed.to_perf_data("/program"))
+    }
+}
+
+#[test]
+fn without_switches_a_thread_ran_when_its_code_did_and_else_nothing_is_known() {
+    for seed in 0..12 {
+        let place = Place::new(seed, 1, false);
+        let (_, told) = place.import_bytes(&of_one_thread(&place, 1_000_000));
+        let calls = &replayed(&place.generated)[0];
+        let paths = calls.tree.paths(CallTree::ROOT);
+        let in_code = |path: &&_| matches!(calls.tree.frame(**path), Frame::Function(_) | Frame::Address(_));
+        let own = paths.iter().filter(in_code).map(|&path| calls.tree.numbers(path).self_ticks).sum();
+        let [wall, on_cpu, user, kernel, undivided] = told.running();
+        assert_eq!((user, kernel, undivided), (TIME_CONV.delta_ns(own), 0, 0), "seed {seed}");
+        assert_eq!(on_cpu, user, "seed {seed}: to the nanosecond");
+        // It was in system calls, whose time is not the trace's.
+        let away: u64 = told.paths.values().map(|path| path.2[3]).sum::<u64>() - user;
+        assert!(away > 0 && wall >= user + away, "seed {seed}: {wall} of {user} and {away}");
+        told.assert_whole();
+    }
+}
+
+#[test]
+fn with_switches_all_running_time_is_divided() {
+    for seed in 0..8 {
+        let place = Place::new(seed, 3, false);
+        let (_, told) = place.import();
+        told.assert_whole();
+        let in_code = replayed(&place.generated).iter().fold(0, |sum, calls| {
+            let paths = calls.tree.paths(CallTree::ROOT).into_iter();
+            let code = paths.filter(|&path| matches!(calls.tree.frame(path), Frame::Function(_)));
+            sum + code.map(|path| calls.tree.numbers(path).self_ticks).sum::<u64>()
+        });
+        let [_, _, user, ..] = told.running();
+        let (in_code, slack) = (TIME_CONV.delta_ns(in_code), 3_000);
+        assert!(user.abs_diff(in_code) <= slack, "seed {seed}: {user} of {in_code} ns");
+    }
+}
+
+#[test]
+fn a_thread_ends_with_its_own_trace_not_with_the_longest() {
+    for seed in [2, 3, 7, 8] {
+        let place = Place::new(seed, 2, false);
+        let perf_data = std::fs::read(place.file()).expect("readable");
+        let end = place.generated.end;
+        // Another CPU whose trace, begun before the end, goes on for 12.5 ms.
+        let stamp = |ticks: u64| [&[0x19][..], &ticks.to_le_bytes()[..7]].concat();
+        let psb = [0x02, 0x82].repeat(8);
+        let later = [psb, stamp(end - 40_000), vec![0x02, 0x23], stamp(end + 31_250_000)].concat();
+        let paths = |others: &[Vec<u8>], window| {
+            let own = place.folder.path().join("own.data");
+            let written = with_other_buffers(&place.generated, &perf_data, others).expect("in memory");
+            std::fs::write(&own, written).expect("written");
+            let told = Told { window, ..Told::default() };
+            imported(&own, &place.options(), told).expect("it is whole").1.paths
+        };
+        let until = |ticks| TraceWindow { from: None, to: Some(MonoNs(TIME_CONV.ns_from_ticks(ticks))) };
+        let later = std::slice::from_ref(&later);
+        let middle = until(end - 20_000);
+        assert!(paths(later, middle) == paths(&[], middle), "seed {seed}: a window ends all threads");
+        // Without a window threads that are off the CPU stay there; all others end with their own trace.
+        let (all, alone) = (paths(later, TraceWindow::default()), paths(&[], TraceWindow::default()));
+        assert_eq!(all.len(), alone.len(), "seed {seed}");
+        for ((_, frame, numbers), (_, _, [.., expected, _])) in all.values().zip(alone.values()) {
+            // Own times are rounded as a sum.
+            let same = numbers[3].abs_diff(*expected) <= 1 || matches!(frame, CallFrame::Outside(_));
+            assert!(same, "seed {seed}: {} of {expected} ns", numbers[3]);
+        }
+    }
+}
+
+#[test]
+fn a_trace_of_which_nothing_can_be_read_has_no_times() {
+    let place = Place::new(4, 1, false);
+    let size = place.generated.trace.len();
+    let rubbish: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
+    for (trace, losses) in [(rubbish, 1), (vec![0; size], 0)] {
+        let (outcome, told) = place.import_trace(trace);
+        assert_eq!(outcome.losses.get("trace_without_synchronisation").copied().unwrap_or(0), losses);
+        assert_eq!((outcome.calls, outcome.accounted), (Some(0), false));
+        assert_eq!(outcome.end.0, TIME_CONV.ns_from_ticks(place.generated.end), "the records' end");
+        assert!(told.paths.is_empty() && told.wall_ns <= outcome.end.0);
+    }
+    let (outcome, _) = place.import();
+    assert!(outcome.accounted && !outcome.losses.contains_key("trace_without_synchronisation"));
+}
+
+#[test]
+fn a_trace_without_a_time_is_counted() {
+    let place = Place::new(4, 1, false);
+    let psb = [0x02, 0x82].repeat(8);
+    let untimed = [psb, vec![0x02, 0x03, 20, 0, 0x02, 0x23], vec![0x06; 50]].concat();
+    let (outcome, told) = place.import_trace(untimed);
+    assert_eq!((outcome.losses["trace_without_time"], outcome.accounted), (1, false));
+    assert!(told.paths.is_empty() && outcome.end.0 == TIME_CONV.ns_from_ticks(place.generated.end));
+}
+
+#[test]
+fn the_last_piece_of_a_file_that_is_cut_short_is_decoded_as_far_as_it_goes() {
+    let place = Place::new(9, 1, false);
+    let whole = std::fs::read(place.file()).expect("readable");
+    let (at, size) = (trace_at(&place.generated, &whole), place.generated.trace.len());
+    let (outcome, all) = place.import();
+    assert!(!outcome.losses.contains_key("trace_bytes_missing"));
+    let mut before = 0;
+    for part in 1..8 {
+        let cut = size * part / 8;
+        let (outcome, told) = place.import_bytes(&whole[..at + cut]);
+        let missing = size.next_multiple_of(8) - cut;
+        assert_eq!(outcome.losses["trace_bytes_missing"], missing as u64, "{part} eighths");
+        assert_eq!(outcome.losses["input_truncated"], 1);
+        assert!(told.calls() >= before && told.calls() < all.calls(), "{part} eighths");
+        before = told.calls();
+    }
+    assert!(before > all.calls() / 2, "{before} of {} calls", all.calls());
+}
+
+#[test]
+fn a_file_that_perf_did_not_finish_is_read() {
+    const SIZE_OF_DATA: std::ops::Range<usize> = 48..56;
+    for threads in [1, 3] {
+        let place = Place::new(6, threads, false);
+        let mut bytes = std::fs::read(place.file()).expect("readable");
+        let end = trace_at(&place.generated, &bytes) + place.generated.trace.len().next_multiple_of(8);
+        // perf writes the size of the data and the features behind it when it ends.
+        bytes[SIZE_OF_DATA].fill(0);
+        bytes.truncate(end);
+        let (outcome, told) = place.import_bytes(&bytes);
+        assert_eq!(outcome.losses["perf_did_not_finish"], 1);
+        let (whole, expected) = place.import();
+        assert_eq!((told.counts(), told.running()), (expected.counts(), expected.running()));
+        assert!(!whole.losses.contains_key("perf_did_not_finish"));
+    }
+}
+
+#[test]
+fn damaged_cycle_counts_and_overflows_in_gaps_are_losses() {
+    const OVERFLOW: [u8; 2] = [0x02, 0xf3];
+    let place = (0..99).map(|seed| Place::new(seed, 1, false)).find(|place| place.generated.settings.cycles);
+    let place = place.expect("some traces count cycles");
+    let (outcome, whole) = place.import();
+    assert!(!outcome.losses.keys().any(|reason| reason.starts_with("trace")), "{:?}", outcome.losses);
+    let mut damaged = place.generated.trace.clone();
+    let starts = wallprof_intel_pt::segment_starts(&damaged);
+    let at = starts[starts.len() / 2];
+    // A count of 2^40 cycles in front of a synchronisation point.
+    damaged.splice(at..at, [0x07, 0x01, 0x01, 0x01, 0x01, 0x81, 0x02]);
+    let (outcome, told) = place.import_trace(damaged);
+    assert_eq!(outcome.losses["trace_times_corrected"], 1);
+    assert_eq!(told.counts(), whole.counts());
+    assert_eq!(told.running()[2], whole.running()[2], "no time is invented");
+    let mut overflowed = place.generated.trace.clone();
+    overflowed.splice(at..at, OVERFLOW.repeat(3));
+    assert_eq!(place.import_trace(overflowed).0.losses["trace_overflows"], 3);
 }
