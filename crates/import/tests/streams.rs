@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, import_stream};
+use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, import, import_stream};
 use wallprof_model::{Event, MonoNs};
 
 use stream::{PERIOD_NS, Stream, two_threads};
@@ -44,6 +44,44 @@ fn told(bytes: &[u8]) -> (Result<Outcome, ImportError<std::convert::Infallible>>
     let mut told = Told::default();
     let outcome = import_stream(bytes, &ImportOptions::default(), &mut told);
     (outcome, told)
+}
+
+/// The records of a stream as perf writes them into a file, before it says in the header how many there are.
+fn unfinished_file(stream: &Stream) -> Vec<u8> {
+    const HEADER: u64 = 104;
+    let fields = [HEADER, 152, HEADER, 0, HEADER, 0, 0, 0, 0, 0, 0, 0];
+    let header = b"PERFILE2".iter().copied().chain(fields.into_iter().flat_map(u64::to_le_bytes));
+    header.chain(stream.bytes[16..].iter().copied()).collect()
+}
+
+#[test]
+fn a_file_with_stack_dumps_that_perf_did_not_finish_is_read_as_far_as_it_goes() {
+    let stream = two_threads();
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("perf.data");
+    let imported = |bytes: &[u8]| {
+        std::fs::write(&file, bytes).expect("written");
+        let mut told = Told::default();
+        (import(&file, &ImportOptions::default(), &mut told).expect("it can be read"), told.events)
+    };
+    let whole = unfinished_file(&stream);
+    let (outcome, events) = imported(&whole);
+    let (expected, expected_events) = told(&stream.bytes);
+    let expected = expected.expect("it is whole");
+    let losses = [("binaries_missing", 1), ("perf_did_not_finish", 1), ("perf_lost_records", 3)];
+    assert_eq!((outcome.samples, outcome.stacks), (expected.samples, expected.stacks));
+    assert_eq!((outcome.losses, outcome.end), (losses.into(), expected.end));
+    assert_eq!(events.len(), expected_events.events.len() + 1, "one loss more");
+    // The end is missing, wherever it was cut.
+    for len in (whole.len() / 2..whole.len()).step_by(37) {
+        let (outcome, _) = imported(&whole[..len]);
+        assert_eq!(outcome.losses["perf_did_not_finish"], 1);
+        assert!(outcome.samples > 0 && outcome.samples <= expected.samples, "{len}");
+    }
+    // Foreign bytes behind the records.
+    let (outcome, _) = imported(&[&whole[..], &[0xa5; 61]].concat());
+    assert_eq!(outcome.samples, expected.samples);
+    assert!(outcome.losses.keys().any(|loss| loss.starts_with("input_")), "{:?}", outcome.losses);
 }
 
 #[test]
