@@ -379,10 +379,7 @@ impl ThreadReplay {
             [.., stub, lost] if lost.frame == Frame::Lost => stub.frame.function().is_some_and(is_stub),
             _ => false,
         };
-        let is_elsewhere = self.stack.returning_to(event.to).is_none()
-            && (event.at_entry || self.stack.landing(event).is_none())
-            && !is_in_kernel(event.to);
-        if !is_in_stub || !is_elsewhere {
+        if !is_in_stub || !self.is_elsewhere(event) {
             return self.began(event);
         }
         self.stack.pop();
@@ -390,6 +387,13 @@ impl ThreadReplay {
             true => self.replace_top(Frame::of_target(event), Standing::Call),
             false => self.replace_top(Frame::of_place(event), Standing::Before),
         }
+    }
+
+    /// Whether user code goes on that is not open, or begins.
+    fn is_elsewhere(&self, event: &Event) -> bool {
+        !is_in_kernel(event.to)
+            && self.stack.returning_to(event.to).is_none()
+            && (event.at_entry || self.stack.landing(event).is_none())
     }
 
     /// Execution goes on at a place that no call or return led to.
