@@ -1,9 +1,8 @@
 //! A thread's wall time as a partition into states, from the exact times and the samples that were recorded.
 //!
-//! On-CPU time outside interrupts and faults is exact; a trace divides it into `user` and `kernel` exactly, samples by
-//! their proportion. What neither divides is unaccounted.
-//! Nothing is computed as "the rest": what the states leave of the wall time is `unaccounted`, and what
-//! they have too much is an [`Inconsistency`].
+//! On-CPU time outside interrupts and faults is exact; a trace divides it into `user` and `kernel` exactly,
+//! samples by their proportion. What neither divides is unaccounted. Nothing is computed as "the rest": what
+//! the states leave of the wall time is `unaccounted`, and what they have too much is an [`Inconsistency`].
 
 use std::fmt;
 
@@ -181,8 +180,8 @@ pub fn account(ledger: &LedgerDelta, fallback: Samples) -> Account {
     }
 }
 
-/// Running time as (user, kernel): what a trace says, and of the rest what `samples` say. Together they are at most
-/// `running_ns`, however damaged the numbers are.
+/// Running time as (user, kernel): what a trace says, and of the rest what `samples` say. Together they are
+/// at most `running_ns`, however damaged the numbers are.
 fn running(ledger: &LedgerDelta, running_ns: u64, samples: Samples) -> (u64, u64) {
     let user = ledger.traced_user_ns.min(running_ns);
     let kernel = ledger.traced_kernel_ns.min(running_ns - user);

@@ -784,8 +784,8 @@ impl Session {
             teller.tell(who, step, &mut self.out);
         }
         if self.is_traced || self.pt.is_some() {
-            let told = self.out[first..].iter();
-            let buckets = told.filter_map(|event| match event {
+            let emitted = self.out[first..].iter();
+            let buckets = emitted.filter_map(|event| match event {
                 Event::Ledger(delta) if delta.wall_ns > 0 => Some(delta),
                 _ => None,
             });

@@ -124,8 +124,8 @@ impl<W> Timeline<W> {
         }
     }
 
-    /// A trace of it begins, of a recording without switches: it lives until the recording ends, but when it has a CPU is
-    /// not known.
+    /// A trace of it begins, of a recording without switches: it lives until the recording ends, but when it
+    /// has a CPU is not known.
     pub(crate) fn followed(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
         self.is_followed = true;
         self.seen(at, steps);
@@ -282,8 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// `S5`: sampled at 5, standing for 4 ns; `s`: seen; `f`: followed by a trace without switches; `p`, `b`: switched out preempted or blocked; `i`: in; `w`:
-    /// woken; `x`: ended; `.`: the recording ended.
+    /// `S5`: sampled at 5, standing for 4 ns; `s`: seen; `f`: followed by a trace without switches; `p`, `b`:
+    /// switched out preempted or blocked; `i`: in; `w`: woken; `x`: ended; `.`: the recording ended.
     fn steps(events: &str) -> Vec<Step<u32>> {
         let mut timeline: Option<Timeline<u32>> = None;
         let mut steps = Vec::new();

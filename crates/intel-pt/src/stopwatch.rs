@@ -1,9 +1,10 @@
 //! The time of the packet at hand, in ticks of the time-stamp counter, from TSC, TMA, MTC, CYC and CBR packets.
 //!
-//! TSC packets are exact and rare. TMA ties the crystal's counter to one of them, from where MTC packets, exact too, count
-//! on; CYC packets fill in between, at the core's frequency that CBR states. Time never runs backwards between two PSBs:
-//! an estimate that was ahead waits until the exact times have caught up. An estimate that leads further than the next
-//! exact time is expected is bounded by it: [`Stopwatch::cyc_within_limit`] and [`Stopwatch::judge`].
+//! TSC packets are exact and rare. TMA ties the crystal's counter to one of them, from where MTC packets,
+//! exact too, count on; CYC packets fill in between, at the core's frequency that CBR states. Time never runs
+//! backwards between two PSBs: an estimate that was ahead waits until the exact times have caught up. An
+//! estimate that leads further than the next exact time is expected is bounded by it:
+//! [`Stopwatch::cyc_within_limit`] and [`Stopwatch::judge`].
 
 /// What the recording's header says about the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +143,8 @@ impl Stopwatch {
         }
     }
 
-    /// The crystal's counter after this packet, if it is later than the reference, and none was lost before it.
+    /// The crystal's counter after this packet, if it is later than the reference, and none was lost before
+    /// it.
     fn crystal_after(&self, mtc: u8) -> Option<Crystal> {
         let mut crystal = self.crystal?;
         if crystal.unknown_bits != 0 {
@@ -172,8 +174,8 @@ impl Stopwatch {
         u32::from(self.facts.mtc_shift.min(16))
     }
 
-    /// As [`Stopwatch::cyc`], unless that leads further than the next exact time is expected. Then nothing is counted,
-    /// and the caller asks [`Stopwatch::judge`].
+    /// As [`Stopwatch::cyc`], unless that leads further than the next exact time is expected. Then nothing is
+    /// counted, and the caller asks [`Stopwatch::judge`].
     #[inline(always)]
     pub fn cyc_within_limit(&mut self, cycles: u64) -> bool {
         let ticks = cycles.saturating_mul(self.ticks_per_cycle);
@@ -188,13 +190,13 @@ impl Stopwatch {
         true
     }
 
-    /// Counts `cycles` that led beyond the limit, if the next exact time allows it, and bounds the time by that one.
-    /// `ahead` is the estimate at that time with all cycles up to it, `stamp` the time of the next TSC packet. Says
-    /// whether the cycles up to there fit: damaged ones do not count.
+    /// Counts `cycles` that led beyond the limit, if the next exact time allows it, and bounds the time by
+    /// that one. `ahead` is the estimate at that time with all cycles up to it, `stamp` the time of the next
+    /// TSC packet. Says whether the cycles up to there fit: damaged ones do not count.
     ///
-    /// An MTC packet has eight bits of the crystal's counter. Cycles may show that it went round more often, since
-    /// packets were lost; then they must lead to about a time that these bits can mean, which the next TSC packet
-    /// confirms.
+    /// An MTC packet has eight bits of the crystal's counter. Cycles may show that it went round more often,
+    /// since packets were lost; then they must lead to about a time that these bits can mean, which the next
+    /// TSC packet confirms.
     pub fn judge(&mut self, cycles: u64, ahead: u64, next: NextExact, stamp: Option<u64>) -> bool {
         let (bound, fits) = match next {
             NextExact::Mtc(mtc) => self.judged_by_crystal(mtc, ahead, stamp),
@@ -239,22 +241,22 @@ impl Stopwatch {
         }
     }
 
-    /// By how much an estimate may miss an exact time after so many ticks: the core's clock may change before a packet
-    /// says so, and where none says it at all, it is known within what processors do.
+    /// By how much an estimate may miss an exact time after so many ticks: the core's clock may change before
+    /// a packet says so, and where none says it at all, it is known within what processors do.
     fn tolerance(&self, elapsed: u64) -> u64 {
         let drift = if self.facts.max_non_turbo_ratio == 0 { elapsed.saturating_mul(8) } else { elapsed / 8 };
         (self.most_ahead() / 2).saturating_add(drift).saturating_add(64)
     }
 
-    /// How far an estimate may lead before it is checked: MTC packets come once a period; without them nothing says when
-    /// the next exact time comes.
+    /// How far an estimate may lead before it is checked: MTC packets come once a period; without them
+    /// nothing says when the next exact time comes.
     fn most_ahead(&self) -> u64 {
         let period = self.crystal.and_then(|_| self.ticks_from_crystal(1 << self.mtc_shift()));
         period.unwrap_or(0).saturating_mul(2)
     }
 
-    /// Where no exact time follows: some seconds, in which tracing may have been off, or one round of the crystal's
-    /// counter.
+    /// Where no exact time follows: some seconds, in which tracing may have been off, or one round of the
+    /// crystal's counter.
     fn unconfirmed(&self, ahead: u64) -> (u64, bool) {
         const WITHOUT_CRYSTAL: u64 = 1 << 33;
         let longest = self.crystal.and_then(|_| self.wrap()).unwrap_or(WITHOUT_CRYSTAL);

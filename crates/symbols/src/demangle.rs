@@ -147,7 +147,8 @@ mod tests {
             for symbol in [format!("{symbol}@plt@plt"), symbol, any_text] {
                 let name = readable_name(&symbol);
                 prop_assert_eq!(name.is_none(), symbol.is_empty());
-                prop_assert!(name.is_none_or(|name| name.len() <= MAX_NAME + '…'.len_utf8() + 2 * STUB.len()));
+                let longest = MAX_NAME + '…'.len_utf8() + 2 * STUB.len();
+                prop_assert!(name.is_none_or(|name| name.len() <= longest));
             }
         }
     }

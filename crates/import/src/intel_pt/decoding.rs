@@ -424,7 +424,8 @@ impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
         self.threads.entry(thread).or_insert_with(new)
     }
 
-    /// When threads that are off the CPU got one again, though no trace that could be decoded shows them there.
+    /// When threads that are off the CPU got one again, though no trace that could be decoded shows them
+    /// there.
     fn returns(&self) -> HashMap<ThreadId, u64> {
         let since = |replay: &ThreadReplay| replay.away_since();
         let away: HashMap<ThreadId, u64> =

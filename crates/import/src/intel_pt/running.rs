@@ -1,9 +1,9 @@
-//! What running time went to, by the second: the trace says how much was user code and how much the kernel, records say
-//! how long the thread ran. Both clocks agree up to some microseconds, so what is too much in one second belongs to the
-//! next one.
+//! Running time by the second: the trace says how much was user code and how much the kernel,
+//! records say how long the thread ran. Both clocks agree up to some microseconds, so what is too much in one
+//! second belongs to the next one.
 //!
-//! Without switches it is not known when a thread had a CPU. Then it ran at least as long as the trace shows code of it;
-//! all other time stays unaccounted.
+//! Without switches it is not known when a thread had a CPU. Then it ran at least as long as the trace shows
+//! code of it; all other time stays unaccounted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -201,7 +201,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_more_is_divided_than_was_lived(
-            seconds in proptest::collection::vec((0u32..9, 0u64..1_000, 0u64..1_000, any::<[u16; 3]>()), 1..40),
+            seconds in
+                proptest::collection::vec((0u32..9, 0u64..1_000, 0u64..1_000, any::<[u16; 3]>()), 1..40),
         ) {
             let mut running = Running::default();
             let (mut wall, mut on_cpu) = (0, 0);

@@ -235,8 +235,8 @@ fn branches_without_a_target_are_counted() {
 
 #[test]
 fn another_stack_of_go_is_not_below_the_one_that_it_left() {
-    // As `runtime.gogo` leads from the scheduler's stack (`b`, `c`) to a goroutine that was parked before the text
-    // begins (`p` was called by `r`).
+    // As `runtime.gogo` leads from the scheduler's stack (`b`, `c`) to a goroutine that was parked before the
+    // text begins (`p` was called by `r`).
     let lines = "1 10 call b+5 c\n1 12 call c+5 g\n1 20 jmp g+40 p+9\n1 30 return p+20 r+7\n1 40 call r+9 c\n\
                  1 50 return c+3 r+14";
     let expected =

@@ -1,4 +1,5 @@
-//! Cycle counts that lead further than the next exact time is expected: the packets ahead say whether they can be right.
+//! Cycle counts that lead further than the next exact time is expected: the packets ahead say whether they
+//! can be right.
 
 use super::Decoder;
 use crate::code::Code;

@@ -49,7 +49,8 @@ pub struct Decoded {
     /// The time of the segment's first synchronisation point, and of its last packet, in ticks.
     pub first_ticks: u64,
     pub last_ticks: u64,
-    /// Whether the segment says what time it is: without that its times are near the clock's reference, and not more.
+    /// Whether the segment says what time it is: without that its times are near the clock's reference, and
+    /// not more.
     pub is_timed: bool,
     /// Cycle counts that led beyond the exact times around them, and were bounded by those.
     pub corrected_times: u64,

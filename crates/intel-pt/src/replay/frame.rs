@@ -20,7 +20,8 @@ pub struct Sides {
     pub user: u64,
     /// In code of the kernel that the trace shows.
     pub kernel: u64,
-    /// In a system call, an interrupt or a fault whose code is not traced: in the kernel as long as the thread had a CPU.
+    /// In a system call, an interrupt or a fault whose code is not traced: in the kernel as long as the
+    /// thread had a CPU.
     pub entered: u64,
 }
 

@@ -9,8 +9,8 @@ use crate::event::{EndCause, Event, EventKind, Sink};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
 
-/// A stretch that is longer, in ticks, is divided, and so is time without an event that is longer: whoever adds up times
-/// by the second needs to know when they were. A quarter of a second, and a twentieth.
+/// A longer stretch is divided, and so is a longer time without an event: times are added up by the second later.
+/// In ticks: a quarter of a second, and a twentieth.
 const LONG_STRETCH: u64 = 1 << 29;
 const LONG_STILL: u64 = 1 << 27;
 

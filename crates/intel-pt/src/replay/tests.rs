@@ -343,7 +343,8 @@ fn a_jump_to_a_cold_part_stays() {
 
 #[test]
 fn a_jump_into_the_middle_of_a_function_that_is_not_open_enters_another_stack() {
-    // As Go's `gogo` does: `c` was left by another switch before the trace, and its caller is found by its return.
+    // As Go's `gogo` does: `c` was left by another switch before the trace, and its caller is found by its
+    // return.
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+77");
     let there = script.ret(30, "d+5").call(35, "d+15", 'e').ret(38, "d+15");
     let elsewhere = [

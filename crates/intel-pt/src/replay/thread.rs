@@ -73,7 +73,8 @@ impl ThreadReplay {
         self.add_with_stubs(stretch, &|_| false);
     }
 
-    /// As [`ThreadReplay::add`]. `is_stub`: whether a function is a stub of the linkage table, which only jumps to another.
+    /// As [`ThreadReplay::add`]. `is_stub`: whether a function is a stub of the linkage table, which only
+    /// jumps to another.
     pub fn add_with_stubs(&mut self, stretch: &Stretch, is_stub: &dyn Fn(FunctionId) -> bool) {
         let mut first = 0;
         if self.first.is_none() {
@@ -347,8 +348,8 @@ impl ThreadReplay {
         }
     }
 
-    /// A jump into the middle of a function that is not open: the thread goes on with another stack, as Go's `gogo` does.
-    /// Calls on the stack that it leaves stay open; a later jump may come back to them.
+    /// A jump into the middle of a function that is not open: the thread goes on with another stack, as Go's
+    /// `gogo` does. Calls on the stack that it leaves stay open; a later jump may come back to them.
     fn changed_stack(&mut self, event: &Event) {
         if matches!(&self.stack.open[..], [only] if only.frame == Frame::Unknown) {
             return self.replace_top(Frame::of_place(event), Standing::Before);
@@ -372,8 +373,8 @@ impl ThreadReplay {
         self.stack.unwind_to(self.stack.below_kernel().unwrap_or(0));
     }
 
-    /// As [`ThreadReplay::began`]. Behind a gap in a stub of the linkage table, the function that the stub jumped to runs,
-    /// or the one that called it.
+    /// As [`ThreadReplay::began`]. Behind a gap in a stub of the linkage table, the function that the stub
+    /// jumped to runs, or the one that called it.
     fn resumed(&mut self, event: &Event, is_stub: &dyn Fn(FunctionId) -> bool) {
         let is_in_stub = match &self.stack.open[..] {
             [.., stub, lost] if lost.frame == Frame::Lost => stub.frame.function().is_some_and(is_stub),

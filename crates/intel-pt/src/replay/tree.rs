@@ -278,7 +278,8 @@ impl CallTree {
         places
     }
 
-    /// Where the processor was in the nodes `from..to`, of which `from` is a root that stands for a frame of side `top`.
+    /// Where the processor was in the nodes `from..to`, of which `from` is a root that stands for a frame of
+    /// side `top`.
     pub(super) fn sides(&self, from: PathId, to: usize, top: Option<Side>) -> Sides {
         let mut sides = Sides::default();
         for (index, node) in self.nodes[from.index()..to].iter().enumerate() {
