@@ -287,10 +287,10 @@ impl<'a, S: Sink> Import<'a, S> {
     fn described(&mut self, raw: RawRecord<'_>) -> Result<(), ImportError<S::Error>> {
         let session = &mut self.session;
         match Record::read(raw) {
-            Ok(Some(Record::IntelPt(_))) if self.trace.is_none() => {
+            Ok(Some(Record::IntelPt { .. })) if self.trace.is_none() => {
                 return Err(ImportError::refused(self.input, Refusal::IntelPtInPipe));
             }
-            Ok(Some(Record::IntelPt(info))) => session.describe_trace(info),
+            Ok(Some(Record::IntelPt { info, filters })) => session.describe_trace(info, filters),
             Ok(Some(Record::OtherTrace)) => session.lose("hardware_trace_records", 1),
             Ok(Some(Record::EventName { id, name })) => {
                 session.events.rename(id, lossy(name));
@@ -358,7 +358,7 @@ impl<'a, S: Sink> Import<'a, S> {
             stacks.download(server.as_ref(), all, &resolver);
         }
         let processes = std::mem::replace(&mut stacks.processes, StoredProcesses::new(FileSearch::default()));
-        let programs = Programs::new(&prepared.spaces, &processes, resolver, kernel, &prepared.dumps);
+        let programs = Programs::new(&prepared, &processes, resolver, kernel);
         let told = decode_trace(session, teller, &prepared, &programs, (&file, base), *window);
         drop(programs);
         session.stacks().processes = processes;

@@ -141,9 +141,10 @@ impl Session {
         self.pt.get_or_insert_default()
     }
 
-    pub(crate) fn describe_trace(&mut self, info: TraceInfo) {
+    /// `filters`: the text of its address filters.
+    pub(crate) fn describe_trace(&mut self, info: TraceInfo, filters: &[u8]) {
         self.is_traced = true;
-        self.intel_pt().describe(info);
+        self.intel_pt().describe(info, filters);
     }
 
     pub(crate) fn set_time_conv(&mut self, time_conv: TimeConv) {
@@ -174,7 +175,9 @@ impl Session {
         }
         self.lose("trace_parts_left_out", pt.refused_pieces());
         self.lose("mappings_lost", pt.lost_mappings());
-        Some(pt.prepared(|pmu| self.events.config_of(pmu), &self.options.trace))
+        let prepared = pt.prepared(|pmu| self.events.config_of(pmu), &self.options.trace);
+        self.lose("trace_filters_unknown", prepared.unknown_filters);
+        Some(prepared)
     }
 
     /// The waits that wait for their stacks.
@@ -398,7 +401,7 @@ impl Session {
             Record::FinishedRound
             | Record::EventName { .. }
             | Record::BuildId { .. }
-            | Record::IntelPt(_) => {}
+            | Record::IntelPt { .. } => {}
         }
     }
 
@@ -430,7 +433,7 @@ impl Session {
             let has_its_clock = self.events.clockid() == Some(CLOCK_MONOTONIC);
             if let Some(pt) = &mut self.pt {
                 let place = (event.start, event.len, event.file_offset);
-                pt.map(event.pid, time.unwrap_or_default(), place, located);
+                pt.map(event.pid, time.unwrap_or_default(), place, located, mapping.path);
                 if event.executable {
                     pt.dump(event.pid, mapping.path, self.options.symfs.as_deref(), has_its_clock);
                 }

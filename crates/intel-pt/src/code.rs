@@ -46,4 +46,14 @@ pub trait Code {
 
     /// The function that `address` lies in.
     fn function(&self, space: SpaceId, address: u64) -> Option<Function>;
+
+    /// Whether the recording was limited to some addresses (`perf record --filter`).
+    fn is_filtered(&self) -> bool {
+        false
+    }
+
+    /// Whether the recording's filters leave the code at `address` out of the trace.
+    fn is_left_out(&self, _space: SpaceId, _address: u64) -> bool {
+        false
+    }
 }

@@ -72,7 +72,11 @@ pub enum EndCause {
     },
     /// A return out of what is traced: what returned has ended. `return_to` is where it went, 0 where that is not known.
     Return,
-    /// Another branch out of what is traced, or an end without a reason.
+    /// A jump out of what is traced, to another function: the event before it names that function.
+    Jump,
+    /// Tracing was turned off inside a gap of kernel code.
+    Gap,
+    /// Another branch out of what is traced, or an end without a reason. A call is an event before it.
     Other,
 }
 
@@ -96,6 +100,11 @@ pub enum GapCause {
 }
 
 impl GapCause {
+    /// Whether packets are missing. Where none are, the trace still shows when the kernel goes back to user code.
+    pub fn loses_packets(self) -> bool {
+        matches!(self, GapCause::Overflow | GapCause::LostData | GapCause::BadPacket)
+    }
+
     /// What happened, for people.
     pub fn text(self) -> &'static str {
         match self {

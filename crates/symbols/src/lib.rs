@@ -37,10 +37,10 @@ mod section;
 mod stored;
 mod vdso;
 
-pub use demangle::readable_name;
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
 pub use debug_server::DebugFileServer;
 pub use debug_tree::{DebugTree, TreeLimits};
+pub use demangle::readable_name;
 pub use elf::{build_id, build_id_of_path, path_has_build_id};
 pub use frame_table::FrameTable;
 pub use function_table::FunctionTable;

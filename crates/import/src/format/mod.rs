@@ -6,6 +6,7 @@
 pub(crate) mod attr;
 pub(crate) mod bytes;
 pub(crate) mod facts;
+pub(crate) mod filters;
 pub(crate) mod header;
 pub(crate) mod record;
 pub(crate) mod records;

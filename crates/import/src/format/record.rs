@@ -4,7 +4,7 @@
 //! for those of perf itself (numbers from 64 on).
 
 use super::bytes::{Bytes, lossy, until_nul};
-use super::trace::{Filled, TraceInfo};
+use super::trace::{Filled, TraceInfo, filter_text};
 
 /// Record types.
 pub(crate) mod kind {
@@ -138,7 +138,11 @@ pub(crate) enum Record<'a> {
         path: &'a [u8],
         build_id: &'a [u8],
     },
-    IntelPt(TraceInfo),
+    IntelPt {
+        info: TraceInfo,
+        /// The recording's address filters as text.
+        filters: &'a [u8],
+    },
     OtherTrace,
 }
 
@@ -163,7 +167,9 @@ impl<'a> Record<'a> {
             kind::FINISHED_ROUND => Some(Record::FinishedRound),
             kind::BUILD_ID => build_id(bytes, raw.misc),
             kind::AUXTRACE_INFO => {
-                TraceInfo::read(raw.body).map(|info| info.map_or(Record::OtherTrace, Record::IntelPt))
+                let filters = filter_text(raw.body);
+                let record = |info| Record::IntelPt { info, filters };
+                TraceInfo::read(raw.body).map(|info| info.map_or(Record::OtherTrace, record))
             }
             kind::EVENT_UPDATE => return event_update(bytes).ok_or(Malformed),
             _ => return Ok(None),

@@ -79,6 +79,19 @@ impl TraceInfo {
     }
 }
 
+/// The text of the recording's address filters, which follows the words of an AUXTRACE_INFO; perfs of before 2016 write
+/// none.
+pub(crate) fn filter_text(body: &[u8]) -> &[u8] {
+    const LENGTH: usize = 8 * (1 + 16);
+    let text = || {
+        let mut bytes = Bytes::new(body);
+        bytes.skip(LENGTH)?;
+        let length = bytes.u64()?;
+        bytes.take_u64(length)
+    };
+    text().unwrap_or_default()
+}
+
 /// A record of its own, when the recording began before perf knew the numbers.
 pub(crate) fn time_conv_record(body: &[u8]) -> Option<TimeConv> {
     let mut bytes = Bytes::new(body);
@@ -181,6 +194,19 @@ mod tests {
         assert_eq!(info.time_conv, Some(TimeConv { shift: 31, mult: 7, zero: 0u64.wrapping_sub(5) }));
         assert_eq!((info.mtc, info.mtc_period, info.cycles), (1 << 9, 0x3c000, 2));
         assert_eq!((info.tsc_ctc_numerator, info.tsc_ctc_denominator, info.max_non_turbo_ratio), (2, 5, 25));
+    }
+
+    #[test]
+    fn filters_are_the_text_behind_the_words() {
+        let mut body = words(&[0; 17]);
+        assert_eq!(filter_text(&body), b"");
+        body.extend(words(&[5]));
+        assert_eq!(filter_text(&body), b"", "a text that is not there");
+        body.extend(b"stop \0\0\0");
+        body.extend(words(&[1]));
+        assert_eq!(filter_text(&body), b"stop ");
+        body[17 * 8..18 * 8].fill(0xff);
+        assert_eq!(filter_text(&body), b"");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use wallprof_intel_pt::{Code, Function, FunctionId, SpaceId};
 use wallprof_model::{Frame, FrameKind, ModuleId};
 use wallprof_symbols::{FunctionTable, ResolverOptions, StoredProcesses};
 
+use super::Prepared;
 use super::decoding::Linked;
+use super::filters::Filters;
 use super::image::{Bytes, Image};
 use super::jit::DumpFile;
 use super::kernel::{self, Kernel};
@@ -16,6 +18,7 @@ use super::spaces::{Origin, Region, Spaces};
 /// Spaces, the files mapped in them, and the kernel. Files are opened when the first address in them is asked for.
 pub(crate) struct Programs<'a> {
     spaces: &'a Spaces,
+    filters: &'a Filters,
     processes: &'a StoredProcesses,
     options: ResolverOptions,
     kernel: Kernel,
@@ -38,18 +41,18 @@ pub(crate) enum Entry<'a> {
 
 impl<'a> Programs<'a> {
     pub(crate) fn new(
-        spaces: &'a Spaces,
+        prepared: &'a Prepared,
         processes: &'a StoredProcesses,
         options: ResolverOptions,
         kernel: Kernel,
-        dumps: &'a [DumpFile],
     ) -> Self {
+        let Prepared { spaces, filters, dumps, .. } = prepared;
         let mut images = Vec::new();
         images.resize_with(processes.modules(), OnceLock::new);
         // Id 0 is that of unknown functions.
         let next_id = AtomicU32::new(1);
         let mut programs =
-            Programs { spaces, processes, options, kernel, images, dumps: Vec::new(), next_id };
+            Programs { spaces, filters, processes, options, kernel, images, dumps: Vec::new(), next_id };
         programs.dumps = dumps.iter().map(|dump| (programs.image_of_dump(dump), dump)).collect();
         programs
     }
@@ -155,5 +158,18 @@ impl Code for Programs<'_> {
             id: FunctionId(image.first_id + number as u32),
             entry: entry.wrapping_sub(region.bias),
         })
+    }
+
+    fn is_filtered(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
+    fn is_left_out(&self, space: SpaceId, address: u64) -> bool {
+        if space == SpaceId::KERNEL {
+            return self.filters.leave_out_kernel(address);
+        }
+        let region = self.spaces.region(space, address);
+        let mapped = region.map(|region| (region.origin, address.wrapping_add(region.to_offset)));
+        self.filters.leave_out_user(mapped)
     }
 }

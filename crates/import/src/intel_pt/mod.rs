@@ -7,6 +7,7 @@
 mod buffers;
 mod code;
 mod decoding;
+mod filters;
 mod image;
 mod jit;
 mod kernel;
@@ -25,11 +26,13 @@ use std::sync::Arc;
 use wallprof_intel_pt::{ClockFacts, Departure, Schedule, SpaceId, ThreadId, TimeConv};
 use wallprof_model::{ModuleId, ThreadKey};
 
+use crate::format::filters::parse;
 use crate::format::records::Passed;
 use crate::format::trace::{Filled, TraceInfo};
 use crate::options::TraceLimits;
 use buffers::{Buffer, Buffers, Whose};
 use decoding::Source;
+use filters::Filters;
 use jit::DumpFile;
 use spaces::{Origin, Region, Spaces};
 use spill::Spill;
@@ -53,6 +56,10 @@ struct Person {
 #[derive(Default)]
 pub(crate) struct IntelPt {
     info: Option<TraceInfo>,
+    /// The text of the recording's address filters.
+    filters: Vec<u8>,
+    /// The paths of mapped files, as filters name them.
+    files: HashMap<ModuleId, Vec<u8>>,
     time_conv: Option<TimeConv>,
     buffers: Buffers,
     switches: Switches,
@@ -82,7 +89,8 @@ impl IntelPt {
         self.info.is_some_and(|info| info.has_switches)
     }
 
-    pub(crate) fn describe(&mut self, info: TraceInfo) {
+    pub(crate) fn describe(&mut self, info: TraceInfo, filters: &[u8]) {
+        self.filters = filters.to_vec();
         self.time_conv = info.time_conv.or(self.time_conv);
         self.info = Some(info);
     }
@@ -130,13 +138,15 @@ impl IntelPt {
         self.ends.insert(thread_id(key), time);
     }
 
-    /// The process maps `[start, start + len)`; `located`: the module, and what makes its addresses ELF virtual ones.
+    /// The process maps `[start, start + len)` of the file at `path`; `located`: the module, and what makes its addresses
+    /// ELF virtual ones.
     pub(crate) fn map(
         &mut self,
         pid: u32,
         time: u64,
         (start, len, file_offset): (u64, u64, u64),
         located: Option<(ModuleId, u64)>,
+        path: &[u8],
     ) {
         self.advance(time);
         let before = self.spaces.of(pid);
@@ -145,6 +155,7 @@ impl IntelPt {
             Some((module, bias)) => {
                 let to_offset = file_offset.wrapping_sub(start);
                 let origin = Origin::Module(module);
+                self.files.entry(module).or_insert_with(|| path.to_vec());
                 self.spaces.map(pid, Region { start, end, origin, bias, to_offset });
             }
             None => self.spaces.unmap(pid, start, end),
@@ -234,6 +245,7 @@ impl IntelPt {
     ) -> Prepared {
         self.advance(u64::MAX);
         let info = self.info.unwrap_or_default();
+        let filters = parse(&self.filters).ok().and_then(|filters| Filters::resolved(&filters, &self.files));
         let config = config(info.pmu).unwrap_or_default();
         let time_conv = self.time_conv.unwrap_or(TimeConv::NANOSECONDS);
         let wanted: Option<HashSet<ThreadId>> = (!limits.tids.is_empty()).then(|| {
@@ -266,6 +278,8 @@ impl IntelPt {
         let pids = self.threads.iter().map(|(&thread, person)| (thread, person.pid)).collect();
         Prepared {
             has_all_cpus: limits.cpus.is_empty(),
+            unknown_filters: u64::from(filters.is_none()),
+            filters: filters.unwrap_or_default(),
             return_compression: config & no_return_compression(&info) == 0,
             resolution_ns: resolution_ns(&info, config, time_conv),
             is_snapshot: info.is_snapshot,
@@ -292,6 +306,9 @@ pub(crate) struct Prepared {
     pub resolution_ns: Option<u64>,
     pub spaces: Spaces,
     pub dumps: Vec<DumpFile>,
+    pub filters: Filters,
+    /// Texts of filters that are not understood, or name a file that is not mapped.
+    pub unknown_filters: u64,
     /// When threads ended, in ticks.
     pub ends: HashMap<ThreadId, u64>,
     /// The process of each thread.
@@ -437,10 +454,10 @@ mod tests {
     #[test]
     fn memory_changes_with_records() {
         let mut pt = IntelPt::default();
-        pt.map(7, 5, (0x1000, 0x1000, 0), Some((ModuleId(0), 0)));
+        pt.map(7, 5, (0x1000, 0x1000, 0), Some((ModuleId(0), 0)), b"/a");
         pt.switch_in(0, 6, ThreadKey(0), 7, 7, Departure::Unknown);
         pt.exec(7, 8);
-        pt.map(7, 9, (0x1000, 0x1000, 0), Some((ModuleId(1), 0)));
+        pt.map(7, 9, (0x1000, 0x1000, 0), Some((ModuleId(1), 0)), b"/b");
         let schedule = pt.switches.take_cpu(0, TimeConv::NANOSECONDS, None);
         let spaces: Vec<_> = schedule.switches().map(|switch| (switch.ticks, switch.space.0)).collect();
         assert_eq!(spaces, [(6, 1), (8, 0), (9, 2)]);

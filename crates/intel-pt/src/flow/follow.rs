@@ -3,7 +3,7 @@
 use super::Decoder;
 use crate::code::Code;
 use crate::event::{Event, EventKind, GapCause, Sink};
-use crate::instruction::{Far, Flow, Instruction, decode};
+use crate::instruction::{Far, Flow, decode};
 use crate::return_stack::ReturnAddress;
 use crate::run_cache::{CallSite, Exit, place};
 
@@ -149,24 +149,6 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn walk_to(&mut self, ip: u64) -> Result<(), GapCause> {
         self.walk(|address, _| address == ip)?;
         self.stand_at_traced(ip)
-    }
-
-    /// Goes to the direct jump or call to `ip`, to `ip` itself, or to an exit. Unless it is the last, says where it is and
-    /// what is behind it.
-    pub(super) fn walk_to_branch(&mut self, ip: u64) -> Result<Option<(u64, u64)>, GapCause> {
-        let address = self.walk(|address, flow| match flow {
-            _ if address == ip => true,
-            Flow::Next => false,
-            Flow::Jump(to) | Flow::Call(to) => to == ip,
-            _ => true,
-        })?;
-        self.stand_at(address);
-        if address == ip {
-            return Ok(Some((ip, ip)));
-        }
-        let direct = |instruction: &Instruction| matches!(instruction.flow, Flow::Jump(_) | Flow::Call(_));
-        let instruction = decode(self.trace.code, self.reading, address).filter(direct);
-        Ok(instruction.map(|instruction| (address, instruction.next)))
     }
 
     pub(super) fn walk(&mut self, arrived: impl Fn(u64, Flow) -> bool) -> Result<u64, GapCause> {

@@ -25,7 +25,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.reschedule();
         self.stand_at(ip);
         if !self.cache.has_code(self.at) {
-            return;
+            return self.stay_lost(ip);
         }
         self.start_interval();
         self.state = State::On;
@@ -43,17 +43,34 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     }
 
     pub(super) fn lose_now(&mut self, cause: GapCause) {
-        if self.state != State::Lost {
-            let from = if self.state == State::On { self.address() } else { 0 };
+        let from = if self.state == State::On { self.address() } else { 0 };
+        let in_kernel = is_in_kernel(from) && !cause.loses_packets();
+        if self.state != State::Lost || self.gap_in_kernel {
             self.tell_bare(EventKind::Gap(cause), from);
+            self.gap_in_kernel = in_kernel;
         } else {
             self.decoded.further.add(cause);
         }
         self.state = State::Lost;
         self.result_count = 0;
         self.at_exit = false;
-        self.returns.clear();
+        // The kernel makes as many returns as calls: the user's stay on the processor's return stack.
+        if !self.gap_in_kernel {
+            self.returns.clear();
+        }
         self.forget_pending();
+    }
+
+    /// The gap goes on at `ip`. Where it comes out of the kernel, it is a gap of user code from here on.
+    fn stay_lost(&mut self, ip: u64) {
+        if self.state != State::Lost {
+            return;
+        }
+        if self.gap_in_kernel && !is_in_kernel(ip) {
+            self.tell_bare(EventKind::Gap(GapCause::NoCode), ip);
+            self.returns.clear();
+        }
+        self.gap_in_kernel = is_in_kernel(ip);
     }
 
     /// The FUP that may follow says where execution goes on, not where an interrupt hit.
@@ -109,4 +126,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
         self.next_switch = self.cursor.next_ticks();
     }
+}
+
+pub(super) fn is_in_kernel(address: u64) -> bool {
+    address >> 63 != 0
 }

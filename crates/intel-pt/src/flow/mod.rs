@@ -10,6 +10,7 @@ mod estimate;
 mod follow;
 mod gaps;
 mod interval;
+mod leave;
 mod packets;
 mod synchronise;
 mod tell;
@@ -151,6 +152,8 @@ struct Decoder<'a, 'c, C, S> {
     reading: Reading,
     next_size: CodeSize,
     state: State,
+    /// The gap is one of kernel code, and the trace has shown no way out of the kernel yet.
+    gap_in_kernel: bool,
     at: RunId,
     /// The steps of the run at hand have been told: it waits at its exit.
     at_exit: bool,
@@ -191,6 +194,7 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
             reading: Reading { space: SpaceId::default(), size: CodeSize::Bits64 },
             next_size: CodeSize::Bits64,
             state: State::Off,
+            gap_in_kernel: false,
             at: RunId::NONE,
             at_exit: false,
             results: 0,

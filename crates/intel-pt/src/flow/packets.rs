@@ -2,10 +2,8 @@
 
 use super::{Decoder, FULL_TANK, Source, State};
 use crate::code::Code;
-use crate::event::{EndCause, EventKind, GapCause, Sink};
-use crate::instruction::Far;
+use crate::event::{EventKind, GapCause, Sink};
 use crate::packet::{CodeSize, IpPayload, Tnt};
-use crate::run_cache::Exit;
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     #[inline(always)]
@@ -133,49 +131,6 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                 self.resume(ip);
             }
         }
-    }
-
-    pub(super) fn disable(&mut self, payload: IpPayload) {
-        let ip = self.last_ip.update(payload);
-        let source = std::mem::replace(&mut self.source, Source::None);
-        self.may_be_on = false;
-        match self.state {
-            State::Off => {}
-            State::Lost => self.state = State::Off,
-            State::On => {
-                self.next_interval(0);
-                if let Err(cause) = self.leave(source, ip) {
-                    self.lose(cause);
-                }
-                self.state = State::Off;
-            }
-        }
-        self.forget_pending();
-    }
-
-    pub(super) fn leave(&mut self, source: Source, ip: Option<u64>) -> Result<(), GapCause> {
-        if let Source::Async(from) | Source::Abort(from) = source {
-            let vector = self.vector.take();
-            self.tell_end(EndCause::Interrupt { vector }, from, from);
-            return Ok(());
-        }
-        if let Some(ip) = ip
-            && let Some((from, return_to)) = self.walk_to_branch(ip)?
-        {
-            self.tell_end(EndCause::Other, from, return_to);
-            return Ok(());
-        }
-        self.finish_steps()?;
-        let site = *self.cache.site(self.at);
-        let (cause, return_to) = match self.cache.run(self.at).exit {
-            Exit::Far(Far::SystemCall) => (EndCause::SystemCall, site.after),
-            Exit::Far(Far::SystemReturn) => (EndCause::SystemReturn, 0),
-            Exit::Return => (EndCause::Return, ip.unwrap_or(0)),
-            Exit::Missing => return Err(GapCause::NoCode),
-            _ => (EndCause::Other, site.after),
-        };
-        self.tell_end(cause, site.source, return_to);
-        Ok(())
     }
 
     /// An event-trace packet: an interrupt's vector belongs to the interrupt that follows; other events (`iret`, entering a

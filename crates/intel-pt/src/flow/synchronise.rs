@@ -1,5 +1,6 @@
 //! Synchronisation points: where a segment starts, and where the decoder's idea of the place is checked.
 
+use super::gaps::is_in_kernel;
 use super::{Decoder, Source, State};
 use crate::code::Code;
 use crate::event::{EndCause, EventKind, GapCause, Sink};
@@ -118,6 +119,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.stand_at(ip);
         let known = self.cache.has_code(self.at);
         self.state = if known { State::On } else { State::Lost };
+        self.gap_in_kernel = is_in_kernel(ip);
         if self.segment.first && known {
             self.tell(EventKind::Begin, 0, ip);
         }

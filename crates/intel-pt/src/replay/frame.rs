@@ -88,7 +88,9 @@ impl Frame {
             EndCause::SystemCall => Frame::SystemCall,
             EndCause::Interrupt { vector: Some(PAGE_FAULT) } => Frame::PageFault,
             EndCause::Interrupt { .. } => Frame::Interrupt,
-            EndCause::SystemReturn | EndCause::Return | EndCause::Other => Frame::Untraced,
+            EndCause::SystemReturn | EndCause::Return | EndCause::Jump | EndCause::Gap | EndCause::Other => {
+                Frame::Untraced
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! One thread's open calls over a tree of call paths: pushing, popping and charging time. Which of them an event asks for
 //! is decided elsewhere: in `stretch` for what a segment shows by itself, in `thread` for all the rest.
 
+use std::ops::Range;
+
 use super::frame::{Frame, Side};
 use super::tree::{CallTree, PathId};
 use crate::event::Event;
@@ -57,9 +59,16 @@ pub(super) struct Stack {
     pub time_conv: TimeConv,
     /// How many bytes behind `return_to` a return may land: 0 where calls tell where they return to.
     pub slack: u64,
+    /// So many of the outermost frames are hypotheses, or floors between them.
+    suspected: usize,
 }
 
 impl Stack {
+    /// An empty one over `tree`.
+    pub fn new(tree: CallTree, time_conv: TimeConv) -> Stack {
+        Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0, suspected: 0 }
+    }
+
     /// Whether a return to `address` may end `open`.
     #[inline]
     pub fn returns(&self, open: &Open, address: u64) -> bool {
@@ -120,6 +129,7 @@ impl Stack {
     #[inline]
     pub fn pop(&mut self) -> Option<Open> {
         let open = self.open.pop()?;
+        self.suspected = self.suspected.min(self.open.len());
         let ticks = self.last.saturating_sub(open.since);
         match open.standing {
             Standing::Call => {
@@ -208,19 +218,28 @@ impl Stack {
         Some(found + 1)
     }
 
-    /// Counts all open calls as incomplete. Their frames stay, as a hypothesis.
-    pub fn suspect_all(&mut self) {
-        for index in (0..self.open.len()).rev() {
+    /// Counts the open calls with these numbers, from the outermost on, as incomplete. Their frames stay, as hypotheses.
+    pub fn suspect(&mut self, calls: Range<usize>) {
+        for index in (calls.start.max(self.suspected)..calls.end).rev() {
             let open = self.open[index];
             let ticks = self.last.saturating_sub(open.since);
             match open.standing {
                 Standing::Call => self.count_partial(open.path, ticks, true),
                 Standing::Before => self.count_partial(open.path, ticks, false),
-                Standing::Floor | Standing::OtherStack => continue,
-                // What is below it was suspected with it.
-                Standing::Hypothesis => return,
+                Standing::Floor | Standing::Hypothesis | Standing::OtherStack => continue,
             }
             self.open[index].standing = Standing::Hypothesis;
+        }
+        if calls.start <= self.suspected {
+            self.suspected = self.suspected.max(calls.end);
+        }
+    }
+
+    /// Ends the topmost frame, now. When it really ended is not known.
+    pub fn drop_top(&mut self) {
+        if let Some(top) = self.open.len().checked_sub(1) {
+            self.suspect(top..top + 1);
+            self.pop();
         }
     }
 

@@ -71,7 +71,7 @@ impl Recorder {
         let mut tree = CallTree::default();
         let root = tree.new_root(Frame::Unknown);
         Recorder {
-            stack: Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 },
+            stack: Stack::new(tree, time_conv),
             thread: ThreadId::NOBODY,
             space: SpaceId::NOTHING,
             from: 0,
@@ -273,13 +273,15 @@ impl Sink for Recorder {
             EventKind::Jump { indirect } => self.jumped(event, indirect),
             EventKind::SystemCall { return_to } => self.stack.enter(self.top(), event, return_to),
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
-            EventKind::End { cause, return_to }
-                if !matches!(cause, EndCause::SystemReturn | EndCause::Return) =>
-            {
+            EventKind::End { cause, return_to } if depends_only_on_top(cause) => {
                 self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
             }
             EventKind::Begin | EventKind::SystemReturn => self.came_back(event),
             _ => self.defer(event),
         }
     }
+}
+
+fn depends_only_on_top(cause: EndCause) -> bool {
+    !matches!(cause, EndCause::SystemReturn | EndCause::Return | EndCause::Jump | EndCause::Gap)
 }

@@ -56,12 +56,18 @@ impl Script {
         self.add(ticks, EventKind::Begin, 0, place(at))
     }
 
+    /// At the site `nowhere` it is not known where it returns to.
     fn end(self, ticks: u64, cause: EndCause, site: &str) -> Script {
-        self.add(ticks, EventKind::End { cause, return_to: place(site) }, 0, 0)
+        let return_to = if site == "nowhere" { 0 } else { place(site) };
+        self.add(ticks, EventKind::End { cause, return_to }, 0, 0)
     }
 
     fn gap(self, ticks: u64) -> Script {
         self.add(ticks, EventKind::Gap(GapCause::Overflow), 0, 0)
+    }
+
+    fn gap_of_code(self, ticks: u64, from: &str) -> Script {
+        self.add(ticks, EventKind::Gap(GapCause::NoCode), place(from), 0)
     }
 
     fn resume(self, ticks: u64, at: &str) -> Script {
@@ -748,4 +754,183 @@ fn recursion_counts_once_in_a_functions_total() {
     let function = &functions(&calls.tree)[&Frame::Function(FunctionId(u32::from('a')))];
     assert_eq!((function.total_ticks, function.numbers.calls, function.numbers.incomplete), (10, 1, 1));
     assert_eq!((function.numbers.min_ticks, function.numbers.max_ticks), (2, 2));
+}
+
+/// `a` calls `b`, which makes a system call.
+fn in_a_system_call() -> Script {
+    let script = Script::default().begin(0, "a").call(10, "a+5", 'b');
+    script.add(20, EventKind::SystemCall { return_to: place("b+5") }, place("b+3"), entry('S'))
+}
+
+#[test]
+fn a_gap_of_kernel_code_ends_no_call_of_user_code() {
+    let script =
+        in_a_system_call().gap_of_code(20, "S").resume(50, "b+5").ret(60, "a+5").call(70, "a+9", 'c');
+    let script = script.ret(80, "a+9");
+    assert_eq!(
+        script.paths(90),
+        [
+            "a 0(1) self 30",
+            "a;b 1(0) self 20",
+            "a;b;S 0(1) self 0",
+            "a;b;S;[lost] 1(0) self 30",
+            "a;c 1(0) self 10"
+        ]
+    );
+}
+
+#[test]
+fn a_gap_of_data_or_user_code_ends_the_calls_of_both() {
+    let expected = ["a 0(1) self 30", "a;b 0(1) self 20", "a;b;S 0(1) self 10", "a;b;S;[lost] 1(0) self 20"];
+    let script = in_a_system_call().gap(30).resume(50, "b+5").ret(60, "a+5");
+    assert_eq!(script.paths(80), expected);
+    // The gap comes out of the kernel into code of the user that is not known either.
+    let script =
+        in_a_system_call().gap_of_code(30, "S").gap_of_code(40, "a+9").resume(50, "b+5").ret(60, "a+5");
+    assert_eq!(script.paths(80), expected);
+    let script = in_a_system_call().gap_of_code(30, "S").gap(40).resume(50, "b+5").ret(60, "a+5");
+    assert_eq!(script.paths(80), expected);
+}
+
+#[test]
+fn calls_below_a_hypothesis_of_the_kernel_are_suspected_by_the_next_gap() {
+    // The kernel's frame is a hypothesis by the first gap, and is still there at the second one.
+    let script = in_a_system_call().gap_of_code(20, "S").resume(30, "S+3").gap(40).resume(50, "b+5");
+    assert_eq!(
+        script.paths(60),
+        ["a 0(1) self 10", "a;b 0(1) self 20", "a;b;S 0(1) self 10", "a;b;S;[lost] 2(0) self 20"]
+    );
+}
+
+#[test]
+fn each_of_many_gaps_counts_an_open_call_once() {
+    let mut script = Script::default().begin(0, "a").call(1, "a+5", 'b');
+    for turn in 0..5 {
+        script = script.gap(10 * turn + 2).resume(10 * turn + 4, "b+5").call(10 * turn + 5, "b+9", 'c');
+        script = script.ret(10 * turn + 6, "b+9");
+    }
+    assert_eq!(
+        script.ret(60, "a+5").paths(70),
+        ["a 0(1) self 11", "a;b 0(1) self 44", "a;b;[lost] 5(0) self 10", "a;b;c 5(0) self 5"]
+    );
+}
+
+#[test]
+fn kernel_code_without_an_image_stands_on_the_system_call_that_led_there() {
+    // A filter each for the kernel and the user; the one of the kernel has no code.
+    let lost = Script::default()
+        .begin(0, "a")
+        .end(10, EndCause::SystemCall, "a+5")
+        .add(20, EventKind::Begin, 0, KERNEL | 7)
+        .gap_of_code(20, "S")
+        .end(30, EndCause::Gap, "nowhere")
+        .add(40, EventKind::Begin, 0, KERNEL | 7)
+        .gap_of_code(40, "S")
+        .end(45, EndCause::Gap, "nowhere")
+        .begin(50, "a+5")
+        .end(60, EndCause::Return, "x+5");
+    assert_eq!(
+        lost.paths(70),
+        [
+            "[untraced] 0(1) self 10",
+            "a 1(0) self 20",
+            "a;[syscall] 1(0) self 10",
+            "a;[syscall];[unknown] 0(0) before self 0",
+            "a;[syscall];[unknown];[lost] 2(0) self 15",
+            "a;[syscall];[unknown];[untraced] 2(0) self 15",
+        ]
+    );
+    // With its code.
+    let known = Script::default()
+        .begin(0, "a")
+        .end(10, EndCause::SystemCall, "a+5")
+        .begin(20, "S")
+        .end(30, EndCause::Return, "T+5")
+        .begin(40, "S")
+        .end(45, EndCause::Return, "T+5")
+        .begin(50, "a+5");
+    assert_eq!(known.paths(60), ["a 0(1) self 20", "a;[syscall] 1(0) self 25", "a;[syscall];S 2(0) self 15"]);
+}
+
+#[test]
+fn the_time_of_a_call_out_of_the_filter_is_that_of_the_called_function() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'x')
+        .end(10, EndCause::Other, "nowhere")
+        .begin(40, "a+5")
+        .call(45, "a+9", 'x')
+        .end(45, EndCause::Other, "nowhere")
+        .begin(65, "a+9")
+        .end(70, EndCause::Return, "y+5")
+        .begin(100, "a");
+    assert_eq!(
+        script.paths(110),
+        ["[untraced] 1(0) self 30", "a 1(1) self 30", "a;x 2(0) self 0", "a;x;[untraced] 2(0) self 50"]
+    );
+}
+
+#[test]
+fn what_is_called_outside_may_call_back() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'x')
+        .end(10, EndCause::Other, "nowhere")
+        .begin(20, "b")
+        .end(25, EndCause::Return, "x+5")
+        .begin(30, "b")
+        .call(32, "b+5", 'y')
+        .end(32, EndCause::Other, "nowhere")
+        .begin(35, "b+5")
+        .end(40, EndCause::Return, "x+9")
+        .begin(50, "a+5");
+    assert_eq!(
+        script.paths(60),
+        [
+            "a 0(1) self 20",
+            "a;x 1(0) self 0",
+            "a;x;[untraced] 1(0) self 25",
+            "a;x;[untraced];b 2(0) self 12",
+            "a;x;[untraced];b;y 1(0) self 0",
+            "a;x;[untraced];b;y;[untraced] 1(0) self 3",
+        ]
+    );
+}
+
+#[test]
+fn a_tail_call_out_of_the_filter_returns_where_its_caller_would() {
+    let script = Script::default()
+        .begin(0, "a")
+        .call(10, "a+5", 'b')
+        .direct_jump(20, "x")
+        .end(20, EndCause::Jump, "nowhere")
+        .begin(40, "a+5");
+    assert_eq!(
+        script.paths(50),
+        ["a 0(1) self 20", "a;b 1(0) self 10", "a;x 1(0) self 0", "a;x;[untraced] 1(0) self 20"]
+    );
+}
+
+#[test]
+fn a_tail_call_to_an_unknown_caller_nests_nothing() {
+    let mut script = Script::default();
+    for turn in 0..5 {
+        let at = 10 * turn;
+        script = script.begin(at, "a").direct_jump(at + 4, "x").end(at + 4, EndCause::Jump, "nowhere");
+    }
+    // How long `x` ran is not known: some of the time after it is its caller's.
+    assert_eq!(script.paths(50), ["[untraced] 4(1) self 30", "a 5(0) self 20", "x 0(5) self 0"]);
+}
+
+#[test]
+fn a_jump_to_a_part_that_is_not_traced_stays_in_its_function() {
+    let away = |script: Script, ticks| script.end(ticks, EndCause::Other, "nowhere");
+    let back = away(Script::default().begin(0, "a"), 10).begin(20, "a+50");
+    assert_eq!(back.paths(30), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
+    // It returned from there, and was called again, five times.
+    let mut script = Script::default();
+    for turn in 0..5 {
+        script = away(script.begin(10 * turn, "a"), 10 * turn + 4);
+    }
+    assert_eq!(script.paths(50), ["a 0(5) self 20", "a;[untraced] 4(1) self 30"]);
 }

@@ -50,7 +50,7 @@ impl ThreadReplay {
     pub fn within(room: PathRoom, thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
         let mut tree = CallTree::within(room);
         tree.new_root(Frame::Unknown);
-        let stack = Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0 };
+        let stack = Stack::new(tree, time_conv);
         ThreadReplay {
             thread,
             stack,
@@ -122,7 +122,7 @@ impl ThreadReplay {
     pub fn lose(&mut self, ticks: u64) {
         self.start(ticks);
         self.charge(ticks);
-        self.gap();
+        self.gap(false);
     }
 
     /// At `ticks` the thread began another program: its open calls never return.
@@ -143,7 +143,7 @@ impl ThreadReplay {
     }
 
     fn close_all(&mut self) {
-        self.stack.suspect_all();
+        self.stack.suspect(0..self.stack.open.len());
         while self.stack.pop().is_some() {}
         self.transaction = None;
     }
@@ -218,22 +218,30 @@ impl ThreadReplay {
             EventKind::SystemCall { return_to } => self.stack.enter(self.top(), event, return_to),
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
             EventKind::SystemReturn => self.system_returned(event),
-            EventKind::End { cause, return_to } => {
-                if cause == EndCause::Return {
-                    return self.returned_untraced(return_to);
-                }
-                if cause == EndCause::SystemReturn {
-                    self.left_kernel();
-                }
-                self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
-            }
+            EventKind::End { cause, return_to } => self.ended(cause, return_to),
             EventKind::Begin | EventKind::Resume => self.resumed(event, is_stub),
-            EventKind::Gap(_) => self.gap(),
+            EventKind::Gap(cause) => self.gap(is_in_kernel(event.from) && !cause.loses_packets()),
             EventKind::TransactionBegin => self.transaction = Some(self.stack.open.len()),
             EventKind::TransactionEnd => self.transaction = None,
             EventKind::TransactionAbort => self.aborted(),
             EventKind::Switch(_) => {}
         }
+    }
+
+    /// What runs next is not traced.
+    fn ended(&mut self, cause: EndCause, return_to: u64) {
+        match cause {
+            EndCause::Return => return self.returned_untraced(return_to),
+            EndCause::Jump if self.is_lowest_known() => {
+                // Its caller is not traced, so its return will not be seen.
+                self.stack.drop_top();
+                return self.stand_on_untraced(self.untraced_caller().unwrap_or(0));
+            }
+            EndCause::SystemReturn => return self.left_kernel(),
+            EndCause::Gap => self.end_gap(),
+            _ => {}
+        }
+        self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
     }
 
     fn returned(&mut self, event: &Event) {
@@ -263,12 +271,20 @@ impl ThreadReplay {
     /// The trace is of some functions only, and the topmost frame returned to `address`, which is in none of them: to code that
     /// a frame below had called, or else nothing of what was open is left.
     fn returned_untraced(&mut self, address: u64) {
-        let caller = |open: &Open| open.frame == Frame::Untraced && open.return_to != 0;
-        let depth = self.stack.returning_to(address);
-        let depth = depth.or_else(|| Some(self.stack.open.iter().rposition(caller)? + 1));
+        let depth = self.stack.returning_to(address).or_else(|| self.untraced_caller());
         self.stack.pop();
-        self.stack.unwind_to(depth.unwrap_or(0));
-        if self.stack.open.last().is_none_or(|top| top.frame != Frame::Untraced) {
+        self.stand_on_untraced(depth.unwrap_or(0));
+    }
+
+    /// The topmost frame of code that runs without a trace, as the number of frames up to it.
+    fn untraced_caller(&self) -> Option<usize> {
+        Some(self.stack.open.iter().rposition(|open| is_away(open.frame))? + 1)
+    }
+
+    /// Only `depth` frames are left, and what runs is not traced.
+    fn stand_on_untraced(&mut self, depth: usize) {
+        self.stack.unwind_to(depth);
+        if self.stack.open.last().is_none_or(|top| !is_away(top.frame)) {
             self.stack.push(self.top(), Frame::Untraced, 0, Standing::Call);
         }
     }
@@ -370,7 +386,7 @@ impl ThreadReplay {
 
     /// From the kernel to user code, of which nothing is traced: what ran in the kernel has ended.
     fn left_kernel(&mut self) {
-        self.stack.unwind_to(self.stack.below_kernel().unwrap_or(0));
+        self.stand_on_untraced(self.stack.below_kernel().unwrap_or(0));
     }
 
     /// As [`ThreadReplay::began`]. Behind a gap in a stub of the linkage table, the function that the stub
@@ -399,9 +415,7 @@ impl ThreadReplay {
 
     /// Execution goes on at a place that no call or return led to.
     fn began(&mut self, event: &Event) {
-        if self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost) {
-            self.stack.pop();
-        }
+        self.end_gap();
         if self.is_only_untraced() {
             self.stack.pop();
         }
@@ -415,9 +429,17 @@ impl ThreadReplay {
             self.stack.skip_to(depth);
         }
         if event.at_entry {
+            self.end_departed();
             return self.stand_on_floor(Frame::of_target(event), Standing::Call, event);
         }
-        while self.stack.open.last().is_some_and(|open| open.frame.is_outside()) {
+        // What the kernel runs stands on the user's stack, whatever led there.
+        let lowest = match is_in_kernel(event.to) {
+            true => self.stack.below_kernel().unwrap_or(self.stack.open.len()),
+            false => 0,
+        };
+        while self.stack.open.len() > lowest
+            && self.stack.open.last().is_some_and(|open| open.frame.is_outside())
+        {
             self.stack.pop();
         }
         let frame = Frame::of_place(event);
@@ -435,6 +457,31 @@ impl ThreadReplay {
         matches!(&self.stack.open[..], [only] if only.frame == Frame::Untraced)
     }
 
+    fn end_gap(&mut self) {
+        if self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost) {
+            self.stack.pop();
+        }
+    }
+
+    /// A function starts anew. If the topmost one had jumped to a part of it that is not traced, and its caller is not traced
+    /// either, it has returned in between.
+    fn end_departed(&mut self) {
+        if let [.., below, top] = &self.stack.open[..]
+            && top.frame == Frame::Untraced
+            && top.return_to == 0
+            && below.return_to == 0
+            && !below.frame.is_outside()
+            && below.standing != Standing::Floor
+        {
+            self.stack.pop();
+            self.stack.drop_top();
+            self.stack.unwind_to(self.untraced_caller().unwrap_or(0));
+            if self.is_only_untraced() {
+                self.stack.pop();
+            }
+        }
+    }
+
     fn stand_on_floor(&mut self, frame: Frame, standing: Standing, event: &Event) {
         if !self.stack.open.is_empty() {
             self.floors += 1;
@@ -443,14 +490,16 @@ impl ThreadReplay {
         self.stack.stand(self.top(), frame, 0, standing, event);
     }
 
-    /// Nothing that is open is certain any more.
-    fn gap(&mut self) {
-        if self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost) {
-            return;
-        }
-        self.stack.suspect_all();
+    /// Nothing that is open is certain any more; after a gap of kernel code, nothing of the kernel's.
+    fn gap(&mut self, of_kernel: bool) {
+        let is_lost = self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost);
+        let end = self.stack.open.len() - usize::from(is_lost);
+        let start = if of_kernel { self.stack.below_kernel().unwrap_or(end) } else { 0 };
+        self.stack.suspect(start.min(end)..end);
         self.transaction = None;
-        self.stack.push(self.top(), Frame::Lost, 0, Standing::Call);
+        if !is_lost {
+            self.stack.push(self.top(), Frame::Lost, 0, Standing::Call);
+        }
     }
 
     fn aborted(&mut self) {
@@ -462,4 +511,13 @@ impl ThreadReplay {
 
 fn is_off_cpu(frame: Frame) -> bool {
     matches!(frame, Frame::Blocked | Frame::Preempted | Frame::OffCpu)
+}
+
+/// Whether `frame` stands for code that may call what is traced.
+fn is_away(frame: Frame) -> bool {
+    frame == Frame::Untraced || is_kernel_entry(frame)
+}
+
+fn is_kernel_entry(frame: Frame) -> bool {
+    matches!(frame, Frame::SystemCall | Frame::Interrupt | Frame::PageFault)
 }

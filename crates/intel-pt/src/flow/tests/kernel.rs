@@ -118,3 +118,67 @@ fn an_interrupt_in_the_kernel_returns_into_it() {
         ]
     );
 }
+
+/// The program without the kernel's code.
+fn a_program_alone() -> Pieces {
+    at_base(&[0x0f, 0x05, 0x90, 0x90])
+}
+
+fn gap(cause: GapCause, from: u64) -> (EventKind, u64, u64) {
+    (EventKind::Gap(cause), from, 0)
+}
+
+/// A system call into a kernel without an image, then these packets, after the two events of the call.
+fn decode_after_system_call(code: &Pieces, packets: &[&[u8]]) -> Vec<(EventKind, u64, u64)> {
+    let entered: [&[u8]; 2] = [&psb(Some(BASE), 1), &address(TIP, KERNEL)];
+    decode(code, &[&entered, packets].concat())[2..].to_vec()
+}
+
+#[test]
+fn a_kernel_without_an_image_is_one_gap_up_to_user_code() {
+    let entered = gap(GapCause::NoCode, KERNEL);
+    let packets: [&[u8]; 4] = [&TAKEN, &address(TIP, KERNEL + 0x100), &NOT_TAKEN, &address(TIP, BASE + 2)];
+    let resumed = (EventKind::Resume, 0, BASE + 2);
+    assert_eq!(decode_after_system_call(&a_program_alone(), &packets), [entered, resumed]);
+}
+
+#[test]
+fn a_gap_of_kernel_code_that_goes_on_in_user_code_is_a_gap_of_both() {
+    let entered = gap(GapCause::NoCode, KERNEL);
+    let elsewhere = address(TIP, 0x50_0000);
+    let packets: [&[u8]; 4] = [&elsewhere, &address(TIP, KERNEL), &elsewhere, &elsewhere];
+    let further = gap(GapCause::NoCode, 0x50_0000);
+    assert_eq!(decode_after_system_call(&a_program_alone(), &packets), [entered, further, further]);
+    let overflow = [0x02, 0xf3];
+    let lost = gap(GapCause::Overflow, 0);
+    assert_eq!(decode_after_system_call(&a_program_alone(), &[&overflow, &overflow]), [entered, lost]);
+}
+
+#[test]
+fn tracing_that_goes_off_ends_a_gap_of_kernel_code() {
+    let entered = gap(GapCause::NoCode, KERNEL);
+    let end = (EventKind::End { cause: EndCause::Gap, return_to: 0 }, 0, 0);
+    assert_eq!(decode_after_system_call(&a_program_alone(), &[&PGD_WITHOUT_IP]), [entered, end]);
+}
+
+#[test]
+fn segments_agree_on_gaps_of_kernel_code() {
+    let first = [&psb(Some(BASE), 1)[..], &address(TIP, KERNEL)].concat();
+    for (at, then) in [(KERNEL + 8, 0x50_0000), (0x50_0000, KERNEL + 8), (KERNEL + 8, BASE + 2)] {
+        let second = [&psb(Some(at), 9)[..], &address(TIP, then), &address(TIP, 0x50_0000)].concat();
+        let bytes = [&first[..], &second].concat();
+        let (code, schedule) = (a_program_alone(), Schedule::of_thread(ThreadId(1), USER));
+        let trace =
+            Trace { bytes: &bytes, code: &code, schedule: &schedule, clock: CLOCK, return_compression: true };
+        let decoded = |segments: &[(usize, usize)]| {
+            let mut events: Vec<Event> = Vec::new();
+            for &(start, end) in segments {
+                let segment = Segment { start, end, first: start == 0 };
+                decode_segment(&trace, segment, &mut RunCache::new(), &mut events);
+            }
+            events
+        };
+        let whole = decoded(&[(0, bytes.len())]);
+        assert_eq!(decoded(&[(0, first.len()), (first.len(), bytes.len())]), whole, "{at:x} {then:x}");
+    }
+}
