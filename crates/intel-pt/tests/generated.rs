@@ -224,7 +224,7 @@ fn with_gaps(seed: u64, generated: &Generated) -> (Vec<Event>, BTreeMap<ThreadId
     let mut random = Random::new(seed ^ 0x6a95);
     let mut reference = Reference::default();
     let mut events = Vec::new();
-    for True { event, change } in &generated.truth {
+    for True { event, change, .. } in &generated.truth {
         events.push(*event);
         reference.apply(event, *change);
         let goes_on =

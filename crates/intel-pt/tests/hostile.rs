@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_intel_pt::generator::{Generated, Plan, Random, generate};
+use wallprof_intel_pt::generator::{Generated, Plan, Random, Tracing, generate, generate_traced};
 use wallprof_intel_pt::packet::Packet;
 use wallprof_intel_pt::packets::Packets;
 use wallprof_intel_pt::replay::{CallTree, ThreadCalls, ThreadReplay, replay_segment};
@@ -68,6 +68,30 @@ fn flipped_bits() {
         let mut generated = generated(seed);
         let mut random = Random::new(seed ^ 0xf11b);
         for _ in 0..1 + random.below(20) {
+            let at = random.below(generated.trace.len());
+            generated.trace[at] ^= 1 << random.below(8);
+        }
+        assert_sound(seed, &generated);
+    }
+}
+
+/// Traces of some functions, with the kernel and without, whole and damaged, by their filters and by others.
+#[test]
+fn filtered_traces() {
+    for seed in 0..SEEDS {
+        let (kernel, kernel_ranges) = (seed % 3 > 0, (seed % 3) as usize);
+        let tracing =
+            Tracing { ranges: 2, splits: true, kernel, kernel_ranges, addressed_ends: seed % 5 > 1 };
+        let plan =
+            Plan { functions: 20, threads: 1, instructions: 3_000, overflows: false, exceptions: true };
+        let mut generated = generate_traced(seed, plan, tracing);
+        let mut random = Random::new(seed ^ 0xf117);
+        match seed % 4 {
+            0 => generated.program.traced.truncate(1),
+            1 => generated.program.kernel = None,
+            _ => {}
+        }
+        for _ in 0..random.below(10) {
             let at = random.below(generated.trace.len());
             generated.trace[at] ^= 1 << random.below(8);
         }

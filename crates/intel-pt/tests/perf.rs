@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use wallprof_intel_pt::generator::{Generated, Plan, TIME_CONV, generate};
-use wallprof_intel_pt::{Event, EventKind, RunCache, Segment, decode_segment};
+use wallprof_intel_pt::generator::{Generated, Plan, TIME_CONV, Tracing, generate, generate_traced};
+use wallprof_intel_pt::{EndCause, Event, EventKind, RunCache, Segment, decode_segment};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Transfer {
@@ -14,10 +14,15 @@ struct Transfer {
     ns: u64,
 }
 
-fn ours(generated: &Generated) -> Vec<Transfer> {
+fn decoded(generated: &Generated) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     let whole = Segment { start: 0, end: generated.trace.len(), first: true };
     decode_segment(&generated.as_trace(), whole, &mut RunCache::new(), &mut events);
+    events
+}
+
+fn ours(generated: &Generated) -> Vec<Transfer> {
+    let events = decoded(generated);
     let transfer = |event: &Event| {
         let is_call = match event.kind {
             EventKind::Call { .. } => true,
@@ -104,4 +109,162 @@ fn assert_same(seed: u64, generated: &Generated, ours: &[Transfer], theirs: &[Tr
     );
     assert!(ours.len().abs_diff(theirs.len()) <= 2, "seed {seed}: {} {}", ours.len(), theirs.len());
     ours.len()
+}
+
+/// Any event that both tell. An address that one of them does not tell is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
+    flags: &'static str,
+    from: u64,
+    to: u64,
+}
+
+/// Our events as perf tells them: a branch out of what is traced is one event.
+fn as_perf(events: &[Event]) -> Vec<Told> {
+    let mut told: Vec<Told> = Vec::new();
+    let mut leaving: Option<(&'static str, u64)> = None;
+    for (index, event) in events.iter().enumerate() {
+        let leaves = events.get(index + 1).is_some_and(|next| {
+            let end = |cause| EventKind::End { cause, return_to: 0 };
+            next.from == event.from && [EndCause::Other, EndCause::Jump].map(end).contains(&next.kind)
+        });
+        let flags = match event.kind {
+            EventKind::Call { .. } if leaves => {
+                leaving = Some(("tr end call", event.to));
+                continue;
+            }
+            EventKind::Jump { .. } if leaves => {
+                leaving = Some(("tr end jump", event.to));
+                continue;
+            }
+            EventKind::Call { .. } => "call",
+            EventKind::Return => "return",
+            EventKind::Jump { .. } => "jump",
+            EventKind::SystemCall { .. } => "syscall",
+            EventKind::SystemReturn => "sysret",
+            EventKind::Interrupt { .. } => "hw int",
+            EventKind::Begin => "tr strt",
+            EventKind::End { cause, return_to } => {
+                let (flags, to) = leaving.take().unwrap_or(match cause {
+                    EndCause::SystemCall => ("tr end syscall", 0),
+                    EndCause::SystemReturn => ("tr end return", 0),
+                    EndCause::Interrupt { .. } => ("tr end async", 0),
+                    EndCause::Return => ("tr end return", return_to),
+                    EndCause::Jump | EndCause::Gap | EndCause::Other => ("tr end jump", 0),
+                });
+                told.push(Told { flags, from: event.from, to });
+                continue;
+            }
+            _ => continue,
+        };
+        told.push(Told { flags, from: event.from, to: event.to });
+    }
+    told
+}
+
+/// perf's events, without jumps that stay in their function.
+fn told_by_perf(generated: &Generated, text: &str) -> Vec<Told> {
+    let function = |address| generated.program.function_at(address);
+    let told = text.lines().filter_map(told_from_line);
+    told.filter(|told| told.flags != "jump" || function(told.from) != function(told.to)).collect()
+}
+
+fn told_from_line(line: &str) -> Option<Told> {
+    let (left, to) = line.split_once("=>")?;
+    let (_, rest) = left.split_once(':')?;
+    let mut words: Vec<&str> = rest.split_whitespace().collect();
+    let address = |text: &str| u64::from_str_radix(text.trim(), 16).ok();
+    let from = address(words.pop()?)?;
+    let flags = match &words.join(" ")[..] {
+        "call" => "call",
+        "return" => "return",
+        "jmp" | "jcc" => "jump",
+        "syscall" => "syscall",
+        "sysret" | "iret" => "sysret",
+        "hw int" => "hw int",
+        "tr strt" => "tr strt",
+        "tr end call" => "tr end call",
+        "tr end" | "tr end jmp" | "tr end jcc" => "tr end jump",
+        "tr end return" | "tr end sysret" | "tr end iret" => "tr end return",
+        "tr end syscall" => "tr end syscall",
+        "tr end async" | "tr end hw int" => "tr end async",
+        other => panic!("{other}: {line}"),
+    };
+    Some(Told { flags, from, to: address(to.split_whitespace().next()?)? })
+}
+
+fn agrees(ours: &Told, theirs: &Told) -> bool {
+    (ours.flags, ours.from) == (theirs.flags, theirs.from)
+        && (ours.to == theirs.to || ours.to == 0 || theirs.to == 0)
+}
+
+/// With one range, with several, with the kernel whole and in part, with and without the targets of direct branches.
+fn filtered(seed: u64) -> Generated {
+    let (ranges, kernel_ranges) = [(1, 0), (3, 0), (1, 1), (2, 2), (0, 1), (4, 0), (0, 0)][seed as usize % 7];
+    let kernel = kernel_ranges > 0 || ranges == 0;
+    let (splits, addressed_ends) = ((seed / 7).is_multiple_of(2), (seed / 14).is_multiple_of(2));
+    let functions = 10 + seed as usize % 20;
+    let plan = Plan {
+        functions,
+        threads: 1,
+        instructions: 4_000,
+        overflows: false,
+        exceptions: seed.is_multiple_of(3),
+    };
+    generate_traced(seed, plan, Tracing { ranges, splits, kernel, kernel_ranges, addressed_ends })
+}
+
+fn script_of_branches(folder: &Path, generated: &Generated) -> String {
+    let (image, file, kernel) = (folder.join("image"), folder.join("perf.data"), folder.join("vmlinux"));
+    std::fs::write(&image, generated.program.to_elf()).expect("an image");
+    let recording = generated.to_perf_data(image.to_str().expect("a path"));
+    std::fs::write(&file, recording).expect("a file");
+    let mut perf = Command::new("perf");
+    perf.args(["script", "--itrace=be", "--ns", "-F", "time,flags,ip,addr", "-i"]).arg(&file);
+    if let Some(code) = &generated.program.kernel {
+        std::fs::write(&kernel, code.to_elf()).expect("an image");
+        perf.arg("-k").arg(&kernel);
+    }
+    let output = perf.env("HOME", folder).output().expect("perf runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn perf_sees_the_same_of_filtered_traces() {
+    const SEEDS: u64 = 224;
+    if Command::new("perf").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no perf here (Debian: linux-perf)");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut compared, mut ends) = (0, 0);
+    for seed in 0..SEEDS {
+        let generated = filtered(seed);
+        let text = script_of_branches(folder.path(), &generated);
+        let (ours, theirs) = (as_perf(&decoded(&generated)), told_by_perf(&generated, &text));
+        let different = ours.iter().zip(&theirs).position(|(ours, theirs)| !agrees(ours, theirs));
+        if let Some(at) = different {
+            let context = at.saturating_sub(3)..(at + 4).min(ours.len()).min(theirs.len());
+            panic!(
+                "seed {seed} at {at} of {}: ours {:x?}\ntheirs {:x?}\n{:?} {:x?}",
+                ours.len(),
+                &ours[context.clone()],
+                &theirs[context],
+                generated.settings,
+                generated.program.traced
+            );
+        }
+        assert!(ours.len().abs_diff(theirs.len()) <= 2, "seed {seed}: {} {}", ours.len(), theirs.len());
+        let errors = text.lines().filter(|line| line.contains("error")).collect::<Vec<_>>();
+        assert!(
+            errors.is_empty(),
+            "seed {seed}: {errors:?} {:?} {:x?}",
+            generated.settings,
+            generated.program.traced
+        );
+        compared += ours.len();
+        ends += ours.iter().filter(|told| told.flags.starts_with("tr end")).count();
+    }
+    assert!(compared > 20_000 && ends > 10_000, "{compared} {ends}");
 }

@@ -12,7 +12,7 @@ const SECTION_NAMES: &[u8] = b"\0.text\0.symtab\0.strtab\0.shstrtab\0";
 impl Program {
     /// The name of a function in the file's symbol table: `function_0`, or `stub_7@plt` for a stub.
     pub fn name(&self, function: usize) -> String {
-        match self.functions[function].is_stub {
+        match self.numbered(function).is_stub {
             true => format!("stub_{function}@plt"),
             false => format!("function_{function}"),
         }

@@ -21,6 +21,11 @@ pub struct Settings {
     /// Ratios of the core's clock and of the time-stamp counter to the bus clock.
     pub core_ratio: u8,
     pub max_non_turbo_ratio: u8,
+    /// Where a direct branch goes out of what is traced, the end of tracing holds its target. It does not on Skylake
+    /// (erratum SKL014).
+    pub addressed_ends: bool,
+    /// Calls from before a branch out of what is traced stay on the return stack.
+    pub keeps_returns: bool,
 }
 
 impl Settings {
@@ -36,6 +41,8 @@ impl Settings {
             mtc_shift: random.per_mille(800).then(|| random.below(10) as u8),
             core_ratio: [10, 25, 37][random.below(3)],
             max_non_turbo_ratio: 25,
+            addressed_ends: true,
+            keeps_returns: false,
         }
     }
 }
@@ -195,6 +202,11 @@ impl Encoder {
         self.returns.push(return_to);
     }
 
+    /// A near return to what is not traced takes the last call off the stack.
+    pub fn forget_call(&mut self) {
+        self.returns.pop();
+    }
+
     /// A near return. It takes the last call off the stack, and is compressed when it goes where that came from.
     pub fn returned(&mut self, to: u64) {
         if self.overflowing {
@@ -237,6 +249,32 @@ impl Encoder {
         self.enabled = false;
     }
 
+    /// Tracing ends by a branch to `to`, which is not traced.
+    pub fn leave(&mut self, to: u64, is_direct: bool) {
+        self.flush();
+        self.cycles();
+        if is_direct && !self.settings.addressed_ends {
+            self.bytes.push(0x01);
+        } else {
+            self.address(0x01, to);
+        }
+        if !self.settings.keeps_returns {
+            self.returns.clear();
+        }
+        self.enabled = false;
+    }
+
+    /// A system call, or a return from one: `to` is traced too.
+    pub fn far(&mut self, to: u64) {
+        self.target(to);
+    }
+
+    /// An interrupt at `at`, its handler at `to`. Says nothing of whether that is traced.
+    pub fn interrupted(&mut self, at: u64) {
+        self.flush();
+        self.address(0x1d, at);
+    }
+
     /// Tracing ends by an interrupt at `at`.
     pub fn interrupt(&mut self, at: u64) {
         if !self.overflowing {
@@ -246,12 +284,17 @@ impl Encoder {
         self.disable();
     }
 
+    /// The trace unit is on, and what runs is not traced.
+    pub fn start(&mut self) {
+        self.synchronise(0);
+    }
+
     /// Tracing starts, or starts again, at `at`.
     pub fn enable(&mut self, at: u64) {
         self.enabled = true;
         if self.is_empty() {
             self.enabled = false;
-            self.synchronise(0);
+            self.start();
             self.enabled = true;
         } else if self.settings.stamped_enabling {
             self.time_stamp();

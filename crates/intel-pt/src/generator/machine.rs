@@ -23,6 +23,20 @@ pub struct Plan {
     pub exceptions: bool,
 }
 
+/// What of it is traced.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tracing {
+    /// Ranges of the program's functions; 0 with no `kernel_ranges`: everything.
+    pub ranges: usize,
+    /// Ranges may end within a function, behind one of its jumps.
+    pub splits: bool,
+    /// The kernel runs, and is traced.
+    pub kernel: bool,
+    pub kernel_ranges: usize,
+    /// [`Settings::addressed_ends`].
+    pub addressed_ends: bool,
+}
+
 /// A trace, and what really happened.
 #[derive(Clone, Debug)]
 pub struct Generated {
@@ -40,6 +54,8 @@ pub struct Generated {
 pub struct True {
     pub event: Event,
     pub change: Change,
+    /// How many calls are open behind it, those included that no trace shows.
+    pub depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +75,13 @@ pub fn generate(seed: u64, plan: Plan) -> Generated {
     machine.finish()
 }
 
+/// Runs an invented program from `seed`, of which some is traced, on one thread.
+pub fn generate_traced(seed: u64, plan: Plan, tracing: Tracing) -> Generated {
+    let mut machine = Machine::traced(seed, plan, tracing);
+    machine.run(plan.instructions);
+    machine.finish()
+}
+
 const START: u64 = 1_000_000_000;
 const MAX_DEPTH: usize = 40;
 
@@ -69,6 +92,17 @@ struct Thread {
     /// Return addresses and functions, outermost first.
     stack: Vec<(u64, usize)>,
     begun: bool,
+}
+
+/// How execution goes to another place.
+#[derive(Clone, Copy, Debug)]
+enum Exit {
+    Jump { indirect: bool },
+    Call { return_to: u64, indirect: bool },
+    Return,
+    SystemCall { return_to: u64 },
+    SystemReturn,
+    Interrupt,
 }
 
 /// An invented program while it runs.
@@ -97,6 +131,25 @@ impl Machine {
         let mut random = Random::new(seed);
         let program = Program::invent(&mut random, plan.functions.max(6));
         let settings = Settings::invent(&mut random);
+        Machine::started(random, program, settings, plan)
+    }
+
+    /// The same, with `tracing` of one thread and without overflows.
+    pub fn traced(seed: u64, plan: Plan, tracing: Tracing) -> Machine {
+        let mut random = Random::new(seed);
+        let functions = plan.functions.max(6);
+        let mut program = Program::invent(&mut random, functions);
+        if tracing.kernel {
+            program = program.with_kernel(&mut random, functions);
+        }
+        program.invent_ranges(&mut random, tracing);
+        let mut settings = Settings::invent(&mut random);
+        settings.addressed_ends = tracing.addressed_ends;
+        settings.keeps_returns = random.per_mille(500);
+        Machine::started(random, program, settings, Plan { threads: 1, overflows: false, ..plan })
+    }
+
+    fn started(random: Random, program: Program, settings: Settings, plan: Plan) -> Machine {
         let entry = program.functions[0].start;
         let thread = |index| Thread {
             id: ThreadId(index as u32 + 1),
@@ -127,8 +180,12 @@ impl Machine {
         };
         machine.switches.push(first);
         machine.tell(EventKind::Switch(first), 0, 0, Change::Switch(ThreadId(1)));
-        machine.encoder.enable(entry);
-        machine.tell(EventKind::Begin, 0, entry, Change::Push(Frame::Function(FunctionId(1))));
+        if machine.program.is_traced(entry) {
+            machine.encoder.enable(entry);
+            machine.tell(EventKind::Begin, 0, entry, Change::Push(Frame::Function(FunctionId(1))));
+        } else {
+            machine.encoder.start();
+        }
         machine.proven = machine.truth.len();
         machine
     }
@@ -210,18 +267,21 @@ impl Machine {
             kind,
         };
         if !self.encoder.is_overflowing() {
-            self.truth.push(True { event, change });
+            let depth = self.threads[self.current].stack.len();
+            self.truth.push(True { event, change, depth });
         }
     }
 
     fn step(&mut self) {
-        let cycles = self.random.below(4) as u64;
-        self.encoder.pass(cycles);
-        self.maybe_overflow();
         let at = self.at();
-        self.encoder.maybe_synchronise(at);
-        if !self.encoder.is_empty() && self.random.per_mille(2) && !self.encoder.is_overflowing() {
-            return self.interrupt();
+        if self.encoder.is_enabled() {
+            self.step_of_time();
+            if !self.encoder.is_empty() && self.random.per_mille(2) && !self.encoder.is_overflowing() {
+                return self.interrupt();
+            }
+        } else {
+            let ticks = 1 + self.random.below(100) as u64;
+            self.encoder.sleep(ticks);
         }
         let instruction = self.program.instruction_at(at).expect("the machine stays in its program");
         let next = at + instruction.length;
@@ -240,7 +300,16 @@ impl Machine {
             Deed::SystemCall => self.system_call(next),
             Deed::LongJump => self.land(false),
             Deed::Throw => self.land(true),
+            Deed::SystemReturn => self.system_returned(),
         }
+    }
+
+    fn step_of_time(&mut self) {
+        let cycles = self.random.below(4) as u64;
+        self.encoder.pass(cycles);
+        self.maybe_overflow();
+        let at = self.at();
+        self.encoder.maybe_synchronise(at);
     }
 
     /// What was told so far follows from the packets once they are written.
@@ -250,11 +319,61 @@ impl Machine {
         }
     }
 
-    fn branch(&mut self, target: u64, next: u64, guard: bool) {
-        let taken = if guard && !self.may(next) { true } else { self.random.per_mille(500) };
-        self.encoder.branch(taken);
+    /// Goes from `at` to `to`, where the filters of the trace may begin or end. Says whether both are traced.
+    fn go(&mut self, at: u64, to: u64, exit: Exit) -> bool {
+        let was_on = self.encoder.is_enabled();
+        let is_traced = self.program.is_traced(to);
+        self.thread().at = to;
+        match (was_on, is_traced) {
+            (true, false) => self.leave_filter(at, to, exit),
+            (false, true) => self.enter_filter(to),
+            _ => {}
+        }
+        was_on && is_traced
+    }
+
+    fn enter_filter(&mut self, to: u64) {
+        self.encoder.enable(to);
+        self.tell(EventKind::Begin, 0, to, Change::Nothing);
         self.prove();
-        self.thread().at = if taken { target } else { next };
+    }
+
+    fn leave_filter(&mut self, at: u64, to: u64, exit: Exit) {
+        if matches!(exit, Exit::Return) {
+            self.encoder.forget_call();
+        }
+        let is_direct = matches!(exit, Exit::Jump { indirect: false } | Exit::Call { indirect: false, .. });
+        self.encoder.leave(to, is_direct);
+        let entry = self.program.function_at(to).map(|function| self.program.numbered(function).start);
+        let leaves_function = self.program.function_at(at) != self.program.function_at(to);
+        let (cause, return_to) = match exit {
+            Exit::Call { return_to, .. } => {
+                self.tell(EventKind::Call { return_to }, at, to, Change::Nothing);
+                (EndCause::Other, 0)
+            }
+            Exit::Jump { indirect } if leaves_function => {
+                self.tell(EventKind::Jump { indirect }, at, to, Change::Nothing);
+                (if entry == Some(to) { EndCause::Jump } else { EndCause::Other }, 0)
+            }
+            Exit::Jump { .. } => (EndCause::Other, 0),
+            Exit::Return => (EndCause::Return, to),
+            Exit::SystemCall { return_to } => (EndCause::SystemCall, return_to),
+            Exit::SystemReturn if to >> 63 != 0 => (EndCause::Return, to),
+            Exit::SystemReturn => (EndCause::SystemReturn, 0),
+            Exit::Interrupt => (EndCause::Interrupt { vector: None }, at),
+        };
+        self.tell(EventKind::End { cause, return_to }, at, 0, Change::Nothing);
+        self.prove();
+    }
+
+    fn branch(&mut self, target: u64, next: u64, guard: bool) {
+        let at = self.at();
+        let taken = if guard && !self.may(next) { true } else { self.random.per_mille(500) };
+        let to = if taken { target } else { next };
+        if self.go(at, to, Exit::Jump { indirect: false }) {
+            self.encoder.branch(taken);
+            self.prove();
+        }
     }
 
     /// Whether the guarded instruction at `next` can be run now.
@@ -267,23 +386,36 @@ impl Machine {
 
     fn jump(&mut self, target: u64) {
         let at = self.at();
-        let function = self.program.function_at(target).expect("a target");
-        if Some(function) != self.program.function_at(at) {
-            self.tell_tail(EventKind::Jump { indirect: false }, at, target, function);
+        if self.go(at, target, Exit::Jump { indirect: false }) {
+            self.tell_tail(EventKind::Jump { indirect: false }, at, target);
         }
-        self.thread().at = target;
+        self.enter_function(target);
     }
 
-    fn tell_tail(&mut self, kind: EventKind, at: u64, target: u64, function: usize) {
-        let frame = Frame::Function(Program::id(function));
-        self.tell(kind, at, target, Change::Replace(frame));
+    /// A jump is an event where it leaves the function.
+    fn tell_tail(&mut self, kind: EventKind, at: u64, target: u64) {
+        let function = self.program.function_at(target).expect("a target");
+        if Some(function) != self.program.function_at(at) {
+            self.tell(kind, at, target, Change::Replace(Frame::Function(Program::id(function))));
+        }
+    }
+
+    /// The topmost frame is that of the function at `target`.
+    fn enter_function(&mut self, target: u64) {
+        let function = self.program.function_at(target).expect("a target");
         self.thread().stack.last_mut().expect("a frame").1 = function;
     }
 
     fn call(&mut self, target: u64, return_to: u64, indirect: bool) {
         let at = self.at();
         let function = self.program.function_at(target).expect("a target");
-        self.encoder.call(return_to);
+        if self.encoder.is_enabled() {
+            self.encoder.call(return_to);
+        }
+        self.thread().stack.push((return_to, function));
+        if !self.go(at, target, Exit::Call { return_to, indirect }) {
+            return;
+        }
         if indirect {
             self.encoder.indirect(target);
         }
@@ -292,14 +424,13 @@ impl Machine {
         if indirect {
             self.prove();
         }
-        self.thread().stack.push((return_to, function));
-        self.thread().at = target;
     }
 
     fn any_function(&mut self, real: bool) -> u64 {
+        let callable = self.program.callable_from(self.at());
         loop {
-            let function = 1 + self.random.below(self.program.functions.len() - 1);
-            let function = &self.program.functions[function];
+            let function = callable.start + self.random.below(callable.len());
+            let function = self.program.numbered(function);
             if !(real && function.is_stub) {
                 return function.start;
             }
@@ -309,11 +440,12 @@ impl Machine {
     fn switch_statement(&mut self) {
         let at = self.at();
         let function = self.program.function_at(at).expect("a function");
-        let labels = self.program.functions[function].labels.clone();
+        let labels = self.program.numbered(function).labels.clone();
         let target = labels[self.random.below(labels.len())];
-        self.encoder.indirect(target);
-        self.prove();
-        self.thread().at = target;
+        if self.go(at, target, Exit::Jump { indirect: true }) {
+            self.encoder.indirect(target);
+            self.prove();
+        }
     }
 
     fn tail_any(&mut self) {
@@ -325,20 +457,22 @@ impl Machine {
                 break target;
             }
         };
-        let function = self.program.function_at(target).expect("a target");
-        self.encoder.indirect(target);
-        self.tell_tail(EventKind::Jump { indirect: true }, at, target, function);
-        self.prove();
-        self.thread().at = target;
+        if self.go(at, target, Exit::Jump { indirect: true }) {
+            self.encoder.indirect(target);
+            self.tell_tail(EventKind::Jump { indirect: true }, at, target);
+            self.prove();
+        }
+        self.enter_function(target);
     }
 
     fn returned(&mut self) {
         let at = self.at();
         let (to, _) = self.thread().stack.pop().expect("a frame");
-        self.encoder.returned(to);
-        self.tell(EventKind::Return, at, to, Change::Pop(1));
-        self.prove();
-        self.thread().at = to;
+        if self.go(at, to, Exit::Return) {
+            self.encoder.returned(to);
+            self.tell(EventKind::Return, at, to, Change::Pop(1));
+            self.prove();
+        }
     }
 
     /// The label of the topmost frame of another function, and the number of frames above it.
@@ -350,7 +484,7 @@ impl Machine {
             if seen.contains(&function) {
                 continue;
             }
-            if let Some(&label) = self.program.functions[function].labels.first() {
+            if let Some(&label) = self.program.numbered(function).labels.first() {
                 return Some((label, skipped + 1));
             }
             seen.push(function);
@@ -363,28 +497,78 @@ impl Machine {
         let (to, frames) = self.landing().expect("the guard has looked");
         let depth = self.thread().stack.len() - frames;
         self.thread().stack.truncate(depth);
-        let kind = if by_return {
+        let (kind, exit) = match by_return {
+            true => (EventKind::Return, Exit::Return),
+            false => (EventKind::Jump { indirect: true }, Exit::Jump { indirect: true }),
+        };
+        if !self.go(at, to, exit) {
+            return;
+        }
+        if by_return {
             self.encoder.returned(to);
-            EventKind::Return
         } else {
             self.encoder.indirect(to);
-            EventKind::Jump { indirect: true }
-        };
+        }
         self.tell(kind, at, to, Change::Pop(frames));
         self.prove();
-        self.thread().at = to;
     }
 
     fn system_call(&mut self, next: u64) {
         let at = self.at();
-        self.encoder.disable();
-        self.leave(EndCause::SystemCall, Frame::SystemCall, at, next);
+        match self.program.kernel_entries() {
+            Some((entry, _)) => self.enter_kernel(at, entry, next, Exit::SystemCall { return_to: next }),
+            None if self.encoder.is_enabled() => {
+                self.encoder.disable();
+                self.leave(EndCause::SystemCall, Frame::SystemCall, at, next);
+            }
+            None => self.thread().at = next,
+        }
     }
 
     fn interrupt(&mut self) {
         let at = self.at();
+        if let Some((_, handler)) = self.program.kernel_entries() {
+            if self.threads[self.current].stack.len() < MAX_DEPTH {
+                self.encoder.interrupted(at);
+                self.enter_kernel(at, handler, at, Exit::Interrupt);
+            }
+            return;
+        }
         self.encoder.interrupt(at);
         self.leave(EndCause::Interrupt { vector: None }, Frame::Interrupt, at, at);
+    }
+
+    /// The kernel runs at `entry`, and goes back to `return_to`.
+    fn enter_kernel(&mut self, at: u64, entry: u64, return_to: u64, exit: Exit) {
+        let function = self.program.function_at(entry).expect("a function");
+        // The call is open behind what begins or goes on with it, and not behind an end of tracing.
+        let is_traced = self.program.is_traced(entry);
+        if is_traced {
+            self.thread().stack.push((return_to, function));
+        }
+        let both_traced = self.go(at, entry, exit);
+        if !is_traced {
+            self.thread().stack.push((return_to, function));
+        }
+        if both_traced {
+            self.encoder.far(entry);
+            let kind = match exit {
+                Exit::Interrupt => EventKind::Interrupt { vector: None },
+                _ => EventKind::SystemCall { return_to },
+            };
+            self.tell(kind, at, entry, Change::Push(Frame::Function(Program::id(function))));
+            self.prove();
+        }
+    }
+
+    fn system_returned(&mut self) {
+        let at = self.at();
+        let (to, _) = self.thread().stack.pop().expect("a frame");
+        if self.go(at, to, Exit::SystemReturn) {
+            self.encoder.far(to);
+            self.tell(EventKind::SystemReturn, at, to, Change::Pop(1));
+            self.prove();
+        }
     }
 
     fn leave(&mut self, cause: EndCause, frame: Frame, at: u64, back_at: u64) {

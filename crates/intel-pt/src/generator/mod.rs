@@ -9,10 +9,11 @@ mod machine;
 mod perf_data;
 mod program;
 mod random;
+mod ranges;
 
 pub use elf::CODE_OFFSET;
 pub use encoder::{Encoder, Settings, TSC_CTC};
-pub use machine::{Change, Generated, Machine, Plan, True, generate};
+pub use machine::{Change, Generated, Machine, Plan, Tracing, True, generate, generate_traced};
 pub use perf_data::{PID, PerfDataWriter, TIME_CONV};
 pub use program::Program;
 pub use random::Random;

@@ -2,6 +2,7 @@
 //! perf-intel-pt(1) in the kernel's tree): of one thread, or of one CPU with its switches.
 
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
+use std::ops::Range;
 
 use super::elf::{CODE_OFFSET, words};
 use super::encoder::{Settings, TSC_CTC};
@@ -20,6 +21,7 @@ const PT_TYPE: u32 = 8;
 const SAMPLE_TYPE: u64 = 0x1_0087; // ip, tid, time, cpu, identifier
 const ID: u64 = 101;
 
+const MMAP: u32 = 1;
 const COMM: u32 = 3;
 const FORK: u32 = 7;
 const MMAP2: u32 = 10;
@@ -30,6 +32,9 @@ const FINISHED_ROUND: u32 = 68;
 const AUXTRACE_INFO: u32 = 70;
 const AUXTRACE: u32 = 71;
 const TIME_CONV_RECORD: u32 = 79;
+
+/// The mode of the processor in a record's header.
+const OF_KERNEL: u16 = 1;
 
 /// An attr with the place of its ids.
 const ATTR_SIZE: u64 = 144;
@@ -77,7 +82,7 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         let last_thread = ThreadId::NOBODY;
         let mut file = PerfDataWriter { out, settings, threads, last_thread, traced: 0, waiting: Vec::new() };
         file.out.write_all(&file.header(0))?;
-        let attrs = [file.trace_attr(), side_band_attr()].concat();
+        let attrs = [file.trace_attr(program.kernel.is_some()), side_band_attr()].concat();
         file.out.write_all(&attrs)?;
         let records = file.preamble(program, image);
         file.out.write_all(&records)?;
@@ -155,14 +160,18 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         1 | cycles | mtc | 1 << 10 | no_compression | 1 << 13
     }
 
-    fn trace_attr(&self) -> Vec<u8> {
+    fn trace_attr(&self, with_kernel: bool) -> Vec<u8> {
         // disabled, exclude_kernel, exclude_hv, sample_id_all
-        attr(PT_TYPE, self.config(), 1 | 1 << 5 | 1 << 6 | 1 << 18, 104)
+        let exclude_kernel = if with_kernel { 0 } else { 1 << 5 };
+        attr(PT_TYPE, self.config(), 1 | exclude_kernel | 1 << 6 | 1 << 18, 104)
     }
 
     fn preamble(&self, program: &Program, image: &str) -> Vec<u8> {
         let mut records = record(TIME_CONV_RECORD, 0, &words(&[31, TIME_CONV.mult, 0, 0, 0, 1]));
-        records.extend(record(AUXTRACE_INFO, 0, &words(&self.trace_info())));
+        records.extend(record(AUXTRACE_INFO, 0, &self.trace_info(&filters(program, image))));
+        if let Some(kernel) = &program.kernel {
+            records.extend(side_band(MMAP, OF_KERNEL, kernel_mapping(kernel), 0, 0));
+        }
         let mut comm = ids(PID, PID);
         comm.extend(b"target\0\0");
         records.extend(side_band(COMM, 0x2000, comm, PID, 0));
@@ -176,8 +185,8 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         records
     }
 
-    fn trace_info(&self) -> [u64; 19] {
-        let mut info = [0; 19];
+    fn trace_info(&self, filters: &str) -> Vec<u8> {
+        let mut info = [0; 18];
         info[..9].copy_from_slice(&[1, u64::from(PT_TYPE), 31, TIME_CONV.mult, 0, 1, 1 << 10, 1 << 11, 0]);
         info[8] = if self.is_cpu_wide() { 3 } else { 0 };
         info[10] = u64::from(self.is_cpu_wide());
@@ -185,8 +194,35 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         info[11..15].copy_from_slice(&[1 << 9, 0xf << 14, u64::from(numerator), u64::from(denominator)]);
         info[15] = 2;
         info[16] = u64::from(self.settings.max_non_turbo_ratio);
+        info[17] = filters.len() as u64;
+        let mut info = words(&info);
+        info.extend(filters.as_bytes());
+        // The text ends in a NUL, and is followed by what the processor says of its events.
+        info.resize((info.len() + 1).next_multiple_of(8), 0);
         info
     }
+}
+
+/// What is traced, as `perf record --filter` has it: offsets in the program's file, addresses of the kernel.
+fn filters(program: &Program, image: &str) -> String {
+    let filter = |range: &Range<u64>| {
+        let size = range.end - range.start;
+        match range.start >> 63 {
+            0 => format!("filter {:#x}/{size:#x}@{image}", CODE_OFFSET + range.start - program.base),
+            _ => format!("filter {:#x}/{size:#x}", range.start),
+        }
+    };
+    program.traced.iter().map(filter).collect::<Vec<_>>().join(",")
+}
+
+/// The kernel's own code, as perf finds it in /proc/kallsyms.
+fn kernel_mapping(kernel: &Program) -> Vec<u8> {
+    const NO_PROCESS: u32 = u32::MAX;
+    let mut mapping = ids(NO_PROCESS, 0);
+    let length = (kernel.code.len() as u64).next_multiple_of(0x1000);
+    mapping.extend(words(&[kernel.base, length, kernel.base]));
+    mapping.extend(b"[kernel.kallsyms]_text\0\0");
+    mapping
 }
 
 fn mapping(program: &Program, image: &str) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! An invented program: functions of random instructions, as machine code and as what each instruction does.
 
+use std::ops::Range;
+
 use super::random::Random;
 use crate::code::{Code, Function, FunctionId, SpaceId};
 
@@ -29,6 +31,8 @@ pub enum Deed {
     LongJump,
     /// The same by a return.
     Throw,
+    /// From the kernel to what it was called or interrupted by.
+    SystemReturn,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +59,18 @@ pub struct Program {
     pub base: u64,
     pub code: Vec<u8>,
     pub functions: Vec<InventedFunction>,
+    /// The kernel that it calls, where that is traced: a program of its own. Its first function takes system calls, its
+    /// last one interrupts.
+    pub kernel: Option<Box<Program>>,
+    /// The addresses that are traced; none: all.
+    pub traced: Vec<Range<u64>>,
     /// By offset of the code: the function around it, and its instruction there, 0 for none, counted from 1.
     places: Vec<(u32, u32)>,
 }
+
+/// Numbers of kernel functions are from here on.
+const FIRST_OF_KERNEL: usize = FunctionId::FIRST_OF_KERNEL.0 as usize - 1;
+const KERNEL_BASE: u64 = 0xffff_ffff_8100_0000;
 
 impl Program {
     pub const SPACE: SpaceId = SpaceId(1);
@@ -65,8 +78,27 @@ impl Program {
     pub fn invent(random: &mut Random, functions: usize) -> Program {
         let base = if random.per_mille(500) { 0x40_1000 } else { 0x7f12_3456_7000 };
         let plans: Vec<Vec<Plan>> = (0..functions).map(|index| plan(random, index, functions)).collect();
-        let starts = starts(base, &plans);
-        let mut program = Program { base, code: Vec::new(), functions: Vec::new(), places: Vec::new() };
+        Program::assembled(base, &plans)
+    }
+
+    /// Adds a kernel with so many functions.
+    pub fn with_kernel(mut self, random: &mut Random, functions: usize) -> Program {
+        let plans: Vec<Vec<Plan>> =
+            (0..functions).map(|index| kernel_plan(random, index, functions)).collect();
+        self.kernel = Some(Box::new(Program::assembled(KERNEL_BASE, &plans)));
+        self
+    }
+
+    fn assembled(base: u64, plans: &[Vec<Plan>]) -> Program {
+        let starts = starts(base, plans);
+        let mut program = Program {
+            base,
+            code: Vec::new(),
+            functions: Vec::new(),
+            kernel: None,
+            traced: Vec::new(),
+            places: Vec::new(),
+        };
         for (plan, &start) in plans.iter().zip(&starts) {
             program.code.resize((start - base) as usize, 0xcc);
             program.assemble(plan, start, &starts);
@@ -92,14 +124,49 @@ impl Program {
         self.places.get(usize::try_from(address.checked_sub(self.base)?).ok()?).copied()
     }
 
-    /// The function around `address`.
+    /// The number of the function around `address`.
     pub fn function_at(&self, address: u64) -> Option<usize> {
+        if is_in_kernel(self, address) {
+            return Some(FIRST_OF_KERNEL + self.kernel.as_ref()?.function_at(address)?);
+        }
         Some(self.place(address)?.0.checked_sub(1)? as usize)
     }
 
+    /// The function with this number.
+    pub fn numbered(&self, function: usize) -> &InventedFunction {
+        match (function.checked_sub(FIRST_OF_KERNEL), &self.kernel) {
+            (Some(number), Some(kernel)) => &kernel.functions[number],
+            _ => &self.functions[function],
+        }
+    }
+
+    /// The numbers of the functions that one at `address` may call.
+    pub fn callable_from(&self, address: u64) -> Range<usize> {
+        match &self.kernel {
+            Some(kernel) if is_in_kernel(self, address) => {
+                FIRST_OF_KERNEL + 1..FIRST_OF_KERNEL + kernel.functions.len() - 1
+            }
+            _ => 1..self.functions.len(),
+        }
+    }
+
+    /// Where the kernel takes system calls, and where it takes interrupts.
+    pub fn kernel_entries(&self) -> Option<(u64, u64)> {
+        let functions = &self.kernel.as_ref()?.functions;
+        Some((functions.first()?.start, functions.last()?.start))
+    }
+
     pub fn instruction_at(&self, address: u64) -> Option<Instruction> {
+        if is_in_kernel(self, address) {
+            return self.kernel.as_ref()?.instruction_at(address);
+        }
         let (function, number) = self.place(address)?;
         Some(self.functions[function.checked_sub(1)? as usize].instructions[number.checked_sub(1)? as usize])
+    }
+
+    /// Whether code at `address` is traced.
+    pub fn is_traced(&self, address: u64) -> bool {
+        self.traced.is_empty() || self.traced.iter().any(|range| range.contains(&address))
     }
 
     /// The id under which `function` is known as code.
@@ -131,14 +198,33 @@ impl Program {
 
 impl Code for Program {
     fn bytes(&self, space: SpaceId, address: u64) -> Option<&[u8]> {
-        let offset = usize::try_from(address.checked_sub(self.base)?).ok()?;
-        self.code.get(offset..).filter(|bytes| space == Program::SPACE && !bytes.is_empty())
+        let image = match space {
+            SpaceId::KERNEL => self.kernel.as_ref()?,
+            Program::SPACE => self,
+            _ => return None,
+        };
+        let offset = usize::try_from(address.checked_sub(image.base)?).ok()?;
+        image.code.get(offset..).filter(|bytes| !bytes.is_empty())
     }
 
     fn function(&self, space: SpaceId, address: u64) -> Option<Function> {
-        let function = self.function_at(address).filter(|_| space == Program::SPACE)?;
-        Some(Function { id: Program::id(function), entry: self.functions[function].start })
+        let is_known = space == Program::SPACE || space == SpaceId::KERNEL;
+        let function = self.function_at(address).filter(|_| is_known)?;
+        Some(Function { id: Program::id(function), entry: self.numbered(function).start })
     }
+
+    fn is_filtered(&self) -> bool {
+        !self.traced.is_empty()
+    }
+
+    fn is_left_out(&self, _: SpaceId, address: u64) -> bool {
+        !self.is_traced(address)
+    }
+}
+
+/// Whether `address` is one of the kernel of `program`, which may be that kernel itself.
+fn is_in_kernel(program: &Program, address: u64) -> bool {
+    address >> 63 != 0 && program.base >> 63 == 0
 }
 
 /// An instruction before it has an address.
@@ -168,6 +254,8 @@ enum Plan {
     SystemCall,
     LongJump,
     Throw,
+    SystemReturn,
+    InterruptReturn,
 }
 
 /// Longest first; any of them does nothing.
@@ -181,6 +269,7 @@ impl Plan {
             Plan::Label | Plan::Return | Plan::Throw => 1,
             Plan::Branch { short: false, .. } => 6,
             Plan::Jump { .. } | Plan::Call { .. } | Plan::Tail { .. } => 5,
+            Plan::SystemReturn => 3,
             _ => 2,
         }
     }
@@ -199,6 +288,7 @@ impl Plan {
             Plan::SystemCall => Deed::SystemCall,
             Plan::LongJump => Deed::LongJump,
             Plan::Throw => Deed::Throw,
+            Plan::SystemReturn | Plan::InterruptReturn => Deed::SystemReturn,
         }
     }
 
@@ -206,6 +296,8 @@ impl Plan {
         match (self, deed) {
             (Plan::Plain(kind), _) => code.extend(PLAIN[usize::from(kind)]),
             (Plan::Label, _) => code.push(0x90),
+            (Plan::SystemReturn, _) => code.extend([0x48, 0x0f, 0x07]),
+            (Plan::InterruptReturn, _) => code.extend([0x48, 0xcf]),
             (Plan::Branch { short: true, .. }, Deed::Branch { target, .. }) => {
                 code.extend([0x75, target.wrapping_sub(next) as u8]);
             }
@@ -215,7 +307,7 @@ impl Plan {
             (_, Deed::CallAny) => code.extend([0xff, 0xd0]),
             (_, Deed::Switch | Deed::TailAny | Deed::LongJump) => code.extend([0xff, 0xe0]),
             (_, Deed::SystemCall) => code.extend([0x0f, 0x05]),
-            (_, Deed::Return | Deed::Throw | Deed::Plain) => code.push(0xc3),
+            (_, Deed::Return | Deed::Throw | Deed::Plain | Deed::SystemReturn) => code.push(0xc3),
         }
     }
 }
@@ -264,6 +356,22 @@ fn plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
         }
         1 => plan.push(Plan::TailAny),
         _ => plan.push(Plan::Return),
+    }
+    plan
+}
+
+/// The body of a function of the kernel, without system calls and what goes elsewhere than to its caller.
+fn kernel_plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
+    let is_handler = index + 1 == functions;
+    let mut plan = plan(random, if is_handler { 1 } else { index }, functions - 1);
+    for planned in &mut plan {
+        if matches!(planned, Plan::SystemCall | Plan::LongJump | Plan::Throw) {
+            *planned = Plan::Plain(2);
+        }
+    }
+    if is_handler || index == 0 {
+        plan.pop();
+        plan.push(if is_handler { Plan::InterruptReturn } else { Plan::SystemReturn });
     }
     plan
 }
