@@ -441,9 +441,11 @@ impl Track {
             self.tell(places.event(kind));
         }
         if flags.end || places.to == 0 {
-            let (cause, return_to) = places.end(flags);
-            // A call that leaves what is traced is in its callee from there on.
-            if places.kind(flags).is_none() || flags.begin {
+            let (cause, return_to) = places.end(flags, from);
+            // A call or jump that leaves what is traced is in its target from there on.
+            let leaves =
+                matches!(places.kind(flags), None | Some(EventKind::Call { .. } | EventKind::Jump { .. }));
+            if leaves || flags.begin {
                 self.tell(plain(places.ns, EventKind::End { cause, return_to }));
             }
             self.standing = Some(Standing::Off);
@@ -467,7 +469,11 @@ impl Places {
 
     /// What a branch does; `None` for one that only leaves what is traced.
     fn kind(&self, flags: Flags) -> Option<EventKind> {
-        let flow = flags.flow.filter(|_| self.to != 0)?;
+        if self.to == 0 {
+            return None;
+        }
+        // perf names no kind of direct jumps that leave what is traced.
+        let flow = flags.flow.or(flags.end.then_some(Flow::ConditionalJump))?;
         Some(match flow {
             Flow::Call => EventKind::Call { return_to: self.behind(SHORTEST_CALL) },
             Flow::Return if flags.end => return None,
@@ -487,9 +493,15 @@ impl Places {
     }
 
     /// Why the trace ends here, and where it is expected back.
-    fn end(&self, flags: Flags) -> (EndCause, u64) {
+    fn end(&self, flags: Flags, from: Around) -> (EndCause, u64) {
+        let Around { function, at_entry } = self.around;
         match flags.flow {
             _ if flags.begin => (EndCause::Other, 0),
+            Some(Flow::Call) if self.to != 0 => (EndCause::Other, 0),
+            None | Some(Flow::Jump | Flow::ConditionalJump) if self.to != 0 => match at_entry {
+                true if function != from.function => (EndCause::Jump, 0),
+                _ => (EndCause::Other, 0),
+            },
             None => (EndCause::Other, self.from),
             Some(Flow::SystemCall | Flow::SoftwareInterrupt) => {
                 (EndCause::SystemCall, self.behind(SYSTEM_CALL))

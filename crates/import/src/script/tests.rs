@@ -383,6 +383,33 @@ fn in_blocks(text: &str, lines_a_block: usize) -> Vec<String> {
     told(&threads, &names.into_all().0)
 }
 
+#[test]
+fn a_call_out_of_the_filter_lasts_until_the_trace_comes_back() {
+    let lines = "
+        5 100 tr strt - a
+        5 110 tr end  call a+5 x
+        5 140 tr strt - a+10
+        5 150 tr end  return a+20 y+9
+        5 200 tr strt - a
+        5 210 tr end  call a+5 x
+        5 240 tr strt - a+10";
+    assert_eq!(
+        paths(&[&text(lines)]),
+        ["5 [untraced] 1(0) 50", "5 a 1(1) 30", "5 a;x 2(0) 0", "5 a;x;[untraced] 2(0) 60"]
+    );
+}
+
+#[test]
+fn a_tail_call_out_of_the_filter_nests_nothing() {
+    // perf 6.1 names no kind of jump.
+    for flags in ["tr end ", "tr end  jmp", "tr end  jcc"] {
+        let called = |at: u64| format!("5 {at} tr strt - a\n5 {} {flags} a+5 x\n", at + 10);
+        let lines: String = (1..6).map(|turn| called(100 * turn)).collect();
+        let lines = text(&lines) + &text("5 600 tr strt - a");
+        assert_eq!(paths(&[&lines]), ["5 [untraced] 5(0) 450", "5 a 5(1) 50", "5 x 0(5) 0"], "{flags}");
+    }
+}
+
 /// Lines that mostly make sense, and some that do not.
 fn random_text() -> impl Strategy<Value = String> {
     let line = (0..3u32, 1..40u64, 0..16usize, 0..5u8, 0..5u8, 0..3u64, 0..3u32);
