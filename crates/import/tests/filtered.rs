@@ -1,5 +1,5 @@
-//! Recordings of some functions only (`perf record --filter`), invented: their filters are found in the file, and resolved
-//! by what is mapped.
+//! Recordings of some functions only (`perf record --filter`), invented: their filters are found in the file,
+//! and resolved by what is mapped.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,11 +13,14 @@ use wallprof_model::{CallFrame, CallPathId, Event, FrameId, MonoNs};
 /// Calls, incomplete ones, and those entered before, by path.
 type Counts = BTreeMap<String, [u64; 3]>;
 
+/// A path's parent, its frame, and its calls as in [`Counts`].
+type ImportedPath = (Option<CallPathId>, CallFrame<FrameId>, [u64; 3]);
+
 /// The imported call paths of the one thread.
 #[derive(Default)]
 struct Imported {
     names: BTreeMap<FrameId, String>,
-    paths: BTreeMap<CallPathId, (Option<CallPathId>, CallFrame<FrameId>, [u64; 3])>,
+    paths: BTreeMap<CallPathId, ImportedPath>,
 }
 
 impl Sink for Imported {

@@ -100,7 +100,8 @@ pub enum GapCause {
 }
 
 impl GapCause {
-    /// Whether packets are missing. Where none are, the trace still shows when the kernel goes back to user code.
+    /// Whether packets are missing. Where none are, the trace still shows when the kernel goes back to user
+    /// code.
     pub fn loses_packets(self) -> bool {
         matches!(self, GapCause::Overflow | GapCause::LostData | GapCause::BadPacket)
     }

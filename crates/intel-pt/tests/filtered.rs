@@ -1,4 +1,5 @@
-//! Traces of some functions only, invented: every event is what happened, and time is where the called functions are.
+//! Traces of some functions only, invented: every event is what happened, and time is where the called
+//! functions are.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +99,8 @@ struct Reference {
     shown: Vec<Shown>,
     numbers: BTreeMap<Vec<Frame>, Numbers>,
     last: u64,
-    /// An interrupt had hit the first instruction of a function that is called now: no address tells the two apart.
+    /// An interrupt had hit the first instruction of a function that is called now: addresses do not
+    /// distinguish the two.
     is_ambiguous: bool,
 }
 
@@ -255,8 +257,8 @@ fn every_path_is_counted_as_often_as_the_trace_can_show_it() {
     assert!(compared > SEEDS * 9 / 10, "{compared}");
 }
 
-/// Where cycles are counted and each beginning has its time, the times of ends and beginnings are exact to a tick of the
-/// core's clock and one of rounding.
+/// Where cycles are counted and each beginning has its time, the times of ends and beginnings are exact to a
+/// tick of the core's clock and one of rounding.
 #[test]
 fn the_time_of_what_is_called_out_of_the_filter_is_its_own() {
     let mut visits = 0;

@@ -111,17 +111,17 @@ fn assert_same(seed: u64, generated: &Generated, ours: &[Transfer], theirs: &[Tr
     ours.len()
 }
 
-/// Any event that both tell. An address that one of them does not tell is 0.
+/// An event that both report. An address that one of them does not report is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct Branch {
     flags: &'static str,
     from: u64,
     to: u64,
 }
 
-/// Our events as perf tells them: a branch out of what is traced is one event.
-fn as_perf(events: &[Event]) -> Vec<Told> {
-    let mut told: Vec<Told> = Vec::new();
+/// Our events as perf prints them: a branch out of what is traced is one event.
+fn as_perf(events: &[Event]) -> Vec<Branch> {
+    let mut branches: Vec<Branch> = Vec::new();
     let mut leaving: Option<(&'static str, u64)> = None;
     for (index, event) in events.iter().enumerate() {
         let leaves = events.get(index + 1).is_some_and(|next| {
@@ -152,24 +152,24 @@ fn as_perf(events: &[Event]) -> Vec<Told> {
                     EndCause::Return => ("tr end return", return_to),
                     EndCause::Jump | EndCause::Gap | EndCause::Other => ("tr end jump", 0),
                 });
-                told.push(Told { flags, from: event.from, to });
+                branches.push(Branch { flags, from: event.from, to });
                 continue;
             }
             _ => continue,
         };
-        told.push(Told { flags, from: event.from, to: event.to });
+        branches.push(Branch { flags, from: event.from, to: event.to });
     }
-    told
+    branches
 }
 
 /// perf's events, without jumps that stay in their function.
-fn told_by_perf(generated: &Generated, text: &str) -> Vec<Told> {
+fn branches_of_perf(generated: &Generated, text: &str) -> Vec<Branch> {
     let function = |address| generated.program.function_at(address);
-    let told = text.lines().filter_map(told_from_line);
-    told.filter(|told| told.flags != "jump" || function(told.from) != function(told.to)).collect()
+    let branches = text.lines().filter_map(branch_from_line);
+    branches.filter(|branch| branch.flags != "jump" || function(branch.from) != function(branch.to)).collect()
 }
 
-fn told_from_line(line: &str) -> Option<Told> {
+fn branch_from_line(line: &str) -> Option<Branch> {
     let (left, to) = line.split_once("=>")?;
     let (_, rest) = left.split_once(':')?;
     let mut words: Vec<&str> = rest.split_whitespace().collect();
@@ -190,15 +190,16 @@ fn told_from_line(line: &str) -> Option<Told> {
         "tr end async" | "tr end hw int" => "tr end async",
         other => panic!("{other}: {line}"),
     };
-    Some(Told { flags, from, to: address(to.split_whitespace().next()?)? })
+    Some(Branch { flags, from, to: address(to.split_whitespace().next()?)? })
 }
 
-fn agrees(ours: &Told, theirs: &Told) -> bool {
+fn agrees(ours: &Branch, theirs: &Branch) -> bool {
     (ours.flags, ours.from) == (theirs.flags, theirs.from)
         && (ours.to == theirs.to || ours.to == 0 || theirs.to == 0)
 }
 
-/// With one range, with several, with the kernel whole and in part, with and without the targets of direct branches.
+/// With one range, with several, with the kernel whole and in part, with and without the targets of direct
+/// branches.
 fn filtered(seed: u64) -> Generated {
     let (ranges, kernel_ranges) = [(1, 0), (3, 0), (1, 1), (2, 2), (0, 1), (4, 0), (0, 0)][seed as usize % 7];
     let kernel = kernel_ranges > 0 || ranges == 0;
@@ -242,7 +243,7 @@ fn perf_sees_the_same_of_filtered_traces() {
     for seed in 0..SEEDS {
         let generated = filtered(seed);
         let text = script_of_branches(folder.path(), &generated);
-        let (ours, theirs) = (as_perf(&decoded(&generated)), told_by_perf(&generated, &text));
+        let (ours, theirs) = (as_perf(&decoded(&generated)), branches_of_perf(&generated, &text));
         let different = ours.iter().zip(&theirs).position(|(ours, theirs)| !agrees(ours, theirs));
         if let Some(at) = different {
             let context = at.saturating_sub(3)..(at + 4).min(ours.len()).min(theirs.len());
@@ -264,7 +265,7 @@ fn perf_sees_the_same_of_filtered_traces() {
             generated.program.traced
         );
         compared += ours.len();
-        ends += ours.iter().filter(|told| told.flags.starts_with("tr end")).count();
+        ends += ours.iter().filter(|branch| branch.flags.starts_with("tr end")).count();
     }
     assert!(compared > 20_000 && ends > 10_000, "{compared} {ends}");
 }

@@ -1,9 +1,9 @@
-//! The address filters of a recording, as perf writes them behind the words of AUXTRACE_INFO: after `perf record --filter`
-//! has turned names into addresses.
+//! The address filters of a recording, as perf writes them behind the words of AUXTRACE_INFO: after `perf
+//! record --filter` has turned names into addresses.
 //!
-//! One filter is `ACTION ADDRESS[/SIZE][@FILE]`, where ACTION is `filter`, `start`, `stop` or `tracestop`, and numbers are
-//! as in C. Blanks and commas divide filters. With FILE the address is an offset in that file, without it an address of
-//! the kernel (perf-record(1), `--filter`).
+//! One filter is `ACTION ADDRESS[/SIZE][@FILE]`, where ACTION is `filter`, `start`, `stop` or `tracestop`,
+//! and numbers are as in C. Blanks and commas divide filters. With FILE the address is an offset in that
+//! file, without it an address of the kernel (perf-record(1), `--filter`).
 
 use std::ops::Range;
 

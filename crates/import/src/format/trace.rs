@@ -79,8 +79,8 @@ impl TraceInfo {
     }
 }
 
-/// The text of the recording's address filters, which follows the words of an AUXTRACE_INFO; perfs of before 2016 write
-/// none.
+/// The text of the recording's address filters, which follows the words of an AUXTRACE_INFO; perfs of before
+/// 2016 write none.
 pub(crate) fn filter_text(body: &[u8]) -> &[u8] {
     const LENGTH: usize = 8 * (1 + 16);
     let text = || {

@@ -77,8 +77,8 @@ impl Filters {
     }
 }
 
-/// The modules at the path `file`. Where there is none, those with its file name: the same directory may have several
-/// names (`/lib` and `/usr/lib`).
+/// The modules at the path `file`. Where there is none, those with its file name: the same directory may have
+/// several names (`/lib` and `/usr/lib`).
 fn modules_of_file(file: &[u8], modules: &HashMap<ModuleId, Vec<u8>>) -> Vec<ModuleId> {
     let name = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
     let with = |is_it: &dyn Fn(&[u8]) -> bool| -> Vec<ModuleId> {

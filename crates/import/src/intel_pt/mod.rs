@@ -138,8 +138,8 @@ impl IntelPt {
         self.ends.insert(thread_id(key), time);
     }
 
-    /// The process maps `[start, start + len)` of the file at `path`; `located`: the module, and what makes its addresses
-    /// ELF virtual ones.
+    /// The process maps `[start, start + len)` of the file at `path`; `located`: the module, and what makes
+    /// its addresses ELF virtual ones.
     pub(crate) fn map(
         &mut self,
         pid: u32,

@@ -1,8 +1,8 @@
 //! Ends of tracing: which instruction turned it off, and where that went.
 //!
-//! A branch out of the recording's filters turns tracing off. Its packet holds the target or, on some processors, nothing
-//! (erratum SKL014 of Skylake, for direct branches). Then the filters themselves show which branch it was: the first
-//! direct one whose target they leave out.
+//! A branch out of the recording's filters turns tracing off. Its packet holds the target or, on some
+//! processors, nothing (erratum SKL014 of Skylake, for direct branches). Then the filters themselves show
+//! which branch it was: the first direct one whose target they leave out.
 
 use super::gaps::is_in_kernel;
 use super::{Decoder, Source, State};
@@ -52,8 +52,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.leave_by_exit(ip)
     }
 
-    /// Goes to the direct branch that left what is traced, or to `ip` itself, and ends the trace there. `false`: another
-    /// instruction comes first.
+    /// Goes to the direct branch that left what is traced, or to `ip` itself, and ends the trace there.
+    /// `false`: another instruction comes first.
     fn leave_by_branch(&mut self, ip: Option<u64>) -> Result<bool, GapCause> {
         let (code, space) = (self.trace.code, self.reading.space);
         let leaves = |to: u64| match ip {

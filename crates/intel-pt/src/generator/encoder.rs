@@ -21,8 +21,8 @@ pub struct Settings {
     /// Ratios of the core's clock and of the time-stamp counter to the bus clock.
     pub core_ratio: u8,
     pub max_non_turbo_ratio: u8,
-    /// Where a direct branch goes out of what is traced, the end of tracing holds its target. It does not on Skylake
-    /// (erratum SKL014).
+    /// Where a direct branch goes out of what is traced, the end of tracing holds its target. It does not on
+    /// Skylake (erratum SKL014).
     pub addressed_ends: bool,
     /// Calls from before a branch out of what is traced stay on the return stack.
     pub keeps_returns: bool,
@@ -269,7 +269,7 @@ impl Encoder {
         self.target(to);
     }
 
-    /// An interrupt at `at`, its handler at `to`. Says nothing of whether that is traced.
+    /// An interrupt at `at`. Its handler follows, or an end of tracing.
     pub fn interrupted(&mut self, at: u64) {
         self.flush();
         self.address(0x1d, at);

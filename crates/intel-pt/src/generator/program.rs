@@ -59,8 +59,8 @@ pub struct Program {
     pub base: u64,
     pub code: Vec<u8>,
     pub functions: Vec<InventedFunction>,
-    /// The kernel that it calls, where that is traced: a program of its own. Its first function takes system calls, its
-    /// last one interrupts.
+    /// The kernel that it calls, where that is traced: a program of its own. Its first function takes system
+    /// calls, its last one interrupts.
     pub kernel: Option<Box<Program>>,
     /// The addresses that are traced; none: all.
     pub traced: Vec<Range<u64>>,

@@ -218,7 +218,8 @@ impl Stack {
         Some(found + 1)
     }
 
-    /// Counts the open calls with these numbers, from the outermost on, as incomplete. Their frames stay, as hypotheses.
+    /// Counts the open calls with these numbers, from the outermost on, as incomplete. Their frames stay, as
+    /// hypotheses.
     pub fn suspect(&mut self, calls: Range<usize>) {
         for index in (calls.start.max(self.suspected)..calls.end).rev() {
             let open = self.open[index];

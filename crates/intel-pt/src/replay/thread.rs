@@ -463,8 +463,8 @@ impl ThreadReplay {
         }
     }
 
-    /// A function starts anew. If the topmost one had jumped to a part of it that is not traced, and its caller is not traced
-    /// either, it has returned in between.
+    /// A function starts anew. If the topmost one had jumped to a part of it that is not traced, and its
+    /// caller is not traced either, it has returned in between.
     fn end_departed(&mut self) {
         if let [.., below, top] = &self.stack.open[..]
             && top.frame == Frame::Untraced

@@ -31,10 +31,10 @@ fn first_function(bytes: &[u8]) -> Filtered {
     Filtered { code: at_base(bytes), traced: vec![(BASE, BASE + 0x100)] }
 }
 
-type Told = Vec<(EventKind, u64, u64)>;
+type Events = Vec<(EventKind, u64, u64)>;
 
 /// What comes after the beginning when tracing ends, to `ip` or without an address.
-fn ended(code: &impl Code, ip: Option<u64>) -> Told {
+fn ended(code: &impl Code, ip: Option<u64>) -> Events {
     let end = ip.map_or(PGD_WITHOUT_IP.to_vec(), |ip| address(PGD, ip));
     decode(code, &[&psb(Some(BASE), 1), &end])[1..].to_vec()
 }
@@ -138,6 +138,15 @@ fn a_system_call_ends_a_filtered_trace_as_any_other() {
     let interrupted = [&address(FUP, BASE + 1)[..], &PGD_WITHOUT_IP].concat();
     let end = EventKind::End { cause: EndCause::Interrupt { vector: None }, return_to: BASE + 1 };
     assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &interrupted])[1], (end, BASE + 1, 0));
+}
+
+#[test]
+fn a_range_that_stops_the_trace_ends_it_once() {
+    let code = first_function(&three_ways_out());
+    let stopped = [&PGD_WITHOUT_IP[..], &[0x02, 0x83]].concat();
+    let expected = [BEGIN, call(BASE + 1, 5, BASE + 0x200), end(EndCause::Other, BASE + 1)];
+    assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &stopped]), expected);
+    assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &[0x02, 0x83]]), expected, "without the end itself");
 }
 
 #[test]
