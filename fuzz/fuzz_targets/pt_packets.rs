@@ -19,21 +19,35 @@ const RETURN_COMPRESSION: u8 = 1;
 const GIVEN_CODE: u8 = 2;
 const WHOLE: u8 = 4;
 const CLOCKS: u8 = 8;
+/// Of some code only; an invented program has a kernel, too.
+const FILTERED: u8 = 16;
 const BASE: u64 = 0x40_0000;
 
-/// Bytes as code, in user space and in the kernel, with a function every 32 bytes, some of them without a name.
-struct Given<'a>(&'a [u8]);
+/// Bytes as code, in user space and in the kernel, with a function every 32 bytes, some of them without a name. Of a
+/// filtered trace every other 64 bytes are left out.
+struct Given<'a> {
+    code: &'a [u8],
+    is_filtered: bool,
+}
 
 impl Code for Given<'_> {
     fn bytes(&self, space: SpaceId, address: u64) -> Option<&[u8]> {
         let base = if space == SpaceId::KERNEL { BASE | 0xffff << 48 } else { BASE };
         let offset = usize::try_from(address.checked_sub(base)?).ok()?;
-        self.0.get(offset..).filter(|bytes| !bytes.is_empty())
+        self.code.get(offset..).filter(|bytes| !bytes.is_empty())
     }
 
     fn function(&self, _: SpaceId, address: u64) -> Option<Function> {
         let id = (address >> 5) as u32 & 0xff;
         (id % 5 != 0).then_some(Function { id: FunctionId(id), entry: address & !31 })
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.is_filtered
+    }
+
+    fn is_left_out(&self, _: SpaceId, address: u64) -> bool {
+        self.is_filtered && address & 64 != 0
     }
 }
 
@@ -41,9 +55,16 @@ fuzz_target!(|input: &[u8]| {
     let &[options, program, mtc_shift, switches, ref rest @ ..] = input else { return };
     if options & GIVEN_CODE != 0 {
         let (code, trace) = rest.split_at(rest.len().min(4 * usize::from(program)));
-        check(options, mtc_shift, switches, &Given(code), trace);
+        let given = Given { code, is_filtered: options & FILTERED != 0 };
+        check(options, mtc_shift, switches, &given, trace);
     } else {
-        let program = Program::invent(&mut Random::new(u64::from(program)), 12);
+        let mut random = Random::new(u64::from(program));
+        let mut program = Program::invent(&mut random, 12);
+        if options & FILTERED != 0 {
+            program = program.with_kernel(&mut random, 8);
+            program.traced =
+                program.functions[..4].iter().map(|function| function.start..function.end).collect();
+        }
         check(options, mtc_shift, switches, &program, rest);
     }
 });
