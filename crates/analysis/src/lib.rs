@@ -26,7 +26,7 @@ pub mod totals;
 pub mod weights;
 pub mod zone;
 
-pub use duration::ns_from_duration;
+pub use duration::{ns_from_duration, text_from_ns};
 pub use glob::{ByteStates, Glob, NoStates};
 pub use interest::Class;
 pub use latency::Latency;

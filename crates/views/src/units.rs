@@ -1,37 +1,12 @@
 //! Numbers as people read them: three significant digits with a unit, shares, counts.
 
+use wallprof_analysis::text_from_ns;
+
 use crate::style::Style;
 
-/// A duration in at most 7 columns: `812 ns`, `12.3 µs`, `1.00 ms`, `9.99 s`, `1,234 s`, `12.5 h`.
+/// A duration: see [`text_from_ns`].
 pub(crate) fn time(ns: u64, style: &Style) -> String {
-    if ns < 1_000 {
-        return format!("{ns} ns");
-    }
-    let micro = style.pick("µs", "us");
-    for (unit, name) in [(1_000, micro), (1_000_000, "ms"), (1_000_000_000, "s")] {
-        if let Some(digits) = three_digits(ns, unit) {
-            return format!("{digits} {name}");
-        }
-    }
-    let seconds = ns.saturating_add(500_000_000) / 1_000_000_000;
-    if seconds < 10_000 {
-        return format!("{} s", count(seconds));
-    }
-    for (unit, name) in [(3_600_000_000_000, "h"), (86_400_000_000_000, "d")] {
-        if let Some(digits) = three_digits(ns, unit) {
-            return format!("{digits} {name}");
-        }
-    }
-    format!("{} d", count(seconds / 86_400))
-}
-
-/// `ns` in `unit` with three significant digits, rounded; `None` from 1000 units on.
-fn three_digits(ns: u64, unit: u64) -> Option<String> {
-    [(10, 2usize), (100, 1), (1_000, 0)].into_iter().find_map(|(limit, decimals)| {
-        let scale = 10u128.pow(decimals as u32);
-        let rounded = (u128::from(ns) * scale + u128::from(unit / 2)) / u128::from(unit);
-        (rounded < limit * scale).then(|| decimal(rounded, scale, decimals))
-    })
+    text_from_ns(ns, style.pick("µs", "us"))
 }
 
 fn decimal(scaled: u128, scale: u128, decimals: usize) -> String {
@@ -82,23 +57,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_and_round_over_the_unit() {
-        for (ns, shown) in [
-            (0, "0 ns"),
-            (999, "999 ns"),
-            (1_000, "1.00 µs"),
-            (12_345, "12.3 µs"),
-            (999_499, "999 µs"),
-            (999_500, "1.00 ms"),
-            (9_995_000, "10.0 ms"),
-            (62_149_999, "62.1 ms"),
-            (10_000_000_000, "10.0 s"),
-            (1_234_500_000_000, "1,235 s"),
-            (36_000_000_000_000, "10.0 h"),
-            (u64::MAX, "213,503 d"),
-        ] {
-            assert_eq!(time(ns, &Style::plain()), shown);
-        }
+    fn microseconds_have_an_ascii_name() {
+        assert_eq!(time(50_000, &Style::plain()), "50.0 µs");
         let ascii = Style { unicode: false, ..Style::plain() };
         assert_eq!(time(50_000, &ascii), "50.0 us");
     }

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use wallprof_analysis::text_from_ns;
+
 /// Seconds over which cost is averaged: one busy second changes nothing.
 const AVERAGED: f64 = 10.0;
 /// Shares of the budget: above the first it gives way, below the second it takes back.
@@ -31,9 +33,9 @@ impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(
             f,
-            "a stack for one sample in {} and for waits from {} us on",
+            "a stack for one sample in {} and for waits from {} on",
             self.stride,
-            self.stack_ns / 1_000
+            text_from_ns(self.stack_ns, "us")
         )
     }
 }
@@ -122,6 +124,13 @@ mod tests {
         assert_eq!(budget.pace(), Pace { stride: 64, stack_ns: 6_400_000 });
         spend(&mut budget, 0.001, 200);
         assert_eq!(budget.pace(), Pace { stride: 1, stack_ns: 100_000 });
+    }
+
+    #[test]
+    fn pace_is_shown_in_a_fitting_unit() {
+        let shown = |stack_ns| Pace { stride: 2, stack_ns }.to_string();
+        assert_eq!(shown(200_000), "a stack for one sample in 2 and for waits from 200 us on");
+        assert!(shown(500).ends_with("from 500 ns on") && shown(6_400_000).ends_with("from 6.40 ms on"));
     }
 
     #[test]

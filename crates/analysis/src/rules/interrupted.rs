@@ -35,7 +35,7 @@ impl<'e> Interrupted<'e> {
         toll.total_ns > 0 && is_share(toll.total_ns, 100, self.thread.wall_ns)
     }
 
-    /// `engine of matchd lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 0.10 ms`, and why.
+    /// `engine of matchd lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs`, and why.
     pub fn conclude(
         &self,
         rule: &'static str,

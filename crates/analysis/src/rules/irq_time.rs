@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(findings.len(), 1);
         assert_eq!(
             findings[0].title,
-            "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 0.10 ms: \
+            "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs: \
              call_function 600 ms."
         );
         assert!(findings[0].advice.contains("munmap"), "{}", findings[0].advice);

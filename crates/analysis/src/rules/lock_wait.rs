@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(
             found.title,
             "thread-1 of app waited for a lock in take_order (called by handle_tick) 7 times, 6.09 ms in all, \
-             up to 0.87 ms: thread-2 held it and released it in release_order."
+             up to 870 µs: thread-2 held it and released it in release_order."
         );
         assert!(found.advice.contains("in release_order"), "{}", found.advice);
         assert_eq!((found.rule.as_str(), found.count, found.max_ns), (RULE, 7, 870_000));

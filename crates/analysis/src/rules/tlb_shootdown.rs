@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(found.len(), 1, "told once: {found:#?}");
         assert_eq!(
             found[0].title,
-            "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 0.10 ms, because \
+            "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs, because \
              thread-2 (munmap) changed the memory that they share."
         );
         assert_eq!((found[0].rule.as_str(), found[0].count), (RULE, 1_000));

@@ -8,13 +8,13 @@ use wallprof_model::StallReason;
 use super::case::{Case, Party, mostly};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::Toll;
+use crate::duration::text_from_ns;
 use crate::short_name::short_name;
 use crate::site::Site;
 
-/// `0.87 ms`, `62.1 ms`, `1.21 s`.
+/// `870 µs`, `62.1 ms`, `1.21 s`. A view without Unicode writes `us`.
 pub(super) fn time(ns: u64) -> String {
-    let (value, unit) = if ns < 1_000_000_000 { (ns as f64 / 1e6, "ms") } else { (ns as f64 / 1e9, "s") };
-    format!("{} {unit}", three_digits(value))
+    text_from_ns(ns, "µs")
 }
 
 /// `512 KiB`, `34.1 MiB`, `1.21 GiB`.
@@ -119,11 +119,12 @@ mod tests {
     #[test]
     fn times_keep_three_digits() {
         for (ns, text) in [
-            (870_000, "0.87 ms"),
+            (50_000, "50.0 µs"),
+            (870_000, "870 µs"),
             (62_149_000, "62.1 ms"),
             (870_400_000, "870 ms"),
             (1_214_000_000, "1.21 s"),
-            (3_600_000_000_000, "3600 s"),
+            (3_600_000_000_000, "3,600 s"),
         ] {
             assert_eq!(time(ns), text);
         }

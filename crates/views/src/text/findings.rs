@@ -1,5 +1,6 @@
 //! What the rules found: a sentence each, the stalls it rests on, and what to do about it.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use wallprof_model::profile::Finding;
@@ -37,12 +38,25 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
 }
 
 fn write_finding(out: &mut impl Write, rank: usize, finding: &Finding, style: &Style) -> io::Result<()> {
-    let title = words(&style.name(&finding.title), Ink::Strong);
+    let title = words(&style.name(&with_units(&finding.title, style)), Ink::Strong);
     write_wrapped(out, (&format!("{rank:>3}  "), INDENT), &title, style)?;
     write_wrapped(out, ("     rule", FACT_INDENT), &[Word::plain(style.name(&finding.rule))], style)?;
     write_wrapped(out, ("     stalls", FACT_INDENT), &evidence(finding), style)?;
     let advice = words(&style.name(&finding.advice), Ink::Plain);
     write_wrapped(out, ("     advice", FACT_INDENT), &advice, style)
+}
+
+/// Times in a sentence are in `µs`, which not every screen can show.
+fn with_units<'t>(title: &'t str, style: &Style) -> Cow<'t, str> {
+    if style.unicode {
+        return Cow::Borrowed(title);
+    }
+    let mut parts = title.split(" µs");
+    let first = parts.next().unwrap_or_default().to_owned();
+    Cow::Owned(parts.fold(first, |text, part| {
+        let is_unit = !part.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+        text + if is_unit { " us" } else { " µs" } + part
+    }))
 }
 
 /// `3, 17, 29 and 4 more`: nothing for what rests on sums.
@@ -92,6 +106,16 @@ mod tests {
         );
         assert!(!written(&finding("t", vec![], 9)).contains("stalls"), "it rests on sums");
         assert!(!written(&finding("t", vec![1], 1)).contains("more"));
+    }
+
+    #[test]
+    fn microseconds_are_ascii_where_nothing_else_can_be_shown() {
+        let found = finding("engine waited for 50.0 µs in µsleep, up to 870 µs.", vec![1], 1);
+        assert!(written(&found).contains("for 50.0 µs in µsleep, up to 870 µs."));
+        let mut out = Vec::new();
+        write_finding(&mut out, 1, &found, &Style { unicode: false, ..Style::plain() }).unwrap();
+        let ascii = String::from_utf8(out).unwrap();
+        assert!(ascii.is_ascii() && ascii.contains("for 50.0 us in \\u{b5}sleep, up to 870 us."), "{ascii}");
     }
 
     #[test]
