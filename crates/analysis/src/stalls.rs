@@ -53,9 +53,9 @@ pub struct StallGroup {
     pub count: u64,
     /// How many of them have not ended.
     pub open: u64,
-    /// How many of them outlasted the timeout that the thread had asked for.
+    /// How many of them overslept the timeout that the thread had asked for.
     pub overslept: u64,
-    /// What made threads late: of waits with a timeout that a thread chose, what came after it.
+    /// The sum of how late they made threads.
     pub total_ns: u64,
     /// The part of the stalls that was spent waiting for a CPU.
     pub runnable_ns: u64,
@@ -189,7 +189,7 @@ impl StallGroup {
     fn add(&mut self, stall: &StallRecord) {
         self.count += 1;
         self.open += u64::from(stall.open);
-        self.overslept += u64::from(stall.asked_ns.is_some_and(|asked| stall.duration_ns() > asked));
+        self.overslept += u64::from(stall.overslept_ns().is_some());
         self.total_ns = self.total_ns.saturating_add(stall.late_ns());
         self.runnable_ns = self.runnable_ns.saturating_add(stall.runnable_ns);
         let example = Example::of(stall);
@@ -312,7 +312,7 @@ mod tests {
             waker: (id < 3).then(|| waker.clone()),
             lock: Some(lock.clone()),
             ran_instead: vec![(thread("neighbour"), 5)],
-            asked_ns: (id == 1).then_some(49),
+            asked_ns: (id == 1).then_some(49), // A timeout bounds a wait for a lock: it cannot be overslept.
             ..stall(id, "engine", LOCK, "release", 50)
         });
         let digest = digest(&stalls);
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(&*release.site.as_ref().unwrap().functions[0], "compact");
         assert_eq!(group.owners.top(), Some((&"housekeeper".to_string(), 3)));
         assert_eq!(group.ran_instead.total(), 15);
-        assert_eq!(group.overslept, 1);
+        assert_eq!(group.overslept, 0);
     }
 
     #[test]
@@ -331,12 +331,21 @@ mod tests {
         let overslept = StallRecord { asked_ns: Some(200), ..stall(1, "idle", poll, "wait", 206) };
         let timed_lock = StallRecord { asked_ns: Some(200), ..stall(2, "worker", LOCK, "take", 206) };
         let preempted = stall(3, "worker", StallReason::Preempted, "run", 50);
+        let without_cpu = StallRecord {
+            asked_ns: Some(200),
+            blocked_ns: 201,
+            runnable_ns: 204,
+            ..stall(4, "tick", StallReason::Runnable, "wait", 405)
+        };
         let mut digest = StallDigest::new(2);
-        [&overslept, &timed_lock, &preempted].into_iter().for_each(|stall| digest.add(stall));
-        assert_eq!(digest.total_ns, 6 + 206 + 50);
-        assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [2, 3]);
+        let stalls = [&overslept, &timed_lock, &preempted, &without_cpu];
+        stalls.into_iter().for_each(|stall| digest.add(stall));
+        assert_eq!(digest.total_ns, 6 + 206 + 50 + 205);
+        assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [2, 4]);
         let totals: Vec<u64> = digest.groups().iter().map(|group| group.total_ns).collect();
-        assert!(totals.contains(&6) && totals.contains(&206), "{totals:?}");
+        assert_eq!(totals, [206, 205, 50, 6]);
+        let overslept: u64 = digest.groups().iter().map(|group| group.overslept).sum();
+        assert_eq!(overslept, 2);
     }
 
     #[test]

@@ -126,19 +126,13 @@ impl Teller<'_> {
             return;
         }
         let whole = stall(who, wait);
-        if !whole.voluntary || whole.runnable_ns < self.min_stall_ns {
-            out.push(Event::Stall(Box::new(whole)));
-            return;
-        }
-        let late = Stall {
-            reason: StallReason::Runnable,
-            voluntary: false,
-            start: MonoNs(wait.woken_at),
-            blocked_ns: 0,
-            ..whole.clone()
+        let stalls = match wait.why {
+            Leave::Blocked(reason) if reason.is_voluntary() => {
+                whole.divided_at_wakeup(reason, self.min_stall_ns)
+            }
+            _ => vec![whole],
         };
-        let chosen = Stall { end: MonoNs(wait.woken_at), open: false, runnable_ns: 0, ..whole };
-        out.extend([chosen, late].map(|stall| Event::Stall(Box::new(stall))));
+        out.extend(stalls.into_iter().map(|stall| Event::Stall(Box::new(stall))));
     }
 }
 
@@ -275,6 +269,10 @@ mod tests {
         assert_eq!(
             stalls(wait(Leave::Blocked(Reason::Sleep), 5 * MS, 2 * MS)),
             [(sleep, 5 * MS, true), (StallReason::Runnable, 2 * MS, false)]
+        );
+        assert_eq!(
+            stalls(wait(Leave::Blocked(Reason::Sleep), 2 * MS, 5 * MS)),
+            [(sleep, 2 * MS, true), (StallReason::Runnable, 5 * MS, false)]
         );
     }
 

@@ -35,7 +35,7 @@ use crate::interrupts::InterruptNames;
 use crate::known::KnownProcesses;
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
-use crate::stalls::{Lookup, Unchosen, stalls_from_record};
+use crate::stalls::{Lookup, latest_ns, stalls_from_record};
 use crate::threads::Threads;
 use crate::thresholds::Controller;
 use crate::waited_files::WaitedFiles;
@@ -62,8 +62,8 @@ pub struct Untold {
     /// Whole seconds that are over.
     pub seconds: u64,
     pub stalls: u64,
-    /// Of those that no thread chose.
-    pub unchosen: Unchosen,
+    /// How late a thread was by the worst of the stalls that it did not choose.
+    pub late_ns: u64,
     /// Runs of the probes.
     pub runs: u64,
 }
@@ -253,11 +253,11 @@ impl Session {
     }
 
     fn untold(&self, boundary: u64) -> Result<Untold, SessionError> {
-        let unchosen = self.stalls.iter().map(|record| Unchosen::of(record, self.min_stall_ns));
+        let late = self.stalls.iter().map(|record| latest_ns(record, self.min_stall_ns));
         Ok(Untold {
             seconds: self.seconds_over(boundary),
             stalls: self.stalls.len() as u64,
-            unchosen: unchosen.fold(Unchosen::default(), Unchosen::max),
+            late_ns: late.max().unwrap_or(0),
             runs: self.probes.runs()?.saturating_sub(self.counts.probe_runs),
         })
     }

@@ -20,61 +20,28 @@ pub trait Lookup {
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef>;
 }
 
-/// The stalls in one interval: none if its thread is unknown, two where a wait that the thread chose was followed by a
-/// long wait for a CPU, which it did not.
+/// The stalls in one interval: two where a wait that the thread chose was followed by a long wait for a CPU,
+/// which it did not.
 pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Vec<Stall> {
     if u64::from(record.flags) & c::STALL_FAULT != 0 {
         return vec![fault_stall(record, min_stall_ns, lookup)];
     }
     let whole = stall(record, min_stall_ns, lookup);
-    if !whole.voluntary || whole.runnable_ns < min_stall_ns {
-        return vec![whole];
-    }
-    let woken_at = MonoNs(whole.end.0 - whole.runnable_ns);
-    let late = Stall {
-        reason: StallReason::Runnable,
-        voluntary: false,
-        start: woken_at,
-        blocked_ns: 0,
-        asked_ns: None,
-        ..whole.clone()
-    };
-    // One that has ended lasted to its wakeup; one still open is the same wait, woken but not yet back.
-    let chosen = Stall { end: woken_at, open: false, runnable_ns: 0, ran_instead: Vec::new(), ..whole };
-    vec![chosen, late]
-}
-
-/// What of an interval no thread chose, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unchosen {
-    /// The longest stall.
-    pub longest_ns: u64,
-    /// How late the thread was by it: a sleep that lasted too long counts from when it was to end.
-    pub late_ns: u64,
-}
-
-impl Unchosen {
-    pub fn of(record: &stall_record, min_stall_ns: u64) -> Self {
-        let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
-        let each = stalls.iter().filter(|stall| !stall.voluntary).map(|stall| {
-            let longest_ns = stall.end.0.saturating_sub(stall.start.0);
-            let overslept = matches!(stall.reason, StallReason::Blocked(reason) if reason.is_voluntary());
-            let asked_ns = stall.asked_ns.filter(|_| overslept).unwrap_or(0);
-            Unchosen { longest_ns, late_ns: longest_ns.saturating_sub(asked_ns) }
-        });
-        each.fold(Unchosen::default(), Unchosen::max)
-    }
-
-    /// The greater of both.
-    pub fn max(self, other: Self) -> Self {
-        Unchosen {
-            longest_ns: self.longest_ns.max(other.longest_ns),
-            late_ns: self.late_ns.max(other.late_ns),
-        }
+    let wait = blocked_for(record);
+    match is_chosen(record, wait) && !is_overslept(&whole, record.slack_ns, min_stall_ns) {
+        true => whole.divided_at_wakeup(wait, min_stall_ns),
+        false => vec![whole],
     }
 }
 
-/// Before anything is known: neither whether a thread chose to wait nor for how long depends on it.
+/// How late the thread was by the worst stall of this interval that it did not choose, ns.
+pub fn latest_ns(record: &stall_record, min_stall_ns: u64) -> u64 {
+    let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
+    let late = stalls.iter().filter(|stall| !stall.voluntary).map(Stall::late_ns);
+    late.max().unwrap_or(0)
+}
+
+/// Before anything is known: neither whether a thread chose to wait nor how late it was depends on it.
 struct Nothing;
 
 impl Lookup for Nothing {
@@ -100,23 +67,21 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
     let duration_ns = record.end.saturating_sub(record.start);
     let runnable_ns = record.runnable_ns.min(duration_ns);
     let blocked_ns = duration_ns - runnable_ns;
-    let blocked_for = Reason::from_code(record.reason).unwrap_or(Reason::Other);
+    let wait = blocked_for(record);
     let reason = match flag(c::STALL_PREEMPTED) {
         true => StallReason::Preempted,
         false if blocked_ns < runnable_ns => StallReason::Runnable,
-        false => StallReason::Blocked(blocked_for),
+        false => StallReason::Blocked(wait),
     };
-    let asked_ns = flag(c::STALL_ASKED).then_some(record.asked_ns);
-    let overslept = asked_ns.is_some_and(|asked| {
-        duration_ns >= asked.saturating_add(record.slack_ns).saturating_add(min_stall_ns)
-    });
-    let voluntary = matches!(reason, StallReason::Blocked(reason) if reason.is_voluntary()) && !overslept;
-    Stall {
+    // A sleep on the way, such as for a disk within poll(2), has no timeout.
+    let has_timeout = wait.is_voluntary() || wait == Reason::Lock;
+    let asked_ns = (flag(c::STALL_ASKED) && has_timeout).then_some(record.asked_ns);
+    let whole = Stall {
         thread: ThreadKey(record.key),
         comm: name_from_bytes(&record.comm),
         kind: StallKind::OffCpu,
         reason,
-        voluntary,
+        voluntary: false,
         start: MonoNs(record.start),
         end: MonoNs(record.end),
         open: u64::from(record.r#type) == c::RECORD_OPEN,
@@ -135,7 +100,29 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         fault: None,
         asked_ns,
         file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
-    }
+    };
+    let back_in_time = match reason {
+        StallReason::Runnable => whole.overslept_ns().is_some() && runnable_ns < min_stall_ns,
+        _ => true,
+    };
+    let voluntary =
+        is_chosen(record, wait) && back_in_time && !is_overslept(&whole, record.slack_ns, min_stall_ns);
+    Stall { voluntary, ..whole }
+}
+
+fn blocked_for(record: &stall_record) -> Reason {
+    Reason::from_code(record.reason).unwrap_or(Reason::Other)
+}
+
+/// Whether the thread chose to wait, whatever came after the wakeup.
+fn is_chosen(record: &stall_record, wait: Reason) -> bool {
+    u64::from(record.flags) & c::STALL_PREEMPTED == 0 && wait.is_voluntary()
+}
+
+/// Whether it came back so late after its timeout that this is a stall: `min_stall_ns` beyond what the kernel
+/// allows itself.
+fn is_overslept(stall: &Stall, slack_ns: u64, min_stall_ns: u64) -> bool {
+    stall.overslept_ns().is_some_and(|late_ns| late_ns >= slack_ns.saturating_add(min_stall_ns))
 }
 
 /// By its name alone: its process knows its path.
@@ -277,21 +264,74 @@ mod tests {
         assert_eq!((both[0].blocked_ns, both[1].blocked_ns, both[1].runnable_ns), (10 * MS, 0, 3 * MS));
     }
 
+    fn timed(reason: Reason, blocked: u64, runnable: u64, asked_ns: u64) -> stall_record {
+        stall_record {
+            flags: c::STALL_ASKED as u16,
+            asked_ns,
+            slack_ns: 50_000,
+            ..record(reason, blocked, runnable)
+        }
+    }
+
     #[test]
-    fn who_overslept_is_late_from_when_it_was_to_wake_up() {
-        let of = |record: &stall_record| {
-            let Unchosen { longest_ns, late_ns } = Unchosen::of(record, 100_000);
-            (longest_ns, late_ns)
+    fn lateness_counts_from_the_end_of_the_timeout() {
+        let of = |record: &stall_record| latest_ns(record, MIN);
+        assert_eq!(of(&record(Reason::Lock, 3 * MS, MS)), 4 * MS);
+        assert_eq!(of(&record(Reason::Sleep, 50 * MS, 0)), 0, "voluntary");
+        assert_eq!(of(&record(Reason::Poll, 50 * MS, 2 * MS)), 2 * MS, "the late return");
+        assert_eq!(of(&timed(Reason::Sleep, 50 * MS, 0, 49 * MS)), MS);
+        assert_eq!(of(&timed(Reason::Sleep, 50 * MS, 60 * MS, 49 * MS)), 61 * MS, "mostly without a CPU");
+        assert_eq!(
+            of(&timed(Reason::Lock, 50 * MS, 0, 49 * MS)),
+            50 * MS,
+            "a timeout only bounds the wait for a lock"
+        );
+        let lock = stall_record {
+            flags: (c::STALL_ASKED | c::STALL_LOCK) as u16,
+            ..timed(Reason::Lock, MS, 60 * MS, MS)
         };
-        assert_eq!(of(&record(Reason::Lock, 3 * MS, MS)), (4 * MS, 4 * MS));
-        assert_eq!(of(&record(Reason::Sleep, 50 * MS, 0)), (0, 0), "chosen");
-        assert_eq!(of(&record(Reason::Poll, 50 * MS, 2 * MS)), (2 * MS, 2 * MS), "the late return");
-        let mut sleep = record(Reason::Sleep, 50 * MS, 0);
-        sleep.flags |= c::STALL_ASKED as u16;
-        sleep.asked_ns = 49 * MS;
-        assert_eq!(of(&sleep), (50 * MS, MS));
-        let lock = stall_record { reason: Reason::Lock.code(), ..sleep };
-        assert_eq!(of(&lock), (50 * MS, 50 * MS), "a lock is not asked for time");
+        assert_eq!(of(&lock), 61 * MS);
+        assert_eq!(
+            of(&timed(Reason::Disk, 50 * MS, 0, 49 * MS)),
+            50 * MS,
+            "a disk on the way through poll(2)"
+        );
+        assert_eq!(of(&timed(Reason::Disk, 50 * MS, 60 * MS, 49 * MS)), 110 * MS);
+    }
+
+    #[test]
+    fn wakeup_before_the_timeout_is_no_oversleeping() {
+        let both = stalls(&timed(Reason::Poll, 10 * MS, 9 * MS, 12 * MS));
+        let rows: Vec<_> =
+            both.iter().map(|stall| (stall.reason, stall.voluntary, stall.late_ns())).collect();
+        let poll = StallReason::Blocked(Reason::Poll);
+        assert_eq!(rows, [(poll, true, 10 * MS), (StallReason::Runnable, false, 9 * MS)]);
+    }
+
+    #[test]
+    fn late_return_is_divided_also_where_the_wait_was_the_shorter_part() {
+        let both = stalls(&record(Reason::Wait, 3 * MS, 10 * MS));
+        let rows: Vec<_> =
+            both.iter().map(|stall| (stall.reason, stall.voluntary, stall.duration_ns())).collect();
+        let wait = StallReason::Blocked(Reason::Wait);
+        assert_eq!(rows, [(wait, true, 3 * MS), (StallReason::Runnable, false, 10 * MS)]);
+        let short = stalls(&record(Reason::Wait, MIN - 1, 10 * MS));
+        assert_eq!(short.len(), 1, "a wait shorter than a stall is no row of its own");
+        assert_eq!(stalls_from_record(&record(Reason::Wait, MS, 0), 0, &Nothing).len(), 1, "no empty rows");
+    }
+
+    #[test]
+    fn overslept_wait_is_one_stall() {
+        for runnable in [0, 2 * MS, 30 * MS] {
+            let found = stalls(&timed(Reason::Sleep, 20 * MS + 50_000, runnable, 20 * MS - MS));
+            let late: Vec<_> = found.iter().map(|stall| (stall.voluntary, stall.late_ns())).collect();
+            assert_eq!(late, [(false, runnable + MS + 50_000)]);
+        }
+        let in_time = stalls(&timed(Reason::Sleep, 50_000, 60_000, 49_000));
+        assert!(
+            in_time.len() == 1 && in_time[0].voluntary,
+            "late by less than its slack and a stall: {in_time:?}"
+        );
     }
 
     #[test]

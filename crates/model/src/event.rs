@@ -4,6 +4,7 @@ use crate::calls::CallPath;
 use crate::counter::{Counter, CounterKey};
 use crate::guard::IntrusionDelta;
 use crate::histogram::Cell;
+use crate::lateness::Lateness;
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::state::{Metric, Reason, StallKind, StallReason, State};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
@@ -278,6 +279,58 @@ impl Stall {
             asked_ns: None,
             file: None,
         }
+    }
+
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// How late the thread came back, ns.
+    pub fn late_ns(&self) -> u64 {
+        self.lateness().late_ns()
+    }
+
+    /// How long after the timeout it had asked for; `None` where it did not oversleep one.
+    pub fn overslept_ns(&self) -> Option<u64> {
+        self.lateness().overslept_ns()
+    }
+
+    fn lateness(&self) -> Lateness {
+        Lateness {
+            duration_ns: self.duration_ns(),
+            blocked_ns: self.blocked_ns,
+            asked_ns: self.asked_ns,
+            reason: self.reason,
+            is_lock: self.lock.is_some(),
+        }
+    }
+
+    /// Divides a voluntary wait for `wait` that did not oversleep at its wakeup: the thread chose the wait, but
+    /// not the time without a CPU after it. One stall where either part is shorter than `least_ns`.
+    pub fn divided_at_wakeup(self, wait: Reason, least_ns: u64) -> Vec<Stall> {
+        if self.blocked_ns.min(self.runnable_ns) < least_ns.max(1) {
+            return vec![self];
+        }
+        let woken_at = MonoNs(self.end.0.saturating_sub(self.runnable_ns));
+        let late = Stall {
+            reason: StallReason::Runnable,
+            voluntary: false,
+            start: woken_at,
+            blocked_ns: 0,
+            asked_ns: None,
+            ..self.clone()
+        };
+        // The wait ended at its wakeup; where the stall is still open, the thread is woken and not back yet.
+        let chosen = Stall {
+            reason: StallReason::Blocked(wait),
+            voluntary: true,
+            end: woken_at,
+            open: false,
+            runnable_ns: 0,
+            ran_instead: Vec::new(),
+            ..self
+        };
+        vec![chosen, late]
     }
 }
 

@@ -7,6 +7,7 @@ use crate::event::{
 };
 use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
+use crate::lateness::Lateness;
 use crate::stack::{FrameKind, StackEnd, SymbolLine};
 use crate::state::{Metric, StallKind, StallReason};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
@@ -183,14 +184,23 @@ impl StallRecord {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// The part that made the thread late, ns: of a wait that it chose and that outlasted the timeout it had asked
-    /// for, what came after it; of any other, all of it.
+    /// How late the thread came back, ns.
     pub fn late_ns(&self) -> u64 {
-        let duration_ns = self.duration_ns();
-        let chosen = matches!(self.reason, StallReason::Blocked(reason) if reason.is_voluntary());
-        match self.asked_ns {
-            Some(asked_ns) if chosen && duration_ns > asked_ns => duration_ns - asked_ns,
-            _ => duration_ns,
+        self.lateness().late_ns()
+    }
+
+    /// How long after the timeout it had asked for; `None` where it did not oversleep one.
+    pub fn overslept_ns(&self) -> Option<u64> {
+        self.lateness().overslept_ns()
+    }
+
+    fn lateness(&self) -> Lateness {
+        Lateness {
+            duration_ns: self.duration_ns(),
+            blocked_ns: self.blocked_ns,
+            asked_ns: self.asked_ns,
+            reason: self.reason,
+            is_lock: self.lock.is_some(),
         }
     }
 }

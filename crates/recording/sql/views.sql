@@ -135,8 +135,14 @@ CREATE VIEW samples AS
     LEFT JOIN thread AS waker_thread ON waker_thread.id = sample_waker.thread
     LEFT JOIN text AS waker_comm ON waker_comm.id = waker_thread.comm;
 
+-- `late_ns` follows crates/model/src/lateness.rs.
 CREATE VIEW stalls AS
     SELECT stall.id, stall.start_ns, stall.start_ns + stall.duration_ns AS end_ns, stall.duration_ns,
+        stall.duration_ns - CASE
+            WHEN asked_ns < stall.duration_ns AND asked_ns <= blocked_ns
+                AND (reason_name.name IN ('wait', 'poll', 'sleep', 'child')
+                    OR (reason_name.name = 'runnable' AND lock_address IS NULL))
+            THEN asked_ns ELSE 0 END AS late_ns,
         EPOCH(stall.start_ns) AS start_epoch_ns,
         EPOCH(stall.start_ns) + stall.duration_ns AS end_epoch_ns,
         (flags & 2) <> 0 AS open,

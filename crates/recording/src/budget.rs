@@ -75,8 +75,8 @@ pub(crate) struct Division {
     pub folded: Vec<Stall>,
 }
 
-/// Keeps every stall that has a row, then the involuntary ones, then the voluntary ones, the longest of
-/// each first, until the allowance is used up.
+/// Keeps every stall that has a row, then the involuntary ones, the latest first, then the voluntary ones, the
+/// longest first, until the allowance is used up.
 pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Division {
     let total: u64 = candidates.iter().map(|candidate| bytes_of(&candidate.stall)).sum();
     if total <= allowance.voluntary_bytes {
@@ -109,8 +109,9 @@ fn choose(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
 /// Smaller is more worth keeping.
 fn rank(candidate: &Candidate) -> (bool, bool, std::cmp::Reverse<u64>) {
     let Candidate { stall, row } = candidate;
-    let duration_ns = stall.end.0.saturating_sub(stall.start.0);
-    (row.is_none(), stall.voluntary, std::cmp::Reverse(duration_ns))
+    // A voluntary wait is evidence of where its thread was: its length counts there.
+    let ns = if stall.voluntary { stall.duration_ns() } else { stall.late_ns() };
+    (row.is_none(), stall.voluntary, std::cmp::Reverse(ns))
 }
 
 #[cfg(test)]
@@ -129,9 +130,8 @@ mod tests {
 
     /// The durations of what is kept and of what is folded.
     fn durations(division: &Division) -> (Vec<u64>, Vec<u64>) {
-        let duration_ns = |stall: &Stall| stall.end.0 - stall.start.0;
-        let kept = division.kept.iter().map(|candidate| duration_ns(&candidate.stall)).collect();
-        (kept, division.folded.iter().map(duration_ns).collect())
+        let kept = division.kept.iter().map(|candidate| candidate.stall.duration_ns()).collect();
+        (kept, division.folded.iter().map(Stall::duration_ns).collect())
     }
 
     #[test]
@@ -161,6 +161,21 @@ mod tests {
         ];
         let division = divide(candidates, Allowance { bytes: 3 * one, voluntary_bytes: 3 * one });
         assert_eq!(durations(&division), (vec![30, 1, 20], vec![10, 900]));
+    }
+
+    #[test]
+    fn lateness_decides_not_the_sleep_before_it() {
+        let one = bytes_of(&stall(1, false));
+        let sleep = Stall {
+            voluntary: false,
+            asked_ns: Some(900),
+            ..Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Sleep), MonoNs(1_000), 906)
+        };
+        let timed_lock = Stall { asked_ns: Some(900), ..stall(905, false) };
+        let candidates = [stall(10, false), sleep, stall(20, false), timed_lock];
+        let candidates = candidates.map(|stall| Candidate { stall, row: None }).to_vec();
+        let division = divide(candidates, Allowance { bytes: 3 * one, voluntary_bytes: 0 });
+        assert_eq!(durations(&division), (vec![10, 20, 905], vec![906]));
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl Pending {
 
     pub fn fold(&mut self, stall: &Stall) {
         let key = (stall.thread.0, stall.reason.code(), stall.voluntary);
-        let ns = stall.end.0.saturating_sub(stall.start.0);
+        let ns = stall.late_ns();
         add_cell(self.folded.entry(key).or_default(), Cell { count: 1, total_ns: ns, max_ns: ns });
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
 use wallprof_model::event::{Access, Fault, Mapping, WaitedFile};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
-use wallprof_model::{MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::{Lateness, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::error::Result;
 use crate::recording::Recording;
@@ -19,7 +19,8 @@ use crate::schema::flag;
 pub struct StallFilter {
     pub kind: Option<StallKind>,
     pub reason: Option<StallReason>,
-    pub min_duration_ns: u64,
+    /// The least lateness, as [`StallRecord::late_ns`] says.
+    pub min_late_ns: u64,
     pub threads: Option<HashSet<ThreadKey>>,
     /// Stalls that were under way at some moment of this range.
     pub during: Option<Range<MonoNs>>,
@@ -34,15 +35,15 @@ struct Head {
     reason: StallReason,
     flags: i64,
     start: MonoNs,
-    duration_ns: u64,
+    lateness: Lateness,
 }
 
 impl StallFilter {
     fn accepts(&self, head: &Head) -> bool {
-        let end = MonoNs(head.start.0.saturating_add(head.duration_ns));
+        let end = MonoNs(head.start.0.saturating_add(head.lateness.duration_ns));
         self.kind.is_none_or(|kind| kind == kind_from_flags(head.flags))
             && self.reason.is_none_or(|reason| reason == head.reason)
-            && head.duration_ns >= self.min_duration_ns
+            && head.lateness.late_ns() >= self.min_late_ns
             && self.threads.as_ref().is_none_or(|threads| threads.contains(&head.thread))
             && self.during.as_ref().is_none_or(|range| head.start < range.end && end > range.start)
             && (self.include_voluntary || head.flags & flag::VOLUNTARY == 0)
@@ -62,11 +63,13 @@ impl<'r> Stalls<'r> {
     pub(crate) fn new(recording: &'r Recording, filter: &StallFilter) -> SqlResult<Self> {
         let connection = recording.connection();
         let mut ids = Vec::new();
-        let mut heads =
-            connection.prepare("SELECT id, thread, reason_code, flags, start_ns, duration_ns FROM stall")?;
+        let mut heads = connection.prepare(
+            "SELECT id, thread, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns,
+                 lock_address IS NOT NULL FROM stall",
+        )?;
         let mut rows = heads.query([])?;
         while let Some(row) = rows.next()? {
-            let head = head_from_row(row)?;
+            let head = head_from_row(row, row.get(9)?)?;
             if filter.accepts(&head) {
                 ids.push((head.start, head.id));
             }
@@ -160,21 +163,29 @@ fn kind_from_flags(flags: i64) -> StallKind {
     if flags & flag::FAULT == 0 { StallKind::OffCpu } else { StallKind::Fault }
 }
 
-fn head_from_row(row: &Row<'_>) -> SqlResult<Head> {
+fn head_from_row(row: &Row<'_>, is_lock: bool) -> SqlResult<Head> {
     let code: u8 = row.get(2)?;
+    let reason = decoded(2, code, StallReason::from_code(code))?;
     Ok(Head {
         id: row.get(0)?,
         thread: ThreadKey(row.get(1)?),
-        reason: decoded(2, code, StallReason::from_code(code))?,
+        reason,
         flags: row.get(3)?,
         start: MonoNs(unsigned(row, 4)?),
-        duration_ns: unsigned(row, 5)?,
+        lateness: Lateness {
+            duration_ns: unsigned(row, 5)?,
+            blocked_ns: unsigned(row, 6)?,
+            asked_ns: optional_unsigned(row, 8)?,
+            reason,
+            is_lock,
+        },
     })
 }
 
 /// A record without what other tables hold, and its flags.
 fn record_from_row(recording: &Recording, id: i64, row: &Row<'_>) -> SqlResult<(StallRecord, i64)> {
-    let head = head_from_row(row)?;
+    let lock = lock_from_row(recording, row)?;
+    let head = head_from_row(row, lock.is_some())?;
     let (pid, tid) = recording.process_and_thread(head.thread)?;
     let record = StallRecord {
         id: id as u64,
@@ -187,18 +198,18 @@ fn record_from_row(recording: &Recording, id: i64, row: &Row<'_>) -> SqlResult<(
         voluntary: head.flags & flag::VOLUNTARY != 0,
         open: head.flags & flag::OPEN != 0,
         start: head.start,
-        end: MonoNs(head.start.0.saturating_add(head.duration_ns)),
-        blocked_ns: unsigned(row, 6)?,
+        end: MonoNs(head.start.0.saturating_add(head.lateness.duration_ns)),
+        blocked_ns: head.lateness.blocked_ns,
         runnable_ns: unsigned(row, 7)?,
         syscall: recording.text(row.get(10)?)?,
         cpu: row.get(11)?,
         user: recording.optional_stack(row.get(12)?)?,
         kernel: recording.optional_stack(row.get(13)?)?,
         waker: waker_from_row(recording, head.flags, row)?,
-        lock: lock_from_row(recording, row)?,
+        lock,
         ran_instead: Vec::new(),
         fault: None,
-        asked_ns: optional_unsigned(row, 8)?,
+        asked_ns: head.lateness.asked_ns,
         binding: binding_from_row(recording, row)?,
         file: file_from_row(recording, row)?,
     };
@@ -247,7 +258,13 @@ mod tests {
             reason: StallReason::Blocked(Reason::Lock),
             flags,
             start: MonoNs(start),
-            duration_ns,
+            lateness: Lateness {
+                duration_ns,
+                blocked_ns: duration_ns,
+                asked_ns: None,
+                reason: StallReason::Blocked(Reason::Lock),
+                is_lock: true,
+            },
         }
     }
 
@@ -275,7 +292,7 @@ mod tests {
         let refusing = [
             StallFilter { kind: Some(StallKind::Fault), ..StallFilter::default() },
             StallFilter { reason: Some(StallReason::Preempted), ..StallFilter::default() },
-            StallFilter { min_duration_ns: 11, ..StallFilter::default() },
+            StallFilter { min_late_ns: 11, ..StallFilter::default() },
             StallFilter { threads: Some(HashSet::from([ThreadKey(4)])), ..StallFilter::default() },
         ];
         for filter in refusing {

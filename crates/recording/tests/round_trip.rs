@@ -271,6 +271,67 @@ fn a_stall_with_everything() {
     assert_eq!(recording.stall(got.id + 1).unwrap(), None);
 }
 
+/// Stalls of every reason, with and without a lock, of timeouts around their lengths.
+fn stalls_with_timeouts() -> Vec<Stall> {
+    let mut stalls = Vec::new();
+    let reasons = (0..=u8::MAX).filter_map(StallReason::from_code);
+    for (reason, is_lock) in reasons.flat_map(|reason| [(reason, false), (reason, true)]) {
+        for asked_ns in [None, Some(0), Some(40), Some(60), Some(61), Some(100), Some(u64::MAX)] {
+            let start_ns = 1_000 * stalls.len() as u64;
+            stalls.push(Stall {
+                reason,
+                asked_ns,
+                blocked_ns: 60,
+                runnable_ns: 40,
+                lock: is_lock.then_some(Lock { address: 16, owner: None }),
+                ..stall(start_ns, 100)
+            });
+        }
+    }
+    stalls
+}
+
+#[test]
+fn lateness_is_the_same_in_every_reader() {
+    let given = stalls_with_timeouts();
+    let events = given.iter().map(|stall| Event::Stall(Box::new(stall.clone())));
+    let (place, recording, _) = recording_of(events.collect());
+    let expected: Vec<u64> = given.iter().map(Stall::late_ns).collect();
+    let late: Vec<u64> = all_stalls(&recording).iter().map(|stall| stall.late_ns()).collect();
+    assert_eq!(late, expected);
+    let sql = rusqlite::Connection::open(place.file()).unwrap();
+    let mut select = sql.prepare("SELECT late_ns FROM stalls ORDER BY start_ns").unwrap();
+    let viewed: rusqlite::Result<Vec<i64>> = select.query_map([], |row| row.get(0)).unwrap().collect();
+    assert_eq!(viewed.unwrap(), expected.iter().map(|&late_ns| late_ns as i64).collect::<Vec<_>>());
+    for least in [40, 60, 100] {
+        let filter = StallFilter { min_late_ns: least, include_voluntary: true, ..StallFilter::default() };
+        let accepted = recording.stalls(&filter).unwrap().len();
+        assert_eq!(accepted, expected.iter().filter(|&&late_ns| late_ns >= least).count(), "{least}");
+    }
+}
+
+/// Recordings were written without the column; what they store of timeouts suffices.
+#[test]
+fn recording_without_the_column_has_lateness_all_the_same() {
+    let sleep = StallReason::Blocked(Reason::Sleep);
+    let slept = |start_ns, asked_ns| Stall { reason: sleep, asked_ns, ..stall(start_ns, 2_060) };
+    let events = [slept(0, Some(2_000)), slept(5_000, None)].map(|stall| Event::Stall(Box::new(stall)));
+    let (place, recording, _) = recording_of(events.to_vec());
+    drop(recording);
+    let sql = rusqlite::Connection::open(place.file()).unwrap();
+    sql.execute_batch(
+        "DROP VIEW faults; DROP VIEW disk_waits; DROP VIEW stalls;
+         CREATE VIEW stalls AS SELECT id FROM stall",
+    )
+    .unwrap();
+    drop(sql);
+    let old = Recording::open(&place.file()).unwrap();
+    let late: Vec<u64> = all_stalls(&old).iter().map(|stall| stall.late_ns()).collect();
+    assert_eq!(late, [60, 2_060]);
+    let filter = StallFilter { min_late_ns: 61, ..StallFilter::default() };
+    assert_eq!(old.stalls(&filter).unwrap().len(), 1);
+}
+
 #[test]
 fn the_kernel_s_work_and_calls_on_other_cpus() {
     let work =
@@ -377,7 +438,7 @@ fn stalls_come_oldest_first_and_filtered() {
     };
     assert_eq!(starts(&StallFilter::default()), [10, 30, 50]);
     assert_eq!(starts(&StallFilter { include_voluntary: true, ..Default::default() }), [5, 10, 30, 50]);
-    assert_eq!(starts(&StallFilter { min_duration_ns: 20, ..Default::default() }), [10, 30]);
+    assert_eq!(starts(&StallFilter { min_late_ns: 20, ..Default::default() }), [10, 30]);
     assert_eq!(starts(&StallFilter { during: Some(at(55)..at(56)), ..Default::default() }), [10, 50]);
     assert_eq!(only_thread(&recording).stalls, 3);
 }

@@ -168,11 +168,11 @@ pub struct WatchArgs {
     #[arg(short = 'a', long = "all")]
     pub all: bool,
 
-    /// Waits and faults at least this long are stalls [50us]
+    /// Waits and faults that make a thread at least this late are stalls [50us]
     #[arg(long, value_name = "DURATION")]
     pub threshold: Option<String>,
 
-    /// Names for how long stalls are [warning=100us,critical=500us]
+    /// Names for how late stalls make their threads [warning=100us,critical=500us]
     #[arg(long, value_name = "NAME=DURATION,…")]
     pub severity: Option<String>,
 
@@ -283,7 +283,7 @@ pub struct StallsArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Only stalls at least this long: 500us, 2ms (a bare number is seconds)
+    /// Only stalls that made their thread at least this late: 500us, 2ms (a bare number is seconds)
     #[arg(long, value_name = "DURATION")]
     pub longer_than: Option<String>,
 

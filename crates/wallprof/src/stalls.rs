@@ -112,7 +112,7 @@ impl Iterator for Chosen<'_> {
 struct Asked {
     kind: Option<StallKind>,
     reason: Option<StallReason>,
-    min_duration_ns: u64,
+    min_late_ns: u64,
     thread: Option<Glob>,
     from: Option<Timepoint>,
     to: Option<Timepoint>,
@@ -127,7 +127,7 @@ impl Asked {
         Ok(Asked {
             kind: args.kind.as_deref().map(kind).transpose()?,
             reason,
-            min_duration_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
+            min_late_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
             thread: thread.map_err(|error| usage("--thread", error))?,
             from: timepoint("--from", args.from.as_deref())?,
             to: timepoint("--to", args.to.as_deref())?,
@@ -149,7 +149,7 @@ impl Asked {
         Ok(StallFilter {
             kind: self.kind,
             reason: self.reason,
-            min_duration_ns: self.min_duration_ns,
+            min_late_ns: self.min_late_ns,
             threads: threads.transpose()?,
             during: self.during(info, zone)?,
             include_voluntary: self.all,
@@ -234,7 +234,7 @@ mod tests {
         });
         let asked = asked.unwrap();
         assert_eq!((asked.kind, asked.reason), (Some(StallKind::Fault), Some(StallReason::Major)));
-        assert_eq!((asked.min_duration_ns, asked.all), (2_000_000, false));
+        assert_eq!((asked.min_late_ns, asked.all), (2_000_000, false));
         assert!(asked.thread.unwrap().matches("worker-3"));
     }
 

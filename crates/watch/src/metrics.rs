@@ -345,10 +345,11 @@ impl Metrics {
         let labels = who.clone().reason(stall.reason.name());
         if stall.open {
             let told_in = self.second_at(stall.end);
-            self.open.begin(stall.thread, stall.kind, stall.start, who, told_in);
+            let late_since = MonoNs(stall.end.0.saturating_sub(stall.late_ns()));
+            self.open.begin(stall.thread, stall.kind, late_since, who, told_in);
             return;
         }
-        let ns = stall.end.0.saturating_sub(stall.start.0);
+        let ns = stall.late_ns();
         let severity = self.severity(ns);
         let sum = self.stalls.at(labels.clone().severity(severity), &mut self.room);
         sum.count += 1;
@@ -460,6 +461,35 @@ pub(crate) mod tests {
         ];
         assert_eq!(counted(&metrics), expected.map(|(name, count, ns)| (name.to_string(), count, ns)));
         assert_eq!(metrics.stalls_by_severity()["critical"], 2);
+    }
+
+    /// A sleep of 20 ms that lasted `late_ns` longer.
+    fn overslept(start: u64, late_ns: u64) -> Stall {
+        let asked_ns = 20_000_000;
+        let sleep =
+            Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Sleep), MonoNs(start), asked_ns + late_ns);
+        Stall { voluntary: false, asked_ns: Some(asked_ns), ..sleep }
+    }
+
+    #[test]
+    fn overslept_wait_counts_by_its_lateness() {
+        let mut metrics = metrics();
+        (0..3).for_each(|n| metrics.take(&told(overslept(n * 30_000_000, 60_000))));
+        metrics.take(&told(stall(1, 200_000_000, 20_060_000)));
+        let expected = [("engine/lock/critical", 1, 20_060_000), ("engine/sleep/info", 3, 180_000)];
+        assert_eq!(counted(&metrics), expected.map(|(name, count, ns)| (name.to_string(), count, ns)));
+        assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).max(), Some(20_060_000));
+        metrics.restart_longest();
+        metrics.take(&told(overslept(300_000_000, 60_000)));
+        assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [60_000]);
+    }
+
+    #[test]
+    fn open_stall_is_late_since_the_end_of_its_timeout() {
+        let mut metrics = metrics();
+        metrics.take(&told(Stall { open: true, ..overslept(0, 1_000_000) }));
+        metrics.note_open(MonoNs(25_000_000));
+        assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [5_000_000]);
     }
 
     #[test]

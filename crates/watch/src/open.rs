@@ -21,7 +21,7 @@ pub struct OpenStalls {
 }
 
 impl OpenStalls {
-    /// A stall of this thread was told as open in second `told_in`.
+    /// A stall of this thread, late since `since`, was told as open in second `told_in`.
     pub fn begin(
         &mut self,
         thread: ThreadKey,
@@ -53,7 +53,7 @@ impl OpenStalls {
         }
     }
 
-    /// How long each has lasted at `now`, ns.
+    /// How late each has made its thread at `now`, ns.
     pub fn lasting(&self, now: MonoNs) -> impl Iterator<Item = (&Labels, u64)> {
         self.by_thread.values().map(move |open| (&open.labels, now.0.saturating_sub(open.since.0)))
     }

@@ -57,8 +57,8 @@ fn stalls(out: &mut String, metrics: &Metrics) {
         return;
     }
     out.push_str(
-        "<h2>Stalls since the start, most time first</h2><table><tr><th>process<th>thread<th>reason<th>severity\
-         <th>stalls<th>seconds</tr>",
+        "<h2>Stalls since the start, most lateness first</h2><table><tr><th>process<th>thread<th>reason<th>severity\
+         <th>stalls<th>seconds late</tr>",
     );
     for (labels, sum) in rows.into_iter().take(MOST_ROWS) {
         let _ = write!(
@@ -104,6 +104,9 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_model::event::Stall;
+    use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
+
     use super::*;
     use crate::metrics::tests::{metrics, stall, thread, told};
 
@@ -116,6 +119,25 @@ mod tests {
         let html = page(&Page::default(), &metrics);
         let at = |name: &str| html.find(name).expect(name);
         assert!(at("<td>worker<td>lock<td>critical") < at("<td>engine<td>lock<td>warning"));
+    }
+
+    #[test]
+    fn overslept_waits_stand_below_a_wait_of_their_lateness() {
+        let mut metrics = metrics();
+        metrics.take(&thread(2, "server", "worker"));
+        let sleep = StallReason::Blocked(Reason::Sleep);
+        for n in 0..9 {
+            let wait = Stall::new(ThreadKey(1), sleep, MonoNs(n * 30_000_000), 20_060_000);
+            metrics.take(&told(Stall { voluntary: false, asked_ns: Some(20_000_000), ..wait }));
+        }
+        metrics.take(&told(stall(2, 5, 600_000)));
+        let html = page(&Page::default(), &metrics);
+        let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
+        let rows = [
+            "<td>worker<td>lock<td>critical",
+            "<td>engine<td>sleep<td>info<td class=\"n\">9<td class=\"n\">0.000540",
+        ];
+        assert!(at(rows[0]) < at(rows[1]));
     }
 
     #[test]

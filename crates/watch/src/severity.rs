@@ -1,4 +1,4 @@
-//! Severities: names for how long a stall is, from the user's `warning=100us,critical=500us`.
+//! Severities: names for how late a stall made its thread, from the user's `warning=100us,critical=500us`.
 //!
 //! Pure. A stall has the highest severity that it reaches, and is counted once.
 
@@ -85,13 +85,13 @@ impl Severities {
         Ok(Severities { steps })
     }
 
-    /// The name for a stall of this length.
-    pub fn of(&self, duration_ns: u64) -> &str {
-        let reached = self.steps.iter().rev().find(|(_, least)| duration_ns >= *least);
+    /// The name for a stall that made its thread so late.
+    pub fn of(&self, late_ns: u64) -> &str {
+        let reached = self.steps.iter().rev().find(|(_, least)| late_ns >= *least);
         reached.map_or(BELOW, |(name, _)| name)
     }
 
-    /// The least duration of a severity, ns.
+    /// The least lateness of a severity, ns.
     pub fn least_ns(&self, name: &str) -> Option<u64> {
         self.steps.iter().find(|(known, _)| known == name).map(|(_, ns)| *ns)
     }

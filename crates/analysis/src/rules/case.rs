@@ -24,10 +24,11 @@ pub struct Case {
     pub open: bool,
     pub start: MonoNs,
     pub end: MonoNs,
-    pub blocked_ns: u64,
     pub runnable_ns: u64,
     /// The timeout it had asked for.
     pub asked_ns: Option<u64>,
+    /// The time after that timeout, where the thread overslept it.
+    pub overslept_ns: Option<u64>,
     /// The CPU it came back on, or waits for.
     pub cpu: Option<u32>,
     pub syscall: Option<Arc<str>>,
@@ -98,6 +99,11 @@ impl Case {
         self.end.0.saturating_sub(self.start.0)
     }
 
+    /// How late the thread came back.
+    pub fn late_ns(&self) -> u64 {
+        self.overslept_ns.unwrap_or(self.duration_ns())
+    }
+
     /// What it took apart from waiting for a CPU.
     pub fn without_run_queue_ns(&self) -> u64 {
         self.duration_ns().saturating_sub(self.runnable_ns)
@@ -137,12 +143,12 @@ pub(super) fn grouped<'e, K: Ord>(
     groups
 }
 
-/// What most of the cases' time has in common; `None` where none of them knows.
+/// What most of the cases' lateness has in common; `None` where none of them knows.
 pub(super) fn mostly<T: Ord + Hash + Clone>(cases: &[&Case], of: impl Fn(&Case) -> Option<T>) -> Option<T> {
     let mut tally = Tally::default();
     for case in cases {
         if let Some(value) = of(case) {
-            tally.add(value, case.duration_ns());
+            tally.add(value, case.late_ns());
         }
     }
     tally.top().map(|(value, _)| value.clone())

@@ -70,7 +70,7 @@ impl<'e> Problem<'e> {
 
 impl Conclusion<'_> {
     pub fn into_finding(mut self) -> Finding {
-        self.cases.sort_by_key(|case| (Reverse(case.duration_ns()), case.id));
+        self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
         Finding {

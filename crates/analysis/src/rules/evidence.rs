@@ -138,7 +138,9 @@ impl Collector {
     }
 
     fn keep_the_longest(&mut self) {
-        let rank = |case: &Case| (case.voluntary, !case.open, Reverse(case.duration_ns()), case.id);
+        // A voluntary wait says where its thread was: its length counts.
+        let ns = |case: &Case| if case.voluntary { case.duration_ns() } else { case.late_ns() };
+        let rank = |case: &Case| (case.voluntary, !case.open, Reverse(ns(case)), case.id);
         self.cases.select_nth_unstable_by_key(MOST_CASES, rank);
         self.cases.truncate(MOST_CASES);
     }
@@ -155,9 +157,9 @@ impl Collector {
             open: stall.open,
             start: stall.start,
             end: stall.end,
-            blocked_ns: stall.blocked_ns,
             runnable_ns: stall.runnable_ns,
             asked_ns: stall.asked_ns,
+            overslept_ns: stall.overslept_ns(),
             cpu: stall.cpu,
             syscall: stall.syscall.as_deref().map(|name| self.names.get(name)),
             site: self.site(stall.user.as_ref(), stall.kernel.as_ref()),
@@ -268,7 +270,7 @@ impl Evidence {
     fn add_lateness(&mut self) {
         for case in self.cases.iter().filter(|case| case.is_late()) {
             if let Some(thread) = self.threads.get_mut(&case.thread) {
-                thread.late_ns = thread.late_ns.saturating_add(case.duration_ns());
+                thread.late_ns = thread.late_ns.saturating_add(case.late_ns());
             }
         }
     }
@@ -357,8 +359,9 @@ fn is_allocator_symbol(symbol: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, lock_case, stack};
+    use super::super::fixture::{Play, at, case, lock_case, stack};
     use super::*;
+    use wallprof_model::{Reason, StallReason};
 
     #[test]
     fn the_stalls_of_a_thread_are_found_by_time() {
@@ -376,6 +379,27 @@ mod tests {
         assert_eq!(ids(all[1].1, all[2].0), []);
         assert_eq!(evidence.during(ThreadKey(9), MonoNs(0), MonoNs(u64::MAX)).count(), 0);
         assert_eq!(evidence.thread(ThreadKey(1)).map(|thread| thread.late_ns), Some(10_000_000));
+    }
+
+    #[test]
+    fn overslept_waits_make_a_thread_late_by_what_came_after_their_timeouts() {
+        let sleep = |id| StallRecord {
+            voluntary: false,
+            asked_ns: Some(20_000_000),
+            ..at(id * 30_000_000, case(id, 1, StallReason::Blocked(Reason::Sleep), 20_140_000))
+        };
+        let late_ns = |stalls: &[StallRecord]| {
+            let mut play = Play::new();
+            stalls.iter().for_each(|stall| play.stall(stall.clone()));
+            play.evidence().thread(ThreadKey(1)).map(|thread| thread.late_ns)
+        };
+        let mut stalls: Vec<_> = (1..=465).map(sleep).collect();
+        stalls.push(at(0, lock_case(466, 1, 2, 2_000_000)));
+        assert_eq!(late_ns(&stalls), Some(465 * 140_000 + 2_000_000));
+        assert_eq!(Play::only_finding(stalls.clone()).rule, "lock-wait", "not beside the point");
+        let lock = StallReason::Blocked(Reason::Lock);
+        let locks = stalls.into_iter().map(|stall| StallRecord { reason: lock, ..stall });
+        assert_eq!(late_ns(&locks.collect::<Vec<_>>()), Some(465 * 20_140_000 + 2_000_000));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `oversleep`: a timeout came late: a sleep, a poll or a timed wait was *woken* later than it had asked for,
 //! beyond the slack that the kernel allows itself. What a thread waits for a CPU after that is `run-queue`'s.
 //!
-//! Counts the lateness alone, not the sleep. One finding a process, thread name and system call.
+//! Counts the time from the end of the timeout to the wakeup, not the sleep. One finding a process, thread name
+//! and system call.
 //!
 //! False positives: a virtual machine whose hypervisor did not run it, a laptop that was suspended: the clock went
 //! on, the program could not.
@@ -25,19 +26,26 @@ const TIMER_SLACK_NS: u64 = 50_000;
 const MOST_LEEWAY_NS: u64 = 100_000_000;
 
 pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let is_late = |case: &&Case| lateness_ns(case) >= evidence.unit_ns() && !told.contains(&case.id);
+    let is_late = |case: &&Case| is_unusual(case, evidence.unit_ns()) && !told.contains(&case.id);
     let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
         (evidence.program(case), case.comm.clone(), case.syscall.clone())
     });
     calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-/// By how much the wakeup came later than the kernel may let it come, ns; 0 for a wait without a timeout, or that is
-/// still open, or that was chosen as long as it was.
+/// Whether the wakeup came as much later than the kernel may let it come as a stall is long.
+fn is_unusual(case: &Case, unit_ns: u64) -> bool {
+    let leeway_ns = leeway_ns(case, case.asked_ns.unwrap_or(0));
+    lateness_ns(case) >= leeway_ns.saturating_add(unit_ns)
+}
+
+/// The time from the end of the timeout to the wakeup, ns; 0 where the kernel may let the wakeup come that late,
+/// and for a wait without a timeout, that is still open, or that was chosen as long as it was.
 pub(super) fn lateness_ns(case: &Case) -> u64 {
-    match case.asked_ns {
-        Some(asked_ns) if !case.open && !case.voluntary => {
-            case.blocked_ns.saturating_sub(asked_ns.saturating_add(leeway_ns(case, asked_ns)))
+    match (case.asked_ns, case.overslept_ns) {
+        (Some(asked_ns), Some(overslept_ns)) if !case.open && !case.voluntary => {
+            let late_ns = overslept_ns.saturating_sub(case.runnable_ns);
+            if late_ns > leeway_ns(case, asked_ns) { late_ns } else { 0 }
         }
         _ => 0,
     }
@@ -84,9 +92,9 @@ mod tests {
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Reason, StallReason};
 
-    /// `late_ns` after the kernel's leeway.
+    /// `late_ns` after its timeout.
     fn slept(id: u64, asked_ns: u64, late_ns: u64) -> StallRecord {
-        let ns = asked_ns + TIMER_SLACK_NS.max(asked_ns / 1_000) + late_ns;
+        let ns = asked_ns + late_ns;
         StallRecord {
             voluntary: false,
             asked_ns: Some(asked_ns),
@@ -127,14 +135,30 @@ mod tests {
     #[test]
     fn what_the_kernel_allows_itself_is_not_late() {
         let poll = |id| {
-            let sleep = slept(id, 500_000_000, 0);
+            let sleep = slept(id, 500_000_000, 6_490_000);
             StallRecord { blocked_ns: 500_490_000, runnable_ns: 6_000_000, ..sleep }
         };
         assert!(Play::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE));
         let futex = |id| StallRecord { syscall: Some("futex".into()), ..poll(id) };
         let found = Play::findings((1..=20).map(futex));
         let late = found.iter().find(|found| found.rule == RULE).expect("a thousandth is for polls");
-        assert_eq!(late.max_ns, 490_000 - TIMER_SLACK_NS);
+        assert_eq!(late.max_ns, 490_000);
+    }
+
+    #[test]
+    fn wait_for_a_lock_with_a_timeout_is_no_sleep() {
+        let lock = |id| StallRecord {
+            reason: StallReason::Blocked(Reason::Lock),
+            ..slept(id, 10_000_000, 9_000_000)
+        };
+        let found = Play::only_finding((1..=9).map(lock));
+        assert_eq!((found.rule.as_str(), found.max_ns), ("lock-wait", 19_000_000));
+    }
+
+    #[test]
+    fn microseconds_are_shown_as_such() {
+        let found = Play::only_finding((1..=9).map(|id| slept(id, 50_000, 900_000)));
+        assert!(found.title.ends_with("up to 900 µs; the latest had asked for 50.0 µs."), "{}", found.title);
     }
 
     #[test]

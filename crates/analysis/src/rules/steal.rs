@@ -49,7 +49,7 @@ fn delayed<'e: 't, 't>(
 
 /// The end of a stall, during which the thread or its timer wanted the CPU, ns.
 fn delay_ns(case: &Case) -> u64 {
-    case.runnable_ns.saturating_add(oversleep::lateness_ns(case)).min(case.duration_ns())
+    case.runnable_ns.saturating_add(oversleep::lateness_ns(case)).min(case.late_ns())
 }
 
 /// The thefts during a delay, and how much of it lies in each, ns.
@@ -174,7 +174,7 @@ mod tests {
     fn a_timer_that_came_late_is_its_doing_by_its_lateness() {
         let sleep = case(1, 1, StallReason::Blocked(Reason::Sleep), 50 * MS);
         let late = StallRecord { voluntary: false, asked_ns: Some(20 * MS), ..at(20 * MS, sleep) };
-        let lateness_ns = 30 * MS - 50_000;
+        let lateness_ns = 30 * MS;
         assert_eq!(rules(40, std::slice::from_ref(&late)), [(RULE.to_owned(), lateness_ns, 1)]);
         assert_eq!(rules(0, &[late]), [("oversleep".to_owned(), lateness_ns, 1)]);
     }

@@ -18,6 +18,8 @@ pub(super) struct StallJson<'a> {
     start_ns: u64,
     end_ns: u64,
     duration_ns: u64,
+    /// The time after the timeout where the thread overslept one, else the duration.
+    late_ns: u64,
     open: bool,
     thread: u32,
     pid: u32,
@@ -54,6 +56,7 @@ impl<'a> StallJson<'a> {
             start_ns: clock.epoch_from_mono(stall.start).0,
             end_ns: clock.epoch_from_mono(stall.end).0,
             duration_ns: stall.duration_ns(),
+            late_ns: stall.late_ns(),
             open: stall.open,
             thread: stall.thread.0,
             pid: stall.pid,

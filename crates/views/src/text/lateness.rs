@@ -218,7 +218,7 @@ fn write_long_stall(
     let fixed = 5 + 2 + 15 + 10 + 2 + 16 + 1 + 10;
     let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref());
     let mut function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
-    if let Some(asked_ns) = stall.asked_ns.filter(|_| stall.late_ns() < stall.duration_ns()) {
+    if let Some(asked_ns) = stall.asked_ns.filter(|_| stall.overslept_ns().is_some()) {
         function.push_str(&format!(", asked for {}", time(asked_ns, style)));
     }
     let open = if stall.open { style.pick("… ", ">") } else { "" };

@@ -46,7 +46,7 @@ fn words(mark: &Mark, report: &Report<'_>, style: &Style) -> Vec<Word> {
         marks_around(std::slice::from_ref(mark), stall.start..stall.end).next().is_some()
     };
     if let Some(stall) = report.stalls.longest().iter().find(is_near) {
-        let (comm, took) = (style.comm(&stall.comm), time(stall.duration_ns(), style));
+        let (comm, took) = (style.comm(&stall.comm), time(stall.late_ns(), style));
         words.push(Word::plain(format!("(stall {}: {comm} {} {took})", stall.id, stall.reason.name())));
     }
     words

@@ -28,12 +28,12 @@ pub struct StallsText<'a> {
     style: &'a Style,
     date: Option<String>,
     shown: u64,
-    total_ns: u64,
+    late_ns: u64,
 }
 
 impl<'a> StallsText<'a> {
     pub fn new(info: &'a RecordingInfo, style: &'a Style) -> Self {
-        StallsText { moments: Moments::new(info, &style.zone), style, date: None, shown: 0, total_ns: 0 }
+        StallsText { moments: Moments::new(info, &style.zone), style, date: None, shown: 0, late_ns: 0 }
     }
 
     /// Writes one stall; before the first one of a day, its date.
@@ -47,7 +47,7 @@ impl<'a> StallsText<'a> {
         surroundings: &Surroundings,
     ) -> io::Result<()> {
         self.shown += 1;
-        self.total_ns = self.total_ns.saturating_add(stall.duration_ns());
+        self.late_ns = self.late_ns.saturating_add(stall.late_ns());
         let date = self.moments.date(stall.start);
         if date != self.date {
             writeln!(out, "{}\n", self.style.paint(Ink::Faint, date.as_deref().unwrap_or_default()))?;
@@ -70,21 +70,24 @@ impl<'a> StallsText<'a> {
             return writeln!(out, "No stall matches. Voluntary waits are left out unless --all is given.");
         }
         let stalls = counted(self.shown, "stall", "stalls");
-        writeln!(out, "{stalls}, {} in all", time(self.total_ns, self.style))
+        writeln!(out, "{stalls}, {} in all", time(self.late_ns, self.style))
     }
 
     fn write_head(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
         let style = self.style;
         let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
-        let end = if stall.open { "," } else { "" };
+        let late = stall.overslept_ns().map(|late_ns| format!("{} late", time(late_ns, style)));
+        let comma = |more: bool| if more { "," } else { "" };
+        let took = format!("{}{}", time(stall.duration_ns(), style), comma(late.is_some() || stall.open));
         let mut words = vec![
             Word::strong(format!("stall {}", stall.id)),
             Word::plain(format!("at {}:", self.moments.time(stall.start))),
             Word::strong(style.comm(&stall.comm)),
             Word::plain(format!("{},", stall.tid)),
             Word { text: reason_name(stall.reason).into(), ink },
-            Word { text: format!("{}{end}", time(stall.duration_ns(), style)), ink },
+            Word { text: took, ink },
         ];
+        words.extend(late.map(|late| Word { text: format!("{late}{}", comma(stall.open)), ink }));
         if stall.open {
             words.push(Word { text: "still waiting".into(), ink: Ink::Warning });
         }
@@ -94,10 +97,7 @@ impl<'a> StallsText<'a> {
     fn write_facts(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
         self.write_fact(out, "", vec![Word::plain(course(stall, self.style))])?;
         if let Some(asked) = stall.asked_ns {
-            let mut text = format!("to wake after {}", time(asked, self.style));
-            if let Some(late) = stall.duration_ns().checked_sub(asked).filter(|&late| late > 0) {
-                text.push_str(&format!(": {} late", time(late, self.style)));
-            }
+            let text = format!("to wake after {}", time(asked, self.style));
             self.write_fact(out, "had asked", vec![Word::plain(text)])?;
         }
         if let Some(lock) = &stall.lock {

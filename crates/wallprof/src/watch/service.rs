@@ -57,7 +57,7 @@ pub struct Service {
     engine: Engine,
     metrics: Arc<Mutex<Metrics>>,
     seen: Rc<RefCell<Seen>>,
-    /// From which duration on a stall makes a snapshot, ns.
+    /// From which lateness on a stall makes a snapshot, ns.
     worth_ns: Rc<Cell<Option<u64>>>,
     notifier: Notifier,
     schedule: Schedule,
@@ -196,8 +196,8 @@ impl Service {
         let is_due = |untold: &Untold| {
             at_once
                 || quiet.is_due(activity_from(untold))
-                || untold.unchosen.late_ns >= LATE_NS
-                || worth_ns.is_some_and(|worth| untold.unchosen.longest_ns >= worth)
+                || untold.late_ns >= LATE_NS
+                || worth_ns.is_some_and(|worth| untold.late_ns >= worth)
         };
         match self.engine.take_in_when(&is_due) {
             Ok(None) => {}
@@ -419,7 +419,7 @@ impl Service {
     }
 }
 
-/// From which duration on a stall makes a snapshot, ns.
+/// From which lateness on a stall makes a snapshot, ns.
 fn worth_ns(settings: &Settings) -> Option<u64> {
     settings.on.as_deref().and_then(|name| settings.severities.least_ns(name))
 }
@@ -450,8 +450,7 @@ fn observer(
 }
 
 fn is_worth_it(stall: &Stall, worth_ns: Option<u64>) -> bool {
-    let ns = stall.end.0.saturating_sub(stall.start.0);
-    !stall.voluntary && worth_ns.is_some_and(|worth| ns >= worth)
+    !stall.voluntary && worth_ns.is_some_and(|worth| stall.late_ns() >= worth)
 }
 
 fn activity_from(untold: &Untold) -> Activity {
@@ -471,6 +470,17 @@ fn until_next_second(epoch_ns: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn snapshot_is_taken_by_lateness() {
+        let reason = |reason| wallprof_model::StallReason::Blocked(reason);
+        let (sleep, lock) = (reason(wallprof_model::Reason::Sleep), reason(wallprof_model::Reason::Lock));
+        let waited = |reason| Stall::new(wallprof_model::ThreadKey(1), reason, MonoNs(5), 20_060_000);
+        let overslept = Stall { voluntary: false, asked_ns: Some(20_000_000), ..waited(sleep) };
+        assert!(!is_worth_it(&overslept, Some(500_000)) && is_worth_it(&overslept, Some(60_000)));
+        let timed_lock = Stall { asked_ns: Some(20_000_000), ..waited(lock) };
+        assert!(is_worth_it(&timed_lock, Some(500_000)));
+    }
 
     #[test]
     fn a_tick_comes_when_a_second_is_complete() {
