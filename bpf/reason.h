@@ -253,6 +253,11 @@ struct timespec64 {
 #define NR_EPOLL_PWAIT2 441
 #define TIMER_ABSTIME 1
 #define CLOCK_REALTIME 0
+#define CLOCK_MONOTONIC 1
+#define CLOCK_BOOTTIME 7
+#define CLOCK_REALTIME_ALARM 8
+#define CLOCK_BOOTTIME_ALARM 9
+#define CLOCK_TAI 11
 #define SLACK_LIMIT_NS 100000000ULL
 #define DEFAULT_PRIO 120 /* of nice 0 */
 
@@ -272,12 +277,38 @@ ALWAYS_INLINE bool milliseconds(u64 argument, u64 *ns) {
     return (s32)argument > 0;
 }
 
-/* An absolute deadline as a length from `start`. */
-ALWAYS_INLINE bool until_deadline(u64 deadline, bool realtime, u64 start, u64 *ns) {
-    if (realtime)
-        deadline -= epoch_offset;
-    *ns = (s64)(deadline - start) > 0 ? deadline - start : 0;
-    return true;
+/* How far a clock is ahead of CLOCK_MONOTONIC. False: it does not run with the time that passes (the clocks
+ * of processes and threads run with their CPU time), or it is not known here. */
+ALWAYS_INLINE bool clock_offset(u32 clock, u64 *offset) {
+    switch (clock) {
+    case CLOCK_MONOTONIC:
+        *offset = 0;
+        return true;
+    case CLOCK_REALTIME:
+    case CLOCK_REALTIME_ALARM:
+        *offset = epoch_offset;
+        return true;
+    case CLOCK_BOOTTIME:
+    case CLOCK_BOOTTIME_ALARM:
+        *offset = bpf_ktime_get_boot_ns() - bpf_ktime_get_ns();
+        return true;
+    case CLOCK_TAI:
+        *offset = bpf_ktime_get_tai_ns() - bpf_ktime_get_ns();
+        return true;
+    }
+    return false;
+}
+
+/* A deadline by CLOCK_MONOTONIC as a length from `start`. */
+ALWAYS_INLINE u64 until(u64 deadline, u64 start) {
+    return (s64)(deadline - start) > 0 ? deadline - start : 0;
+}
+
+/* The kernel reads the timeout of LOCK_PI by CLOCK_REALTIME whatever the flag says (futex(2)). */
+ALWAYS_INLINE u64 futex_clock_offset(u64 op) {
+    bool realtime = (op & FUTEX_CLOCK_REALTIME) || (op & FUTEX_CMD) == FUTEX_LOCK_PI;
+
+    return realtime ? epoch_offset : 0;
 }
 
 /* The timeout that the current thread, back from a wait that began at `start`, had asked for, ns from
@@ -290,6 +321,7 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
     bool poll_like = true;
     bool asked = false;
     u64 own_slack = task->timer_slack_ns;
+    u64 offset = 0;
 
     switch (t->syscall) {
     case NR_POLL:
@@ -317,15 +349,15 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
         break;
     case NR_CLOCK_NANOSLEEP:
         poll_like = false;
-        asked = read_time(regs->dx, 1, ns);
+        asked = clock_offset((u32)regs->di, &offset) && read_time(regs->dx, 1, ns);
         if (asked && (regs->si & TIMER_ABSTIME))
-            asked = until_deadline(*ns, regs->di == CLOCK_REALTIME, start, ns);
+            *ns = until(*ns - offset, start);
         break;
     case NR_FUTEX:
         poll_like = false;
         asked = read_time(regs->r10, 1, ns);
         if (asked && (regs->si & FUTEX_CMD) != FUTEX_WAIT)
-            asked = until_deadline(*ns, regs->si & FUTEX_CLOCK_REALTIME, start, ns);
+            *ns = until(*ns - futex_clock_offset(regs->si), start);
         break;
     }
     *slack = own_slack;

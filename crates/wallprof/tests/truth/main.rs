@@ -38,4 +38,5 @@ mod sleepers;
 mod spin;
 mod storms;
 mod targets;
+mod timeouts;
 mod trouble;

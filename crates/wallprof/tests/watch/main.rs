@@ -36,3 +36,4 @@ mod orders;
 mod quiet;
 mod refusals;
 mod stuck;
+mod timeouts;

@@ -1,0 +1,110 @@
+//! Overslept waits are late by the time after their timeouts; waits for a lock, with a timeout too, by all of it.
+
+use serde::Deserialize;
+
+use crate::contract::Stall;
+use crate::ledger::thread;
+use crate::recorder::{Recorder, RecordingFile};
+use crate::scenario::{Scenario, Truth};
+use crate::stage;
+
+const MIN_STALL_NS: u64 = 50_000;
+/// Between a wait by the program's clock and by the kernel's lie a system call and readings of other clocks.
+const EDGE_NS: u64 = 100_000;
+
+#[derive(Debug, Deserialize)]
+struct Waits {
+    tid: u32,
+    name: String,
+    count: u64,
+    total_ns: u64,
+    asked_ns: u64,
+}
+
+impl Waits {
+    fn late_ns(&self) -> u64 {
+        self.total_ns - self.count * self.asked_ns
+    }
+}
+
+fn record() -> (Truth, RecordingFile) {
+    let mut scenario = Scenario::ready("timeouts", &["-d", "3"]);
+    let pid = scenario.pid();
+    let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "50us"], &[]);
+    let truth = scenario.perform();
+    (truth, recorder.stop())
+}
+
+fn waits_of(truth: &Truth, name: &str) -> Waits {
+    truth.all::<Waits>("waits").into_iter().find(|waits| waits.name == name).expect("a line about it")
+}
+
+/// The waits of a thread in its system call, voluntary ones too; a wait for a CPU after one is not among them.
+fn recorded(recording: &RecordingFile, name: &str, syscall: &str) -> Vec<Stall> {
+    let mut stalls = recording.stalls(&["--all", "--thread", name]);
+    stalls.retain(|stall| stall.syscall.as_deref() == Some(syscall) && stall.blocked_ns > 0);
+    stalls
+}
+
+#[test]
+fn overslept_sleep_is_late_by_the_time_after_it() {
+    let Some(_stage) = stage::enter("overslept_sleep_is_late_by_the_time_after_it") else { return };
+    let (truth, recording) = record();
+    let report = recording.report();
+    for name in ["ticker", "boot", "tai"] {
+        let waits = waits_of(&truth, name);
+        let stalls = recorded(&recording, name, "clock_nanosleep");
+        let overslept = |stall: &&Stall| stall.asked_ns.is_some_and(|asked_ns| stall.blocked_ns >= asked_ns);
+        let mut late_ns = 0;
+        for stall in stalls.iter().filter(overslept) {
+            let asked_ns = stall.asked_ns.expect("a timeout");
+            assert!(asked_ns <= waits.asked_ns + EDGE_NS, "{stall:#?}");
+            assert_eq!(stall.late_ns, stall.duration_ns - asked_ns, "{stall:#?}");
+            assert!(stall.voluntary || stall.late_ns >= MIN_STALL_NS, "{stall:#?}");
+            late_ns += stall.late_ns;
+        }
+        assert!(late_ns > 0 && stalls.len() as u64 <= waits.count, "{waits:?}: {stalls:#?}");
+        assert!(late_ns <= waits.late_ns() + waits.count * EDGE_NS, "{late_ns} ns: {waits:?}");
+        let thread = thread(&report, waits.tid, name);
+        let beside_ns = thread.on_cpu_ns + thread.run_queue_ns + waits.count * EDGE_NS;
+        assert!(late_ns + beside_ns >= waits.late_ns(), "{late_ns} ns, {beside_ns} ns beside: {waits:?}");
+    }
+    let long = recording.stalls(&["--longer-than", "15ms", "--thread", "ticker"]);
+    assert!(long.iter().all(|stall| stall.late_ns >= 15_000_000), "{long:#?}");
+}
+
+#[test]
+fn timed_wait_for_a_lock_is_late_by_its_duration() {
+    let Some(_stage) = stage::enter("timed_wait_for_a_lock_is_late_by_its_duration") else { return };
+    let (truth, recording) = record();
+    for name in ["waiter", "pi-waiter"] {
+        let waits = waits_of(&truth, name);
+        let mut stalls = recorded(&recording, name, "futex");
+        stalls.retain(|stall| stall.asked_ns.is_some());
+        // Of all waits but those that found their time over before they began.
+        assert!(stalls.len() as u64 * 2 > waits.count, "{waits:?}: {stalls:#?}");
+        for stall in &stalls {
+            assert!(
+                stall.asked_ns.is_some_and(|asked_ns| asked_ns <= waits.asked_ns + EDGE_NS),
+                "{stall:#?}"
+            );
+            assert!(stall.late_ns == stall.duration_ns && !stall.voluntary, "{stall:#?}");
+        }
+        let is_long = |stall: &&Stall| stall.duration_ns >= 15_000_000;
+        let long = recording.stalls(&["--longer-than", "15ms", "--thread", name]);
+        let timed = long.iter().filter(|stall| stall.asked_ns.is_some()).count();
+        assert_eq!(timed, stalls.iter().filter(is_long).count());
+    }
+}
+
+#[test]
+fn cpu_time_is_no_timeout() {
+    let Some(_stage) = stage::enter("cpu_time_is_no_timeout") else { return };
+    let (truth, recording) = record();
+    let waits = waits_of(&truth, "cpu-clock");
+    let sleeps = recorded(&recording, "cpu-clock", "clock_nanosleep");
+    assert!(waits.count > 0 && !sleeps.is_empty());
+    for stall in sleeps.iter().filter(|stall| stall.reason == "sleep") {
+        assert!(stall.voluntary && stall.asked_ns.is_none(), "{stall:#?}");
+    }
+}
