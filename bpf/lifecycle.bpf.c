@@ -1,6 +1,7 @@
 /* Threads come, are renamed, exec and are looked at: the only places where a thread's state is created. */
 #include "fault.h"
 #include "names.h"
+#include "targets.h"
 #include "thread.h"
 
 /* A task's number in its own pid namespace: the last of them. Where one begins is computed from the kernel's
@@ -34,25 +35,8 @@ ALWAYS_INLINE struct thread_state *create_state(struct task_struct *task) {
     return t;
 }
 
-/* Whether `group` is the recorded cgroup or below it. */
-ALWAYS_INLINE bool group_holds(struct cgroup *group) {
-    struct cgroup *at = NULL;
-    int level, i;
-
-    if (!group || (u32)BPF_CORE_READ(group, root, hierarchy_id) != cgroup_hierarchy)
-        return false;
-    level = BPF_CORE_READ(group, level);
-    for (i = 0; i < MAX_CGROUP_DEPTH; i++) {
-        if (i > level || bpf_core_read(&at, sizeof(at), &group->ancestors[i]))
-            return false;
-        if (BPF_CORE_READ(at, kn, id) == cgroup_id)
-            return true;
-    }
-    return false;
-}
-
 /* The thread is recorded from now on, whatever it does: its next event, or the snapshot, tells. */
-ALWAYS_INLINE void join(struct task_struct *task, u8 by_name) {
+ALWAYS_INLINE void join(struct task_struct *task, u32 why) {
     struct thread_state *t = state_of(task);
 
     if (!t) {
@@ -61,38 +45,28 @@ ALWAYS_INLINE void join(struct task_struct *task, u8 by_name) {
             return;
         t->observed_from = bpf_ktime_get_ns();
     }
-    if (t->by_name < by_name)
-        t->by_name = by_name;
+    /* Others may find a reason for the same thread meanwhile. */
+    __sync_fetch_and_or(&t->why, why);
 }
 
 /* ---- start-up and snapshots ---- */
 
-ALWAYS_INLINE bool is_target(struct task_struct *task) {
-    u32 tid = task->pid, tgid = task->tgid;
-    u8 *found;
-
-    if (every_thread)
-        return true;
-    found = bpf_map_lookup_elem(&targets, &tid);
-    if (found && (*found & 1)) /* a thread */
-        return true;
-    found = bpf_map_lookup_elem(&targets, &tgid);
-    return found && (*found & 2); /* a process */
-}
-
-/* Creates the state of every thread that is to be recorded. Runs before arming and, for threads born
- * meanwhile outside task_newtask's sight, may run again at any time. */
+/* Creates the state of every thread that is to be recorded. Runs before arming and, for threads that come to
+ * be recorded without doing anything themselves, may run again at any time. */
 SEC("iter/task")
 int create_states(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
-    u8 by_name = NAMED_NOT;
+    u32 why = 0;
 
     if (!task || !task->pid)
         return 0;
+    if (finding_targets)
+        why = targets_at_start(task);
     if (name_glob_count)
-        by_name = named(task, task->comm);
-    if (by_name || is_target(task))
-        join(task, by_name);
+        why |= named(task, task->comm);
+    why |= targets_by_group(task);
+    if (why || every_thread)
+        join(task, why);
     return 0;
 }
 
@@ -274,30 +248,23 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
     u64 now = bpf_ktime_get_ns();
     struct task_struct *parent = bpf_get_current_task_btf();
     struct thread_state *t = state_of(parent);
-    u8 by_name = NAMED_NOT;
-    bool wanted = every_thread;
+    u32 why = inherited(t, clone_flags);
 
     if (!(clone_flags & CLONE_THREAD))
         inherit_mappings(parent, task);
-    if (!wanted && t)
-        wanted = (clone_flags & CLONE_THREAD) ? inherit_threads : inherit_children;
-    if (name_glob_count) {
-        by_name = named(task, task->comm);
-        /* Its process was chosen by a name that it may no longer have. */
-        if (t && t->by_name == NAMED_PROCESS && (clone_flags & CLONE_THREAD))
-            by_name = NAMED_PROCESS;
-        wanted = by_name;
-    }
-    /* cgroup v2 says it directly, also for CLONE_INTO_CGROUP. */
-    if (cgroup_id && !cgroup_hierarchy)
-        wanted = group_holds(task->cgroups->dfl_cgrp);
-    if (!wanted)
+    /* The first look has perhaps not come to the parent yet. */
+    if (finding_targets)
+        why |= targets_at_start(task);
+    if (name_glob_count)
+        why |= named(task, task->comm);
+    why |= targets_by_group(task);
+    if (!why && !every_thread)
         return 0;
     t = create_state(task);
     if (!t)
         return 0;
     t->observed_from = now;
-    t->by_name = by_name;
+    t->why = why;
     if (!armed(now))
         return 0;
     t->since = now;
@@ -320,33 +287,32 @@ int BPF_PROG(on_exit, struct task_struct *task) {
     return 0;
 }
 
+/* Of a process that moves with all of its threads only `task` is named. */
 SEC("tp_btf/cgroup_attach_task")
-int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct task_struct *task) {
-    u64 now = bpf_ktime_get_ns();
-    struct thread_state *t;
-
-    if (!cgroup_id || !group_holds(group) || state_of(task))
+int BPF_PROG(on_cgroup_attach, struct cgroup *group, const char *path, struct task_struct *task,
+             bool whole_process) {
+    if (!group_holds(group))
         return 0;
-    t = create_state(task);
-    if (t)
-        t->observed_from = now;
+    join(task, TARGET_GROUP);
+    if (whole_process)
+        look_again = 1;
     return 0;
 }
 
 SEC("tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm) {
     struct thread_state *t = state_of(task);
-    u8 by_name;
+    u32 why;
 
     if (t)
         t->news = 1;
     if (!name_glob_count)
         return 0;
-    by_name = named(task, comm);
-    if (!by_name || (t && t->by_name >= by_name))
+    why = named(task, comm);
+    if (!why || (t && t->why & why))
         return 0;
-    join(task, by_name);
-    if (by_name == NAMED_PROCESS)
+    join(task, why);
+    if (why == TARGET_NAMED_PROCESS)
         look_again = 1;
     return 0;
 }

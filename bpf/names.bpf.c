@@ -19,15 +19,18 @@ ALWAYS_INLINE void leave(struct task_struct *task, struct thread_state *t) {
 /* Runs when the new program is in place, before its first instruction. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task) {
-    u8 by_name = named(task, task->comm);
+    u32 why = named(task, task->comm);
     struct thread_state *t;
 
-    if (by_name) {
-        join(task, by_name);
+    if (why) {
+        join(task, why);
         return 0;
     }
     t = state_of(task);
-    if (t && t->by_name)
+    if (!t || !(t->why & (TARGET_NAMED_THREAD | TARGET_NAMED_PROCESS)))
+        return 0;
+    t->why &= ~(TARGET_NAMED_THREAD | TARGET_NAMED_PROCESS);
+    if (!t->why)
         leave(task, t);
     return 0;
 }

@@ -8,11 +8,6 @@
 
 #include "state.h"
 
-/* What a name chose. */
-#define NAMED_NOT 0
-#define NAMED_THREAD 1
-#define NAMED_PROCESS 2 /* all of its threads */
-
 /* `name` ends with a NUL and has NAME_BYTES of room. */
 NOINLINE bool name_wanted(const u8 *name) {
     u32 glob, at;
@@ -48,12 +43,12 @@ ALWAYS_INLINE bool program_wanted(struct task_struct *task) {
     return name && text_wanted(name);
 }
 
-/* `comm` is the thread's name, or the one it is about to get. */
-ALWAYS_INLINE u8 named(struct task_struct *task, const void *comm) {
+/* TARGET_NAMED_… or 0. `comm` is the thread's name, or the one it is about to get. */
+ALWAYS_INLINE u32 named(struct task_struct *task, const void *comm) {
     bool own = text_wanted(comm);
     bool process = task->pid == task->tgid ? own : text_wanted(task->group_leader->comm);
 
     if (process || program_wanted(task))
-        return NAMED_PROCESS;
-    return own ? NAMED_THREAD : NAMED_NOT;
+        return TARGET_NAMED_PROCESS;
+    return own ? TARGET_NAMED_THREAD : 0;
 }

@@ -21,14 +21,14 @@
 /* Take both stacks at switch-out: kernels without sched_exit_tp have no better moment. */
 const volatile bool stacks_at_switch_out = false;
 /* Record every thread; else those with a state, which target selection and inheritance create. */
-const volatile bool inherit_threads = false;  /* new threads of a recorded process */
-const volatile bool inherit_children = false; /* new processes of a recorded one */
 const volatile bool every_thread = false;
+/* --children: there is a TARGET_TREE. */
+const volatile bool follow_children = false;
 const volatile bool limit_cpus = false;
 const volatile u64 cpu_mask[MAX_CPUS / 64] = {};
 /* -C: threads count once they ran on one of these CPUs; samples and stalls are taken there only. */
 const volatile u8 syscall_class[MAX_SYSCALLS] = {};
-/* --cgroup: the group's id and its hierarchy's number (0: cgroup v2). */
+/* --cgroup: the group's id (0: none is recorded) and its hierarchy's number (0: cgroup v2). */
 const volatile u64 cgroup_id = 0;
 const volatile u32 cgroup_hierarchy = 0;
 /* --name. */
@@ -67,10 +67,13 @@ volatile u64 last_snapshot = 0;
 /* Whether each second of a thread is sent when it is over: for who takes snapshots less often than that. */
 volatile u32 tell_seconds = 0;
 
+/* `targets` is valid: the threads of the first look have no state yet. A pid is another process's later. */
+volatile u32 finding_targets = 0;
+
 /* ---- given out by the kernel side ---- */
 
-/* A process with threads got a name that is asked for: create_states is to run again. Cleared by user space.
- */
+/* A process with threads got a name that is asked for, or moved into the recorded cgroup: create_states is to
+ * run again. Cleared by user space. */
 volatile u32 look_again = 0;
 /* Threads that have begun to end and have not left the CPU for the last time. */
 u32 ending_threads = 0;
@@ -142,7 +145,7 @@ struct thread_state {
     u64 work_since[WORKS]; /* 0: not at it */
     u64 work_lock;
     u8 ending;         /* counted in ending_threads */
-    u8 by_name;        /* NAMED_…: why it is recorded, with --name */
+    u32 why;           /* TARGET_…: the targets that match it; 0 where everything is recorded */
     u64 open_reported; /* start of the wait that open_waits has reported */
     u64 observed_from;
     u64 boundary;
@@ -163,7 +166,8 @@ struct {
     __type(value, struct thread_state);
 } threads SEC(".maps");
 
-/* tid or tgid → 1: what the start-up iterator looks for. Written by user space before it runs. */
+/* tid or tgid → TARGET_THREAD, TARGET_PROCESS and TARGET_TREE: what the first look finds. Written by user
+ * space before it; read while `finding_targets`. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 65536);

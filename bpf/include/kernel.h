@@ -159,6 +159,10 @@ struct kernfs_node {
     u64 id;
 };
 
+struct list_head {
+    struct list_head *next;
+};
+
 struct cgroup_root {
     int hierarchy_id;
 };
@@ -172,6 +176,12 @@ struct cgroup {
 
 struct css_set {
     struct cgroup *dfl_cgrp;
+    struct list_head cgrp_links;
+};
+
+struct cgrp_cset_link {
+    struct cgroup *cgrp;
+    struct list_head cgrp_link;
 };
 
 struct rw_semaphore {};

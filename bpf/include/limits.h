@@ -33,6 +33,11 @@
 #define MAX_CPUS 1024
 /* Cgroups this deep are looked through to find the recorded one above them. */
 #define MAX_CGROUP_DEPTH 32
+/* Hierarchies of cgroups that a task is in: there are as many as controllers, and some with a name only. */
+#define MAX_HIERARCHIES 32
+/* Parents looked at, once, to find a process whose children are recorded: a chain of shells is some ten long.
+ */
+#define MAX_ANCESTORS 4096
 #define MAX_SYSCALLS 512
 /* Globs of --name: two kilobytes each. */
 #define MAX_NAME_GLOBS 8

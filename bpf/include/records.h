@@ -51,6 +51,14 @@ enum activity {
     ACTIVITY_DEAD = 5,
 };
 
+/* Why a thread is recorded: by which of the given targets, each a bit. */
+#define TARGET_THREAD 1         /* -t: this thread, nothing that it starts */
+#define TARGET_PROCESS 2        /* -p: later threads of the process, too */
+#define TARGET_TREE 4           /* -p --children, -- CMD: what the process starts, too */
+#define TARGET_NAMED_THREAD 8   /* --name, by the thread's own name */
+#define TARGET_NAMED_PROCESS 16 /* --name, by the process's: later threads, too */
+#define TARGET_GROUP 32         /* --cgroup */
+
 /* How a page fault ends. */
 enum fault_end {
     FAULT_MINOR = 0,

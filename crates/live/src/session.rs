@@ -109,7 +109,7 @@ impl Session {
     pub fn load(options: &ProbeOptions, expected: Vec<PathBuf>) -> Result<Self, SessionError> {
         let (mut probes, code) = Probes::load(options)?;
         let mut known = KnownProcesses::default();
-        if matches!(options.targets, Targets::Names(_)) {
+        if !options.targets.names().is_empty() {
             known.remember_strangers();
         }
         probes.snapshot(|record| {
@@ -126,7 +126,7 @@ impl Session {
             min_stall_ns,
             start: clock.mono,
             held: match options.targets {
-                Targets::Descendants(pid) => Some(pid),
+                Targets::Command(pid) => Some(pid),
                 _ => None,
             },
             clock,
@@ -211,7 +211,7 @@ impl Session {
             self.seconds.clear();
             return Ok(None);
         }
-        self.probes.follow_names()?;
+        self.probes.follow_processes()?;
         self.counters.read_when_due(&self.probes, tell);
         let now = clock::mono_now().0;
         self.tell_guests((now.saturating_sub(SETTLE_NS) + self.epoch_offset()) / c::GUARD_SLICE_NS, tell)?;

@@ -35,7 +35,7 @@ pub use code_watch::{CodeSide, CodeWatch};
 pub use error::ProbeError;
 pub use features::{Features, KernelTypes};
 pub use image::FileImage;
-pub use plan::{CgroupTarget, MAX_NAME_GLOBS, NameGlob, ProbeOptions, Targets, UserStacks};
+pub use plan::{CgroupTarget, MAX_NAME_GLOBS, NameGlob, ProbeOptions, TargetSet, Targets, UserStacks};
 pub use probes::{Inbox, KernelCounts, LOSS_NAMES, Probes, RunQueue, try_event};
 pub use programs::{ProgramFacts, verified_programs};
 pub use ring::TickNumbers;

@@ -1,5 +1,7 @@
 //! From what is wanted and what the kernel has to what is loaded: values in, values out.
 
+use std::collections::BTreeMap;
+
 use crate::bpf::constants as c;
 use crate::events::PerfEventSpec;
 use crate::features::KernelTypes;
@@ -8,15 +10,24 @@ use crate::features::KernelTypes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
     Everything,
+    /// This process and everything it starts: a command that is about to start.
+    Command(u32),
+    /// The threads that any of these matches.
+    Given(TargetSet),
+}
+
+/// Targets of several kinds; a thread is recorded while at least one matches it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetSet {
     /// These processes with their threads, also later ones.
-    Processes(Vec<u32>),
+    pub processes: Vec<u32>,
+    /// And the processes that these have started or will start, and so on.
+    pub with_children: bool,
     /// These threads only.
-    Threads(Vec<u32>),
-    /// This process and everything it starts.
-    Descendants(u32),
-    Cgroup(CgroupTarget),
+    pub threads: Vec<u32>,
+    pub cgroup: Option<CgroupTarget>,
     /// Processes and threads with such names, now and later.
-    Names(Vec<NameGlob>),
+    pub names: Vec<NameGlob>,
 }
 
 /// More globs than this are not looked for.
@@ -34,14 +45,12 @@ pub struct NameGlob {
 }
 
 /// A control group and its children.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CgroupTarget {
     /// The inode number of its folder.
     pub id: u64,
     /// The hierarchy's number in `/proc/PID/cgroup`; 0 for cgroup v2.
     pub hierarchy: u32,
-    /// Threads in it at the start.
-    pub threads: Vec<u32>,
 }
 
 /// What to measure.
@@ -68,26 +77,45 @@ pub enum UserStacks {
     FramePointers,
 }
 
-impl ProbeOptions {
-    /// New threads of a recorded process are recorded.
-    pub(crate) fn inherits_threads(&self) -> bool {
-        !matches!(self.targets, Targets::Threads(_) | Targets::Names(_))
-    }
-
-    /// New processes of a recorded one are recorded.
-    pub(crate) fn inherits_children(&self) -> bool {
-        matches!(self.targets, Targets::Descendants(_) | Targets::Cgroup(_))
-    }
-
-    /// What the start-up iterator looks for: id, and 1 for a thread, 2 for a process.
-    pub(crate) fn start_ids(&self) -> Vec<(u32, u8)> {
-        match &self.targets {
-            Targets::Everything | Targets::Names(_) => Vec::new(),
-            Targets::Processes(pids) => pids.iter().map(|&pid| (pid, 2)).collect(),
-            Targets::Threads(tids) => tids.iter().map(|&tid| (tid, 1)).collect(),
-            Targets::Descendants(pid) => vec![(*pid, 2)],
-            Targets::Cgroup(group) => group.threads.iter().map(|&tid| (tid, 1)).collect(),
+impl Targets {
+    /// New processes of some recorded processes are recorded.
+    pub(crate) fn follow_children(&self) -> bool {
+        match self {
+            Targets::Everything => false,
+            Targets::Command(_) => true,
+            Targets::Given(set) => set.with_children,
         }
+    }
+
+    pub fn cgroup(&self) -> Option<CgroupTarget> {
+        match self {
+            Targets::Given(set) => set.cgroup,
+            Targets::Everything | Targets::Command(_) => None,
+        }
+    }
+
+    pub fn names(&self) -> &[NameGlob] {
+        match self {
+            Targets::Given(set) => &set.names,
+            Targets::Everything | Targets::Command(_) => &[],
+        }
+    }
+
+    /// The ids that the first look finds, each once, with its kinds of target.
+    pub(crate) fn start_ids(&self) -> BTreeMap<u32, u8> {
+        let mut kinds = BTreeMap::new();
+        let mut add = |ids: &[u32], kind: u64| {
+            ids.iter().for_each(|&id| *kinds.entry(id).or_default() |= kind as u8);
+        };
+        match self {
+            Targets::Everything => {}
+            Targets::Command(pid) => add(&[*pid], c::TARGET_TREE),
+            Targets::Given(set) => {
+                add(&set.processes, if set.with_children { c::TARGET_TREE } else { c::TARGET_PROCESS });
+                add(&set.threads, c::TARGET_THREAD);
+            }
+        }
+        kinds
     }
 }
 
@@ -115,8 +143,8 @@ const OPTIONAL: &[(&str, &str)] = &[
 /// Names of the programs that cannot load here, or that nothing wants.
 pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &ProbeOptions) -> Vec<String> {
     let unwanted = |name: &&String| match name.as_str() {
-        "on_cgroup_attach" => !matches!(options.targets, Targets::Cgroup(_)),
-        "on_exec" => !matches!(options.targets, Targets::Names(_)),
+        "on_cgroup_attach" => options.targets.cgroup().is_none(),
+        "on_exec" => options.targets.names().is_empty(),
         "on_fault_begun" => types.features().page_faults,
         // One alone would leave the other's faults to the event, which tells both.
         "on_fault_in_user" | "on_fault_in_kernel" => !types.features().page_faults,
@@ -182,6 +210,16 @@ mod tests {
         }
     }
 
+    const GROUP: CgroupTarget = CgroupTarget { id: 1, hierarchy: 0 };
+
+    fn given(set: TargetSet) -> ProbeOptions {
+        options(Targets::Given(set))
+    }
+
+    fn any_name() -> NameGlob {
+        NameGlob { takes: Box::new([0; 256]), loops: 1, accepts: 1 }
+    }
+
     #[test]
     fn only_what_has_a_fallback_may_be_missing() {
         let bare = KernelTypes::with_tracepoints(&[]);
@@ -214,12 +252,19 @@ mod tests {
             ["on_event", "on_tracepoint"],
             "no -e was given"
         );
-        let group = options(Targets::Cgroup(CgroupTarget { id: 1, hierarchy: 0, threads: vec![] }));
+        let group = given(TargetSet { cgroup: Some(GROUP), ..TargetSet::default() });
         assert_eq!(left_out(&programs()[..3], &types, &group), ["on_cgroup_attach"], "the kernel lacks it");
         assert_eq!(left_out(&programs()[..2], &types, &everything), [""; 0]);
         let exec = ["on_exec".to_string()];
         assert_eq!(left_out(&exec, &types, &everything), exec, "no names are looked for");
-        assert_eq!(left_out(&exec, &types, &options(Targets::Names(vec![]))), [""; 0]);
+        let named = given(TargetSet { names: vec![any_name()], ..TargetSet::default() });
+        assert_eq!(left_out(&exec, &types, &named), [""; 0]);
+        let both = ["on_exec", "on_cgroup_attach"].map(String::from);
+        let types = KernelTypes::with_tracepoints(&["cgroup_attach_task"]);
+        assert_eq!(left_out(&both, &types, &named), both[1..]);
+        let combined =
+            given(TargetSet { names: vec![any_name()], cgroup: Some(GROUP), ..TargetSet::default() });
+        assert_eq!(left_out(&both, &types, &combined), [""; 0]);
     }
 
     #[test]
@@ -236,17 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn targets_say_what_is_looked_for_and_inherited() {
-        let threads = options(Targets::Threads(vec![7]));
-        assert_eq!(threads.start_ids(), [(7, 1)]);
-        assert!(!threads.inherits_threads() && !threads.inherits_children());
-        let process = options(Targets::Processes(vec![7]));
-        assert_eq!(process.start_ids(), [(7, 2)]);
-        assert!(process.inherits_threads() && !process.inherits_children());
-        let descendants = options(Targets::Descendants(7));
-        assert!(descendants.inherits_threads() && descendants.inherits_children());
-        // What a name chose is for the kernel side to say, thread by thread.
-        let names = options(Targets::Names(vec![]));
-        assert!(!names.inherits_threads() && !names.inherits_children() && names.start_ids().is_empty());
+    fn each_id_is_looked_for_once_with_all_its_kinds() {
+        let (thread, process, tree) = (c::TARGET_THREAD as u8, c::TARGET_PROCESS as u8, c::TARGET_TREE as u8);
+        let ids = |targets: &Targets| targets.start_ids().into_iter().collect::<Vec<_>>();
+        let set = TargetSet { processes: vec![9, 7], threads: vec![8, 7], ..TargetSet::default() };
+        let alone = Targets::Given(set.clone());
+        assert_eq!(ids(&alone), [(7, thread | process), (8, thread), (9, process)]);
+        assert!(!alone.follow_children());
+        let with_children = Targets::Given(TargetSet { with_children: true, ..set });
+        assert_eq!(ids(&with_children), [(7, thread | tree), (8, thread), (9, tree)]);
+        assert!(with_children.follow_children());
+        assert_eq!(ids(&Targets::Command(7)), [(7, tree)]);
+        assert!(Targets::Command(7).follow_children());
+        assert_eq!(ids(&Targets::Everything), []);
     }
 }

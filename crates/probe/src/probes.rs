@@ -145,16 +145,26 @@ impl Probes {
         self.features
     }
 
-    /// Gives every thread that is to be recorded its state.
+    /// Gives every thread that is to be recorded its state, also those that are born meanwhile.
     fn find_targets(&mut self, options: &ProbeOptions) -> Result<(), ProbeError> {
-        for (id, kind) in options.start_ids() {
+        for (id, kinds) in options.targets.start_ids() {
             self.skeleton
                 .maps
                 .targets
-                .update(&id.to_ne_bytes(), &[kind], MapFlags::ANY)
+                .update(&id.to_ne_bytes(), &[kinds], MapFlags::ANY)
                 .map_err(|_| ProbeError::NoMemory { what: "the list of targets" })?;
         }
-        iterate(&self.create_states, &mut self.bytes)
+        self.set_finding_targets(true);
+        let found = iterate(&self.create_states, &mut self.bytes);
+        self.set_finding_targets(false);
+        found
+    }
+
+    fn set_finding_targets(&mut self, wanted: bool) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.finding_targets = wanted.into();
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
     /// How many threads have begun to end whose last record is still to come.
@@ -162,8 +172,8 @@ impl Probes {
         self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.ending_threads)
     }
 
-    /// Gives threads their state that have come under a name that is asked for without doing anything themselves.
-    pub fn follow_names(&mut self) -> Result<(), ProbeError> {
+    /// Gives threads their state whose process has got a name that is asked for, or has moved into the recorded cgroup.
+    pub fn follow_processes(&mut self) -> Result<(), ProbeError> {
         let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return Ok(()) };
         if std::mem::take(&mut bss.look_again) == 0 {
             return Ok(());
@@ -468,8 +478,7 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
     }
     let Some(rodata) = open.maps.rodata_data.as_deref_mut() else { return };
     rodata.stacks_at_switch_out = !features.sched_exit_tp;
-    rodata.inherit_threads = options.inherits_threads();
-    rodata.inherit_children = options.inherits_children();
+    rodata.follow_children = options.targets.follow_children();
     rodata.every_thread = options.targets == Targets::Everything;
     rodata.limit_cpus = options.cpus.is_some();
     for cpu in options.cpus.iter().flatten() {
@@ -487,15 +496,14 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
         }
     }
     rodata.syscall_class = reasons::syscall_classes();
-    if let Targets::Cgroup(group) = &options.targets {
+    if let Some(group) = options.targets.cgroup() {
         rodata.cgroup_id = group.id;
         rodata.cgroup_hierarchy = group.hierarchy;
     }
-    if let Targets::Names(globs) = &options.targets {
-        rodata.name_glob_count = globs.len().min(MAX_NAME_GLOBS) as u32;
-        for (place, glob) in rodata.name_globs.iter_mut().zip(globs) {
-            (place.takes, place.loops, place.accepts) = (*glob.takes, glob.loops, glob.accepts);
-        }
+    let globs = options.targets.names();
+    rodata.name_glob_count = globs.len().min(MAX_NAME_GLOBS) as u32;
+    for (place, glob) in rodata.name_globs.iter_mut().zip(globs) {
+        (place.takes, place.loops, place.accepts) = (*glob.takes, glob.loops, glob.accepts);
     }
     rodata.walk_by_tables = options.user_stacks == UserStacks::Tables;
     rodata.clock_period_ns = clock_period_ns(options.sample_hz);

@@ -73,11 +73,17 @@ impl Command {
 
 #[derive(Debug, Default, Args)]
 pub struct RecordArgs {
-    /// Record these processes with all their threads
+    /// Record these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is recorded
+    /// that any of them matches
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
 
-    /// Record these threads
+    /// With -p: record the processes that these have started or will start, too, and theirs; a process that has lost its
+    /// parent before the recording began is not found
+    #[arg(long)]
+    pub children: bool,
+
+    /// Record these threads, nothing that they start
     #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
     pub tids: Vec<String>,
 
@@ -151,9 +157,19 @@ pub struct RecordArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct WatchArgs {
-    /// Watch these processes with all their threads
+    /// Watch these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is watched that
+    /// any of them matches
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
+
+    /// With -p: watch the processes that these have started or will start, too, and theirs; a process that has lost its
+    /// parent before watching began is not found
+    #[arg(long)]
+    pub children: bool,
+
+    /// Watch these threads, nothing that they start
+    #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
+    pub tids: Vec<String>,
 
     /// Watch processes and threads with this name, such as 'feed*', as they come and as often as they come: a process by
     /// its name or its program's file, a thread by its own name (at most 15 characters); can be given several times

@@ -19,6 +19,7 @@ pub struct Entry {
 /// What the file says; what it does not mention is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
+    pub targets: TargetEntries,
     pub threshold: Option<Entry>,
     pub severity: Option<Entry>,
     pub listen: Option<Entry>,
@@ -35,6 +36,17 @@ pub struct Config {
     pub max_cpu: Option<Entry>,
     pub freq: Option<Entry>,
     pub max_series: Option<Entry>,
+}
+
+/// What is watched, as the file says it. Items of lists are divided by commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetEntries {
+    pub pid: Option<Entry>,
+    pub tid: Option<Entry>,
+    pub name: Option<Entry>,
+    pub cgroup: Option<Entry>,
+    pub all: bool,
+    pub children: bool,
 }
 
 /// Why a text is no configuration: what, and in which line.
@@ -60,9 +72,30 @@ enum Value {
     Table(toml::Table),
 }
 
+/// A target, or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Targets {
+    One(Target),
+    Several(Vec<Target>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Target {
+    Name(String),
+    Id(i64),
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct File {
+    pid: Option<Spanned<Targets>>,
+    tid: Option<Spanned<Targets>>,
+    name: Option<Spanned<Targets>>,
+    cgroup: Option<Spanned<String>>,
+    all: bool,
+    children: bool,
     threshold: Option<Spanned<Value>>,
     severity: Option<Spanned<Value>>,
     listen: Option<Spanned<Value>>,
@@ -86,8 +119,22 @@ impl Config {
     /// The text is no TOML, or has a name that is no option's; with the line.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| error_from_toml(&error, text))?;
+        let list = |value: Option<Spanned<Targets>>| value.map(|value| list_entry(value, text));
+        let path = |value: Spanned<String>| Entry {
+            line: line_at(text, value.span().start),
+            text: value.into_inner(),
+        };
+        let targets = TargetEntries {
+            pid: list(file.pid),
+            tid: list(file.tid),
+            name: list(file.name),
+            cgroup: file.cgroup.map(path),
+            all: file.all,
+            children: file.children,
+        };
         let entry = |value: Option<Spanned<Value>>| value.map(|value| entry(value, text)).transpose();
         Ok(Config {
+            targets,
             threshold: entry(file.threshold)?,
             severity: entry(file.severity)?,
             listen: entry(file.listen)?,
@@ -120,6 +167,19 @@ fn entry(value: Spanned<Value>, text: &str) -> Result<Entry, ConfigError> {
         })?,
     };
     Ok(Entry { text, line })
+}
+
+fn list_entry(value: Spanned<Targets>, text: &str) -> Entry {
+    let line = line_at(text, value.span().start);
+    let targets = match value.into_inner() {
+        Targets::One(target) => vec![target],
+        Targets::Several(targets) => targets,
+    };
+    let texts = targets.into_iter().map(|target| match target {
+        Target::Name(name) => name,
+        Target::Id(id) => id.to_string(),
+    });
+    Entry { text: texts.collect::<Vec<_>>().join(","), line }
 }
 
 /// `{ warning = "100us" }` as the command line's `warning=100us`.
@@ -167,6 +227,21 @@ mod tests {
             |text: &str| Config::parse(text).expect("a configuration").severity.map(|entry| entry.text);
         assert_eq!(text("severity = \"a=1ms,b=2ms\""), Some("a=1ms,b=2ms".into()));
         assert_eq!(text("severity = { a = \"1ms\", b = \"2ms\" }"), Some("a=1ms,b=2ms".into()));
+    }
+
+    #[test]
+    fn targets_are_one_or_several() {
+        let targets = |text: &str| Config::parse(text).expect("a configuration").targets;
+        let one = targets("pid = 7\nname = \"feed*,nginx\"\ncgroup = \"/web\"\nchildren = true\n");
+        assert_eq!((one.pid, one.name), (entry("7", 1), entry("feed*,nginx", 2)));
+        assert_eq!((one.cgroup, one.children, one.all), (entry("/web", 3), true, false));
+        let several = targets("all = true\npid = [7, \"8\"]\n\ntid = [9]\nname = [\"feed*\", \"nginx\"]\n");
+        assert_eq!((several.pid, several.tid), (entry("7,8", 2), entry("9", 4)));
+        assert_eq!((several.name, several.all), (entry("feed*,nginx", 5), true));
+        assert_eq!(targets(""), TargetEntries::default());
+        for wrong in ["\nall = 1", "\npid = 1.5", "\ncgroup = [\"a\"]", "\nname = [[\"a\"]]"] {
+            assert_eq!(Config::parse(wrong).unwrap_err().line, 2, "{wrong}");
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum TraceTargets {
     Threads(Vec<u32>),
     /// These threads, and those that they create from here on in the same process.
     Processes(Vec<u32>),
+    /// These threads, and everything that they start from here on.
+    Trees(Vec<u32>),
     /// The thread that is about to execute a program, from there on, with all its threads and children.
     Command(u32),
 }
@@ -243,7 +245,7 @@ fn map_aux(event: &OwnedFd, ring: &Ring, wanted: &TraceEvent) -> io::Result<Opti
 fn open_events(attr: &Attr, targets: &TraceTargets, cpu: u32) -> io::Result<Vec<OwnedFd>> {
     let opened: Vec<io::Result<OwnedFd>> = match targets {
         TraceTargets::Everything => vec![perf::open(attr, cpu)],
-        TraceTargets::Threads(tids) | TraceTargets::Processes(tids) => {
+        TraceTargets::Threads(tids) | TraceTargets::Processes(tids) | TraceTargets::Trees(tids) => {
             tids.iter().map(|&tid| perf::open_of_thread(attr, tid, cpu)).collect()
         }
         TraceTargets::Command(tid) => vec![perf::open_of_thread(attr, *tid, cpu)],
@@ -267,6 +269,7 @@ fn attr(event: &TraceEvent, targets: &TraceTargets) -> Attr {
     let follows = match targets {
         TraceTargets::Everything | TraceTargets::Threads(_) => 0,
         TraceTargets::Processes(_) => flag::INHERIT | flag::INHERIT_THREAD,
+        TraceTargets::Trees(_) => flag::INHERIT,
         TraceTargets::Command(_) => flag::INHERIT | flag::ENABLE_ON_EXEC,
     };
     Attr {
@@ -373,6 +376,7 @@ mod tests {
         assert_eq!(everything & (flag::INHERIT | flag::ENABLE_ON_EXEC), 0);
         assert_eq!(flags(TraceTargets::Threads(vec![1])), everything);
         assert_eq!(flags(TraceTargets::Processes(vec![1])), everything | 1 << 1 | 1 << 35);
+        assert_eq!(flags(TraceTargets::Trees(vec![1])), everything | 1 << 1);
         assert_eq!(flags(TraceTargets::Command(1)), everything | 1 << 1 | 1 << 12);
         let bytes = attr(&RECORDS_ONLY, &TraceTargets::Everything).bytes();
         assert_eq!((bytes.len(), &bytes[..8]), (112, &[1, 0, 0, 0, 112, 0, 0, 0][..]));

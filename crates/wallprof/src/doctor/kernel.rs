@@ -1,6 +1,6 @@
 //! What follows from the attach points that the kernel describes in its own type information.
 
-use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, Targets, UserStacks};
+use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, TargetSet, Targets, UserStacks};
 
 use super::check::Check;
 use super::pause::{self, Pauses};
@@ -14,7 +14,7 @@ pub fn checks() -> Vec<Check> {
 /// security module may refuse what capabilities allow. Says also what attaching does to others.
 pub fn trial() -> Vec<Check> {
     let options = ProbeOptions {
-        targets: Targets::Processes(vec![std::process::id()]),
+        targets: Targets::Given(TargetSet { processes: vec![std::process::id()], ..TargetSet::default() }),
         cpus: None,
         sample_hz: 1,
         events: Vec::new(),

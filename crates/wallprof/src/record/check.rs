@@ -11,11 +11,10 @@ use crate::failure::{Exit, Failure};
 
 /// Refuses processes, threads, CPUs and a sampling rate that this machine does not have.
 pub fn check_exists(options: &RecordOptions, files: &dyn Files) -> Result<(), Failure> {
-    match &options.target {
-        Target::Processes(pids) => pids.iter().try_for_each(|pid| check_process(*pid, files))?,
-        Target::Threads(tids) => tids.iter().try_for_each(|tid| check_thread(*tid, files))?,
-        Target::Cgroup(path) => cgroup(path, files).map(drop)?,
-        Target::Names(_) | Target::System | Target::Command => {}
+    if let Target::Given(given) = &options.target {
+        given.processes.iter().try_for_each(|pid| check_process(*pid, files))?;
+        given.threads.iter().try_for_each(|tid| check_thread(*tid, files))?;
+        given.cgroup.iter().try_for_each(|path| cgroup(path, files).map(drop))?;
     }
     options.cpus.iter().flatten().try_for_each(|cpu| check_cpu(*cpu, files))?;
     check_call_graph(options.call_graph)?;
@@ -129,6 +128,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io;
 
+    use super::super::options::GivenTargets;
     use super::*;
 
     struct Machine(BTreeMap<&'static str, &'static str>);
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn what_exists_passes() {
         for target in [
-            Target::Processes(vec![10]),
-            Target::Threads(vec![10, 12]),
-            Target::Cgroup("/web".into()),
-            Target::Cgroup("/sys/fs/cgroup/web".into()),
+            Target::processes(&[10]),
+            Target::threads(&[10, 12]),
+            Target::cgroup("/web"),
+            Target::cgroup("/sys/fs/cgroup/web"),
             Target::System,
-            Target::Names(vec!["nobody".into()]),
+            Target::names(&["nobody"]),
         ] {
             assert_eq!(check_exists(&options(target.clone()), &machine()), Ok(()), "{target:?}");
         }
@@ -190,10 +190,24 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_named() {
-        assert!(refused(options(Target::Processes(vec![10, 11]))).starts_with("there is no process 11"));
-        assert!(refused(options(Target::Threads(vec![11]))).starts_with("there is no thread 11"));
-        assert!(refused(options(Target::Processes(vec![12]))).contains("-t 12"));
-        assert!(refused(options(Target::Cgroup("/db".into()))).contains("no cgroup /db"));
+        assert!(refused(options(Target::processes(&[10, 11]))).starts_with("there is no process 11"));
+        assert!(refused(options(Target::threads(&[11]))).starts_with("there is no thread 11"));
+        assert!(refused(options(Target::processes(&[12]))).contains("-t 12"));
+        assert!(refused(options(Target::cgroup("/db"))).contains("no cgroup /db"));
+        let given = |processes: &[u32], threads: &[u32], cgroup: &str| GivenTargets {
+            processes: processes.to_vec(),
+            threads: threads.to_vec(),
+            names: vec!["nobody".into()],
+            cgroup: Some(cgroup.into()),
+            ..GivenTargets::default()
+        };
+        for (targets, what) in [
+            (given(&[11], &[12], "/web"), "no process 11"),
+            (given(&[10], &[11], "/web"), "no thread 11"),
+            (given(&[10], &[12], "/db"), "no cgroup /db"),
+        ] {
+            assert!(refused(options(Target::Given(targets))).contains(what), "{what}");
+        }
         assert!(
             refused(RecordOptions { cpus: Some(vec![0, 3]), ..options(Target::System) }).contains("no CPU 3")
         );

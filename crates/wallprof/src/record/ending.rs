@@ -20,10 +20,13 @@ pub struct StopSignals {
 
 /// Targets whose end ends the recording.
 pub enum Watched {
-    /// pidfds; readable when the process has ended.
-    Processes(Vec<OwnedFd>),
-    /// tids: kernels before 6.9 have no pidfd of a thread.
-    Threads(Vec<u32>),
+    /// All of these together.
+    Given {
+        /// pidfds of processes; readable when the process has ended.
+        processes: Vec<OwnedFd>,
+        /// tids: kernels before 6.9 have no pidfd of a thread.
+        threads: Vec<u32>,
+    },
     /// Never ends by itself.
     Nothing,
 }
@@ -83,25 +86,26 @@ impl AsFd for StopSignals {
 
 impl Watched {
     /// Processes that are gone already are left out.
-    pub fn processes(pids: &[u32]) -> Self {
-        Watched::Processes(pids.iter().filter_map(|pid| pidfd_from_pid(*pid).ok()).collect())
+    pub fn given(pids: &[u32], tids: &[u32]) -> Self {
+        let processes = pids.iter().filter_map(|pid| pidfd_from_pid(*pid).ok()).collect();
+        Watched::Given { processes, threads: tids.to_vec() }
+    }
+
+    fn processes(&self) -> &[OwnedFd] {
+        match self {
+            Watched::Given { processes, .. } => processes,
+            Watched::Nothing => &[],
+        }
     }
 
     /// Forgets what has ended; true when there was something to watch and all of it is gone.
     fn all_gone(&mut self) -> io::Result<bool> {
-        match self {
-            Watched::Nothing => Ok(false),
-            Watched::Threads(tids) => {
-                tids.retain(|tid| Path::new(&format!("/proc/{tid}")).exists());
-                Ok(tids.is_empty())
-            }
-            Watched::Processes(pidfds) => {
-                let ready = ready(&pidfds.iter().map(AsFd::as_fd).collect::<Vec<_>>(), Some(Duration::ZERO))?;
-                let mut ready = ready.into_iter();
-                pidfds.retain(|_| !ready.next().unwrap_or(false));
-                Ok(pidfds.is_empty())
-            }
-        }
+        let Watched::Given { processes, threads } = self else { return Ok(false) };
+        threads.retain(|tid| Path::new(&format!("/proc/{tid}")).exists());
+        let ready = ready(&processes.iter().map(AsFd::as_fd).collect::<Vec<_>>(), Some(Duration::ZERO))?;
+        let mut ready = ready.into_iter();
+        processes.retain(|_| !ready.next().unwrap_or(false));
+        Ok(processes.is_empty() && threads.is_empty())
     }
 }
 
@@ -111,9 +115,7 @@ impl Ending<'_> {
         let until = self.deadline.map_or(until, |deadline| deadline.min(until));
         let mut waiting = vec![self.signals.as_fd()];
         waiting.extend(self.command);
-        if let Watched::Processes(pidfds) = &self.watched {
-            waiting.extend(pidfds.iter().map(AsFd::as_fd));
-        }
+        waiting.extend(self.watched.processes().iter().map(AsFd::as_fd));
         let ready = ready(&waiting, Some(until.saturating_duration_since(Instant::now())))?;
         if self.signals.take() {
             return Ok(Wake::End(EndReason::Signal));
@@ -197,7 +199,7 @@ mod tests {
         let (signals, _sender) = signals();
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let watched = Watched::processes(&[child.id()]);
+        let watched = Watched::given(&[child.id()], &[]);
         let mut ending = Ending { signals: &signals, deadline: None, command: None, watched };
         assert_eq!(ending.wait(now()).unwrap(), Wake::Tick);
         drop(child.stdin.take());
@@ -208,11 +210,20 @@ mod tests {
 
     #[test]
     fn the_end_of_the_last_thread_is_seen_at_a_tick() {
-        let mut watched = Watched::Threads(vec![std::process::id()]);
+        let mut watched = Watched::given(&[], &[std::process::id()]);
         assert!(!watched.all_gone().unwrap());
-        let mut gone = Watched::Threads(vec![u32::MAX]);
+        let mut gone = Watched::given(&[], &[u32::MAX]);
         assert!(gone.all_gone().unwrap());
         assert!(!Watched::Nothing.all_gone().unwrap());
+    }
+
+    #[test]
+    fn processes_and_threads_have_all_to_be_gone() {
+        let own = std::process::id();
+        let gone = |pids: &[u32], tids: &[u32]| Watched::given(pids, tids).all_gone().unwrap();
+        assert!(!gone(&[own], &[u32::MAX]));
+        assert!(!gone(&[u32::MAX], &[own]));
+        assert!(gone(&[u32::MAX], &[u32::MAX]));
     }
 
     #[test]

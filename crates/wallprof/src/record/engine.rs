@@ -9,7 +9,7 @@ use wallprof_model::profile::KeptStall;
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
-use wallprof_probe::{PrivateTracefs, ProbeOptions, Targets, UserStacks, try_event};
+use wallprof_probe::{PrivateTracefs, ProbeOptions, TargetSet, Targets, UserStacks, try_event};
 use wallprof_probe::{memory, slices};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
 use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
@@ -17,7 +17,7 @@ use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
 use super::check;
 use super::held::find_program;
 use super::host;
-use super::options::{CallGraph, RecordOptions, Target, name_globs};
+use super::options::{CallGraph, GivenTargets, RecordOptions, Target, name_globs};
 use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::rights::as_caller;
@@ -56,13 +56,8 @@ impl<'a> Setup<'a> {
             try_event(event, options.sample_hz).map_err(failure_from_session)?;
         }
         let targets = match &options.target {
-            Target::Processes(pids) => Some(Targets::Processes(pids.clone())),
-            Target::Threads(tids) => Some(Targets::Threads(tids.clone())),
-            Target::Names(globs) => Some(Targets::Names(name_globs(globs)?)),
+            Target::Given(given) => Some(Targets::Given(target_set(given, files)?)),
             Target::System => Some(Targets::Everything),
-            Target::Cgroup(path) => {
-                Some(Targets::Cgroup(host::cgroup_target(&check::cgroup(path, files)?, files)?))
-            }
             Target::Command => None,
         };
         Ok(Setup { options, events, targets, command: recorded_name(options, files) })
@@ -77,7 +72,7 @@ impl Engine {
         // Reading the kernel's symbols and loading the probes take about as long: side by side.
         let kernel_symbols = std::thread::spawn(KernelSymbols::load);
         let options = setup.options;
-        let everything_started = || command.map_or(Targets::Everything, Targets::Descendants);
+        let everything_started = || command.map_or(Targets::Everything, Targets::Command);
         let names: Vec<String> = setup.events.iter().map(|event| event.name.clone()).collect();
         let probes = ProbeOptions {
             targets: setup.targets.unwrap_or_else(everything_started),
@@ -290,12 +285,24 @@ fn follow(clock: &mut ClockMap, anchor: ClockAnchor) {
     *clock = ClockMap::new(last.into_iter().chain([anchor]).collect());
 }
 
+/// As the kernel side knows them.
+fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Failure> {
+    let cgroup = |path: &PathBuf| host::cgroup_target(&check::cgroup(path, files)?, files);
+    Ok(TargetSet {
+        processes: given.processes.clone(),
+        with_children: given.with_children,
+        threads: given.threads.clone(),
+        cgroup: given.cgroup.as_ref().map(cgroup).transpose()?,
+        names: name_globs(&given.names)?,
+    })
+}
+
 /// The files of a command that is about to start; this program's own, which is what runs until then.
 fn expected_files(options: &RecordOptions) -> Vec<PathBuf> {
     let own = std::env::current_exe();
     let Some(program) = options.command.as_ref().and_then(|command| command.first()) else {
         // What comes by name maps the system's libraries, as this program may do.
-        let by_name = matches!(options.target, Target::Names(_));
+        let by_name = matches!(&options.target, Target::Given(given) if !given.names.is_empty());
         return own.ok().filter(|_| by_name).map_or_else(Vec::new, |path| files_of_program(&path));
     };
     let mut files = find_program(program).map_or_else(|_| Vec::new(), |path| files_of_program(&path));
@@ -323,9 +330,12 @@ fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
         names.join(",")
     };
     match &options.target {
-        Target::Processes(ids) | Target::Threads(ids) => names(ids),
-        Target::Names(globs) => globs.join(","),
-        Target::Cgroup(path) => path.display().to_string(),
+        Target::Given(given) => {
+            let ids: Vec<u32> = given.processes.iter().chain(&given.threads).copied().collect();
+            let cgroup = given.cgroup.iter().map(|path| path.display().to_string());
+            let parts = [names(&ids)].into_iter().chain(given.names.iter().cloned()).chain(cgroup);
+            parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+        }
         Target::System => "all threads".into(),
         Target::Command => {
             let program = options.command.iter().flatten().next().cloned().unwrap_or_default();

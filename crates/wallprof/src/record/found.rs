@@ -1,11 +1,11 @@
 //! Processes that are there before a trace begins: their threads, and the code that they have mapped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use wallprof_symbols::{MapsLine, executable_maps};
 
-use super::options::Target;
+use super::options::{GivenTargets, Target};
 
 /// A living process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +35,36 @@ pub fn threads(pid: u32) -> Vec<u32> {
 
 fn pids(target: &Target) -> Vec<u32> {
     match target {
-        Target::System | Target::Cgroup(_) | Target::Names(_) => numbers("/proc"),
-        Target::Processes(pids) => pids.clone(),
-        Target::Threads(tids) => {
-            let pids: BTreeSet<u32> = tids.iter().filter_map(|&tid| process_of(tid)).collect();
+        Target::System => numbers("/proc"),
+        Target::Given(given) if !given.can_end() => numbers("/proc"),
+        Target::Given(given) => {
+            let of_threads = given.threads.iter().filter_map(|&tid| process_of(tid));
+            let pids: BTreeSet<u32> = started_by(given).into_iter().chain(of_threads).collect();
             pids.into_iter().collect()
         }
         // Its program is mapped when it starts.
         Target::Command => Vec::new(),
     }
+}
+
+/// The given processes, and with `--children` those that they have started so far.
+pub fn started_by(given: &GivenTargets) -> Vec<u32> {
+    let mut found = given.processes.clone();
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    if given.with_children {
+        for pid in numbers("/proc") {
+            children.entry(parent_of(pid).unwrap_or_default()).or_default().push(pid);
+        }
+    }
+    let mut at = 0;
+    while let Some(parent) = found.get(at) {
+        // One that is given itself is in it once.
+        found.extend(
+            children.remove(parent).unwrap_or_default().iter().filter(|pid| !given.processes.contains(pid)),
+        );
+        at += 1;
+    }
+    found
 }
 
 /// The names in a folder that are numbers, in order.
@@ -56,8 +77,16 @@ fn numbers(folder: &str) -> Vec<u32> {
 }
 
 fn process_of(tid: u32) -> Option<u32> {
+    status_number(tid, "Tgid:")
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    status_number(pid, "PPid:")
+}
+
+fn status_number(tid: u32, field: &str) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }
 
 /// Threads of the kernel have no memory of their own; the trace is of user code.
@@ -86,20 +115,41 @@ mod tests {
             let _ = stopped.recv();
         });
         told.recv().unwrap();
-        let found: Vec<Process> = processes(&Target::Processes(vec![pid])).collect();
+        let found: Vec<Process> = processes(&Target::processes(&[pid])).collect();
         assert_eq!((found.len(), found[0].pid), (1, pid));
         assert!(found[0].threads.iter().any(|(_, comm)| comm == b"to be found"), "{:?}", found[0].threads);
         let program = std::env::current_exe().unwrap();
         assert!(found[0].maps.iter().any(|line| line.path == program));
-        let by_thread: Vec<Process> = processes(&Target::Threads(vec![pid])).collect();
+        let by_thread: Vec<Process> = processes(&Target::threads(&[pid])).collect();
         assert_eq!(by_thread[0].pid, pid);
         drop(stop);
         thread.unwrap().join().unwrap();
     }
 
     #[test]
+    fn children_are_found_with_their_parents() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "cat; true"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let own = std::process::id();
+        let given = |with_children| GivenTargets {
+            processes: vec![own, child.id()],
+            with_children,
+            ..GivenTargets::default()
+        };
+        assert_eq!(started_by(&given(false)), [own, child.id()]);
+        let found = started_by(&given(true));
+        assert_eq!(found.iter().filter(|pid| **pid == child.id()).count(), 1, "{found:?}");
+        assert_eq!(found[..2], [own, child.id()]);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn who_is_gone_is_left_out() {
-        assert_eq!(processes(&Target::Processes(vec![4_194_305])).count(), 0);
+        assert_eq!(processes(&Target::processes(&[4_194_305])).count(), 0);
         assert!(threads(4_194_305).is_empty());
         assert!(processes(&Target::System).any(|process| process.pid == std::process::id()));
     }

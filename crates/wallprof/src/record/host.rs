@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use wallprof_probe::facts::cgroups::{Cgroup, CgroupVersion};
 use wallprof_probe::facts::files::Files;
@@ -26,7 +25,7 @@ pub fn recording_start() -> RecordingStart {
     }
 }
 
-/// The cgroup with the threads that are in it, or below it, now.
+/// The cgroup as the kernel side knows it.
 pub fn cgroup_target(cgroup: &Cgroup, files: &dyn Files) -> Result<CgroupTarget, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         Failure::failed(format!(
@@ -43,9 +42,7 @@ pub fn cgroup_target(cgroup: &Cgroup, files: &dyn Files) -> Result<CgroupTarget,
                 .ok_or_else(|| unreadable(&"its hierarchy is not in /proc/self/cgroup"))?
         }
     };
-    let mut threads = Vec::new();
-    collect_threads(&cgroup.directory, &cgroup.version, &mut threads);
-    Ok(CgroupTarget { id, hierarchy, threads })
+    Ok(CgroupTarget { id, hierarchy })
 }
 
 /// Lines are `number:controllers:path`.
@@ -57,20 +54,6 @@ fn hierarchy_from_text(text: &str, controllers: &[String]) -> Option<u32> {
             !names.is_empty() && names.split(',').all(|name| controllers.iter().any(|known| known == name));
         ours.then(|| number.parse().ok())?
     })
-}
-
-fn collect_threads(directory: &Path, version: &CgroupVersion, threads: &mut Vec<u32>) {
-    let file = match version {
-        CgroupVersion::V2 => "cgroup.threads",
-        CgroupVersion::V1(_) => "tasks",
-    };
-    let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
-    threads.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            collect_threads(&entry.path(), version, threads);
-        }
-    }
 }
 
 #[cfg(test)]

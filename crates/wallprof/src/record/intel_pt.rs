@@ -89,14 +89,24 @@ fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "--guard-cpus does not go with --intel-pt: guard CPUs in a recording of their own",
         ));
     }
-    match options.target {
-        Target::Cgroup(_) => Err(Failure::usage(
+    let Target::Given(given) = &options.target else { return Ok(()) };
+    let refused = [
+        (
+            given.cgroup.is_some(),
             "--cgroup does not go with --intel-pt: name its processes (-p PID), or trace everything (-a)",
-        )),
-        Target::Names(_) => Err(Failure::usage(
+        ),
+        (
+            !given.names.is_empty(),
             "--name does not go with --intel-pt: name a process that runs (-p PID), or trace everything (-a)",
-        )),
-        _ => Ok(()),
+        ),
+        (
+            !given.processes.is_empty() && !given.threads.is_empty(),
+            "-p and -t do not go together with --intel-pt: give one of them",
+        ),
+    ];
+    match refused.iter().find(|(is_given, _)| *is_given) {
+        Some((_, message)) => Err(Failure::usage(*message)),
+        None => Ok(()),
     }
 }
 
@@ -321,10 +331,14 @@ impl<'a> Recording<'a> {
 /// The threads there are now; those to come are followed by the kernel.
 fn targets(target: &Target, command: Option<u32>) -> TraceTargets {
     match target {
-        Target::System | Target::Cgroup(_) | Target::Names(_) => TraceTargets::Everything,
-        Target::Threads(tids) => TraceTargets::Threads(tids.clone()),
-        Target::Processes(pids) => {
-            TraceTargets::Processes(pids.iter().flat_map(|&pid| found::threads(pid)).collect())
+        Target::System => TraceTargets::Everything,
+        Target::Given(given) if !given.threads.is_empty() => TraceTargets::Threads(given.threads.clone()),
+        Target::Given(given) => {
+            let tids = found::started_by(given).into_iter().flat_map(found::threads).collect();
+            match given.with_children {
+                true => TraceTargets::Trees(tids),
+                false => TraceTargets::Processes(tids),
+            }
         }
         Target::Command => TraceTargets::Command(command.unwrap_or_default()),
     }
@@ -389,6 +403,7 @@ mod tests {
     use super::*;
     use crate::failure::Exit;
     use crate::guarded::Guarded;
+    use crate::record::options::GivenTargets;
 
     #[test]
     fn buffers_are_powers_of_two() {
@@ -421,11 +436,14 @@ mod tests {
             RecordOptions { events: vec!["cs".into()], ..RecordOptions::of(Target::System, output) };
         let guarded = Guarded::from_options(Some("1"), &[]).expect("a CPU");
         let with_guard = RecordOptions { guarded, ..RecordOptions::of(Target::System, output) };
+        let process_and_thread =
+            Target::Given(GivenTargets { processes: vec![1], threads: vec![1], ..GivenTargets::default() });
         for options in [
             with_event,
             with_guard,
-            RecordOptions::of(Target::Cgroup("/x".into()), output),
-            RecordOptions::of(Target::Names(vec!["x".into()]), output),
+            RecordOptions::of(Target::cgroup("/x"), output),
+            RecordOptions::of(Target::names(&["x"]), output),
+            RecordOptions::of(process_and_thread, output),
         ] {
             assert_eq!(check_options(&options).unwrap_err().exit, Exit::Usage);
         }
@@ -464,6 +482,6 @@ mod tests {
     }
 
     fn own_thread() -> Target {
-        Target::Threads(vec![own_tid()])
+        Target::threads(&[own_tid()])
     }
 }

@@ -21,7 +21,9 @@ use intel_pt::TraceOptions;
 pub use check::check_exists;
 pub use ending::ready;
 pub use engine::{Engine, Setup};
-pub use options::RecordOptions;
+#[cfg(test)]
+pub use options::GivenTargets;
+pub use options::{RecordOptions, Target};
 pub use run::check_permitted;
 
 /// Runs the command; `started` is when the process began, for the time to armed probes.

@@ -18,6 +18,9 @@ use crate::guarded::{Guarded, cpus_from_list};
 const NO_TARGET: &str = "nothing to record was named: give processes (-p PID), threads (-t TID), names \
      to wait for (--name GLOB), a cgroup (--cgroup PATH), everything (-a) or a command (-- CMD)";
 
+const NO_PARENT: &str = "--children needs -p PID, the process whose children are recorded: a name (--name), a cgroup \
+     (--cgroup) and a command (-- CMD) cover processes to come without it";
+
 /// A recording to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordOptions {
@@ -52,24 +55,96 @@ pub enum CallGraph {
 /// Whose time is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// pids, with their threads, later ones too; not their children.
-    Processes(Vec<u32>),
-    /// tids; nothing else.
-    Threads(Vec<u32>),
-    /// Globs as the user wrote them: what has such a name, now or later.
-    Names(Vec<String>),
-    /// As the user wrote it.
-    Cgroup(PathBuf),
+    /// What matches any of these.
+    Given(GivenTargets),
     System,
     /// The command of the options, with its threads and children.
     Command,
+}
+
+/// The targets that the user gave, of one kind or of several; at least one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenTargets {
+    /// pids, with their threads, later ones too.
+    pub processes: Vec<u32>,
+    /// And the processes that these have started or will start, and so on.
+    pub with_children: bool,
+    /// tids; nothing else.
+    pub threads: Vec<u32>,
+    /// Globs as the user wrote them: what has such a name, now or later.
+    pub names: Vec<String>,
+    /// As the user wrote it.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl GivenTargets {
+    fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.threads.is_empty() && self.names.is_empty() && self.cgroup.is_none()
+    }
+
+    /// The option of the first of them, for an error.
+    fn first_option(&self) -> &'static str {
+        match self {
+            _ if !self.processes.is_empty() => "-p",
+            _ if !self.threads.is_empty() => "-t",
+            _ if !self.names.is_empty() => "--name",
+            _ => "--cgroup",
+        }
+    }
+
+    /// Whether these have an end: processes and threads end, a name and a cgroup can always come to hold another one.
+    pub fn can_end(&self) -> bool {
+        self.names.is_empty() && self.cgroup.is_none()
+    }
+}
+
+#[cfg(test)]
+impl Target {
+    pub(crate) fn processes(pids: &[u32]) -> Self {
+        Target::Given(GivenTargets { processes: pids.to_vec(), ..GivenTargets::default() })
+    }
+
+    pub(crate) fn threads(tids: &[u32]) -> Self {
+        Target::Given(GivenTargets { threads: tids.to_vec(), ..GivenTargets::default() })
+    }
+
+    pub(crate) fn names(globs: &[&str]) -> Self {
+        let names = globs.iter().map(|glob| (*glob).to_string()).collect();
+        Target::Given(GivenTargets { names, ..GivenTargets::default() })
+    }
+
+    pub(crate) fn cgroup(path: &str) -> Self {
+        Target::Given(GivenTargets { cgroup: Some(path.into()), ..GivenTargets::default() })
+    }
+}
+
+impl Target {
+    /// One target or several. A command beside them only says how long, as with perf; `-C` alone means everything on those
+    /// CPUs, as with perf.
+    pub fn from_args(args: &RecordArgs) -> Result<Self, Failure> {
+        let given = given_targets(args)?;
+        if given.with_children && given.processes.is_empty() {
+            return Err(Failure::usage(NO_PARENT));
+        }
+        match (given.is_empty(), args.all) {
+            (false, true) => Err(Failure::usage(format!(
+                "-a records everything already: give -a or {}",
+                given.first_option()
+            ))),
+            (false, false) => Ok(Target::Given(given)),
+            (true, true) => Ok(Target::System),
+            (true, false) if !args.command.is_empty() => Ok(Target::Command),
+            (true, false) if args.cpus.is_some() => Ok(Target::System),
+            (true, false) => Err(Failure::usage(NO_TARGET)),
+        }
+    }
 }
 
 impl RecordOptions {
     pub fn from_args(args: RecordArgs) -> Result<Self, Failure> {
         let cpus = args.cpus.as_deref().map(|list| cpus_from_list("-C", list)).transpose()?;
         Ok(RecordOptions {
-            target: target(&args, cpus.is_some())?,
+            target: Target::from_args(&args)?,
             cpus,
             guarded: Guarded::from_options(args.guard_cpus.as_deref(), &args.allow)?,
             duration: args.duration.as_deref().map(duration).transpose()?,
@@ -118,35 +193,17 @@ fn call_graph(text: &str) -> Result<CallGraph, Failure> {
     }
 }
 
-/// Exactly one target. A command beside another target only says how long, as with perf; `-C` alone means
-/// everything on those CPUs, as with perf.
-fn target(args: &RecordArgs, has_cpus: bool) -> Result<Target, Failure> {
-    let mut named: Vec<(&str, Target)> = Vec::new();
-    if !args.pids.is_empty() {
-        named.push(("-p", Target::Processes(ids_from_list("-p", "pid", &args.pids)?)));
-    }
-    if !args.tids.is_empty() {
-        named.push(("-t", Target::Threads(ids_from_list("-t", "tid", &args.tids)?)));
-    }
-    if !args.names.is_empty() {
-        name_globs(&args.names)?;
-        named.push(("--name", Target::Names(args.names.clone())));
-    }
-    if let Some(path) = &args.cgroup {
-        named.push(("--cgroup", Target::Cgroup(path.clone())));
-    }
-    if args.all {
-        named.push(("-a", Target::System));
-    }
-    match (named.pop(), named.pop()) {
-        (Some((one, _)), Some((other, _))) => {
-            Err(Failure::usage(format!("{other} and {one} name two targets: give one of them")))
-        }
-        (Some((_, target)), None) => Ok(target),
-        (None, _) if !args.command.is_empty() => Ok(Target::Command),
-        (None, _) if has_cpus => Ok(Target::System),
-        (None, _) => Err(Failure::usage(NO_TARGET)),
-    }
+fn given_targets(args: &RecordArgs) -> Result<GivenTargets, Failure> {
+    name_globs(&args.names)?;
+    let processes = ids_from_list("-p", "pid", &args.pids)?;
+    let threads = ids_from_list("-t", "tid", &args.tids)?;
+    Ok(GivenTargets {
+        processes,
+        with_children: args.children,
+        threads,
+        names: args.names.clone(),
+        cgroup: args.cgroup.clone(),
+    })
 }
 
 /// The automatons of `--name`.
@@ -272,10 +329,10 @@ mod tests {
     #[test]
     fn one_target_each() {
         let target = |args| RecordOptions::from_args(args).unwrap().target;
-        assert_eq!(target(RecordArgs { pids: texts("9,7,9"), ..args() }), Target::Processes(vec![7, 9]));
-        assert_eq!(target(RecordArgs { tids: texts("7"), ..args() }), Target::Threads(vec![7]));
+        assert_eq!(target(RecordArgs { pids: texts("9,7,9"), ..args() }), Target::processes(&[7, 9]));
+        assert_eq!(target(RecordArgs { tids: texts("7"), ..args() }), Target::threads(&[7]));
         let names = target(RecordArgs { names: texts("feed*,nginx"), ..args() });
-        assert_eq!(names, Target::Names(texts("feed*,nginx")));
+        assert_eq!(names, Target::names(&["feed*", "nginx"]));
         assert_eq!(target(RecordArgs { all: true, ..args() }), Target::System);
         assert_eq!(target(RecordArgs { cpus: Some("0".into()), ..args() }), Target::System);
         assert_eq!(target(RecordArgs { command: vec!["ls".into()], ..args() }), Target::Command);
@@ -285,14 +342,51 @@ mod tests {
     }
 
     #[test]
-    fn two_targets_are_refused_by_name() {
-        assert!(
-            refused(RecordArgs { pids: texts("1"), tids: texts("1"), ..args() }).starts_with("-p and -t ")
-        );
-        assert!(
-            refused(RecordArgs { cgroup: Some("x".into()), all: true, ..args() })
-                .starts_with("--cgroup and -a ")
-        );
+    fn targets_of_several_kinds_are_combined() {
+        let combined = RecordArgs {
+            pids: texts("1"),
+            children: true,
+            tids: texts("2"),
+            names: texts("feed*"),
+            cgroup: Some("/web".into()),
+            ..args()
+        };
+        let expected = GivenTargets {
+            processes: vec![1],
+            with_children: true,
+            threads: vec![2],
+            names: texts("feed*"),
+            cgroup: Some("/web".into()),
+        };
+        assert_eq!(RecordOptions::from_args(combined).unwrap().target, Target::Given(expected.clone()));
+        assert!(!expected.can_end());
+        assert!(GivenTargets { names: vec![], cgroup: None, ..expected }.can_end());
+    }
+
+    #[test]
+    fn everything_beside_another_target_is_refused() {
+        let beside = |args: RecordArgs| refused(RecordArgs { all: true, ..args });
+        assert!(beside(RecordArgs { pids: texts("1"), tids: texts("1"), ..args() }).ends_with(" or -p"));
+        assert!(beside(RecordArgs { tids: texts("1"), ..args() }).ends_with(" or -t"));
+        assert!(beside(RecordArgs { names: texts("x"), ..args() }).ends_with(" or --name"));
+        assert!(beside(RecordArgs { cgroup: Some("x".into()), ..args() }).ends_with(" or --cgroup"));
+    }
+
+    #[test]
+    fn children_have_a_parent() {
+        let with = |args: RecordArgs| refused(RecordArgs { children: true, ..args });
+        let command = RecordArgs { command: vec!["ls".into()], ..args() };
+        for targets in [
+            args(),
+            command,
+            RecordArgs { all: true, ..args() },
+            RecordArgs { tids: texts("7"), ..args() },
+            RecordArgs { names: texts("x"), ..args() },
+            RecordArgs { cgroup: Some("/web".into()), ..args() },
+        ] {
+            let message = with(targets);
+            assert!(message.starts_with("--children needs -p PID"), "{message}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wallprof_recording::Summary;
 use wallprof_views::escape;
 
-use super::options::{RecordOptions, Target};
+use super::options::{GivenTargets, RecordOptions, Target};
 
 /// Names longer lists than this by their number.
 const NAMED: usize = 4;
@@ -62,10 +62,7 @@ pub fn done_line(options: &RecordOptions, elapsed: Duration, summary: &Summary) 
 
 fn subject(options: &RecordOptions) -> String {
     match &options.target {
-        Target::Processes(pids) => numbered("process", "processes", pids),
-        Target::Threads(tids) => numbered("thread", "threads", tids),
-        Target::Names(globs) => format!("{}, as often as it comes,", globs.join(" and ")),
-        Target::Cgroup(path) => format!("cgroup {}", path.display()),
+        Target::Given(given) => subject_of_given(given),
         Target::System => match &options.cpus {
             Some(cpus) => numbered("CPU", "CPUs", cpus),
             None => "everything".to_string(),
@@ -74,6 +71,30 @@ fn subject(options: &RecordOptions) -> String {
             let program = options.command.iter().flatten().next();
             program.map_or(String::new(), |program| program.display().to_string())
         }
+    }
+}
+
+/// `process 7 with its children, thread 9 and feed*, as often as it comes,`
+fn subject_of_given(given: &GivenTargets) -> String {
+    let mut parts = Vec::new();
+    match (given.processes.len(), given.with_children) {
+        (0, _) => {}
+        (_, false) => parts.push(numbered("process", "processes", &given.processes)),
+        (1, true) => parts.push(format!("process {} with its children", given.processes[0])),
+        (_, true) => {
+            parts.push(format!("{} with their children", numbered("process", "processes", &given.processes)));
+        }
+    }
+    if !given.threads.is_empty() {
+        parts.push(numbered("thread", "threads", &given.threads));
+    }
+    parts.extend(given.cgroup.iter().map(|path| format!("cgroup {}", path.display())));
+    if !given.names.is_empty() {
+        parts.push(format!("{}, as often as it comes,", given.names.join(" and ")));
+    }
+    match parts.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => parts.concat(),
     }
 }
 
@@ -138,15 +159,27 @@ mod tests {
     #[test]
     fn the_armed_line_names_what_and_where() {
         let line = |target| armed_line(&options(target), Duration::from_micros(1_234_567));
-        assert_eq!(line(Target::Processes(vec![7])), "recording process 7 into out.db (Ctrl-C ends it)");
-        assert_eq!(line(Target::Threads(vec![7, 8])), "recording threads 7, 8 into out.db (Ctrl-C ends it)");
+        assert_eq!(line(Target::processes(&[7])), "recording process 7 into out.db (Ctrl-C ends it)");
+        assert_eq!(line(Target::threads(&[7, 8])), "recording threads 7, 8 into out.db (Ctrl-C ends it)");
         assert_eq!(
-            line(Target::Processes((1..=9).collect())),
+            line(Target::processes(&[1, 2, 3, 4, 5, 6, 7, 8, 9])),
             "recording 9 processes into out.db (Ctrl-C ends it)"
         );
         assert_eq!(
-            line(Target::Names(vec!["feed*".into(), "nginx".into()])),
+            line(Target::names(&["feed*", "nginx"])),
             "recording feed* and nginx, as often as it comes, into out.db (Ctrl-C ends it)"
+        );
+        let given = GivenTargets {
+            processes: vec![7],
+            with_children: true,
+            threads: vec![9],
+            names: vec!["feed*".into()],
+            cgroup: Some("/web".into()),
+        };
+        assert_eq!(
+            line(Target::Given(given)),
+            "recording process 7 with its children, thread 9, cgroup /web and feed*, as often as it comes, into out.db \
+             (Ctrl-C ends it)"
         );
         assert_eq!(line(Target::Command), "recording make into out.db (Ctrl-C ends it)");
         let verbose = RecordOptions { verbose: true, cpus: Some(vec![1]), ..options(Target::System) };

@@ -70,9 +70,10 @@ impl Run<'_> {
     fn follow(&mut self) -> Result<EndReason, Failure> {
         let mut progress = Progress::on_stderr();
         let awaited = match &self.options.target {
-            Target::Names(globs) => Some(globs.join(" and ")),
+            Target::Given(given) if !given.names.is_empty() => Some(given.names.join(" and ")),
             _ => None,
         };
+        let with_children = matches!(&self.options.target, Target::Given(given) if given.with_children);
         let mut ending = Ending {
             signals: &self.signals,
             deadline: self.options.duration.and_then(|duration| self.armed.checked_add(duration)),
@@ -82,6 +83,10 @@ impl Run<'_> {
         loop {
             let wake = ending.wait(Instant::now() + TICK);
             match wake.map_err(|error| failed("wait for the probes", &error))? {
+                // What the given processes have started lives on.
+                Wake::End(EndReason::TargetsGone) if with_children && !self.engine.is_waiting() => {
+                    self.engine.take_in()?;
+                }
                 Wake::End(reason) => {
                     progress.clear();
                     return Ok(reason);
@@ -110,18 +115,16 @@ pub fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
 
 pub(super) fn watched(target: &Target) -> Watched {
     match target {
-        Target::Processes(pids) => Watched::processes(pids),
-        Target::Threads(tids) => Watched::Threads(tids.clone()),
-        // The next one with that name may come at any time.
-        Target::Names(_) | Target::Cgroup(_) | Target::System | Target::Command => Watched::Nothing,
+        Target::Given(given) if given.can_end() => Watched::given(&given.processes, &given.threads),
+        Target::Given(_) | Target::System | Target::Command => Watched::Nothing,
     }
 }
 
 fn nothing_recorded(target: &Target) -> String {
     match target {
-        Target::Names(globs) => format!(
+        Target::Given(given) if !given.names.is_empty() => format!(
             "nothing was recorded: no process or thread named {} came (`ps -eL -o comm` lists those there are)",
-            globs.join(" or ")
+            given.names.join(" or ")
         ),
         _ => "nothing was recorded: no thread of the target ran".into(),
     }

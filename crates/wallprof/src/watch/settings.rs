@@ -20,7 +20,7 @@ use wallprof_watch::{Config, Entry, Hours, Severities};
 use crate::args::{DEFAULT_FILE, RecordArgs, WatchArgs};
 use crate::failure::Failure;
 use crate::guarded::{Guarded, cpus_from_list};
-use crate::record::RecordOptions;
+use crate::record::{RecordOptions, Target};
 use crate::rights::as_caller;
 
 /// Where services have their sockets.
@@ -94,7 +94,9 @@ impl Settings {
             optional("--guard-cpus", &args.guard_cpus, &config.guard_cpus),
             optional("--allow", &args.allow, &config.allow),
         )?;
-        let record = record_options(args, &threshold, &sample_hz, output.clone(), retention)?;
+        let target = target(args, config, file)?;
+        let record = RecordArgs { output: output.clone(), ..target };
+        let record = record_options(record, &threshold, &sample_hz, retention)?;
         Ok(Settings {
             record: RecordOptions { guarded, ..record },
             on: on(optional("--on", &args.on, &config.on), &severities)?,
@@ -116,6 +118,7 @@ impl Settings {
     /// What differs between these settings and `new` and cannot be changed while it runs.
     pub fn fixed_differences(&self, new: &Settings) -> Vec<&'static str> {
         let differences = [
+            (self.record.target != new.record.target, "what is watched"),
             (self.listen != new.listen, "listen"),
             (self.socket != new.socket, "socket"),
             (self.record.output != new.record.output, "output"),
@@ -161,11 +164,56 @@ fn given_if(file: &Path, name: &str, option: &Option<String>, entry: &Option<Ent
     }
 }
 
+/// What is watched: of the command line if it names anything, else of the file. Checked here, so that an error about
+/// the file's names the line.
+fn target(args: &WatchArgs, config: &Config, file: &Path) -> Result<RecordArgs, Failure> {
+    let given = RecordArgs {
+        pids: args.pids.clone(),
+        children: args.children,
+        tids: args.tids.clone(),
+        names: args.names.clone(),
+        cgroup: args.cgroup.clone(),
+        all: args.all,
+        ..RecordArgs::default()
+    };
+    let names_any = !(given.pids.is_empty() && given.tids.is_empty() && given.names.is_empty());
+    let entries = &config.targets;
+    if names_any || given.children || given.cgroup.is_some() || given.all || *entries == Default::default() {
+        return Ok(given);
+    }
+    let list = |entry: &Option<Entry>| -> Vec<String> {
+        entry.iter().flat_map(|entry| entry.text.split(',')).map(|text| text.trim().to_string()).collect()
+    };
+    let read = RecordArgs {
+        pids: list(&entries.pid),
+        children: entries.children,
+        tids: list(&entries.tid),
+        names: list(&entries.name),
+        cgroup: entries.cgroup.as_ref().map(|entry| PathBuf::from(&entry.text)),
+        all: entries.all,
+        ..RecordArgs::default()
+    };
+    let wrong = |place: String| {
+        move |failure: Failure| Failure { message: format!("{place}: {}", failure.message), ..failure }
+    };
+    for (entry, alone) in [
+        (&entries.pid, RecordArgs { pids: read.pids.clone(), ..RecordArgs::default() }),
+        (&entries.tid, RecordArgs { tids: read.tids.clone(), ..RecordArgs::default() }),
+        (&entries.name, RecordArgs { names: read.names.clone(), ..RecordArgs::default() }),
+    ] {
+        if let Some(entry) = entry {
+            let place = format!("{}, line {}", file.display(), entry.line);
+            Target::from_args(&alone).map_err(wrong(place))?;
+        }
+    }
+    Target::from_args(&read).map_err(wrong(file.display().to_string()))?;
+    Ok(read)
+}
+
 fn record_options(
-    args: &WatchArgs,
+    target: RecordArgs,
     threshold: &Given,
     sample_hz: &Given,
-    output: PathBuf,
     retention: Retention,
 ) -> Result<RecordOptions, Failure> {
     let min_stall_ns = duration_ns(threshold)?;
@@ -174,15 +222,10 @@ fn record_options(
         _ => return Err(sample_hz.wrong(format!("`{}` is no number of samples a second", sample_hz.text))),
     }
     let record = RecordArgs {
-        pids: args.pids.clone(),
-        names: args.names.clone(),
-        cgroup: args.cgroup.clone(),
-        all: args.all,
         sample_hz: sample_hz.text.clone(),
         min_stall: format!("{min_stall_ns}ns"),
         call_graph: "auto".into(),
-        output,
-        ..RecordArgs::default()
+        ..target
     };
     Ok(RecordOptions { retention: Some(retention), ..RecordOptions::from_args(record)? })
 }
@@ -290,6 +333,7 @@ fn folder_of(file: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::failure::Exit;
+    use crate::record::GivenTargets;
 
     fn args() -> WatchArgs {
         WatchArgs { all: true, ..WatchArgs::default() }
@@ -374,6 +418,44 @@ mod tests {
             ("keep = \"1m\"\ntreshold = \"1ms\"\n", "w.toml, line 2: "),
         ] {
             let failure = with_config(args(), config).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(failure.message.contains(place), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn targets_of_the_file_count_where_the_command_line_names_none() {
+        const FILE: &str = "pid = [7, 8]\nchildren = true\nname = \"feed*, nginx\"\n";
+        let watched = |args: WatchArgs| with_config(args, FILE).unwrap().record.target;
+        let names = vec!["feed*".to_string(), "nginx".to_string()];
+        let of_the_file =
+            GivenTargets { processes: vec![7, 8], with_children: true, names, ..GivenTargets::default() };
+        assert_eq!(watched(WatchArgs::default()), Target::Given(of_the_file));
+        assert_eq!(watched(args()), Target::System);
+        assert_eq!(
+            watched(WatchArgs { tids: vec!["9".into()], ..WatchArgs::default() }),
+            Target::threads(&[9])
+        );
+        let combined =
+            WatchArgs { pids: vec!["7".into()], cgroup: Some("/web".into()), ..WatchArgs::default() };
+        let expected =
+            GivenTargets { processes: vec![7], cgroup: Some("/web".into()), ..GivenTargets::default() };
+        assert_eq!(watched(combined), Target::Given(expected));
+        let settings = with_config(args(), "").unwrap();
+        let other = with_config(WatchArgs::default(), FILE).unwrap();
+        assert_eq!(settings.fixed_differences(&other), ["what is watched"]);
+    }
+
+    #[test]
+    fn wrong_targets_of_the_file_are_named_by_line() {
+        for (config, place) in [
+            ("\npid = \"x\"\n", "w.toml, line 2: -p takes pids"),
+            ("tid = [0]\npid = 7\n", "w.toml, line 1: -t takes tids"),
+            ("\n\nname = [\"a\", \"[\"]\n", "w.toml, line 3: --name ["),
+            ("children = true\nname = \"a\"\n", "w.toml: --children needs -p PID"),
+            ("all = true\ncgroup = \"/web\"\n", "w.toml: -a records everything"),
+        ] {
+            let failure = with_config(WatchArgs::default(), config).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);
             assert!(failure.message.contains(place), "{failure:?}");
         }

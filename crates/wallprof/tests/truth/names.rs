@@ -14,20 +14,20 @@ use crate::scenario::{Scenario, Truth};
 use crate::stage::{self, program};
 
 /// A program under another name, to which the kernel then names its process.
-struct Alias {
+pub struct Alias {
     _folder: TempDir,
-    path: PathBuf,
+    pub path: PathBuf,
 }
 
 impl Alias {
-    fn new(program: &Path, name: &str) -> Self {
+    pub fn new(program: &Path, name: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join(name);
         symlink(program, &path).expect("a symbolic link");
         Alias { _folder: folder, path }
     }
 
-    fn run(&self, args: &[&str]) -> Truth {
+    pub fn run(&self, args: &[&str]) -> Truth {
         let output = Command::new(&self.path).args(args).output().expect("the program runs");
         assert!(output.status.success(), "{output:?}");
         Truth::from_output(&String::from_utf8(output.stdout).expect("UTF-8 from the scenario"))

@@ -13,7 +13,7 @@ use crate::recorder::Recorder;
 use crate::scenario::{Scenario, Truth};
 use crate::stage::{self, program};
 
-fn tids(report: &Report) -> BTreeSet<u32> {
+pub fn tids(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.tid).collect()
 }
 
@@ -60,12 +60,12 @@ fn one_cpu_of_several() {
 }
 
 /// A control group of the test's own; its processes and itself are gone when dropped.
-struct Group {
-    path: PathBuf,
+pub struct Group {
+    pub path: PathBuf,
 }
 
 impl Group {
-    fn new(path: PathBuf) -> Option<Self> {
+    pub fn new(path: PathBuf) -> Option<Self> {
         fs::create_dir(&path).is_ok().then_some(Group { path })
     }
 
@@ -81,13 +81,13 @@ impl Drop for Group {
 }
 
 /// A shell that, told so, starts the scenario as its child. Killed when dropped.
-struct Parent {
-    child: Child,
+pub struct Parent {
+    pub child: Child,
     output: Lines,
 }
 
 impl Parent {
-    fn waiting_in(group: &Path) -> Self {
+    pub fn waiting_in(group: &Path) -> Self {
         let script = format!("echo here; read go; '{}' -d 0.4; true", program("spin").display());
         let mut child = Command::new("sh")
             .args(["-c", &script])
@@ -101,11 +101,11 @@ impl Parent {
         Parent { child, output }
     }
 
-    fn go(&mut self) {
+    pub fn go(&mut self) {
         writeln!(self.child.stdin.as_ref().expect("a piped stdin")).expect("the shell reads");
     }
 
-    fn truth(&mut self) -> Truth {
+    pub fn truth(&mut self) -> Truth {
         self.output.find(|line| line.starts_with(r#"{"event":"end""#)).expect("an end line");
         self.child.wait().expect("the shell is waited for");
         Truth::from_output(&self.output.seen()[1..].join("\n"))
@@ -143,7 +143,7 @@ fn assert_records_the_group(root: &Path) {
 }
 
 /// Where a hierarchy is mounted that this process may make groups in.
-fn writable_root(filesystem: &str) -> Option<PathBuf> {
+pub fn writable_root(filesystem: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let of_kind = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -174,5 +174,40 @@ fn a_control_group_of_version_2() {
     match writable_root("cgroup2") {
         Some(root) => assert_records_the_group(&root),
         None => stage::skip("a_control_group_of_version_2", "no cgroup v2 can be made here"),
+    }
+}
+
+/// A process moves into the group while it is recorded: with all of its threads, and with those of a group within. One
+/// that has moved out of it before the recording is not recorded, nor is what it starts.
+fn assert_follows_moves(root: &Path) {
+    let group = Group::new(root.join(format!("wallprof-moves-{}", std::process::id())))
+        .unwrap_or_else(|| panic!("a control group in {}", root.display()));
+    let within = group.child();
+    let mut scenario = Scenario::ready("spin", &["-d", "0.3"]);
+    let mut left = Parent::waiting_in(&group.path);
+    fs::write(root.join("cgroup.procs"), left.child.id().to_string()).expect("a process leaves the group");
+    let recorder = Recorder::armed(&["--cgroup", &group.path.display().to_string()], &[]);
+    fs::write(within.path.join("cgroup.procs"), scenario.pid()).expect("a process enters the group");
+    let truth = scenario.perform();
+    left.go();
+    left.truth();
+    let report = recorder.stop().report();
+    let expected: BTreeSet<u32> = truth.start.threads.iter().map(|thread| thread.tid).collect();
+    assert_eq!(tids(&report), expected, "{:#?}", report.threads);
+    for thread in &report.threads {
+        assert_adds_up(thread);
+    }
+    drop(scenario);
+}
+
+#[test]
+fn a_process_that_moves_into_a_control_group_is_recorded_with_all_its_threads() {
+    let name = "a_process_that_moves_into_a_control_group_is_recorded_with_all_its_threads";
+    let Some(_stage) = stage::enter(name) else { return };
+    for kind in ["cgroup", "cgroup2"] {
+        match writable_root(kind) {
+            Some(root) => assert_follows_moves(&root),
+            None => stage::skip(name, &format!("no group of kind {kind} can be made here")),
+        }
     }
 }

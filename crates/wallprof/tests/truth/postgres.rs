@@ -1,0 +1,54 @@
+//! `-p POSTMASTER --children` on a real PostgreSQL, whose connections are a process each.
+
+use std::collections::BTreeSet;
+
+use crate::contract::Report;
+use crate::ledger::assert_adds_up;
+use crate::postgres_server::Postgres;
+use crate::recorder::Recorder;
+use crate::stage;
+
+const PIDS: &str = "select string_agg(pid::text, ',') from pg_stat_activity";
+
+fn pids(text: &str) -> BTreeSet<u32> {
+    text.split(',').map(|pid| pid.trim().parse().unwrap_or_else(|_| panic!("{text}"))).collect()
+}
+
+fn recorded(report: &Report) -> BTreeSet<u32> {
+    report.threads.iter().map(|thread| thread.pid).collect()
+}
+
+/// Background processes that ran before, and each backend from its first instruction on; a second server beside it,
+/// whose processes have the same names, is not recorded.
+#[test]
+fn a_postmasters_backends_are_its_children() {
+    let Some(_stage) = stage::enter("a_postmasters_backends_are_its_children") else { return };
+    let (Some(server), Some(beside)) = (Postgres::start(), Postgres::start()) else {
+        return stage::skip("a_postmasters_backends_are_its_children", "PostgreSQL is not installed");
+    };
+    server.run("pgbench", &["-i", "-s", "1", "-q", "postgres"]);
+    let before = pids(&server.ask(&format!("{PIDS} where backend_type <> 'client backend'")));
+    let recorder = Recorder::armed(&["-p", &server.pid().to_string(), "--children"], &[]);
+    // A new connection for each transaction.
+    server.run("pgbench", &["-C", "-S", "-c", "2", "-t", "20", "postgres"]);
+    let backends = [(); 3].map(|()| pids(&server.ask("select pg_backend_pid()")));
+    let others = pids(&beside.ask("select pg_backend_pid()"));
+    let report = recorder.stop().report();
+    let found = recorded(&report);
+    assert!(before.is_subset(&found), "{before:?}: {:#?}", report.threads);
+    for backend in backends.iter().flatten() {
+        assert!(found.contains(backend), "{backend}: {:#?}", report.threads);
+    }
+    // 40 of pgbench's transactions, its own look at the tables, the three questions.
+    let born = found.difference(&before).count();
+    assert!(born >= 40 + 3, "{born} processes came: {:#?}", report.threads);
+    assert!(found.contains(&server.pid()) && found.is_disjoint(&others), "{:#?}", report.threads);
+    assert!(!found.contains(&beside.pid()), "{:#?}", report.threads);
+    report.threads.iter().for_each(assert_adds_up);
+    // A backend authenticates, plans and sends before it ends: some milliseconds of its own.
+    for thread in
+        report.threads.iter().filter(|thread| backends.iter().any(|pids| pids.contains(&thread.pid)))
+    {
+        assert!(thread.on_cpu_ns > 0 && thread.end_ns > thread.start_ns, "{thread:#?}");
+    }
+}
