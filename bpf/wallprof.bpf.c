@@ -1,4 +1,5 @@
 /* The kernel side of wallprof, one object: each topic is a file, the maps and the ledger are in state.h. */
+#include "cpus.bpf.c"
 #include "guard.bpf.c"
 #include "irq.bpf.c"
 #include "lifecycle.bpf.c"

@@ -27,6 +27,10 @@ typedef u32 __be32;
 typedef u32 __wsum;
 typedef short __s16;
 
+enum cpuhp_state {
+    CPUHP_AP_PERF_ONLINE = 1,
+};
+
 enum bpf_map_type {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,

@@ -174,8 +174,8 @@ findings() {
         return
     fi
     # What fails first makes the rest fail.
-    for command in programs record report lock runnable chain whole stacks stuck open faults switches away back \
-        bystander missed doctor; do
+    for command in programs record report lock runnable chain whole stacks stuck open faults switches \
+        brief brief_back brief_missed away back bystander missed doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -188,7 +188,8 @@ findings() {
     jq -r --slurp -f "$HERE/stuck.jq" "$results/open.out"
     stacks_are_whole "$results"
     events_are_counted "$results"
-    a_cpu_that_comes_back_is_sampled "$results"
+    a_cpu_that_comes_back_is_sampled "$results/brief_back.out" "$results/brief_missed.out"
+    a_cpu_that_comes_back_is_sampled "$results/back.out" "$results/missed.out"
     no_bystander_is_named "$results"
 }
 
@@ -230,9 +231,9 @@ events_are_counted() {
 
 # The events of a CPU die with it.
 a_cpu_that_comes_back_is_sampled() {
-    grep -q '^chain;.*;climb_chain;.*\[user\]' "$1/back.out" ||
+    grep -q '^chain;.*;climb_chain;.*\[user\]' "$1" ||
         echo "nothing was sampled on a CPU that had been offline"
-    jq -r -f "$HERE/away.jq" "$1/missed.out"
+    jq -r -f "$HERE/away.jq" "$2"
 }
 
 # Wakeups in the view `samples`, by the condition $2.
@@ -285,9 +286,9 @@ write_table() {
 		owner and the function that released it, that every thread's ledger adds up, and that nothing was lost; then a
 		chain of sixty functions without frame pointers, whose stacks must be whole, running and waiting; then the
 		deadlock scenario, whose threads never come back, with page faults and a tracepoint sampled beside; and last a
-		program on a CPU that was offline for two seconds meanwhile, while the wall clock was stepped by an
-		hour and back; and 10,000 wakeups by interrupts beside threads that they only happen to hit, none of which may be
-		named as a waker.
+		program on a CPU that was offline meanwhile, for a moment, and for two seconds in which the wall clock was
+		stepped by an hour and back; and 10,000 wakeups by interrupts beside threads that they only happen to hit, none
+		of which may be named as a waker.
 		The oldest kernel that is supported is 6.1. What a kernel lacks is told from its type information, never from its
 		version, and `wallprof doctor` says the same as this table: the run compares them.
 

@@ -1,12 +1,13 @@
 //! What is attached CPU by CPU: the ends of page faults, the sampling clock, and extra events.
 //!
 //! A CPU that goes offline takes its events with it for good (kernel/events/core.c, perf_event_exit_cpu): when it is
-//! back they are opened again.
+//! back they are opened again. The kernel side counts how often each CPU has gone: one that is back when it is looked
+//! at has gone all the same, and one whose clock is late, because the machine is a guest that was not run or has no
+//! tick while it idles, has not.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, PerfEventOpts, ProgramMut};
 
@@ -15,10 +16,7 @@ use crate::error::ProbeError;
 use crate::events::PerfEventSpec;
 use crate::perf;
 use crate::plan::ProbeOptions;
-use crate::probes::{RunQueue, not_attached};
-
-/// A sampling clock that has not ticked for so long is that of a CPU that has gone and come back meanwhile.
-const STANDS_STILL: Duration = Duration::from_secs(3);
+use crate::probes::not_attached;
 
 /// What to attach to a CPU.
 struct Plan {
@@ -39,9 +37,8 @@ pub(crate) struct CpuEvents {
 /// What holds the programs to a CPU.
 struct Attached {
     _links: Vec<Link>,
-    /// How often its clock had ticked when it was last seen to.
-    looks: u64,
-    ticked: Instant,
+    /// How often the CPU had gone offline before.
+    departures: u32,
 }
 
 impl CpuEvents {
@@ -64,43 +61,28 @@ impl CpuEvents {
         Ok(events)
     }
 
-    /// From now on the clocks' ticks are counted.
-    pub fn expect_ticks(&mut self) {
-        let now = Instant::now();
-        self.by_cpu.values_mut().for_each(|attached| attached.ticked = now);
-    }
-
-    /// Lets go of CPUs that are gone, and attaches to those that came or came back. `queues` are the run queues by CPU,
-    /// whose looks are the clock's ticks. How many CPUs came: what happened on them until now is in no event.
-    pub fn follow(
-        &mut self,
-        skeleton: &WallprofSkel<'static>,
-        online: &[u32],
-        queues: &[RunQueue],
-    ) -> Result<usize, ProbeError> {
-        let now = Instant::now();
-        let least = STANDS_STILL.max(Duration::from_secs(4) / self.plan.sample_hz.max(1));
-        let plan = &self.plan;
-        self.by_cpu.retain(|cpu, attached| {
-            let looks = queues.get(*cpu as usize).map_or(0, |queue| queue.looks);
-            let ticks = !plan.samples(*cpu) || attached.has_ticked(looks, now, least);
-            online.contains(cpu) && ticks
-        });
+    /// Lets go of CPUs that are gone, and attaches to those that came or came back. How many CPUs came: what happened on
+    /// them until now is in no event.
+    pub fn follow(&mut self, skeleton: &WallprofSkel<'static>, online: &[u32]) -> Result<usize, ProbeError> {
+        self.by_cpu
+            .retain(|cpu, attached| attached.is_alive(online.contains(cpu), departures(skeleton, *cpu)));
         let new: Vec<u32> = online.iter().copied().filter(|cpu| !self.by_cpu.contains_key(cpu)).collect();
         for &cpu in &new {
             self.attach_to(skeleton, cpu)?;
         }
-        Ok(new.len())
+        Ok(new.iter().filter(|cpu| self.by_cpu.contains_key(cpu)).count())
     }
 
     fn attach_to(&mut self, skeleton: &WallprofSkel<'static>, cpu: u32) -> Result<(), ProbeError> {
         let mut links = Vec::new();
+        // Read before: it may go while its events are opened.
+        let departures = departures(skeleton, cpu);
         match self.plan.attach(skeleton, cpu, &mut links) {
             // It went offline again.
             Err(ProbeError::EventNotOpened { error, .. }) if is_offline(&error) => return Ok(()),
             attached => attached?,
         }
-        self.by_cpu.insert(cpu, Attached { _links: links, looks: 0, ticked: Instant::now() });
+        self.by_cpu.insert(cpu, Attached { _links: links, departures });
         Ok(())
     }
 
@@ -121,13 +103,16 @@ impl CpuEvents {
 }
 
 impl Attached {
-    /// False when the clock has stood still for `least`.
-    fn has_ticked(&mut self, looks: u64, now: Instant, least: Duration) -> bool {
-        if looks != self.looks {
-            (self.looks, self.ticked) = (looks, now);
-        }
-        now.duration_since(self.ticked) < least
+    /// Whether its events are those of the CPU as it runs now.
+    fn is_alive(&self, is_online: bool, departures: u32) -> bool {
+        is_online && departures == self.departures
     }
+}
+
+/// How often the CPU has gone offline since the probes were attached.
+fn departures(skeleton: &WallprofSkel<'static>, cpu: u32) -> u32 {
+    let counts = skeleton.maps.bss_data.as_deref().map(|bss| &bss.cpu_departures);
+    counts.and_then(|counts| counts.get(cpu as usize)).copied().unwrap_or(0)
 }
 
 impl Plan {
@@ -193,13 +178,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_stands_still_is_noticed() {
-        let start = Instant::now();
-        let mut attached = Attached { _links: Vec::new(), looks: 0, ticked: start };
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(attached.has_ticked(10, at(1), STANDS_STILL));
-        assert!(attached.has_ticked(10, at(3), STANDS_STILL), "it may only be late");
-        assert!(!attached.has_ticked(10, at(4), STANDS_STILL));
-        assert!(attached.has_ticked(11, at(5), STANDS_STILL));
+    fn events_live_until_their_cpu_goes() {
+        let attached = Attached { _links: Vec::new(), departures: 3 };
+        assert!(attached.is_alive(true, 3), "however late its clock is");
+        assert!(!attached.is_alive(true, 4), "it went and came back between two looks");
+        assert!(!attached.is_alive(false, 3) && !attached.is_alive(false, 4));
     }
 }

@@ -21,10 +21,14 @@ fn read_list(path: &str) -> Vec<u32> {
     std::fs::read_to_string(path).ok().and_then(|list| cpus_from_list(&list).ok()).unwrap_or_default()
 }
 
-/// CPUs that run now.
+/// CPUs that run now; where that cannot be read, one.
 pub fn online() -> Vec<u32> {
-    let cpus = read_list("/sys/devices/system/cpu/online");
-    if cpus.is_empty() { vec![0] } else { cpus }
+    read_online().unwrap_or_else(|| vec![0])
+}
+
+/// CPUs that run now; `None` where that cannot be read, for want of a descriptor, say.
+pub(crate) fn read_online() -> Option<Vec<u32>> {
+    Some(read_list("/sys/devices/system/cpu/online")).filter(|cpus| !cpus.is_empty())
 }
 
 /// CPUs that may ever run: the size of per-CPU things.

@@ -123,6 +123,7 @@ impl Targets {
 const OPTIONAL: &[(&str, &str)] = &[
     ("on_switched", "sched_exit_tp"),
     ("on_cgroup_attach", "cgroup_attach_task"),
+    ("on_cpu_step", "cpuhp_exit"),
     ("on_fault_in_user", "page_fault_user"),
     ("on_fault_in_kernel", "page_fault_kernel"),
     ("on_signal", "signal_generate"),

@@ -205,7 +205,6 @@ impl Probes {
     /// CLOCK_MONOTONIC, ns: it says where seconds begin.
     pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {
         self.set_epoch_offset(epoch_offset);
-        self.cpu_events.expect_ticks();
         let now = clock::mono_now();
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.last_snapshot = 0;
@@ -384,8 +383,8 @@ impl Probes {
     /// Attaches to CPUs that have come online, and lets go of those that are gone. How many came: what happened there
     /// until now is in no sample.
     pub fn follow_cpus(&mut self) -> Result<usize, ProbeError> {
-        let queues = self.run_queues()?;
-        self.cpu_events.follow(&self.skeleton, &cpus::online(), &queues)
+        let Some(online) = cpus::read_online() else { return Ok(0) };
+        self.cpu_events.follow(&self.skeleton, &online)
     }
 
     /// Runs of the probes so far, on all CPUs.
@@ -586,6 +585,7 @@ impl Attached {
             &progs.on_exit,
             &progs.on_signal,
             &progs.on_cgroup_attach,
+            &progs.on_cpu_step,
             &progs.on_ipi_send_cpu,
             &progs.on_ipi_send_cpumask,
             &progs.on_csd_queue_cpu,

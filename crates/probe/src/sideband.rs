@@ -84,7 +84,8 @@ impl Sideband {
     /// Other CPUs are online than before: all rings are opened anew, since that of a CPU that was away is dead. What
     /// happens meanwhile may be told twice.
     pub(crate) fn follow_cpus(&mut self) -> io::Result<()> {
-        let mut before = std::mem::replace(self, Sideband::open(&cpus::online())?);
+        let Some(online) = cpus::read_online() else { return Ok(()) };
+        let mut before = std::mem::replace(self, Sideband::open(&online)?);
         before.rings.iter_mut().for_each(|ring| ring.read(&mut self.timed));
         Ok(())
     }
