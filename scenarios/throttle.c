@@ -1,11 +1,15 @@
-// throttle: a thread computes without a pause, in a control group that may use a fifth of a CPU.
+// throttle: threads compute without a pause, in a control group that may use a fifth of a CPU.
 //
-// `worker` computes: compute. After 20 ms of each 100 ms the kernel keeps it from running.
+// `worker` computes: compute. After 20 ms of each 100 ms the kernel keeps all of them from running.
 //
 // Truth, besides truth.h's lines: group.h's.
+// Option -n N: workers (default 1).
 
 #include "group.h"
 
+#define MAX_WORKERS 64
+
+static int workers = 1;
 static struct run run = {.scenario = "throttle", .seconds = 5, .seed = 42};
 static struct group group = {.controller = "cpu",
                              .v2_file = "cpu.max",
@@ -22,8 +26,13 @@ SHOWN static void compute(struct actor *self) {
 static void print_truth(void) { leave_group(&group); }
 
 int main(int argc, char **argv) {
-    take_options(argc, argv, &run, NULL, 0);
+    const struct own_option own = {.letter = 'n', .argument = "WORKERS", .index = &workers};
+    struct actor actors[MAX_WORKERS];
+    take_options(argc, argv, &run, &own, 1);
+    if (workers < 1 || workers > MAX_WORKERS)
+        die("cannot start so many workers", EINVAL);
     enter_group(&group);
-    struct actor actors[] = {{.name = "worker", .act = compute}};
-    play(actors, 1, &run, print_truth);
+    for (int i = 0; i < workers; i++)
+        actors[i] = (struct actor){.name = "worker", .act = compute};
+    play(actors, workers, &run, print_truth);
 }

@@ -56,7 +56,8 @@ pub struct Quotas<F> {
 }
 
 impl<F: Files> Quotas<F> {
-    pub fn new(files: F) -> Self {
+    /// `now` is when the first groups are met.
+    pub fn new(files: F, now: MonoNs) -> Self {
         let mounts = cgroup_mounts(&files);
         let mounts = mounts.into_iter().filter(limits_cpu).collect();
         Quotas {
@@ -65,7 +66,7 @@ impl<F: Files> Quotas<F> {
             groups: BTreeMap::new(),
             processes: BTreeMap::new(),
             looks: 0,
-            looked_at: MonoNs(0),
+            looked_at: now,
         }
     }
 
@@ -242,6 +243,8 @@ mod tests {
         }
     }
 
+    const START: MonoNs = MonoNs(5);
+
     fn told(quotas: &mut Quotas<Machine>, now: u64) -> Vec<Throttled> {
         let mut told = Vec::new();
         quotas.tell(MonoNs(now), &mut |event| match event {
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn what_was_throttled_meanwhile_is_told_of_the_group_that_has_the_quota() {
         let machine = v2();
-        let mut quotas = Quotas::new(machine.clone());
+        let mut quotas = Quotas::new(machine.clone(), START);
         [7, 8, 9].into_iter().for_each(|pid| quotas.meet(pid));
         assert_eq!(told(&mut quotas, 10), [], "nothing since it was met");
         let stat = "nr_throttled 5\nthrottled_usec 150100\n";
@@ -300,17 +303,18 @@ mod tests {
             .put("/c/cpu/slow/cpu.cfs_period_us", "100000\n")
             .put("/c/cpu/cpu.cfs_quota_us", "-1\n")
             .put("/c/cpu/slow/cpu.stat", "nr_periods 9\nnr_throttled 0\nthrottled_time 0\n");
-        let mut quotas = Quotas::new(machine.clone());
+        let mut quotas = Quotas::new(machine.clone(), START);
         quotas.meet(7);
         machine.put("/c/cpu/slow/cpu.stat", "nr_periods 9\nnr_throttled 2\nthrottled_time 77\n");
         let told = told(&mut quotas, 20);
         assert_eq!((told.len(), told[0].total_ns, told[0].cgroup.as_str()), (1, 77, "/slow"));
+        assert_eq!((told[0].from, told[0].to), (START, MonoNs(20)), "not since the machine was started");
     }
 
     #[test]
     fn a_process_that_moves_is_found_again() {
         let machine = v2();
-        let mut quotas = Quotas::new(machine.clone());
+        let mut quotas = Quotas::new(machine.clone(), START);
         quotas.meet(8);
         assert!(quotas.groups.is_empty());
         machine.put("/proc/8/cgroup", "0::/shop/api\n");
@@ -323,7 +327,7 @@ mod tests {
     fn odd_files_say_nothing() {
         let machine = v2();
         machine.put("/proc/7/cgroup", "0::/../../etc\n").put("/proc/8/cgroup", "0:\nx\n");
-        let mut quotas = Quotas::new(machine.clone());
+        let mut quotas = Quotas::new(machine.clone(), START);
         [7, 8].into_iter().for_each(|pid| quotas.meet(pid));
         assert!(quotas.groups.is_empty());
         for text in ["", "20000", "x y", "max", "-1 5"] {
@@ -335,7 +339,7 @@ mod tests {
     #[test]
     fn processes_are_bounded_and_those_that_are_gone_make_room() {
         let machine = v2();
-        let mut quotas = Quotas::new(machine.clone());
+        let mut quotas = Quotas::new(machine.clone(), START);
         quotas.meet(7);
         (100..100 + MAX_PROCESSES as u32).for_each(|pid| quotas.meet(pid));
         assert!(quotas.processes.len() <= MAX_PROCESSES);

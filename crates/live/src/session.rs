@@ -138,7 +138,7 @@ impl Session {
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
             waited_files: WaitedFiles::default(),
-            quotas: Quotas::new(HostFiles),
+            quotas: Quotas::new(HostFiles, clock.mono),
             controller: Controller::new(min_stall_ns),
             guard: Guard::new(&options.guarded),
             guests_told: 0,

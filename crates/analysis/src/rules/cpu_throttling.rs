@@ -1,15 +1,21 @@
 //! `cpu-throttling`: threads could not run because their control group had used up its CPU quota.
 //!
-//! While a group is throttled its threads look preempted, or woken and not let in, and others may have their CPU. So waits
-//! for a CPU count in those seconds in which the group was throttled for at least half as long as the process's threads
-//! waited; of them no more than it was throttled. A wait during which nobody had the CPU for half of it counts whenever the
-//! group was throttled at all: a group that goes with its last process takes its last numbers along. One finding a program
+//! While a group is throttled its threads look preempted, or woken and not let in, and others may have their CPU. The kernel
+//! says, between two looks at a group, for how long it was throttled, each CPU once, however many threads wait for it. So
+//! that is compared with the time in which threads of the group waited for CPUs, each CPU once, too. Where it is at least half
+//! of that, all of these threads' waiting counts, each thread's, less what the group's own threads had of the CPU
+//! meanwhile. Where the group was throttled for less time than its CPUs were waited for, others had the rest, and as large
+//! a share of the waiting counts.
+//!
+//! A wait that no look explains and during which nobody had the CPU for half of it counts, too, if the group was throttled
+//! before, up to what it was: a group that goes with its last process takes its last numbers along. One finding a program
 //! and thread name. Without a quota there is none.
 //!
 //! False positives: a quota that is meant to hold the program back.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use wallprof_model::MonoNs;
 use wallprof_model::profile::ThrottledRow;
 
 use super::case::{Case, grouped};
@@ -24,21 +30,180 @@ const ADVICE: &str = "Raise the group's quota (cpu.max, cpu.cfs_quota_us; a cont
     give it weight instead of a quota (cpu.weight); a longer period or a burst (cpu.max.burst) forgives short peaks.";
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
-    let explaining = explaining(evidence);
-    let throttled: HashSet<u32> = evidence.throttled().iter().map(|row| row.pid).collect();
-    let is_held_back = |case: &&Case| {
-        waits_for_cpu(case, evidence)
-            && (rows_of(case, evidence).any(|(at, _)| explaining.contains(&at))
-                || (throttled.contains(&case.pid) && nobody_ran_instead(case)))
-    };
+    let groups = Group::all(evidence);
+    let is_held_back =
+        |case: &&Case| waits_for_cpu(case, evidence) && groups.iter().any(|group| group.holds_back(case));
     let names = grouped(evidence.cases().iter().filter(is_held_back), |case| {
         (evidence.program(case), case.comm.clone())
     });
-    names.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+    names.into_values().filter_map(|cases| conclude(cases, &groups, evidence)).collect()
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let shares: Vec<f64> = groups.iter().map(|group| group.share_of_unexplained(&cases)).collect();
+    let mut by_group = vec![0.0; groups.len()];
+    let lengths: Vec<u64> = cases
+        .iter()
+        .map(|case| {
+            let mut sum = 0.0;
+            for (at, group) in groups.iter().enumerate() {
+                let ns = group.held_back_ns(case, shares[at]);
+                by_group[at] += ns;
+                sum += ns;
+            }
+            // Groups of which one lies in the other may hold it back at the same time.
+            (sum as u64).min(case.runnable_ns)
+        })
+        .collect();
+    let problem = Problem::heavy(cases, Toll::of(lengths), evidence)?;
+    let most = by_group.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
+    let quota = groups[most].quota();
+    let title = format!(
+        "{} could not run because its control group {} had used up its CPU quota ({}) {}.",
+        wording::who(&problem.cases, evidence),
+        quota.cgroup,
+        wording::percent(quota.quota_ns, quota.period_ns),
+        wording::toll(&problem.toll)
+    );
+    Some(problem.conclude(RULE, title, ADVICE))
 }
 
 fn waits_for_cpu(case: &Case, evidence: &Evidence) -> bool {
     case.runnable_ns >= evidence.unit_ns()
+}
+
+/// The end of a wait, in which it was for a CPU.
+fn cpu_wait(case: &Case) -> (MonoNs, MonoNs) {
+    (MonoNs(case.end.0.saturating_sub(case.runnable_ns)), case.end)
+}
+
+/// A control group with a quota that was used up.
+struct Group<'e> {
+    /// In the order of time, without overlap.
+    looks: Vec<Look<'e>>,
+    /// Of all looks.
+    pids: HashSet<u32>,
+    /// How much of the threads' waiting in explaining looks the quota is charged with.
+    share: f64,
+}
+
+/// What was throttled between two looks at a group.
+struct Look<'e> {
+    row: &'e ThrottledRow,
+    pids: HashSet<u32>,
+    /// It was throttled for at least half of the time in which its threads waited for CPUs.
+    explains: bool,
+}
+
+impl<'e> Group<'e> {
+    fn all(evidence: &'e Evidence) -> Vec<Self> {
+        let mut groups: BTreeMap<&str, BTreeMap<MonoNs, Look>> = BTreeMap::new();
+        for row in evidence.throttled() {
+            let looks = groups.entry(&row.cgroup).or_default();
+            let look =
+                looks.entry(row.from).or_insert_with(|| Look { row, pids: HashSet::new(), explains: false });
+            look.pids.insert(row.pid);
+        }
+        let cases: Vec<&Case> =
+            evidence.cases().iter().filter(|case| waits_for_cpu(case, evidence)).collect();
+        groups.into_values().map(|looks| Group::new(looks.into_values().collect(), &cases)).collect()
+    }
+
+    fn new(mut looks: Vec<Look<'e>>, cases: &[&Case]) -> Self {
+        let mut waits: Vec<Waits> = looks.iter().map(|_| Waits::default()).collect();
+        for case in cases {
+            for at in during(&looks, case) {
+                let Look { row, pids, .. } = &looks[at];
+                waits[at].add(case, pids, row.from, row.to);
+            }
+        }
+        let (mut throttled_ns, mut waited_ns) = (0.0, 0.0);
+        for (look, waits) in looks.iter_mut().zip(waits) {
+            let kept_ns = waits.cpu_time_kept_ns();
+            look.explains = look.row.total_ns as f64 >= kept_ns / 2.0;
+            if look.explains {
+                throttled_ns += look.row.total_ns as f64;
+                waited_ns += kept_ns;
+            }
+        }
+        let share = if waited_ns > throttled_ns { throttled_ns / waited_ns } else { 1.0 };
+        let pids = looks.iter().flat_map(|look| &look.pids).copied().collect();
+        Group { looks, pids, share }
+    }
+
+    /// The row that stands for the group's quota.
+    fn quota(&self) -> &'e ThrottledRow {
+        let rows = self.looks.iter().map(|look| look.row);
+        rows.max_by_key(|row| row.total_ns).expect("a group is made of its rows")
+    }
+
+    fn holds_back(&self, case: &Case) -> bool {
+        self.pids.contains(&case.pid) && (self.is_explained(case) || self.is_unexplained(case))
+    }
+
+    fn is_explained(&self, case: &Case) -> bool {
+        let mut looks = during(&self.looks, case).map(|at| &self.looks[at]);
+        looks.any(|look| look.explains && own_share(case, &look.pids) < 0.5)
+    }
+
+    /// Held back all the same, by a quota that had been used up before.
+    fn is_unexplained(&self, case: &Case) -> bool {
+        self.pids.contains(&case.pid)
+            && nobody_ran_instead(case)
+            && !self.is_explained(case)
+            && self.look_before(case).is_some()
+    }
+
+    /// The look to which such a wait is charged: one under way, else the last one before it.
+    fn look_before(&self, case: &Case) -> Option<usize> {
+        let of_it = |at: &usize| self.looks[*at].pids.contains(&case.pid);
+        let begun = self.looks.partition_point(|look| look.row.from < case.end);
+        (0..begun).rev().find(of_it)
+    }
+
+    /// How much of these cases' unexplained waiting is counted: no more than the quota held the group back.
+    fn share_of_unexplained(&self, cases: &[&Case]) -> f64 {
+        let unexplained = cases.iter().filter(|case| self.is_unexplained(case));
+        let (mut waited_ns, mut looks) = (0.0, HashSet::new());
+        for case in unexplained {
+            waited_ns += case.runnable_ns as f64;
+            looks.extend(self.look_before(case));
+        }
+        let throttled_ns: f64 = looks.into_iter().map(|at| self.looks[at].row.total_ns as f64).sum();
+        if waited_ns > throttled_ns { throttled_ns / waited_ns } else { 1.0 }
+    }
+
+    fn held_back_ns(&self, case: &Case, share_of_unexplained: f64) -> f64 {
+        if self.is_unexplained(case) {
+            return case.runnable_ns as f64 * share_of_unexplained;
+        }
+        let explaining = during(&self.looks, case).map(|at| &self.looks[at]).filter(|look| look.explains);
+        let parts = explaining.map(|look| {
+            let ns = case_wait_ns(case, look.row.from, look.row.to) as f64;
+            ns * (1.0 - own_share(case, &look.pids))
+        });
+        parts.sum::<f64>() * self.share
+    }
+}
+
+/// The looks, by their places, between which a case of theirs waited for a CPU.
+fn during<'l>(looks: &'l [Look<'_>], case: &'l Case) -> impl Iterator<Item = usize> + use<'l> {
+    let (start, end) = cpu_wait(case);
+    let begun = looks.partition_point(|look| look.row.from < end);
+    let under_way = (0..begun).rev().take_while(move |&at| looks[at].row.to > start);
+    under_way.filter(|&at| looks[at].pids.contains(&case.pid))
+}
+
+fn case_wait_ns(case: &Case, from: MonoNs, to: MonoNs) -> u64 {
+    let (start, end) = cpu_wait(case);
+    end.min(to).0.saturating_sub(start.max(from).0)
+}
+
+/// The part of a wait in which threads of the same group had the CPU: the group was not throttled there.
+fn own_share(case: &Case, pids: &HashSet<u32>) -> f64 {
+    let own = case.ran_instead.iter().filter(|(party, _)| pids.contains(&party.pid));
+    let own_ns: u64 = own.map(|(_, ns)| ns).sum();
+    (own_ns as f64 / case.runnable_ns.max(1) as f64).min(1.0)
 }
 
 fn nobody_ran_instead(case: &Case) -> bool {
@@ -46,64 +211,51 @@ fn nobody_ran_instead(case: &Case) -> bool {
     ran_ns < case.runnable_ns / 2
 }
 
-/// The quotas that were used up while a stall lasted, by their places.
-fn rows_of<'e>(
-    case: &'e Case,
-    evidence: &'e Evidence,
-) -> impl Iterator<Item = (usize, &'e ThrottledRow)> + use<'e> {
-    let rows = evidence.throttled();
-    let begun = rows.partition_point(|row| row.from < case.end);
-    // One look follows the other: they end in the order in which they begin.
-    let under_way = rows[..begun].iter().enumerate().rev().take_while(|(_, row)| row.to > case.start);
-    under_way.filter(|(_, row)| row.pid == case.pid)
+/// The waits for CPUs of a group's threads between two looks.
+#[derive(Default)]
+struct Waits {
+    /// By the CPU that they were for.
+    intervals: HashMap<Option<u32>, Vec<(u64, u64)>>,
+    /// Each thread's.
+    total_ns: f64,
+    /// The part in which another thread of the group had the CPU.
+    own_ns: f64,
 }
 
-/// The quotas that a stall is laid to: those used up meanwhile, else the last one before it.
-fn blamed<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(usize, &'e ThrottledRow)> {
-    let meanwhile: Vec<_> = rows_of(case, evidence).collect();
-    if !meanwhile.is_empty() {
-        return meanwhile;
+impl Waits {
+    fn add(&mut self, case: &Case, pids: &HashSet<u32>, from: MonoNs, to: MonoNs) {
+        let (start, end) = cpu_wait(case);
+        self.intervals.entry(case.cpu).or_default().push((start.max(from).0, end.min(to).0));
+        let ns = case_wait_ns(case, from, to) as f64;
+        self.total_ns += ns;
+        self.own_ns += ns * own_share(case, pids);
     }
-    let before = evidence.throttled().iter().enumerate().rev();
-    before.filter(|(_, row)| row.pid == case.pid && row.to <= case.start).take(1).collect()
-}
 
-/// Places of those that explain at least half of what their process waited for a CPU meanwhile.
-fn explaining(evidence: &Evidence) -> HashSet<usize> {
-    let mut waited_ns = vec![0u64; evidence.throttled().len()];
-    for case in evidence.cases().iter().filter(|case| waits_for_cpu(case, evidence)) {
-        for (at, row) in rows_of(case, evidence) {
-            let ns = case.overlap_ns(row.from, row.to).min(case.runnable_ns);
-            waited_ns[at] = waited_ns[at].saturating_add(ns);
-        }
+    /// The time in which a thread waited for a CPU and none of the group had it, each CPU once. While one has it, one
+    /// thread less waits than while none has.
+    fn cpu_time_kept_ns(self) -> f64 {
+        let waited_ns: u64 = self.intervals.into_values().map(union_ns).sum();
+        let waited_ns = waited_ns as f64;
+        let others = (self.total_ns / waited_ns.max(1.0) - 1.0).max(1.0);
+        (waited_ns - self.own_ns / others).max(0.0)
     }
-    let rows = evidence.throttled().iter().zip(waited_ns).enumerate();
-    rows.filter(|(_, (row, waited_ns))| row.total_ns >= waited_ns / 2).map(|(at, _)| at).collect()
 }
 
-fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let mut rows: BTreeMap<usize, &ThrottledRow> = BTreeMap::new();
-    rows.extend(cases.iter().flat_map(|case| blamed(case, evidence)));
-    let throttled_ns = rows.values().fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
-    let mut toll = Toll::over(&cases, |case| case.runnable_ns);
-    toll.total_ns = toll.total_ns.min(throttled_ns);
-    toll.max_ns = toll.max_ns.min(toll.total_ns);
-    let problem = Problem::heavy(cases, toll, evidence)?;
-    let quota = rows.into_values().max_by_key(|row| row.total_ns)?;
-    let title = format!(
-        "{} could not run because its control group {} had used up its CPU quota ({}) {}.",
-        wording::who(&problem.cases, evidence),
-        quota.cgroup,
-        wording::percent(quota.quota_ns, quota.period_ns),
-        wording::toll(&toll)
-    );
-    Some(problem.conclude(RULE, title, ADVICE))
+/// The length of what any of the intervals covers.
+fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut covered_ns, mut until) = (0, 0);
+    for (start, end) in intervals {
+        covered_ns += end.saturating_sub(start.max(until));
+        until = until.max(end);
+    }
+    covered_ns
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, case, stranger};
+    use super::super::fixture::{Play, at, case, stranger, thread_ref};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{MonoNs, StallReason};
@@ -165,12 +317,81 @@ mod tests {
 
     #[test]
     fn others_may_have_the_cpu_meanwhile_but_not_for_longer_than_it_was_throttled() {
-        let lost = |id| StallRecord { ran_instead: vec![(stranger("build"), 70 * MS)], ..held_back(id) };
+        let lost = |id| {
+            let ran_instead = vec![(stranger("build"), 70 * MS)];
+            at(id * 100 * MS, StallRecord { ran_instead, ..held_back(id) })
+        };
         let rule = |total_ns| {
             let found = found(vec![ThrottledRow { total_ns, ..throttled(100) }], (1..=5).map(lost));
             (found.len(), found[0].rule.clone(), found[0].total_ns)
         };
         assert_eq!(rule(200 * MS), (1, RULE.to_owned(), 200 * MS));
         assert_eq!(rule(199 * MS), (1, "preempted".to_owned(), 400 * MS));
+    }
+
+    /// The waits of `threads` threads, each for 90 ms of each of ten periods on the same CPU; the first ran before.
+    fn periods(threads: u32, cpu: u32, first_thread: u32) -> Vec<StallRecord> {
+        let waits = (0..10).flat_map(|period| (0..threads).map(move |thread| (period, thread)));
+        let wait = |(period, thread): (u64, u32)| {
+            let number = first_thread + thread;
+            let id = 1 + period * 100 + u64::from(number);
+            let wait = case(id, number, StallReason::Preempted, 90 * MS);
+            at(period * 100 * MS, StallRecord { cpu: Some(cpu), ..wait })
+        };
+        waits.map(wait).collect()
+    }
+
+    fn total_ms(found: &[Finding]) -> u64 {
+        let ours = found.iter().filter(|found| found.rule == RULE);
+        ours.map(|found| found.total_ns).sum::<u64>() / MS
+    }
+
+    /// The kernel counts a throttled CPU once; each of the threads waits all the same.
+    #[test]
+    fn each_thread_waits_while_its_cpu_is_throttled_once() {
+        let row = |total_ms| ThrottledRow { total_ns: total_ms * MS, ..throttled(100) };
+        assert_eq!(total_ms(&found(vec![row(900)], periods(1, 1, 1).into_iter())), 900);
+        assert_eq!(total_ms(&found(vec![row(900)], periods(4, 1, 1).into_iter())), 3_600);
+        let two_cpus = periods(2, 0, 1).into_iter().chain(periods(3, 1, 3));
+        assert_eq!(total_ms(&found(vec![row(1_800)], two_cpus)), 4_500);
+    }
+
+    /// Two threads take turns for the first 10 ms of a period, 5 ms each.
+    #[test]
+    fn waiting_for_another_thread_of_the_group_is_not_throttling() {
+        let waits = (0..10).flat_map(|period| {
+            [(1, 5 * MS, 95 * MS), (2, 0, 5 * MS), (2, 10 * MS, 90 * MS)].map(|(thread, from, ns)| {
+                let id = 1 + period * 10 + from / MS + u64::from(thread);
+                let own = if from == 10 * MS { 0 } else { 5 * MS };
+                let ran_instead = vec![(thread_ref(3 - thread), own)];
+                let wait = case(id, thread, StallReason::Preempted, ns);
+                at(period * 100 * MS + from, StallRecord { ran_instead, ..wait })
+            })
+        });
+        let row = ThrottledRow { total_ns: 900 * MS, ..throttled(100) };
+        assert_eq!(total_ms(&found(vec![row], waits)), 1_800);
+    }
+
+    /// Each process of a group has a row of its own that says what the group was throttled.
+    #[test]
+    fn a_group_of_several_processes_is_throttled_once() {
+        let of = |pid: u32, wait: StallRecord| StallRecord { pid, ..wait };
+        let waits = || {
+            let theirs = periods(1, 2, 2).into_iter().map(|wait| of(101, wait));
+            periods(1, 1, 1).into_iter().chain(theirs)
+        };
+        let rows =
+            |total_ms| [100, 101].map(|pid| ThrottledRow { total_ns: total_ms * MS, ..throttled(pid) });
+        assert_eq!(total_ms(&found(rows(1_800).to_vec(), waits())), 1_800);
+        assert_eq!(total_ms(&found(rows(1_200).to_vec(), waits())), 1_200, "others had the rest");
+        assert_eq!(
+            total_ms(&found(
+                rows(899).to_vec(),
+                waits()
+                    .map(|wait| { StallRecord { ran_instead: vec![(stranger("build"), 80 * MS)], ..wait } })
+            )),
+            0,
+            "it was throttled for less than half of it"
+        );
     }
 }

@@ -31,3 +31,4 @@ mod stripped;
 mod healthy;
 mod lazy;
 mod matrix;
+mod throttled;
