@@ -35,11 +35,11 @@ fn the_finding_counts_each_threads_waiting() {
     let others_ns = busy_ns.saturating_sub(own_ns) + UNSEEN_NS;
     let found = Found::in_recording(&recording);
     let ours = found.findings.iter().filter(|finding| finding.rule == "cpu-throttling");
-    let told_ns: u64 = ours.map(|finding| finding.total_ns).sum();
+    let counted_ns: u64 = ours.map(|finding| finding.total_ns).sum();
     let least_ns = waited_ns.saturating_sub((WORKERS - 1) * own_ns + WORKERS * others_ns);
     assert!(
-        (least_ns..=waited_ns).contains(&told_ns),
-        "{told_ns} of {waited_ns} ns, while others ran for {others_ns} ns: {:#?}",
+        (least_ns..=waited_ns).contains(&counted_ns),
+        "{counted_ns} of {waited_ns} ns, while others ran for {others_ns} ns: {:#?}",
         found.findings
     );
 }

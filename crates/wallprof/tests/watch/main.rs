@@ -36,4 +36,5 @@ mod orders;
 mod quiet;
 mod refusals;
 mod stuck;
+mod targets;
 mod timeouts;
