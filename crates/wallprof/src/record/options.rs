@@ -128,7 +128,7 @@ impl Target {
         }
         match (given.is_empty(), args.all) {
             (false, true) => Err(Failure::usage(format!(
-                "-a records everything already: give -a or {}",
+                "{} and -a name two targets: give one of them",
                 given.first_option()
             ))),
             (false, false) => Ok(Target::Given(given)),
@@ -366,10 +366,12 @@ mod tests {
     #[test]
     fn everything_beside_another_target_is_refused() {
         let beside = |args: RecordArgs| refused(RecordArgs { all: true, ..args });
-        assert!(beside(RecordArgs { pids: texts("1"), tids: texts("1"), ..args() }).ends_with(" or -p"));
-        assert!(beside(RecordArgs { tids: texts("1"), ..args() }).ends_with(" or -t"));
-        assert!(beside(RecordArgs { names: texts("x"), ..args() }).ends_with(" or --name"));
-        assert!(beside(RecordArgs { cgroup: Some("x".into()), ..args() }).ends_with(" or --cgroup"));
+        assert!(
+            beside(RecordArgs { pids: texts("1"), tids: texts("1"), ..args() }).starts_with("-p and -a ")
+        );
+        assert!(beside(RecordArgs { tids: texts("1"), ..args() }).starts_with("-t and -a "));
+        assert!(beside(RecordArgs { names: texts("x"), ..args() }).starts_with("--name and -a "));
+        assert!(beside(RecordArgs { cgroup: Some("x".into()), ..args() }).starts_with("--cgroup and -a "));
     }
 
     #[test]

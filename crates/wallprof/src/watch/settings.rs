@@ -453,7 +453,7 @@ mod tests {
             ("tid = [0]\npid = 7\n", "w.toml, line 1: -t takes tids"),
             ("\n\nname = [\"a\", \"[\"]\n", "w.toml, line 3: --name ["),
             ("children = true\nname = \"a\"\n", "w.toml: --children needs -p PID"),
-            ("all = true\ncgroup = \"/web\"\n", "w.toml: -a records everything"),
+            ("all = true\ncgroup = \"/web\"\n", "w.toml: --cgroup and -a name two targets"),
         ] {
             let failure = with_config(WatchArgs::default(), config).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);
