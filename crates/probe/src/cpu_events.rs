@@ -1,9 +1,8 @@
 //! What is attached CPU by CPU: the ends of page faults, the sampling clock, and extra events.
 //!
-//! A CPU that goes offline takes its events with it for good (kernel/events/core.c, perf_event_exit_cpu): when it is
-//! back they are opened again. The kernel side counts how often each CPU has gone: one that is back when it is looked
-//! at has gone all the same, and one whose clock is late, because the machine is a guest that was not run or has no
-//! tick while it idles, has not.
+//! A CPU that goes offline takes its events with it for good (kernel/events/core.c, perf_event_exit_cpu): when
+//! it is back they are opened again. The kernel side counts how often each CPU has gone. So one that is back when
+//! it is looked at has gone all the same, and one whose clock is late, because the host does not run it, has not.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -61,8 +60,8 @@ impl CpuEvents {
         Ok(events)
     }
 
-    /// Lets go of CPUs that are gone, and attaches to those that came or came back. How many CPUs came: what happened on
-    /// them until now is in no event.
+    /// Lets go of CPUs that are gone, and attaches to those that came or came back. How many CPUs came:
+    /// what happened on them until now is in no event.
     pub fn follow(&mut self, skeleton: &WallprofSkel<'static>, online: &[u32]) -> Result<usize, ProbeError> {
         self.by_cpu
             .retain(|cpu, attached| attached.is_alive(online.contains(cpu), departures(skeleton, *cpu)));

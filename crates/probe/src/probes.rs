@@ -172,7 +172,8 @@ impl Probes {
         self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.ending_threads)
     }
 
-    /// Gives threads their state whose process has got a name that is asked for, or has moved into the recorded cgroup.
+    /// Gives threads their state whose process has got a name that is asked for, or has moved into the
+    /// recorded cgroup.
     pub fn follow_processes(&mut self) -> Result<(), ProbeError> {
         let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return Ok(()) };
         if std::mem::take(&mut bss.look_again) == 0 {

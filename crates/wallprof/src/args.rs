@@ -73,13 +73,13 @@ impl Command {
 
 #[derive(Debug, Default, Args)]
 pub struct RecordArgs {
-    /// Record these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is recorded
-    /// that any of them matches
+    /// Record these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread
+    /// is recorded that any of them matches
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
 
-    /// With -p: record the processes that these have started or will start, too, and theirs; a process that has lost its
-    /// parent before the recording began is not found
+    /// With -p: record the processes that these have started or will start, too, and theirs; a process that
+    /// has lost its parent before the recording began is not found
     #[arg(long)]
     pub children: bool,
 
@@ -157,13 +157,13 @@ pub struct RecordArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct WatchArgs {
-    /// Watch these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is watched that
-    /// any of them matches
+    /// Watch these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread
+    /// is watched that any of them matches
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
 
-    /// With -p: watch the processes that these have started or will start, too, and theirs; a process that has lost its
-    /// parent before watching began is not found
+    /// With -p: watch the processes that these have started or will start, too, and theirs; a process that
+    /// has lost its parent before watching began is not found
     #[arg(long)]
     pub children: bool,
 

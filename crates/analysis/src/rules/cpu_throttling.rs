@@ -1,15 +1,16 @@
 //! `cpu-throttling`: threads could not run because their control group had used up its CPU quota.
 //!
-//! While a group is throttled its threads look preempted, or woken and not let in, and others may have their CPU. The kernel
-//! says, between two looks at a group, for how long it was throttled, each CPU once, however many threads wait for it. So
-//! that is compared with the time in which threads of the group waited for CPUs, each CPU once, too. Where it is at least half
-//! of that, all of these threads' waiting counts, each thread's, less what the group's own threads had of the CPU
-//! meanwhile. Where the group was throttled for less time than its CPUs were waited for, others had the rest, and as large
-//! a share of the waiting counts.
+//! While a group is throttled its threads look preempted, or woken and not let in, and others may have
+//! their CPU. The kernel says, between two looks at a group, for how long it was throttled, each CPU once,
+//! however many threads wait for it. So that is compared with the time in which threads of the group waited
+//! for CPUs, each CPU once, too. Where it is at least half of that, all of these threads' waiting counts,
+//! each thread's, less what the group's own threads had of the CPU meanwhile. Where the group was throttled
+//! for less time than its CPUs were waited for, others had the rest, and as large a share of the waiting
+//! counts.
 //!
-//! A wait that no look explains and during which nobody had the CPU for half of it counts, too, if the group was throttled
-//! before, up to what it was: a group that goes with its last process takes its last numbers along. One finding a program
-//! and thread name. Without a quota there is none.
+//! A wait that no look explains and during which nobody had the CPU for half of it counts, too, if the group was
+//! throttled before, up to what it was: a group that goes with its last process takes its last numbers along. One
+//! finding a program and thread name. Without a quota there is none.
 //!
 //! False positives: a quota that is meant to hold the program back.
 
@@ -231,8 +232,8 @@ impl Waits {
         self.own_ns += ns * own_share(case, pids);
     }
 
-    /// The time in which a thread waited for a CPU and none of the group had it, each CPU once. While one has it, one
-    /// thread less waits than while none has.
+    /// The time in which a thread waited for a CPU and none of the group had it, each CPU once. While one
+    /// has it, one thread less waits than while none has.
     fn cpu_time_kept_ns(self) -> f64 {
         let waited_ns: u64 = self.intervals.into_values().map(union_ns).sum();
         let waited_ns = waited_ns as f64;
@@ -329,7 +330,8 @@ mod tests {
         assert_eq!(rule(199 * MS), (1, "preempted".to_owned(), 400 * MS));
     }
 
-    /// The waits of `threads` threads, each for 90 ms of each of ten periods on the same CPU; the first ran before.
+    /// The waits of `threads` threads, each for 90 ms of each of ten periods on the same CPU; the first ran
+    /// before.
     fn periods(threads: u32, cpu: u32, first_thread: u32) -> Vec<StallRecord> {
         let waits = (0..10).flat_map(|period| (0..threads).map(move |thread| (period, thread)));
         let wait = |(period, thread): (u64, u32)| {

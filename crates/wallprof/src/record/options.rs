@@ -92,7 +92,8 @@ impl GivenTargets {
         }
     }
 
-    /// Whether these have an end: processes and threads end, a name and a cgroup can always come to hold another one.
+    /// Whether these have an end: processes and threads end, a name and a cgroup can always come to hold
+    /// another one.
     pub fn can_end(&self) -> bool {
         self.names.is_empty() && self.cgroup.is_none()
     }
@@ -119,8 +120,8 @@ impl Target {
 }
 
 impl Target {
-    /// One target or several. A command beside them only says how long, as with perf; `-C` alone means everything on those
-    /// CPUs, as with perf.
+    /// One target or several. A command beside them only says how long, as with perf; `-C` alone means
+    /// everything on those CPUs, as with perf.
     pub fn from_args(args: &RecordArgs) -> Result<Self, Failure> {
         let given = given_targets(args)?;
         if given.with_children && given.processes.is_empty() {

@@ -164,8 +164,8 @@ fn given_if(file: &Path, name: &str, option: &Option<String>, entry: &Option<Ent
     }
 }
 
-/// What is watched: of the command line if it names anything, else of the file. Checked here, so that an error about
-/// the file's names the line.
+/// What is watched: of the command line if it names anything, else of the file. Checked here, so that an
+/// error about the file's names the line.
 fn target(args: &WatchArgs, config: &Config, file: &Path) -> Result<RecordArgs, Failure> {
     let given = RecordArgs {
         pids: args.pids.clone(),

@@ -1,4 +1,5 @@
-//! What `cpu-throttling` counts where several threads wait for the same CPUs: the finding agrees with the ledgers.
+//! What `cpu-throttling` counts where several threads wait for the same CPUs: the finding agrees with the
+//! ledgers.
 
 use serde::Deserialize;
 
@@ -14,8 +15,8 @@ const WORKERS: u64 = 4;
 #[derive(Debug, Deserialize)]
 struct Refused {}
 
-/// Each of the workers waits while their CPUs are throttled. What the finding leaves out of that, the threads waited for
-/// each other, and for other programs.
+/// Each of the workers waits while their CPUs are throttled. What the finding leaves out of that, the
+/// threads waited for each other, and for other programs.
 #[test]
 fn the_finding_counts_each_threads_waiting() {
     let Some(_stage) = stage::enter("the_finding_counts_each_threads_waiting") else { return };

@@ -1,4 +1,5 @@
-//! Targets of several kinds at once, and `--children`: a thread is recorded that any target matches, and no other one.
+//! Targets of several kinds at once, and `--children`: a thread is recorded that any target matches, and no
+//! other one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,8 +47,8 @@ fn assert_is_whole(report: &Report, life: &Life, truth: &Truth) {
     assert!(recorded.on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}: {recorded:#?}");
 }
 
-/// Forked, cloned, vforked and executed, by a thread, existing before, orphaned, and their children; beside them
-/// another family, with the same names, of which nothing is recorded.
+/// Forked, cloned, vforked and executed, by a thread, existing before, orphaned, and their children; beside
+/// them another family, with the same names, of which nothing is recorded.
 #[test]
 fn children_are_recorded_however_they_come() {
     let Some(_stage) = stage::enter("children_are_recorded_however_they_come") else { return };
@@ -90,7 +91,8 @@ fn without_the_option_children_are_not_recorded() {
     }
 }
 
-/// A process, a thread of another one, a name that comes later and a control group: each as it would be alone.
+/// A process, a thread of another one, a name that comes later and a control group: each as it would be
+/// alone.
 #[test]
 fn targets_of_all_kinds_at_once() {
     let Some(_stage) = stage::enter("targets_of_all_kinds_at_once") else { return };
@@ -165,8 +167,8 @@ impl Becoming {
     }
 }
 
-/// A process that no longer has the name stays where another target matches it; its twin, which only had the name,
-/// is left.
+/// A process that no longer has the name stays where another target matches it; its twin, which only had
+/// the name, is left.
 #[test]
 fn an_exec_out_of_a_name_leaves_what_only_the_name_matched() {
     let Some(_stage) = stage::enter("an_exec_out_of_a_name_leaves_what_only_the_name_matched") else {

@@ -18,8 +18,8 @@ fn recorded(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.pid).collect()
 }
 
-/// Background processes that ran before, and each backend from its first instruction on; a second server beside it,
-/// whose processes have the same names, is not recorded.
+/// Background processes that ran before, and each backend from its first instruction on; a second server
+/// beside it, whose processes have the same names, is not recorded.
 #[test]
 fn a_postmasters_backends_are_its_children() {
     let Some(_stage) = stage::enter("a_postmasters_backends_are_its_children") else { return };

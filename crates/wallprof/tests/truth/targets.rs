@@ -177,8 +177,8 @@ fn a_control_group_of_version_2() {
     }
 }
 
-/// A process moves into the group while it is recorded: with all of its threads, and with those of a group within. One
-/// that has moved out of it before the recording is not recorded, nor is what it starts.
+/// A process moves into the group while it is recorded: with all of its threads, and with those of a group
+/// within. One that has moved out of it before the recording is not recorded, nor is what it starts.
 fn assert_follows_moves(root: &Path) {
     let group = Group::new(root.join(format!("wallprof-moves-{}", std::process::id())))
         .unwrap_or_else(|| panic!("a control group in {}", root.display()));
