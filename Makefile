@@ -20,7 +20,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Debian packages, each with the reason it is asked for.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
-TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql
 LINT_PACKAGES := clang-format-19
 BENCH_PACKAGES := jq valgrind
 PROBE_BENCH_PACKAGES := bpftool linux-perf
@@ -63,7 +63,7 @@ why_bpftrace := one of the profilers that are compared
 why_sysprof := another one
 why_dbus := sysprof is given its events over it
 why_polkitd := allows sysprof to have them
-why_postgresql := a workload of the comparison
+why_postgresql := tests on a server that forks; a workload of the comparison
 why_time := measures what making a picture takes
 why_valgrind := counts instructions
 
