@@ -52,15 +52,24 @@ __attribute__((noinline)) u64 find_interrupt_stack_end(u64 address) {
     return 0;
 }
 
-/* Whether what runs on the interrupt stack at `address` was called by a task that runs its own softirqs. The
- * stack's last word is the stack pointer of what was left; below it is the outermost return address
- * (call_on_stack in irq_stack.h). */
-ALWAYS_INLINE bool is_task_softirq(struct cpu_state *cpu, u64 address) {
+/* Whether `address`, on the stack that a probe runs on while `task` is current, lies on the CPU's interrupt
+ * stack. Where that ends is learnt once; until then it is not the interrupt stack if it is the task's. */
+ALWAYS_INLINE bool is_on_interrupt_stack(struct cpu_state *cpu, struct task_struct *task, u64 address) {
+    if (likely(cpu->interrupt_stack_end))
+        return cpu->interrupt_stack_end - address <= STACK_BYTES;
+    if (address - (u64)BPF_CORE_READ(task, stack) < STACK_BYTES)
+        return false;
+    cpu->interrupt_stack_end = find_interrupt_stack_end(address);
+    return true;
+}
+
+/* Whether what runs on the interrupt stack was called by a task that runs its own softirqs. The stack's last
+ * word is the stack pointer of what was left; below it is the outermost return address (call_on_stack in
+ * irq_stack.h). */
+ALWAYS_INLINE bool is_task_softirq(struct cpu_state *cpu) {
     u64 caller = 0;
     u32 i;
 
-    if (cpu->interrupt_stack_end - address > STACK_BYTES)
-        cpu->interrupt_stack_end = find_interrupt_stack_end(address);
     if (bpf_probe_read_kernel(&caller, sizeof(caller), (void *)(cpu->interrupt_stack_end - 16)))
         return false;
     for (i = 0; i < MAX_TASK_SOFTIRQS; i++) {
@@ -72,11 +81,17 @@ ALWAYS_INLINE bool is_task_softirq(struct cpu_state *cpu, u64 address) {
     return false;
 }
 
-/* The context of a tracepoint with the arguments `ctx`, while `task` is current. */
+/* Whether a task may have raised what runs: softirq `number`, or something that no tracepoint announced. */
+ALWAYS_INLINE bool may_be_of_task(bool softirq, u32 number) {
+    return !softirq || !((SOFTIRQS_OF_INTERRUPTS >> (number & 31)) & 1);
+}
+
+/* The context of a tracepoint with the arguments `ctx`, while `task` is current. Interrupts are off at
+ * wakeups, so that `cpu->context` is this probe's. */
 ALWAYS_INLINE u32 context_of(void *ctx, struct cpu_state *cpu, struct task_struct *task) {
-    u32 depth = cpu->interrupt_depth;
-    u64 address = address_of_context(ctx, &cpu->context); /* interrupts are off at wakeups */
-    u64 stack = (u64)BPF_CORE_READ(task, stack);
+    u64 address = address_of_context(ctx, &cpu->context);
+    bool interrupts = is_on_interrupt_stack(cpu, task, address);
+    u32 depth = cpu->interrupt_depth, number = 0;
     bool softirq = false;
 
     if (!task->pid)
@@ -87,13 +102,10 @@ ALWAYS_INLINE u32 context_of(void *ctx, struct cpu_state *cpu, struct task_struc
         if (interrupt->kind != INTERRUPT_SOFTIRQ)
             return CONTEXT_INTERRUPT;
         softirq = true;
-        depth = interrupt->number;
+        number = interrupt->number;
     }
-    if (address - stack >= STACK_BYTES) {
-        if (softirq && (SOFTIRQS_OF_INTERRUPTS >> (depth & 31)) & 1)
-            return CONTEXT_INTERRUPT;
-        return is_task_softirq(cpu, address) ? CONTEXT_TASK : CONTEXT_INTERRUPT;
-    }
+    if (interrupts)
+        return may_be_of_task(softirq, number) && is_task_softirq(cpu) ? CONTEXT_TASK : CONTEXT_INTERRUPT;
     /* Interrupts leave the stacks of kernel threads for that of the CPU; ksoftirqd's softirqs are its own. */
     if (task->flags & PF_KTHREAD)
         return CONTEXT_TASK;
