@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Result as SqlResult, params};
+use rusqlite::{Connection, Result as SqlResult, params};
 use wallprof_model::MonoNs;
 use wallprof_model::counter::{CounterKind, CounterUnit, Mark};
 
 use crate::error::{Action, Error, Result};
+use crate::foreign;
 use crate::header;
 use crate::intern::clipped;
 
@@ -30,9 +30,9 @@ pub struct Additions {
 impl Additions {
     /// Opens a complete recording. It must not be written by somebody else.
     pub fn open(path: &Path) -> Result<Self> {
-        header::read(path)?;
-        let path = path.canonicalize().map_err(|error| Error::from_io(path, Action::Write, error))?;
-        let connection = begin(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
+        let (path, connection) = foreign::open_to_change(path)?;
+        let begun = connection.execute_batch("BEGIN IMMEDIATE");
+        begun.map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
         Ok(Additions { path, connection, series: HashMap::new() })
     }
 
@@ -78,15 +78,6 @@ impl Additions {
     fn or_failed<T>(&self, result: SqlResult<T>) -> Result<T> {
         result.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))
     }
-}
-
-fn begin(path: &Path) -> SqlResult<Connection> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    Ok(connection)
 }
 
 /// The row of an application's own counter.

@@ -4,24 +4,19 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, Result as SqlResult, TransactionBehavior, params};
+use rusqlite::{Connection, Result as SqlResult, TransactionBehavior, params};
 use wallprof_model::profile::Finding;
 
 use crate::error::{Action, Error, Result};
-use crate::header;
+use crate::foreign;
 
 /// Replaces the findings of a complete recording, in one transaction.
 pub fn write_findings(path: &Path, findings: &[Finding]) -> Result<()> {
-    header::read(path)?;
-    let path = path.canonicalize().map_err(|error| Error::from_io(path, Action::Write, error))?;
-    write(&path, findings).map_err(|error| Error::from_sqlite(&path, Action::Write, error))
+    let (path, mut connection) = foreign::open_to_change(path)?;
+    write(&mut connection, findings).map_err(|error| Error::from_sqlite(&path, Action::Write, error))
 }
 
-fn write(path: &Path, findings: &[Finding]) -> SqlResult<()> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+fn write(connection: &mut Connection, findings: &[Finding]) -> SqlResult<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     replace(&transaction, findings)?;
     transaction.commit()

@@ -11,6 +11,7 @@ mod counters;
 mod error;
 mod excerpt;
 mod findings;
+mod foreign;
 mod forget;
 mod header;
 mod held;

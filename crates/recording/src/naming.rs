@@ -6,19 +6,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Result as SqlResult, TransactionBehavior, params};
 use wallprof_model::{FrameKind, Module, SymbolLine};
 
 use crate::error::{Action, Error, Result};
-use crate::header;
+use crate::foreign;
 use crate::intern::clipped;
-use crate::new_file::is_in_use;
 use crate::recorder::MAX_LINES;
 use crate::row::{bits, optional_unsigned};
-use crate::snapshot;
 
 /// Shorter ones have no place in a debug folder; longer ones no linker writes.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
@@ -63,13 +59,7 @@ pub struct Naming {
 impl Naming {
     /// Opens a complete recording, or what a killed recorder left; not one that is being written.
     pub fn open(path: &Path) -> Result<Self> {
-        let header = header::read(path)?;
-        let path = path.canonicalize().map_err(|error| Error::from_io(path, Action::Write, error))?;
-        if header.is_wal && is_in_use(&path) {
-            return Err(Error::BeingWritten { path });
-        }
-        let connection = begin(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
-        let connection = snapshot::checked(&path, connection)?;
+        let (path, connection) = foreign::open_to_change(path)?;
         Ok(Naming { path, connection })
     }
 
@@ -155,19 +145,6 @@ const WITHOUT_LINE: &str = "SELECT frame.module, frame.id, frame.address, symbol
      WHERE frame.module IS NOT NULL AND frame.kind_code = ?1 AND NOT EXISTS
          (SELECT 1 FROM line AS outer_line WHERE outer_line.frame = frame.id AND outer_line.depth > 0)
      ORDER BY frame.id";
-
-/// A recording may come from anywhere: nothing in it runs.
-fn begin(path: &Path) -> SqlResult<Connection> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
-    snapshot::harden(&connection)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
-    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    Ok(connection)
-}
 
 fn write(connection: &mut Connection, names: &[(u32, Vec<SymbolLine>)]) -> SqlResult<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

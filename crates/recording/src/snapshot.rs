@@ -13,16 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::time::SystemTime;
 
-use rusqlite::config::DbConfig;
-use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::{Action, Error, Result};
+use crate::foreign::{checked, harden};
 use crate::header::{self, beside};
-use crate::schema;
-
-/// No value in a recording is near this long.
-const MAX_VALUE_BYTES: i32 = 1 << 20;
 
 /// A connection in a read transaction: it sees the recording as it is now, for as long as it is open.
 pub(crate) fn open(path: &Path) -> Result<Connection> {
@@ -52,18 +47,6 @@ fn begin(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A recording may come from anywhere: its schema is not trusted to call functions, and its values have
-/// bounds.
-pub(crate) fn harden(connection: &Connection) -> rusqlite::Result<()> {
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    connection.pragma_update(None, "cache_size", -8192)?;
-    connection.set_prepared_statement_cache_capacity(32);
-    Ok(())
-}
-
 fn start_reading(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN")?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
@@ -74,31 +57,6 @@ fn needs_to_write(error: &rusqlite::Error) -> bool {
         error.sqlite_error_code(),
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied)
     )
-}
-
-/// Refuses files in which a name that we read is something else than a plain table.
-pub(crate) fn checked(path: &Path, connection: Connection) -> Result<Connection> {
-    let missing =
-        missing_table(&connection).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
-    match missing {
-        None => Ok(connection),
-        Some(name) => {
-            Err(Error::Corrupt { path: path.to_owned(), detail: format!("there is no table {name}") })
-        }
-    }
-}
-
-fn missing_table(connection: &Connection) -> rusqlite::Result<Option<&'static str>> {
-    let mut find = connection.prepare(
-        "SELECT count(*) FROM sqlite_schema WHERE name = ? AND type = 'table' AND sql LIKE 'CREATE TABLE %'",
-    )?;
-    for name in schema::table_names() {
-        let found: i64 = find.query_row([name], |row| row.get(0))?;
-        if found != 1 {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
 }
 
 fn open_private_copy(path: &Path) -> Result<Connection> {

@@ -8,6 +8,7 @@ use rusqlite::{Connection, Result, Row};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
+use crate::recorder::MAX_LINES;
 use crate::row::{bits, decoded, optional_unsigned};
 use crate::schema::{FIRST_NODE, end_from_root};
 
@@ -87,9 +88,9 @@ impl Stacks {
         let (mut frame, path) = find.query_row([id], frame_from_row)?;
         frame.module = self.optional_text(connection, path)?;
         let mut find = connection.prepare_cached(
-            "SELECT symbol, offset, file, line, inlined FROM line WHERE frame = ? ORDER BY depth",
+            "SELECT symbol, offset, file, line, inlined FROM line WHERE frame = ? ORDER BY depth LIMIT ?",
         )?;
-        let mut rows = find.query([id])?;
+        let mut rows = find.query([id, MAX_LINES as u32])?;
         while let Some(row) = rows.next()? {
             frame.lines.push(self.line_from_row(connection, row)?);
         }

@@ -6,9 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use given::*;
+use rusqlite::Connection;
 use wallprof_model::event::{Fault, Stall};
 use wallprof_model::{CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Outside, ThreadKey};
-use wallprof_recording::{Error, Recorder, Recording, Result, StallFilter};
+use wallprof_recording::{
+    Additions, Error, Naming, Recorder, Recording, Result, StallFilter, write_findings,
+};
 
 /// A finished recording with a bit of everything in it.
 fn recorded(path: &Path) {
@@ -220,4 +223,65 @@ fn a_fault_without_its_row_is_only_less_known() {
     recorder.finish(at(50)).unwrap();
     sqlite(&place.file(), "DELETE FROM stall_fault");
     read_all(&place.file()).unwrap();
+}
+
+/// What would run, or be evaluated, when a row is added or read.
+const HOSTILE: [&str; 4] = [
+    "CREATE TRIGGER evil AFTER INSERT ON mark BEGIN DELETE FROM thread; END",
+    "CREATE TRIGGER endless AFTER INSERT ON finding BEGIN
+         INSERT INTO text WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i FROM n; END",
+    "CREATE INDEX costly ON line (length(printf('%.*c', 100000000, 'x')))",
+    "ALTER TABLE mark ADD COLUMN evil DEFAULT (length(randomblob(100000000)))",
+];
+
+#[test]
+fn nothing_of_a_files_own_runs() {
+    for sql in HOSTILE {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        recorded(&path);
+        let file = Connection::open(&path).unwrap();
+        if file.execute_batch(sql).is_err() {
+            assert!(
+                sql.starts_with("ALTER"),
+                "{sql}: SQLite adds no such column; written by hand it would be there"
+            );
+            continue;
+        }
+        drop(file);
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(Recording::open(&path), Err(Error::Corrupt { .. })), "{sql}");
+        assert!(matches!(Additions::open(&path), Err(Error::Corrupt { .. })), "{sql}");
+        assert!(matches!(Naming::open(&path), Err(Error::Corrupt { .. })), "{sql}");
+        assert!(matches!(write_findings(&path, &[]), Err(Error::Corrupt { .. })), "{sql}");
+        assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
+    }
+}
+
+#[test]
+fn tables_and_indexes_of_its_users_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    recorded(&path);
+    sqlite(&path, "CREATE TABLE notes (text TEXT DEFAULT 'none'); CREATE INDEX mine ON stall (start_ns)");
+    assert!(Recording::open(&path).is_ok());
+    assert!(Additions::open(&path).is_ok());
+}
+
+#[test]
+fn a_frame_has_at_most_as_many_lines_as_a_recorder_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    recorded(&path);
+    sqlite(
+        &path,
+        "INSERT OR IGNORE INTO line WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000)
+         SELECT (SELECT min(id) FROM frame), i, NULL, 0, NULL, i, 1 FROM n",
+    );
+    let recording = Recording::open(&path).unwrap();
+    let stalls = recording.stalls(&StallFilter::default()).unwrap();
+    let longest = stalls
+        .flat_map(|stall| stall.unwrap().user)
+        .flat_map(|stack| stack.frames.iter().map(|frame| frame.lines.len()).collect::<Vec<_>>());
+    assert_eq!(longest.max(), Some(256));
 }

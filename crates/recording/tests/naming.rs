@@ -159,21 +159,3 @@ fn a_write_that_fails_changes_nothing() {
     drop(hostage);
     assert_eq!(lines(&place.file()), before);
 }
-
-#[test]
-fn a_recordings_own_triggers_do_not_run() {
-    let place = place();
-    recording(&place);
-    let hostile = Connection::open(place.file()).unwrap();
-    hostile.execute_batch("CREATE TRIGGER evil AFTER INSERT ON line BEGIN DELETE FROM thread; END").unwrap();
-    let threads = "SELECT count(*) FROM thread";
-    let count =
-        |connection: &Connection| -> i64 { connection.query_row(threads, [], |row| row.get(0)).unwrap() };
-    hostile.execute_batch("INSERT INTO thread SELECT 99, 1, 1, 1, 1, 0, 1, 1, NULL, 0, NULL, NULL").unwrap();
-    let before = count(&hostile);
-    drop(hostile);
-    let naming = Naming::open(&place.file()).unwrap();
-    let frame = naming.modules().unwrap()[0].frames[0].frame;
-    naming.write(&[(frame, vec![line("name", 0)])]).unwrap();
-    assert_eq!(count(&Connection::open(place.file()).unwrap()), before);
-}
