@@ -200,6 +200,10 @@ pub struct WatchArgs {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
 
+    /// Names by which clients may ask for the port, beside addresses, localhost and this machine's name
+    #[arg(long, value_name = "NAME,…")]
+    pub host_names: Option<String>,
+
     /// The flight recording [wallprof.db]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<String>,

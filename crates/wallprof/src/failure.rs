@@ -61,7 +61,7 @@ pub fn say(message: &str) {
 }
 
 /// `message` with what a terminal would obey written out; it may name files and programs. Backslashes stay.
-fn printable(message: &str) -> String {
+pub fn printable(message: &str) -> String {
     message.split('\\').map(escape).collect::<Vec<_>>().join("\\")
 }
 

@@ -21,7 +21,8 @@ pub use budget::{Budget, Pace};
 pub use config::{Config, ConfigError, Entry};
 pub use exposition::Exposition;
 pub use http::{
-    Answer, Client, ListenError, Listener, MAX_HEAD_BYTES, Method, Request, Response, Server, Site, ask,
+    Answer, Client, HostNames, ListenError, Listener, MAX_HEAD_BYTES, Method, Request, Response, Server,
+    Site, ask,
 };
 pub use metrics::{Metrics, NAMES};
 pub use notify::{Notice, Notifier};

@@ -3,21 +3,25 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use wallprof_watch::ask;
 
 use super::settings::{RUN_FOLDER, SOCKET_NAME};
 use crate::args::{CtlArgs, Order};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, printable};
 use crate::output::to_stdout;
 
 /// Runs the command.
 pub fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
     let socket = args.socket.clone().unwrap_or_else(usual_socket);
     let (method, path) = request(args.order);
-    let (status, answer) = ask(&socket, method, path).map_err(|error| failure(&socket, &error))?;
+    let answered = ask(&socket, method, path, patience(args.order));
+    let (status, answer) = answered.map_err(|error| failure(&socket, &error))?;
     match status {
-        200 => to_stdout(|out| Ok(write!(out, "{answer}")?)).map(|()| ExitCode::SUCCESS),
+        // Whatever serves the socket: nothing of it reaches the terminal as it is.
+        200 => to_stdout(|out| answer.lines().try_for_each(|line| Ok(writeln!(out, "{}", printable(line))?)))
+            .map(|()| ExitCode::SUCCESS),
         _ => Err(Failure::failed(answer.trim_end())),
     }
 }
@@ -28,6 +32,14 @@ fn request(order: Order) -> (&'static str, &'static str) {
         Order::Disarm => ("POST", "/disarm"),
         Order::Status => ("GET", "/status"),
         Order::Snapshot => ("POST", "/snapshot"),
+    }
+}
+
+/// What is read or switched takes no time; a snapshot is a file to be written.
+fn patience(order: Order) -> Duration {
+    match order {
+        Order::Arm | Order::Disarm | Order::Status => Duration::from_secs(2),
+        Order::Snapshot => Duration::from_secs(90),
     }
 }
 

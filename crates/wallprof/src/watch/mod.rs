@@ -43,9 +43,10 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     let (asker, asked) = commands().map_err(|error| {
         Failure::failed(format!("cannot make a pair of sockets: {error}: start it again"))
     })?;
+    let hosts = settings.hosts.clone();
     let mut service = Service::load(args, settings, Arc::clone(&metrics), Notifier::from_environment())?;
     let site = WatchSite::new(metrics, asker, service.freshness(), service.page(), service.recording());
-    let server = Server::start(vec![port, socket], Arc::new(site))
+    let server = Server::start(vec![port, socket], Arc::new(site), hosts)
         .map_err(|error| Failure::failed(format!("cannot start serving: {error}: start it again")))?;
     say(&format!("watching {}: http://{address}/metrics", service.target()));
     let ended = service.run(&signals, &asked);

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
-use wallprof_watch::{Config, Entry, Hours, Severities};
+use wallprof_watch::{Config, Entry, HostNames, Hours, Severities};
 
 use crate::args::{DEFAULT_FILE, RecordArgs, WatchArgs};
 use crate::failure::Failure;
@@ -41,6 +41,7 @@ pub struct Settings {
     pub severities: Severities,
     pub listen: SocketAddr,
     pub socket: PathBuf,
+    pub hosts: HostNames,
     /// The severity from which on a stall makes a snapshot.
     pub on: Option<String>,
     /// Where snapshots go.
@@ -105,6 +106,7 @@ impl Settings {
                 listen.wrong(format!("`{}` is no address with a port: write 127.0.0.1:9101", listen.text))
             })?,
             socket: given("--socket", &args.socket, &config.socket, &usual_socket()).text.into(),
+            hosts: host_names(optional("--host-names", &args.host_names, &config.host_names)),
             snapshots: snapshots.map_or_else(|| folder_of(&output), |given| PathBuf::from(given.text)),
             hours: hours(
                 optional("--arm-at", &args.arm_at, &config.arm_at),
@@ -121,6 +123,7 @@ impl Settings {
             (self.record.target != new.record.target, "what is watched"),
             (self.listen != new.listen, "listen"),
             (self.socket != new.socket, "socket"),
+            (self.hosts != new.hosts, "host-names"),
             (self.record.output != new.record.output, "output"),
             (self.record.retention != new.record.retention, "keep"),
             (self.record.sample_hz != new.record.sample_hz, "freq"),
@@ -129,6 +132,14 @@ impl Settings {
         ];
         differences.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()
     }
+}
+
+/// This machine's name, and the given ones.
+fn host_names(given: Option<Given>) -> HostNames {
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let given = given.map(|given| given.text).unwrap_or_default();
+    let names = given.split(',').map(str::trim).filter(|name| !name.is_empty());
+    HostNames::new(names.map(str::to_owned).chain([own]))
 }
 
 fn read_config(path: &Path) -> Result<Config, Failure> {

@@ -103,7 +103,10 @@ impl Pages {
 impl Site for WatchSite {
     fn answer(&self, request: &Request) -> Answer {
         if request.foreign {
-            return Answer::Now(Response::line(403, "this request comes from a page of another site"));
+            return Answer::Now(Response::line(
+                403,
+                "this request comes from a page of another site, or asks for a host that is not this one (--host-names)",
+            ));
         }
         match (request.client, request.method, request.path.as_str()) {
             (_, Method::Post, "/snapshot") => self.order(Asked::Snapshot),
@@ -145,7 +148,7 @@ mod tests {
     }
 
     fn request(client: Client, method: Method, path: &str) -> Request {
-        Request { client, method, path: path.into(), foreign: false, close: false }
+        Request { client, method, path: path.into(), foreign: false }
     }
 
     #[test]

@@ -3,24 +3,53 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A snapshot is written in this time.
-const PATIENCE: Duration = Duration::from_secs(90);
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
 /// An answer is a line or a few.
-const MAX_ANSWER: u64 = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 
-/// Sends `METHOD path`; the status of the answer and its body.
+/// Sends `METHOD path`; the status of the answer and its body, which must be there whole after `patience`.
 ///
 /// # Errors
-/// Nobody is there, or what is there speaks something else.
-pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Nobody is there, what is there speaks something else, or takes longer (`TimedOut`).
+pub fn ask(socket: &Path, method: &str, path: &str, patience: Duration) -> io::Result<(u16, String)> {
+    let until = Instant::now() + patience;
+    let mut stream = connected(socket)?;
+    stream.set_write_timeout(Some(patience))?;
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: wallprof\r\nConnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+    let answer = read_until(&mut stream, until)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Without waiting for a server that accepts nobody.
+fn connected(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn read_until(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(rest))?;
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(answer),
+            Ok(_) if answer.len() >= MAX_ANSWER => return Err(io::ErrorKind::InvalidData.into()),
+            Ok(count) => answer.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn parse(answer: &str) -> Option<(u16, String)> {
@@ -31,7 +60,11 @@ fn parse(answer: &str) -> Option<(u16, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
 
     #[test]
     fn answers_are_read() {
@@ -43,6 +76,25 @@ mod tests {
 
     #[test]
     fn nobody_there_is_an_error() {
-        assert!(ask("/nonexistent/socket".as_ref(), "GET", "/status").is_err());
+        assert!(ask("/nonexistent/socket".as_ref(), "GET", "/status", SHORT).is_err());
+    }
+
+    #[test]
+    fn a_server_that_never_answers_or_never_ends_is_given_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let silent = ask(&path, "GET", "/status", SHORT).expect_err("nobody answers");
+        assert!(matches!(silent.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{silent}");
+        let endless = std::thread::spawn(move || {
+            // The first client is the one that gave up.
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().expect("a client");
+                while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+            }
+        });
+        let error = ask(&path, "GET", "/status", Duration::from_secs(60)).expect_err("no answer");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        endless.join().expect("both clients are gone");
     }
 }

@@ -1,10 +1,9 @@
-//! Where clients come in: a TCP port or a Unix socket, and the streams they come on.
+//! Where clients come in: a TCP port or a Unix socket.
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use super::request::Client;
+use super::activity::Stream;
+use super::places::Class;
 
 /// A place at which clients are accepted. A socket's file goes with it.
 pub enum Listener {
@@ -74,28 +74,43 @@ impl Listener {
         }
     }
 
-    /// The next client; `WouldBlock` when there is none.
-    pub(super) fn accept(&self) -> io::Result<(Stream, Client)> {
-        match self {
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Tcp(stream), Client::Network))
-            }
+    /// For the event loop that is entered.
+    pub(super) fn into_door(self) -> io::Result<Door> {
+        let accept = match &self {
+            Listener::Tcp(listener) => Accept::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?),
             Listener::Unix { listener, .. } => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Unix(stream), Client::Control))
+                Accept::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?)
             }
-        }
+        };
+        Ok(Door { accept, _listener: self })
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix { listener, .. } => listener.as_fd(),
+/// A listener in an event loop.
+pub(super) struct Door {
+    accept: Accept,
+    /// A socket's file goes with it.
+    _listener: Listener,
+}
+
+enum Accept {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Door {
+    /// The next client.
+    pub async fn accept(&self) -> io::Result<(Box<dyn Stream>, Class)> {
+        match &self.accept {
+            Accept::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let class = if peer.ip().is_loopback() { Class::Local } else { Class::Network };
+                Ok((Box::new(stream), class))
+            }
+            Accept::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), Class::Control))
+            }
         }
     }
 }
@@ -120,43 +135,6 @@ fn remove_abandoned(path: &Path) -> io::Result<()> {
             Err(error) => Err(error),
             Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         },
-    }
-}
-
-/// One client's bytes.
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(bytes),
-            Stream::Unix(stream) => stream.read(bytes),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

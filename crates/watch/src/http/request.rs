@@ -1,11 +1,14 @@
-//! The head of a request: from bytes that anyone may have sent to what is asked for.
-//!
-//! Pure. RFC 9112, as far as a server needs it that looks at no body: a body's length is needed to find the next request.
+//! What a request asks for, and whether a page of another site sent it. Pure.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, ORIGIN, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
 
 /// A longer head is refused.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// A longer body is refused; shorter ones are passed over.
-const MAX_BODY_BYTES: usize = 64 * 1024;
+const MAX_BODY_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -29,168 +32,145 @@ pub struct Request {
     pub method: Method,
     /// Without the query.
     pub path: String,
-    /// Sent by a page of another site, which a browser lets send but not read.
+    /// Sent by a page of another site, or to a name that is none of this server's (DNS rebinding): a browser would let
+    /// that page send it, and with such a name read the answer, too.
     pub foreign: bool,
-    /// The connection ends with the answer.
-    pub close: bool,
 }
 
-/// What the bytes so far are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Head {
-    /// More must come.
-    Incomplete,
-    /// A request; `bytes` of it, the body included.
-    Complete { request: Request, bytes: usize },
-    /// No request that is answered: the status to say so with.
-    Refused(u16),
-}
+/// The names by which clients may ask for this server, beside `localhost` and every IP address: a page of another site
+/// can have a name of its own resolve to this machine, but no address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostNames(Vec<String>);
 
-/// Reads the request that `bytes` begin with.
-pub fn head_from_bytes(bytes: &[u8], client: Client) -> Head {
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let Some(end) = end.filter(|end| *end <= MAX_HEAD_BYTES) else {
-        return match bytes.len() > MAX_HEAD_BYTES {
-            true => Head::Refused(431),
-            false => Head::Incomplete,
-        };
-    };
-    match std::str::from_utf8(&bytes[..end]).map_err(|_| 400).and_then(|text| request(text, client)) {
-        Ok((request, body)) => Head::Complete { request, bytes: end + 4 + body },
-        Err(status) => Head::Refused(status),
+impl HostNames {
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        HostNames(names.into_iter().collect())
+    }
+
+    /// Whether a `Host` header, with or without a port, names this server.
+    fn has(&self, host: &str) -> bool {
+        let name = without_port(host);
+        let is_address = name.parse::<Ipv4Addr>().is_ok()
+            || name
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'))
+                .is_some_and(|inside| inside.parse::<Ipv6Addr>().is_ok());
+        is_address
+            || name.eq_ignore_ascii_case("localhost")
+            || self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// The request and the length of its body.
-fn request(text: &str, client: Client) -> Result<(Request, usize), u16> {
-    let mut lines = text.split("\r\n");
-    let (method, target, http_1_0) = request_line(lines.next().unwrap_or_default())?;
-    let path = target.split(['?', '#']).next().unwrap_or_default().to_string();
-    let mut request = Request { client, method, path, foreign: false, close: http_1_0 };
-    let (mut body, mut host, mut origin) = (0, None, None);
-    for line in lines {
-        let (name, value) = line.split_once(':').ok_or(400u16)?;
-        let value = value.trim();
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => body = body_length(value)?,
-            "transfer-encoding" => return Err(501),
-            "connection" if value.eq_ignore_ascii_case("close") => request.close = true,
-            "host" => host = Some(value),
-            "origin" => origin = Some(value),
-            "sec-fetch-site" if value.eq_ignore_ascii_case("cross-site") => request.foreign = true,
-            _ => {}
-        }
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
     }
-    request.foreign |= origin.is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != host);
-    Ok((request, body))
 }
 
-fn request_line(line: &str) -> Result<(Method, &str, bool), u16> {
-    let mut words = line.split(' ');
-    let (Some(method), Some(target), Some(version), None) =
-        (words.next(), words.next(), words.next(), words.next())
-    else {
-        return Err(400);
-    };
-    let http_1_0 = match version {
-        "HTTP/1.1" => false,
-        "HTTP/1.0" => true,
-        _ => return Err(505),
-    };
-    let method = match method {
-        "GET" => Method::Get,
-        "HEAD" => Method::Head,
-        "POST" => Method::Post,
+/// The request, or the status of a refusal.
+pub(super) fn request_from_parts(parts: &Parts, client: Client, hosts: &HostNames) -> Result<Request, u16> {
+    let method = match parts.method {
+        hyper::Method::GET => Method::Get,
+        hyper::Method::HEAD => Method::Head,
+        hyper::Method::POST => Method::Post,
         _ => return Err(501),
     };
-    match target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok((method, target, http_1_0)),
-        false => Err(400),
+    let headers = &parts.headers;
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Err(501);
     }
+    if text(headers, &CONTENT_LENGTH)?
+        .is_some_and(|length| !length.parse().is_ok_and(|n: u64| n <= MAX_BODY_BYTES))
+    {
+        return Err(413);
+    }
+    let named = parts.uri.authority().map(|authority| authority.as_str());
+    let foreign = client == Client::Network && is_foreign(headers, named, hosts)?;
+    Ok(Request { client, method, path: parts.uri.path().to_owned(), foreign })
 }
 
-fn body_length(value: &str) -> Result<usize, u16> {
-    let length: usize = value.parse().map_err(|_| 400u16)?;
-    if length <= MAX_BODY_BYTES { Ok(length) } else { Err(413) }
+fn is_foreign(headers: &HeaderMap, named: Option<&str>, hosts: &HostNames) -> Result<bool, u16> {
+    let host = text(headers, &HOST)?;
+    // Without a name the client is no browser.
+    if host.into_iter().chain(named).any(|host| !hosts.has(host)) {
+        return Ok(true);
+    }
+    let site = HeaderName::from_static("sec-fetch-site");
+    if text(headers, &site)?.is_some_and(|site| site.eq_ignore_ascii_case("cross-site")) {
+        return Ok(true);
+    }
+    let origin = text(headers, &ORIGIN)?;
+    Ok(origin.is_some_and(|origin| origin.strip_prefix("http://") != host.or(named)))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, u16> {
+    headers.get(name).map(|value| value.to_str().map_err(|_| 400)).transpose()
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn head(text: &str) -> Head {
-        head_from_bytes(text.as_bytes(), Client::Network)
+    fn asked(client: Client, method: &str, target: &str, headers: &[(&str, &str)]) -> Result<Request, u16> {
+        let mut builder = hyper::Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        let (parts, ()) = builder.body(()).expect("a request").into_parts();
+        request_from_parts(&parts, client, &HostNames::new(["db1.example".to_string()]))
     }
 
-    fn complete(text: &str) -> Request {
-        match head(text) {
-            Head::Complete { request, bytes } => {
-                assert_eq!(bytes, text.len());
-                request
-            }
-            other => panic!("{other:?}"),
-        }
+    fn foreign(headers: &[(&str, &str)]) -> bool {
+        asked(Client::Network, "POST", "/snapshot", headers).expect("a request").foreign
     }
 
     #[test]
     fn requests_are_read() {
-        let scrape = complete("GET /metrics?x=1 HTTP/1.1\r\nHost: a:9101\r\n\r\n");
-        assert_eq!((scrape.method, scrape.path.as_str(), scrape.close), (Method::Get, "/metrics", false));
-        assert!(complete("GET / HTTP/1.0\r\n\r\n").close);
-        assert!(complete("GET / HTTP/1.1\r\nConnection: Close\r\n\r\n").close);
-        let posted = complete("POST /snapshot HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc");
-        assert_eq!((posted.method, posted.path.as_str()), (Method::Post, "/snapshot"));
+        let scrape = asked(Client::Network, "GET", "/metrics?x=1", &[("Host", "127.0.0.1:9101")]).unwrap();
+        assert_eq!((scrape.method, scrape.path.as_str(), scrape.foreign), (Method::Get, "/metrics", false));
+        assert_eq!(asked(Client::Network, "DELETE", "/", &[]), Err(501));
+        assert_eq!(asked(Client::Network, "POST", "/", &[("Content-Length", "70000")]), Err(413));
+        assert_eq!(asked(Client::Network, "POST", "/", &[("Transfer-Encoding", "chunked")]), Err(501));
+    }
+
+    #[test]
+    fn names_of_this_server_and_addresses_are_served() {
+        for host in [
+            "localhost",
+            "LOCALHOST:9101",
+            "127.0.0.1",
+            "127.9.9.9:80",
+            "[::1]:9101",
+            "[fe80::1]",
+            "192.0.2.7:9101",
+            "db1.example",
+            "DB1.example:9101",
+        ] {
+            assert!(!foreign(&[("Host", host)]), "{host}");
+        }
+        assert!(!foreign(&[]), "HTTP/1.0");
+    }
+
+    #[test]
+    fn other_names_are_foreign() {
+        for host in
+            ["evil.example", "evil.example:9101", "127.0.0.1.evil.example", "[::1", "", "localhost.evil"]
+        {
+            assert!(foreign(&[("Host", host)]), "{host}");
+        }
+        let rebound = asked(Client::Network, "GET", "http://evil.example/metrics", &[("Host", "127.0.0.1")]);
+        assert!(rebound.unwrap().foreign);
+        let control = asked(Client::Control, "POST", "/arm", &[("Host", "wallprof")]).unwrap();
+        assert!(!control.foreign, "the socket's permissions have let it in");
     }
 
     #[test]
     fn pages_of_other_sites_are_foreign() {
-        let foreign =
-            |header: &str| complete(&format!("POST / HTTP/1.1\r\nHost: a:1\r\n{header}\r\n\r\n")).foreign;
-        assert!(foreign("Origin: http://evil") && foreign("Origin: null"));
-        assert!(foreign("Sec-Fetch-Site: cross-site"));
-        assert!(!foreign("Origin: http://a:1") && !foreign("Sec-Fetch-Site: same-origin"));
-    }
-
-    #[test]
-    fn garbage_is_refused_by_its_kind() {
-        for (text, status) in [
-            ("\x16\x03\x01\r\n\r\n", 400),
-            ("GET\r\n\r\n", 400),
-            ("GET / HTTP/1.1 x\r\n\r\n", 400),
-            ("GET metrics HTTP/1.1\r\n\r\n", 400),
-            ("GET /\x01 HTTP/1.1\r\n\r\n", 400),
-            ("GET / HTTP/2.0\r\n\r\n", 505),
-            ("BREW / HTTP/1.1\r\n\r\n", 501),
-            ("GET / HTTP/1.1\r\nnonsense\r\n\r\n", 400),
-            ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-            ("POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
-        ] {
-            assert_eq!(head(text), Head::Refused(status), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_head_has_a_bound() {
-        let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(MAX_HEAD_BYTES));
-        assert_eq!(head(&endless), Head::Refused(431));
-        assert_eq!(head(&format!("{endless}\r\n\r\n")), Head::Refused(431));
-        assert_eq!(head("GET / HTTP/1.1\r\n"), Head::Incomplete);
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = head_from_bytes(&bytes, Client::Network);
-        }
-
-        /// However a request is cut, it is incomplete until its last byte is there.
-        #[test]
-        fn cuts_do_not_matter(cut in 0usize..34) {
-            let text = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
-            prop_assert_eq!(head_from_bytes(&text[..cut], Client::Network), Head::Incomplete);
-        }
+        let from = |header: (&str, &str)| foreign(&[("Host", "127.0.0.1:1"), header]);
+        assert!(from(("Origin", "http://evil")) && from(("Origin", "null")));
+        assert!(from(("Origin", "https://127.0.0.1:1")), "not what this server speaks");
+        assert!(from(("Sec-Fetch-Site", "cross-site")));
+        assert!(!from(("Origin", "http://127.0.0.1:1")) && !from(("Sec-Fetch-Site", "same-origin")));
     }
 }

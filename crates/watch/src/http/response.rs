@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
+use hyper::{HeaderMap, StatusCode};
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
@@ -20,48 +25,17 @@ impl Response {
         Response { status, content_type: "text/plain; charset=utf-8", body }
     }
 
-    /// The head with the empty line that ends it. Nothing here is to be kept by caches, framed by other sites or run.
-    pub fn head(&self, close: bool) -> Vec<u8> {
-        let connection = if close { "close" } else { "keep-alive" };
-        format!(
-            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {connection}\r\n\
-             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\r\n",
-            self.status,
-            phrase(self.status),
-            self.content_type,
-            self.body.len(),
-        )
-        .into_bytes()
-    }
-}
-
-fn phrase(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        202 => "Accepted",
-        400 => "Bad Request",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        413 => "Content Too Large",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        501 => "Not Implemented",
-        503 => "Service Unavailable",
-        505 => "HTTP Version Not Supported",
-        _ => "Internal Server Error",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_head_says_how_long_the_body_is() {
-        let head = String::from_utf8(Response::line(404, "not here").head(true)).expect("text");
-        assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n") && head.ends_with("\r\n\r\n"));
-        assert!(head.contains("Content-Length: 9\r\n") && head.contains("Connection: close\r\n"));
+    /// As it is sent. Nothing here is to be kept by caches, framed by other sites or run.
+    pub(super) fn into_http(self) -> hyper::Response<Full<Bytes>> {
+        let mut response = hyper::Response::new(Full::new(Bytes::from_owner(self.body)));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.headers_mut() = HeaderMap::from_iter([
+            (CONTENT_TYPE, HeaderValue::from_static(self.content_type)),
+            (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+            (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+            (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+        ]);
+        response
     }
 }

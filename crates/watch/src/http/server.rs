@@ -1,25 +1,30 @@
-//! Clients and their turns: one thread waits for all of them, one more makes the pages that take long.
+//! Clients and their turns: one thread serves all of them, one more makes the pages that take long.
 //!
 //! Neither is the recorder's: it loses nothing to clients but the lock of the metrics while a text is rendered, once a
 //! second at most.
 
-use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
 
-use super::connection::Connection;
-use super::listener::Listener;
-use super::request::Request;
+use super::activity::{Activity, Stream};
+use super::listener::{Door, Listener};
+use super::places::{Class, Places};
+use super::request::{Client, HostNames, MAX_HEAD_BYTES, Request, request_from_parts};
 use super::response::Response;
 
-/// Connections held at a time.
-const MOST_CLIENTS: usize = 128;
 /// Pages waiting to be made.
 const MOST_WAITING: usize = 4;
 /// After an error of accept(2), such as too many open files, clients wait this long.
@@ -36,46 +41,45 @@ pub enum Answer {
     Later(Box<dyn FnOnce() -> Response + Send>),
 }
 
-/// A page to be made, for the client of this number.
-type Work = (u64, Box<dyn FnOnce() -> Response + Send>);
+/// A page to be made, and where it goes.
+type Work = (Box<dyn FnOnce() -> Response + Send>, oneshot::Sender<Response>);
 
 /// Serves until it is dropped.
 pub struct Server {
-    stop: UnixStream,
+    stop: Option<oneshot::Sender<Infallible>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
+    /// `hosts` are the names that clients over TCP may ask for.
+    ///
     /// # Errors
-    /// No thread or no pair of sockets could be had.
-    pub fn start(listeners: Vec<Listener>, site: Arc<dyn Site>) -> io::Result<Self> {
-        let (stop, stopped) = UnixStream::pair()?;
-        let (wake, woken) = UnixStream::pair()?;
-        stopped.set_nonblocking(true)?;
-        woken.set_nonblocking(true)?;
+    /// No thread or no event loop could be had.
+    pub fn start(listeners: Vec<Listener>, site: Arc<dyn Site>, hosts: HostNames) -> io::Result<Self> {
+        let (stop, stopped) = oneshot::channel();
         let (work, to_do) = sync_channel(MOST_WAITING);
-        let (done, answers) = channel();
         let named = |name: &str| std::thread::Builder::new().name(name.into());
-        let maker = named("wallprof-pages").spawn(move || make_pages(&to_do, &done, wake))?;
-        let mut doors = Doors {
-            listeners,
-            site,
-            clients: BTreeMap::new(),
-            next: 0,
-            accept_from: Instant::now(),
-            work,
-            answers,
-            woken,
-            stopped,
+        let maker = named("wallprof-pages").spawn(move || make_pages(&to_do))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let doors: Vec<Door> = {
+            let _entered = runtime.enter();
+            listeners.into_iter().map(Listener::into_door).collect::<io::Result<_>>()?
         };
-        let server = named("wallprof-http").spawn(move || doors.serve())?;
-        Ok(Server { stop, threads: vec![server, maker] })
+        let shared = Arc::new(Shared {
+            site,
+            hosts,
+            work,
+            connections: Mutex::default(),
+            deadlines_changed: Notify::new(),
+        });
+        let server = named("wallprof-http").spawn(move || runtime.block_on(serve(doors, shared, stopped)))?;
+        Ok(Server { stop: Some(stop), threads: vec![server, maker] })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.stop.write_all(b"x");
+        drop(self.stop.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -83,150 +87,178 @@ impl Drop for Server {
 }
 
 /// Ends when nobody can ask any more.
-fn make_pages(to_do: &Receiver<Work>, done: &Sender<(u64, Response)>, mut wake: UnixStream) {
-    while let Ok((client, make)) = to_do.recv() {
+fn make_pages(to_do: &Receiver<Work>) {
+    while let Ok((make, made)) = to_do.recv() {
         let response = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make))
             .unwrap_or_else(|_| Response::line(500, "making this page failed"));
-        if done.send((client, response)).is_err() || wake.write_all(b"x").is_err() {
-            return;
+        // A client that has gone needs no page.
+        let _ = made.send(response);
+    }
+}
+
+/// Ends, with all connections, when the server is dropped.
+async fn serve(doors: Vec<Door>, shared: Arc<Shared>, stopped: oneshot::Receiver<Infallible>) {
+    for door in doors {
+        tokio::spawn(accept(door, Arc::clone(&shared)));
+    }
+    tokio::spawn(expire(Arc::clone(&shared)));
+    let _ = stopped.await;
+}
+
+async fn accept(door: Door, shared: Arc<Shared>) {
+    loop {
+        match door.accept().await {
+            Ok((stream, class)) => shared.admit(stream, class),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-/// Everything that the serving thread looks after.
-struct Doors {
-    listeners: Vec<Listener>,
+/// Closes connections whose time is over.
+async fn expire(shared: Arc<Shared>) {
+    loop {
+        let next = shared.expire(Instant::now());
+        let changed = shared.deadlines_changed.notified();
+        match next {
+            Some(next) => {
+                // Whatever comes first: a deadline moves only when something changes.
+                let _ = tokio::time::timeout_at(next.into(), changed).await;
+            }
+            None => changed.await,
+        }
+    }
+}
+
+/// What all connections share.
+pub(super) struct Shared {
     site: Arc<dyn Site>,
-    clients: BTreeMap<u64, Connection>,
-    next: u64,
-    accept_from: Instant,
+    hosts: HostNames,
     work: SyncSender<Work>,
-    answers: Receiver<(u64, Response)>,
-    woken: UnixStream,
-    stopped: UnixStream,
+    connections: Mutex<Connections>,
+    deadlines_changed: Notify,
 }
 
-/// What poll found: the listeners and clients with news.
-struct News {
-    stopped: bool,
-    listeners: Vec<usize>,
-    clients: Vec<(u64, PollFlags)>,
+#[derive(Default)]
+struct Connections {
+    places: Places,
+    tasks: HashMap<u64, AbortHandle>,
 }
 
-impl Doors {
-    fn serve(&mut self) {
-        loop {
-            let Ok(news) = self.wait() else { return };
-            if news.stopped {
-                return;
-            }
-            let now = Instant::now();
-            for index in news.listeners {
-                self.accept_all(index, now);
-            }
-            for (id, ready) in news.clients {
-                let request = self.clients.get_mut(&id).and_then(|client| client.proceed(ready, now));
-                self.serve_request(id, request, now);
-            }
-            self.hand_out_pages(now);
-            self.clients.values_mut().for_each(|client| client.expire(now));
-            self.clients.retain(|_, client| !client.is_closed());
-        }
-    }
-
-    fn wait(&self) -> io::Result<News> {
-        let now = Instant::now();
-        let mut polled =
-            vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.woken, PollFlags::IN)];
-        let accepting = now >= self.accept_from;
-        let listening = if accepting { self.listeners.as_slice() } else { &[] };
-        polled.extend(listening.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
-        polled.extend(self.clients.values().map(|client| PollFd::new(client, client.interest())));
-        let timeout = self.next_deadline(now, accepting).and_then(|time| Timespec::try_from(time).ok());
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let mut flags = polled.iter().map(PollFd::revents);
-        let stopped = flags.next().is_some_and(|flags| !flags.is_empty());
-        flags.next();
-        let listeners = (0..listening.len()).zip(flags.by_ref()).filter(|(_, flags)| !flags.is_empty());
-        let listeners = listeners.map(|(index, _)| index).collect();
-        let clients = self.clients.keys().copied().zip(flags).filter(|(_, flags)| !flags.is_empty());
-        Ok(News { stopped, listeners, clients: clients.collect() })
-    }
-
-    fn next_deadline(&self, now: Instant, accepting: bool) -> Option<Duration> {
-        let clients = self.clients.values().map(Connection::deadline);
-        let next = clients.chain((!accepting).then_some(self.accept_from)).min();
-        next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1))
-    }
-
-    fn accept_all(&mut self, index: usize, now: Instant) {
-        loop {
-            match self.listeners[index].accept() {
-                Ok((stream, client)) => {
-                    if self.make_room() {
-                        self.clients.insert(self.next, Connection::new(stream, client, now));
-                        self.next += 1;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    if error.kind() != ErrorKind::WouldBlock && error.kind() != ErrorKind::ConnectionAborted {
-                        self.accept_from = now + ACCEPT_PAUSE;
-                    }
-                    return;
-                }
+impl Connections {
+    /// Closes connections that have lost their places.
+    fn close(&mut self, ids: impl IntoIterator<Item = u64>) {
+        for id in ids {
+            if let Some(task) = self.tasks.remove(&id) {
+                task.abort();
             }
         }
     }
+}
 
-    /// Whether one more may come in; whoever waits between two requests goes for it, the longest idle first.
-    fn make_room(&mut self) -> bool {
-        if self.clients.len() < MOST_CLIENTS {
-            return true;
+impl Shared {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the places, closes the connections that have to go, and has deadlines looked at again.
+    fn change<Gone: IntoIterator<Item = u64>>(&self, change: impl FnOnce(&mut Places) -> Gone) {
+        let mut connections = self.connections();
+        let gone = change(&mut connections.places);
+        connections.close(gone);
+        self.deadlines_changed.notify_one();
+    }
+
+    fn admit(self: &Arc<Self>, stream: Box<dyn Stream>, class: Class) {
+        let mut connections = self.connections();
+        let Some(admitted) = connections.places.admit(class, Instant::now()) else { return };
+        connections.close(admitted.instead_of);
+        let client = if class == Class::Control { Client::Control } else { Client::Network };
+        let task = tokio::spawn(converse(Arc::clone(self), admitted.id, stream, client));
+        connections.tasks.insert(admitted.id, task.abort_handle());
+        self.deadlines_changed.notify_one();
+    }
+
+    fn leave(&self, id: u64) {
+        let mut connections = self.connections();
+        connections.places.leave(id);
+        connections.tasks.remove(&id);
+    }
+
+    fn expire(&self, now: Instant) -> Option<Instant> {
+        let mut connections = self.connections();
+        let over = connections.places.expire(now);
+        connections.close(over);
+        connections.places.next_deadline()
+    }
+
+    pub(super) fn received(&self, id: u64) {
+        self.change(|places| {
+            places.received(id, Instant::now());
+            None
+        });
+    }
+
+    pub(super) fn takes(&self, id: u64, takes: bool) {
+        self.change(|places| {
+            places.takes(id, takes, Instant::now());
+            None
+        });
+    }
+
+    async fn answer(
+        &self,
+        id: u64,
+        client: Client,
+        request: hyper::Request<Incoming>,
+    ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+        self.change(|places| {
+            places.answering(id, Instant::now());
+            None
+        });
+        let (parts, _) = request.into_parts();
+        let response = match request_from_parts(&parts, client, &self.hosts) {
+            Err(status) => Response::line(status, "this request cannot be answered"),
+            Ok(request) => self.make(self.site.answer(&request)).await,
+        };
+        self.change(|places| places.served(id, Instant::now()));
+        Ok(response.into_http())
+    }
+
+    async fn make(&self, answer: Answer) -> Response {
+        let make = match answer {
+            Answer::Now(response) => return response,
+            Answer::Later(make) => make,
+        };
+        let (made, page) = oneshot::channel();
+        if self.work.try_send((make, made)).is_err() {
+            return Response::line(503, "too many pages are being made: try again in a moment");
         }
-        let idle = self.clients.iter().filter(|(_, client)| client.is_idle());
-        let oldest = idle.min_by_key(|(_, client)| client.deadline()).map(|(id, _)| *id);
-        oldest.is_some_and(|id| self.clients.remove(&id).is_some())
+        page.await.unwrap_or_else(|_| Response::line(503, "this server is ending"))
     }
+}
 
-    /// Answers, and goes on with what the client had sent ahead.
-    fn serve_request(&mut self, id: u64, mut request: Option<Request>, now: Instant) {
-        while let Some(asked) = request.take() {
-            let response = match self.site.answer(&asked) {
-                Answer::Now(response) => response,
-                Answer::Later(make) => match self.work.try_send((id, make)) {
-                    Ok(()) => return,
-                    Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                        Response::line(503, "too many pages are being made: try again in a moment")
-                    }
-                },
-            };
-            request = self.give(id, response, now);
-        }
-    }
-
-    fn give(&mut self, id: u64, response: Response, now: Instant) -> Option<Request> {
-        let client = self.clients.get_mut(&id)?;
-        client.answer(response, now);
-        client.next_request(now)
-    }
-
-    fn hand_out_pages(&mut self, now: Instant) {
-        let mut bytes = [0; 64];
-        while matches!(self.woken.read(&mut bytes), Ok(count) if count > 0) {}
-        while let Ok((id, response)) = self.answers.try_recv() {
-            let next = self.give(id, response, now);
-            self.serve_request(id, next, now);
-        }
-    }
+/// One connection from its first byte to its last.
+async fn converse(shared: Arc<Shared>, id: u64, stream: Box<dyn Stream>, client: Client) {
+    let bytes = TokioIo::new(Activity::new(stream, Arc::clone(&shared), id));
+    let service = service_fn(|request| shared.answer(id, client, request));
+    // How long a client may take is for `places` to say.
+    let mut connection = http1::Builder::new();
+    connection
+        .half_close(true)
+        .title_case_headers(true)
+        .header_read_timeout(None)
+        .max_buf_size(MAX_HEAD_BYTES);
+    // What a client sends may be anything, and it may go at any time.
+    let _ = connection.serve_connection(bytes, service).await;
+    shared.leave(id);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
+    use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
 
     use super::*;
@@ -258,7 +290,7 @@ mod tests {
         let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
         let address = listener.address().expect("an address");
         let site = Arc::new(Pages { gate: std::sync::Mutex::new(Some(gate)) });
-        (Server::start(vec![listener], site).expect("threads"), address, open)
+        (Server::start(vec![listener], site, HostNames::default()).expect("threads"), address, open)
     }
 
     fn ask(address: SocketAddr, path: &str) -> TcpStream {
@@ -309,7 +341,7 @@ mod tests {
     fn more_clients_than_places_are_all_served_in_turn() {
         let (_server, address, _open) = server();
         let mut idle = Vec::new();
-        for _ in 0..MOST_CLIENTS + 20 {
+        for _ in 0..150 {
             let mut stream = TcpStream::connect(address).expect("a server");
             stream.write_all(b"GET /now HTTP/1.1\r\n\r\n").expect("sent");
             let mut bytes = [0; 1024];
@@ -323,8 +355,7 @@ mod tests {
     #[test]
     fn clients_that_say_nothing_do_not_keep_others_out() {
         let (_server, address, _open) = server();
-        let _silent: Vec<_> =
-            (0..MOST_CLIENTS / 2).map(|_| TcpStream::connect(address).expect("a server")).collect();
+        let _silent: Vec<_> = (0..64).map(|_| TcpStream::connect(address).expect("a server")).collect();
         assert!(answer(ask(address, "/now")).ends_with("now\n"));
     }
 
@@ -333,5 +364,59 @@ mod tests {
         let (server, address, _open) = server();
         drop(server);
         assert!(TcpStream::connect(address).is_err());
+    }
+
+    /// Half a request, and then nothing.
+    fn slow(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).expect("a server");
+        stream.write_all(b"GET /now HTTP/1.1\r\nHost: ").expect("sent");
+        stream
+    }
+
+    #[test]
+    fn slow_connections_keep_neither_scrapers_nor_the_socket_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("ctl");
+        let port = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
+        let address = port.address().expect("an address");
+        let listeners = vec![port, Listener::unix(&socket).expect("a socket")];
+        let site = Arc::new(Pages { gate: std::sync::Mutex::new(None) });
+        let _server = Server::start(listeners, site, HostNames::default()).expect("threads");
+        let mut slow_ones = Vec::new();
+        for _ in 0..20 {
+            slow_ones.extend((0..25).map(|_| slow(address)));
+            assert!(answer(ask(address, "/now")).ends_with("now\n"));
+            let mut control = UnixStream::connect(&socket).expect("a server");
+            control.write_all(b"GET /now HTTP/1.1\r\nConnection: close\r\n\r\n").expect("sent");
+            let mut text = String::new();
+            control.read_to_string(&mut text).expect("an answer");
+            assert!(text.ends_with("now\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_head_without_end_is_refused() {
+        let (_server, address, _open) = server();
+        let mut stream = TcpStream::connect(address).expect("a server");
+        // The server may refuse before all of it is sent.
+        let _ = write!(stream, "GET /now HTTP/1.1\r\nx: {}", "y".repeat(4 * MAX_HEAD_BYTES));
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        assert!(text.is_empty() || text.starts_with("HTTP/1.1 431 "), "{text}");
+    }
+
+    #[test]
+    fn one_connection_carries_many_requests_and_heads_have_no_body() {
+        let (_server, address, _open) = server();
+        let mut stream = TcpStream::connect(address).expect("a server");
+        for _ in 0..3 {
+            stream.write_all(b"HEAD /now HTTP/1.1\r\n\r\n").expect("sent");
+        }
+        stream.write_all(b"GET /now HTTP/1.1\r\nConnection: close\r\n\r\n").expect("sent");
+        let text = answer(stream);
+        assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 4, "{text}");
+        assert_eq!(text.matches("Content-Length: 4\r\n").count(), 4, "{text}");
+        assert_eq!(text.matches("now\n").count(), 1, "{text}");
+        assert!(text.contains("X-Frame-Options: DENY\r\n") && text.contains("Cache-Control: no-store\r\n"));
     }
 }
