@@ -6,6 +6,7 @@
 pub mod accounts;
 mod bindings;
 mod counters;
+mod descriptors;
 mod fault_files;
 mod follower;
 mod guard;

@@ -28,6 +28,7 @@ use wallprof_symbols::{DebugFileServer, KernelSymbols};
 
 use crate::accounts::Accounts;
 use crate::counters::Counters;
+use crate::descriptors;
 use crate::fault_files::FaultFiles;
 use crate::follower::Follower;
 use crate::guard::Guard;
@@ -662,6 +663,9 @@ impl Session {
             if count > 0 {
                 tell(Event::Loss { reason: reason.into(), count });
             }
+        }
+        if descriptors::are_exhausted() {
+            tell(Event::Loss { reason: descriptors::EXHAUSTED.into(), count: 1 });
         }
         let cpu_ns = clock::process_cpu_ns();
         tell(Event::Overhead {

@@ -4,6 +4,7 @@ mod additions;
 mod args;
 mod debug_downloads;
 mod demo;
+mod descriptors;
 mod diff;
 mod doctor;
 mod documents;

@@ -18,6 +18,7 @@ use super::engine::{Engine, Setup};
 use super::held::{HeldCommand, RunningCommand, code_from_status};
 use super::options::{RecordOptions, Target};
 use super::progress::{Progress, armed_line, done_line};
+use crate::descriptors;
 use crate::failure::{Exit, Failure, say};
 
 /// How often the recorder empties the rings, which hold several times what a busy machine says in that time.
@@ -30,6 +31,7 @@ pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Fai
     let setup = Setup::new(options, &HostFiles)?;
     let signals = StopSignals::install().map_err(|error| failed("take signals", &error))?;
     let held = options.command.as_deref().map(HeldCommand::start).transpose().map_err(Failure::failed)?;
+    descriptors::raise_limit();
     let mut engine = Engine::prepare(setup, held.as_ref().map(HeldCommand::pid))?;
     engine.arm()?;
     let armed = Instant::now();

@@ -19,6 +19,7 @@ use wallprof_probe::facts::files::HostFiles;
 use wallprof_watch::{Listener, Metrics, Notifier, Server};
 
 use crate::args::WatchArgs;
+use crate::descriptors;
 use crate::failure::{Failure, say};
 use crate::record::{check_exists, check_permitted};
 use commands::commands;
@@ -34,6 +35,7 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::read(args)?;
     check_exists(&settings.record, &HostFiles)?;
     check_permitted(&HostFiles)?;
+    descriptors::raise_limit();
     let signals = Signals::install()
         .map_err(|error| Failure::failed(format!("cannot take signals: {error}: start it again")))?;
     let port = Listener::tcp(settings.listen).map_err(Failure::failed)?;
