@@ -125,6 +125,12 @@ impl Case {
         owner.or_else(|| self.waker.as_ref()?.by.as_ref())
     }
 
+    /// Where a thread ended it. An interrupt that did lets nothing go: a timeout ran out.
+    pub fn release(&self) -> Option<&Arc<Site>> {
+        let waker = self.waker.as_ref()?;
+        waker.by.as_ref().and(waker.site.as_ref())
+    }
+
     /// The recorded thread that ended it.
     pub fn waker_key(&self) -> Option<ThreadKey> {
         self.waker.as_ref()?.by.as_ref()?.key

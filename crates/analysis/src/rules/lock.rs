@@ -48,18 +48,28 @@ pub(super) fn conclude<'e>(
 
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in release`.
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
-    let release = mostly(cases, |case| case.waker.as_ref()?.site.clone());
+    let release = mostly(cases, |case| case.release().cloned());
     let release = wording::spot(release.as_ref());
     let owner = mostly(cases, |case| Some(wording::name(case.lock.as_ref()?.owner.as_ref()?)));
     if let Some(owner) = owner {
         let away = away(cases, evidence);
-        let released = if release.is_empty() { release } else { format!(" and released it{release}") };
-        return format!(": {owner} held it{away}{released}");
+        let ended = match release.as_str() {
+            "" if mostly_interrupted(cases) => " until the waits timed out".to_owned(),
+            "" => String::new(),
+            spot => format!(" and released it{spot}"),
+        };
+        return format!(": {owner} held it{away}{ended}");
     }
     match mostly(cases, |case| Some(wording::name(case.waker.as_ref()?.by.as_ref()?))) {
         Some(waker) => format!(": {waker} released it{release}"),
         None => String::new(),
     }
+}
+
+/// Whether interrupts ended most of the waits: of waits for a lock only timers do.
+fn mostly_interrupted(cases: &[&Case]) -> bool {
+    let interrupted = |case: &&&Case| case.waker.as_ref().is_some_and(|waker| waker.by.is_none());
+    cases.iter().filter(interrupted).count() * 2 > cases.len()
 }
 
 /// What the owner of the lock waited for itself, where that took a fifth of the time or more.

@@ -37,7 +37,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 }
 
 fn advice(cases: &[&Case]) -> String {
-    let release = mostly(cases, |case| case.waker.as_ref()?.site.clone());
+    let release = mostly(cases, |case| case.release().cloned());
     let holder = match wording::spot(release.as_ref()).as_str() {
         "" => "Hold the lock for less time".to_owned(),
         spot => format!("Hold the lock for less time where it is released{spot}"),
@@ -51,7 +51,7 @@ fn advice(cases: &[&Case]) -> String {
 mod tests {
     use super::super::fixture::{Play, at, case, lock_case};
     use super::*;
-    use wallprof_model::profile::{LockRecord, StallRecord};
+    use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
     use wallprof_model::{Reason, StallReason, ThreadKey};
 
     #[test]
@@ -88,6 +88,18 @@ mod tests {
             "{}",
             found.title
         );
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_was_not_released() {
+        let timed_out = |id| {
+            let wait = lock_case(id, 1, 2, 2_000_000);
+            let waker = wait.waker.clone().map(|waker| WakerRecord { thread: None, ..waker });
+            StallRecord { waker, ..wait }
+        };
+        let found = Play::only_finding((1..=3).map(timed_out));
+        assert!(found.title.ends_with("thread-2 held it until the waits timed out."), "{}", found.title);
+        assert!(!found.advice.contains("released"), "{}", found.advice);
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Chain<'_> {
 
     /// Where the last link was let go.
     fn end(&self) -> Option<&Arc<Site>> {
-        self.links.last()?.case.waker.as_ref()?.site.as_ref()
+        self.links.last()?.case.release()
     }
 
     /// `worker was waiting for logger (pipe in ask); the end of the chain came in flush`.

@@ -95,8 +95,8 @@ fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'sta
         facts.push(("lock", lock));
     }
     if let Some((release, times)) = group.releases.top() {
-        let label =
-            if group.key.reason == StallReason::Blocked(Reason::Lock) { "released by" } else { "woken by" };
+        let released = group.key.reason == StallReason::Blocked(Reason::Lock) && release.comm.is_some();
+        let label = if released { "released by" } else { "woken by" };
         let mut words = release_words(release, style);
         if times < group.count {
             words.push(Word::plain(format!("({} of {})", count(times), count(group.count))));

@@ -148,8 +148,8 @@ impl<'a> StallsText<'a> {
 
     fn write_waker(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
         let Some(waker) = &stall.waker else { return Ok(()) };
-        let label =
-            if stall.reason == StallReason::Blocked(Reason::Lock) { "released by" } else { "woken by" };
+        let released = stall.reason == StallReason::Blocked(Reason::Lock) && waker.thread.is_some();
+        let label = if released { "released by" } else { "woken by" };
         self.write_fact(out, label, waker_words(waker, self.style))?;
         self.write_stacks(out, waker.user.as_ref(), waker.kernel.as_ref(), "its ")
     }
