@@ -25,6 +25,11 @@ if ! echo '#include <vector>' | c++ -x c++ -fsyntax-only - 2>/dev/null; then
     exit 0
 fi
 if ! cargo fetch --locked --target "$triple" 2>"$scratch/output"; then
+    # Not a matter of the network: a dependency of the workspace has changed.
+    if grep -q -e --locked "$scratch/output"; then
+        echo 'fuzz-smoke: fuzz/Cargo.lock is not up to date: run `cargo update --workspace` in fuzz/' >&2
+        exit 1
+    fi
     echo "fuzz-smoke skipped: what it needs cannot be fetched here: $(tail -1 "$scratch/output" | xargs)"
     exit 0
 fi
