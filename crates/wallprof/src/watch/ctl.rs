@@ -35,10 +35,11 @@ fn request(order: Order) -> (&'static str, &'static str) {
     }
 }
 
-/// What is read or switched takes no time; a snapshot is a file to be written.
+/// A watcher says at once that it has heard. What it tells and writes before it pauses takes seconds on a busy machine; a
+/// snapshot is a file to be copied.
 fn patience(order: Order) -> Duration {
     match order {
-        Order::Arm | Order::Disarm | Order::Status => Duration::from_secs(2),
+        Order::Arm | Order::Disarm | Order::Status => Duration::from_secs(30),
         Order::Snapshot => Duration::from_secs(90),
     }
 }

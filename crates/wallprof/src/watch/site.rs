@@ -72,16 +72,20 @@ impl WatchSite {
         }))
     }
 
-    fn order(&self, asked: Asked) -> Answer {
+    fn order(&self, client: Client, asked: Asked) -> Answer {
         let asker = Arc::clone(&self.asker);
-        Answer::Later(Box::new(move || {
+        let carry_out = Box::new(move || {
             let reply = asker.lock().unwrap_or_else(PoisonError::into_inner).ask(asked);
             match reply {
                 Reply::Done(text) => Response::line(200, text),
                 Reply::Refused(why) => Response::line(429, why),
                 Reply::Failed(why) => Response::line(500, why),
             }
-        }))
+        });
+        match client {
+            Client::Control => Answer::Order(carry_out),
+            Client::Network => Answer::Later(carry_out),
+        }
     }
 }
 
@@ -109,10 +113,10 @@ impl Site for WatchSite {
             ));
         }
         match (request.client, request.method, request.path.as_str()) {
-            (_, Method::Post, "/snapshot") => self.order(Asked::Snapshot),
-            (Client::Control, Method::Post, "/arm") => self.order(Asked::Arm),
-            (Client::Control, Method::Post, "/disarm") => self.order(Asked::Disarm),
-            (Client::Control, Method::Get, "/status") => self.order(Asked::Status),
+            (client, Method::Post, "/snapshot") => self.order(client, Asked::Snapshot),
+            (Client::Control, Method::Post, "/arm") => self.order(Client::Control, Asked::Arm),
+            (Client::Control, Method::Post, "/disarm") => self.order(Client::Control, Asked::Disarm),
+            (Client::Control, Method::Get, "/status") => self.order(Client::Control, Asked::Status),
             (_, Method::Post, _) | (_, Method::Get | Method::Head, "/snapshot") => {
                 Answer::Now(Response::line(405, "POST goes to /snapshot, everything else is read"))
             }
@@ -143,7 +147,7 @@ mod tests {
     fn status(request: &Request) -> u16 {
         match site().answer(request) {
             Answer::Now(response) => response.status,
-            Answer::Later(make) => make().status,
+            Answer::Later(make) | Answer::Order(make) => make().status,
         }
     }
 

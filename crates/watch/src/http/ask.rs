@@ -7,19 +7,25 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+/// A server that is there says so within this time, whatever it was asked to do.
+const SILENCE: Duration = Duration::from_secs(2);
+/// The status of an answer whose own status comes with its body ([`super::Answer::Order`]).
+const PROMISED: u16 = 202;
 /// An answer is a line or a few.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Sends `METHOD path`; the status of the answer and its body, which must be there whole after `patience`.
+/// Sends `METHOD path`; the status of the answer and its body, which must be there whole after `patience`, and begin
+/// within two seconds.
 ///
 /// # Errors
 /// Nobody is there, what is there speaks something else, or takes longer (`TimedOut`).
 pub fn ask(socket: &Path, method: &str, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-    let until = Instant::now() + patience;
+    let begun = Instant::now();
     let mut stream = connected(socket)?;
-    stream.set_write_timeout(Some(patience))?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: wallprof\r\nConnection: close\r\n\r\n")?;
-    let answer = read_until(&mut stream, until)?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    // HTTP/1.0: the answer ends with the connection, without chunks.
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: wallprof\r\n\r\n")?;
+    let answer = read(&mut stream, begun + patience.min(SILENCE), begun + patience)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -33,10 +39,12 @@ fn connected(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-fn read_until(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
+/// Its first bytes until `first`, all of them until `last`.
+fn read(stream: &mut UnixStream, first: Instant, last: Instant) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut bytes = [0; 4096];
     loop {
+        let until = if answer.is_empty() { first } else { last };
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -54,8 +62,13 @@ fn read_until(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
 
 fn parse(answer: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.1 ")?.split(' ').next()?.parse().ok()?;
-    Some((status, body.to_string()))
+    let version = head.strip_prefix("HTTP/1.0 ").or_else(|| head.strip_prefix("HTTP/1.1 "))?;
+    let status = version.split(' ').next()?.parse().ok()?;
+    if status != PROMISED {
+        return Some((status, body.to_string()));
+    }
+    let (status, body) = body.split_once(' ')?;
+    Some((status.parse().ok()?, body.to_string()))
 }
 
 #[cfg(test)]
@@ -69,7 +82,15 @@ mod tests {
     #[test]
     fn answers_are_read() {
         assert_eq!(parse("HTTP/1.1 404 Not Found\r\na: b\r\n\r\nno\n"), Some((404, "no\n".into())));
-        for garbage in ["", "HTTP/1.1 200 OK\r\n", "SSH-2.0\r\n\r\n", "HTTP/1.1 x y\r\n\r\n"] {
+        assert_eq!(parse("HTTP/1.0 202 Accepted\r\n\r\n429 later\n"), Some((429, "later\n".into())));
+        for garbage in [
+            "",
+            "HTTP/1.0 202 Accepted\r\n\r\n",
+            "HTTP/1.0 202 Accepted\r\n\r\nx y",
+            "HTTP/1.1 200 OK\r\n",
+            "SSH-2.0\r\n\r\n",
+            "HTTP/1.1 x y\r\n\r\n",
+        ] {
             assert_eq!(parse(garbage), None, "{garbage}");
         }
     }

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -23,7 +22,7 @@ use super::activity::{Activity, Stream};
 use super::listener::{Door, Listener};
 use super::places::{Class, Places};
 use super::request::{Client, HostNames, MAX_HEAD_BYTES, Request, request_from_parts};
-use super::response::Response;
+use super::response::{Body, Response, promised};
 
 /// Pages waiting to be made.
 const MOST_WAITING: usize = 4;
@@ -39,6 +38,9 @@ pub enum Answer {
     Now(Response),
     /// Made on a thread of its own, one after the other.
     Later(Box<dyn FnOnce() -> Response + Send>),
+    /// The same, for [`super::ask`]: the head goes at once, with status 202, so that the client knows that it was heard;
+    /// the status that it comes to is the body's first word.
+    Order(Box<dyn FnOnce() -> Response + Send>),
 }
 
 /// A page to be made, and where it goes.
@@ -211,30 +213,34 @@ impl Shared {
         id: u64,
         client: Client,
         request: hyper::Request<Incoming>,
-    ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+    ) -> Result<hyper::Response<Body>, Infallible> {
         self.change(|places| {
             places.answering(id, Instant::now());
             None
         });
         let (parts, _) = request.into_parts();
         let response = match request_from_parts(&parts, client, &self.hosts) {
-            Err(status) => Response::line(status, "this request cannot be answered"),
+            Err(status) => Response::line(status, "this request cannot be answered").into_http(),
             Ok(request) => self.make(self.site.answer(&request)).await,
         };
         self.change(|places| places.served(id, Instant::now()));
-        Ok(response.into_http())
+        Ok(response)
     }
 
-    async fn make(&self, answer: Answer) -> Response {
-        let make = match answer {
-            Answer::Now(response) => return response,
-            Answer::Later(make) => make,
+    async fn make(&self, answer: Answer) -> hyper::Response<Body> {
+        let (make, is_order) = match answer {
+            Answer::Now(response) => return response.into_http(),
+            Answer::Later(make) => (make, false),
+            Answer::Order(make) => (make, true),
         };
         let (made, page) = oneshot::channel();
         if self.work.try_send((make, made)).is_err() {
-            return Response::line(503, "too many pages are being made: try again in a moment");
+            return Response::line(503, "too many pages are being made: try again in a moment").into_http();
         }
-        page.await.unwrap_or_else(|_| Response::line(503, "this server is ending"))
+        match is_order {
+            true => promised(page),
+            false => page.await.unwrap_or_else(|_| Response::line(503, "this server is ending")).into_http(),
+        }
     }
 }
 
@@ -272,6 +278,13 @@ mod tests {
         fn answer(&self, request: &Request) -> Answer {
             match request.path.as_str() {
                 "/now" => Answer::Now(Response::line(200, "now")),
+                "/order" => {
+                    let gate = self.gate.lock().expect("unpoisoned").take();
+                    Answer::Order(Box::new(move || {
+                        gate.map(|gate| gate.recv());
+                        Response::line(429, "not now")
+                    }))
+                }
                 "/panic" => Answer::Later(Box::new(|| panic!("as told"))),
                 "/later" => {
                     let gate = self.gate.lock().expect("unpoisoned").take();
@@ -392,6 +405,31 @@ mod tests {
             control.read_to_string(&mut text).expect("an answer");
             assert!(text.ends_with("now\n"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_order_is_heard_at_once_and_its_status_comes_with_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("ctl");
+        let (open, gate) = mpsc::channel();
+        let site = Arc::new(Pages { gate: std::sync::Mutex::new(Some(gate)) });
+        let listener = Listener::unix(&socket).expect("a socket");
+        let _server = Server::start(vec![listener], site, HostNames::default()).expect("threads");
+        let mut heard = UnixStream::connect(&socket).expect("a server");
+        heard.write_all(b"POST /order HTTP/1.0\r\n\r\n").expect("sent");
+        let mut bytes = [0; 1024];
+        let count = heard.read(&mut bytes).expect("a head");
+        assert!(
+            bytes[..count].starts_with(b"HTTP/1.0 202 "),
+            "{:?}",
+            String::from_utf8_lossy(&bytes[..count])
+        );
+        open.send(()).expect("it waits");
+        let mut body = String::new();
+        heard.read_to_string(&mut body).expect("a body");
+        assert!(body.ends_with("429 not now\n"), "{body}");
+        let asked = crate::ask(&socket, "POST", "/order", Duration::from_secs(60)).expect("an answer");
+        assert_eq!(asked, (429, "not now\n".to_string()));
     }
 
     #[test]
