@@ -30,6 +30,7 @@ mod module;
 mod needed;
 mod pending;
 mod plt;
+mod private_copy;
 mod process;
 mod read_at;
 mod resolver;

@@ -1,7 +1,7 @@
-//! The functions of a file without a full symbol table: its dynamic symbols, and MiniDebugInfo.
+//! The functions of a file's symbol tables: `.symtab`, `.dynsym`, and MiniDebugInfo.
 //!
-//! Such a list has holes, so that a symbol stands for its own bytes only; one without a size, for its first
-//! byte. Tables are read in bounded pieces, never mapped.
+//! A table is read in one pass of bounded pieces, never mapped, and nothing of it is kept but candidates for
+//! the addresses that are asked for: a file with any number of symbols costs the same memory.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,103 +11,222 @@ use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
 
-/// 2.8 million symbols; the largest libraries have some 100,000 dynamic ones.
-const MAX_TABLE: u64 = 64 << 20;
-const MAX_STRINGS: u64 = 64 << 20;
+/// 11 million symbols; the largest programs have a few million.
+const MAX_TABLE: u64 = 256 << 20;
 /// Read at a time; a multiple of both entry sizes.
 const CHUNK: u64 = 96 << 10;
-/// Symbols that begin within another one are looked for this far back.
+/// Functions that lie around one address, one within another.
 const MAX_NESTED: usize = 16;
+/// Of those that begin between two addresses that are asked for.
+const MAX_BETWEEN: usize = 4;
 
 const STT_NOTYPE: u8 = 0;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 
-/// Functions by start.
+/// One table of symbols and its strings.
 pub(crate) struct ListedSymbols {
-    entries: Vec<Entry>,
-    names: Names,
+    bytes: Bytes,
+    table: Section,
+    strings: Section,
+    wide: bool,
+    unsized_symbols: Unsized,
 }
 
+/// What a symbol without a size stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unsized {
+    /// Its first byte: the table has holes.
+    OneByte,
+    /// All code up to the next symbol.
+    UpToNext,
+}
+
+enum Bytes {
+    InFile(Arc<File>),
+    Held(Vec<u8>),
+}
+
+/// The function at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub name: String,
+    pub start: u64,
+    /// Whether the symbol says where the function ends.
+    pub sized: bool,
+}
+
+/// A table that is damaged, was cut short while it was read, or is too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnreadableTable;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     start: u64,
     size: u64,
+    /// Of several symbols of the same bytes the first one counts.
+    before_others: std::cmp::Reverse<u32>,
     name_at: u32,
-}
-
-enum Names {
-    InFile(Arc<File>, Section),
-    Held(Vec<u8>, Section),
+    typed: bool,
 }
 
 impl ListedSymbols {
-    /// `None` where the file has no such symbols.
+    /// The dynamic symbols; `None` where the file has none.
     pub(crate) fn dynamic(file: &Arc<File>, sections: &Sections) -> Option<Self> {
-        let (entries, strings) = read_table(file.as_ref(), sections, ".dynsym")?;
-        Some(ListedSymbols { entries, names: Names::InFile(Arc::clone(file), strings) })
+        Self::of_table(Bytes::InFile(Arc::clone(file)), sections, ".dynsym", Unsized::OneByte)
+    }
+
+    /// The full symbol table; `None` where the file has none.
+    pub(crate) fn full(file: &Arc<File>, sections: &Sections) -> Option<Self> {
+        Self::of_table(Bytes::InFile(Arc::clone(file)), sections, ".symtab", Unsized::UpToNext)
     }
 
     /// The symbols of an unpacked MiniDebugInfo.
-    pub(crate) fn of_image(image: &[u8], sections: &Sections) -> Option<Self> {
-        let (entries, strings) = read_table(image, sections, ".symtab")?;
-        let held = read_bounded(image, strings.offset, strings.size, MAX_STRINGS)?;
-        Some(ListedSymbols { entries, names: Names::Held(held, Section { offset: 0, ..strings }) })
+    pub(crate) fn of_image(image: Vec<u8>, sections: &Sections) -> Option<Self> {
+        Self::of_table(Bytes::Held(image), sections, ".symtab", Unsized::OneByte)
     }
 
-    /// The encoded name of the function at `address` and the offset in it.
-    pub(crate) fn name(&self, address: u64) -> Option<(String, u64)> {
-        let after = self.entries.partition_point(|entry| entry.start <= address);
-        let near = self.entries[after.saturating_sub(MAX_NESTED)..after].iter().rev();
-        let covers = |entry: &&Entry| address - entry.start < entry.size.max(1);
-        near.filter(covers).find_map(|entry| Some((self.names.get(entry.name_at)?, address - entry.start)))
+    fn of_table(bytes: Bytes, sections: &Sections, name: &str, unsized_symbols: Unsized) -> Option<Self> {
+        let table = sections.named(name).filter(|table| table.has_bytes())?.clone();
+        let strings = sections.all.get(table.link as usize).filter(|strings| strings.has_bytes())?.clone();
+        Some(ListedSymbols { bytes, table, strings, wide: sections.wide, unsized_symbols })
+    }
+
+    /// For each of the addresses, which ascend, its function under its encoded name.
+    pub(crate) fn functions(&self, addresses: &[u64]) -> Result<Vec<Option<Listed>>, UnreadableTable> {
+        match &self.bytes {
+            Bytes::InFile(file) => self.functions_in(file.as_ref(), addresses),
+            Bytes::Held(bytes) => self.functions_in(bytes.as_slice(), addresses),
+        }
+    }
+
+    fn functions_in<R: ReadAt + ?Sized>(
+        &self,
+        source: &R,
+        addresses: &[u64],
+    ) -> Result<Vec<Option<Listed>>, UnreadableTable> {
+        if self.table.size > MAX_TABLE {
+            return Err(UnreadableTable);
+        }
+        let mut nearest = Nearest::new(addresses, self.unsized_symbols);
+        let entry_size = if self.wide { 24 } else { 16 };
+        let mut number = 0;
+        for at in (0..self.table.size).step_by(CHUNK as usize) {
+            let offset = self.table.offset.checked_add(at).ok_or(UnreadableTable)?;
+            let len = CHUNK.min(self.table.size - at);
+            let chunk = read_bounded(source, offset, len, CHUNK).ok_or(UnreadableTable)?;
+            for bytes in chunk.chunks_exact(entry_size) {
+                number += 1;
+                let entry = function(bytes, self.wide, number);
+                if let Some(entry) = entry.filter(|entry| self.counts(entry)) {
+                    nearest.add(entry);
+                }
+            }
+        }
+        let found = nearest.entries().into_iter().map(|entry: Option<Entry>| {
+            let entry = entry?;
+            let name = string_at(source, &self.strings, entry.name_at)?;
+            Some(Listed { name, start: entry.start, sized: entry.size > 0 })
+        });
+        let found = found.collect();
+        let strings_end = self.strings.offset.checked_add(self.strings.size);
+        let still_there = source.size().ok().zip(strings_end).is_some_and(|(size, end)| end <= size);
+        if still_there { Ok(found) } else { Err(UnreadableTable) }
+    }
+
+    /// A label, without type and size, names the code behind it in a full table only.
+    fn counts(&self, entry: &Entry) -> bool {
+        entry.typed || entry.size > 0 || self.unsized_symbols == Unsized::UpToNext
     }
 }
 
-impl Names {
-    fn get(&self, at: u32) -> Option<String> {
-        match self {
-            Names::InFile(file, strings) => string_at(file.as_ref(), strings, at),
-            Names::Held(bytes, strings) => string_at(bytes.as_slice(), strings, at),
+/// The symbols nearest to some addresses, out of any number of symbols in any order.
+struct Nearest<'a> {
+    addresses: &'a [u64],
+    unsized_symbols: Unsized,
+    gaps: Vec<Gap>,
+}
+
+/// The symbols that begin after the address before and at or before this one.
+#[derive(Clone, Default)]
+struct Gap {
+    /// Those with a size that reach the address, the nearest ones.
+    sized: Vec<Entry>,
+    /// The last one without a size.
+    without_size: Option<Entry>,
+    /// Where the last symbol of any kind begins.
+    last_start: Option<u64>,
+}
+
+impl<'a> Nearest<'a> {
+    fn new(addresses: &'a [u64], unsized_symbols: Unsized) -> Self {
+        Nearest { addresses, unsized_symbols, gaps: vec![Gap::default(); addresses.len()] }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let at = self.addresses.partition_point(|&address| address < entry.start);
+        let Some(&address) = self.addresses.get(at) else { return };
+        let gap = &mut self.gaps[at];
+        gap.last_start = gap.last_start.max(Some(entry.start));
+        if entry.size == 0 {
+            if self.unsized_symbols == Unsized::UpToNext || address == entry.start {
+                gap.without_size = gap.without_size.max(Some(entry));
+            }
+        } else if address - entry.start < entry.size {
+            gap.add(entry);
+        }
+    }
+
+    /// Of those that cover an address, the one that begins last.
+    fn entries(self) -> Vec<Option<Entry>> {
+        let (mut around, mut without_size, mut last_start) = (Vec::new(), None, None);
+        let mut found = Vec::with_capacity(self.addresses.len());
+        for (&address, gap) in self.addresses.iter().zip(self.gaps) {
+            around.extend(gap.sized);
+            around.retain(|entry: &Entry| address - entry.start < entry.size);
+            around.drain(..around.len().saturating_sub(MAX_NESTED));
+            last_start = last_start.max(gap.last_start);
+            without_size = without_size.max(gap.without_size);
+            let reaches = |entry: &Entry| match self.unsized_symbols {
+                Unsized::OneByte => entry.start == address,
+                Unsized::UpToNext => Some(entry.start) == last_start,
+            };
+            found.push(around.last().copied().or_else(|| without_size.filter(reaches)));
+        }
+        found
+    }
+}
+
+impl Gap {
+    /// In the order of their starts; the farthest goes when there are too many.
+    fn add(&mut self, entry: Entry) {
+        let place = self.sized.partition_point(|known| *known < entry);
+        self.sized.insert(place, entry);
+        if self.sized.len() > MAX_BETWEEN {
+            self.sized.remove(0);
         }
     }
 }
 
-/// The functions of one table, and where their names are.
-fn read_table<R: ReadAt + ?Sized>(
-    source: &R,
-    sections: &Sections,
-    name: &str,
-) -> Option<(Vec<Entry>, Section)> {
-    let table = sections.named(name).filter(|table| table.has_bytes() && table.size <= MAX_TABLE)?;
-    let strings = sections.all.get(table.link as usize).filter(|strings| strings.has_bytes())?;
-    let mut entries = Vec::new();
-    for at in (0..table.size).step_by(CHUNK as usize) {
-        let chunk = read_bounded(source, table.offset.checked_add(at)?, CHUNK.min(table.size - at), CHUNK)?;
-        let size = if sections.wide { 24 } else { 16 };
-        entries.extend(chunk.chunks_exact(size).filter_map(|bytes| function(bytes, sections.wide)));
-    }
-    entries.sort_by_key(|entry: &Entry| entry.start);
-    entries.shrink_to_fit();
-    Some((entries, strings.clone()))
-}
-
 /// A function, or code without a type, that is defined here.
-fn function(bytes: &[u8], wide: bool) -> Option<Entry> {
+fn function(bytes: &[u8], wide: bool, number: u32) -> Option<Entry> {
     let fields = Fields { bytes, wide };
     let [info, section, value, size] = if wide { [4, 6, 8, 16] } else { [12, 14, 4, 8] };
     let kind = *bytes.get(info)? & 15;
-    let entry = Entry { start: fields.native(value), size: fields.native(size), name_at: fields.word(0) };
-    let is_function = matches!(kind, STT_FUNC | STT_GNU_IFUNC) || kind == STT_NOTYPE && entry.size > 0;
-    (is_function && fields.half(section) != 0 && entry.start != 0).then_some(entry)
+    let (start, size, name_at) = (fields.native(value), fields.native(size), fields.word(0));
+    let is_code = matches!(kind, STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE);
+    let before_others = std::cmp::Reverse(number);
+    let entry = Entry { start, size, before_others, name_at, typed: kind != STT_NOTYPE };
+    (is_code && fields.half(section) != 0 && start != 0).then_some(entry)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// A table and its strings as one image: name, kind, section, start and size.
-    fn listed(symbols: &[(&str, u8, u16, u64, u64)]) -> ListedSymbols {
+    fn listed(symbols: &[(&str, u8, u16, u64, u64)]) -> (Vec<u8>, Sections) {
         let (mut table, mut strings) = (Vec::new(), vec![0]);
         for (name, kind, section, start, size) in symbols {
             table.extend((strings.len() as u32).to_le_bytes());
@@ -129,17 +248,29 @@ mod tests {
         let all =
             vec![section(".symtab", 0, table.len(), 1), section(".strtab", table.len(), strings.len(), 0)];
         table.extend(strings);
-        let sections = Sections { all, wide: true, machine: 62 };
-        ListedSymbols::of_image(&table, &sections).expect("a table")
+        (table, Sections { all, wide: true, machine: 62 })
+    }
+
+    fn image_of(symbols: &[(&str, u8, u16, u64, u64)]) -> ListedSymbols {
+        let (image, sections) = listed(symbols);
+        ListedSymbols::of_image(image, &sections).expect("a table")
+    }
+
+    fn full(symbols: &[(&str, u8, u16, u64, u64)]) -> ListedSymbols {
+        ListedSymbols { unsized_symbols: Unsized::UpToNext, ..image_of(symbols) }
+    }
+
+    fn text(found: &Option<Listed>, address: u64) -> Option<String> {
+        found.as_ref().map(|found| format!("{}+{}", found.name, address - found.start))
     }
 
     fn name(symbols: &ListedSymbols, address: u64) -> Option<String> {
-        symbols.name(address).map(|(name, offset)| format!("{name}+{offset}"))
+        text(&symbols.functions(&[address]).expect("readable")[0], address)
     }
 
     #[test]
     fn a_symbol_covers_its_bytes_and_no_more() {
-        let symbols = listed(&[
+        let symbols = image_of(&[
             ("b", STT_FUNC, 1, 0x1100, 0x10),
             ("a", STT_FUNC, 1, 0x1000, 0x20),
             ("start", STT_FUNC, 1, 0x1200, 0),
@@ -159,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_function_within_another_is_found_and_left_again() {
-        let symbols = listed(&[("outer", STT_FUNC, 1, 0x1000, 0x100), ("inner", STT_FUNC, 1, 0x1040, 0x10)]);
+        let symbols =
+            image_of(&[("outer", STT_FUNC, 1, 0x1000, 0x100), ("inner", STT_FUNC, 1, 0x1040, 0x10)]);
         assert_eq!(name(&symbols, 0x1048).as_deref(), Some("inner+8"));
         assert_eq!(name(&symbols, 0x1060).as_deref(), Some("outer+96"));
     }
@@ -171,7 +303,81 @@ mod tests {
         for (size, link) in [(u64::MAX, 1), (48, 1), (24, 7), (MAX_TABLE + 24, 1)] {
             let all = vec![section(".symtab", size, link), section(".strtab", 8, 0)];
             let sections = Sections { all, wide: true, machine: 62 };
-            assert!(ListedSymbols::of_image(&[0; 24], &sections).is_none(), "{size} {link}");
+            let listed = ListedSymbols::of_image(vec![0; 24], &sections);
+            let found = listed.map(|listed| listed.functions(&[8]));
+            assert!(found.is_none_or(|found| found == Err(UnreadableTable)), "{size} {link}");
+        }
+    }
+
+    #[test]
+    fn a_table_or_strings_that_were_cut_short_are_unreadable() {
+        let (image, sections) = listed(&[("a", STT_FUNC, 1, 0x1000, 0x20)]);
+        let at = |len: usize| {
+            let cut = ListedSymbols::of_image(image[..len].to_vec(), &sections).expect("sections");
+            cut.functions(&[0x1000]).map(|found| text(&found[0], 0x1000))
+        };
+        assert_eq!(at(image.len()), Ok(Some("a+0".into())));
+        for len in 0..image.len() {
+            assert_eq!(at(len), Err(UnreadableTable), "cut to {len} bytes");
+        }
+    }
+
+    #[test]
+    fn in_a_full_table_a_symbol_without_a_size_reaches_to_the_next() {
+        let symbols = [
+            ("label", STT_NOTYPE, 1, 0x1000, 0),
+            ("sized", STT_FUNC, 1, 0x1100, 0x10),
+            ("last", STT_FUNC, 1, 0x1200, 0),
+        ];
+        let symbols = full(&symbols);
+        assert_eq!(name(&symbols, 0x10ff).as_deref(), Some("label+255"));
+        assert_eq!(name(&symbols, 0x110f).as_deref(), Some("sized+15"));
+        assert_eq!(name(&symbols, 0x1110), None, "behind a function that has ended");
+        assert_eq!(name(&symbols, 0x9999).as_deref(), Some("last+34713"));
+        assert_eq!(name(&symbols, 0xfff), None);
+    }
+
+    #[test]
+    fn of_equal_symbols_the_first_counts_and_of_one_start_the_longest() {
+        let symbols = full(&[
+            ("short", STT_FUNC, 1, 0x1000, 4),
+            ("first", STT_FUNC, 1, 0x1000, 8),
+            ("second", STT_FUNC, 1, 0x1000, 8),
+        ]);
+        assert_eq!(name(&symbols, 0x1000).as_deref(), Some("first+0"));
+    }
+
+    #[test]
+    fn any_number_of_symbols_around_an_address_costs_a_few_candidates() {
+        let addresses = [0x10_0000, 0x20_0000];
+        let mut nearest = Nearest::new(&addresses, Unsized::UpToNext);
+        for number in 1..=100_000 {
+            let before_others = std::cmp::Reverse(number);
+            let start = u64::from(number);
+            nearest.add(Entry { start, size: 1 << 40, before_others, name_at: number, typed: true });
+        }
+        assert!(nearest.gaps.iter().all(|gap| gap.sized.len() <= MAX_BETWEEN));
+        let found = nearest.entries();
+        assert!(found.iter().all(|entry| entry.is_some_and(|entry| entry.name_at == 100_000)));
+    }
+
+    proptest! {
+        /// Several addresses at once have the names that each has alone.
+        #[test]
+        fn addresses_do_not_change_each_other(
+            spans in proptest::collection::vec((1u64..64, 0u64..16), 1..12),
+            wanted in proptest::collection::btree_set(0u64..80, 1..12),
+        ) {
+            let names: Vec<String> = (0..spans.len()).map(|number| format!("f{number}")).collect();
+            let symbols: Vec<_> = names.iter().zip(&spans)
+                .map(|(name, &(start, size))| (name.as_str(), STT_FUNC, 1, start, size)).collect();
+            let wanted: Vec<u64> = wanted.into_iter().collect();
+            for symbols in [image_of(&symbols), full(&symbols)] {
+                let together = symbols.functions(&wanted).expect("readable");
+                let apart: Vec<_> = wanted.iter()
+                    .map(|&address| symbols.functions(&[address]).expect("readable").remove(0)).collect();
+                prop_assert_eq!(together, apart);
+            }
         }
     }
 }

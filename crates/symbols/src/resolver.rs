@@ -4,9 +4,9 @@
 //! read only within a limit of memory, and a name that cannot be right is left out. Little parsed state is
 //! kept, because it is anonymous memory.
 //!
-//! Known limit: full symbol tables are read through a memory map, so a file that is cut short while it is
-//! read ends the process with SIGBUS. Programs and libraries in use are replaced, not cut, by every package
-//! manager.
+//! blazesym maps what it reads, and a mapped file that is cut short ends the process with SIGBUS. It is given
+//! debug information only: of files that nobody else can write, and of private copies of all others. Symbol
+//! tables are read by [`crate::listed_symbols`].
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,13 +23,15 @@ use wallprof_model::SymbolLine;
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
 use crate::demangle::readable_name;
+use crate::elf::ElfError;
 use crate::exported;
-use crate::listed_symbols::ListedSymbols;
+use crate::listed_symbols::{Listed, ListedSymbols, UnreadableTable};
 use crate::live_file::FileKey;
 use crate::mini_debug;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
-use crate::section::{Sections, Trust};
+use crate::private_copy::{is_protected, private_copy};
+use crate::section::{Section, Sections, Trust};
 
 /// How much debug information is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +46,10 @@ pub struct ResolverOptions {
     /// Bytes of compressed debug sections that may be unpacked into memory for one module; beyond that the
     /// symbol table has to do.
     pub unpacked_limit: u64,
-    /// Bytes of debug sections in all; parsing costs memory in proportion.
+    /// Bytes of debug sections in all; parsing costs memory in proportion. 0: symbol tables only.
     pub debug_limit: u64,
+    /// Bytes of debug sections and symbols in a file that others can write; it is read into memory.
+    pub copy_limit: u64,
 }
 
 impl Default for ResolverOptions {
@@ -56,6 +60,7 @@ impl Default for ResolverOptions {
             download_dirs: Vec::new(),
             unpacked_limit: 24 << 20,
             debug_limit: 256 << 20,
+            copy_limit: 64 << 20,
         }
     }
 }
@@ -81,7 +86,7 @@ pub struct Resolver {
     options: ResolverOptions,
     /// Last used last.
     kept: Vec<ParsedModule>,
-    /// Debug files, and files with MiniDebugInfo, that have the right build id and damaged contents.
+    /// Files whose symbols or debug information are damaged, were cut short, or are too large.
     unreadable: HashSet<FileKey>,
 }
 
@@ -104,17 +109,16 @@ impl Resolver {
         match self.parsed(module) {
             Some(parsed) => {
                 let lines = parsed.resolve(addresses);
-                let failed = parsed.sources.iter().filter(|source| source.is_damaged.get());
-                let failed: Vec<_> = failed.filter_map(|source| source.separate).collect();
-                self.unreadable.extend(failed);
+                let damaged = std::mem::take(&mut parsed.damaged);
+                self.unreadable.extend(damaged);
                 lines
             }
             None => vec![vec![SymbolLine::default()]; addresses.len()],
         }
     }
 
-    /// How many debug files, and how many modules' MiniDebugInfo, belong to a module but are damaged or too
-    /// large.
+    /// How many files have symbols or debug information that is damaged, was cut short while it was read, or
+    /// is too large.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.len() as u64
     }
@@ -151,17 +155,22 @@ impl Resolver {
     }
 }
 
-/// One file with symbols or debug information.
-struct SymbolSource {
+/// One file with debug information.
+struct DebugSource {
     symbolizer: Symbolizer,
     path: PathBuf,
-    debug_info: bool,
-    /// A debug file's, by which it counts as unreadable; `None` for the module's own file.
-    separate: Option<FileKey>,
+    /// By which the file counts as unreadable.
+    key: FileKey,
     is_damaged: Cell<bool>,
     debug_dirs: Vec<PathBuf>,
     /// Kept open: `path` may be a link to this descriptor.
     _file: Arc<File>,
+}
+
+/// A table of symbols and the file that it counts for.
+struct SymbolSource {
+    symbols: ListedSymbols,
+    key: FileKey,
 }
 
 /// One module's file, with its sources of names, the best first.
@@ -169,9 +178,11 @@ struct ParsedModule {
     key: FileKey,
     file: Arc<File>,
     sections: Sections,
-    sources: Vec<SymbolSource>,
+    sources: Vec<DebugSource>,
     /// Asked after all sources.
-    listed: Vec<ListedSymbols>,
+    listed: Vec<SymbolSource>,
+    /// Files that turned out to be damaged.
+    damaged: HashSet<FileKey>,
     /// Addresses looked up since the sources were parsed.
     asked: usize,
     /// Read when the first address in a PLT comes.
@@ -188,40 +199,106 @@ impl ParsedModule {
         unreadable: &mut HashSet<FileKey>,
     ) -> Option<Self> {
         unreadable.extend(found.iter().filter(|file| file.sections.is_none()).map(|file| file.key));
-        let sections = Sections::read(file.as_ref()).ok()?;
-        let found = found.into_iter().filter(|found| found.says_more_than_a_stripped_file());
-        let mut sources = Vec::new();
-        for (key, found) in found.take(MAX_DEBUG_FILES).map(|found| (found.key, found)) {
-            match SymbolSource::of_debug_file(options, found) {
-                Some(source) => sources.push(source),
-                None => drop(unreadable.insert(key)),
-            }
-        }
-        let is_own_debug_file = sources.iter().any(|source| source.separate == Some(key));
-        let mut listed = Vec::new();
-        if sections.has_bytes(".symtab") || sections.has_bytes(".debug_info") {
-            // Links to other files are followed from installed debug files only, not from what a process
-            // runs.
-            let debug_info =
-                !sections.refers_to_other_files() && fits(options, &sections, file, Trust::Foreign);
-            if !is_own_debug_file {
-                sources.push(SymbolSource::new(options, path_of(file), Arc::clone(file), debug_info));
-            }
-        } else {
-            listed.extend(ListedSymbols::dynamic(file, &sections));
-            if sources.is_empty() {
-                match mini_debug_symbols(file, &sections) {
-                    Ok(symbols) => listed.extend(symbols),
-                    Err(_) => drop(unreadable.insert(key)),
+        let sections = match Sections::read(file.as_ref()) {
+            Ok(sections) => sections,
+            Err(error) => {
+                if matches!(error, ElfError::Truncated | ElfError::Oversized) {
+                    unreadable.insert(key);
                 }
+                return None;
+            }
+        };
+        let mut parsed = ParsedModule {
+            key,
+            file: Arc::clone(file),
+            sections,
+            sources: Vec::new(),
+            listed: Vec::new(),
+            damaged: HashSet::new(),
+            asked: 0,
+            plt: OnceCell::new(),
+        };
+        let found = found.into_iter().filter(|found| found.says_more_than_a_stripped_file());
+        for found in found.take(MAX_DEBUG_FILES) {
+            parsed.add_debug_file(options, found);
+        }
+        parsed.add_own(options);
+        Some(parsed)
+    }
+
+    fn add_debug_file(&mut self, options: &ResolverOptions, found: DebugFile) {
+        let DebugFile { path, file, key, trust, sections } = found;
+        let Some(sections) = sections else { return };
+        if trust == Trust::Foreign && sections.symbol_bytes() > MAX_FOREIGN_SYMBOLS {
+            self.damaged.insert(key);
+            return;
+        }
+        let file = Arc::new(file);
+        let linked = Some(path).filter(|_| sections.refers_to_other_files());
+        let trusted = if is_protected(&file) { trust } else { Trust::Foreign };
+        if trusted == Trust::Installed || linked.is_none() {
+            self.add_debug_info(options, &file, &sections, key, trusted, linked);
+        }
+        self.add_symbols(ListedSymbols::full(&file, &sections), key);
+    }
+
+    fn add_own(&mut self, options: &ResolverOptions) {
+        let (file, key) = (Arc::clone(&self.file), self.key);
+        let has_symbols = self.sections.has_bytes(".symtab") || self.sections.has_bytes(".debug_info");
+        let is_known = self.sources.iter().any(|source| source.key == key);
+        // Links to other files are followed from installed debug files only, not from what a process runs.
+        if !is_known && !self.sections.refers_to_other_files() {
+            let sections = std::mem::take(&mut self.sections);
+            self.add_debug_info(options, &file, &sections, key, Trust::Foreign, None);
+            self.sections = sections;
+        }
+        let has_other = !self.sources.is_empty() || !self.listed.is_empty();
+        self.add_symbols(ListedSymbols::full(&file, &self.sections), key);
+        self.add_symbols(ListedSymbols::dynamic(&file, &self.sections), key);
+        if !has_symbols && !has_other {
+            match mini_debug_symbols(&file, &self.sections) {
+                Ok(symbols) => self.add_symbols(symbols, key),
+                Err(_) => drop(self.damaged.insert(key)),
             }
         }
-        let (file, plt) = (Arc::clone(file), OnceCell::new());
-        Some(ParsedModule { key, file, sections, sources, listed, asked: 0, plt })
+    }
+
+    fn add_symbols(&mut self, symbols: Option<ListedSymbols>, key: FileKey) {
+        self.listed.extend(symbols.map(|symbols| SymbolSource { symbols, key }));
+    }
+
+    /// `path`: the name under which readers find what the file refers to.
+    fn add_debug_info(
+        &mut self,
+        options: &ResolverOptions,
+        file: &Arc<File>,
+        sections: &Sections,
+        key: FileKey,
+        trust: Trust,
+        path: Option<PathBuf>,
+    ) {
+        // What a compression header says is proved on the copy, which cannot change afterwards.
+        if options.debug_limit == 0 || !fits(options, sections, file, Trust::Installed) {
+            return;
+        }
+        let readable = if is_protected(file) {
+            fits(options, sections, file, trust).then(|| Arc::clone(file))
+        } else {
+            let copy = private_copy(file, sections, options.copy_limit).ok();
+            let sound = copy.filter(|copy| {
+                Sections::read(copy).is_ok_and(|sections| fits(options, &sections, copy, Trust::Foreign))
+            });
+            if sound.is_none() {
+                self.damaged.insert(key);
+            }
+            sound.map(Arc::new)
+        };
+        let Some(file) = readable else { return };
+        self.sources.push(DebugSource::new(options, path.unwrap_or_else(|| path_of(&file)), file, key));
     }
 
     fn has_debug_info(&self) -> bool {
-        self.sources.iter().any(|source| source.debug_info)
+        !self.sources.is_empty()
     }
 
     fn resolve(&mut self, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
@@ -232,10 +309,9 @@ impl ParsedModule {
         for part in order.chunks(ADDRESSES_A_PARSE) {
             self.make_room(part.len());
             self.fill_lines(addresses, part, &mut all);
-            if self.leave_out_damaged() {
-                self.fill_lines(addresses, part, &mut all);
-            }
+            self.leave_out_damaged();
         }
+        self.fill_from_symbols(addresses, &order, &mut all);
         self.use_exported_names(addresses, &mut all);
         all
     }
@@ -250,44 +326,74 @@ impl ParsedModule {
         }
     }
 
-    /// From damaged debug information on, the symbols of the same file are asked; true when there are any.
-    fn leave_out_damaged(&mut self) -> bool {
-        let damaged = |source: &&mut SymbolSource| source.debug_info && source.is_damaged.get();
-        let mut left_out = false;
-        for source in self.sources.iter_mut().filter(damaged) {
-            source.debug_info = false;
-            source.start_over();
-            left_out = true;
+    /// Damaged debug information is not asked again.
+    fn leave_out_damaged(&mut self) {
+        self.damaged
+            .extend(self.sources.iter().filter(|source| source.is_damaged.get()).map(|source| source.key));
+        self.sources.retain(|source| !source.is_damaged.get());
+    }
+
+    /// Names what debug information has not named by symbol tables; `order`: indices by address.
+    fn fill_from_symbols(&mut self, addresses: &[u64], order: &[usize], all: &mut [Vec<SymbolLine>]) {
+        for source in &self.listed {
+            let is_unnamed = |&index: &usize| all[index].iter().all(|line| line.symbol.is_none());
+            let is_in_plt = |index: usize| self.code_at(addresses[index]).is_some_and(is_plt);
+            let unnamed: Vec<usize> = order.iter().copied().filter(is_unnamed).collect();
+            let unnamed: Vec<usize> = unnamed.into_iter().filter(|&index| !is_in_plt(index)).collect();
+            if unnamed.is_empty() {
+                return;
+            }
+            let wanted: Vec<u64> = unnamed.iter().map(|&index| addresses[index]).collect();
+            match source.symbols.functions(&wanted) {
+                Ok(found) => {
+                    for (index, found) in unnamed.into_iter().zip(found) {
+                        let found = found.filter(|found| self.is_certain(found, addresses[index]));
+                        if let Some(found) = found {
+                            all[index] = lines_from_listed(&found, addresses[index]);
+                        }
+                    }
+                }
+                Err(UnreadableTable) => drop(self.damaged.insert(source.key)),
+            }
         }
-        left_out
+    }
+
+    fn code_at(&self, address: u64) -> Option<&Section> {
+        self.sections.code_at(address)
+    }
+
+    /// A symbol without a size reaches to the next one, but never out of its section.
+    fn is_certain(&self, found: &Listed, address: u64) -> bool {
+        found.sized
+            || found.start == address
+            || self.code_at(address).is_some_and(|section| section.contains(found.start))
     }
 
     /// Starts debug information over when it has answered enough.
     fn make_room(&mut self, coming: usize) {
         if self.asked + coming > ADDRESSES_A_PARSE {
             self.asked = 0;
-            self.sources.iter_mut().filter(|source| source.debug_info).for_each(SymbolSource::start_over);
+            self.sources.iter_mut().for_each(DebugSource::start_over);
         }
         self.asked += coming;
     }
 
     fn lines(&self, address: u64) -> Option<Vec<SymbolLine>> {
-        let section = self.sections.code_at(address);
-        if section.is_some_and(|section| section.name.starts_with(".plt")) {
+        let section = self.code_at(address);
+        if section.is_some_and(is_plt) {
             let plt = self.plt.get_or_init(|| PltNames::read(self.file.as_ref(), &self.sections));
             return plt.name(address).map(|(name, offset)| {
                 vec![SymbolLine { symbol: Some(name), offset: Some(offset), ..SymbolLine::default() }]
             });
         }
-        let from_sources = self.sources.iter().find_map(|source| {
+        self.sources.iter().find_map(|source| {
             let symbolized = source.symbolize(address)?;
             let symbol = symbolized.as_sym()?;
             // A symbol without a size reaches to the next one, but never out of its section.
             let sized = symbol.size.is_some_and(|size| symbol.offset < size);
             let same_section = section.is_some_and(|section| section.contains(symbol.addr));
             (sized || same_section).then(|| lines_from_symbol(symbol))
-        });
-        from_sources.or_else(|| self.listed.iter().find_map(|symbols| lines_from_listed(symbols, address)))
+        })
     }
 
     /// Of several names of a C function, the exported one: the same with and without debug information.
@@ -309,47 +415,21 @@ impl ParsedModule {
     }
 }
 
-impl SymbolSource {
-    fn new(options: &ResolverOptions, path: PathBuf, file: Arc<File>, debug_info: bool) -> Self {
+impl DebugSource {
+    fn new(options: &ResolverOptions, path: PathBuf, file: Arc<File>, key: FileKey) -> Self {
         let debug_dirs = options.debug_dirs.clone();
-        let symbolizer = symbolizer(debug_info, &debug_dirs);
-        SymbolSource {
-            symbolizer,
-            path,
-            debug_info,
-            separate: None,
-            is_damaged: Cell::new(false),
-            debug_dirs,
-            _file: file,
-        }
-    }
-
-    /// `None`: too large to be read.
-    fn of_debug_file(options: &ResolverOptions, found: DebugFile) -> Option<Self> {
-        let DebugFile { path, file, key, trust, sections } = found;
-        let sections = sections?;
-        let follows_links = trust == Trust::Installed || !sections.refers_to_other_files();
-        if trust == Trust::Foreign && sections.symbol_bytes() > MAX_FOREIGN_SYMBOLS {
-            return None;
-        }
-        let debug_info = follows_links && fits(options, &sections, &file, trust);
-        let file = Arc::new(file);
-        // The name of a file that came from a server may stand for another one by the time that it is read.
-        let path = if trust == Trust::Foreign { path_of(&file) } else { path };
-        let separate = Some(key);
-        Some(SymbolSource { separate, ..SymbolSource::new(options, path, file, debug_info) })
+        let symbolizer = symbolizer(&debug_dirs);
+        DebugSource { symbolizer, path, key, is_damaged: Cell::new(false), debug_dirs, _file: file }
     }
 
     fn start_over(&mut self) {
-        self.symbolizer = symbolizer(self.debug_info, &self.debug_dirs);
+        self.symbolizer = symbolizer(&self.debug_dirs);
     }
 
     /// A damaged file must not end the recorder: blazesym's arithmetic on untrusted sizes is checked in debug
     /// builds only, and there it panics.
     fn symbolize(&self, address: u64) -> Option<Symbolized<'_>> {
-        let mut elf = Elf::new(&self.path);
-        elf.debug_syms = self.debug_info;
-        let source = Source::Elf(elf);
+        let source = Source::Elf(Elf::new(&self.path));
         let attempt = || self.symbolizer.symbolize_single(&source, Input::VirtOffset(address));
         let symbolized = catch_unwind(AssertUnwindSafe(attempt)).ok().and_then(Result::ok);
         self.is_damaged.set(self.is_damaged.get() || symbolized.is_none());
@@ -362,11 +442,11 @@ fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-fn symbolizer(debug_info: bool, debug_dirs: &[PathBuf]) -> Symbolizer {
+fn symbolizer(debug_dirs: &[PathBuf]) -> Symbolizer {
     Symbolizer::builder()
         .enable_auto_reload(false)
-        .enable_code_info(debug_info)
-        .enable_inlined_fns(debug_info)
+        .enable_code_info(true)
+        .enable_inlined_fns(true)
         .enable_demangling(false)
         .set_debug_dirs(Some(debug_dirs))
         .build()
@@ -376,13 +456,16 @@ fn symbolizer(debug_info: bool, debug_dirs: &[PathBuf]) -> Symbolizer {
 fn mini_debug_symbols(file: &File, sections: &Sections) -> io::Result<Option<ListedSymbols>> {
     let Some(image) = mini_debug::unpack(file, sections).transpose()? else { return Ok(None) };
     let sections = Sections::read(image.as_slice()).map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(ListedSymbols::of_image(&image, &sections))
+    Ok(ListedSymbols::of_image(image, &sections))
 }
 
-fn lines_from_listed(symbols: &ListedSymbols, address: u64) -> Option<Vec<SymbolLine>> {
-    let (name, offset) = symbols.name(address)?;
-    let symbol = readable_name(&name);
-    Some(vec![SymbolLine { symbol, offset: Some(offset), ..SymbolLine::default() }])
+fn lines_from_listed(found: &Listed, address: u64) -> Vec<SymbolLine> {
+    let (symbol, offset) = (readable_name(&found.name), Some(address - found.start));
+    vec![SymbolLine { symbol, offset, ..SymbolLine::default() }]
+}
+
+fn is_plt(section: &Section) -> bool {
+    section.name.starts_with(".plt")
 }
 
 /// The module's separate debug files, unless it has its debug information with it.

@@ -1,0 +1,235 @@
+//! A copy of the parts of a file that its debug information needs, in memory that nobody else can change.
+//!
+//! Readers that map a file die with SIGBUS when somebody cuts it short, and what they check may change after
+//! the check. A file that others can write is therefore never mapped: its symbols and debug sections are read
+//! into a sealed memory file (`memfd_create(2)`), laid out one after the other. Sections that are not needed
+//! stay in the table of the copy as empty ones, so that indices keep their meaning.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create};
+use rustix::process::geteuid;
+
+use crate::elf::ElfHeader;
+use crate::read_at::read_bounded;
+use crate::section::{Section, Sections};
+
+/// Read and written at a time.
+const CHUNK: u64 = 1 << 20;
+const MAX_NAMES: u64 = 1 << 20;
+/// Sections begin at multiples of this.
+const ALIGN: u64 = 16;
+
+/// File systems whose files another program or machine can cut short, whatever their owner and mode say:
+/// FUSE, NFS, 9p, SMB (`linux/magic.h`).
+const SERVED: [u64; 6] = [0x6573_5546, 0x6969, 0x0102_1997, 0x517b, 0xfe53_4d42, 0xff53_4d42];
+
+/// Whether only root and the recorder's own user can write to the file.
+pub(crate) fn is_protected(file: &File) -> bool {
+    let (Ok(metadata), Ok(system)) = (file.metadata(), fstatfs(file)) else { return false };
+    let own = [0, geteuid().as_raw()];
+    let is_local = !SERVED.contains(&(system.f_type as u64 & 0xffff_ffff));
+    is_local && own.contains(&metadata.uid()) && metadata.mode() & 0o022 == 0
+}
+
+/// The copy. An error where the file was cut short meanwhile, or where it has more than `limit` bytes of
+/// symbols and debug information.
+pub(crate) fn private_copy(file: &File, sections: &Sections, limit: u64) -> io::Result<File> {
+    let header = ElfHeader::read(file).map_err(|_| io::ErrorKind::InvalidData)?;
+    let mut layout = Layout::new(sections, &header);
+    for (index, section) in sections.all.iter().enumerate() {
+        if is_needed(section) || index == usize::from(header.section_names) {
+            layout.place(index, section);
+        }
+    }
+    if layout.end > limit.saturating_add(layout.fixed_bytes()) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let copy = File::from(memfd_create("wallprof-symbols", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    for &(from, to, size) in &layout.parts {
+        copy_bytes(file, &copy, from, to, size)?;
+    }
+    copy.write_all_at(&layout.header(file)?, 0)?;
+    copy.write_all_at(&layout.section_table(file, &header)?, layout.table_at)?;
+    fcntl_add_seals(&copy, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(copy)
+}
+
+/// What readers of debug information and of symbols as its complement look at.
+fn is_needed(section: &Section) -> bool {
+    const UNREAD: [&str; 6] = [
+        ".debug_sup",
+        ".debug_frame",
+        ".debug_gnu_pubnames",
+        ".debug_gnu_pubtypes",
+        ".debug_pubnames",
+        ".debug_pubtypes",
+    ];
+    let name = section.name.as_str();
+    let is_debug = name.starts_with(".debug_") && !UNREAD.contains(&name);
+    section.has_bytes() && (is_debug || matches!(name, ".symtab" | ".strtab"))
+}
+
+/// Where sections lie in the copy.
+struct Layout {
+    wide: bool,
+    names: usize,
+    names_bytes: u64,
+    /// Of each section its offset and size in the copy; `None` for those that are left out.
+    places: Vec<Option<(u64, u64)>>,
+    /// From, to and how much.
+    parts: Vec<(u64, u64, u64)>,
+    table_at: u64,
+    end: u64,
+}
+
+impl Layout {
+    fn new(sections: &Sections, header: &ElfHeader) -> Self {
+        let table_at = 64;
+        let entry = if sections.wide { 64 } else { 40 };
+        let end = table_at + sections.all.len() as u64 * entry;
+        Layout {
+            wide: sections.wide,
+            names: header.section_names.into(),
+            names_bytes: 0,
+            places: vec![None; sections.all.len()],
+            parts: Vec::new(),
+            table_at,
+            end,
+        }
+    }
+
+    fn place(&mut self, index: usize, section: &Section) {
+        let size = if index == self.names { section.size.min(MAX_NAMES) } else { section.size };
+        let at = self.end.next_multiple_of(ALIGN);
+        self.places[index] = Some((at, size));
+        self.parts.push((section.offset, at, size));
+        if index == self.names {
+            self.names_bytes = size;
+        }
+        self.end = at.saturating_add(size).min(u64::MAX - ALIGN);
+    }
+
+    /// The headers and names, which count for no section.
+    fn fixed_bytes(&self) -> u64 {
+        let entry = if self.wide { 64 } else { 40 };
+        self.table_at + (entry + ALIGN) * self.places.len() as u64 + self.names_bytes
+    }
+
+    /// The file's header, without segments.
+    fn header(&self, file: &File) -> io::Result<Vec<u8>> {
+        let len = if self.wide { 64 } else { 52 };
+        let mut bytes = read_bounded(file, 0, len, len).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let [segments_at, sections_at, segments] = if self.wide { [32, 40, 56] } else { [28, 32, 44] };
+        put_native(&mut bytes, segments_at, 0, self.wide);
+        put_native(&mut bytes, sections_at, self.table_at, self.wide);
+        bytes[segments..segments + 2].fill(0);
+        Ok(bytes)
+    }
+
+    /// The file's section headers with the offsets of the copy.
+    fn section_table(&self, file: &File, header: &ElfHeader) -> io::Result<Vec<u8>> {
+        let entry = if self.wide { 64 } else { 40 };
+        let len = (self.places.len() * entry) as u64;
+        let bytes = read_bounded(file, header.sections_at, len, len);
+        let mut bytes = bytes.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let [offset_at, size_at] = if self.wide { [24, 32] } else { [16, 20] };
+        for (entry, place) in bytes.chunks_exact_mut(entry).zip(&self.places) {
+            match place {
+                Some((offset, size)) => {
+                    put_native(entry, offset_at, *offset, self.wide);
+                    put_native(entry, size_at, *size, self.wide);
+                }
+                None => entry.fill(0),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn put_native(bytes: &mut [u8], at: usize, value: u64, wide: bool) {
+    let len = if wide { 8 } else { 4 };
+    bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+}
+
+fn copy_bytes(file: &File, copy: &File, from: u64, to: u64, size: u64) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK.min(size) as usize];
+    for at in (0..size).step_by(CHUNK as usize) {
+        let part = &mut buffer[..CHUNK.min(size - at) as usize];
+        file.read_exact_at(part, from + at)?;
+        copy.write_all_at(part, to + at)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn own_image() -> Vec<u8> {
+        std::fs::read("/proc/self/exe").expect("the test's own binary")
+    }
+
+    fn file_of(image: &[u8]) -> File {
+        let mut file = tempfile::tempfile().expect("a scratch file");
+        file.write_all(image).expect("written");
+        file
+    }
+
+    fn section_bytes(file: &File, sections: &Sections, name: &str) -> Vec<u8> {
+        let section = sections.named(name).expect(name);
+        read_bounded(file, section.offset, section.size, section.size).expect("all of it")
+    }
+
+    #[test]
+    fn the_copy_has_the_same_symbols_and_debug_sections_and_no_code() {
+        let file = file_of(&own_image());
+        let sections = Sections::read(&file).expect("sections");
+        let copy = private_copy(&file, &sections, u64::MAX).expect("a copy");
+        let copied = Sections::read(&copy).expect("sections");
+        for name in [".symtab", ".strtab", ".debug_info", ".debug_line", ".debug_abbrev"] {
+            assert!(section_bytes(&file, &sections, name) == section_bytes(&copy, &copied, name), "{name}");
+        }
+        assert_eq!(copied.all.len(), sections.all.len());
+        assert!(!copied.has_bytes(".text") && !copied.has_bytes(".gnu_debuglink"));
+    }
+
+    #[test]
+    fn the_copy_cannot_be_cut_or_changed() {
+        let file = file_of(&own_image());
+        let sections = Sections::read(&file).expect("sections");
+        let copy = private_copy(&file, &sections, u64::MAX).expect("a copy");
+        assert!(copy.set_len(1).is_err() && copy.write_at(b"x", 0).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_cut_meanwhile_or_is_too_large_has_no_copy() {
+        let file = file_of(&own_image());
+        let sections = Sections::read(&file).expect("sections");
+        let len = file.metadata().expect("metadata").len();
+        assert!(private_copy(&file, &sections, 4096).is_err());
+        for cut in [len - 1, len / 2, 64, 0] {
+            file.set_len(cut).expect("cut");
+            assert!(private_copy(&file, &sections, u64::MAX).is_err(), "cut to {cut} bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_is_protected_unless_others_may_write_to_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = file_of(b"x");
+        let protected = |mode| {
+            file.set_permissions(std::fs::Permissions::from_mode(mode)).expect("changed");
+            is_protected(&file)
+        };
+        assert_eq!([0o755, 0o600, 0o775, 0o666].map(protected), [true, true, false, false]);
+        if geteuid().is_root() {
+            file.set_permissions(std::fs::Permissions::from_mode(0o755)).expect("changed");
+            std::os::unix::fs::fchown(&file, Some(65534), None).expect("changed");
+            assert!(!is_protected(&file), "its owner can change its mode");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Files that their owners change and inflate while they are read: the reader lives, in bounded memory, and
+//! counts them; ordinary files of others lose nothing.
+
+mod support;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::time::Instant;
+
+use support::{Program, compile_c};
+use wallprof_model::{Module, SymbolLine};
+use wallprof_symbols::{ModuleFile, Resolver, ResolverOptions};
+
+/// Memory of the process is compared, so that one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const MIB: u64 = 1 << 20;
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As a file that others can write.
+fn foreign(arguments: &[&str]) -> Program {
+    let program = compile_c(arguments);
+    std::fs::set_permissions(&program.path, Permissions::from_mode(0o777)).expect("changed");
+    program
+}
+
+fn module(path: &Path) -> ModuleFile {
+    let file = File::open(path).expect("readable");
+    ModuleFile { module: Module { path: "/foreign".into(), build_id: None }, file: Some(Arc::new(file)) }
+}
+
+fn resolver() -> Resolver {
+    Resolver::new(ResolverOptions { debug_dirs: vec![], ..ResolverOptions::default() })
+}
+
+/// The addresses of `wanted` and what is behind it.
+fn addresses(path: &Path) -> Vec<u64> {
+    let output = Command::new("nm").arg(path).output().expect("nm");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let line = text.lines().find(|line| line.ends_with(" wanted")).expect("a symbol");
+    let start = u64::from_str_radix(line.split(' ').next().expect("an address"), 16).expect("hex");
+    (start..start + 16).collect()
+}
+
+fn is_whole(lines: &[Vec<SymbolLine>]) -> bool {
+    let all = || lines.iter().flatten();
+    let has = |name: &str| {
+        let of_name = |line: &&SymbolLine| line.symbol.as_deref() == Some(name);
+        all().filter(of_name).any(|line| line.file.is_some() && line.line.is_some())
+    };
+    has("wanted") && has("inlined_part") && all().any(|line| line.inlined)
+}
+
+/// By how much the peak of resident memory grows.
+fn peak_growth(work: impl FnOnce()) -> u64 {
+    let status = |field: &str| {
+        let text = std::fs::read_to_string("/proc/self/status").expect("readable");
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+        line.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<u64>().expect("a number") << 10
+    };
+    // 5: the peak becomes what is resident now (proc(5), clear_refs).
+    std::fs::write("/proc/self/clear_refs", "5").expect("reset");
+    let before = status("VmRSS");
+    work();
+    status("VmHWM").saturating_sub(before)
+}
+
+/// The program's symbol table has `size` bytes, which its file ends with.
+fn with_large_symbol_table(program: &Program, size: u64) -> File {
+    let file = OpenOptions::new().read(true).write(true).open(&program.path).expect("writable");
+    let mut header = [0; 64];
+    file.read_exact_at(&mut header, 0).expect("a header");
+    let sections_at = u64::from_le_bytes(header[40..48].try_into().expect("8 bytes"));
+    let count = u16::from_le_bytes([header[60], header[61]]);
+    let kind = |index: u16| {
+        let mut entry = [0; 64];
+        file.read_exact_at(&mut entry, sections_at + 64 * u64::from(index)).expect("an entry");
+        entry[4]
+    };
+    let symbols = (0..count).find(|&index| kind(index) == 2).expect("a symbol table");
+    let table_at = file.metadata().expect("metadata").len().next_multiple_of(4096);
+    let place = [table_at.to_le_bytes(), size.to_le_bytes()].concat();
+    file.write_all_at(&place, sections_at + 64 * u64::from(symbols) + 24).expect("written");
+    file.set_len(table_at + size).expect("sparse");
+    file
+}
+
+#[test]
+fn an_ordinary_file_of_others_has_names_files_lines_and_inlined_functions() {
+    let _alone = alone();
+    for arguments in [&["-g"][..], &["-g", "-gz=zlib"], &["-g", "-gdwarf-4"], &["-g", "-static"]] {
+        let program = foreign(arguments);
+        let mut resolver = resolver();
+        let lines = resolver.resolve(&module(&program.path), &addresses(&program.path));
+        assert!(is_whole(&lines), "{arguments:?}: {lines:?}");
+        assert_eq!(resolver.unreadable(), 0);
+    }
+}
+
+#[test]
+fn a_file_of_others_without_debug_information_has_names() {
+    let _alone = alone();
+    let program = foreign(&[]);
+    let mut resolver = resolver();
+    let lines = resolver.resolve(&module(&program.path), &addresses(&program.path));
+    assert!(lines.iter().all(|lines| lines[0].symbol.as_deref() == Some("wanted")), "{lines:?}");
+    assert_eq!(resolver.unreadable(), 0);
+}
+
+#[test]
+fn a_file_that_is_cut_short_while_it_is_read_does_not_end_the_reader() {
+    let _alone = alone();
+    let program = foreign(&["-g", "-static"]);
+    let (image, addresses) = (std::fs::read(&program.path).expect("readable"), addresses(&program.path));
+    let writer = OpenOptions::new().write(true).open(&program.path).expect("writable");
+    let resolve = || {
+        let mut resolver = resolver();
+        let lines = resolver.resolve(&module(&program.path), &addresses);
+        assert_eq!(lines.len(), addresses.len());
+        resolver.unreadable()
+    };
+    let started = Instant::now();
+    assert_eq!(resolve(), 0);
+    let whole = started.elapsed();
+    let mut unreadable = 0;
+    for part in 0..200 {
+        // At each of 200 points of the time that reading takes.
+        let (starts, delay) = (Barrier::new(2), whole * part / 200);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                starts.wait();
+                let started = Instant::now();
+                while started.elapsed() < delay {
+                    std::hint::spin_loop();
+                }
+                writer.set_len(4096).expect("cut");
+            });
+            starts.wait();
+            unreadable += resolve();
+        });
+        writer.write_all_at(&image, 0).expect("written");
+    }
+    assert!(unreadable > 0);
+    assert!(is_whole(&resolver().resolve(&module(&program.path), &addresses)), "it is whole again");
+}
+
+#[test]
+fn a_sparse_file_with_a_huge_symbol_table_costs_no_memory() {
+    let _alone = alone();
+    for (size, unreadable) in [(128 * MIB, 0), (16 << 30, 1)] {
+        let program = foreign(&[]);
+        let addresses = addresses(&program.path);
+        with_large_symbol_table(&program, size);
+        let mut resolver = resolver();
+        let growth = peak_growth(|| {
+            let lines = resolver.resolve(&module(&program.path), &addresses);
+            assert!(lines.iter().flatten().all(|line| line.symbol.is_none()), "{lines:?}");
+        });
+        assert!(growth < 16 * MIB, "{size}: {growth} bytes");
+        assert_eq!(resolver.unreadable(), unreadable, "{size}");
+    }
+}
+
+#[test]
+fn debug_information_beside_a_huge_symbol_table_is_not_read() {
+    let _alone = alone();
+    let program = foreign(&["-g"]);
+    let addresses = addresses(&program.path);
+    with_large_symbol_table(&program, 1 << 30);
+    let mut resolver = resolver();
+    let growth = peak_growth(|| drop(resolver.resolve(&module(&program.path), &addresses)));
+    assert!(growth < 16 * MIB, "{growth} bytes");
+    assert_eq!(resolver.unreadable(), 1);
+}
+
+#[test]
+fn a_file_with_very_many_symbols_costs_no_memory_and_keeps_its_names() {
+    let _alone = alone();
+    let program = foreign(&[]);
+    let addresses = addresses(&program.path);
+    let size = 24 * (2 << 20);
+    let file = with_large_symbol_table(&program, size);
+    let table_at = file.metadata().expect("metadata").len() - size;
+    // Every one of them covers all addresses; the last one begins at the first address.
+    let name_at = 1u32;
+    let symbols: Vec<u8> = (0..size / 24)
+        .flat_map(|number| {
+            let start = if number == size / 24 - 1 { addresses[0] } else { 1 + number % 16 };
+            let [start, len] = [start, 1 << 40].map(u64::to_le_bytes);
+            [&name_at.to_le_bytes()[..], &[0x12, 0, 1, 0], &start, &len].concat()
+        })
+        .collect();
+    file.write_all_at(&symbols, table_at).expect("written");
+    drop(symbols);
+    let mut resolver = resolver();
+    let growth = peak_growth(|| {
+        let lines = resolver.resolve(&module(&program.path), &addresses);
+        let offsets: Vec<_> = lines.iter().map(|lines| lines[0].offset).collect();
+        assert_eq!(offsets, (0..16).map(Some).collect::<Vec<_>>(), "{lines:?}");
+    });
+    assert!(growth < 16 * MIB, "{growth} bytes");
+    assert_eq!(resolver.unreadable(), 0);
+}
