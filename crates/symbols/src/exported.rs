@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use crate::elf::Fields;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
+use crate::work_limits::Deadline;
 
 /// Read at a time; a multiple of both entry sizes.
 const CHUNK: u64 = 96 << 10;
@@ -26,11 +27,15 @@ pub(crate) fn fill_names<R: ReadAt + ?Sized>(
     source: &R,
     sections: &Sections,
     wanted: &mut HashMap<u64, Option<String>>,
+    deadline: &Deadline,
 ) {
     let Some(table) = exporting_table(sections) else { return };
     let Some(strings) = sections.all.get(table.link as usize) else { return };
     let entry_size = if sections.wide { 24 } else { 16 };
     for chunk_at in (0..table.size.min(MAX_TABLE)).step_by(CHUNK as usize) {
+        if deadline.is_over() {
+            return;
+        }
         let len = CHUNK.min(table.size - chunk_at);
         let Some(chunk) = read_bounded(source, table.offset + chunk_at, len, CHUNK) else { return };
         for entry in chunk.chunks_exact(entry_size) {
@@ -133,7 +138,7 @@ mod tests {
         ];
         let sections = Sections { all, wide: true, machine: 0 };
         let mut wanted = HashMap::from([(0x100, None), (0x200, None), (0x300, None)]);
-        fill_names(image.as_slice(), &sections, &mut wanted);
+        fill_names(image.as_slice(), &sections, &mut wanted, &Deadline::default());
         assert_eq!(wanted[&0x100].as_deref(), Some("read"));
         assert_eq!(wanted[&0x200].as_deref(), Some("pread"));
         assert_eq!(wanted[&0x300], None);

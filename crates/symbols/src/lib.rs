@@ -11,6 +11,7 @@
 
 mod address_space;
 mod debug_file;
+mod debug_reader;
 mod debug_server;
 mod debug_tree;
 mod demangle;
@@ -37,6 +38,7 @@ mod resolver;
 mod section;
 mod stored;
 mod vdso;
+mod work_limits;
 
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
 pub use debug_server::DebugFileServer;
@@ -57,3 +59,4 @@ pub use process::{
 };
 pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};
+pub use work_limits::WorkLimits;

@@ -10,6 +10,7 @@ use crate::elf::Fields;
 use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
+use crate::work_limits::Deadline;
 
 /// 11 million symbols; the largest programs have a few million.
 const MAX_TABLE: u64 = 256 << 20;
@@ -56,7 +57,7 @@ pub(crate) struct Listed {
     pub sized: bool,
 }
 
-/// A table that is damaged, was cut short while it was read, or is too large.
+/// A table that is damaged, was cut short while it was read, is too large, or takes too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadableTable;
 
@@ -93,10 +94,14 @@ impl ListedSymbols {
     }
 
     /// For each of the addresses, which ascend, its function under its encoded name.
-    pub(crate) fn functions(&self, addresses: &[u64]) -> Result<Vec<Option<Listed>>, UnreadableTable> {
+    pub(crate) fn functions(
+        &self,
+        addresses: &[u64],
+        deadline: &Deadline,
+    ) -> Result<Vec<Option<Listed>>, UnreadableTable> {
         match &self.bytes {
-            Bytes::InFile(file) => self.functions_in(file.as_ref(), addresses),
-            Bytes::Held(bytes) => self.functions_in(bytes.as_slice(), addresses),
+            Bytes::InFile(file) => self.functions_in(file.as_ref(), addresses, deadline),
+            Bytes::Held(bytes) => self.functions_in(bytes.as_slice(), addresses, deadline),
         }
     }
 
@@ -104,6 +109,7 @@ impl ListedSymbols {
         &self,
         source: &R,
         addresses: &[u64],
+        deadline: &Deadline,
     ) -> Result<Vec<Option<Listed>>, UnreadableTable> {
         if self.table.size > MAX_TABLE {
             return Err(UnreadableTable);
@@ -112,6 +118,9 @@ impl ListedSymbols {
         let entry_size = if self.wide { 24 } else { 16 };
         let mut number = 0;
         for at in (0..self.table.size).step_by(CHUNK as usize) {
+            if deadline.is_over() {
+                return Err(UnreadableTable);
+            }
             let offset = self.table.offset.checked_add(at).ok_or(UnreadableTable)?;
             let len = CHUNK.min(self.table.size - at);
             let chunk = read_bounded(source, offset, len, CHUNK).ok_or(UnreadableTable)?;
@@ -265,7 +274,7 @@ mod tests {
     }
 
     fn name(symbols: &ListedSymbols, address: u64) -> Option<String> {
-        text(&symbols.functions(&[address]).expect("readable")[0], address)
+        text(&symbols.functions(&[address], &Deadline::default()).expect("readable")[0], address)
     }
 
     #[test]
@@ -304,7 +313,7 @@ mod tests {
             let all = vec![section(".symtab", size, link), section(".strtab", 8, 0)];
             let sections = Sections { all, wide: true, machine: 62 };
             let listed = ListedSymbols::of_image(vec![0; 24], &sections);
-            let found = listed.map(|listed| listed.functions(&[8]));
+            let found = listed.map(|listed| listed.functions(&[8], &Deadline::default()));
             assert!(found.is_none_or(|found| found == Err(UnreadableTable)), "{size} {link}");
         }
     }
@@ -314,7 +323,7 @@ mod tests {
         let (image, sections) = listed(&[("a", STT_FUNC, 1, 0x1000, 0x20)]);
         let at = |len: usize| {
             let cut = ListedSymbols::of_image(image[..len].to_vec(), &sections).expect("sections");
-            cut.functions(&[0x1000]).map(|found| text(&found[0], 0x1000))
+            cut.functions(&[0x1000], &Deadline::default()).map(|found| text(&found[0], 0x1000))
         };
         assert_eq!(at(image.len()), Ok(Some("a+0".into())));
         for len in 0..image.len() {
@@ -373,9 +382,9 @@ mod tests {
                 .map(|(name, &(start, size))| (name.as_str(), STT_FUNC, 1, start, size)).collect();
             let wanted: Vec<u64> = wanted.into_iter().collect();
             for symbols in [image_of(&symbols), full(&symbols)] {
-                let together = symbols.functions(&wanted).expect("readable");
+                let together = symbols.functions(&wanted, &Deadline::default()).expect("readable");
                 let apart: Vec<_> = wanted.iter()
-                    .map(|&address| symbols.functions(&[address]).expect("readable").remove(0)).collect();
+                    .map(|&address| symbols.functions(&[address], &Deadline::default()).expect("readable").remove(0)).collect();
                 prop_assert_eq!(together, apart);
             }
         }

@@ -18,6 +18,8 @@ const R_X86_64_JUMP_SLOT: u32 = 7;
 const MAX_STUBS: u64 = 1 << 20;
 const MAX_RELOCATIONS: u64 = 8 << 20;
 const MAX_SYMBOLS: u64 = 16 << 20;
+/// Bytes of names in all: every slot of a crafted file can have the longest one.
+const MAX_NAMES: usize = 8 << 20;
 
 /// `jmp *slot(%rip)`.
 const JUMP_THROUGH_SLOT: [u8; 2] = [0xff, 0x25];
@@ -85,7 +87,7 @@ fn slots<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<
     let symbols = sections.named(".dynsym").filter(|table| table.has_bytes())?;
     let strings = sections.all.get(symbols.link as usize)?;
     let symbol_table = read_bounded(source, symbols.offset, symbols.size, MAX_SYMBOLS)?;
-    let mut slots = HashMap::new();
+    let (mut slots, mut left) = (HashMap::new(), MAX_NAMES);
     let tables = [".rela.plt", ".rela.dyn"].into_iter().filter_map(|name| sections.named(name));
     for table in tables.filter(|table| table.has_bytes()) {
         let Some(bytes) = read_bounded(source, table.offset, table.size, MAX_RELOCATIONS) else { continue };
@@ -100,6 +102,8 @@ fn slots<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<
             let Some(symbol) = symbol_table.get(symbol_at..symbol_at + 24) else { continue };
             let name_at = Fields { bytes: symbol, wide: true }.word(0);
             if let Some(name) = string_at(source, strings, name_at) {
+                let Some(rest) = left.checked_sub(name.len()) else { return Some(slots) };
+                left = rest;
                 slots.insert(fields.long(0), Slot { name, lazy });
             }
         }

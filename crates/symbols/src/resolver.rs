@@ -1,4 +1,4 @@
-//! ELF virtual addresses → functions, inlined functions, files and lines. The one home of blazesym.
+//! ELF virtual addresses → functions, inlined functions, files and lines.
 //!
 //! Owns the checks around it: foreign files are looked over before they are parsed, debug information is
 //! read only within a limit of memory, and a name that cannot be right is left out. Little parsed state is
@@ -8,30 +8,31 @@
 //! debug information only: of files that nobody else can write, and of private copies of all others. Symbol
 //! tables are read by [`crate::listed_symbols`].
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use wallprof_model::SymbolLine;
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
+use crate::debug_reader::{ADDRESSES_A_PARSE, DebugFunction, DebugReader};
 use crate::demangle::readable_name;
 use crate::elf::ElfError;
 use crate::exported;
-use crate::listed_symbols::{Listed, ListedSymbols, UnreadableTable};
+use crate::listed_symbols::{Listed, ListedSymbols};
 use crate::live_file::FileKey;
 use crate::mini_debug;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
 use crate::private_copy::{is_protected, private_copy};
 use crate::section::{Section, Sections, Trust};
+use crate::work_limits::{Budget, Deadline, WorkLimits};
 
 /// How much debug information is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct ResolverOptions {
     pub debug_limit: u64,
     /// Bytes of debug sections and symbols in a file that others can write; it is read into memory.
     pub copy_limit: u64,
+    /// Time that such files may take; `None`: as long as it takes.
+    pub work_limits: Option<WorkLimits>,
 }
 
 impl Default for ResolverOptions {
@@ -61,15 +64,11 @@ impl Default for ResolverOptions {
             unpacked_limit: 24 << 20,
             debug_limit: 256 << 20,
             copy_limit: 64 << 20,
+            work_limits: None,
         }
     }
 }
 
-/// Addresses that one parse of debug information answers before it starts over: what it keeps grows with the
-/// compilation units that were asked for (a thousand scattered addresses of a Rust program: 27 MiB).
-const ADDRESSES_A_PARSE: usize = 128;
-/// `PATH_MAX`.
-const MAX_PATH: usize = 4096;
 /// Modules whose parsed state is kept; at most one of them has debug information.
 const KEPT_MODULES: usize = 3;
 /// Debug files of one module that are asked, one after the other; more than one only where the best is
@@ -88,6 +87,7 @@ pub struct Resolver {
     kept: Vec<ParsedModule>,
     /// Files whose symbols or debug information are damaged, were cut short, or are too large.
     unreadable: HashSet<FileKey>,
+    budget: Budget,
 }
 
 impl Default for Resolver {
@@ -98,7 +98,13 @@ impl Default for Resolver {
 
 impl Resolver {
     pub fn new(options: ResolverOptions) -> Self {
-        Resolver { options, kept: Vec::new(), unreadable: HashSet::new() }
+        let budget = Budget::new(options.work_limits);
+        Resolver { options, kept: Vec::new(), unreadable: HashSet::new(), budget }
+    }
+
+    /// As soon as this is true no file is read any further, within 0.1 s, and addresses have no names.
+    pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
+        self.budget.set_stop(stop);
     }
 
     /// For each ELF virtual address its functions, innermost first; at least one entry, whose symbol is
@@ -106,15 +112,31 @@ impl Resolver {
     ///
     /// A module without a file is named by its debug file alone.
     pub fn resolve(&mut self, module: &ModuleFile, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
-        match self.parsed(module) {
-            Some(parsed) => {
-                let lines = parsed.resolve(addresses);
-                let damaged = std::mem::take(&mut parsed.damaged);
-                self.unreadable.extend(damaged);
-                lines
-            }
-            None => vec![vec![SymbolLine::default()]; addresses.len()],
+        let (started, is_protected) = (Instant::now(), module.file.as_deref().is_none_or(is_protected));
+        let deadline = self.budget.deadline(is_protected);
+        let lines = self.resolve_until(module, addresses, &deadline);
+        if !is_protected {
+            self.budget.charge(started.elapsed());
         }
+        lines.unwrap_or_else(|| vec![vec![SymbolLine::default()]; addresses.len()])
+    }
+
+    fn resolve_until(
+        &mut self,
+        module: &ModuleFile,
+        addresses: &[u64],
+        deadline: &Deadline,
+    ) -> Option<Vec<Vec<SymbolLine>>> {
+        if deadline.is_over() {
+            let metadata = module.file.as_ref()?.metadata().ok()?;
+            self.unreadable.insert(FileKey::of(&metadata));
+            return None;
+        }
+        let parsed = self.parsed(module)?;
+        let lines = parsed.resolve(addresses, deadline);
+        let damaged = std::mem::take(&mut parsed.damaged);
+        self.unreadable.extend(damaged);
+        Some(lines)
     }
 
     /// How many files have symbols or debug information that is damaged, was cut short while it was read, or
@@ -155,18 +177,6 @@ impl Resolver {
     }
 }
 
-/// One file with debug information.
-struct DebugSource {
-    symbolizer: Symbolizer,
-    path: PathBuf,
-    /// By which the file counts as unreadable.
-    key: FileKey,
-    is_damaged: Cell<bool>,
-    debug_dirs: Vec<PathBuf>,
-    /// Kept open: `path` may be a link to this descriptor.
-    _file: Arc<File>,
-}
-
 /// A table of symbols and the file that it counts for.
 struct SymbolSource {
     symbols: ListedSymbols,
@@ -178,13 +188,11 @@ struct ParsedModule {
     key: FileKey,
     file: Arc<File>,
     sections: Sections,
-    sources: Vec<DebugSource>,
+    sources: Vec<DebugReader>,
     /// Asked after all sources.
     listed: Vec<SymbolSource>,
     /// Files that turned out to be damaged.
     damaged: HashSet<FileKey>,
-    /// Addresses looked up since the sources were parsed.
-    asked: usize,
     /// Read when the first address in a PLT comes.
     plt: OnceCell<PltNames>,
 }
@@ -215,7 +223,6 @@ impl ParsedModule {
             sources: Vec::new(),
             listed: Vec::new(),
             damaged: HashSet::new(),
-            asked: 0,
             plt: OnceCell::new(),
         };
         let found = found.into_iter().filter(|found| found.says_more_than_a_stripped_file());
@@ -294,66 +301,99 @@ impl ParsedModule {
             sound.map(Arc::new)
         };
         let Some(file) = readable else { return };
-        self.sources.push(DebugSource::new(options, path.unwrap_or_else(|| path_of(&file)), file, key));
+        let path = path.unwrap_or_else(|| path_of(&file));
+        match DebugReader::start(path, file, key, options.debug_dirs.clone()) {
+            Ok(reader) => self.sources.push(reader),
+            Err(_) => drop(self.damaged.insert(key)),
+        }
     }
 
     fn has_debug_info(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    fn resolve(&mut self, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
-        let mut all = vec![Vec::new(); addresses.len()];
+    fn resolve(&mut self, addresses: &[u64], deadline: &Deadline) -> Vec<Vec<SymbolLine>> {
+        let mut all = vec![vec![SymbolLine::default()]; addresses.len()];
         // In the order of addresses neighbours share a compilation unit.
         let mut order: Vec<usize> = (0..addresses.len()).collect();
         order.sort_unstable_by_key(|&index| addresses[index]);
-        for part in order.chunks(ADDRESSES_A_PARSE) {
-            self.make_room(part.len());
-            self.fill_lines(addresses, part, &mut all);
-            self.leave_out_damaged();
+        let (stubs, order): (Vec<_>, Vec<_>) =
+            order.into_iter().partition(|&index| self.code_at(addresses[index]).is_some_and(is_plt));
+        for index in stubs {
+            all[index] = self.stub_lines(addresses[index]).unwrap_or_else(|| all[index].clone());
         }
-        self.fill_from_symbols(addresses, &order, &mut all);
-        self.use_exported_names(addresses, &mut all);
+        self.fill_from_debug_info(addresses, &order, &mut all, deadline);
+        self.fill_from_symbols(addresses, &order, &mut all, deadline);
+        self.use_exported_names(addresses, &mut all, deadline);
         all
     }
 
-    /// Resolves the addresses of these indices that have no name.
-    fn fill_lines(&self, addresses: &[u64], indices: &[usize], all: &mut [Vec<SymbolLine>]) {
-        for &index in indices {
-            if all[index].iter().all(|line| line.symbol.is_none()) {
-                let known = self.lines(addresses[index]);
-                all[index] = known.unwrap_or_else(|| vec![SymbolLine::default()]);
+    /// Names addresses by debug information, the best first; what is damaged, or takes too long, is not asked
+    /// again. `order`: indices by address.
+    fn fill_from_debug_info(
+        &mut self,
+        addresses: &[u64],
+        order: &[usize],
+        all: &mut [Vec<SymbolLine>],
+        deadline: &Deadline,
+    ) {
+        for mut reader in std::mem::take(&mut self.sources) {
+            let unnamed: Vec<usize> = unnamed(order, all).collect();
+            let mut parts = unnamed.chunks(ADDRESSES_A_PARSE);
+            let is_sound = parts.all(|part| self.fill_part(&mut reader, addresses, part, all, deadline));
+            if is_sound {
+                self.sources.push(reader);
+            } else {
+                self.damaged.insert(reader.key);
             }
         }
     }
 
-    /// Damaged debug information is not asked again.
-    fn leave_out_damaged(&mut self) {
-        self.damaged
-            .extend(self.sources.iter().filter(|source| source.is_damaged.get()).map(|source| source.key));
-        self.sources.retain(|source| !source.is_damaged.get());
+    /// False when the file is damaged or the deadline is over.
+    fn fill_part(
+        &self,
+        reader: &mut DebugReader,
+        addresses: &[u64],
+        part: &[usize],
+        all: &mut [Vec<SymbolLine>],
+        deadline: &Deadline,
+    ) -> bool {
+        let wanted = part.iter().map(|&index| addresses[index]).collect();
+        let Some(answer) = reader.functions(wanted, deadline) else { return false };
+        for (&index, function) in part.iter().zip(answer.functions) {
+            let address = addresses[index];
+            let is_certain = |found: &DebugFunction| self.is_certain(found.sized, found.start, address);
+            if let Some(function) = function.filter(is_certain) {
+                all[index] = function.lines;
+            }
+        }
+        !answer.is_damaged
     }
 
     /// Names what debug information has not named by symbol tables; `order`: indices by address.
-    fn fill_from_symbols(&mut self, addresses: &[u64], order: &[usize], all: &mut [Vec<SymbolLine>]) {
+    fn fill_from_symbols(
+        &mut self,
+        addresses: &[u64],
+        order: &[usize],
+        all: &mut [Vec<SymbolLine>],
+        deadline: &Deadline,
+    ) {
         for source in &self.listed {
-            let is_unnamed = |&index: &usize| all[index].iter().all(|line| line.symbol.is_none());
-            let is_in_plt = |index: usize| self.code_at(addresses[index]).is_some_and(is_plt);
-            let unnamed: Vec<usize> = order.iter().copied().filter(is_unnamed).collect();
-            let unnamed: Vec<usize> = unnamed.into_iter().filter(|&index| !is_in_plt(index)).collect();
+            let unnamed: Vec<usize> = unnamed(order, all).collect();
             if unnamed.is_empty() {
                 return;
             }
             let wanted: Vec<u64> = unnamed.iter().map(|&index| addresses[index]).collect();
-            match source.symbols.functions(&wanted) {
-                Ok(found) => {
-                    for (index, found) in unnamed.into_iter().zip(found) {
-                        let found = found.filter(|found| self.is_certain(found, addresses[index]));
-                        if let Some(found) = found {
-                            all[index] = lines_from_listed(&found, addresses[index]);
-                        }
-                    }
+            let Ok(found) = source.symbols.functions(&wanted, deadline) else {
+                self.damaged.insert(source.key);
+                continue;
+            };
+            for (index, found) in unnamed.into_iter().zip(found) {
+                let address = addresses[index];
+                let found = found.filter(|found| self.is_certain(found.sized, found.start, address));
+                if let Some(found) = found {
+                    all[index] = lines_from_listed(&found, address);
                 }
-                Err(UnreadableTable) => drop(self.damaged.insert(source.key)),
             }
         }
     }
@@ -363,41 +403,19 @@ impl ParsedModule {
     }
 
     /// A symbol without a size reaches to the next one, but never out of its section.
-    fn is_certain(&self, found: &Listed, address: u64) -> bool {
-        found.sized
-            || found.start == address
-            || self.code_at(address).is_some_and(|section| section.contains(found.start))
+    fn is_certain(&self, sized: bool, start: u64, address: u64) -> bool {
+        let same_section = || self.code_at(address).is_some_and(|section| section.contains(start));
+        sized || start == address || same_section()
     }
 
-    /// Starts debug information over when it has answered enough.
-    fn make_room(&mut self, coming: usize) {
-        if self.asked + coming > ADDRESSES_A_PARSE {
-            self.asked = 0;
-            self.sources.iter_mut().for_each(DebugSource::start_over);
-        }
-        self.asked += coming;
-    }
-
-    fn lines(&self, address: u64) -> Option<Vec<SymbolLine>> {
-        let section = self.code_at(address);
-        if section.is_some_and(is_plt) {
-            let plt = self.plt.get_or_init(|| PltNames::read(self.file.as_ref(), &self.sections));
-            return plt.name(address).map(|(name, offset)| {
-                vec![SymbolLine { symbol: Some(name), offset: Some(offset), ..SymbolLine::default() }]
-            });
-        }
-        self.sources.iter().find_map(|source| {
-            let symbolized = source.symbolize(address)?;
-            let symbol = symbolized.as_sym()?;
-            // A symbol without a size reaches to the next one, but never out of its section.
-            let sized = symbol.size.is_some_and(|size| symbol.offset < size);
-            let same_section = section.is_some_and(|section| section.contains(symbol.addr));
-            (sized || same_section).then(|| lines_from_symbol(symbol))
-        })
+    fn stub_lines(&self, address: u64) -> Option<Vec<SymbolLine>> {
+        let plt = self.plt.get_or_init(|| PltNames::read(self.file.as_ref(), &self.sections));
+        let (name, offset) = plt.name(address)?;
+        Some(vec![SymbolLine { symbol: Some(name), offset: Some(offset), ..SymbolLine::default() }])
     }
 
     /// Of several names of a C function, the exported one: the same with and without debug information.
-    fn use_exported_names(&self, addresses: &[u64], all: &mut [Vec<SymbolLine>]) {
+    fn use_exported_names(&self, addresses: &[u64], all: &mut [Vec<SymbolLine>], deadline: &Deadline) {
         let mut names = HashMap::new();
         let start_of = |address: u64, line: &SymbolLine| {
             let is_plain = line.symbol.as_deref().is_some_and(is_c_name);
@@ -405,7 +423,7 @@ impl ParsedModule {
         };
         let physical = || addresses.iter().zip(all.iter().filter_map(|lines| lines.last()));
         names.extend(physical().filter_map(|(&address, line)| Some((start_of(address, line)?, None))));
-        exported::fill_names(self.file.as_ref(), &self.sections, &mut names);
+        exported::fill_names(self.file.as_ref(), &self.sections, &mut names, deadline);
         for (&address, line) in addresses.iter().zip(all.iter_mut().filter_map(|lines| lines.last_mut())) {
             let start = start_of(address, line);
             if let Some(Some(name)) = start.and_then(|start| names.get(&start)) {
@@ -415,41 +433,14 @@ impl ParsedModule {
     }
 }
 
-impl DebugSource {
-    fn new(options: &ResolverOptions, path: PathBuf, file: Arc<File>, key: FileKey) -> Self {
-        let debug_dirs = options.debug_dirs.clone();
-        let symbolizer = symbolizer(&debug_dirs);
-        DebugSource { symbolizer, path, key, is_damaged: Cell::new(false), debug_dirs, _file: file }
-    }
-
-    fn start_over(&mut self) {
-        self.symbolizer = symbolizer(&self.debug_dirs);
-    }
-
-    /// A damaged file must not end the recorder: blazesym's arithmetic on untrusted sizes is checked in debug
-    /// builds only, and there it panics.
-    fn symbolize(&self, address: u64) -> Option<Symbolized<'_>> {
-        let source = Source::Elf(Elf::new(&self.path));
-        let attempt = || self.symbolizer.symbolize_single(&source, Input::VirtOffset(address));
-        let symbolized = catch_unwind(AssertUnwindSafe(attempt)).ok().and_then(Result::ok);
-        self.is_damaged.set(self.is_damaged.get() || symbolized.is_none());
-        symbolized
-    }
-}
-
 /// A path that leads to the open file, whatever its name stands for.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-fn symbolizer(debug_dirs: &[PathBuf]) -> Symbolizer {
-    Symbolizer::builder()
-        .enable_auto_reload(false)
-        .enable_code_info(true)
-        .enable_inlined_fns(true)
-        .enable_demangling(false)
-        .set_debug_dirs(Some(debug_dirs))
-        .build()
+/// Those of the indices whose address has no name.
+fn unnamed(order: &[usize], all: &[Vec<SymbolLine>]) -> impl Iterator<Item = usize> {
+    order.iter().copied().filter(|&index| all[index].iter().all(|line| line.symbol.is_none()))
 }
 
 /// Nothing where there is no MiniDebugInfo.
@@ -496,30 +487,4 @@ fn fits(options: &ResolverOptions, sections: &Sections, file: &File, trust: Trus
 /// Not a path of C++ or Rust, nor a PLT stub.
 fn is_c_name(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$'))
-}
-
-/// blazesym lists the physical function first and inlined ones outermost first.
-fn lines_from_symbol(symbol: &Sym<'_>) -> Vec<SymbolLine> {
-    let inlined = symbol.inlined.iter().rev().map(|inlined| SymbolLine {
-        symbol: readable_name(&inlined.name),
-        offset: None,
-        inlined: true,
-        ..line_from_code(inlined.code_info.as_ref())
-    });
-    let physical = SymbolLine {
-        symbol: readable_name(&symbol.name),
-        offset: Some(symbol.offset as u64),
-        inlined: false,
-        ..line_from_code(symbol.code_info.as_deref())
-    };
-    inlined.chain([physical]).collect()
-}
-
-fn line_from_code(code: Option<&CodeInfo<'_>>) -> SymbolLine {
-    let path = |code: &CodeInfo<'_>| {
-        let path = code.to_path();
-        let bytes = path.as_os_str().as_encoded_bytes();
-        String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_PATH)]).into_owned()
-    };
-    SymbolLine { file: code.map(path), line: code.and_then(|code| code.line), ..SymbolLine::default() }
 }

@@ -7,12 +7,13 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::{Program, compile_c};
 use wallprof_model::{Module, SymbolLine};
-use wallprof_symbols::{ModuleFile, Resolver, ResolverOptions};
+use wallprof_symbols::{ModuleFile, Resolver, ResolverOptions, WorkLimits};
 
 /// Memory of the process is compared, so that one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -206,4 +207,34 @@ fn a_file_with_very_many_symbols_costs_no_memory_and_keeps_its_names() {
     });
     assert!(growth < 16 * MIB, "{growth} bytes");
     assert_eq!(resolver.unreadable(), 0);
+}
+
+#[test]
+fn a_file_of_others_is_read_within_its_time_and_a_protected_one_as_long_as_it_takes() {
+    let _alone = alone();
+    let program = foreign(&["-g"]);
+    let addresses = addresses(&program.path);
+    for (mode, unreadable) in [(0o777, 1), (0o755, 0)] {
+        std::fs::set_permissions(&program.path, Permissions::from_mode(mode)).expect("changed");
+        let none = WorkLimits { per_file: Duration::ZERO, in_all: Duration::ZERO };
+        let options = ResolverOptions { debug_dirs: vec![], work_limits: Some(none), ..Default::default() };
+        let mut resolver = Resolver::new(options);
+        let lines = resolver.resolve(&module(&program.path), &addresses);
+        assert_eq!((lines.len(), is_whole(&lines)), (addresses.len(), unreadable == 0));
+        assert_eq!(resolver.unreadable(), unreadable);
+    }
+}
+
+#[test]
+fn nothing_is_read_once_reading_is_stopped() {
+    let _alone = alone();
+    let program = foreign(&["-g"]);
+    let (addresses, stop) = (addresses(&program.path), Arc::new(AtomicBool::new(false)));
+    let mut resolver = resolver();
+    resolver.stop_when(Arc::clone(&stop));
+    assert!(is_whole(&resolver.resolve(&module(&program.path), &addresses)));
+    stop.store(true, Ordering::Relaxed);
+    let lines = resolver.resolve(&module(&program.path), &addresses);
+    assert!(lines.iter().flatten().all(|line| line.symbol.is_none()), "{lines:?}");
+    assert_eq!(resolver.unreadable(), 1);
 }
