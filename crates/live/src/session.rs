@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -168,6 +169,11 @@ impl Session {
     /// Debug files that are on no disk come from servers, if they come in time.
     pub fn set_debug_server(&mut self, server: Arc<dyn DebugFileServer>) {
         self.stacks.set_debug_server(server);
+    }
+
+    /// While this is true no file is read for names.
+    pub fn stop_naming_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stacks.stop_naming_when(stop);
     }
 
     /// Says by their names which threads the guarded CPUs are kept for. Before arming.

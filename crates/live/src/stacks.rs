@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
@@ -9,7 +10,8 @@ use wallprof_probe::bpf::stack_record;
 use wallprof_probe::{clock, memory};
 use wallprof_symbols::{
     Batch, DebugFileServer, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames,
-    ProcessKey, Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info, normalise_kernel,
+    ProcessKey, Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, WorkLimits, lacks_debug_info,
+    normalise_kernel,
 };
 
 use crate::bindings::Bindings;
@@ -32,6 +34,13 @@ const FRESH_NS: u64 = 8_000_000_000;
 /// For so long the end of a recording waits for debug files that are under way.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// For so long the end of a recording reads files that others can write: an ordinary program takes a second.
+const FULL_NAMING: WorkLimits =
+    WorkLimits { per_file: Duration::from_secs(5), in_all: Duration::from_secs(15) };
+/// The same, each time that frames are named by symbol tables while probes run.
+const QUICK_NAMING: WorkLimits =
+    WorkLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3) };
+
 /// Finds a module's file: asked before it is read, so that nobody waits for the reading.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
 
@@ -51,6 +60,8 @@ pub struct Stacks {
     told: HashMap<u64, Told>,
     /// Whether what was told may be forgotten.
     forgetful: bool,
+    /// No file is read for names while this is true.
+    stop: Arc<AtomicBool>,
     room: Vec<Frame>,
 }
 
@@ -63,6 +74,11 @@ impl Stacks {
     /// Debug files that are on no disk are asked for from now on. Those who forget read none, and ask for none.
     pub fn set_debug_server(&mut self, server: Arc<dyn DebugFileServer>) {
         self.server = Some(server);
+    }
+
+    /// While this is true no file is read for names: a signal is to be obeyed.
+    pub fn stop_naming_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
     }
 
     /// What is told may be forgotten by those who heard it: from now on old stacks are told again when they come.
@@ -168,8 +184,12 @@ impl Stacks {
 
     /// Names the frames that have come since the last time, by symbol tables.
     fn name_by_symbols(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
-        let mut resolver =
-            Resolver::new(ResolverOptions { debug_dirs: Vec::new(), debug_limit: 0, ..Default::default() });
+        let mut resolver = self.resolver(ResolverOptions {
+            debug_dirs: Vec::new(),
+            debug_limit: 0,
+            work_limits: Some(QUICK_NAMING),
+            ..Default::default()
+        });
         while let Some(batch) = self.pending.take_batch() {
             if let Origin::Module(id) = batch.origin {
                 self.ask_for_debug_file(id, files);
@@ -179,6 +199,16 @@ impl Stacks {
                 self.named.put_back(batch);
             }
         }
+        // Others read all files again at the end, and count then.
+        if self.forgetful {
+            emit_unreadable(&resolver, tell);
+        }
+    }
+
+    fn resolver(&self, options: ResolverOptions) -> Resolver {
+        let mut resolver = Resolver::new(options);
+        resolver.stop_when(Arc::clone(&self.stop));
+        resolver
     }
 
     /// Names all frames by everything there is: debug information, with inlined functions, files and lines. For those who
@@ -190,13 +220,12 @@ impl Stacks {
         while let Some(batch) = self.pending.take_batch() {
             self.named.put_back(batch);
         }
-        let mut resolver = Resolver::new(self.options_with_downloads(files));
+        let options = self.options_with_downloads(files);
+        let mut resolver = self.resolver(ResolverOptions { work_limits: Some(FULL_NAMING), ..options });
         while let Some(batch) = self.named.take_batch() {
             self.tell_names(&mut resolver, &batch, files, tell);
         }
-        if resolver.unreadable() > 0 {
-            tell(Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: resolver.unreadable() });
-        }
+        emit_unreadable(&resolver, tell);
         self.bindings.tell(files, tell);
     }
 
@@ -236,6 +265,12 @@ impl Stacks {
         for (frame, lines) in batch.ids.iter().zip(lines.unwrap_or_default()) {
             tell(Event::Symbol { frame: *frame, lines });
         }
+    }
+}
+
+fn emit_unreadable(resolver: &Resolver, tell: &mut dyn FnMut(Event)) {
+    if resolver.unreadable() > 0 {
+        tell(Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: resolver.unreadable() });
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
 use wallprof_live::{Session, SessionError, Untold};
 use wallprof_model::profile::KeptStall;
@@ -39,6 +41,8 @@ pub struct Engine {
     /// Hears every event before the recording does.
     observer: Box<dyn FnMut(&Event)>,
     target: String,
+    /// Set by signals that end the run, so that no file is read for names meanwhile.
+    interrupted: Arc<AtomicBool>,
     clock: ClockMap,
     events: u64,
     file_bytes: u64,
@@ -115,7 +119,14 @@ impl Engine {
             let server: Arc<dyn DebugFileServer> = Arc::<Downloads>::clone(downloads);
             session.set_debug_server(server);
         }
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))
+                .map_err(|error| Failure::failed(format!("cannot take signals: {error}: start it again")))?;
+        }
+        session.stop_naming_when(Arc::clone(&interrupted));
         let mut engine = Engine {
+            interrupted,
             clock: ClockMap::new(vec![session.clock()]),
             session,
             recorder,
@@ -233,7 +244,9 @@ impl Engine {
 
     /// Disarms, takes in the rest, and completes the file.
     pub fn finish(self) -> Result<Summary, Failure> {
-        let Engine { session, mut recorder, downloads, .. } = self;
+        let Engine { session, mut recorder, downloads, interrupted, .. } = self;
+        // The signal that ends the recording has been obeyed; the next one ends the naming.
+        interrupted.store(false, Ordering::Relaxed);
         let mut written = Ok(());
         let end = session.finish(&mut |event| {
             if written.is_ok() {
