@@ -1,7 +1,7 @@
 //! Stacks in which the dynamic linker binds a function at its first call: which function, and which file has it.
 //!
 //! That a stack is one is seen when it comes, from frames alone: the innermost of the linker's functions that bind
-//! (see `wallprof_unwind::binders_from_elf`), right below a frame of another file. What was bound is read later, from
+//! (see `wallprof_unwind::binders_from_image`), right below a frame of another file. What was bound is read later, from
 //! files, when names are.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use wallprof_probe::FileImage;
 use wallprof_symbols::{
     LazyCalls, ModuleFile, ProcessKey, Processes, exports_function, may_be_dynamic_linker,
 };
-use wallprof_unwind::binders_from_elf;
+use wallprof_unwind::{Budget, binders_from_image};
 
 use crate::stacks::FileOf;
 
@@ -101,10 +101,20 @@ fn caller(frames: &[Frame], binder: usize) -> Option<(u32, ModuleId, u64)> {
     Some((u32::try_from(binder + 1).ok()?, caller.module?, caller.address))
 }
 
+/// A linker's unwind section has some 10 KB; who names a file like a linker may put anything there.
+struct LinkerBudget;
+
+impl Budget for LinkerBudget {
+    fn allows(&self, held: u64) -> bool {
+        held <= 4 << 20
+    }
+}
+
 fn binders_of(module: Option<ModuleFile>) -> Vec<Range<u64>> {
     let file = module.and_then(|module| module.file).filter(|file| may_be_dynamic_linker(file));
-    let image = file.and_then(|file| FileImage::map(&file).ok());
-    image.map(|image| binders_from_elf(&image)).unwrap_or_default()
+    let Some(file) = file else { return Vec::new() };
+    let image = FileImage::open(&file).ok();
+    image.map(|image| binders_from_image(&image, &LinkerBudget)).unwrap_or_default()
 }
 
 /// Which file has a function; each question is asked once.

@@ -20,8 +20,9 @@ use wallprof_probe::{
     CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, FileImage, News, NotPlaced, PlacedTable,
 };
 use wallprof_symbols::{CodeRange, ModuleFile};
-use wallprof_unwind::Table;
+use wallprof_unwind::{Table, TableError};
 
+use crate::build_budget::BuildBudget;
 use crate::known::{ChangedCode, KnownProcesses};
 
 /// News come in bursts, one exec some ten of them: after the first one this long is waited for the rest.
@@ -41,6 +42,10 @@ pub struct TableCounts {
     pub refused: AtomicU64,
     /// Tables that had to go for others.
     pub evicted: AtomicU64,
+    /// Files that could not be read, or ended before a part that they name.
+    pub unreadable: AtomicU64,
+    /// Files whose table needs more memory or time than one file gets.
+    pub over_budget: AtomicU64,
 }
 
 /// The running thread.
@@ -123,10 +128,18 @@ struct Order {
     bytes: u64,
 }
 
-/// An order with its table, if one could be built.
+/// An order with its table, or the reason why there is none.
 struct Built {
     order: Order,
-    table: Option<Table>,
+    table: Result<Table, NotBuilt>,
+}
+
+enum NotBuilt {
+    /// The file is gone, could not be read, or ended before a part that it names.
+    Unreadable,
+    OverBudget,
+    /// It has no unwind information that is understood.
+    Nothing,
 }
 
 struct Work {
@@ -242,10 +255,12 @@ impl Work {
         let mut new = HashSet::new();
         while let Some(Built { order: Order { module, file, .. }, table }) = self.builders.take() {
             self.building -= 1;
-            if let Some(table) = table
-                && self.place(module, file.as_ref().and_then(|file| file.file.as_deref()), &table)
-            {
-                new.insert(module);
+            let file = file.as_ref().and_then(|file| file.file.as_deref());
+            match table {
+                Ok(table) if self.place(module, file, &table) => _ = new.insert(module),
+                Ok(_) | Err(NotBuilt::Nothing) => {}
+                Err(NotBuilt::Unreadable) => _ = self.counts.unreadable.fetch_add(1, Ordering::Relaxed),
+                Err(NotBuilt::OverBudget) => _ = self.counts.over_budget.fetch_add(1, Ordering::Relaxed),
             }
         }
         if new.is_empty() {
@@ -348,13 +363,14 @@ impl Builders {
         let (finished, built) = channel();
         let (done, bell) = io::pipe()?;
         let bell = Arc::new(bell);
+        let large = Arc::new(Mutex::new(()));
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_BUILDERS);
         let mut workers = Vec::with_capacity(count);
         for number in 0..count {
             let (orders, ordered) = channel::<Order>();
-            let (finished, bell) = (finished.clone(), Arc::clone(&bell));
+            let (finished, bell, large) = (finished.clone(), Arc::clone(&bell), Arc::clone(&large));
             let tell = move |built| finished.send((number, built)).is_ok();
-            let work = move || build_until_closed(&ordered, &tell, &bell);
+            let work = move || build_until_closed(&ordered, &tell, &bell, &large);
             // Detached: it ends with the sender of orders.
             drop(std::thread::Builder::new().name("wallprof-tables".into()).spawn(work)?);
             workers.push(Builder { orders, ahead: 0 });
@@ -384,9 +400,14 @@ impl Builders {
     }
 }
 
-fn build_until_closed(ordered: &Receiver<Order>, tell: &dyn Fn(Built) -> bool, mut bell: &PipeWriter) {
+fn build_until_closed(
+    ordered: &Receiver<Order>,
+    tell: &dyn Fn(Built) -> bool,
+    mut bell: &PipeWriter,
+    large: &Mutex<()>,
+) {
     while let Ok(order) = ordered.recv() {
-        let table = order.file.as_ref().and_then(table_of);
+        let table = order.file.as_ref().map_or(Err(NotBuilt::Nothing), |file| table_of(file, large));
         if !tell(Built { order, table }) {
             return;
         }
@@ -404,7 +425,12 @@ impl Order {
     }
 }
 
-fn table_of(file: &ModuleFile) -> Option<Table> {
-    let image = FileImage::map(file.file.as_ref()?).ok()?;
-    Table::from_elf(&image).ok()
+fn table_of(file: &ModuleFile, large: &Mutex<()>) -> Result<Table, NotBuilt> {
+    let Some(file) = &file.file else { return Err(NotBuilt::Nothing) };
+    let image = FileImage::open(file).map_err(|_| NotBuilt::Unreadable)?;
+    Table::from_image(&image, &BuildBudget::new(large)).map_err(|error| match error {
+        TableError::OverBudget | TableError::TooManyRows(_) => NotBuilt::OverBudget,
+        TableError::Truncated(_) => NotBuilt::Unreadable,
+        _ => NotBuilt::Nothing,
+    })
 }

@@ -5,6 +5,7 @@
 
 pub mod accounts;
 mod bindings;
+mod build_budget;
 mod counters;
 mod descriptors;
 mod fault_files;

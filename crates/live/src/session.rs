@@ -662,9 +662,12 @@ impl Session {
             tell(Event::Loss { reason: "mappings_ring_full".into(), count: mappings });
         }
         let tables = self.follower.counts();
-        for (reason, count) in
-            [("unwind_tables_refused", &tables.refused), ("unwind_tables_evicted", &tables.evicted)]
-        {
+        for (reason, count) in [
+            ("unwind_tables_refused", &tables.refused),
+            ("unwind_tables_evicted", &tables.evicted),
+            ("unwind_files_unreadable", &tables.unreadable),
+            ("unwind_tables_over_budget", &tables.over_budget),
+        ] {
             let count = count.swap(0, Ordering::Relaxed);
             if count > 0 {
                 tell(Event::Loss { reason: reason.into(), count });

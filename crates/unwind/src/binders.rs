@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::builder::FoundSection;
 use crate::elf::{Elf, Machine};
 use crate::entries::{Entries, Fde};
+use crate::image::{Budget, Image, Meter, Unlimited};
 use crate::program::{Machinery, State};
 use crate::rule::{Rule, RuleKind};
 
@@ -23,12 +24,18 @@ const TWO_WORDS_AND_RETURN_ADDRESS: i32 = 24;
 /// Where the functions lie that bind others, as ELF virtual addresses; none for a file that has no such functions, and
 /// for one that cannot be read.
 pub fn binders_from_elf(image: &[u8]) -> Vec<Range<u64>> {
-    let Some(elf) = Elf::read(image).ok().filter(|elf| elf.machine == Machine::X86_64) else {
+    binders_from_image(&image, &Unlimited)
+}
+
+/// Those of a file that other users may write to. `budget` ends the search where it takes too much.
+pub fn binders_from_image(image: &dyn Image, budget: &dyn Budget) -> Vec<Range<u64>> {
+    let meter = Meter::new(budget);
+    let Some(elf) = Elf::read(image, &meter).ok().filter(|elf| elf.machine == Machine::X86_64) else {
         return Vec::new();
     };
     let Ok(Some(found)) = FoundSection::find(&elf, false) else { return Vec::new() };
     let section = found.section(&elf);
-    let entries = Entries::read(&section);
+    let entries = Entries::read(&section, &meter);
     let machinery = Machinery { machine: elf.machine, section: &section };
     let mut search = Search::new(machinery, &entries, section.bytes.len());
     let binders = entries.fdes.iter().filter(|fde| search.is_binder(fde));

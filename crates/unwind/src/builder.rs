@@ -13,6 +13,7 @@ use crate::elf::{Elf, Range};
 use crate::entries::{self, Entries, Fde, Form, Section};
 use crate::error::TableError;
 use crate::gaps::Gaps;
+use crate::image::{Budget, Image, Meter};
 use crate::interner::Interner;
 use crate::pages::{PageEncoder, Pages};
 use crate::pointer::{Bases, Encoding};
@@ -22,11 +23,19 @@ use crate::table::Table;
 
 /// Relative calls reach 2 GiB; a file with more code between its ends is damaged.
 const MAX_SPAN: u64 = 4 << 30;
-/// 256 MiB of rows; chromium has 50 times fewer.
-const MAX_ROWS: u64 = 1 << 26;
+/// 32 MiB of rows; chromium has 6 times fewer.
+const MAX_ROWS: u64 = 1 << 23;
+/// What a row takes at most: its word, and its share of the vector that grows.
+const ROW_BYTES: u64 = 4;
 
-pub(crate) fn table_from_elf(image: &[u8]) -> Result<Table, TableError> {
-    let elf = Elf::read(image)?;
+pub(crate) fn table_from_elf(image: &dyn Image, budget: &dyn Budget) -> Result<Table, TableError> {
+    let meter = Meter::new(budget);
+    let built = build(image, &meter);
+    if meter.stopped() { Err(TableError::OverBudget) } else { built }
+}
+
+fn build<'a>(image: &'a dyn Image, meter: &'a Meter<'a>) -> Result<Table, TableError> {
+    let elf = Elf::read(image, meter)?;
     let gaps = Gaps::new(&elf);
     let found = FoundSection::find(&elf, !gaps.has_go())?;
     let code = elf.code();
@@ -37,14 +46,17 @@ pub(crate) fn table_from_elf(image: &[u8]) -> Result<Table, TableError> {
     if span > MAX_SPAN {
         return Err(TableError::TooWide(span));
     }
-    let mut rows = Rows::new(first.start);
+    let mut rows = Rows::new(first.start, meter);
     let found_nothing = found.is_none();
     match found {
         Some(found) => {
             let section = found.section(&elf);
-            Build::new(&elf, &section, &gaps, &mut rows).run(&code)?;
+            Build::new(&elf, &section, &gaps, &mut rows).run(&code);
         }
         None => code.iter().for_each(|&range| rows.fill(range, &gaps)),
+    }
+    if rows.encoder.changes() > MAX_ROWS {
+        return Err(TableError::TooManyRows(MAX_ROWS));
     }
     if found_nothing && !gaps.has_go() && rows.coverage.file_rows == 0 {
         return Err(TableError::NoUnwindInformation);
@@ -80,14 +92,14 @@ impl<'a> FoundSection<'a> {
 
     fn eh_frame(elf: &Elf<'a>) -> Option<Self> {
         let section = elf.section_named(".eh_frame")?;
-        let bytes = Cow::Borrowed(elf.section_bytes(&section)?);
+        let bytes = elf.section_bytes(&section)?;
         Some(FoundSection { form: Form::EhFrame, bytes, address: section.address, length_known: true })
     }
 
     /// The header that `dl_iterate_phdr` leads to names the section's address, and not its length.
     fn eh_frame_by_header(elf: &Elf<'a>) -> Option<Self> {
         let (address, bytes) = elf.eh_frame_header()?;
-        let mut header = Bytes::new(bytes);
+        let mut header = Bytes::new(&bytes);
         let (version, encoding) = (header.u8()?, Encoding(header.u8()?));
         let _tables = header.u16()?;
         if version != 1 {
@@ -95,7 +107,7 @@ impl<'a> FoundSection<'a> {
         }
         let bases = Bases { elf, section: address, text: 0, data: address, function: 0 };
         let address = encoding.read(&mut header, &bases)?;
-        let bytes = Cow::Borrowed(elf.bytes_at(address)?);
+        let bytes = elf.bytes_from(address)?;
         Some(FoundSection { form: Form::EhFrame, bytes, address, length_known: false })
     }
 
@@ -119,12 +131,17 @@ struct Build<'b, 'e, 'a> {
     /// Bytes of CIEs' programs left to run: they do not overlap, unless somebody wants to keep us busy.
     budget: usize,
     remembered: Vec<State<'e>>,
-    rows: &'b mut Rows,
+    rows: &'b mut Rows<'a>,
 }
 
 impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
-    fn new(elf: &Elf<'a>, section: &'e Section<'e, 'a>, gaps: &'b Gaps<'e, 'a>, rows: &'b mut Rows) -> Self {
-        let mut entries = Entries::read(section);
+    fn new(
+        elf: &Elf<'a>,
+        section: &'e Section<'e, 'a>,
+        gaps: &'b Gaps<'e, 'a>,
+        rows: &'b mut Rows<'a>,
+    ) -> Self {
+        let mut entries = Entries::read(section, elf.meter);
         // Stable, so that of two entries for the same address the first stays first.
         if !entries.fdes.is_sorted_by_key(|fde| fde.start) {
             entries.fdes.sort_by_key(|fde| fde.start);
@@ -141,7 +158,7 @@ impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
         }
     }
 
-    fn run(mut self, code: &[Range]) -> Result<(), TableError> {
+    fn run(mut self, code: &[Range]) {
         let fdes = std::mem::take(&mut self.entries.fdes);
         let mut next = 0;
         for &range in code {
@@ -157,14 +174,13 @@ impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
                 self.rows.fill(Range { start: from, end: fde.start }, self.gaps);
                 self.entry(fde, end);
                 from = end;
-                if self.rows.encoder.changes() > MAX_ROWS {
-                    return Err(TableError::TooManyRows(MAX_ROWS));
+                if self.rows.is_over() {
+                    return;
                 }
             }
             self.rows.fill(Range { start: from, end: range.end }, self.gaps);
         }
         self.rows.coverage.outside += (fdes.len() - next) as u64;
-        Ok(())
     }
 
     /// Where an entry is cut: at its successor, or where code ends.
@@ -216,16 +232,18 @@ impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
 }
 
 /// Where rows go.
-struct Rows {
+struct Rows<'a> {
+    meter: &'a Meter<'a>,
     base: u64,
     encoder: PageEncoder,
     interner: Interner,
     coverage: Coverage,
 }
 
-impl Rows {
-    fn new(lowest: u64) -> Self {
+impl<'a> Rows<'a> {
+    fn new(lowest: u64, meter: &'a Meter<'a>) -> Self {
         Rows {
+            meter,
             base: lowest - lowest % crate::table::PAGE_TEXT,
             encoder: PageEncoder::new(lowest),
             interner: Interner::new(),
@@ -236,6 +254,9 @@ impl Rows {
     #[inline]
     fn row(&mut self, start: u64, end: u64, rule: Result<Rule, Unencodable>) {
         self.coverage.file_rows += 1;
+        if self.is_over() || !self.meter.step(1) || !self.meter.hold(ROW_BYTES) {
+            return;
+        }
         let numbered = rule.and_then(|rule| {
             let number = self.interner.number(rule).ok_or(Unencodable::RuleNumbers)?;
             Ok((rule.kind, number))
@@ -248,6 +269,12 @@ impl Rows {
         self.encoder.cover(start, end, number);
     }
 
+    /// Whether the table is not going to be used.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.encoder.changes() > MAX_ROWS || self.meter.stopped()
+    }
+
     fn fill(&mut self, gap: Range, gaps: &Gaps) {
         if gap.start < gap.end {
             gaps.rows(gap, |start, end, rule| self.row(start, end, rule));
@@ -255,7 +282,7 @@ impl Rows {
     }
 
     fn into_table(self, code: &[Range]) -> Table {
-        let Rows { base, encoder, interner, mut coverage } = self;
+        let Rows { base, encoder, interner, mut coverage, .. } = self;
         let pages: Pages = encoder.finish();
         let rules = interner.into_rules();
         coverage.rows = pages.changes;

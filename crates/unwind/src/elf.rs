@@ -8,6 +8,7 @@ use std::io::Read;
 
 use crate::bytes::Bytes;
 use crate::error::{Part, TableError};
+use crate::image::{Image, Meter};
 
 const ET_EXEC: u16 = 2;
 const PT_LOAD: u32 = 1;
@@ -27,6 +28,7 @@ const STT_GNU_IFUNC: u8 = 10;
 const DT_FLAGS_1: u64 = 0x6fff_fffb;
 const DF_1_PIE: u64 = 0x0800_0000;
 
+const HEADER_BYTES: u64 = 64;
 const SEGMENT_BYTES: usize = 56;
 const SECTION_BYTES: u64 = 64;
 const SYMBOL_BYTES: usize = 24;
@@ -34,6 +36,16 @@ const RELA_BYTES: usize = 24;
 const DYNAMIC_BYTES: usize = 16;
 /// Of the header before a compressed section's data.
 const COMPRESSED_HEADER_BYTES: usize = 24;
+/// Of a symbol's name that is looked at: the longest of templates have some 10 KB.
+const MAX_NAME: usize = 16 << 10;
+/// Of `.eh_frame_hdr` that is read: its fixed fields.
+const MAX_HEADER: u64 = 32;
+/// Of the names of a symbol table.
+const MAX_NAMES: u64 = 16 << 20;
+/// Entries of a section that are read at once.
+const PART_ENTRIES: usize = 4096;
+/// Bytes that are looked at in one step of the budget.
+const STEP_BYTES: u64 = 16;
 /// More program headers than any linker writes.
 const MAX_SEGMENTS: u16 = 4096;
 /// Programs live below: five-level page tables give them 56 bits.
@@ -77,29 +89,32 @@ pub(crate) struct Section {
 }
 
 pub(crate) struct Elf<'a> {
-    image: &'a [u8],
+    image: &'a dyn Image,
+    pub meter: &'a Meter<'a>,
     pub machine: Machine,
     kind: u16,
     entry: u64,
     segments: Vec<Segment>,
     sections_at: u64,
-    section_count: u64,
+    /// The section headers.
+    sections: Cow<'a, [u8]>,
     /// `.shstrtab`.
-    names: &'a [u8],
+    names: Cow<'a, [u8]>,
 }
 
 impl<'a> Elf<'a> {
-    pub(crate) fn read(image: &'a [u8]) -> Result<Self, TableError> {
+    pub(crate) fn read(image: &'a dyn Image, meter: &'a Meter<'a>) -> Result<Self, TableError> {
         let header = Header::read(image)?;
         let mut elf = Elf {
             image,
+            meter,
             machine: header.machine,
             kind: header.kind,
             entry: header.entry,
             segments: read_segments(image, &header)?,
             sections_at: header.sections_at,
-            section_count: header.section_count.into(),
-            names: &[],
+            sections: Cow::Borrowed(&[]),
+            names: Cow::Borrowed(&[]),
         };
         elf.find_sections(&header)?;
         Ok(elf)
@@ -108,53 +123,92 @@ impl<'a> Elf<'a> {
     /// Large section tables keep their counts in section 0. A file without section headers is a whole one.
     fn find_sections(&mut self, header: &Header) -> Result<(), TableError> {
         if self.sections_at == 0 || u64::from(header.section_size) != SECTION_BYTES {
-            self.section_count = 0;
             return Ok(());
         }
-        if self.section_count == 0 {
-            self.section_count = 1;
-            self.section_count = self.section(0).map_or(0, |(_, first)| first.size);
+        let mut count = u64::from(header.section_count);
+        if count == 0 {
+            self.sections = self.image.bytes(self.sections_at, SECTION_BYTES).unwrap_or_default();
+            count = self.section(0).map_or(0, |(_, first)| first.size);
         }
-        let len = self.section_count.checked_mul(SECTION_BYTES);
-        let end = len.and_then(|len| self.sections_at.checked_add(len));
-        if end.is_none_or(|end| end > self.image.len() as u64) {
-            return Err(TableError::Truncated(Part::Sections));
-        }
+        let len = count.checked_mul(SECTION_BYTES);
+        let sections = len.and_then(|len| self.bytes(self.sections_at, len));
+        self.sections = sections.ok_or(TableError::Truncated(Part::Sections))?;
         let names = match header.names {
             0xffff => self.section(0).map_or(0, |(_, first)| first.link.into()),
             names => names.into(),
         };
-        self.names = self.section(names).and_then(|(_, names)| self.section_bytes(&names)).unwrap_or(&[]);
+        let names = self.section(names).and_then(|(_, names)| self.section_bytes(&names));
+        self.names = names.unwrap_or_default();
         Ok(())
+    }
+
+    /// Bytes of the image, charged as held for good.
+    fn bytes(&self, offset: u64, len: u64) -> Option<Cow<'a, [u8]>> {
+        let inside = offset.checked_add(len)? <= self.image.size();
+        if inside && self.meter.hold(len) { self.image.bytes(offset, len) } else { None }
     }
 
     /// Its name's offset, and the section.
     fn section(&self, index: u64) -> Option<(u32, Section)> {
-        if index >= self.section_count {
-            return None;
-        }
-        let at = self.sections_at.checked_add(index * SECTION_BYTES)?;
-        let mut header = Bytes::at(self.image, usize::try_from(at).ok()?);
+        let at = usize::try_from(index.checked_mul(SECTION_BYTES)?).ok()?;
+        let mut header = Bytes::new(self.sections.get(at..)?.get(..SECTION_BYTES as usize)?);
         let (name, kind, flags) = (header.u32()?, header.u32()?, header.u64()?);
         let (address, offset, size) = (header.u64()?, header.u64()?, header.u64()?);
         Some((name, Section { kind, flags, address, offset, size, link: header.u32()? }))
     }
 
     fn sections(&self) -> impl Iterator<Item = (u32, Section)> + '_ {
-        (0..self.section_count).filter_map(|index| self.section(index))
+        (0..self.sections.len() as u64 / SECTION_BYTES).filter_map(|index| self.section(index))
     }
 
     pub(crate) fn section_named(&self, name: &str) -> Option<Section> {
-        let named = |&(at, _): &(u32, Section)| is_text_at(self.names, at, name);
+        let named = |&(at, _): &(u32, Section)| is_text_at(&self.names, at, name);
         self.sections().find(named).map(|(_, section)| section)
     }
 
-    /// As the bytes lie in the image; `None` where they do not lie in it.
-    pub(crate) fn section_bytes(&self, section: &Section) -> Option<&'a [u8]> {
+    /// As the bytes lie in the image; `None` where they do not lie in it, or the budget refuses them.
+    pub(crate) fn section_bytes(&self, section: &Section) -> Option<Cow<'a, [u8]>> {
         if section.kind == SHT_NOBITS {
             return None;
         }
-        slice(self.image, section.offset, section.size)
+        self.bytes(section.offset, section.size)
+    }
+
+    /// What `look` finds in one of a section's entries of `N` bytes, of which it gets the number and the bytes. The
+    /// section is read in parts, so that its length costs no memory.
+    pub(crate) fn find_entry<const N: usize, T>(
+        &self,
+        section: &Section,
+        mut look: impl FnMut(usize, &[u8; N]) -> Option<T>,
+    ) -> Option<T> {
+        if section.kind == SHT_NOBITS {
+            return None;
+        }
+        let count = usize::try_from(section.size).ok()? / N;
+        for first in (0..count).step_by(PART_ENTRIES) {
+            let len = (count - first).min(PART_ENTRIES) * N;
+            let offset = section.offset.checked_add((first * N) as u64)?;
+            let is_allowed = self.meter.step(len as u64 / STEP_BYTES);
+            let bytes = is_allowed.then(|| self.image.bytes(offset, len as u64)).flatten()?;
+            let (entries, _) = bytes.as_chunks::<N>();
+            let found = entries.iter().enumerate().find_map(|(number, entry)| look(first + number, entry));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// What `look` makes of the names of a symbol table, which are dropped afterwards. More than [`MAX_NAMES`] are
+    /// left unread: they only help where unwind entries are missing.
+    fn with_names<T>(&self, table: &Section, look: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let (_, names) = self.section(table.link.into())?;
+        let bytes = if names.size <= MAX_NAMES { self.section_bytes(&names)? } else { return None };
+        let charged = bytes.len() as u64;
+        let found = self.meter.step(1).then(|| look(&bytes)).flatten();
+        drop(bytes);
+        self.meter.release(charged);
+        found
     }
 
     /// A section's bytes as they were before compression.
@@ -162,14 +216,14 @@ impl<'a> Elf<'a> {
         let truncated = TableError::Truncated(Part::UnwindSection);
         let bytes = self.section_bytes(section).ok_or(truncated)?;
         if section.flags & SHF_COMPRESSED == 0 {
-            return Ok(Cow::Borrowed(bytes));
+            return Ok(bytes);
         }
         let (header, data) = bytes.split_at_checked(COMPRESSED_HEADER_BYTES).ok_or(truncated)?;
         let kind = Bytes::new(header).u32().ok_or(truncated)?;
         if kind != COMPRESSED_ZLIB {
             return Err(TableError::Compression(kind));
         }
-        inflate(data, Bytes::at(header, 8).u64().ok_or(truncated)?)
+        self.inflate(data, Bytes::at(header, 8).u64().ok_or(truncated)?)
     }
 
     /// The old form of compression, of sections named `.zdebug_*`: "ZLIB", and the size in big-endian.
@@ -178,21 +232,56 @@ impl<'a> Elf<'a> {
         let bytes = self.section_bytes(section).ok_or(truncated)?;
         let bytes = bytes.strip_prefix(b"ZLIB").ok_or(truncated)?;
         let (size, data) = bytes.split_first_chunk().ok_or(truncated)?;
-        inflate(data, u64::from_be_bytes(*size))
+        self.inflate(data, u64::from_be_bytes(*size))
     }
 
-    /// The bytes from `address` to the end of what its segment has in the image.
-    pub(crate) fn bytes_at(&self, address: u64) -> Option<&'a [u8]> {
+    fn inflate(&self, data: &[u8], size: u64) -> Result<Cow<'a, [u8]>, TableError> {
+        if size > MAX_EXPANDED {
+            return Err(TableError::BadCompression);
+        }
+        if !self.meter.hold(size) {
+            return Err(TableError::OverBudget);
+        }
+        inflate(data, size)
+    }
+
+    /// Where the file has the byte at `address`, and how many bytes its segment has from there on.
+    fn place(&self, address: u64) -> Option<(u64, u64)> {
         let holds = |segment: &&Segment| {
             segment.kind == PT_LOAD && address.wrapping_sub(segment.address) < segment.len
         };
         let segment = self.segments.iter().find(holds)?;
         let skip = address - segment.address;
-        slice(self.image, segment.offset + skip, segment.len - skip)
+        Some((segment.offset + skip, segment.len - skip))
+    }
+
+    /// The bytes from `address` to the end of what its segment has in the image.
+    pub(crate) fn bytes_from(&self, address: u64) -> Option<Cow<'a, [u8]>> {
+        let (offset, len) = self.place(address)?;
+        self.bytes(offset, len)
+    }
+
+    /// Fills `buffer` from `address` on; the part of it that its segment has.
+    pub(crate) fn read_at<'b>(&self, address: u64, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        let (offset, len) = self.place(address)?;
+        let len = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
+        let buffer = &mut buffer[..len];
+        self.image.read(offset, buffer).then_some(&*buffer)
     }
 
     pub(crate) fn word_at(&self, address: u64) -> Option<u64> {
-        Bytes::new(self.bytes_at(address)?).u64()
+        Bytes::new(self.read_at(address, &mut [0; 8])?).u64()
+    }
+
+    /// What `look` makes of the code in `range`, as far as its segment has it; the bytes are dropped afterwards.
+    pub(crate) fn look_at(&self, range: Range, look: impl FnOnce(&[u8])) {
+        let Some((offset, len)) = self.place(range.start) else { return };
+        let len = len.min(range.end - range.start);
+        if let Some(code) = self.bytes(offset, len) {
+            look(&code);
+            drop(code);
+            self.meter.release(len);
+        }
     }
 
     /// Where code can be: executable segments, ascending, apart from each other, together no larger than the image.
@@ -202,7 +291,7 @@ impl<'a> Elf<'a> {
         };
         let mut segments: Vec<&Segment> = self.segments.iter().filter(is_code).collect();
         segments.sort_by_key(|segment| segment.address);
-        let mut left = self.image.len() as u64;
+        let mut left = self.image.size();
         let mut code: Vec<Range> = Vec::new();
         for segment in segments {
             let start = code.last().map_or(segment.address, |last| segment.address.max(last.end));
@@ -216,9 +305,10 @@ impl<'a> Elf<'a> {
     }
 
     /// `.eh_frame_hdr`'s address and bytes, by program header.
-    pub(crate) fn eh_frame_header(&self) -> Option<(u64, &'a [u8])> {
+    pub(crate) fn eh_frame_header(&self) -> Option<(u64, Cow<'a, [u8]>)> {
         let segment = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
-        Some((segment.address, slice(self.image, segment.offset, segment.len)?))
+        let len = segment.len.min(MAX_HEADER);
+        Some((segment.address, self.bytes(segment.offset, len)?))
     }
 
     /// Where the kernel enters the file. Linkers of old gave libraries the start of `.text` as their entry: that is
@@ -234,8 +324,9 @@ impl<'a> Elf<'a> {
     /// A static position-independent program looks like a library but for this flag.
     fn is_pie(&self) -> bool {
         let dynamic = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC);
-        let bytes = dynamic.and_then(|dynamic| slice(self.image, dynamic.offset, dynamic.len));
-        let (tags, _) = bytes.unwrap_or(&[]).as_chunks::<DYNAMIC_BYTES>();
+        let bytes = dynamic.and_then(|dynamic| self.bytes(dynamic.offset, dynamic.len));
+        let bytes = bytes.unwrap_or_default();
+        let (tags, _) = bytes.as_chunks::<DYNAMIC_BYTES>();
         tags.iter().any(|tag| {
             let mut tag = Bytes::new(tag);
             tag.u64() == Some(DT_FLAGS_1) && tag.u64().is_some_and(|flags| flags & DF_1_PIE != 0)
@@ -245,12 +336,12 @@ impl<'a> Elf<'a> {
     /// The value of the symbol `name` in the full symbol table.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         let (_, table) = self.sections().find(|(_, section)| section.kind == SHT_SYMTAB)?;
-        let names = self.section_bytes(&self.section(table.link.into())?.1)?;
-        let (symbols, _) = self.section_bytes(&table)?.as_chunks::<SYMBOL_BYTES>();
-        let named = |symbol: &&[u8; SYMBOL_BYTES]| {
-            Bytes::new(*symbol).u32().is_some_and(|at| is_text_at(names, at, name))
-        };
-        Bytes::at(symbols.iter().find(named)?, 8).u64()
+        self.with_names(&table, |names| {
+            self.find_entry(&table, |_, symbol: &[u8; SYMBOL_BYTES]| {
+                let is_named = is_text_at(names, Bytes::new(symbol).u32()?, name);
+                if is_named { Bytes::at(symbol, 8).u64() } else { None }
+            })
+        })
     }
 
     /// Where functions begin, by every symbol table. The parts that compilers move elsewhere, `NAME.cold`, are none.
@@ -260,16 +351,18 @@ impl<'a> Elf<'a> {
     }
 
     fn functions_of(&self, table: &Section) -> Option<Vec<u64>> {
-        let names = self.section_bytes(&self.section(table.link.into())?.1)?;
-        let (symbols, _) = self.section_bytes(table)?.as_chunks::<SYMBOL_BYTES>();
-        let is_function = |symbol: &&[u8; SYMBOL_BYTES]| matches!(symbol[4] & 15, STT_FUNC | STT_GNU_IFUNC);
-        let is_whole = |symbol: &&[u8; SYMBOL_BYTES]| {
-            let name = Bytes::new(*symbol).u32().and_then(|at| names.get(at as usize..)).unwrap_or(&[]);
-            let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(0)];
-            !name.windows(5).any(|part| part == b".cold")
-        };
-        let functions = symbols.iter().filter(is_function).filter(is_whole);
-        Some(functions.filter_map(|symbol| Bytes::at(symbol, 8).u64()).filter(|&at| at != 0).collect())
+        self.with_names(table, |names| {
+            let mut functions = Vec::new();
+            let refused = self.find_entry(table, |_, symbol: &[u8; SYMBOL_BYTES]| {
+                let start = Bytes::at(symbol, 8).u64().filter(|&start| start != 0)?;
+                if is_whole_function(symbol, names) {
+                    functions.push(start);
+                    return (!self.meter.hold(size_of::<u64>() as u64)).then_some(());
+                }
+                None
+            });
+            refused.is_none().then_some(functions)
+        })
     }
 
     /// Code without the read-only data that linkers may put beside it, where section headers tell; ascending, apart
@@ -298,12 +391,12 @@ impl<'a> Elf<'a> {
     /// What the loader finds or writes at `address`: pointers of position-independent files may be in their
     /// relocations only.
     pub(crate) fn relocated_word(&self, address: u64) -> Option<u64> {
-        let tables = self.sections().filter(|(_, section)| section.kind == SHT_RELA);
-        let entry = tables.filter_map(|(_, table)| self.section_bytes(&table)).find_map(|bytes| {
-            let (entries, _) = bytes.as_chunks::<RELA_BYTES>();
-            entries.iter().find(|entry| entry[..8] == address.to_le_bytes())
-        });
-        entry.and_then(|entry| Bytes::at(entry, 16).u64()).or_else(|| self.word_at(address))
+        let mut tables = self.sections().filter(|(_, section)| section.kind == SHT_RELA);
+        let find = |_, entry: &[u8; RELA_BYTES]| {
+            if entry[..8] == address.to_le_bytes() { Bytes::at(entry, 16).u64() } else { None }
+        };
+        let found = tables.find_map(|(_, table)| self.find_entry(&table, find));
+        found.or_else(|| self.word_at(address))
     }
 }
 
@@ -322,8 +415,10 @@ struct Header {
 }
 
 impl Header {
-    fn read(image: &[u8]) -> Result<Self, TableError> {
+    fn read(image: &dyn Image) -> Result<Self, TableError> {
         let truncated = TableError::Truncated(Part::Header);
+        let start = image.bytes(0, image.size().min(HEADER_BYTES)).ok_or(truncated)?;
+        let image = &*start;
         if !image.starts_with(b"\x7fELF") {
             return Err(TableError::NotElf);
         }
@@ -364,7 +459,7 @@ impl Header {
     }
 }
 
-fn read_segments(image: &[u8], header: &Header) -> Result<Vec<Segment>, TableError> {
+fn read_segments(image: &dyn Image, header: &Header) -> Result<Vec<Segment>, TableError> {
     let truncated = TableError::Truncated(Part::Segments);
     if header.segment_count == 0 {
         return Ok(Vec::new());
@@ -373,24 +468,27 @@ fn read_segments(image: &[u8], header: &Header) -> Result<Vec<Segment>, TableErr
         return Err(truncated);
     }
     let len = u64::from(header.segment_count) * SEGMENT_BYTES as u64;
-    let (headers, _) = slice(image, header.segments_at, len).ok_or(truncated)?.as_chunks::<SEGMENT_BYTES>();
-    Ok(headers.iter().filter_map(|header| segment(image, header)).collect())
+    let headers = image.bytes(header.segments_at, len).ok_or(truncated)?;
+    let (headers, _) = headers.as_chunks::<SEGMENT_BYTES>();
+    Ok(headers.iter().filter_map(|header| segment(image.size(), header)).collect())
 }
 
 /// A segment, its length cut to what the image has.
-fn segment(image: &[u8], header: &[u8]) -> Option<Segment> {
+fn segment(image_size: u64, header: &[u8]) -> Option<Segment> {
     let mut header = Bytes::new(header);
     let (kind, flags, offset, address) = (header.u32()?, header.u32()?, header.u64()?, header.u64()?);
     let (_physical, file_size) = (header.u64()?, header.u64()?);
-    let in_image = (image.len() as u64).saturating_sub(offset);
+    let in_image = image_size.saturating_sub(offset);
     let len = file_size.min(in_image).min(u64::MAX - address);
     Some(Segment { kind, executable: flags & PF_X != 0, offset, address, len })
 }
 
-fn slice(bytes: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
-    let start = usize::try_from(offset).ok()?;
-    let end = start.checked_add(usize::try_from(len).ok()?)?;
-    bytes.get(start..end)
+/// The parts that compilers move elsewhere, `NAME.cold`, are no functions.
+fn is_whole_function(symbol: &[u8; SYMBOL_BYTES], names: &[u8]) -> bool {
+    let name = Bytes::new(symbol).u32().and_then(|at| names.get(at as usize..)).unwrap_or(&[]);
+    let name = &name[..name.len().min(MAX_NAME)];
+    let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())];
+    matches!(symbol[4] & 15, STT_FUNC | STT_GNU_IFUNC) && !name.windows(5).any(|part| part == b".cold")
 }
 
 /// Whether the zero-terminated text at `at` is `text`.

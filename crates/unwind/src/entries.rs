@@ -7,12 +7,16 @@ use std::collections::HashMap;
 
 use crate::bytes::Bytes;
 use crate::elf::{Elf, Machine};
+use crate::image::Meter;
 use crate::pointer::{Bases, Encoding};
 
 /// An augmentation is a handful of letters.
 const MAX_AUGMENTATION: usize = 16;
 /// Linkers leave a terminator between the entries of two of their inputs; more than a few are no entries.
 const MAX_TERMINATORS: u32 = 16;
+
+/// What one CIE takes at most: itself, its place, and its first row.
+const CIE_BYTES: u64 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -67,8 +71,9 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn read(section: &Section) -> Entries {
-        let mut reader = Reader { section, entries: Entries::default(), known: HashMap::new(), last: None };
+    pub(crate) fn read(section: &Section, meter: &Meter) -> Entries {
+        let mut reader =
+            Reader { section, meter, entries: Entries::default(), known: HashMap::new(), last: None };
         reader.read_all();
         reader.entries
     }
@@ -86,6 +91,7 @@ struct Outline {
 
 struct Reader<'s, 'e, 'a> {
     section: &'s Section<'e, 'a>,
+    meter: &'s Meter<'s>,
     entries: Entries,
     /// CIEs by their offset; `None`: cannot be read.
     known: HashMap<usize, Option<u32>>,
@@ -112,6 +118,9 @@ impl Reader<'_, '_, '_> {
                 return;
             };
             at = outline.end;
+            if !self.meter.step(1) || !self.meter.hold(size_of::<Fde>() as u64) {
+                return;
+            }
             if !self.is_cie(&outline) && self.read_fde(&outline).is_none() {
                 self.entries.damaged += 1;
             }
@@ -172,6 +181,7 @@ impl Reader<'_, '_, '_> {
         }
         let number = match self.known.get(&at) {
             Some(&known) => known,
+            None if !self.meter.hold(CIE_BYTES) => return None,
             None => {
                 let number = self.read_cie(at);
                 self.known.insert(at, number);

@@ -33,6 +33,8 @@ pub enum TableError {
     Compression(u32),
     /// It does not expand to the length it says.
     BadCompression,
+    /// The budget ended the build: too much memory or time.
+    OverBudget,
 }
 
 impl fmt::Display for Part {
@@ -63,6 +65,9 @@ impl fmt::Display for TableError {
             }
             TableError::Compression(kind) => {
                 write!(f, "has unwind information compressed in form {kind}; zlib (1) can be read")
+            }
+            TableError::OverBudget => {
+                f.write_str("needs more memory or time for its unwind table than one file gets")
             }
             TableError::BadCompression => {
                 f.write_str("is damaged: its compressed unwind section does not expand to the length it says")

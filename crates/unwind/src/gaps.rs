@@ -59,7 +59,7 @@ impl<'e, 'a> Gaps<'e, 'a> {
 
     fn is_clone_tail(&self, gap: Range) -> bool {
         let short = gap.end - gap.start <= MAX_CLONE_TAIL;
-        short && self.elf.bytes_at(gap.start).is_some_and(|bytes| bytes.starts_with(&SYSCALL))
+        short && self.elf.read_at(gap.start, &mut [0; 2]).is_some_and(|bytes| bytes == SYSCALL)
     }
 
     /// The entry point has no caller. Beside Go's functions there is only assembly of its own kind.
@@ -98,9 +98,10 @@ mod tests {
             eprintln!("skipped: no libc.so.6 where Debian has it");
             return;
         };
-        let elf = crate::elf::Elf::read(&libc).expect("an ELF file");
+        let (image, meter) = (&libc[..], crate::image::Meter::new(&crate::Unlimited));
+        let elf = crate::elf::Elf::read(&image, &meter).expect("an ELF file");
         let code = elf.code()[0];
-        let bytes = elf.bytes_at(code.start).expect("code");
+        let bytes = elf.bytes_from(code.start).expect("code");
         // mov $__NR_clone,%eax; syscall; test %rax,%rax: elsewhere, as in fork, an entry covers it.
         let calls = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05, 0x48, 0x85, 0xc0];
         let call = bytes.windows(calls.len()).position(|bytes| bytes == calls).expect("clone") as u64;

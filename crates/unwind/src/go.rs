@@ -4,6 +4,8 @@
 //! Values and addresses are delta-encoded pairs, `cmd/link`'s pcsp tables. Every one moves forward, so reading a
 //! table takes no more steps than its code has bytes.
 
+use std::borrow::Cow;
+
 use crate::bytes::Bytes;
 use crate::coverage::Unencodable;
 use crate::elf::{Elf, Machine, Range};
@@ -42,10 +44,11 @@ pub(crate) struct GoTable<'e, 'a> {
     /// Bytes of the smallest instruction.
     quantum: u64,
     functions: usize,
-    names: &'a [u8],
-    pctab: &'a [u8],
-    /// The index of functions, and what it points to.
-    index: &'a [u8],
+    bytes: Cow<'a, [u8]>,
+    /// Where in them names, pcsp tables, and the index of functions with what it points to, begin.
+    names: usize,
+    pctab: usize,
+    index: usize,
 }
 
 /// What changed between versions.
@@ -72,13 +75,13 @@ impl<'e, 'a> GoTable<'e, 'a> {
             None => {
                 elf.section_named(".go.buildinfo")?;
                 let address = elf.symbol("runtime.pclntab").or_else(|| search(elf))?;
-                Self::read(elf, address, elf.bytes_at(address)?)
+                Self::read(elf, address, elf.bytes_from(address)?)
             }
         }
     }
 
-    fn read(elf: &'e Elf<'a>, address: u64, bytes: &'a [u8]) -> Option<Self> {
-        let mut header = Bytes::new(bytes);
+    fn read(elf: &'e Elf<'a>, address: u64, bytes: Cow<'a, [u8]>) -> Option<Self> {
+        let mut header = Bytes::new(&bytes);
         let layout = match header.u32()? {
             MAGIC_1_16 => Layout::Go1_16,
             MAGIC_1_18 => Layout::Go1_18,
@@ -94,11 +97,14 @@ impl<'e, 'a> GoTable<'e, 'a> {
             Layout::Go1_16 => 0,
             _ => text_start(elf, address, header.u64()?),
         };
-        let [names, _units, _files, pctab, index] = read_parts(&mut header, bytes)?;
+        let [names, _units, _files, pctab, index] = read_parts(&mut header, bytes.len())?;
         let functions = usize::try_from(functions).ok()?;
         // The index ends with the address behind the last function.
-        functions.checked_add(1)?.checked_mul(layout.index_bytes()).filter(|&len| len <= index.len())?;
-        Some(GoTable { elf, layout, text, quantum: quantum.into(), functions, names, pctab, index })
+        functions
+            .checked_add(1)?
+            .checked_mul(layout.index_bytes())
+            .filter(|&len| len <= bytes.len() - index)?;
+        Some(GoTable { elf, layout, text, quantum: quantum.into(), functions, names, pctab, index, bytes })
     }
 
     /// Tells `row` the rules of all functions within `gap`, ascending.
@@ -106,7 +112,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
         let mut from = gap.start;
         for number in self.first_from(gap.start)..self.functions {
             let (Some(start), Some(end)) = (self.start(number), self.start(number + 1)) else { return };
-            if start >= gap.end {
+            if start >= gap.end || !self.elf.meter.step(1) {
                 return;
             }
             let part = Range { start: start.max(from), end: end.min(gap.end) };
@@ -143,27 +149,27 @@ impl<'e, 'a> GoTable<'e, 'a> {
     }
 
     fn entry(&self, number: usize) -> Option<u64> {
-        let mut bytes = Bytes::at(self.index, number * self.layout.index_bytes());
+        let mut bytes = Bytes::at(&self.bytes[self.index..], number * self.layout.index_bytes());
         match self.layout {
             Layout::Go1_16 => bytes.u64(),
             _ => self.text.checked_add(bytes.u32()?.into()),
         }
     }
 
-    fn function(&self, number: usize) -> Option<Function<'a>> {
+    fn function(&self, number: usize) -> Option<Function<'_>> {
         let half = self.layout.index_bytes() / 2;
-        let mut place = Bytes::at(self.index, number * 2 * half + half);
+        let mut place = Bytes::at(&self.bytes[self.index..], number * 2 * half + half);
         let at = match self.layout {
             Layout::Go1_16 => usize::try_from(place.u64()?).ok()?,
             _ => place.u32()? as usize,
         };
         // Behind the entry: name, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset, 4 bytes each.
         let fields = at.checked_add(half)?;
-        let name = Bytes::at(self.index, fields).u32()?;
-        let pcsp = Bytes::at(self.index, fields.checked_add(12)?).u32()?;
+        let name = Bytes::at(&self.bytes[self.index..], fields).u32()?;
+        let pcsp = Bytes::at(&self.bytes[self.index..], fields.checked_add(12)?).u32()?;
         let flags_at = if self.layout == Layout::Go1_20 { 37 } else { 33 };
-        let flags = Bytes::at(self.index, fields.checked_add(flags_at)?).u8()?;
-        Some(Function { name: self.names.get(name as usize..)?, pcsp, flags })
+        let flags = Bytes::at(&self.bytes[self.index..], fields.checked_add(flags_at)?).u8()?;
+        Some(Function { name: self.bytes[self.names..].get(name as usize..)?, pcsp, flags })
     }
 
     fn function_rows(
@@ -208,13 +214,13 @@ impl<'e, 'a> GoTable<'e, 'a> {
         part: Range,
         row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>),
     ) {
-        let mut bytes = Bytes::at(self.pctab, function.pcsp as usize);
+        let mut bytes = Bytes::at(&self.bytes[self.pctab..], function.pcsp as usize);
         let mut frame = Frame { machine: self.elf.machine, saved_from: None };
         let (mut value, mut start) = (-1i64, entry);
         if function.pcsp == 0 {
             return;
         }
-        while start < part.end {
+        while start < part.end && self.elf.meter.step(1) {
             let Some((grown, advanced)) = bytes.uleb().zip(bytes.uleb()) else { return };
             let step = advanced.saturating_mul(self.quantum);
             if grown == 0 && start != entry || step == 0 {
@@ -284,7 +290,8 @@ impl Frame {
 /// that made it.
 fn saved_fp_from(elf: &Elf, start: u64, size: i64) -> Option<u64> {
     const PUSH_RBP: u8 = 0x55;
-    let before = elf.bytes_at(start.checked_sub(1)?)?;
+    let mut buffer = [0; 9];
+    let before = elf.read_at(start.checked_sub(1)?, &mut buffer)?;
     match before {
         [PUSH_RBP, ..] if size == 8 => Some(start),
         [_, 0x48, 0x89, 0x6c, 0x24, ..] => start.checked_add(5),
@@ -319,10 +326,10 @@ impl Function<'_> {
 }
 
 /// The five parts whose offsets follow each other in the header.
-fn read_parts<'a>(header: &mut Bytes, bytes: &'a [u8]) -> Option<[&'a [u8]; 5]> {
-    let mut parts = [&bytes[..0]; 5];
+fn read_parts(header: &mut Bytes, len: usize) -> Option<[usize; 5]> {
+    let mut parts = [0; 5];
     for part in &mut parts {
-        *part = bytes.get(usize::try_from(header.u64()?).ok()?..)?;
+        *part = usize::try_from(header.u64()?).ok().filter(|&at| at <= len)?;
     }
     Some(parts)
 }
@@ -345,7 +352,6 @@ fn text_start(elf: &Elf, pclntab: u64, in_header: u64) -> u64 {
 /// Linked by a C linker and stripped, the table is a part of `.data.rel.ro` without a name.
 fn search(elf: &Elf) -> Option<u64> {
     let section = elf.section_named(".data.rel.ro")?;
-    let (words, _) = elf.section_bytes(&section)?.as_chunks::<8>();
     let is_header = |word: &[u8; 8]| {
         let magic = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
         matches!(magic, MAGIC_1_16 | MAGIC_1_18 | MAGIC_1_20)
@@ -353,7 +359,8 @@ fn search(elf: &Elf) -> Option<u64> {
             && matches!(word[6], 1 | 4)
             && word[7] == 8
     };
-    section.address.checked_add(words.iter().position(is_header)? as u64 * 8)
+    let at = elf.find_entry(&section, |at, word| is_header(word).then_some(at))?;
+    section.address.checked_add(at as u64 * 8)
 }
 
 fn unzigzag(value: u64) -> i64 {

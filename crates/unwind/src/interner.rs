@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::rule::Rule;
 
-/// A row names its rule by 24 bits.
-const MAX_RULES: usize = 1 << 24;
+/// The kernel side keeps this many for all files; a row would name one by 24 bits.
+const MAX_RULES: usize = 1 << 16;
 /// Rules met last, by their bits: most rows repeat one of a few. A power of two.
 const RECENT: usize = 256;
 

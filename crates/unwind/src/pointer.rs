@@ -84,7 +84,8 @@ mod tests {
     /// Reads at the section's byte 3; how many bytes it took.
     fn read(encoding: u8, bytes: &[u8]) -> Option<(u64, usize)> {
         let image = Image { code: 0x1122_3344_5566_7788u64.to_le_bytes().to_vec(), ..Image::new(0) }.bytes();
-        let elf = Elf::read(&image).expect("an ELF file");
+        let (source, meter) = (&image[..], crate::image::Meter::new(&crate::Unlimited));
+        let elf = Elf::read(&source, &meter).expect("an ELF file");
         let bases = Bases { elf: &elf, section: SECTION, text: TEXT, data: DATA, function: FUNCTION };
         let section = [&[0xee; 3], bytes].concat();
         let mut at = Bytes::at(&section, 3);

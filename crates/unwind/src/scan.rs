@@ -20,9 +20,18 @@ use instruction::Instructions;
 
 /// Windows end at the first function from here on, and at the latest at the second.
 const WINDOW: u64 = 64 << 10;
-const MAX_WINDOW: u64 = 1 << 20;
+const MAX_WINDOW: u64 = 256 << 10;
 /// Code looked at in one file. What has more and no unwind entries is not C.
 const MAX_CODE: u64 = 32 << 20;
+
+/// Bytes of an entry point that are looked at: 256, and the instruction that crosses their end.
+const MAX_ENTRY: usize = 272;
+/// Bytes of code that are one step of the budget.
+const STEP_BYTES: u64 = 16;
+/// What a window takes for each byte of its code, if each is an instruction.
+const WINDOW_BYTES: u64 = 96;
+/// What is kept of a place that is jumped to.
+const ENTERED_BYTES: u64 = 48;
 
 /// What a file's code says of itself, as far as it is asked.
 pub(crate) struct Scan<'e, 'a> {
@@ -51,32 +60,63 @@ impl<'e, 'a> Scan<'e, 'a> {
     pub(crate) fn rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Rule)) {
         for section in self.sections.get_or_init(|| self.elf.code_sections()) {
             let part = Range { start: gap.start.max(section.start), end: gap.end.min(section.end) };
-            if part.start < part.end && part.end - part.start <= self.left.get() {
+            let goes_on = self.elf.meter.step(part.end.saturating_sub(part.start) / STEP_BYTES + 1);
+            if goes_on && part.start < part.end && part.end - part.start <= self.left.get() {
                 self.left.set(self.left.get() - (part.end - part.start));
                 self.part(part, row);
             }
         }
     }
 
-    /// The end of the code that runs on from `address`.
+    /// The end of the code that runs on from `address`, as far as an entry point is looked at.
     pub(crate) fn end_of(&self, address: u64) -> u64 {
-        let code = self.elf.bytes_at(address).unwrap_or_default();
+        let mut buffer = [0; MAX_ENTRY];
+        let code = self.elf.read_at(address, &mut buffer).unwrap_or_default();
         let last = Instructions::new(code, address).find(|found| found.flow.is_last());
         last.map_or(u64::MAX, |last| last.address + u64::from(last.len))
     }
 
     fn part(&self, part: Range, row: &mut impl FnMut(u64, u64, Rule)) {
-        let Some(code) = self.elf.bytes_at(part.start) else { return };
-        let code = &code[..code.len().min((part.end - part.start) as usize)];
+        self.elf.look_at(part, |code| self.code_rows(code, part, row));
+    }
+
+    fn code_rows(&self, code: &[u8], part: Range, row: &mut impl FnMut(u64, u64, Rule)) {
         let starts = self.starts(code, part);
         // First of all windows how they jump into each other: to parts of functions that compilers moved elsewhere.
         let mut entered = HashMap::new();
-        for (code, address) in windows(code, part, &starts) {
-            Window::read(code, address, &starts, &HashMap::new()).jumps_out(&mut entered);
+        let mut charged = size_of_val(&starts[..]) as u64;
+        if !self.elf.meter.hold(charged) {
+            return;
         }
         for (code, address) in windows(code, part, &starts) {
-            Window::read(code, address, &starts, &entered).rows(row);
+            let known = entered.len();
+            let is_allowed = self.metered(code, || {
+                Window::read(code, address, &starts, &HashMap::new()).jumps_out(&mut entered);
+            });
+            let grown = ENTERED_BYTES * (entered.len() - known) as u64;
+            if !is_allowed || !self.elf.meter.hold(grown) {
+                return;
+            }
+            charged += grown;
         }
+        for (code, address) in windows(code, part, &starts) {
+            if !self.metered(code, || Window::read(code, address, &starts, &entered).rows(row)) {
+                return;
+            }
+        }
+        self.elf.meter.release(charged);
+    }
+
+    /// Charges what a window takes while it is looked at. False: the budget has refused it.
+    fn metered(&self, code: &[u8], look: impl FnOnce()) -> bool {
+        let meter = self.elf.meter;
+        let bytes = WINDOW_BYTES * code.len() as u64;
+        let is_allowed = meter.step(code.len() as u64 / STEP_BYTES + 1) && meter.hold(bytes);
+        if is_allowed {
+            look();
+            meter.release(bytes);
+        }
+        is_allowed
     }
 
     /// Where functions begin: as named, and as called.

@@ -3,6 +3,7 @@
 use crate::builder;
 use crate::coverage::Coverage;
 use crate::error::TableError;
+use crate::image::{Budget, Image, Unlimited};
 use crate::pages::{BLOCKS, Pages};
 use crate::rule::Rule;
 
@@ -25,10 +26,15 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of the ELF file whose bytes are `image`, which callers map or read. An ELF image in memory whose
+    /// The table of the ELF file whose bytes are `image`. An ELF image in memory whose
     /// file offsets are addresses, as the vDSO's, serves as well.
     pub fn from_elf(image: &[u8]) -> Result<Table, TableError> {
-        builder::table_from_elf(image)
+        Table::from_image(&image, &Unlimited)
+    }
+
+    /// The table of an ELF file that other users may write to. `budget` ends builds that take too much.
+    pub fn from_image(image: &dyn Image, budget: &dyn Budget) -> Result<Table, TableError> {
+        builder::table_from_elf(image, budget)
     }
 
     pub(crate) fn new(base: u64, pages: Pages, rules: Vec<Rule>, coverage: Coverage) -> Table {

@@ -52,8 +52,8 @@ impl Switch {
 
     /// Where it takes place in the function at `entry`; `None` if its code is not as known.
     pub(super) fn find(self, elf: &Elf, entry: u64) -> Option<SwitchedRule> {
-        let code = elf.bytes_at(entry)?;
-        let code = &code[..code.len().min(MAX_CODE)];
+        let mut buffer = [0; MAX_CODE];
+        let code = elf.read_at(entry, &mut buffer)?;
         let at = |pattern: &[u8]| code.windows(pattern.len()).position(|bytes| bytes == pattern);
         let from = match self {
             Switch::Linked => at(OPENS_FRAME)? + OPENS_FRAME.len(),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::fixture::{AARCH64, CODE, Cfi, EH_FRAME, Image};
 use crate::table::Table;
+use crate::{Budget, STEPS, TableError};
 
 const PCLNTAB: u64 = 0x60_0000;
 const ASM: u8 = 4;
@@ -288,4 +289,47 @@ fn any_byte_of_the_table_may_be_wrong() {
             }
         }
     }
+}
+
+/// A frame that grows or shrinks with every byte of code: a row a byte.
+const ROWS: [(i8, u8); SIZE as usize] = {
+    let mut pairs = [(8, 1); SIZE as usize];
+    let mut at = 1;
+    while at < pairs.len() {
+        pairs[at].0 = -8;
+        at += 2;
+    }
+    pairs[0].0 = 9;
+    pairs
+};
+
+struct AtMost {
+    held: u64,
+    questions: std::cell::Cell<u64>,
+}
+
+impl Budget for AtMost {
+    fn allows(&self, held: u64) -> bool {
+        self.questions.set(self.questions.get() + 1);
+        held <= self.held
+    }
+}
+
+#[test]
+fn rows_of_a_function_table_are_charged() {
+    let budget = |held| AtMost { held, questions: 0.into() };
+    let flood = |functions| {
+        let functions: Vec<Made> = (0..functions).map(|_| made("main.rows", &[], &ROWS)).collect();
+        program(Layout::Go1_20, &functions).bytes()
+    };
+    let (small, large) = (flood(1_000), flood(20_000));
+    let held = 2 * small.len() as u64 + (1 << 20);
+    let table = Table::from_image(&&small[..], &budget(held)).expect("within the budget");
+    assert_eq!(table.coverage().rows, 1_000 * SIZE + 1, "each row, and the end");
+    let asked = budget(u64::MAX);
+    assert!(Table::from_image(&&large[..], &asked).is_ok());
+    assert!(asked.questions.get() >= 20_000 * SIZE / STEPS, "work is charged as it is done");
+    // Its sections fit; its rows do not.
+    let tight = budget(large.len() as u64 + (1 << 20));
+    assert_eq!(Table::from_image(&&large[..], &tight).err(), Some(TableError::OverBudget));
 }

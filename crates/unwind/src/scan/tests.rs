@@ -15,7 +15,8 @@ struct Comparison {
 
 fn compare(path: &str) -> Option<Comparison> {
     let image = std::fs::read(path).ok()?;
-    let elf = Elf::read(&image).expect("an ELF file");
+    let (bytes, meter) = (&image[..], crate::image::Meter::new(&crate::Unlimited));
+    let elf = Elf::read(&bytes, &meter).expect("an ELF file");
     let table = Table::from_elf(&image).expect("a table");
     let text = elf.section_named(".text").expect("code");
     let len = elf.section_bytes(&text).expect("code").len() as u64;
