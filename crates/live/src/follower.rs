@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use wallprof_model::ModuleId;
 use wallprof_probe::{
-    CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, FileImage, News, NotPlaced, PlacedTable,
+    CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, FileImage, News, NotPlaced, Owner, PlacedTable,
 };
 use wallprof_symbols::{CodeRange, ModuleFile};
 use wallprof_unwind::{Table, TableError};
@@ -32,6 +32,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 const MAX_BUILDERS: usize = 4;
 /// What was taken out of the arena can be used again after this.
 const RETRY: Duration = Duration::from_millis(2_500);
+/// Tables that were refused are not built again more often than this.
+const RETRY_REFUSED: Duration = Duration::from_secs(30);
 
 /// What the walker's tables are and cost; written by the follower, read by anybody.
 #[derive(Debug, Default)]
@@ -40,6 +42,8 @@ pub struct TableCounts {
     pub bytes: AtomicU64,
     /// Tables and lists for which there was no room.
     pub refused: AtomicU64,
+    /// Tables for which one user's files have too much of the kernel's memory or rules already.
+    pub over_quota: AtomicU64,
     /// Tables that had to go for others.
     pub evicted: AtomicU64,
     /// Files that could not be read, or ended before a part that they name.
@@ -114,6 +118,7 @@ enum Held {
     Placed {
         table: PlacedTable,
         file: Option<FileId>,
+        owner: Owner,
         last_used: u64,
     },
     /// There is none, or not yet.
@@ -156,6 +161,9 @@ struct Work {
     /// Modules for which there was no room.
     waiting: Vec<ModuleId>,
     retry_at: Instant,
+    /// Modules whose tables did not fit, and when they were last tried again.
+    refused: HashSet<ModuleId>,
+    refused_at: Instant,
     round: u64,
 }
 
@@ -177,6 +185,8 @@ impl Work {
             building: 0,
             waiting: Vec::new(),
             retry_at: Instant::now(),
+            refused: HashSet::new(),
+            refused_at: Instant::now(),
             round: 0,
         })
     }
@@ -221,9 +231,13 @@ impl Work {
             known.apply(news);
             known.take_changes()
         };
+        let any_gone = !gone.is_empty();
         for pid in gone {
             self.tables.forget_process(pid);
             self.shown.remove(&pid);
+        }
+        if any_gone {
+            self.retry_refused();
         }
         let mut missing = match self.retry_at <= Instant::now() {
             true => std::mem::take(&mut self.waiting),
@@ -301,36 +315,72 @@ impl Work {
 
     /// True when the walker has the table now.
     fn place(&mut self, module: ModuleId, file: Option<&File>, table: &Table) -> bool {
-        match self.tables.place(table) {
+        let owner = file.map_or(Owner::System, Owner::of);
+        match self.tables.place(table, owner) {
             Ok(table) => {
                 let file = file.and_then(|file| FileId::of(file).ok());
                 let delta = lock(&self.known).processes.code_delta(module);
                 if let (Some(file), Some(delta)) = (file, delta) {
                     self.tables.name_file(file, delta, &table);
                 }
-                self.held.insert(module, Held::Placed { table, file, last_used: self.round });
+                self.held.insert(module, Held::Placed { table, file, owner, last_used: self.round });
                 return true;
             }
-            Err(NotPlaced::Full) if self.evict() => {
-                self.waiting.push(module);
-                self.retry_at = Instant::now() + RETRY;
-            }
-            Err(_) => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            Err(reason) => {
+                let only = (reason == NotPlaced::OverQuota).then_some(owner);
+                if self.evict(only) {
+                    self.waiting.push(module);
+                    self.retry_at = Instant::now() + RETRY;
+                } else {
+                    self.refuse(module, reason);
+                }
             }
         }
         false
     }
 
-    /// Makes room: the table goes that no process has had mapped for longest. False: all are in use.
-    fn evict(&mut self) -> bool {
-        let used: HashSet<ModuleId> = self
-            .shown
-            .values()
-            .flat_map(|code| code.ranges.iter().filter_map(|range| range.module))
-            .collect();
+    fn refuse(&mut self, module: ModuleId, reason: NotPlaced) {
+        let counter = match reason {
+            NotPlaced::OverQuota => &self.counts.over_quota,
+            NotPlaced::Full | NotPlaced::TooManyRules => &self.counts.refused,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.refused.insert(module);
+    }
+
+    /// Tables that were refused are tried again when processes are gone, whose tables can be evicted.
+    fn retry_refused(&mut self) {
+        if self.refused.is_empty() || self.refused_at.elapsed() < RETRY_REFUSED {
+            return;
+        }
+        self.refused_at = Instant::now();
+        let used = self.used();
+        for module in self.refused.drain() {
+            if used.contains(&module) {
+                self.waiting.push(module);
+            } else {
+                // The next process that maps it asks for it.
+                self.held.remove(&module);
+            }
+        }
+    }
+
+    /// The modules that processes have mapped.
+    fn used(&self) -> HashSet<ModuleId> {
+        let ranges = self.shown.values().flat_map(|code| &code.ranges);
+        ranges.filter_map(|range| range.module).collect()
+    }
+
+    /// Frees what tables take that no process has mapped, those of one owner or of all: the one that was not used
+    /// for longest. False: all are in use.
+    fn evict(&mut self, only: Option<Owner>) -> bool {
+        let used = self.used();
         let unused = self.held.iter().filter_map(|(module, held)| match held {
-            Held::Placed { last_used, .. } if !used.contains(module) => Some((*last_used, *module)),
+            Held::Placed { last_used, owner, .. }
+                if !used.contains(module) && only.is_none_or(|only| only == *owner) =>
+            {
+                Some((*last_used, *module))
+            }
             _ => None,
         });
         let Some((_, module)) = unused.min() else { return false };

@@ -664,6 +664,7 @@ impl Session {
         let tables = self.follower.counts();
         for (reason, count) in [
             ("unwind_tables_refused", &tables.refused),
+            ("unwind_tables_over_quota", &tables.over_quota),
             ("unwind_tables_evicted", &tables.evicted),
             ("unwind_files_unreadable", &tables.unreadable),
             ("unwind_tables_over_budget", &tables.over_budget),

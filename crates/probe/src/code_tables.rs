@@ -7,12 +7,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use wallprof_unwind::{Rule, Table};
 
 use crate::arena::{Arena, SharedWords};
 use crate::bpf::constants as c;
+use crate::rule_numbers::RuleNumbers;
 
 const RULE_WORDS: usize = 4;
 const MAPPING_WORDS: usize = 8;
@@ -26,6 +28,27 @@ pub struct PlacedTable {
     /// Position and length of each page, in words.
     pages: Vec<(u32, u32)>,
     base: u64,
+    /// The kernel's numbers of its rules.
+    rules: Vec<u32>,
+    owner: Owner,
+}
+
+/// The user whose quota a table is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// root, and what is no file: without a quota.
+    System,
+    User(u32),
+}
+
+impl Owner {
+    /// The owner of a file.
+    pub fn of(file: &File) -> Self {
+        match file.metadata().map_or(0, |metadata| metadata.uid()) {
+            0 => Owner::System,
+            uid => Owner::User(uid),
+        }
+    }
 }
 
 /// Where a mapping's addresses lead, for the walker.
@@ -95,13 +118,18 @@ pub enum NotPlaced {
     Full,
     /// More distinct rules than the kernel side keeps, or a page longer than a chunk.
     TooManyRules,
+    /// The files of this user have what one user gets.
+    OverQuota,
 }
 
 /// The maps that the walker reads.
 pub struct CodeTables {
     arena: Arena,
     rules: SharedWords,
-    rule_numbers: HashMap<Rule, u32>,
+    rule_numbers: RuleNumbers,
+    /// Bytes of tables by user, and what one user gets.
+    bytes_of: HashMap<u32, u64>,
+    bytes_per_user: u64,
     processes: MapHandle,
     files: MapHandle,
     /// Process → position and words of its list.
@@ -119,8 +147,9 @@ impl CodeTables {
         Ok(CodeTables {
             arena: Arena::new(chunks, budget),
             rules: SharedWords::map(rules, c::MAX_RULES as usize * RULE_WORDS)?,
-            // The map is zero, which is this rule, in every table and here.
-            rule_numbers: HashMap::from([(Rule::UNCOVERED, 0)]),
+            rule_numbers: RuleNumbers::new(c::MAX_RULES as usize),
+            bytes_of: HashMap::new(),
+            bytes_per_user: budget / 4,
             processes,
             files,
             lists: HashMap::new(),
@@ -128,9 +157,18 @@ impl CodeTables {
     }
 
     /// Copies a table into the kernel's memory.
-    pub fn place(&mut self, table: &Table) -> Result<PlacedTable, NotPlaced> {
-        let numbers = self.number_rules(table.rules()).ok_or(NotPlaced::TooManyRules)?;
-        let mut placed = PlacedTable { directory: 0, pages: Vec::new(), base: table.base() };
+    pub fn place(&mut self, table: &Table, owner: Owner) -> Result<PlacedTable, NotPlaced> {
+        if let Owner::User(uid) = owner
+            && self.bytes_of.get(&uid).copied().unwrap_or(0) + table.coverage().bytes > self.bytes_per_user
+        {
+            return Err(NotPlaced::OverQuota);
+        }
+        let shared = &mut self.rules;
+        let write = |number: u32, rule: &Rule| write_rule(shared, number, rule);
+        let numbers = self.rule_numbers.take(table.rules(), owner, Instant::now(), write)?;
+        let pages = Vec::new();
+        let mut placed =
+            PlacedTable { directory: 0, pages, base: table.base(), rules: numbers.clone(), owner };
         let mut words = Vec::new();
         for page in table.pages() {
             let Some(page) = page else {
@@ -143,6 +181,7 @@ impl CodeTables {
                 return Err(NotPlaced::Full);
             };
             placed.pages.push((position, words.len() as u32));
+            self.charge(owner, words.len());
         }
         let directory: Vec<u32> = placed.pages.iter().map(|(position, _)| *position).collect();
         match self.arena.store(&directory) {
@@ -155,11 +194,14 @@ impl CodeTables {
         Ok(placed)
     }
 
-    /// Takes a table out. No process's list names it any more.
+    /// Takes a table out, with its rules. No process's list names it any more.
     pub fn remove(&mut self, placed: PlacedTable) {
+        self.rule_numbers.give_back(&placed.rules, placed.owner, Instant::now());
         for &(position, words) in placed.pages.iter().filter(|(position, _)| *position != 0) {
             self.arena.give_back(position, words as usize);
         }
+        let words: usize = placed.pages.iter().map(|(_, words)| *words as usize).sum();
+        self.discharge(placed.owner, words);
         if placed.directory != 0 {
             self.arena.give_back(placed.directory, placed.pages.len());
         }
@@ -208,27 +250,30 @@ impl CodeTables {
         self.arena.taken_bytes()
     }
 
-    /// Local number → the kernel's; `None` when there are too many.
-    fn number_rules(&mut self, rules: &[Rule]) -> Option<Vec<u32>> {
-        rules.iter().map(|rule| self.rule_number(rule)).collect()
+    fn charge(&mut self, owner: Owner, words: usize) {
+        if let Owner::User(uid) = owner {
+            *self.bytes_of.entry(uid).or_default() += words as u64 * 4;
+        }
     }
 
-    fn rule_number(&mut self, rule: &Rule) -> Option<u32> {
-        if let Some(number) = self.rule_numbers.get(rule) {
-            return Some(*number);
+    fn discharge(&mut self, owner: Owner, words: usize) {
+        if let Owner::User(uid) = owner
+            && let Some(bytes) = self.bytes_of.get_mut(&uid)
+        {
+            *bytes -= words as u64 * 4;
+            if *bytes == 0 {
+                self.bytes_of.remove(&uid);
+            }
         }
-        let number = self.rule_numbers.len();
-        if number >= c::MAX_RULES as usize {
-            return None;
-        }
-        let mut words = [0; RULE_WORDS];
-        for (word, bytes) in words.iter_mut().zip(rule.to_bytes().chunks_exact(4)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-        self.rules.write(number * RULE_WORDS, &words);
-        self.rule_numbers.insert(*rule, number as u32);
-        Some(number as u32)
     }
+}
+
+fn write_rule(rules: &mut SharedWords, number: u32, rule: &Rule) {
+    let mut words = [0; RULE_WORDS];
+    for (word, bytes) in words.iter_mut().zip(rule.to_bytes().chunks_exact(4)) {
+        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    rules.write(number as usize * RULE_WORDS, &words);
 }
 
 /// A page's words with the kernel's numbers of its rules: the indices stay, the rows change.
@@ -246,7 +291,9 @@ mod tests {
 
     #[test]
     fn a_mapping_leads_to_its_tables_page_zero() {
-        let placed = PlacedTable { directory: 16, pages: vec![(64, 200), (0, 0)], base: 0x40_0000 };
+        let pages = vec![(64, 200), (0, 0)];
+        let placed =
+            PlacedTable { directory: 16, pages, base: 0x40_0000, rules: Vec::new(), owner: Owner::System };
         // Mapped at 0x7000_0000 with ELF addresses from 0x41_0000 on.
         let bias = 0x41_0000u64.wrapping_sub(0x7000_0000);
         let mapping = CodeMapping::new(0x7000_0000, 0x7000_5000, bias, Some(&placed));

@@ -26,11 +26,12 @@ mod probes;
 mod programs;
 pub mod reasons;
 mod ring;
+mod rule_numbers;
 mod sideband;
 pub mod slices;
 mod tracefs;
 
-pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
+pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, Owner, PlacedTable};
 pub use code_watch::{CodeSide, CodeWatch};
 pub use error::ProbeError;
 pub use features::{Features, KernelTypes};
