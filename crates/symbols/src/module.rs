@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,12 @@ const MAX_OPEN_FILES: usize = 256;
 const MAX_MODULES: usize = 1 << 14;
 /// Remembered file identities; past this the memory of them starts over.
 const MAX_FILE_KEYS: usize = 1 << 15;
+/// Files of one build id that a new one is compared with.
+const MAX_CLAIMS: usize = 4;
+/// Bytes of a file that is compared with another: libLLVM has 130 MB.
+const MAX_COMPARED: u64 = 256 << 20;
+/// Bytes that are compared at once.
+const PART: usize = 256 << 10;
 /// `PATH_MAX`.
 const MAX_LABEL: usize = 4096;
 
@@ -67,7 +74,8 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Modules {
     entries: Vec<Entry>,
-    by_build_id: HashMap<Vec<u8>, ModuleId>,
+    /// The modules of files with the same build id and different contents, the first one first.
+    by_build_id: HashMap<Vec<u8>, Vec<ModuleId>>,
     by_file: HashMap<FileKey, ModuleId>,
     unread: HashMap<String, ModuleId>,
     vdso: Option<ModuleId>,
@@ -125,11 +133,9 @@ impl Modules {
         identity
     }
 
-    /// The module that `mapped` shows. Reads headers only if neither the build id nor the file is known.
+    /// The module that `mapped` shows. Reads headers only if the file is not known. Anybody can write a file with
+    /// another's build id: it decides alone only where the file is out of reach and no two files have claimed it.
     pub(crate) fn identify(&mut self, mapped: &MappedFile<'_>) -> Identity {
-        if let Some(id) = mapped.build_id.and_then(|id| self.by_build_id.get(id)) {
-            return self.known(*id);
-        }
         for (place, path) in mapped.places() {
             if let Ok(metadata) = stat_regular(&path)
                 && mapped.may_be(place, &metadata)
@@ -138,7 +144,10 @@ impl Modules {
                 return identity;
             }
         }
-        self.not_elf(&label_from_path(mapped.path))
+        match mapped.build_id.and_then(|build_id| self.by_build_id.get(build_id)).map(Vec::as_slice) {
+            Some(&[id]) => self.known(id),
+            _ => self.not_elf(&label_from_path(mapped.path)),
+        }
     }
 
     /// `None` when the file at `path` is not the mapped one.
@@ -160,7 +169,7 @@ impl Modules {
 
     fn adopt(&mut self, label: &str, file: File, found_at: PathBuf, facts: ElfFacts) -> Identity {
         let key = file.metadata().ok().map(|metadata| FileKey::of(&metadata));
-        let known = facts.build_id.as_ref().and_then(|build_id| self.by_build_id.get(build_id)).copied();
+        let known = facts.build_id.as_ref().and_then(|build_id| self.same_contents(build_id, &file));
         let id = match known {
             Some(id) => id,
             None => {
@@ -176,6 +185,20 @@ impl Modules {
             self.remember_file(key, id);
         }
         self.known(id)
+    }
+
+    /// The module with this build id whose file has the bytes of `file`, too: the same library in two containers.
+    fn same_contents(&self, build_id: &[u8], file: &File) -> Option<ModuleId> {
+        let claims = self.by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
+        let open = |id: &ModuleId| {
+            let entry = &self.entries[id.0 as usize];
+            entry
+                .open
+                .clone()
+                .filter(|known| entry.is_unchanged(known))
+                .or_else(|| entry.reopen().map(Arc::new))
+        };
+        claims.copied().find(|id| open(id).is_some_and(|known| have_same_bytes(&known, file)))
     }
 
     /// A mapped file without ELF headers to read: a name that stands for shared memory means code written at
@@ -212,7 +235,7 @@ impl Modules {
         }
         let id = ModuleId(self.entries.len() as u32);
         if let Some(build_id) = &facts.build_id {
-            self.by_build_id.insert(build_id.clone(), id);
+            self.by_build_id.entry(build_id.clone()).or_default().push(id);
         }
         let facts = Arc::new(facts);
         self.entries.push(Entry { module, facts, found_at, key, open: None, last_used: 0 });
@@ -265,6 +288,22 @@ impl Entry {
     }
 }
 
+/// Whether two files have the same contents; false for long ones, which nobody waits for.
+fn have_same_bytes(one: &File, other: &File) -> bool {
+    let size = |file: &File| file.metadata().map(|metadata| metadata.len()).ok();
+    let Some(size) = size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED) else {
+        return false;
+    };
+    let mut parts = [vec![0; PART], vec![0; PART]];
+    (0..size).step_by(PART).all(|at| {
+        let len = usize::try_from(size - at).map_or(PART, |left| left.min(PART));
+        let [mine, theirs] = &mut parts;
+        let are_read = one.read_exact_at(&mut mine[..len], at).is_ok()
+            && other.read_exact_at(&mut theirs[..len], at).is_ok();
+        are_read && mine[..len] == theirs[..len]
+    })
+}
+
 /// Whether a file without ELF headers is shared memory by its name.
 pub(crate) fn names_run_time_code(label: &str) -> bool {
     let names = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
@@ -292,6 +331,45 @@ mod tests {
         assert!(matches!(modules.not_elf("/opt/managed.dll"), Identity::Unread(ModuleId(0))));
         assert_eq!(modules.take_new()[0].1, Module { path: "/opt/managed.dll".into(), build_id: None });
         assert!(modules.take_new().is_empty());
+    }
+
+    /// Of a copy of a library with one byte behind its headers changed, and of an exact copy.
+    #[test]
+    fn build_id_of_another_file_is_not_believed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let library = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("glibc");
+        let mut forged = library.clone();
+        let last = forged.len() / 2;
+        forged[last] ^= 0xff;
+        let file = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).expect("written");
+            path
+        };
+        let paths = [file("forged", &forged), file("real", &library), file("copy", &library)];
+        let mut modules = Modules::default();
+        let identified = paths.clone().map(|path| {
+            let file = File::open(&path).expect("a file");
+            let facts = ElfFacts::read(&file).expect("an ELF file");
+            let build_id = facts.build_id.clone().expect("a build id");
+            let inode = None;
+            let mapped = MappedFile {
+                pid: u32::MAX,
+                start: 0,
+                end: 1,
+                path: path.as_os_str(),
+                build_id: Some(&build_id),
+                inode,
+            };
+            match modules.identify(&mapped) {
+                Identity::Module(id, _) => id,
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(identified, [ModuleId(0), ModuleId(1), ModuleId(1)]);
+        let modules = modules.take_new();
+        assert_eq!(modules[1].1.path, paths[1].to_str().expect("UTF-8"));
+        assert_eq!(modules[0].1.build_id, modules[1].1.build_id);
     }
 
     #[test]
