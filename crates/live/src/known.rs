@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use wallprof_probe::{Mapping, News};
-use wallprof_symbols::{CodeRange, MmapEvent, ProcessKey, Processes};
+use wallprof_symbols::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes};
 
 use crate::strangers::{Stranger, Strangers};
 
@@ -31,6 +31,8 @@ pub struct KnownProcesses {
     /// Processes whose leader ended, oldest first.
     retiring: VecDeque<(Instant, u32)>,
     lost_mappings: u64,
+    /// What `take_full` has reported.
+    reported: NormaliseLosses,
     /// With `--name`.
     strangers: Option<Strangers>,
 }
@@ -103,6 +105,17 @@ impl KnownProcesses {
     /// Mappings that were not seen since the last call, whatever dropped them.
     pub fn take_losses(&mut self) -> u64 {
         std::mem::take(&mut self.lost_mappings)
+    }
+
+    /// What the tables of modules, mappings and run-time names had no place for since the last call, by reason.
+    pub fn take_full(&mut self) -> [(&'static str, u64); 3] {
+        let losses = self.processes.losses();
+        let before = std::mem::replace(&mut self.reported, losses);
+        [
+            ("modules_full", losses.modules.saturating_sub(before.modules)),
+            ("process_mappings_full", losses.mappings.saturating_sub(before.mappings)),
+            ("jit_names_full", losses.jit_names.saturating_sub(before.jit_names)),
+        ]
     }
 
     fn look_at(&mut self, process: ProcessKey) {
@@ -212,6 +225,25 @@ mod tests {
         assert_eq!(changes(&mut known, [mapping(u32::MAX - 1)]), []);
         assert_eq!(changes(&mut known, [News::Lost { count: 3 }]), []);
         assert_eq!((known.take_losses(), known.take_losses()), (3, 0));
+    }
+
+    #[test]
+    fn files_beyond_the_limit_are_reported_once() {
+        let mut known = KnownProcesses::default();
+        known.process(std::process::id(), 0);
+        let file = |number: u64| {
+            let path = format!("/nowhere/{number}").into_bytes();
+            let start = 0x1000_0000 + number * 0x1000;
+            let (pid, len, page_offset) = (std::process::id(), 0x1000, 0);
+            News::Mapping(Mapping { pid, start, len, page_offset, build_id: None, path })
+        };
+        changes(&mut known, (0..1_000).map(file));
+        assert!(known.take_full().iter().all(|(_, count)| *count == 0), "they all have a place");
+        changes(&mut known, (1_000..17_000).map(file));
+        let full: HashMap<_, _> = known.take_full().into();
+        assert!(full["modules_full"] >= 17_000 - 16_384, "{full:?}");
+        assert_eq!(full["process_mappings_full"], 0);
+        assert!(known.take_full().iter().all(|(_, count)| *count == 0), "reported already");
     }
 
     #[test]

@@ -657,6 +657,10 @@ impl Session {
                 tell(Event::Loss { reason: (*name).to_string(), count });
             }
         }
+        let full = self.follower.known().take_full();
+        for (reason, count) in full.into_iter().filter(|(_, count)| *count > 0) {
+            tell(Event::Loss { reason: reason.into(), count });
+        }
         let mappings = self.follower.known().take_losses();
         if mappings > 0 {
             tell(Event::Loss { reason: "mappings_ring_full".into(), count: mappings });
