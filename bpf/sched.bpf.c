@@ -28,6 +28,8 @@ ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *pr
         barrier_var(lender); /* one register for the check and the index */
         if (lender < SLEEPS)
             t->ledger.blocked[lender] -= taken;
+        else if (lender == CARRIED_RUNNABLE)
+            t->ledger.runnable -= taken;
         else
             t->ledger.preempted -= taken;
         t->since = now;
@@ -73,8 +75,8 @@ ALWAYS_INLINE void charge_wait(struct thread_state *t, u64 now, u64 waited, bool
             t->ledger.preempted += rest;
         else
             t->ledger.runnable += rest; /* a new thread */
-        t->borrowable = t->activity == ACTIVITY_PREEMPTED ? rest : 0;
-        t->lender = CARRIED_PREEMPTED;
+        t->borrowable = rest;
+        t->lender = t->activity == ACTIVITY_PREEMPTED ? CARRIED_PREEMPTED : CARRIED_RUNNABLE;
         return;
     }
     t->ledger.runnable += runnable;

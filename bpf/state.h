@@ -122,7 +122,7 @@ struct thread_state {
     u8 news; /* a name changed: the next snapshot must carry it */
     u8 futex_lock;
     u8 owner_known;
-    u8 lender;   /* the state it would be taken from: a reason, or CARRIED_PREEMPTED */
+    u8 lender;   /* the state it would be taken from: a reason, or CARRIED_… */
     u8 faulting; /* `fault` is valid */
     s32 syscall;
     u32 lock_owner;
