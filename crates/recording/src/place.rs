@@ -1,7 +1,7 @@
 //! Where an output file lies once its symbolic links are followed.
 //!
 //! Links are followed by the rule of `fs.protected_symlinks` (proc_sys_fs(5)), whatever that is set to: a recorder with
-//! root's rights is told to write into `/tmp`, where others may have put a link by that name.
+//! root's rights writes into `/tmp` when it is asked to, where others may have put a link by that name.
 
 use std::fs::{self, Metadata};
 use std::io;

@@ -17,6 +17,7 @@ use crate::additions;
 use crate::args::{DEFAULT_FILE, ImportArgs};
 use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
+use crate::output::is_same_file;
 use crate::terminal::zone;
 
 const NO_FILE: &str = "no file was given: name a perf.data, a text of perf script or - for standard input, or add to a recording \
@@ -127,11 +128,11 @@ fn check_symfs(folder: Option<&Path>) -> Result<(), Failure> {
 }
 
 fn check_output(input: &Path, output: &Path) -> Result<(), Failure> {
-    match (input.canonicalize(), output.canonicalize()) {
-        (Ok(input), Ok(same)) if input == same => {
+    match is_same_file(input, output) {
+        true => {
             Err(Failure::usage(format!("-o {} is the input itself: give it another name", output.display())))
         }
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 

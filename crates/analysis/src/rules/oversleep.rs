@@ -40,7 +40,7 @@ fn is_unusual(case: &Case, unit_ns: u64) -> bool {
 }
 
 /// The time from the end of the timeout to the wakeup, ns; 0 where the kernel may let the wakeup come that late,
-/// and for a wait without a timeout, that is still open, or that was chosen as long as it was.
+/// and for a wait that has no timeout, is still open, or is voluntary.
 pub(super) fn lateness_ns(case: &Case) -> u64 {
     match (case.asked_ns, case.overslept_ns) {
         (Some(asked_ns), Some(overslept_ns)) if !case.open && !case.voluntary => {
