@@ -117,7 +117,7 @@ fn tell_second(accounts: &mut Accounts, records: &[thread_record], until: u64) -
         accounts.update(record);
     }
     let mut told = 0;
-    accounts.tell(until, 0, &mut |event| {
+    accounts.flush(until, 0, &mut |event| {
         black_box(event);
         told += 1;
     });

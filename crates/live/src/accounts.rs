@@ -1,8 +1,10 @@
-//! Ledgers cut into one-second buckets: from what the kernel side has added up per thread to what each second adds.
+//! Ledgers cut into one-second buckets: from the sums that the kernel side keeps per thread to what each
+//! second adds.
 //!
-//! Pure. The kernel side keeps, per thread, the sum of all closed time and a copy of it at the last second's end that
-//! the thread passed with an event; what a thread has been doing since its last event is added here. Where threads are
-//! looked at less often than once a second, it sends each second that a thread closes: what is told is the same.
+//! Pure. The kernel side keeps, per thread, the sum of all closed time, and a copy of it at the last second's
+//! end that the thread passed with an event. What a thread has been doing since its last event is added here.
+//! Where threads are read less often than once a second, the kernel side sends each second that a thread
+//! closes, and the rows are the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,27 +14,29 @@ use wallprof_probe::bpf::{constants as c, ledger, second_record, thread_record};
 
 use crate::counters::Candidate;
 
-/// A thread as last heard of, and how far it has been told.
+/// The newest record of a thread, and how far it is emitted.
 struct Account {
     record: thread_record,
-    /// Seconds that it closed and that were not told yet, as they came: each CPU has a ring of its own.
+    /// Seconds that the thread closed and that are not emitted yet, in the order of arrival: each CPU has its
+    /// own ring.
     closed: Vec<second_record>,
-    /// What all deltas so far add up to.
-    told: ledger,
-    /// The time up to which they reach.
+    /// The sum of all deltas so far.
+    emitted: ledger,
+    /// The time from which the next delta counts.
     upto: u64,
-    seen: bool,
+    /// The end of the last delta. `None` before the first one.
+    last_end: Option<u64>,
 }
 
 /// All threads that have not ended.
 #[derive(Default)]
 pub struct Accounts {
     by_key: HashMap<u32, Account>,
-    /// Seconds of threads that are not known yet: their first record is on its way.
+    /// Seconds of threads whose first record has not arrived yet.
     early: HashMap<u32, Vec<second_record>>,
 }
 
-/// What a thread was doing from its last event on.
+/// What a thread has been doing since its last event.
 struct Open {
     activity: u8,
     reason: u8,
@@ -40,9 +44,9 @@ struct Open {
     woken_at: Option<u64>,
 }
 
-/// Seconds without an event that are told one by one; of more, as when this program was stopped, the older ones are told as
-/// one.
-const MOST_SECONDS: u64 = 60;
+/// At most this many seconds without an event are emitted one by one. When this program was stopped for
+/// longer, the older seconds are one row.
+const MAX_SECONDS: u64 = 60;
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Accounts {
@@ -57,9 +61,9 @@ impl Accounts {
                 let account = Account {
                     record: *record,
                     closed: self.early.remove(&record.key).unwrap_or_default(),
-                    told: ledger::default(),
+                    emitted: ledger::default(),
                     upto: record.observed_from,
-                    seen: false,
+                    last_end: None,
                 };
                 self.by_key.insert(record.key, account);
                 true
@@ -75,7 +79,7 @@ impl Accounts {
         }
     }
 
-    /// The processes whose threads have not ended, kernel threads left out.
+    /// The processes whose threads have not ended, without kernel threads.
     pub fn processes(&self) -> Vec<Candidate> {
         let mut by_pid: BTreeMap<u32, Candidate> = BTreeMap::new();
         for Account { record, .. } in self.by_key.values().filter(|account| account.record.kernel_thread == 0)
@@ -96,54 +100,53 @@ impl Accounts {
         self.by_key.len()
     }
 
-    /// Since when a thread has been doing what it does: the start of its wait, if it waits.
+    /// The time of a thread's last event: the start of its wait, if it waits.
     pub fn since(&self, key: u32) -> Option<u64> {
         self.by_key.get(&key).map(|account| account.record.since)
     }
 
-    /// Tells what every thread did up to `until`, which is a second's end or the recording's.
-    pub fn tell(&mut self, until: u64, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
+    /// Emits what every thread did up to `until`, which is the end of a second or of the recording.
+    pub fn flush(&mut self, until: u64, epoch_offset: u64, emit: &mut dyn FnMut(Event)) {
         for account in self.by_key.values_mut() {
-            account.tell(until, epoch_offset, tell);
+            account.flush(until, epoch_offset, emit);
         }
-        // Whoever closed a second before is known by now, or lost.
+        // A thread that closed a second before `until` is known by now, or its record is lost.
         self.early.retain(|_, seconds| seconds.iter().any(|second| second.boundary > until));
     }
 
-    /// Nothing was counted up to `at`: what comes is added to what was added up before.
+    /// Nothing was counted up to `at`. The next deltas start from the sums as they are now.
     pub fn resume(&mut self, at: u64) {
         for account in self.by_key.values_mut() {
-            (account.told, account.upto) = (account.record.ledger, at);
+            (account.emitted, account.upto) = (account.record.ledger, at);
             account.closed.clear();
         }
         self.early.clear();
     }
 
-    /// Tells of all threads but these that they ended, unseen, when they were last heard of; and forgets them.
-    pub fn keep(&mut self, living: &HashSet<u32>, tell: &mut dyn FnMut(Event)) {
+    /// Forgets all threads but these. The others ended unseen: each gets an end where its last delta ended.
+    pub fn keep(&mut self, living: &HashSet<u32>, emit: &mut dyn FnMut(Event)) {
         self.by_key.retain(|key, account| {
             let lives = living.contains(key);
-            if !lives && account.seen {
-                let at = MonoNs(account.record.since);
-                tell(Event::ThreadEnd { thread: ThreadKey(*key), at });
+            if !lives && let Some(end) = account.last_end {
+                emit(Event::ThreadEnd { thread: ThreadKey(*key), at: MonoNs(end) });
             }
             lives
         });
     }
 
-    /// Tells the rest of a thread that ended, and forgets it. `record` is its last one.
-    pub fn end(&mut self, record: &thread_record, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
+    /// Emits the rest of a thread that ended, and forgets it. `record` is its last one.
+    pub fn end(&mut self, record: &thread_record, epoch_offset: u64, emit: &mut dyn FnMut(Event)) {
         self.update(record);
         let Some(mut account) = self.by_key.remove(&record.key) else { return };
-        account.tell(record.since, epoch_offset, tell);
-        if account.seen {
-            tell(Event::ThreadEnd { thread: ThreadKey(record.key), at: MonoNs(record.since) });
+        account.flush(record.since, epoch_offset, emit);
+        if account.last_end.is_some() {
+            emit(Event::ThreadEnd { thread: ThreadKey(record.key), at: MonoNs(record.since) });
         }
     }
 }
 
 impl Account {
-    fn tell(&mut self, until: u64, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
+    fn flush(&mut self, until: u64, epoch_offset: u64, emit: &mut dyn FnMut(Event)) {
         let mut closed = std::mem::take(&mut self.closed);
         if self.record.on_mask == 0 {
             return;
@@ -151,55 +154,54 @@ impl Account {
         closed.sort_unstable_by_key(|second| second.boundary);
         for second in closed {
             let open = Open::in_second(&second);
-            let at_since = open.taken_from(&second.ledger, second.boundary);
-            self.tell_seconds(&at_since, &open, second.boundary, epoch_offset, tell);
-            self.tell_to(second.boundary, &second.ledger, epoch_offset, tell);
+            let at_since = open.subtracted_from(&second.ledger, second.boundary);
+            self.emit_seconds(&at_since, &open, second.boundary, epoch_offset, emit);
+            self.emit_delta(second.boundary, &second.ledger, epoch_offset, emit);
         }
         let record = self.record;
-        self.tell_to(record.boundary, &record.at_boundary, epoch_offset, tell);
-        // One that has gone on past `until` is known exactly only where it closed a second: at a later one's end, or at
-        // an earlier one's when the wall clock was stepped in between.
+        self.emit_delta(record.boundary, &record.at_boundary, epoch_offset, emit);
+        // The sums of a thread that has gone on past `until` are known exactly only at the end of a second
+        // that it closed: of a later one, or of an earlier one when the wall clock was stepped in between.
         if record.boundary >= until || record.since > until {
             return;
         }
         let open = Open::in_record(&record);
-        self.tell_seconds(&record.ledger, &open, until, epoch_offset, tell);
-        self.tell_to(until, &open.added_to(&record.ledger, until), epoch_offset, tell);
+        self.emit_seconds(&record.ledger, &open, until, epoch_offset, emit);
+        self.emit_delta(until, &open.added_to(&record.ledger, until), epoch_offset, emit);
     }
 
-    /// Tells the seconds that end before `until` and in which it went on with what it had been doing. `sums` are those
-    /// from when it began with that.
-    fn tell_seconds(
+    /// Emits the seconds that end before `until` and in which the thread only went on with what it was doing.
+    /// `sums` are those from the time when it started with that.
+    fn emit_seconds(
         &mut self,
         sums: &ledger,
         open: &Open,
         until: u64,
         epoch_offset: u64,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) {
         let from =
-            self.upto.max(open.since.saturating_sub(1)).max(until.saturating_sub(MOST_SECONDS * SECOND_NS));
+            self.upto.max(open.since.saturating_sub(1)).max(until.saturating_sub(MAX_SECONDS * SECOND_NS));
         let mut end = end_after(from, epoch_offset);
         while end < until {
-            self.tell_to(end, &open.added_to(sums, end), epoch_offset, tell);
+            self.emit_delta(end, &open.added_to(sums, end), epoch_offset, emit);
             end += SECOND_NS;
         }
     }
 
-    /// Tells what it did since the last time: its sums are `total` at `until`.
-    fn tell_to(&mut self, until: u64, total: &ledger, epoch_offset: u64, tell: &mut dyn FnMut(Event)) {
+    /// Emits what the thread did since the last delta. Its sums are `total` at `until`.
+    fn emit_delta(&mut self, until: u64, total: &ledger, epoch_offset: u64, emit: &mut dyn FnMut(Event)) {
         if until <= self.upto {
             return;
         }
         let thread = ThreadKey(self.record.key);
-        if !self.seen {
-            self.seen = true;
-            tell(Event::ThreadSeen { thread, from: MonoNs(self.upto) });
+        if self.last_end.is_none() {
+            emit(Event::ThreadSeen { thread, from: MonoNs(self.upto) });
         }
         let second = EpochSecond(((until - 1 + epoch_offset) / SECOND_NS) as u32);
-        tell(Event::Ledger(delta(thread, second, until - self.upto, &self.told, total)));
-        self.told = highest(&self.told, total);
-        self.upto = until;
+        emit(Event::Ledger(delta(thread, second, until - self.upto, &self.emitted, total)));
+        self.emitted = highest(&self.emitted, total);
+        (self.upto, self.last_end) = (until, Some(until));
     }
 }
 
@@ -227,13 +229,13 @@ impl Open {
         }
     }
 
-    /// `sums` with what it did up to `until`.
+    /// `sums` plus what the thread did up to `until`.
     fn added_to(&self, sums: &ledger, until: u64) -> ledger {
         self.change(sums, until, u64::saturating_add)
     }
 
-    /// `sums` without what it did up to `until`.
-    fn taken_from(&self, sums: &ledger, until: u64) -> ledger {
+    /// `sums` less what the thread did up to `until`.
+    fn subtracted_from(&self, sums: &ledger, until: u64) -> ledger {
         self.change(sums, until, u64::saturating_sub)
     }
 
@@ -258,49 +260,56 @@ impl Open {
     }
 }
 
-/// Field by field. A sum that was guessed a little too high at a second's end is made up for by the next delta.
-fn delta(thread: ThreadKey, second: EpochSecond, wall_ns: u64, told: &ledger, total: &ledger) -> LedgerDelta {
+/// `total` less `emitted`, field by field. Where a sum was estimated a little too high at a second's end, the next delta is
+/// smaller by that.
+fn delta(
+    thread: ThreadKey,
+    second: EpochSecond,
+    wall_ns: u64,
+    emitted: &ledger,
+    total: &ledger,
+) -> LedgerDelta {
     let mut delta = LedgerDelta::new(thread, second);
     delta.wall_ns = wall_ns;
-    delta.on_cpu_ns = total.on_cpu.saturating_sub(told.on_cpu);
-    delta.irq_ns = total.irq.saturating_sub(told.irq);
-    delta.runnable_ns = total.runnable.saturating_sub(told.runnable);
-    delta.preempted_ns = total.preempted.saturating_sub(told.preempted);
-    delta.fault_on_cpu_ns = total.fault_on_cpu.saturating_sub(told.fault_on_cpu);
-    let slept = |index: usize| total.blocked[index].saturating_sub(told.blocked[index]);
+    delta.on_cpu_ns = total.on_cpu.saturating_sub(emitted.on_cpu);
+    delta.irq_ns = total.irq.saturating_sub(emitted.irq);
+    delta.runnable_ns = total.runnable.saturating_sub(emitted.runnable);
+    delta.preempted_ns = total.preempted.saturating_sub(emitted.preempted);
+    delta.fault_on_cpu_ns = total.fault_on_cpu.saturating_sub(emitted.fault_on_cpu);
+    let slept = |index: usize| total.blocked[index].saturating_sub(emitted.blocked[index]);
     for (index, blocked) in delta.blocked_ns.iter_mut().enumerate() {
         *blocked = slept(index);
     }
     delta.fault_minor_ns = slept(c::SLEEP_FAULT_MINOR as usize);
     delta.fault_major_ns = slept(c::SLEEP_FAULT_MAJOR as usize);
-    let ended = |end: u64| total.faults[end as usize].saturating_sub(told.faults[end as usize]);
+    let ended = |end: u64| total.faults[end as usize].saturating_sub(emitted.faults[end as usize]);
     delta.minor_faults = ended(c::FAULT_MINOR);
     delta.major_faults = ended(c::FAULT_MAJOR);
     delta.failed_faults = ended(c::FAULT_FAILED);
-    delta.voluntary_switches = total.voluntary.saturating_sub(told.voluntary);
-    delta.involuntary_switches = total.involuntary.saturating_sub(told.involuntary);
-    delta.user_samples = total.user_samples.saturating_sub(told.user_samples);
-    delta.kernel_samples = total.kernel_samples.saturating_sub(told.kernel_samples);
+    delta.voluntary_switches = total.voluntary.saturating_sub(emitted.voluntary);
+    delta.involuntary_switches = total.involuntary.saturating_sub(emitted.involuntary);
+    delta.user_samples = total.user_samples.saturating_sub(emitted.user_samples);
+    delta.kernel_samples = total.kernel_samples.saturating_sub(emitted.kernel_samples);
     delta
 }
 
-fn highest(told: &ledger, total: &ledger) -> ledger {
-    let (mut blocked, mut faults) = (told.blocked, told.faults);
+fn highest(emitted: &ledger, total: &ledger) -> ledger {
+    let (mut blocked, mut faults) = (emitted.blocked, emitted.faults);
     for (sum, new) in blocked.iter_mut().zip(total.blocked).chain(faults.iter_mut().zip(total.faults)) {
         *sum = (*sum).max(new);
     }
     ledger {
-        fault_on_cpu: told.fault_on_cpu.max(total.fault_on_cpu),
+        fault_on_cpu: emitted.fault_on_cpu.max(total.fault_on_cpu),
         faults,
-        on_cpu: told.on_cpu.max(total.on_cpu),
-        irq: told.irq.max(total.irq),
-        runnable: told.runnable.max(total.runnable),
-        preempted: told.preempted.max(total.preempted),
+        on_cpu: emitted.on_cpu.max(total.on_cpu),
+        irq: emitted.irq.max(total.irq),
+        runnable: emitted.runnable.max(total.runnable),
+        preempted: emitted.preempted.max(total.preempted),
         blocked,
-        voluntary: told.voluntary.max(total.voluntary),
-        involuntary: told.involuntary.max(total.involuntary),
-        user_samples: told.user_samples.max(total.user_samples),
-        kernel_samples: told.kernel_samples.max(total.kernel_samples),
+        voluntary: emitted.voluntary.max(total.voluntary),
+        involuntary: emitted.involuntary.max(total.involuntary),
+        user_samples: emitted.user_samples.max(total.user_samples),
+        kernel_samples: emitted.kernel_samples.max(total.kernel_samples),
     }
 }
 
@@ -327,7 +336,7 @@ mod tests {
 
     fn deltas(accounts: &mut Accounts, until: u64) -> Vec<LedgerDelta> {
         let mut out = Vec::new();
-        accounts.tell(until, 0, &mut |event| {
+        accounts.flush(until, 0, &mut |event| {
             if let Event::Ledger(delta) = event {
                 out.push(delta);
             }
@@ -336,32 +345,32 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_without_events_sleeps_every_second() {
+    fn sleeper_without_events_sleeps_in_every_second() {
         let mut accounts = Accounts::default();
         let mut sleeper = record(c::ACTIVITY_BLOCKED, START);
         sleeper.reason = Reason::Poll.code();
         assert!(accounts.update(&sleeper));
         for second in 1..4 {
-            let told = deltas(&mut accounts, START + second * SECOND_NS);
-            assert_eq!(told.len(), 1);
-            assert_eq!(told[0].wall_ns, SECOND_NS);
-            assert_eq!(told[0].blocked_ns[usize::from(Reason::Poll.code())], SECOND_NS);
-            assert_eq!(told[0].second, EpochSecond(10 + second as u32 - 1));
+            let emitted = deltas(&mut accounts, START + second * SECOND_NS);
+            assert_eq!(emitted.len(), 1);
+            assert_eq!(emitted[0].wall_ns, SECOND_NS);
+            assert_eq!(emitted[0].blocked_ns[usize::from(Reason::Poll.code())], SECOND_NS);
+            assert_eq!(emitted[0].second, EpochSecond(10 + second as u32 - 1));
         }
     }
 
     #[test]
-    fn a_woken_thread_is_runnable_from_its_wakeup() {
+    fn woken_thread_is_runnable_from_its_wakeup() {
         let mut accounts = Accounts::default();
         let mut woken = record(c::ACTIVITY_BLOCKED, START + 100);
         woken.ledger.on_cpu = 100;
         woken.wake_ns = START + 400;
         accounts.update(&woken);
-        let told = deltas(&mut accounts, START + 1_000);
-        assert_eq!(told[0].on_cpu_ns, 100);
-        assert_eq!(told[0].blocked_ns[0], 300);
-        assert_eq!(told[0].runnable_ns, 600);
-        assert_eq!(told[0].wall_ns, 1_000);
+        let emitted = deltas(&mut accounts, START + 1_000);
+        assert_eq!(emitted[0].on_cpu_ns, 100);
+        assert_eq!(emitted[0].blocked_ns[0], 300);
+        assert_eq!(emitted[0].runnable_ns, 600);
+        assert_eq!(emitted[0].wall_ns, 1_000);
     }
 
     #[test]
@@ -380,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_closed_a_little_early_is_told_as_it_was_closed() {
+    fn second_that_was_closed_early_ends_where_it_was_closed() {
         let mut accounts = Accounts::default();
         let end = START + SECOND_NS;
         let mut busy = record(c::ACTIVITY_RUNNING, end + 50);
@@ -388,13 +397,13 @@ mod tests {
         busy.at_boundary.on_cpu = SECOND_NS - 7;
         busy.ledger.on_cpu = SECOND_NS + 50;
         accounts.update(&busy);
-        let told = deltas(&mut accounts, end);
-        assert_eq!((told[0].on_cpu_ns, told[0].wall_ns), (SECOND_NS - 7, SECOND_NS - 7));
+        let emitted = deltas(&mut accounts, end);
+        assert_eq!((emitted[0].on_cpu_ns, emitted[0].wall_ns), (SECOND_NS - 7, SECOND_NS - 7));
         assert_eq!(deltas(&mut accounts, end + 100)[0].on_cpu_ns, 107);
     }
 
     #[test]
-    fn an_ended_thread_is_told_to_its_end_and_no_further() {
+    fn ended_thread_is_emitted_up_to_its_end() {
         let mut accounts = Accounts::default();
         let mut dead = record(c::ACTIVITY_DEAD, START + 500);
         dead.ledger.on_cpu = 500;
@@ -407,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_counts_for_nobody() {
+    fn pause_counts_for_no_state() {
         let mut accounts = Accounts::default();
         let mut busy = record(c::ACTIVITY_RUNNING, START + 400);
         busy.ledger.on_cpu = 400;
@@ -416,24 +425,25 @@ mod tests {
         accounts.resume(START + 9_000);
         (busy.observed_from, busy.since) = (START + 9_000, START + 9_000);
         assert!(!accounts.update(&busy));
-        let told = deltas(&mut accounts, START + 9_500);
-        assert_eq!((told[0].on_cpu_ns, told[0].wall_ns), (500, 500));
+        let emitted = deltas(&mut accounts, START + 9_500);
+        assert_eq!((emitted[0].on_cpu_ns, emitted[0].wall_ns), (500, 500));
     }
 
     #[test]
-    fn who_ended_in_a_pause_is_told_and_forgotten() {
+    fn thread_that_ended_in_a_pause_gets_an_end() {
         let mut accounts = Accounts::default();
         accounts.update(&record(c::ACTIVITY_RUNNING, START + 400));
         deltas(&mut accounts, START + 1_000);
         accounts.resume(START + 9_000);
         let mut events = Vec::new();
         accounts.keep(&HashSet::new(), &mut |event| events.push(event));
-        assert!(matches!(events[..], [Event::ThreadEnd { thread: ThreadKey(1), .. }]));
+        let end = MonoNs(START + 1_000);
+        assert!(matches!(events[..], [Event::ThreadEnd { thread: ThreadKey(1), at }] if at == end));
         assert!(deltas(&mut accounts, START + 9_500).is_empty());
     }
 
     #[test]
-    fn processes_go_by_their_first_thread_and_the_time_of_all() {
+    fn process_has_its_first_thread_and_the_time_of_all_threads() {
         let mut accounts = Accounts::default();
         let thread = |key, tid, on_cpu| {
             let mut thread = thread_record { key, tid, tgid: 7, ..record(c::ACTIVITY_RUNNING, START) };
@@ -449,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ran_on_no_wanted_cpu_is_not_told() {
+    fn thread_that_ran_on_no_recorded_cpu_is_not_emitted() {
         let mut accounts = Accounts::default();
         let mut elsewhere = record(c::ACTIVITY_RUNNING, START);
         elsewhere.on_mask = 0;
@@ -457,26 +467,26 @@ mod tests {
         assert!(deltas(&mut accounts, START + SECOND_NS).is_empty());
         elsewhere.on_mask = 1;
         accounts.update(&elsewhere);
-        let told = deltas(&mut accounts, START + 2 * SECOND_NS);
-        assert_eq!(told.iter().map(|delta| delta.wall_ns).sum::<u64>(), 2 * SECOND_NS);
+        let emitted = deltas(&mut accounts, START + 2 * SECOND_NS);
+        assert_eq!(emitted.iter().map(|delta| delta.wall_ns).sum::<u64>(), 2 * SECOND_NS);
     }
 
     #[test]
-    fn a_look_every_few_seconds_tells_each_of_them() {
+    fn reads_every_few_seconds_emit_each_second() {
         let mut accounts = Accounts::default();
         let mut sleeper = record(c::ACTIVITY_BLOCKED, START + 400);
         sleeper.ledger.on_cpu = 400;
         sleeper.wake_ns = START + 2 * SECOND_NS + 7;
         accounts.update(&sleeper);
-        let told = deltas(&mut accounts, START + 3 * SECOND_NS);
-        let seconds: Vec<_> = told.iter().map(|delta| (delta.second.0, delta.wall_ns)).collect();
+        let emitted = deltas(&mut accounts, START + 3 * SECOND_NS);
+        let seconds: Vec<_> = emitted.iter().map(|delta| (delta.second.0, delta.wall_ns)).collect();
         assert_eq!(seconds, [(10, SECOND_NS), (11, SECOND_NS), (12, SECOND_NS)]);
-        assert_eq!((told[0].on_cpu_ns, told[0].blocked_ns[0]), (400, SECOND_NS - 400));
-        assert_eq!((told[2].blocked_ns[0], told[2].runnable_ns), (7, SECOND_NS - 7));
+        assert_eq!((emitted[0].on_cpu_ns, emitted[0].blocked_ns[0]), (400, SECOND_NS - 400));
+        assert_eq!((emitted[2].blocked_ns[0], emitted[2].runnable_ns), (7, SECOND_NS - 7));
     }
 
     #[test]
-    fn a_closed_second_waits_for_its_thread_to_become_known() {
+    fn closed_second_waits_for_the_record_of_its_thread() {
         let mut accounts = Accounts::default();
         let mut second = second_record { key: 1, boundary: START + SECOND_NS, ..second_record::default() };
         (second.since, second.activity) = (START, c::ACTIVITY_RUNNING as u8);
@@ -484,26 +494,26 @@ mod tests {
         accounts.close_second(&second);
         assert!(deltas(&mut accounts, START).is_empty());
         accounts.update(&record(c::ACTIVITY_RUNNING, START + 2 * SECOND_NS + 1));
-        let told = deltas(&mut accounts, START + 2 * SECOND_NS);
-        assert_eq!(told.iter().map(|delta| delta.on_cpu_ns).collect::<Vec<_>>(), [SECOND_NS]);
+        let emitted = deltas(&mut accounts, START + 2 * SECOND_NS);
+        assert_eq!(emitted.iter().map(|delta| delta.on_cpu_ns).collect::<Vec<_>>(), [SECOND_NS]);
         assert!(accounts.early.is_empty());
         accounts.close_second(&second_record { key: 9, ..second });
         deltas(&mut accounts, START + 3 * SECOND_NS);
-        assert!(accounts.early.is_empty(), "nobody else will ask for it");
+        assert!(accounts.early.is_empty(), "its thread is never known");
     }
 
     #[test]
-    fn of_a_long_silence_the_last_minute_is_told_by_seconds() {
+    fn last_minute_of_a_long_silence_is_emitted_by_seconds() {
         let mut accounts = Accounts::default();
         accounts.update(&record(c::ACTIVITY_BLOCKED, START));
-        let told = deltas(&mut accounts, START + 10_000 * SECOND_NS);
-        assert_eq!(told.len() as u64, MOST_SECONDS);
-        assert_eq!(told[0].wall_ns, (10_001 - MOST_SECONDS) * SECOND_NS);
-        assert_eq!(told.iter().map(|delta| delta.wall_ns).sum::<u64>(), 10_000 * SECOND_NS);
+        let emitted = deltas(&mut accounts, START + 10_000 * SECOND_NS);
+        assert_eq!(emitted.len() as u64, MAX_SECONDS);
+        assert_eq!(emitted[0].wall_ns, (10_001 - MAX_SECONDS) * SECOND_NS);
+        assert_eq!(emitted.iter().map(|delta| delta.wall_ns).sum::<u64>(), 10_000 * SECOND_NS);
     }
 
     proptest! {
-        /// Whatever the intervals, the deltas of a thread add up to its wall time exactly.
+        /// The deltas of a thread add up to its wall time exactly.
         #[test]
         fn deltas_partition_wall_time(
             lengths in proptest::collection::vec((1u64..700_000_000, 0u64..4), 1..40)
@@ -511,12 +521,12 @@ mod tests {
             let mut accounts = Accounts::default();
             let mut sums = ledger::default();
             let (mut now, mut boundary, mut at_boundary) = (START, 0, ledger::default());
-            let mut told = 0;
+            let mut emitted = 0;
             let mut wall = 0;
             for (length, activity) in lengths {
                 let mut from = now;
                 now += length;
-                // As the kernel side closes seconds: at the first event after each end.
+                // The kernel side closes a second at the first event after its end.
                 let end = now - now % SECOND_NS;
                 if end > from {
                     add(&mut sums, activity, end - from);
@@ -528,27 +538,27 @@ mod tests {
                 accounts.update(&current);
                 for delta in deltas(&mut accounts, now - now % SECOND_NS) {
                     wall += delta.wall_ns;
-                    told += delta.on_cpu_ns + delta.runnable_ns + delta.preempted_ns + delta.blocked_ns.iter().sum::<u64>();
+                    emitted += delta.on_cpu_ns + delta.runnable_ns + delta.preempted_ns + delta.blocked_ns.iter().sum::<u64>();
                 }
-                prop_assert_eq!(told, wall);
+                prop_assert_eq!(emitted, wall);
             }
             for delta in deltas(&mut accounts, now) {
                 wall += delta.wall_ns;
-                told += delta.on_cpu_ns + delta.runnable_ns + delta.preempted_ns + delta.blocked_ns.iter().sum::<u64>();
+                emitted += delta.on_cpu_ns + delta.runnable_ns + delta.preempted_ns + delta.blocked_ns.iter().sum::<u64>();
             }
             prop_assert_eq!(wall, now - START);
-            prop_assert_eq!(told, wall);
+            prop_assert_eq!(emitted, wall);
         }
     }
 
-    /// A thread as the kernel side keeps it.
+    /// A thread's record as the kernel side keeps it.
     struct Kept {
         now: thread_record,
         sent: Vec<second_record>,
     }
 
     impl Kept {
-        /// Goes on to `at` with what it does, and closes the second if that is a later one.
+        /// Goes on to `at` with its activity. Closes the second if `at` lies in a later one.
         fn event(&mut self, at: u64, then: u64, woken_at: u64) {
             let end = at - at % SECOND_NS;
             if end > self.now.since {
@@ -576,22 +586,22 @@ mod tests {
         }
     }
 
-    /// What is told of these intervals (length, activity, when woken) when the thread is looked at at every second for
-    /// which `looks` says so, and at the last.
-    fn told_by_looks(
+    /// The deltas of these intervals (length, activity, wakeup) when the thread is read at the seconds for
+    /// which `reads` is true, and at the last one.
+    fn emitted_by_reads(
         intervals: &[(u64, u64, u64)],
         with_seconds: bool,
-        looks: impl Fn(u64) -> bool,
+        reads: impl Fn(u64) -> bool,
     ) -> Vec<LedgerDelta> {
         let mut accounts = Accounts::default();
         let mut kept = Kept { now: record(c::ACTIVITY_RUNNING, START), sent: Vec::new() };
         let (mut now, mut second, mut out) = (START, 11, Vec::new());
         let last = (START + intervals.iter().map(|interval| interval.0).sum::<u64>()) / SECOND_NS;
         for &(length, then, woken) in intervals {
-            // Looks come a little after the end of a second, before the next event or after it.
+            // Reads come a little after the end of a second, before the next event or after it.
             while now + length > second * SECOND_NS + SETTLED_NS {
-                if second == last || looks(second) {
-                    look(&mut accounts, &mut kept, with_seconds);
+                if second == last || reads(second) {
+                    read(&mut accounts, &mut kept, with_seconds);
                     out.extend(deltas(&mut accounts, second * SECOND_NS));
                 }
                 second += 1;
@@ -599,15 +609,15 @@ mod tests {
             now += length;
             kept.event(now, then, now + woken);
         }
-        look(&mut accounts, &mut kept, with_seconds);
+        read(&mut accounts, &mut kept, with_seconds);
         out.extend(deltas(&mut accounts, last * SECOND_NS));
         out
     }
 
     const SETTLED_NS: u64 = 20_000_000;
 
-    fn look(accounts: &mut Accounts, kept: &mut Kept, with_seconds: bool) {
-        // The last one first: a thread that moves closes its seconds in other CPUs' rings.
+    fn read(accounts: &mut Accounts, kept: &mut Kept, with_seconds: bool) {
+        // In reverse order: a thread that migrates closes its seconds in other CPUs' rings.
         for second in std::mem::take(&mut kept.sent).into_iter().rev() {
             if with_seconds {
                 accounts.close_second(&second);
@@ -617,18 +627,18 @@ mod tests {
     }
 
     proptest! {
-        /// However seldom a thread is looked at, with the seconds that it closed the same is told of each second.
+        /// With the seconds that a thread closed, rare reads emit the same deltas as frequent ones.
         #[test]
-        fn rare_looks_tell_what_one_a_second_does(
+        fn rare_reads_emit_what_one_a_second_does(
             intervals in proptest::collection::vec((1u64..3_500_000_000, 1u64..5, 1u64..3_500_000_000), 1..40),
             every in 2u64..7,
         ) {
-            let each = told_by_looks(&intervals, false, |_| true);
-            prop_assert_eq!(&told_by_looks(&intervals, true, |_| true), &each);
-            prop_assert_eq!(&told_by_looks(&intervals, true, |second| second.is_multiple_of(every)), &each);
-            let alone = told_by_looks(&intervals, false, |second| second.is_multiple_of(every));
+            let each = emitted_by_reads(&intervals, false, |_| true);
+            prop_assert_eq!(&emitted_by_reads(&intervals, true, |_| true), &each);
+            prop_assert_eq!(&emitted_by_reads(&intervals, true, |second| second.is_multiple_of(every)), &each);
+            let alone = emitted_by_reads(&intervals, false, |second| second.is_multiple_of(every));
             let wall = |deltas: &[LedgerDelta]| deltas.iter().map(|delta| delta.wall_ns).sum::<u64>();
-            prop_assert_eq!(wall(&alone), wall(&each), "without them no time is lost either");
+            prop_assert_eq!(wall(&alone), wall(&each), "no time is lost without them");
         }
     }
 

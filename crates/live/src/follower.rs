@@ -83,6 +83,13 @@ impl Follower {
         Ok(Follower { known, counts, bell: Some(bell), thread: Some(thread) })
     }
 
+    /// Follows nothing: for sessions without a kernel.
+    #[cfg(test)]
+    pub fn idle(known: KnownProcesses) -> Self {
+        let (known, counts) = (Arc::new(Mutex::new(known)), Arc::new(TableCounts::default()));
+        Follower { known, counts, bell: None, thread: None }
+    }
+
     pub fn known(&self) -> MutexGuard<'_, KnownProcesses> {
         lock(&self.known)
     }

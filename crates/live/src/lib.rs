@@ -12,6 +12,7 @@ mod fault_files;
 mod follower;
 mod guard;
 mod interrupts;
+mod kernel_side;
 mod known;
 mod quotas;
 mod session;
@@ -22,4 +23,5 @@ mod threads;
 mod thresholds;
 mod waited_files;
 
+pub use kernel_side::{KernelSide, TakeRow};
 pub use session::{Session, SessionError, Untold};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
-use wallprof_probe::{clock, memory};
+use wallprof_probe::memory;
 use wallprof_symbols::{
     Batch, DebugFileServer, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames,
     ProcessKey, Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, WorkLimits, lacks_debug_info,
@@ -104,10 +104,10 @@ impl Stacks {
         &mut self,
         id: u64,
         record: &stack_record,
+        now: MonoNs,
         known: &mut KnownProcesses,
         tell: &mut dyn FnMut(Event),
     ) {
-        let now = clock::mono_now();
         if self.told.get(&id).is_some_and(|told| !self.forgetful || now.0 - told.at.0 < FRESH_NS) {
             return;
         }
@@ -311,7 +311,7 @@ mod tests {
         record: &stack_record,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        stacks.tell(id, record, known, &mut |event| events.push(event));
+        stacks.tell(id, record, MonoNs(0), known, &mut |event| events.push(event));
         events
     }
 

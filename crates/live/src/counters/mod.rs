@@ -18,13 +18,13 @@ mod text;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, MonoNs, ThreadKey};
-use wallprof_probe::Probes;
 use wallprof_probe::clock::{self, ProcessClock};
 
 use self::machine::Machine;
 use self::namespaces::{NamespaceId, Namespaces};
 use self::pace::Pace;
 use self::process::Process;
+use crate::kernel_side::KernelSide;
 
 /// Processes whose counters are read; more are counted as not read.
 const MAX_PROCESSES: usize = 16;
@@ -134,14 +134,14 @@ impl Counters {
     }
 
     /// Reads and tells what has changed, when it is time again.
-    pub fn read_when_due(&mut self, probes: &Probes, tell: &mut dyn FnMut(Event)) {
+    pub fn read_when_due(&mut self, kernel: &impl KernelSide, tell: &mut dyn FnMut(Event)) {
         let at = clock::mono_now();
         if !self.pace.is_due(at) {
             return;
         }
         let began = clock::thread_cpu_ns();
         let book = &mut self.book;
-        let queues = probes.run_queues().unwrap_or_default();
+        let queues = kernel.run_queues();
         self.machine.read(&queues, &mut |reading| book.enter(None, at, reading, tell));
         self.look(at);
         let (book, namespaces) = (&mut self.book, &self.namespaces);

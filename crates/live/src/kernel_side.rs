@@ -1,0 +1,208 @@
+//! What a session needs of the kernel: the probes' maps and rings, and the clocks.
+//!
+//! [`Probes`] is the real one. Tests of the session use a fake that runs timelines, so that they need neither
+//! root nor a kernel.
+
+use std::time::Duration;
+
+use wallprof_model::{ClockAnchor, MonoNs};
+use wallprof_probe::bpf::{
+    cross_call_key, cross_call_value, guest, guest_key, interrupt_key, latency_key, latency_value,
+    sample_key, sample_value, stack_record, stall_record, thread_record,
+};
+use wallprof_probe::{Inbox, KernelCounts, ProbeError, Probes, RunQueue, clock};
+
+/// Callback for one row of a map. The row is deleted when it returns true: rows of past seconds only.
+pub type TakeRow<'a, K, V> = &'a mut dyn FnMut(&K, &V) -> bool;
+
+/// The side of a recording that measures. Times are CLOCK_MONOTONIC, ns.
+pub trait KernelSide {
+    fn now(&self) -> MonoNs;
+    /// Both clocks, read at the same time.
+    fn clock(&self) -> ClockAnchor;
+    /// CPU time that this process has used so far, ns.
+    fn own_cpu_ns(&self) -> u64;
+
+    /// Starts counting and returns the time from which it counts. `epoch_offset` is the distance of the wall
+    /// clock from CLOCK_MONOTONIC, ns: it says where seconds start.
+    fn arm(&mut self, epoch_offset: u64) -> MonoNs;
+    /// Stops counting and returns the time up to which it counted.
+    fn disarm(&mut self) -> MonoNs;
+    /// Threads that have started to end and whose last record is still to come.
+    fn ending_threads(&self) -> u32;
+    fn set_epoch_offset(&mut self, epoch_offset: u64);
+    /// Shorter waits are only counted.
+    fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64);
+    /// Shorter waits and faults are no stalls.
+    fn set_min_stall(&mut self, min_stall_ns: u64);
+    /// One sample in `stride` takes its stacks, and each wait from `stack_ns` on.
+    fn set_pace(&mut self, stride: u32, stack_ns: u64);
+    /// While this is on, each thread sends each second that it closes.
+    fn send_seconds(&mut self, wanted: bool);
+    /// Kernel text `[from, to)` whose sleepers have a reason, with the reason's code.
+    fn set_sites(&mut self, sites: &[(u64, u64, u8)]);
+    /// Kernel text `[from, to)` that runs softirqs for the current task.
+    fn set_task_softirqs(&mut self, ranges: &[(u64, u64)]);
+
+    /// Starts to record threads whose process got a recorded name or moved into the recorded cgroup.
+    fn follow_processes(&mut self) -> Result<(), ProbeError>;
+    /// Attaches to CPUs that have come online and returns their number.
+    fn follow_cpus(&mut self) -> Result<usize, ProbeError>;
+
+    /// Moves the records that are in the rings to the end of `inbox`.
+    fn drain_rings(&mut self, inbox: &mut Inbox) -> Result<(), ProbeError>;
+    /// Passes a record of each thread with events since the last snapshot; of each thread in the first one
+    /// after arming.
+    fn snapshot(&mut self, take: &mut dyn FnMut(&thread_record)) -> Result<(), ProbeError>;
+    /// Passes every wait older than `older_than_ns` once.
+    fn open_waits(
+        &mut self,
+        older_than_ns: u64,
+        take: &mut dyn FnMut(&stall_record),
+    ) -> Result<(), ProbeError>;
+    fn drain_samples(&self, take: TakeRow<'_, sample_key, sample_value>) -> Result<(), ProbeError>;
+    fn drain_latency(&self, take: TakeRow<'_, latency_key, latency_value>) -> Result<(), ProbeError>;
+    fn drain_interrupts(&self, take: TakeRow<'_, interrupt_key, latency_value>) -> Result<(), ProbeError>;
+    fn drain_cross_calls(
+        &self,
+        take: TakeRow<'_, cross_call_key, cross_call_value>,
+    ) -> Result<(), ProbeError>;
+    /// What ran on guarded CPUs, and what interrupted them.
+    fn drain_noise(&self, take: TakeRow<'_, guest_key, guest>) -> Result<(), ProbeError>;
+    /// The distinct stacks since the last call, by their id. All are deleted.
+    fn drain_stacks(&self, take: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError>;
+
+    /// Runs of the probes so far, on all CPUs.
+    fn runs(&self) -> Result<u64, ProbeError>;
+    /// Runs and ns of the probes so far, by CPU.
+    fn runs_by_cpu(&self) -> Result<Vec<(u64, u64)>, ProbeError>;
+    /// Run queues by CPU, as far as they can be read.
+    fn run_queues(&self) -> Vec<RunQueue>;
+    fn counts(&self) -> Result<KernelCounts, ProbeError>;
+}
+
+impl KernelSide for Probes {
+    fn now(&self) -> MonoNs {
+        clock::mono_now()
+    }
+
+    fn clock(&self) -> ClockAnchor {
+        clock::anchor()
+    }
+
+    fn own_cpu_ns(&self) -> u64 {
+        clock::process_cpu_ns()
+    }
+
+    fn arm(&mut self, epoch_offset: u64) -> MonoNs {
+        Probes::arm(self, epoch_offset)
+    }
+
+    fn disarm(&mut self) -> MonoNs {
+        Probes::disarm(self)
+    }
+
+    fn ending_threads(&self) -> u32 {
+        Probes::ending_threads(self)
+    }
+
+    fn set_epoch_offset(&mut self, epoch_offset: u64) {
+        Probes::set_epoch_offset(self, epoch_offset);
+    }
+
+    fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64) {
+        Probes::set_thresholds(self, stall_ns, voluntary_stall_ns);
+    }
+
+    fn set_min_stall(&mut self, min_stall_ns: u64) {
+        Probes::set_min_stall(self, min_stall_ns);
+    }
+
+    fn set_pace(&mut self, stride: u32, stack_ns: u64) {
+        Probes::set_pace(self, stride, stack_ns);
+    }
+
+    fn send_seconds(&mut self, wanted: bool) {
+        self.tell_seconds(wanted);
+    }
+
+    fn set_sites(&mut self, sites: &[(u64, u64, u8)]) {
+        Probes::set_sites(self, sites);
+    }
+
+    fn set_task_softirqs(&mut self, ranges: &[(u64, u64)]) {
+        Probes::set_task_softirqs(self, ranges);
+    }
+
+    fn follow_processes(&mut self) -> Result<(), ProbeError> {
+        Probes::follow_processes(self)
+    }
+
+    fn follow_cpus(&mut self) -> Result<usize, ProbeError> {
+        Probes::follow_cpus(self)
+    }
+
+    fn drain_rings(&mut self, inbox: &mut Inbox) -> Result<(), ProbeError> {
+        self.poll(Duration::ZERO, |received| {
+            inbox.ended.append(&mut received.ended);
+            inbox.stalls.append(&mut received.stalls);
+            inbox.works.append(&mut received.works);
+            inbox.seconds.append(&mut received.seconds);
+        })
+    }
+
+    fn snapshot(&mut self, take: &mut dyn FnMut(&thread_record)) -> Result<(), ProbeError> {
+        Probes::snapshot(self, take)
+    }
+
+    fn open_waits(
+        &mut self,
+        older_than_ns: u64,
+        take: &mut dyn FnMut(&stall_record),
+    ) -> Result<(), ProbeError> {
+        Probes::open_waits(self, older_than_ns, take)
+    }
+
+    fn drain_samples(&self, take: TakeRow<'_, sample_key, sample_value>) -> Result<(), ProbeError> {
+        Probes::drain_samples(self, take)
+    }
+
+    fn drain_latency(&self, take: TakeRow<'_, latency_key, latency_value>) -> Result<(), ProbeError> {
+        Probes::drain_latency(self, take)
+    }
+
+    fn drain_interrupts(&self, take: TakeRow<'_, interrupt_key, latency_value>) -> Result<(), ProbeError> {
+        Probes::drain_interrupts(self, take)
+    }
+
+    fn drain_cross_calls(
+        &self,
+        take: TakeRow<'_, cross_call_key, cross_call_value>,
+    ) -> Result<(), ProbeError> {
+        Probes::drain_cross_calls(self, take)
+    }
+
+    fn drain_noise(&self, take: TakeRow<'_, guest_key, guest>) -> Result<(), ProbeError> {
+        self.drain_guests(take)
+    }
+
+    fn drain_stacks(&self, take: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
+        Probes::drain_stacks(self, take)
+    }
+
+    fn runs(&self) -> Result<u64, ProbeError> {
+        Probes::runs(self)
+    }
+
+    fn runs_by_cpu(&self) -> Result<Vec<(u64, u64)>, ProbeError> {
+        Probes::runs_by_cpu(self)
+    }
+
+    fn run_queues(&self) -> Vec<RunQueue> {
+        Probes::run_queues(self).unwrap_or_default()
+    }
+
+    fn counts(&self) -> Result<KernelCounts, ProbeError> {
+        Probes::counts(self)
+    }
+}

@@ -1,0 +1,387 @@
+//! A kernel side without a kernel: runs threads by timelines and keeps their ledgers as `bpf/state.h` does.
+//!
+//! A timeline has one line a thread, `name: RRLLwR..`, and one character a tick of 100 ms: `R` runs, `P` is
+//! preempted, `L` waits for a lock, `p` waits in poll, `w` has been woken and waits for a CPU, `.` does not
+//! exist.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use wallprof_model::{ClockAnchor, EpochNs, MonoNs, Reason};
+use wallprof_probe::bpf::{
+    constants as c, cross_call_key, cross_call_value, guest, guest_key, interrupt_key, latency_key,
+    latency_value, ledger, sample_key, sample_value, second_record, stack_record, stall_record,
+    thread_record,
+};
+use wallprof_probe::{Inbox, KernelCounts, ProbeError, RunQueue};
+
+use crate::kernel_side::{KernelSide, TakeRow};
+
+pub const TICK_NS: u64 = 100_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
+/// CLOCK_MONOTONIC when a timeline starts.
+pub const START: u64 = 50 * SECOND_NS;
+/// The distance of the wall clock from CLOCK_MONOTONIC when a timeline starts.
+pub const EPOCH_OFFSET: u64 = 1_000_000 * SECOND_NS;
+/// No thread has such a number (`PID_MAX_LIMIT` in linux/threads.h), so that nothing of this machine is read
+/// for it.
+const FIRST_TID: u32 = 5_000_000;
+
+/// The machine that the fake kernel runs, shared by a test and its session.
+pub struct World {
+    pub now: u64,
+    pub epoch_offset: u64,
+    /// CPUs that come online and were not reported yet.
+    pub new_cpus: usize,
+    /// While this is true, records for the rings are lost and counted.
+    pub rings_are_full: bool,
+    pub counts: KernelCounts,
+    threads: Vec<Thread>,
+    inbox: Inbox,
+    /// What the kernel side was given: where seconds start.
+    second_offset: u64,
+    armed: bool,
+    sends_seconds: bool,
+    last_snapshot: u64,
+}
+
+struct Thread {
+    timeline: Vec<u8>,
+    doing: u8,
+    record: thread_record,
+    /// The start of the wait it is in.
+    wait_start: u64,
+    /// That wait was passed by `open_waits`.
+    shown: bool,
+}
+
+/// The kernel side of a session over a [`World`].
+pub struct FakeKernel(pub Rc<RefCell<World>>);
+
+impl World {
+    pub fn new(timelines: &str) -> Rc<RefCell<Self>> {
+        let lines = timelines.lines().map(str::trim).filter(|line| !line.is_empty());
+        let threads = lines.enumerate().map(|(index, line)| Thread::new(index as u32, line)).collect();
+        Rc::new(RefCell::new(World {
+            now: START,
+            epoch_offset: EPOCH_OFFSET,
+            new_cpus: 0,
+            rings_are_full: false,
+            counts: KernelCounts::default(),
+            threads,
+            inbox: Inbox::default(),
+            second_offset: EPOCH_OFFSET,
+            armed: false,
+            sends_seconds: false,
+            last_snapshot: 0,
+        }))
+    }
+
+    /// Lets time pass up to `ms` after the start of the timelines.
+    pub fn run_until(&mut self, ms: u64) {
+        let until = START + ms * 1_000_000;
+        // The tick that starts at `now` has happened already, except the first one.
+        let first = if self.now == START { 0 } else { (self.now - START) / TICK_NS + 1 };
+        for tick in first..=(until - START) / TICK_NS {
+            self.now = START + tick * TICK_NS;
+            for index in 0..self.threads.len() {
+                let next = self.threads[index].timeline.get(tick as usize).copied().unwrap_or(b'.');
+                if next != self.threads[index].doing {
+                    self.change(index, next);
+                }
+            }
+        }
+        self.now = until;
+    }
+
+    fn change(&mut self, index: usize, next: u8) {
+        let (now, offset, armed) = (self.now, self.second_offset, self.armed);
+        self.counts.probe_runs += 1;
+        let thread = &mut self.threads[index];
+        let mut closed = None;
+        if armed && thread.doing != b'.' {
+            closed = thread.close_second(now, offset);
+            thread.charge(now);
+        }
+        let before = std::mem::replace(&mut thread.doing, next);
+        let record = &mut thread.record;
+        let waited = (before != b'R' && before != b'.').then_some(thread.wait_start);
+        if before == b'.' {
+            (record.observed_from, record.run_ns, record.wake_ns) = (now, now, 0);
+        }
+        match next {
+            b'w' => record.wake_ns = now,
+            b'L' | b'p' | b'P' => {
+                (thread.wait_start, thread.shown) = (now, false);
+                record.activity =
+                    if next == b'P' { c::ACTIVITY_PREEMPTED } else { c::ACTIVITY_BLOCKED } as u8;
+                record.reason = if next == b'p' { Reason::Poll } else { Reason::Lock }.code();
+            }
+            b'R' => {
+                record.activity = c::ACTIVITY_RUNNING as u8;
+            }
+            _ => record.activity = c::ACTIVITY_DEAD as u8,
+        }
+        if next != b'w' {
+            record.since = now;
+        }
+        let stall = waited.filter(|_| next == b'R').map(|start| thread.stall(start, now));
+        if next == b'R' {
+            thread.record.run_ns = now;
+        }
+        let ended = (next == b'.').then_some(thread.record);
+        if armed {
+            self.send(closed, stall, ended);
+        }
+    }
+
+    fn send(
+        &mut self,
+        second: Option<second_record>,
+        stall: Option<stall_record>,
+        ended: Option<thread_record>,
+    ) {
+        let second = second.filter(|_| self.sends_seconds);
+        if self.rings_are_full {
+            let lost = second.is_some() as u64 + stall.is_some() as u64;
+            self.counts.losses[c::LOSS_RING_FULL as usize] += lost;
+        } else {
+            self.inbox.seconds.extend(second);
+            self.inbox.stalls.extend(stall);
+        }
+        // A thread's last record is also passed by the task iterator until its task is freed; here it is
+        // never lost.
+        self.inbox.ended.extend(ended);
+    }
+}
+
+impl Thread {
+    fn new(index: u32, line: &str) -> Self {
+        let (name, timeline) = line.split_once(':').expect("name: timeline");
+        let tid = FIRST_TID + index;
+        let mut record = thread_record {
+            key: index + 1,
+            tid,
+            tgid: tid,
+            ns_tid: tid,
+            ns_tgid: tid,
+            on_mask: 1,
+            ..Default::default()
+        };
+        for field in [&mut record.comm, &mut record.process] {
+            field[..name.len()].copy_from_slice(name.as_bytes());
+        }
+        let timeline = timeline.trim().bytes().collect();
+        Thread { timeline, doing: b'.', record, wait_start: 0, shown: false }
+    }
+
+    /// Closes the last whole second before `now`, if the thread has not passed its end yet.
+    fn close_second(&mut self, now: u64, epoch_offset: u64) -> Option<second_record> {
+        let end = now - (now + epoch_offset) % SECOND_NS;
+        if end <= self.record.since {
+            return None;
+        }
+        let before = self.record;
+        self.charge(end);
+        (self.record.boundary, self.record.at_boundary, self.record.since) = (end, self.record.ledger, end);
+        Some(second_record {
+            key: before.key,
+            boundary: end,
+            since: before.since,
+            run_ns: before.run_ns,
+            wake_ns: before.wake_ns,
+            activity: before.activity,
+            reason: before.reason,
+            ledger: self.record.ledger,
+            ..Default::default()
+        })
+    }
+
+    /// Charges the time up to `until` to what the thread did.
+    fn charge(&mut self, until: u64) {
+        let thread_record { since, wake_ns, reason, .. } = self.record;
+        let (ledger, ns): (&mut ledger, u64) = (&mut self.record.ledger, until - since);
+        match self.doing {
+            b'R' => ledger.on_cpu += ns,
+            b'P' => ledger.preempted += ns,
+            b'w' => {
+                let blocked = wake_ns.saturating_sub(since).min(ns);
+                ledger.blocked[usize::from(reason)] += blocked;
+                ledger.runnable += ns - blocked;
+            }
+            _ => ledger.blocked[usize::from(reason)] += ns,
+        }
+        self.record.since = until;
+    }
+
+    /// The off-CPU interval from `start` to `end`.
+    fn stall(&self, start: u64, end: u64) -> stall_record {
+        let record = &self.record;
+        let preempted = u64::from(record.activity) == c::ACTIVITY_PREEMPTED;
+        let woken = record.wake_ns > record.run_ns;
+        let runnable = match (preempted, woken) {
+            (true, _) => end - start,
+            (_, true) => end - record.wake_ns.max(start),
+            _ => 0,
+        };
+        let flags = if preempted { c::STALL_PREEMPTED } else { 0 };
+        stall_record {
+            r#type: c::RECORD_STALL as u32,
+            key: record.key,
+            start,
+            end,
+            runnable_ns: runnable,
+            blocked_ns: end - start - runnable,
+            reason: record.reason,
+            flags: flags as u16,
+            syscall: -1,
+            ..Default::default()
+        }
+    }
+
+    fn waits(&self) -> bool {
+        !matches!(self.doing, b'R' | b'.')
+    }
+}
+
+impl KernelSide for FakeKernel {
+    fn now(&self) -> MonoNs {
+        MonoNs(self.0.borrow().now)
+    }
+
+    fn clock(&self) -> ClockAnchor {
+        let world = self.0.borrow();
+        ClockAnchor { mono: MonoNs(world.now), epoch: EpochNs(world.now + world.epoch_offset) }
+    }
+
+    fn own_cpu_ns(&self) -> u64 {
+        0
+    }
+
+    fn arm(&mut self, epoch_offset: u64) -> MonoNs {
+        let mut world = self.0.borrow_mut();
+        (world.armed, world.second_offset, world.last_snapshot) = (true, epoch_offset, 0);
+        let now = world.now;
+        for thread in &mut world.threads {
+            (thread.record.since, thread.record.observed_from) = (now, now);
+            thread.wait_start = thread.wait_start.max(now);
+            thread.shown = false;
+        }
+        MonoNs(now)
+    }
+
+    fn disarm(&mut self) -> MonoNs {
+        let mut world = self.0.borrow_mut();
+        world.armed = false;
+        MonoNs(world.now)
+    }
+
+    fn ending_threads(&self) -> u32 {
+        0
+    }
+
+    fn set_epoch_offset(&mut self, epoch_offset: u64) {
+        self.0.borrow_mut().second_offset = epoch_offset;
+    }
+
+    fn set_thresholds(&mut self, _: u64, _: u64) {}
+
+    fn set_min_stall(&mut self, _: u64) {}
+
+    fn set_pace(&mut self, _: u32, _: u64) {}
+
+    fn send_seconds(&mut self, wanted: bool) {
+        self.0.borrow_mut().sends_seconds = wanted;
+    }
+
+    fn set_sites(&mut self, _: &[(u64, u64, u8)]) {}
+
+    fn set_task_softirqs(&mut self, _: &[(u64, u64)]) {}
+
+    fn follow_processes(&mut self) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn follow_cpus(&mut self) -> Result<usize, ProbeError> {
+        Ok(std::mem::take(&mut self.0.borrow_mut().new_cpus))
+    }
+
+    fn drain_rings(&mut self, inbox: &mut Inbox) -> Result<(), ProbeError> {
+        let received = std::mem::take(&mut self.0.borrow_mut().inbox);
+        inbox.ended.extend(received.ended);
+        inbox.stalls.extend(received.stalls);
+        inbox.works.extend(received.works);
+        inbox.seconds.extend(received.seconds);
+        Ok(())
+    }
+
+    fn snapshot(&mut self, take: &mut dyn FnMut(&thread_record)) -> Result<(), ProbeError> {
+        let mut world = self.0.borrow_mut();
+        let last = world.last_snapshot;
+        for thread in world.threads.iter().filter(|thread| thread.doing != b'.') {
+            let record = &thread.record;
+            if last == 0 || record.since.max(record.wake_ns) >= last {
+                take(record);
+            }
+        }
+        world.last_snapshot = world.now;
+        Ok(())
+    }
+
+    fn open_waits(
+        &mut self,
+        older_than_ns: u64,
+        take: &mut dyn FnMut(&stall_record),
+    ) -> Result<(), ProbeError> {
+        let mut world = self.0.borrow_mut();
+        let now = world.now;
+        for thread in &mut world.threads {
+            if thread.waits() && !thread.shown && now - thread.wait_start > older_than_ns {
+                thread.shown = true;
+                let record = thread.stall(thread.wait_start, now);
+                take(&stall_record { r#type: c::RECORD_OPEN as u32, ..record });
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_samples(&self, _: TakeRow<'_, sample_key, sample_value>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn drain_latency(&self, _: TakeRow<'_, latency_key, latency_value>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn drain_interrupts(&self, _: TakeRow<'_, interrupt_key, latency_value>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn drain_cross_calls(&self, _: TakeRow<'_, cross_call_key, cross_call_value>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn drain_noise(&self, _: TakeRow<'_, guest_key, guest>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn drain_stacks(&self, _: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn runs(&self) -> Result<u64, ProbeError> {
+        Ok(self.0.borrow().counts.probe_runs)
+    }
+
+    fn runs_by_cpu(&self) -> Result<Vec<(u64, u64)>, ProbeError> {
+        Ok(vec![(self.0.borrow().counts.probe_runs, 0)])
+    }
+
+    fn run_queues(&self) -> Vec<RunQueue> {
+        Vec::new()
+    }
+
+    fn counts(&self) -> Result<KernelCounts, ProbeError> {
+        Ok(self.0.borrow().counts)
+    }
+}

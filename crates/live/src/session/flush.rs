@@ -1,0 +1,330 @@
+//! Emits everything that belongs to past seconds, in the order in which each event refers to earlier ones
+//! only.
+
+use wallprof_model::event::{KernelWork, Stall, WorkKind};
+use wallprof_model::{ClockAnchor, Event, MonoNs, ThreadKey};
+use wallprof_probe::bpf::{constants as c, stall_record, work_record};
+
+use super::{SECOND_NS, Session, SessionError, is_user_process};
+use crate::kernel_side::KernelSide;
+use crate::stalls::stalls_from_record;
+
+/// A wait that has lasted this long is emitted before it ends.
+const OPEN_AFTER_NS: u64 = 1_000_000_000;
+
+impl<K: KernelSide> Session<K> {
+    /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read.
+    pub(super) fn flush(
+        &mut self,
+        boundary: u64,
+        now: u64,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        self.follow_cpus(emit)?;
+        let ended = std::mem::take(&mut self.pending.ended);
+        self.take_snapshot(emit)?;
+        for record in &ended {
+            self.threads.update(record, emit);
+        }
+        self.take_seconds()?;
+        self.emit_stacks(emit)?;
+        self.emit_stalls(emit);
+        self.emit_delays(emit);
+        self.quotas.tell(MonoNs(now), emit);
+        self.emit_open_waits(OPEN_AFTER_NS, emit)?;
+        self.emit_aggregates(((boundary + self.epoch_offset()) / SECOND_NS) as u32, emit)?;
+        let offset = self.epoch_offset();
+        for record in &ended {
+            self.accounts.end(record, offset, emit);
+            self.open.remove(&record.key);
+            self.threads.end(record.key, now);
+        }
+        self.threads.forget_ended(now);
+        self.accounts.flush(boundary, offset, emit);
+        self.emit_cost(emit)?;
+        self.flushed_until = boundary.max(self.flushed_until).min(now);
+        self.follow_clock(emit);
+        self.follow_counters(emit);
+        Ok(())
+    }
+
+    /// Emits what is left after the last flush of a recording that counts no longer and ended at `end`.
+    pub(super) fn flush_rest(
+        &mut self,
+        end: MonoNs,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        lose_stalls(std::mem::take(&mut self.pending.stalls).len() as u64, emit);
+        self.emit_open_waits(self.min_stall_ns, emit)?;
+        self.emit_waits_still_open(end, emit);
+        self.emit_aggregates(u32::MAX, emit)?;
+        self.emit_noise(u64::MAX, emit)?;
+        self.accounts.flush(end.0, self.epoch_offset(), emit);
+        Ok(())
+    }
+
+    /// Threads may have closed seconds after the rings were read and before the snapshot reached them.
+    fn take_seconds(&mut self) -> Result<(), SessionError> {
+        if self.seconds_from.is_some() {
+            self.kernel.drain_rings(&mut self.pending)?;
+        }
+        for second in std::mem::take(&mut self.pending.seconds) {
+            self.accounts.close_second(&second);
+        }
+        Ok(())
+    }
+
+    pub(super) fn follow_counters(&mut self, emit: &mut dyn FnMut(Event)) {
+        if let Some(counters) = &mut self.counters {
+            counters.follow(self.accounts.processes(), emit);
+        }
+        self.read_counters(emit);
+    }
+
+    pub(super) fn read_counters(&mut self, emit: &mut dyn FnMut(Event)) {
+        if let Some(counters) = &mut self.counters {
+            counters.read_when_due(&self.kernel, emit);
+        }
+    }
+
+    /// A step of the wall clock is an event of its own, and moves the ends of seconds. It comes after the
+    /// seconds before it, which are emitted under their old numbers.
+    fn follow_clock(&mut self, emit: &mut dyn FnMut(Event)) {
+        if let Some(anchor) = self.clock_step() {
+            self.set_clock(anchor);
+            emit(Event::Clock(anchor));
+        }
+    }
+
+    fn set_clock(&mut self, anchor: ClockAnchor) {
+        self.clock = anchor;
+        self.kernel.set_epoch_offset(self.epoch_offset());
+    }
+
+    /// A CPU that has come online is recorded from now on. Before, only its switches were.
+    fn follow_cpus(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let came = self.kernel.follow_cpus()?;
+        if came > 0 {
+            self.follower.follow_cpus();
+            emit(Event::Loss { reason: "cpus_came_online".into(), count: came as u64 });
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_snapshot(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        self.take_snapshot_of(&mut |_| {}, emit)
+    }
+
+    /// Reads the threads with events since the last snapshot; the first snapshot after arming has all
+    /// threads.
+    pub(super) fn take_snapshot_of(
+        &mut self,
+        seen: &mut dyn FnMut(u32),
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        let (accounts, threads, quotas) = (&mut self.accounts, &mut self.threads, &mut self.quotas);
+        let mut known = self.follower.known();
+        self.kernel.snapshot(&mut |record| {
+            seen(record.key);
+            if accounts.update(record) && is_user_process(record) {
+                known.process(record.tgid, record.exec_id);
+            }
+            if record.kernel_thread == 0 {
+                quotas.meet(record.tgid);
+            }
+            threads.update(record, emit);
+        })
+    }
+
+    fn emit_stacks(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let now = self.kernel.now();
+        let stacks = &mut self.stacks;
+        let mut known = self.follower.known();
+        self.kernel.drain_stacks(&mut |id, record| stacks.tell(id, record, now, &mut known, emit))
+    }
+
+    fn emit_stalls(&mut self, emit: &mut dyn FnMut(Event)) {
+        let (mut voluntary, mut others) = (0, 0);
+        for record in std::mem::take(&mut self.pending.stalls) {
+            self.open.remove(&record.key);
+            if self.threads.pid_of(record.key).is_none() {
+                // A short-lived thread that ended after the rings were read and before the snapshot. Its own
+                // record comes with the next reading.
+                if record.end >= self.flushed_until {
+                    self.pending.stalls.push(record);
+                } else {
+                    lose_stalls(1, emit);
+                }
+                continue;
+            }
+            for stall in self.stalls_of(&record) {
+                if stall.voluntary {
+                    voluntary += 1
+                } else {
+                    others += 1
+                }
+                emit(Event::Stall(Box::new(stall)));
+            }
+        }
+        let next = self.controller.next(voluntary, others);
+        self.kernel.set_thresholds(next.stall_ns, next.voluntary_ns);
+    }
+
+    /// What the kernel did on behalf of recorded threads.
+    fn emit_delays(&mut self, emit: &mut dyn FnMut(Event)) {
+        for record in std::mem::take(&mut self.pending.works) {
+            if self.threads.pid_of(record.key).is_some()
+                && let Some(work) = work_from_record(&record)
+            {
+                emit(Event::KernelWork(work));
+            }
+        }
+    }
+
+    /// Emits waits that have not ended and are older than `older_than_ns`, each once.
+    fn emit_open_waits(
+        &mut self,
+        older_than_ns: u64,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        self.kernel.open_waits(older_than_ns, &mut |record| records.push(*record))?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.emit_stacks(emit)?;
+        for record in records {
+            if self.threads.pid_of(record.key).is_some() {
+                self.open.insert(record.key, record);
+                self.emit_stall(&record, emit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits waits again, up to `end`, that were emitted as open and have not ended by then.
+    fn emit_waits_still_open(&mut self, end: MonoNs, emit: &mut dyn FnMut(Event)) {
+        for mut record in std::mem::take(&mut self.open).into_values() {
+            let since = self.accounts.since(record.key);
+            if since.is_none_or(|since| since > record.end) || record.start >= end.0 {
+                continue;
+            }
+            move_end(&mut record, end.0);
+            self.emit_stall(&record, emit);
+        }
+    }
+
+    fn emit_stall(&mut self, record: &stall_record, emit: &mut dyn FnMut(Event)) {
+        for stall in self.stalls_of(record) {
+            emit(Event::Stall(Box::new(stall)));
+        }
+    }
+
+    /// A command that the recorder starts waits for the start of the recording. That wait is not the
+    /// command's own.
+    fn is_held(&self, record: &stall_record) -> bool {
+        record.start <= self.start.0
+            && self.held.is_some_and(|held| self.threads.pid_of(record.key) == Some(held))
+    }
+
+    fn stalls_of(&mut self, record: &stall_record) -> Vec<Stall> {
+        if self.is_held(record) {
+            return Vec::new();
+        }
+        let mut stalls = stalls_from_record(record, self.min_stall_ns, self);
+        for stall in &mut stalls {
+            if let (Some(fault), Some(pid)) = (&mut stall.fault, self.threads.pid_of(record.key)) {
+                self.fault_files.complete(pid, &record.fault, fault);
+            }
+            if let (Some(file), Some(pid)) = (&mut stall.file, self.threads.pid_of(record.key)) {
+                self.waited_files.complete(pid, &record.fault, file);
+            }
+        }
+        stalls
+    }
+
+    /// JIT-compiled code is named by the runtime that made it.
+    pub(super) fn emit_jit_names(&self, emit: &mut dyn FnMut(Event)) {
+        for (frame, line) in self.follower.known().processes.jit_names() {
+            emit(Event::Symbol { frame, lines: vec![line] });
+        }
+    }
+}
+
+fn lose_stalls(count: u64, emit: &mut dyn FnMut(Event)) {
+    if count > 0 {
+        emit(Event::Loss { reason: "stalls_of_unknown_threads".into(), count });
+    }
+}
+
+/// Moves the end of an open wait to `end`. Up to there the thread slept or waited for a CPU as before. A
+/// record that was made after `end` becomes shorter.
+fn move_end(record: &mut stall_record, end: u64) {
+    let waits_for_cpu = u64::from(record.flags) & (c::STALL_WOKEN | c::STALL_PREEMPTED) != 0;
+    let part = if waits_for_cpu { &mut record.runnable_ns } else { &mut record.blocked_ns };
+    *part =
+        part.saturating_add(end.saturating_sub(record.end)).saturating_sub(record.end.saturating_sub(end));
+    record.end = end;
+}
+
+fn work_from_record(record: &work_record) -> Option<KernelWork> {
+    let kind = match u64::from(record.kind) {
+        c::WORK_RECLAIM => WorkKind::Reclaim,
+        c::WORK_COMPACTION => WorkKind::Compaction,
+        c::WORK_LOCK if record.mmap_lock != 0 => WorkKind::MmapLock,
+        c::WORK_LOCK => WorkKind::KernelLock,
+        _ => return None,
+    };
+    Some(KernelWork {
+        thread: ThreadKey(record.key),
+        kind,
+        start: MonoNs(record.start),
+        end: MonoNs(record.end),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_wait_goes_on_asleep_or_runnable_as_it_was() {
+        let mut asleep = stall_record { start: 1, end: 5, blocked_ns: 4, ..stall_record::default() };
+        move_end(&mut asleep, 9);
+        assert_eq!((asleep.end, asleep.blocked_ns, asleep.runnable_ns), (9, 8, 0));
+        let flags = c::STALL_WOKEN as u16;
+        let mut woken = stall_record { start: 1, end: 5, runnable_ns: 2, flags, ..stall_record::default() };
+        move_end(&mut woken, 9);
+        assert_eq!((woken.end, woken.blocked_ns, woken.runnable_ns), (9, 0, 6));
+    }
+
+    #[test]
+    fn open_wait_ends_with_the_recording() {
+        let mut asleep = stall_record { start: 1, end: 5, blocked_ns: 4, ..stall_record::default() };
+        move_end(&mut asleep, 3);
+        assert_eq!((asleep.end, asleep.blocked_ns), (3, 2));
+        let flags = c::STALL_PREEMPTED as u16;
+        let mut waiting = stall_record { start: 1, end: 5, runnable_ns: 1, flags, ..stall_record::default() };
+        move_end(&mut waiting, 2);
+        assert_eq!((waiting.end, waiting.runnable_ns), (2, 0));
+    }
+
+    #[test]
+    fn wait_for_the_lock_of_the_memory_map_has_its_own_kind() {
+        let record = |kind: u64, mmap_lock| work_record {
+            key: 3,
+            start: 5,
+            end: 9,
+            kind: kind as u32,
+            mmap_lock,
+            ..work_record::default()
+        };
+        let kind = |kind, mmap_lock| work_from_record(&record(kind, mmap_lock)).map(|work| work.kind);
+        assert_eq!(kind(c::WORK_LOCK, 1), Some(WorkKind::MmapLock));
+        assert_eq!(kind(c::WORK_LOCK, 0), Some(WorkKind::KernelLock));
+        assert_eq!(kind(c::WORK_RECLAIM, 0), Some(WorkKind::Reclaim));
+        assert_eq!(kind(c::WORKS, 0), None);
+        let work = work_from_record(&record(c::WORK_COMPACTION, 0)).expect("compaction");
+        assert_eq!((work.thread, work.start, work.end), (ThreadKey(3), MonoNs(5), MonoNs(9)));
+    }
+}

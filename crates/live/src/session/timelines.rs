@@ -1,0 +1,360 @@
+//! Sessions over the fake kernel: what they emit of each second must be what the timeline shows.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use wallprof_model::{Event, Reason, ThreadKey};
+
+use super::fake::{EPOCH_OFFSET, FakeKernel, SECOND_NS, START, TICK_NS, World};
+use super::{Session, Untold};
+use crate::follower::Follower;
+use crate::guard::Guard;
+use crate::known::KnownProcesses;
+
+const MIN_STALL_NS: u64 = 100_000;
+/// The second in which timelines start.
+const FIRST: u64 = (START + EPOCH_OFFSET) / SECOND_NS;
+/// A look comes this long after a second's end.
+const LATE_MS: u64 = 50;
+
+/// A session with the world it records and what it emitted.
+struct Fixture {
+    session: Session<FakeKernel>,
+    world: Rc<RefCell<World>>,
+    events: Vec<Event>,
+}
+
+/// By thread and second: 100 ms ticks of each state, as in `R3 L7`.
+type Ledgers = BTreeMap<(u32, u64), String>;
+
+impl Fixture {
+    fn new(timelines: &str) -> Self {
+        let world = World::new(timelines);
+        let kernel = FakeKernel(Rc::clone(&world));
+        let follower = Follower::idle(KnownProcesses::default());
+        let session = Session::new(kernel, follower, Guard::new(&[]), MIN_STALL_NS);
+        let mut fixture = Fixture { session, world, events: Vec::new() };
+        fixture.session.arm();
+        fixture.world.borrow_mut().run_until(0);
+        let events = &mut fixture.events;
+        fixture.session.look_around(&mut |event| events.push(event)).unwrap();
+        fixture
+    }
+
+    /// Lets time pass and looks once, after `ms`. True when seconds were flushed.
+    fn look_at(&mut self, ms: u64, is_due: bool) -> bool {
+        self.world.borrow_mut().run_until(ms);
+        let events = &mut self.events;
+        self.session.take_in(&|_: &Untold| is_due, &mut |event| events.push(event)).unwrap().is_some()
+    }
+
+    /// Looks after each second up to `seconds`.
+    fn run_until(&mut self, seconds: u64) {
+        let from = (self.world.borrow().now - START) / SECOND_NS;
+        for second in from + 1..=seconds {
+            assert!(self.look_at(second * 1_000 + LATE_MS, true), "second {second}");
+        }
+    }
+
+    fn finish(mut self) -> Vec<Event> {
+        let events = &mut self.events;
+        self.session.finish(&mut |event| events.push(event)).unwrap();
+        self.events
+    }
+
+    fn pause(&mut self) {
+        let events = &mut self.events;
+        self.session.pause(&mut |event| events.push(event)).unwrap();
+    }
+
+    fn resume(&mut self) {
+        let events = &mut self.events;
+        self.session.resume(&mut |event| events.push(event)).unwrap();
+    }
+}
+
+fn text(ticks: [u64; 5]) -> String {
+    let parts = ["R", "P", "L", "p", "w"].into_iter().zip(ticks).filter(|(_, ticks)| *ticks > 0);
+    parts.map(|(state, ticks)| format!("{state}{ticks}")).collect::<Vec<_>>().join(" ")
+}
+
+/// What was emitted. Each delta must add up to its wall time.
+fn emitted(events: &[Event]) -> Ledgers {
+    let mut sums: BTreeMap<(u32, u64), [u64; 5]> = BTreeMap::new();
+    for event in events {
+        let Event::Ledger(delta) = event else { continue };
+        let blocked = |reason: Reason| delta.blocked_ns[usize::from(reason.code())];
+        let states = [
+            delta.on_cpu_ns,
+            delta.preempted_ns,
+            blocked(Reason::Lock),
+            blocked(Reason::Poll),
+            delta.runnable_ns,
+        ];
+        assert_eq!(states.iter().sum::<u64>(), delta.wall_ns, "{delta:?}");
+        let row = sums.entry((delta.thread.0, u64::from(delta.second.0) - FIRST)).or_default();
+        row.iter_mut().zip(states).for_each(|(sum, ns)| *sum += ns);
+    }
+    let in_ticks = |row: [u64; 5]| {
+        assert!(row.iter().all(|ns| ns % TICK_NS == 0), "whole ticks: {row:?}");
+        row.map(|ns| ns / TICK_NS)
+    };
+    sums.into_iter().map(|(key, row)| (key, text(in_ticks(row)))).collect()
+}
+
+/// What the timelines show of the ticks for which `counts` says so.
+fn shown(timelines: &str, counts: impl Fn(u64) -> bool) -> Ledgers {
+    let mut sums: BTreeMap<(u32, u64), [u64; 5]> = BTreeMap::new();
+    let lines = timelines.lines().map(str::trim).filter(|line| !line.is_empty());
+    for (index, line) in lines.enumerate() {
+        let states = line.split_once(':').expect("name: timeline").1.trim();
+        for (tick, state) in states.bytes().enumerate().filter(|(tick, _)| counts(*tick as u64)) {
+            let Some(place) = b"RPLpw".iter().position(|known| *known == state) else { continue };
+            sums.entry((index as u32 + 1, tick as u64 / 10)).or_default()[place] += 1;
+        }
+    }
+    sums.into_iter().map(|(key, row)| (key, text(row))).collect()
+}
+
+fn losses(events: &[Event]) -> BTreeMap<&str, u64> {
+    let mut sums = BTreeMap::new();
+    for event in events {
+        if let Event::Loss { reason, count } = event {
+            *sums.entry(reason.as_str()).or_default() += count;
+        }
+    }
+    sums
+}
+
+/// Stalls as (thread, start and end in ticks, open).
+fn stalls(events: &[Event]) -> Vec<(u32, u64, u64, bool)> {
+    let ticks = |ns: u64| (ns - START) / TICK_NS;
+    let stall = |event: &Event| match event {
+        Event::Stall(stall) => Some((stall.thread.0, ticks(stall.start.0), ticks(stall.end.0), stall.open)),
+        _ => None,
+    };
+    events.iter().filter_map(stall).collect()
+}
+
+const TWO: &str = "
+    server: RRRRRLLLLL LLLwwRRRPP RRRRRRRRRR pppppppppp ppppppwRRR
+    worker: ...RRRRRRR RRRRRRRRRR RRRLLLLLLL LLLLLLLLLL LLLLLLLLwR
+";
+
+fn two() -> String {
+    TWO.replace(": ", ":").replace("R ", "R").replace(' ', "").replace("\n", "\n ")
+}
+
+#[test]
+fn seconds_are_emitted_as_they_were() {
+    let timelines = two();
+    let mut fixture = Fixture::new(&timelines);
+    fixture.run_until(5);
+    assert_eq!(emitted(&fixture.finish()), shown(&timelines, |_| true));
+}
+
+#[test]
+fn deferred_seconds_are_emitted_as_each_would_have_been() {
+    let timelines = two();
+    for every in 1..=5 {
+        let mut fixture = Fixture::new(&timelines);
+        fixture.session.send_seconds(true);
+        for second in 1..=5 {
+            let is_due = second % every == 0;
+            assert_eq!(fixture.look_at(second * 1_000 + LATE_MS, is_due), is_due, "second {second}");
+        }
+        assert_eq!(emitted(&fixture.finish()), shown(&timelines, |_| true), "every {every} seconds");
+    }
+}
+
+#[test]
+fn seconds_wait_only_while_the_kernel_side_sends_them() {
+    let mut fixture = Fixture::new(&two());
+    assert!(fixture.look_at(1_000 + LATE_MS, false), "not sent");
+    fixture.session.send_seconds(true);
+    assert!(!fixture.look_at(2_000 + LATE_MS, false));
+    fixture.session.send_seconds(false);
+    assert!(fixture.look_at(3_000 + LATE_MS, false));
+}
+
+#[test]
+fn look_within_a_second_flushes_nothing() {
+    let mut fixture = Fixture::new(&two());
+    assert!(!fixture.look_at(700, true));
+    assert!(!fixture.look_at(1_010, true), "events of other CPUs may still be under way");
+    assert!(fixture.look_at(1_030, true));
+    assert!(!fixture.look_at(1_900, true));
+}
+
+#[test]
+fn pause_counts_for_no_state_and_ends_threads_that_are_gone_after_it() {
+    let timelines = "
+        stays: RRRRRLLLLLLLLLLLLLLLRRRRRRRRRR
+        gone:  RRRRRRRRRRRRR.................
+        born:  ...............RRRRRLLLLLLLLLL
+    ";
+    let mut fixture = Fixture::new(timelines);
+    fixture.run_until(1);
+    fixture.world.borrow_mut().run_until(1_200);
+    fixture.pause();
+    assert!(!fixture.look_at(1_900, true), "nothing is flushed in a pause");
+    fixture.world.borrow_mut().run_until(2_100);
+    fixture.resume();
+    fixture.run_until(3);
+    let events = fixture.finish();
+    assert_eq!(emitted(&events), shown(timelines, |tick| !(12..21).contains(&tick)));
+    let ended = |event: &Event| match event {
+        Event::ThreadEnd { thread, at } => Some((thread.0, (at.0 - START) / TICK_NS)),
+        _ => None,
+    };
+    assert_eq!(events.iter().filter_map(ended).next(), Some((2, 12)), "at the end of what is known of it");
+}
+
+#[test]
+fn clock_step_renumbers_later_seconds_and_loses_no_time() {
+    for (hours, sends) in [(1, false), (1, true), (-1, false), (-1, true)] {
+        let timelines = two();
+        let mut fixture = Fixture::new(&timelines);
+        fixture.session.send_seconds(sends);
+        fixture.look_at(1_000 + LATE_MS, !sends);
+        let step = hours * 3_600 * SECOND_NS as i64 + 300_000_000;
+        let offset = fixture.world.borrow().epoch_offset;
+        fixture.world.borrow_mut().epoch_offset = offset.strict_add_signed(step);
+        assert!(fixture.look_at(2_000 + LATE_MS, false), "a step is not waited for");
+        for second in 3..=5 {
+            fixture.look_at(second * 1_000 + LATE_MS, true);
+        }
+        let events = fixture.finish();
+        let clocks = events.iter().filter(|event| matches!(event, Event::Clock(_))).count();
+        assert_eq!(clocks, 3, "at the start, at the step and at the end");
+        let total = |wall: &dyn Fn(u32) -> bool| {
+            let ledgers = events.iter().filter_map(|event| match event {
+                Event::Ledger(delta) if wall(delta.second.0) => Some(delta.wall_ns),
+                _ => None,
+            });
+            ledgers.sum::<u64>()
+        };
+        assert_eq!(total(&|_| true), 50 * TICK_NS + 47 * TICK_NS);
+        let renumbered = (FIRST as i64 + hours * 3_600) as u32;
+        assert_eq!(total(&|second| second.abs_diff(renumbered) < 100), 2 * 30 * TICK_NS, "after the step");
+    }
+}
+
+#[test]
+fn lost_records_are_counted_and_lose_no_time() {
+    let timelines = two();
+    let mut fixture = Fixture::new(&timelines);
+    fixture.session.send_seconds(true);
+    fixture.world.borrow_mut().rings_are_full = true;
+    fixture.look_at(3_000 + LATE_MS, true);
+    fixture.world.borrow_mut().rings_are_full = false;
+    fixture.run_until(5);
+    let events = fixture.finish();
+    let wall = events.iter().filter_map(|event| match event {
+        Event::Ledger(delta) => Some(delta.wall_ns),
+        _ => None,
+    });
+    assert_eq!(wall.sum::<u64>(), 97 * TICK_NS);
+    // Three seconds and two waits of the server, and one second of the worker.
+    assert_eq!(losses(&events).get("stalls_ring_full"), Some(&6));
+    let open = [(1, 30, 40, true), (2, 23, 40, true)];
+    // The server's poll and its wait for a CPU are two stalls, since only the poll is voluntary.
+    let ended = [(1, 30, 46, false), (1, 46, 47, false), (2, 23, 49, false)];
+    assert_eq!(stalls(&events), [open.as_slice(), &ended].concat());
+}
+
+#[test]
+fn cpu_that_comes_online_is_reported_once() {
+    let mut fixture = Fixture::new(&two());
+    fixture.run_until(1);
+    fixture.world.borrow_mut().new_cpus = 1;
+    fixture.run_until(5);
+    assert_eq!(losses(&fixture.finish()), BTreeMap::from([("cpus_came_online", 1)]));
+}
+
+#[test]
+fn nothing_is_lost_where_nothing_is_wrong() {
+    let mut fixture = Fixture::new(&two());
+    fixture.run_until(5);
+    assert_eq!(losses(&fixture.finish()), BTreeMap::new());
+}
+
+#[test]
+fn wait_is_emitted_while_it_is_open_and_again_when_it_ends() {
+    let mut fixture = Fixture::new("waits: RRRLLLLLLLLLLLLLLLLLLLLLLLLLLR");
+    fixture.run_until(2);
+    assert_eq!(stalls(&fixture.events), [(1, 3, 20, true)]);
+    fixture.run_until(3);
+    assert_eq!(stalls(&fixture.finish()), [(1, 3, 20, true), (1, 3, 29, false)]);
+}
+
+#[test]
+fn wait_that_is_open_at_the_end_lasts_to_the_end() {
+    let mut fixture = Fixture::new("waits: RRRLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL");
+    fixture.run_until(2);
+    fixture.world.borrow_mut().run_until(2_500);
+    assert_eq!(stalls(&fixture.finish()), [(1, 3, 20, true), (1, 3, 25, true)]);
+}
+
+#[test]
+fn stall_of_a_thread_that_is_never_known_is_a_loss() {
+    let mut fixture = Fixture::new("one: RRRRRRRRRRRRRRRRRRRRRRRRRRRRRR");
+    fixture.run_until(1);
+    fixture.session.pending.stalls.push(wallprof_probe::bpf::stall_record {
+        key: 99,
+        start: START,
+        end: START + TICK_NS,
+        ..Default::default()
+    });
+    fixture.run_until(2);
+    assert_eq!(losses(&fixture.finish()), BTreeMap::from([("stalls_of_unknown_threads", 1)]));
+}
+
+#[test]
+fn thread_is_defined_before_events_refer_to_it() {
+    let mut fixture = Fixture::new(&two());
+    fixture.run_until(5);
+    let mut defined = Vec::new();
+    for event in fixture.finish() {
+        let refers_to = |thread: ThreadKey| assert!(defined.contains(&thread), "{thread:?} is not defined");
+        match event {
+            Event::Thread(thread) => defined.push(thread.key),
+            Event::Ledger(delta) => refers_to(delta.thread),
+            Event::Stall(stall) => refers_to(stall.thread),
+            Event::ThreadEnd { thread, .. } => refers_to(thread),
+            _ => {}
+        }
+    }
+    assert_eq!(defined, [ThreadKey(1), ThreadKey(2)]);
+}
+
+/// States of one thread, each for some ticks. A thread wakes only from a wait, and then runs.
+fn timeline() -> impl Strategy<Value = String> {
+    let run = prop_oneof![Just("R"), Just("RP"), Just("RL"), Just("Rp"), Just("RLw"), Just("Rpw")];
+    proptest::collection::vec((run, 1usize..14, 1usize..14, 1usize..4), 1..12).prop_map(|parts| {
+        let ticks = parts.iter().flat_map(|(states, a, b, c)| {
+            states.chars().zip([*a, *b, *c]).flat_map(|(state, ticks)| std::iter::repeat_n(state, ticks))
+        });
+        ticks.take(80).collect()
+    })
+}
+
+proptest! {
+    /// However rarely seconds are flushed, each is emitted as the timeline shows it.
+    #[test]
+    fn any_timeline_is_emitted_as_it_is(
+        lines in proptest::collection::vec((timeline(), 0usize..15), 1..4),
+        due in 1u64..9,
+    ) {
+        let line = |(states, from): &(String, usize)| format!("thread: {}{states}\n", ".".repeat(*from));
+        let timelines: String = lines.iter().map(line).collect();
+        let mut fixture = Fixture::new(&timelines);
+        fixture.session.send_seconds(true);
+        for second in 1..=10 {
+            fixture.look_at(second * 1_000 + LATE_MS, second % due == 0);
+        }
+        prop_assert_eq!(emitted(&fixture.finish()), shown(&timelines, |_| true), "{}", timelines);
+    }
+}
