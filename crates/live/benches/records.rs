@@ -1,4 +1,4 @@
-//! What the recorder does for one record of the kernel side: a stall put into words, and a thread's second told.
+//! The cost of one record of the kernel side: a stall with its reason, and a second of a thread.
 //!
 //! `cargo bench -p wallprof-live --bench records`
 
@@ -99,29 +99,29 @@ fn threads(seconds: u64) -> Vec<thread_record> {
     (1..=THREADS).map(thread).collect()
 }
 
-/// Threads that have been told up to the second before.
+/// Threads that are emitted up to the second before.
 fn known_threads() -> Accounts {
     let mut accounts = Accounts::default();
-    tell_second(&mut accounts, &threads(1), 2 * SECOND_NS);
+    flush_second(&mut accounts, &threads(1), 2 * SECOND_NS);
     accounts
 }
 
-/// Each thread has had an event since it was told last; what it did up to the end of the second is told.
+/// Each thread has had an event since its last delta. Emits what it did up to the end of the second.
 #[inline(never)]
 fn once_second(accounts: &mut Accounts, records: &[thread_record]) -> usize {
-    tell_second(accounts, records, 3 * SECOND_NS)
+    flush_second(accounts, records, 3 * SECOND_NS)
 }
 
-fn tell_second(accounts: &mut Accounts, records: &[thread_record], until: u64) -> usize {
+fn flush_second(accounts: &mut Accounts, records: &[thread_record], until: u64) -> usize {
     for record in records {
         accounts.update(record);
     }
-    let mut told = 0;
+    let mut emitted = 0;
     accounts.flush(until, 0, &mut |event| {
         black_box(event);
-        told += 1;
+        emitted += 1;
     });
-    told
+    emitted
 }
 
 fn benches(criterion: &mut Criterion) {

@@ -1,8 +1,9 @@
-//! Stacks in which the dynamic linker binds a function at its first call: which function, and which file has it.
+//! Stacks in which the dynamic linker binds a function at its first call: which function, and which file has
+//! it.
 //!
-//! That a stack is one is seen when it comes, from frames alone: the innermost of the linker's functions that bind
-//! (see `wallprof_unwind::binders_from_image`), right below a frame of another file. What was bound is read later, from
-//! files, when names are.
+//! Such a stack is recognised from frames alone when it arrives: its innermost binding function of the linker
+//! (see `wallprof_unwind::binders_from_image`) lies right below a frame of another file. The bound function
+//! is read from files later, together with names.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,9 +18,10 @@ use wallprof_unwind::{Budget, binders_from_image};
 
 use crate::stacks::FileOf;
 
-/// Stacks that wait for their files to be read. A program that binds everything at its start makes some thousand.
+/// Stacks that wait for their files to be read. A program that binds everything at its start makes some
+/// thousand.
 const MAX_WAITING: usize = 4096;
-/// Of a process's files, those that are searched for a function.
+/// At most this many files of a process are searched for a function.
 const MAX_FILES: usize = 512;
 
 /// A stack whose outermost frame of the linker is at `depth - 1`.
@@ -27,7 +29,7 @@ const MAX_FILES: usize = 512;
 struct Met {
     stack: StackId,
     depth: u32,
-    /// Where the call was made, as its module has it.
+    /// The address of the call in its module.
     call: u64,
     /// All files of the process that made it.
     files: Vec<ModuleId>,
@@ -35,7 +37,7 @@ struct Met {
 
 #[derive(Default)]
 pub struct Bindings {
-    /// Where a module's functions lie that bind others: nowhere, for all but dynamic linkers.
+    /// Address ranges of a module's binding functions. Empty for all modules but dynamic linkers.
     binders: HashMap<ModuleId, Vec<Range<u64>>>,
     /// By the module that made the call.
     waiting: HashMap<ModuleId, Vec<Met>>,
@@ -44,7 +46,7 @@ pub struct Bindings {
 }
 
 impl Bindings {
-    /// Looks at a user stack, leaf first, when it is met for the first time.
+    /// Looks at a user stack, leaf first, when it arrives for the first time.
     pub fn meet(&mut self, stack: StackId, process: ProcessKey, frames: &[Frame], known: &mut Processes) {
         let place = frames.iter().position(|frame| self.is_binder(frame, known));
         let Some((depth, caller, call)) = place.and_then(|at| caller(frames, at)) else { return };
@@ -61,8 +63,8 @@ impl Bindings {
         self.waiting.entry(caller).or_default().push(Met { stack, depth, call, files });
     }
 
-    /// Tells what was bound in the stacks met since the last call.
-    pub fn tell(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
+    /// Emits the bindings in the stacks since the last call.
+    pub fn flush(&mut self, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
         let mut libraries = Libraries::default();
         self.count = 0;
         for (caller, met) in std::mem::take(&mut self.waiting) {
@@ -72,7 +74,7 @@ impl Bindings {
                 let function = calls.as_ref().and_then(|calls| calls.bound_by(met.call));
                 let library =
                     function.as_ref().and_then(|function| libraries.of(&function.symbol, &met.files, files));
-                tell(Event::Binding(Binding {
+                emit(Event::Binding(Binding {
                     stack: met.stack,
                     depth: met.depth,
                     symbol: function.map(|function| function.name),
@@ -81,7 +83,7 @@ impl Bindings {
             }
         }
         if self.lost > 0 {
-            tell(Event::Loss { reason: "bindings_full".into(), count: std::mem::take(&mut self.lost) });
+            emit(Event::Loss { reason: "bindings_full".into(), count: std::mem::take(&mut self.lost) });
         }
     }
 
@@ -92,16 +94,16 @@ impl Bindings {
     }
 }
 
-/// How many frames are the linker's, and who called it where, when the frame at `binder` is the one that binds. What it
-/// called itself must be the linker's too: an auditing linker calls the function once it is bound.
+/// The number of the linker's frames and the call below them, where the frame at `binder` binds. The frame
+/// above it must be the linker's, too: an auditing linker calls the function once it is bound.
 fn caller(frames: &[Frame], binder: usize) -> Option<(u32, ModuleId, u64)> {
     let linker = frames[binder].module;
-    let is_at_work = binder == 0 || frames[binder - 1].module == linker;
-    let caller = frames.get(binder + 1).filter(|caller| is_at_work && caller.module != linker)?;
+    let is_binding = binder == 0 || frames[binder - 1].module == linker;
+    let caller = frames.get(binder + 1).filter(|caller| is_binding && caller.module != linker)?;
     Some((u32::try_from(binder + 1).ok()?, caller.module?, caller.address))
 }
 
-/// A linker's unwind section has some 10 KB; who names a file like a linker may put anything there.
+/// A linker's unwind section has some 10 KB. A file with a linker's name may have a section of any size.
 struct LinkerBudget;
 
 impl Budget for LinkerBudget {
@@ -117,14 +119,14 @@ fn binders_of(module: Option<ModuleFile>) -> Vec<Range<u64>> {
     image.map(|image| binders_from_image(&image, &LinkerBudget)).unwrap_or_default()
 }
 
-/// Which file has a function; each question is asked once.
+/// Which file exports a function. Each question is answered once.
 #[derive(Default)]
 struct Libraries {
     exporting: HashMap<(ModuleId, String), bool>,
 }
 
 impl Libraries {
-    /// The one of `candidates` that exports the function; with several, or none, the linker's choice is not known.
+    /// The candidate that exports the function. With several or none, the linker's decision is not known.
     fn of(&mut self, symbol: &str, candidates: &[ModuleId], files: &mut FileOf<'_>) -> Option<String> {
         let mut exporting = candidates.iter().filter(|&&module| self.exports(module, symbol, files));
         let library = exporting.next().filter(|_| exporting.next().is_none())?;
@@ -164,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_below_the_binding_function_made_the_call() {
+    fn frame_below_the_binding_function_made_the_call() {
         let stack = [frame(1, 0x900), frame(1, 0x800), frame(1, 0x320), frame(2, 0x5004), frame(0, 0x10)];
         assert_eq!(met(&stack), Some((2, 3, 0x5004)));
         assert_eq!(met(&stack[2..]), Some((2, 1, 0x5004)), "a fault in the binding function itself");
     }
 
     #[test]
-    fn what_the_linker_does_for_others_binds_nothing() {
+    fn linker_call_for_another_purpose_binds_nothing() {
         let opens = [frame(1, 0x900), frame(1, 0x800), frame(2, 0x5004)];
         assert_eq!(met(&opens), None);
         let audited = [frame(2, 0x70), frame(1, 0x120), frame(2, 0x5004)];
@@ -184,24 +186,24 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_without_files_is_told_without_names_and_too_many_are_counted() {
+    fn stack_without_files_is_emitted_without_names_and_excess_stacks_are_counted() {
         let mut bindings = bindings();
         let process = ProcessKey { pid: u32::MAX, generation: 0 };
         let stack = [frame(1, 0x120), frame(2, 0x5004)];
         for id in 0..MAX_WAITING as u64 + 3 {
             bindings.meet(StackId(id), process, &stack, &mut Processes::default());
         }
-        let mut told = Vec::new();
-        bindings.tell(&mut |_| None, &mut |event| told.push(event));
-        assert_eq!(told.len(), MAX_WAITING + 1);
+        let mut emitted = Vec::new();
+        bindings.flush(&mut |_| None, &mut |event| emitted.push(event));
+        assert_eq!(emitted.len(), MAX_WAITING + 1);
         let first = Binding { stack: StackId(0), depth: 1, symbol: None, library: None };
-        assert_eq!(told[0], Event::Binding(first));
-        assert_eq!(told[MAX_WAITING], Event::Loss { reason: "bindings_full".into(), count: 3 });
-        bindings.tell(&mut |_| None, &mut |event| panic!("{event:?}"));
+        assert_eq!(emitted[0], Event::Binding(first));
+        assert_eq!(emitted[MAX_WAITING], Event::Loss { reason: "bindings_full".into(), count: 3 });
+        bindings.flush(&mut |_| None, &mut |event| panic!("{event:?}"));
     }
 
     #[test]
-    fn this_machine_s_linker_binds_somewhere() {
+    fn linker_of_this_machine_has_binding_functions() {
         let mut processes = Processes::default();
         let linker = processes.module_at("/lib64/ld-linux-x86-64.so.2".as_ref()).expect("glibc's");
         let libc = processes.module_at("/lib/x86_64-linux-gnu/libc.so.6".as_ref()).expect("glibc");

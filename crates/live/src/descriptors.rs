@@ -1,15 +1,16 @@
-//! Whether this process can still open files: where it cannot, programs stay without names and counters stand still.
+//! Whether this process can still open files. Where it cannot, programs have no names and counters stand
+//! still.
 
 use std::fs::File;
 
-/// The loss of seconds at whose end no file could be opened.
+/// The loss that counts seconds at whose end no file could be opened.
 pub(crate) const EXHAUSTED: &str = "file_descriptors_exhausted";
 
 /// Linux: include/uapi/asm-generic/errno-base.h.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// Whether this process (EMFILE) or the machine (ENFILE) has as many files open as it may.
+/// Whether this process (EMFILE) or the machine (ENFILE) has reached its limit of open files.
 pub(crate) fn are_exhausted() -> bool {
     let error = File::open("/dev/null").err();
     error.is_some_and(|error| matches!(error.raw_os_error(), Some(ENFILE | EMFILE)))

@@ -1,7 +1,7 @@
-//! Which file is behind a page fault: the kernel side knows its name, its process knows its path.
+//! The file behind a page fault: the kernel side knows its name, and the process knows its path.
 //!
-//! Owns the reading of `/proc/PID/maps` (`proc_pid_maps(5)`) for this. A process that is gone, or has mapped something
-//! else there since, leaves the name.
+//! Owns the reading of `/proc/PID/maps` (`proc_pid_maps(5)`) for this. Where the process has ended or has
+//! another mapping there by now, the fault keeps the name.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,22 +13,22 @@ use wallprof_probe::bpf::fault_facts;
 /// A file as one process sees it: pid, device, inode.
 type FileKey = (u32, u32, u64);
 
-/// Paths kept before all are forgotten.
+/// At this number of paths all are forgotten.
 const MAX_KNOWN: usize = 4096;
-/// No kernel allows a process more mappings by default; reading stops here.
+/// The default limit of mappings of a process is lower on all kernels. Reading stops here.
 const MAX_LINES: usize = 1 << 20;
 /// A path of 4,096 bytes whose every byte is escaped, and the numbers before it.
 const MAX_LINE: u64 = 5 * 4096;
 
-/// Paths that were asked for.
+/// Paths that were looked up.
 #[derive(Default)]
 pub struct FaultFiles {
     known: HashMap<FileKey, String>,
 }
 
 impl FaultFiles {
-    /// Gives a fault of process `pid` its file's path; and what the kernel side could not look at because the process was
-    /// changing its mappings.
+    /// Sets the path of the file of a fault in process `pid`. Sets the mapping, too, where the kernel side
+    /// could not look at it because the process was changing its mappings.
     pub fn complete(&mut self, pid: u32, facts: &fault_facts, fault: &mut Fault) {
         let unknown = fault.mapping.is_none();
         if !unknown && fault.mapping != Some(Mapping::File) {
@@ -59,7 +59,7 @@ struct Line {
     start: u64,
     end: u64,
     offset: u64,
-    /// As the kernel writes it; empty for anonymous memory.
+    /// As the kernel writes it. Empty for anonymous memory.
     path: String,
 }
 
@@ -73,7 +73,7 @@ impl Line {
         }
     }
 
-    /// Where `address` lies in the file; `None` where there is no file.
+    /// The offset of `address` in the file. `None` where there is no file.
     fn offset_of(&self, address: u64) -> Option<u64> {
         (self.mapping() == Mapping::File).then(|| self.offset.saturating_add(address - self.start))
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lines_are_none() {
+    fn damaged_line_is_none() {
         for text in ["", "-", "1-2", "1-2 r", "x-2 r--p 0 0 0", "1-2 r--p z 0 0", "1-2 r--p"] {
             assert_eq!(line_from_text(text), None, "{text:?}");
         }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_s_own_file_has_a_path() {
+    fn own_program_has_a_path() {
         let program = std::env::current_exe().expect("the test's own path");
         let address = line_at as fn(u32, u64) -> Option<Line> as usize as u64;
         let mut fault =
@@ -154,7 +154,7 @@ mod tests {
         files.complete(std::process::id(), &facts, &mut fault);
         assert_eq!(fault.mapping, Some(Mapping::File));
         assert_eq!(fault.file.as_deref(), program.to_str());
-        // Told by the kernel side, the offset has to agree.
+        // The kernel side's offset has to agree.
         let mut moved = Fault {
             file: Some("name".into()),
             file_offset: fault.file_offset.map(|at| at + 1),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_leaves_the_name() {
+    fn name_stays_when_the_process_has_ended() {
         let mut fault = Fault {
             address: 0x1000,
             access: None,

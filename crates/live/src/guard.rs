@@ -1,4 +1,4 @@
-//! What the kernel side says about guarded CPUs → intrusions. Who may be there is decided here, by name.
+//! Rows about guarded CPUs → intrusions. Which threads may run there is decided here, by name.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use wallprof_symbols::KernelSymbols;
 
 use crate::threads::Threads;
 
-/// The CPUs that are guarded, and the threads that they are kept for.
+/// The guarded CPUs, and the threads for which they are reserved.
 pub struct Guard {
     /// Sorted.
     cpus: Vec<u32>,
     /// Whether a thread of this name may run there.
     allowed: Box<dyn Fn(&str) -> bool + Send>,
     symbols: Option<Arc<KernelSymbols>>,
-    /// Runs of the probes on each CPU, and their ns, as told so far.
+    /// Runs and ns of the probes on each CPU, as emitted so far.
     runs: Vec<(u64, u64)>,
 }
 
 impl Guard {
-    /// Nobody may be on these CPUs, until it is said who may.
+    /// No thread may run on these CPUs until [`Self::allow`] is called.
     pub fn new(cpus: &[u32]) -> Self {
         let mut cpus = cpus.to_vec();
         cpus.sort_unstable();
@@ -41,7 +41,7 @@ impl Guard {
     }
 
     /// A thread that ran there, or an interrupt that was sent there.
-    pub fn of_guest(&self, key: &guest_key, row: &guest, threads: &Threads) -> IntrusionDelta {
+    pub fn of_noise(&self, key: &guest_key, row: &guest, threads: &Threads) -> IntrusionDelta {
         let comm = name_from_bytes(&row.comm);
         let sent = u64::from(key.kind) == c::GUEST_SENT;
         let kind = match (sent, row.kernel_thread) {
@@ -89,13 +89,13 @@ impl Guard {
         })
     }
 
-    /// What the probes themselves have run there since the last call: totals by CPU, as they are now.
+    /// Runs of the probes there since the last call. `runs` are totals by CPU.
     pub fn of_probes(&mut self, runs: Vec<(u64, u64)>) -> Vec<IntrusionDelta> {
         let since = |cpu: &u32| {
             let at = usize::try_from(*cpu).ok()?;
-            let ((count, ns), (told, told_ns)) =
+            let ((count, ns), (emitted, emitted_ns)) =
                 (*runs.get(at)?, self.runs.get(at).copied().unwrap_or_default());
-            let count = count.checked_sub(told).filter(|&count| count > 0)?;
+            let count = count.checked_sub(emitted).filter(|&count| count > 0)?;
             Some(IntrusionDelta {
                 cpu: *cpu,
                 kind: IntrusionKind::Probe,
@@ -103,7 +103,7 @@ impl Guard {
                 thread: None,
                 allowed: false,
                 count,
-                total_ns: ns.saturating_sub(told_ns),
+                total_ns: ns.saturating_sub(emitted_ns),
                 max_ns: 0,
             })
         };
@@ -112,7 +112,7 @@ impl Guard {
         intrusions
     }
 
-    /// The name of what a sender wanted called. `flush_tlb_func` is the shootdown of address translations.
+    /// The name of the function that a sender requested. `flush_tlb_func` is the TLB shootdown.
     fn function(&self, address: u64) -> String {
         if address == 0 {
             return "reschedule".into();
@@ -148,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_may_be_there_by_their_name() {
+    fn thread_is_allowed_by_its_name() {
         let mut threads = Threads::default();
         threads
             .update(&thread_record { key: 9, tid: 101, tgid: 100, ..thread_record::default() }, &mut |_| {});
-        let of = |tid, comm| guard().of_guest(&key(c::GUEST_TASK, tid, 0), &named(comm), &threads);
+        let of = |tid, comm| guard().of_noise(&key(c::GUEST_TASK, tid, 0), &named(comm), &threads);
         let (engine, cron) = (of(101, "engine-1"), of(102, "cron"));
         assert_eq!((engine.kind, engine.allowed, cron.allowed), (IntrusionKind::Task, true, false));
         let thread = engine.thread.unwrap();
@@ -160,16 +160,16 @@ mod tests {
         assert_eq!(cron.thread.unwrap().key, None);
         assert_eq!((engine.count, engine.total_ns, engine.max_ns), (3, 500, 200));
         let kernel = guest { kernel_thread: 1, ..named("kworker/3:1") };
-        let kernel = guard().of_guest(&key(c::GUEST_TASK, 7, 0), &kernel, &threads);
+        let kernel = guard().of_noise(&key(c::GUEST_TASK, 7, 0), &kernel, &threads);
         assert_eq!(kernel.kind, IntrusionKind::KernelThread);
     }
 
     #[test]
-    fn a_senders_name_allows_nothing() {
+    fn name_of_a_sender_allows_nothing() {
         let threads = Threads::default();
-        let sent = guard().of_guest(&key(c::GUEST_SENT, 101, 0), &named("engine-1"), &threads);
+        let sent = guard().of_noise(&key(c::GUEST_SENT, 101, 0), &named("engine-1"), &threads);
         assert_eq!((sent.kind, sent.what.as_str(), sent.allowed), (IntrusionKind::Ipi, "reschedule", false));
-        let from_interrupt = guard().of_guest(&key(c::GUEST_SENT, 0, 0xffff), &named(""), &threads);
+        let from_interrupt = guard().of_noise(&key(c::GUEST_SENT, 0, 0xffff), &named(""), &threads);
         assert_eq!((from_interrupt.thread, from_interrupt.what.as_str()), (None, "function call"));
     }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probes_tell_what_is_new() {
+    fn runs_of_the_probes_are_emitted_once() {
         let mut guard = guard();
         let runs = |count, ns| vec![(7, 7), (count, ns), (7, 7), (0, 0)];
         let first = guard.of_probes(runs(10, 1_000));

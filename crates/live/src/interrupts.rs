@@ -1,4 +1,5 @@
-//! Names of interrupts: softirqs and vectors by the kernel's numbering, device interrupts by `/proc/interrupts`.
+//! Names of interrupts: softirqs and vectors by the kernel's numbering, device interrupts by
+//! `/proc/interrupts`.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ const VECTORS: [&str; 6] = [
     c::VECTOR_5_NAME,
 ];
 
-/// Names, read when they are first wanted.
+/// Names, read when they are first needed.
 #[derive(Default)]
 pub struct InterruptNames {
     devices: HashMap<u32, String>,
@@ -26,7 +27,7 @@ pub struct InterruptNames {
 }
 
 impl InterruptNames {
-    /// The name of interrupt `number` of a kind the kernel side knows by `kind`.
+    /// The name of interrupt `number`. `kind` is the kernel side's code.
     pub fn name(&mut self, kind: u16, number: u32) -> (InterruptKind, String) {
         match u64::from(kind) {
             c::INTERRUPT_SOFTIRQ => (InterruptKind::Softirq, named(&SOFTIRQS, number, "softirq")),
@@ -49,7 +50,7 @@ fn named(names: &[&str], number: u32, kind: &str) -> String {
     names.get(number as usize).map_or_else(|| format!("{kind} {number}"), |name| (*name).to_string())
 }
 
-/// The last word of each line that begins with a number: the device's action.
+/// The last word of each line that starts with a number: the device's action.
 fn devices_from_text(text: &str) -> HashMap<u32, String> {
     let device = |line: &str| {
         let (number, rest) = line.trim_start().split_once(':')?;

@@ -1,7 +1,7 @@
 //! The live source: drives the probes and turns what they say into the model's events.
 //!
-//! Owns the order in which things become known (threads, then stacks, then what refers to them) and the cutting
-//! of time into seconds. Owns no file and no BPF.
+//! Owns the order in which things become known (threads, then stacks, then what refers to them) and the
+//! cutting of time into seconds. Owns no file and no BPF.
 
 pub mod accounts;
 mod bindings;

@@ -1,8 +1,8 @@
-//! CPU quotas of control groups: for how long they kept the groups of recorded processes from running.
+//! CPU quotas of control groups: how long they throttled the groups of recorded processes.
 //!
-//! The kernel adds up, per group, how often and how long it was throttled (`cpu.stat`); read once a second for groups
-//! that have a quota. A quota of any group above counts as well. Formats: Documentation/admin-guide/cgroup-v2.rst,
-//! Documentation/scheduler/sched-bwc.rst.
+//! The kernel counts, per group, how often and how long it was throttled (`cpu.stat`). That is read once a
+//! second for groups with a quota. The quotas of all groups above count as well. Formats:
+//! Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,32 +12,32 @@ use wallprof_model::{Event, MonoNs};
 use wallprof_probe::facts::cgroups::{CgroupMount, CgroupVersion, cgroup_mounts};
 use wallprof_probe::facts::files::Files;
 
-/// Processes whose groups are known; past this those that are gone are forgotten.
+/// Processes whose groups are known. Beyond this, processes that have ended are forgotten.
 const MAX_PROCESSES: usize = 4096;
 /// Groups with a quota.
 const MAX_GROUPS: usize = 256;
-/// Looks between two at a process's groups, at most.
+/// The longest interval between two looks at a process's groups, in looks.
 const LONGEST_PAUSE: u32 = 32;
-/// Groups above a process's own that are looked at.
+/// At most this many groups above a process's own are read.
 const MAX_DEPTH: usize = 32;
 
-/// A group with a quota, and what it had been throttled when last looked at.
+/// A group with a quota, and its throttling as of the last look.
 struct Group {
     version: CgroupVersion,
-    /// As users know it: its path in the hierarchy.
+    /// Its path in the hierarchy, as users know it.
     name: String,
     processes: BTreeSet<u32>,
     last: Throttling,
 }
 
-/// What a group was throttled so far.
+/// How often and how long a group was throttled so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Throttling {
     count: u64,
     total_ns: u64,
 }
 
-/// How much CPU time a group may use in each period, ns.
+/// The CPU time that a group may use in each period, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quota {
     quota_ns: u64,
@@ -47,16 +47,16 @@ struct Quota {
 pub struct Quotas<F> {
     files: F,
     mounts: Vec<CgroupMount>,
-    /// By folder.
+    /// By directory.
     groups: BTreeMap<PathBuf, Group>,
-    /// With the number of the look before which each was met.
+    /// With the number of the look before which each was added.
     processes: BTreeMap<u32, u32>,
     looks: u32,
     looked_at: MonoNs,
 }
 
 impl<F: Files> Quotas<F> {
-    /// `now` is when the first groups are met.
+    /// `now` is the time of the first look.
     pub fn new(files: F, now: MonoNs) -> Self {
         let mounts = cgroup_mounts(&files);
         let mounts = mounts.into_iter().filter(limits_cpu).collect();
@@ -70,7 +70,8 @@ impl<F: Files> Quotas<F> {
         }
     }
 
-    /// A process is recorded. Its groups are those that it is in now; they are looked up again ever more seldom.
+    /// Adds a recorded process. Its groups are those that it is in now. They are looked up again, more and
+    /// more rarely.
     pub fn meet(&mut self, pid: u32) {
         if self.processes.contains_key(&pid) {
             return;
@@ -94,9 +95,9 @@ impl<F: Files> Quotas<F> {
         }
     }
 
-    /// Tells what has been throttled since the last look.
-    pub fn tell(&mut self, now: MonoNs, tell: &mut dyn FnMut(Event)) {
-        self.tell_groups(now, tell);
+    /// Emits the throttling since the last look.
+    pub fn flush(&mut self, now: MonoNs, emit: &mut dyn FnMut(Event)) {
+        self.emit_groups(now, emit);
         self.looks += 1;
         let looks = self.looks;
         let is_due =
@@ -106,7 +107,7 @@ impl<F: Files> Quotas<F> {
         due.into_iter().for_each(|pid| self.find_groups(pid));
     }
 
-    fn tell_groups(&mut self, now: MonoNs, tell: &mut dyn FnMut(Event)) {
+    fn emit_groups(&mut self, now: MonoNs, emit: &mut dyn FnMut(Event)) {
         let from = std::mem::replace(&mut self.looked_at, now);
         for (folder, group) in &mut self.groups {
             let Some(seen) = throttling(&self.files, folder, &group.version) else { continue };
@@ -116,7 +117,7 @@ impl<F: Files> Quotas<F> {
                 continue;
             };
             for &pid in &group.processes {
-                tell(Event::Throttled(Throttled {
+                emit(Event::Throttled(Throttled {
                     pid,
                     cgroup: group.name.clone(),
                     quota_ns: quota.quota_ns,
@@ -130,7 +131,7 @@ impl<F: Files> Quotas<F> {
         }
     }
 
-    /// The group at `path` of a hierarchy and those above it, as far as they have a quota.
+    /// Adds the group at `path` of a hierarchy and the groups above it that have a quota.
     fn add_groups(&mut self, mount: &CgroupMount, path: &Path, pid: u32) {
         for path in path.ancestors().take(MAX_DEPTH) {
             let folder = mount.at.join(path.strip_prefix("/").unwrap_or(path));
@@ -165,7 +166,7 @@ fn limits_cpu(mount: &CgroupMount) -> bool {
     }
 }
 
-/// A process's path in a hierarchy, by `/proc/PID/cgroup` (cgroups(7)); never one that leads out of it.
+/// A process's path in a hierarchy, by `/proc/PID/cgroup` (cgroups(7)). Never a path that leads out of it.
 fn path_in(mount: &CgroupMount, text: &str) -> Option<PathBuf> {
     let of_mount = |line: &&str| {
         let controllers = line.split(':').nth(1).unwrap_or_default();
@@ -217,7 +218,7 @@ mod tests {
     use std::io;
     use std::rc::Rc;
 
-    /// Files that a test changes while they are looked at.
+    /// Files that a test changes between two looks.
     #[derive(Clone, Default)]
     struct Machine(Rc<RefCell<BTreeMap<PathBuf, String>>>);
 
@@ -245,13 +246,13 @@ mod tests {
 
     const START: MonoNs = MonoNs(5);
 
-    fn told(quotas: &mut Quotas<Machine>, now: u64) -> Vec<Throttled> {
-        let mut told = Vec::new();
-        quotas.tell(MonoNs(now), &mut |event| match event {
-            Event::Throttled(throttled) => told.push(throttled),
+    fn throttled(quotas: &mut Quotas<Machine>, now: u64) -> Vec<Throttled> {
+        let mut events = Vec::new();
+        quotas.flush(MonoNs(now), &mut |event| match event {
+            Event::Throttled(throttled) => events.push(throttled),
             event => panic!("{event:?}"),
         });
-        told
+        events
     }
 
     fn v2() -> Machine {
@@ -269,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_throttled_meanwhile_is_told_of_the_group_that_has_the_quota() {
+    fn throttling_is_emitted_for_the_group_with_the_quota() {
         let machine = v2();
         let mut quotas = Quotas::new(machine.clone(), START);
         [7, 8, 9].into_iter().for_each(|pid| quotas.meet(pid));
-        assert_eq!(told(&mut quotas, 10), [], "nothing since it was met");
+        assert_eq!(throttled(&mut quotas, 10), [], "nothing since the first look");
         let stat = "nr_throttled 5\nthrottled_usec 150100\n";
         machine.put("/sys/fs/cgroup/shop/cpu.stat", stat);
         let expected = Throttled {
@@ -286,12 +287,12 @@ mod tests {
             count: 2,
             total_ns: 150_000_000,
         };
-        assert_eq!(told(&mut quotas, 20), [expected]);
-        assert_eq!(told(&mut quotas, 30), []);
+        assert_eq!(throttled(&mut quotas, 20), [expected]);
+        assert_eq!(throttled(&mut quotas, 30), []);
     }
 
     #[test]
-    fn the_first_hierarchy_s_files_say_it_in_other_words() {
+    fn files_of_cgroup_v1_are_read() {
         let machine = Machine::default();
         machine
             .put(
@@ -306,25 +307,25 @@ mod tests {
         let mut quotas = Quotas::new(machine.clone(), START);
         quotas.meet(7);
         machine.put("/c/cpu/slow/cpu.stat", "nr_periods 9\nnr_throttled 2\nthrottled_time 77\n");
-        let told = told(&mut quotas, 20);
-        assert_eq!((told.len(), told[0].total_ns, told[0].cgroup.as_str()), (1, 77, "/slow"));
-        assert_eq!((told[0].from, told[0].to), (START, MonoNs(20)), "not since the machine was started");
+        let events = throttled(&mut quotas, 20);
+        assert_eq!((events.len(), events[0].total_ns, events[0].cgroup.as_str()), (1, 77, "/slow"));
+        assert_eq!((events[0].from, events[0].to), (START, MonoNs(20)), "not since the machine was started");
     }
 
     #[test]
-    fn a_process_that_moves_is_found_again() {
+    fn process_that_moves_to_another_group_is_found_again() {
         let machine = v2();
         let mut quotas = Quotas::new(machine.clone(), START);
         quotas.meet(8);
         assert!(quotas.groups.is_empty());
         machine.put("/proc/8/cgroup", "0::/shop/api\n");
-        assert_eq!(told(&mut quotas, 10), []);
+        assert_eq!(throttled(&mut quotas, 10), []);
         machine.put("/sys/fs/cgroup/shop/cpu.stat", "nr_throttled 4\nthrottled_usec 200\n");
-        assert_eq!(told(&mut quotas, 20).len(), 1);
+        assert_eq!(throttled(&mut quotas, 20).len(), 1);
     }
 
     #[test]
-    fn odd_files_say_nothing() {
+    fn damaged_files_have_no_quota() {
         let machine = v2();
         machine.put("/proc/7/cgroup", "0::/../../etc\n").put("/proc/8/cgroup", "0:\nx\n");
         let mut quotas = Quotas::new(machine.clone(), START);
@@ -337,12 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_bounded_and_those_that_are_gone_make_room() {
+    fn ended_processes_are_forgotten_at_the_limit() {
         let machine = v2();
         let mut quotas = Quotas::new(machine.clone(), START);
         quotas.meet(7);
         (100..100 + MAX_PROCESSES as u32).for_each(|pid| quotas.meet(pid));
         assert!(quotas.processes.len() <= MAX_PROCESSES);
-        assert!(quotas.groups.is_empty(), "process 7 has no folder here: it is gone");
+        assert!(quotas.groups.is_empty(), "process 7 has no directory here: it has ended");
     }
 }

@@ -323,7 +323,7 @@ impl<K: KernelSide> Session<K> {
     /// From now on the consumer may forget what was emitted. Old stacks are emitted again when they are used
     /// again.
     pub fn tell_again(&mut self) {
-        self.stacks.tell_again();
+        self.stacks.emit_again();
     }
 
     /// The consumer has forgotten these: they are emitted again when they are used again.

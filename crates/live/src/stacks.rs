@@ -1,4 +1,4 @@
-//! Stacks as the kernel side took them → modules, frames and stacks of the model, each told once.
+//! Stacks as the kernel side took them → modules, frames and stacks of the model, each emitted once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,79 +17,81 @@ use wallprof_symbols::{
 use crate::bindings::Bindings;
 use crate::known::KnownProcesses;
 
-/// What later events need to know of a stack that was told.
+/// What later events need to know of an emitted stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
-    /// It is the stack of an interrupt: the thread it was found on is a bystander.
+struct Emitted {
+    /// It is the stack of an interrupt. The thread on which it was taken is a bystander.
     interrupt: bool,
-    /// When it was told.
+    /// The time when it was emitted.
     at: MonoNs,
 }
 
-/// A recording that forgets may do so while a stack is on its way: one told longer ago is told again. Rows that refer to it come
-/// with the next telling or the one after; in quiet times those are ten seconds apart. All of that is less than the 30 s
-/// that are the shortest time to be kept.
+/// A recording of bounded size may forget a stack that later rows still refer to. A stack that was emitted
+/// longer ago than this is emitted again. Rows that refer to it follow with the next flush or the one after,
+/// and flushes are at most ten seconds apart. All of that is less than the shortest retention, 30 s.
 const FRESH_NS: u64 = 8_000_000_000;
 
-/// For so long the end of a recording waits for debug files that are under way.
+/// The end of a recording waits this long for debug files that are being downloaded.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// For so long the end of a recording reads files that others can write: an ordinary program takes a second.
+/// The end of a recording spends this long on files that others can write. An ordinary program takes a
+/// second.
 const FULL_NAMING: WorkLimits =
     WorkLimits { per_file: Duration::from_secs(5), in_all: Duration::from_secs(15) };
-/// The same, each time that frames are named by symbol tables while probes run.
+/// The same for each time that frames are named by symbol tables while probes run.
 const QUICK_NAMING: WorkLimits =
     WorkLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3) };
 
-/// Finds a module's file: asked before it is read, so that nobody waits for the reading.
+/// Finds a module's file. Asked before the file is read, so that no lock is held while it is read.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
 
 #[derive(Default)]
 pub struct Stacks {
     schedule: Schedule,
     frames: FrameTable,
-    /// Frames without a name, and frames of modules that have one from the symbol table but none from debug
-    /// information.
+    /// Frames without a name.
     pending: PendingFrames,
     named: PendingFrames,
     kernel: Option<KernelStacks>,
     server: Option<Arc<dyn DebugFileServer>>,
-    /// Modules whose debug files were asked for, or need not be.
+    /// Modules whose debug files were requested, or are not needed.
     asked: HashSet<ModuleId>,
     bindings: Bindings,
-    told: HashMap<u64, Told>,
-    /// Whether what was told may be forgotten.
+    emitted: HashMap<u64, Emitted>,
+    /// The consumer may forget what was emitted.
     forgetful: bool,
-    /// No file is read for names while this is true.
+    /// While this is true no file is read for names.
     stop: Arc<AtomicBool>,
-    room: Vec<Frame>,
+    scratch: Vec<Frame>,
 }
 
 impl Stacks {
-    /// Without kernel symbols kernel frames stay without names.
+    /// Without kernel symbols kernel frames have no names.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.kernel = Some(KernelStacks::new(symbols));
     }
 
-    /// Debug files that are on no disk are asked for from now on. Those who forget read none, and ask for none.
+    /// Requests debug files that are not on this machine from now on. A forgetful consumer's recording reads
+    /// and requests none.
     pub fn set_debug_server(&mut self, server: Arc<dyn DebugFileServer>) {
         self.server = Some(server);
     }
 
-    /// While this is true no file is read for names: a signal is to be obeyed.
+    /// While this is true no file is read for names, so that a signal is obeyed at once.
     pub fn stop_naming_when(&mut self, stop: Arc<AtomicBool>) {
         self.stop = stop;
     }
 
-    /// What is told may be forgotten by those who heard it: from now on old stacks are told again when they come.
-    pub fn tell_again(&mut self) {
+    /// The consumer may forget what was emitted. From now on old stacks are emitted again when they are used
+    /// again.
+    pub fn emit_again(&mut self) {
         self.forgetful = true;
     }
 
-    /// These mean nothing to those who heard them: they are told anew when they come again.
+    /// The consumer has forgotten these. They are emitted again when they are used again.
     pub fn forget(&mut self, stacks: &[StackId], frames: &[FrameId]) {
         for stack in stacks {
-            self.told.remove(&stack.0);
+            self.emitted.remove(&stack.0);
         }
         if !frames.is_empty() {
             let gone: HashSet<FrameId> = frames.iter().copied().collect();
@@ -99,20 +101,20 @@ impl Stacks {
         }
     }
 
-    /// Tells a stack met for the first time, with what it is made of.
-    pub fn tell(
+    /// Emits a stack that is new, after its modules and frames.
+    pub fn emit(
         &mut self,
         id: u64,
         record: &stack_record,
         now: MonoNs,
         known: &mut KnownProcesses,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) {
-        if self.told.get(&id).is_some_and(|told| !self.forgetful || now.0 - told.at.0 < FRESH_NS) {
+        if self.emitted.get(&id).is_some_and(|emitted| !self.forgetful || now.0 - emitted.at.0 < FRESH_NS) {
             return;
         }
         let addresses = &record.address[..usize::from(record.frames).min(record.address.len())];
-        self.room.clear();
+        self.scratch.clear();
         let mut interrupt = false;
         let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
         if record.tgid == 0 {
@@ -121,60 +123,61 @@ impl Stacks {
                 _ => 0,
             };
             interrupt = self.kernel.as_mut().is_some_and(|kernel| kernel.is_interrupt_stack(addresses));
-            normalise_kernel(&addresses[own..], &mut self.room);
+            normalise_kernel(&addresses[own..], &mut self.scratch);
         } else {
             known.meet(process);
-            known.processes.normalise_user(process, addresses, &mut self.room);
+            known.processes.normalise_user(process, addresses, &mut self.scratch);
         }
-        self.told.insert(id, Told { interrupt, at: now });
+        self.emitted.insert(id, Emitted { interrupt, at: now });
         for (id, module) in known.processes.take_new_modules() {
-            tell(Event::Module { id, module });
+            emit(Event::Module { id, module });
         }
-        let mut ids = Vec::with_capacity(self.room.len());
-        for &frame in &self.room {
+        let mut ids = Vec::with_capacity(self.scratch.len());
+        for &frame in &self.scratch {
             let (frame_id, new) = self.frames.frame_id_in(process, frame);
             if let Some(frame) = new {
-                tell(Event::Frame { id: frame_id, frame });
+                emit(Event::Frame { id: frame_id, frame });
                 known.processes.push_jit(process, frame_id, frame, now);
                 self.pending.push(frame_id, frame);
             }
             ids.push(frame_id);
         }
         let end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
-        tell(Event::Stack { id: StackId(id), frames: ids, end });
+        emit(Event::Stack { id: StackId(id), frames: ids, end });
         if record.tgid != 0 {
-            self.bindings.meet(StackId(id), process, &self.room, &mut known.processes);
+            self.bindings.meet(StackId(id), process, &self.scratch, &mut known.processes);
         }
     }
 
-    /// The stack if it was told; 0 means that none was taken, and one the kernel side had to drop is not known.
+    /// The stack, if it was emitted. Id 0 means that none was taken. A stack that the kernel side dropped is
+    /// not known.
     pub fn id(&self, id: u64) -> Option<StackId> {
-        self.told.contains_key(&id).then_some(StackId(id))
+        self.emitted.contains_key(&id).then_some(StackId(id))
     }
 
     pub fn is_interrupt(&self, id: u64) -> bool {
-        self.told.get(&id).is_some_and(|told| told.interrupt)
+        self.emitted.get(&id).is_some_and(|emitted| emitted.interrupt)
     }
 
-    /// The kernel's function at an address; `None` without kernel symbols.
+    /// The kernel's function at an address. `None` without kernel symbols.
     pub fn kernel_function(&self, address: u64) -> Option<String> {
         let lines = self.kernel.as_ref()?.symbols().resolve(&[address]);
         lines.into_iter().flatten().next()?.symbol
     }
 
-    /// Names the frames that have come when so many seconds more have been told: at intervals that double, by symbol tables
-    /// only, since debug information costs tens of milliseconds a module however few frames ask for it, and is read once, at
+    /// Names the frames that have arrived, after 1, 2, 4 … further seconds. Only symbol tables are read:
+    /// debug information costs tens of milliseconds a module, however few frames need it, and is read once at
     /// the end. True when it was due.
     pub fn name_when_due(
         &mut self,
         seconds: u64,
         files: &mut FileOf<'_>,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> bool {
         let due = self.schedule.is_due(seconds);
         if due {
-            self.name_by_symbols(files, tell);
-            self.bindings.tell(files, tell);
+            self.name_by_symbols(files, emit);
+            self.bindings.flush(files, emit);
             if self.forgetful {
                 memory::give_back();
             }
@@ -182,8 +185,8 @@ impl Stacks {
         due
     }
 
-    /// Names the frames that have come since the last time, by symbol tables.
-    fn name_by_symbols(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
+    /// Names the frames since the last call by symbol tables.
+    fn name_by_symbols(&mut self, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
         let mut resolver = self.resolver(ResolverOptions {
             debug_dirs: Vec::new(),
             debug_limit: 0,
@@ -194,14 +197,14 @@ impl Stacks {
             if let Origin::Module(id) = batch.origin {
                 self.ask_for_debug_file(id, files);
             }
-            self.tell_names(&mut resolver, &batch, files, tell);
+            self.emit_names(&mut resolver, &batch, files, emit);
             if batch.origin != Origin::Kernel && !self.forgetful {
                 self.named.put_back(batch);
             }
         }
-        // Others read all files again at the end, and count then.
+        // Other recordings read all files again at the end, and count then.
         if self.forgetful {
-            emit_unreadable(&resolver, tell);
+            emit_unreadable(&resolver, emit);
         }
     }
 
@@ -211,11 +214,12 @@ impl Stacks {
         resolver
     }
 
-    /// Names all frames by everything there is: debug information, with inlined functions, files and lines. For those who
-    /// forget, by symbol tables: a service neither ends with minutes of reading nor keeps in mind what it would read.
-    pub fn name_all(&mut self, files: &mut FileOf<'_>, tell: &mut dyn FnMut(Event)) {
+    /// Names all frames from all sources: debug information gives inlined functions, files and lines. For a
+    /// forgetful consumer, symbol tables only: a service must neither read for minutes at its end nor keep a
+    /// list of what it would read.
+    pub fn name_all(&mut self, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
         if self.forgetful {
-            return self.name_by_symbols(files, tell);
+            return self.name_by_symbols(files, emit);
         }
         while let Some(batch) = self.pending.take_batch() {
             self.named.put_back(batch);
@@ -223,13 +227,13 @@ impl Stacks {
         let options = self.options_with_downloads(files);
         let mut resolver = self.resolver(ResolverOptions { work_limits: Some(FULL_NAMING), ..options });
         while let Some(batch) = self.named.take_batch() {
-            self.tell_names(&mut resolver, &batch, files, tell);
+            self.emit_names(&mut resolver, &batch, files, emit);
         }
-        emit_unreadable(&resolver, tell);
-        self.bindings.tell(files, tell);
+        emit_unreadable(&resolver, emit);
+        self.bindings.flush(files, emit);
     }
 
-    /// Everything there is, with the debug files that come within a bounded time.
+    /// All sources, with the debug files that arrive within a bounded time.
     fn options_with_downloads(&mut self, files: &mut FileOf<'_>) -> ResolverOptions {
         for id in self.named.modules().collect::<Vec<_>>() {
             self.ask_for_debug_file(id, files);
@@ -251,48 +255,49 @@ impl Stacks {
         }
     }
 
-    fn tell_names(
+    fn emit_names(
         &mut self,
         resolver: &mut Resolver,
         batch: &Batch,
         files: &mut FileOf<'_>,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) {
         let lines = match batch.origin {
             Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
             Origin::Module(id) => files(id).map(|file| resolver.resolve(&file, &batch.addresses)),
         };
         for (frame, lines) in batch.ids.iter().zip(lines.unwrap_or_default()) {
-            tell(Event::Symbol { frame: *frame, lines });
+            emit(Event::Symbol { frame: *frame, lines });
         }
     }
 }
 
-fn emit_unreadable(resolver: &Resolver, tell: &mut dyn FnMut(Event)) {
+fn emit_unreadable(resolver: &Resolver, emit: &mut dyn FnMut(Event)) {
     if resolver.unreadable() > 0 {
-        tell(Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: resolver.unreadable() });
+        emit(Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: resolver.unreadable() });
     }
 }
 
-/// Seconds at which frames are named: the 1st, 2nd, 4th … and then each 32nd, or as soon after as one is told.
+/// Seconds after which frames are named: the 1st, 2nd, 4th … and then each 32nd, or at the first flush after
+/// it.
 #[derive(Default)]
 struct Schedule {
-    told: u64,
+    emitted: u64,
 }
 
 const LONGEST_INTERVAL: u64 = 32;
 
 impl Schedule {
     fn is_due(&mut self, seconds: u64) -> bool {
-        let before = self.told;
-        self.told += seconds;
-        // The last one at or before this second.
-        let last = |told: u64| match told {
+        let before = self.emitted;
+        self.emitted += seconds;
+        // The last due second at or before this one.
+        let last = |emitted: u64| match emitted {
             0 => 0,
-            1..LONGEST_INTERVAL => 1 << told.ilog2(),
-            _ => told - told % LONGEST_INTERVAL,
+            1..LONGEST_INTERVAL => 1 << emitted.ilog2(),
+            _ => emitted - emitted % LONGEST_INTERVAL,
         };
-        last(before) != last(self.told)
+        last(before) != last(self.emitted)
     }
 }
 
@@ -311,31 +316,31 @@ mod tests {
         record: &stack_record,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        stacks.tell(id, record, MonoNs(0), known, &mut |event| events.push(event));
+        stacks.emit(id, record, MonoNs(0), known, &mut |event| events.push(event));
         events
     }
 
     #[test]
-    fn a_stack_is_told_once_with_its_frames_first() {
+    fn stack_is_emitted_once_after_its_frames() {
         let mut stacks = Stacks::default();
         let mut record =
             stack_record { frames: 2, end: StackEnd::Complete as u16, ..stack_record::default() };
         record.address[..2].copy_from_slice(&[0xffff_ffff_8100_0000, 0xffff_ffff_8100_1000]);
-        let told = events(&mut stacks, 9, &record);
-        assert!(matches!(told[0], Event::Frame { .. }));
-        assert!(matches!(&told[2], Event::Stack { id, frames, .. } if id.0 == 9 && frames.len() == 2));
+        let emitted = events(&mut stacks, 9, &record);
+        assert!(matches!(emitted[0], Event::Frame { .. }));
+        assert!(matches!(&emitted[2], Event::Stack { id, frames, .. } if id.0 == 9 && frames.len() == 2));
         assert!(events(&mut stacks, 9, &record).is_empty());
         assert_eq!(stacks.id(9), Some(StackId(9)));
         assert_eq!(stacks.id(0), None);
     }
 
     #[test]
-    fn what_was_forgotten_is_told_again() {
+    fn forgotten_stack_is_emitted_again() {
         let mut stacks = Stacks::default();
         let mut record = stack_record { frames: 1, ..stack_record::default() };
         record.address[0] = 0xffff_ffff_8100_0000;
-        let told = events(&mut stacks, 9, &record);
-        let Event::Frame { id: frame, .. } = told[0] else { panic!("{told:?}") };
+        let emitted = events(&mut stacks, 9, &record);
+        let Event::Frame { id: frame, .. } = emitted[0] else { panic!("{emitted:?}") };
         stacks.forget(&[StackId(9)], &[]);
         assert_eq!(stacks.id(9), None);
         assert!(matches!(events(&mut stacks, 9, &record)[..], [Event::Stack { .. }]), "its frame is known");
@@ -344,13 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn naming_comes_ever_less_often() {
+    fn naming_becomes_rarer() {
         let mut schedule = Schedule::default();
         let due: Vec<u32> = (1..=100).filter(|_| schedule.is_due(1)).collect();
         assert_eq!(due, [1, 2, 4, 8, 16, 32, 64, 96]);
         let mut schedule = Schedule::default();
         let due: Vec<u32> = (1..=20).filter(|_| schedule.is_due(5)).map(|turn| 5 * turn).collect();
-        assert_eq!(due, [5, 10, 20, 35, 65, 100], "where several seconds are told at once");
+        assert_eq!(due, [5, 10, 20, 35, 65, 100], "with several seconds in one flush");
     }
 
     #[test]
@@ -360,8 +365,8 @@ mod tests {
         known.process(pid, 3);
         let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
         record.address[0] = events as fn(&mut Stacks, u64, &stack_record) -> Vec<Event> as usize as u64;
-        let told = events_with(&mut stacks, &mut known, 1, &record);
-        assert!(matches!(told[0], Event::Module { .. }), "{told:?}");
+        let emitted = events_with(&mut stacks, &mut known, 1, &record);
+        assert!(matches!(emitted[0], Event::Module { .. }), "{emitted:?}");
         let mut names = Vec::new();
         stacks.name_all(&mut |id| known.processes.module_file(id), &mut |event| {
             if let Event::Symbol { lines, .. } = event {
@@ -372,18 +377,18 @@ mod tests {
     }
 
     #[test]
-    fn for_those_who_forget_names_come_once() {
+    fn names_are_emitted_once_to_a_forgetful_consumer() {
         let pid = std::process::id();
         let (mut stacks, mut known) = (Stacks::default(), KnownProcesses::default());
-        stacks.tell_again();
+        stacks.emit_again();
         known.process(pid, 3);
         let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
         record.address[0] = resident as fn() as usize as u64;
         events_with(&mut stacks, &mut known, 1, &record);
         let mut named = 0;
         for _ in 0..2 {
-            let mut tell = |event| named += usize::from(matches!(event, Event::Symbol { .. }));
-            stacks.name_all(&mut |id| known.processes.module_file(id), &mut tell);
+            let mut emit = |event| named += usize::from(matches!(event, Event::Symbol { .. }));
+            stacks.name_all(&mut |id| known.processes.module_file(id), &mut emit);
         }
         assert_eq!((named, stacks.named.take_batch()), (1, None));
     }

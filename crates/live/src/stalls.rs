@@ -1,7 +1,7 @@
 //! One off-CPU interval or page fault as the kernel side sent it → stalls of the model.
 //!
-//! Pure. Here a wait gets its one word (preempted, runnable, or what it was blocked on), and here it is decided
-//! whether the thread chose it.
+//! Pure. Sets the reason of a wait (preempted, runnable, or blocked on something), and whether the wait was
+//! voluntary.
 
 use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, WaitedFile, Waker};
 use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
@@ -11,37 +11,37 @@ use wallprof_probe::reasons::syscall_name;
 /// `NO_OFFSET` of bpf/include/records.h.
 const NO_OFFSET: u64 = u64::MAX;
 
-/// What has to be looked up elsewhere.
+/// What a record refers to by id.
 pub trait Lookup {
     fn stack(&self, id: u64) -> Option<StackId>;
     fn is_interrupt(&self, id: u64) -> bool;
     fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef;
-    /// The owner of a lock that a thread with this key waits for, by the tid in the lock.
+    /// The owner of a lock that the thread with this key waits for, by the tid in the lock.
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef>;
 }
 
-/// The stalls in one interval: two where a wait that the thread chose was followed by a long wait for a CPU,
-/// which it did not.
+/// The stalls in one interval. They are two where a long wait for a CPU, which is involuntary, follows a
+/// voluntary wait.
 pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Vec<Stall> {
     if u64::from(record.flags) & c::STALL_FAULT != 0 {
         return vec![fault_stall(record, min_stall_ns, lookup)];
     }
     let whole = stall(record, min_stall_ns, lookup);
     let wait = blocked_for(record);
-    match is_chosen(record, wait) && !is_overslept(&whole, record.slack_ns, min_stall_ns) {
+    match blocked_voluntarily(record, wait) && !is_overslept(&whole, record.slack_ns, min_stall_ns) {
         true => whole.divided_at_wakeup(wait, min_stall_ns),
         false => vec![whole],
     }
 }
 
-/// How late the thread was by the worst stall of this interval that it did not choose, ns.
+/// How late the thread was by the worst involuntary stall of this interval, ns.
 pub fn latest_ns(record: &stall_record, min_stall_ns: u64) -> u64 {
     let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
     let late = stalls.iter().filter(|stall| !stall.voluntary).map(Stall::late_ns);
     late.max().unwrap_or(0)
 }
 
-/// Before anything is known: neither whether a thread chose to wait nor how late it was depends on it.
+/// For use before anything is known: neither the decision nor the lateness depends on it.
 struct Nothing;
 
 impl Lookup for Nothing {
@@ -73,7 +73,7 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         false if blocked_ns < runnable_ns => StallReason::Runnable,
         false => StallReason::Blocked(wait),
     };
-    // A sleep on the way, such as for a disk within poll(2), has no timeout.
+    // A sleep within a longer system call has no timeout, such as one for a disk within poll(2).
     let has_timeout = wait.is_voluntary() || wait == Reason::Lock;
     let asked_ns = (flag(c::STALL_ASKED) && has_timeout).then_some(record.asked_ns);
     let whole = Stall {
@@ -101,12 +101,13 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         asked_ns,
         file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
     };
-    let back_in_time = match reason {
+    let returned_in_time = match reason {
         StallReason::Runnable => whole.overslept_ns().is_some() && runnable_ns < min_stall_ns,
         _ => true,
     };
-    let voluntary =
-        is_chosen(record, wait) && back_in_time && !is_overslept(&whole, record.slack_ns, min_stall_ns);
+    let voluntary = blocked_voluntarily(record, wait)
+        && returned_in_time
+        && !is_overslept(&whole, record.slack_ns, min_stall_ns);
     Stall { voluntary, ..whole }
 }
 
@@ -114,24 +115,24 @@ fn blocked_for(record: &stall_record) -> Reason {
     Reason::from_code(record.reason).unwrap_or(Reason::Other)
 }
 
-/// Whether the thread chose to wait, whatever came after the wakeup.
-fn is_chosen(record: &stall_record, wait: Reason) -> bool {
+/// Whether the thread blocked by a voluntary reason, whatever happened after the wakeup.
+fn blocked_voluntarily(record: &stall_record, wait: Reason) -> bool {
     u64::from(record.flags) & c::STALL_PREEMPTED == 0 && wait.is_voluntary()
 }
 
-/// Whether it came back so late after its timeout that this is a stall: `min_stall_ns` beyond what the kernel
-/// allows itself.
+/// Whether it came back so late after its timeout that this is a stall: `min_stall_ns` beyond the slack that
+/// the kernel allows itself.
 fn is_overslept(stall: &Stall, slack_ns: u64, min_stall_ns: u64) -> bool {
     stall.overslept_ns().is_some_and(|late_ns| late_ns >= slack_ns.saturating_add(min_stall_ns))
 }
 
-/// By its name alone: its process knows its path.
+/// Its name alone. The process knows its path.
 fn waited_file(facts: &fault_facts) -> WaitedFile {
     let offset = Some(facts.file_offset).filter(|&offset| offset != NO_OFFSET);
     WaitedFile { path: name_from_bytes(&facts.file_name), offset }
 }
 
-/// A page fault is nobody's choice; its waits are parts of it.
+/// A page fault is never voluntary. Its waits are parts of it.
 fn fault_stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
     let major = u64::from(record.reason) == c::SLEEP_FAULT_MAJOR;
     let whole = stall(record, min_stall_ns, lookup);
@@ -167,8 +168,8 @@ fn fault_from_facts(facts: &fault_facts, major: bool) -> Fault {
     Fault { address: facts.address, access, major, mapping, file: name, file_offset }
 }
 
-/// Current at the wakeup is the waker only in task context: on the way out of an interrupt it is a bystander, and the
-/// idle task is nobody.
+/// The current task at the wakeup is the waker only in task context. On the way out of an interrupt it is a
+/// bystander, and the idle task is no thread.
 fn waker(record: &stall_record, lookup: &dyn Lookup) -> Waker {
     let kernel = lookup.stack(record.waker_kernel_stack);
     if record.waker.tid == 0 || lookup.is_interrupt(record.waker_kernel_stack) {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_part_names_the_stall() {
+    fn longer_part_is_the_reason() {
         assert_eq!(stalls(&record(Reason::Lock, MS, 0))[0].reason, StallReason::Blocked(Reason::Lock));
         assert_eq!(stalls(&record(Reason::Lock, MS, 2 * MS))[0].reason, StallReason::Runnable);
         let mut preempted = record(Reason::Lock, 0, MS);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_waits_are_voluntary_unless_overslept() {
+    fn voluntary_wait_is_involuntary_when_overslept() {
         let mut sleep = record(Reason::Sleep, 10 * MS, 0);
         assert!(stalls(&sleep)[0].voluntary);
         sleep.flags = c::STALL_ASKED as u16;
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_return_from_a_chosen_wait_is_a_stall_of_its_own() {
+    fn late_return_from_a_voluntary_wait_is_a_stall_of_its_own() {
         let both = stalls(&record(Reason::Wait, 10 * MS, 3 * MS));
         assert_eq!(both.len(), 2);
         assert!(both[0].voluntary && !both[1].voluntary);

@@ -1,11 +1,11 @@
-//! Who is who: the kernel side's thread numbers, tids and names.
+//! The kernel side's thread numbers, tids and names.
 
 use std::collections::{HashMap, VecDeque};
 
 use wallprof_model::{Event, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
 
-/// What is kept of a thread to find it again.
+/// What is kept of a thread, to find it again.
 struct Known {
     pid: u32,
     tid: u32,
@@ -15,24 +15,24 @@ struct Known {
     process: [u8; 16],
 }
 
-/// A thread is known for so long after its end: what speaks of it comes late. Longer while its process lives, where a lock
-/// may still have it as its owner.
+/// A thread is kept this long after its end, since events about it arrive late. It is kept longer while its
+/// process lives, where a lock may still name it as its owner.
 const KNOWN_AFTER_NS: u64 = 30_000_000_000;
 
-/// Threads by number, by tid, and by process and the tid inside its pid namespace. A tid means the newest thread that
-/// had it.
+/// Threads by number, by tid, and by process and the tid inside its pid namespace. A tid means the newest
+/// thread with it.
 #[derive(Default)]
 pub struct Threads {
     by_key: HashMap<u32, Known>,
     by_tid: HashMap<u32, u32>,
     by_inner_tid: HashMap<(u32, u32), u32>,
-    /// When which thread ended, the oldest first.
+    /// The times at which threads ended, the oldest first.
     ended: VecDeque<(u64, u32)>,
 }
 
 impl Threads {
-    /// Takes a record; tells the thread when it is new or was renamed.
-    pub fn update(&mut self, record: &thread_record, tell: &mut dyn FnMut(Event)) {
+    /// Takes a record. Emits the thread when it is new or was renamed.
+    pub fn update(&mut self, record: &thread_record, emit: &mut dyn FnMut(Event)) {
         let same = |known: &Known| known.comm == record.comm && known.process == record.process;
         if self.by_key.get(&record.key).is_some_and(same) {
             return;
@@ -50,7 +50,7 @@ impl Threads {
         self.by_tid.insert(record.tid, record.key);
         self.by_inner_tid.insert((record.tgid, record.ns_tid), record.key);
         let cgroup = if new { cgroup_of(record.tgid) } else { None };
-        tell(Event::Thread(ThreadInfo {
+        emit(Event::Thread(ThreadInfo {
             key: ThreadKey(record.key),
             tid: record.tid,
             pid: record.tgid,
@@ -64,12 +64,12 @@ impl Threads {
         }));
     }
 
-    /// Threads that nobody knows any more; they had ended long ago.
+    /// Forgets threads that ended long ago, since the consumer has forgotten them.
     pub fn forget(&mut self, threads: &[ThreadKey]) {
         threads.iter().for_each(|thread| self.remove(thread.0));
     }
 
-    /// This thread has ended, as was seen at `now`.
+    /// This thread was seen to have ended at `now`.
     pub fn end(&mut self, key: u32, now: u64) {
         if let Some(known) = self.by_key.get_mut(&key) {
             known.ended = true;
@@ -103,7 +103,7 @@ impl Threads {
         }
     }
 
-    /// The number of the thread that has, or last had, this tid.
+    /// The number of the newest thread with this tid.
     pub fn key_of_tid(&self, tid: u32) -> Option<ThreadKey> {
         self.by_tid.get(&tid).copied().map(ThreadKey)
     }
@@ -112,7 +112,8 @@ impl Threads {
         self.by_key.get(&key).map(|known| known.pid)
     }
 
-    /// A thread another thread's record names. Its own record's name is the better one when that is missing.
+    /// A thread that another thread's record names. Where that record has no name, the thread's own record
+    /// provides it.
     pub fn reference(&self, other: &other_thread) -> ThreadRef {
         let key = self.by_tid.get(&other.tid);
         let known = key.and_then(|key| self.by_key.get(key)).filter(|known| known.pid == other.tgid);
@@ -124,8 +125,8 @@ impl Threads {
         ThreadRef { key, pid: other.tgid, tid: other.tid, comm }
     }
 
-    /// The thread of process `pid` that has this tid inside its own pid namespace: how a lock names its owner. `None`
-    /// when the process has no such thread, as when what was read was no owner at all.
+    /// The thread of process `pid` with this tid inside its own pid namespace, as a lock names its owner.
+    /// `None` when the process has no such thread: the word that was read was then no owner.
     pub fn owner(&self, pid: u32, ns_tid: u32) -> Option<ThreadRef> {
         let key = *self.by_inner_tid.get(&(pid, ns_tid))?;
         let Known { tid, comm, .. } = self.by_key.get(&key)?;
@@ -133,7 +134,7 @@ impl Threads {
     }
 }
 
-/// The control group of a process: its v2 path, else the deepest of its v1 paths. `None` when it is gone.
+/// The control group of a process: its v2 path, else the deepest of its v1 paths. `None` when it has ended.
 fn cgroup_of(pid: u32) -> Option<String> {
     cgroup_from_text(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
 }
@@ -155,44 +156,44 @@ mod tests {
         record
     }
 
-    fn told(threads: &mut Threads, record: &thread_record) -> usize {
-        let mut events = 0;
-        threads.update(record, &mut |_| events += 1);
-        events
+    fn events(threads: &mut Threads, record: &thread_record) -> usize {
+        let mut count = 0;
+        threads.update(record, &mut |_| count += 1);
+        count
     }
 
     #[test]
-    fn new_and_renamed_threads_are_told_once() {
+    fn new_and_renamed_threads_are_emitted_once() {
         let mut threads = Threads::default();
-        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "a")), 1);
-        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "a")), 0);
-        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "b")), 1);
+        assert_eq!(events(&mut threads, &record(1, 100, 100, 100, "a")), 1);
+        assert_eq!(events(&mut threads, &record(1, 100, 100, 100, "a")), 0);
+        assert_eq!(events(&mut threads, &record(1, 100, 100, 100, "b")), 1);
     }
 
     #[test]
-    fn a_reused_tid_is_the_newer_thread() {
+    fn reused_tid_is_the_newer_thread() {
         let mut threads = Threads::default();
-        told(&mut threads, &record(1, 100, 100, 100, "old"));
-        told(&mut threads, &record(2, 100, 100, 100, "new"));
+        events(&mut threads, &record(1, 100, 100, 100, "old"));
+        events(&mut threads, &record(2, 100, 100, 100, "new"));
         assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
     }
 
     #[test]
-    fn a_forgotten_thread_is_told_again_and_its_tid_is_nobody_s() {
+    fn forgotten_thread_is_emitted_again_and_its_tid_is_unknown() {
         let mut threads = Threads::default();
-        told(&mut threads, &record(1, 100, 100, 100, "old"));
-        told(&mut threads, &record(2, 200, 200, 200, "new"));
+        events(&mut threads, &record(1, 100, 100, 100, "old"));
+        events(&mut threads, &record(2, 200, 200, 200, "new"));
         threads.forget(&[ThreadKey(1)]);
         assert_eq!((threads.key_of_tid(100), threads.key_of_tid(200)), (None, Some(ThreadKey(2))));
-        assert_eq!(told(&mut threads, &record(1, 100, 100, 100, "old")), 1);
+        assert_eq!(events(&mut threads, &record(1, 100, 100, 100, "old")), 1);
     }
 
     #[test]
-    fn owners_are_threads_of_the_same_process_by_their_inner_tid() {
+    fn owner_is_a_thread_of_the_same_process_by_its_inner_tid() {
         let mut threads = Threads::default();
-        told(&mut threads, &record(1, 1_000, 1_000, 1, "main"));
-        told(&mut threads, &record(2, 1_001, 1_000, 2, "worker"));
-        told(&mut threads, &record(3, 2, 2, 2, "kthreadd"));
+        events(&mut threads, &record(1, 1_000, 1_000, 1, "main"));
+        events(&mut threads, &record(2, 1_001, 1_000, 2, "worker"));
+        events(&mut threads, &record(3, 2, 2, 2, "kthreadd"));
         let owner = threads.owner(1_000, 2).expect("the worker");
         assert_eq!((owner.tid, owner.comm.as_str(), owner.key), (1_001, "worker", Some(ThreadKey(2))));
         assert_eq!(threads.owner(1_000, 77), None);
@@ -201,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_is_known_for_a_while_and_longer_while_its_process_lives() {
+    fn ended_thread_is_kept_longer_while_its_process_lives() {
         let mut threads = Threads::default();
-        told(&mut threads, &record(1, 100, 100, 100, "main"));
-        told(&mut threads, &record(2, 101, 100, 101, "worker"));
-        told(&mut threads, &record(3, 200, 200, 200, "brief"));
+        events(&mut threads, &record(1, 100, 100, 100, "main"));
+        events(&mut threads, &record(2, 101, 100, 101, "worker"));
+        events(&mut threads, &record(3, 200, 200, 200, "brief"));
         threads.end(2, 0);
         threads.end(3, 5);
         threads.forget_ended(KNOWN_AFTER_NS);
-        assert_eq!(threads.key_of_tid(200), Some(ThreadKey(3)), "something late may speak of it");
+        assert_eq!(threads.key_of_tid(200), Some(ThreadKey(3)), "late events may refer to it");
         threads.forget_ended(KNOWN_AFTER_NS + 5);
         assert_eq!((threads.key_of_tid(200), threads.pid_of(3)), (None, None));
         assert_eq!(
@@ -217,8 +218,8 @@ mod tests {
             Some(101),
             "it may have left a lock behind"
         );
-        told(&mut threads, &record(4, 300, 300, 300, "main"));
-        told(&mut threads, &record(5, 301, 300, 301, "worker"));
+        events(&mut threads, &record(4, 300, 300, 300, "main"));
+        events(&mut threads, &record(5, 301, 300, 301, "worker"));
         threads.end(5, 10);
         threads.end(4, 10);
         threads.forget_ended(KNOWN_AFTER_NS + 10);
@@ -227,17 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tid_given_out_again_outlives_who_had_it_before() {
+    fn reused_tid_outlives_the_older_thread() {
         let mut threads = Threads::default();
-        told(&mut threads, &record(1, 100, 100, 100, "old"));
+        events(&mut threads, &record(1, 100, 100, 100, "old"));
         threads.end(1, 0);
-        told(&mut threads, &record(2, 100, 100, 100, "new"));
+        events(&mut threads, &record(2, 100, 100, 100, "new"));
         threads.forget_ended(KNOWN_AFTER_NS);
         assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
     }
 
     #[test]
-    fn the_unified_cgroup_path_wins() {
+    fn path_of_cgroup_v2_is_preferred() {
         assert_eq!(cgroup_from_text("0::/user.slice/a\n").as_deref(), Some("/user.slice/a"));
         assert_eq!(cgroup_from_text("3:cpu:/\n2:memory:/docker/x\n0::/\n").as_deref(), Some("/docker/x"));
         assert_eq!(cgroup_from_text("").as_deref(), None);

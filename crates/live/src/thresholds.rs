@@ -1,6 +1,7 @@
-//! How long a wait must be to be sent by itself, when there are more than a recorder can take at its price.
+//! How long a wait must be to be sent as a record, when there are more waits than the recorder can afford.
 //!
-//! Pure. Waits that a thread chose give way first; the others only when they alone are too many.
+//! Pure. The threshold of voluntary waits rises first. That of others rises only when they alone are too
+//! many.
 
 /// Stalls a second that cost the recorder less than one percent of a CPU.
 const AFFORDABLE: u64 = 1_000;
@@ -8,7 +9,7 @@ const AFFORDABLE: u64 = 1_000;
 const BURST: u64 = 20_000;
 const HIGHEST_NS: u64 = 1_000_000_000;
 
-/// The thresholds in force, ns.
+/// The current thresholds, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     pub stall_ns: u64,
@@ -28,7 +29,7 @@ impl Controller {
         Controller { lowest_ns: min_stall_ns, credit: BURST, now }
     }
 
-    /// Takes the stalls of the last second; the thresholds for the next.
+    /// Takes the stalls of the last second. Returns the thresholds for the next.
     pub fn next(&mut self, voluntary: u64, others: u64) -> Thresholds {
         let all = voluntary + others;
         self.credit = (self.credit + AFFORDABLE).saturating_sub(all).min(BURST);
@@ -52,14 +53,14 @@ mod tests {
     const LOW: Thresholds = Thresholds { stall_ns: 100_000, voluntary_ns: 100_000 };
 
     #[test]
-    fn bursts_keep_everything() {
+    fn burst_raises_no_threshold() {
         let mut controller = Controller::new(100_000);
         assert_eq!(controller.next(8_000, 1_000), LOW);
         assert_eq!(controller.next(8_000, 1_000), LOW);
     }
 
     #[test]
-    fn chosen_waits_give_way_first_and_come_back() {
+    fn threshold_of_voluntary_waits_rises_first_and_falls_again() {
         let mut controller = Controller::new(100_000);
         let mut now = LOW;
         for _ in 0..10 {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn others_give_way_when_they_alone_are_too_many() {
+    fn threshold_of_others_rises_when_they_alone_are_too_many() {
         let mut controller = Controller::new(100_000);
         let now = (0..20).map(|_| controller.next(0, 50_000)).last().expect("twenty");
         assert!(now.stall_ns > 100_000 && now.voluntary_ns >= now.stall_ns);

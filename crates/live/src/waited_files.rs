@@ -1,8 +1,8 @@
-//! The path of a file whose descriptor a system call waited on: the kernel side knows its name, its process knows its
-//! path.
+//! The path of a file whose descriptor a system call waited on. The kernel side knows its name, and the
+//! process knows its path.
 //!
-//! Owns the reading of `/proc/PID/fd` for this: links alone, since a look at a file on a disk that does not answer would
-//! wait as the thread did.
+//! Owns the reading of `/proc/PID/fd` for this. Only links are read: a look at a file on a disk that does not
+//! answer would wait as the thread did.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use wallprof_probe::bpf::{constants as c, fault_facts};
 /// A file as one process sees it: pid, device, inode.
 type FileKey = (u32, u32, u64);
 
-/// Paths kept before all are forgotten.
+/// At this number of paths all are forgotten.
 const MAX_KNOWN: usize = 4096;
-/// What the kernel side keeps of a name, its NUL left out.
+/// The part of a name that the kernel side keeps, without the NUL.
 const NAME_BYTES: usize = c::FILE_NAME_LEN as usize - 1;
 
-/// Paths that were asked for.
+/// Paths that were looked up.
 #[derive(Default)]
 pub struct WaitedFiles {
     known: HashMap<FileKey, String>,
 }
 
 impl WaitedFiles {
-    /// Gives the file its path; one that was closed meanwhile, or whose process is gone, keeps its name.
+    /// Sets the path of the file. A file that was closed by now, or whose process has ended, keeps its name.
     pub fn complete(&mut self, pid: u32, facts: &fault_facts, file: &mut WaitedFile) {
         let key = (pid, facts.device, facts.inode);
         if let Some(path) = self.known.get(&key) {
@@ -46,7 +46,7 @@ impl WaitedFiles {
     }
 }
 
-/// Whether a path, as the kernel shows descriptors, ends in this name; a long name was cut.
+/// Whether a path as the kernel shows it ends in this name. A long name was cut.
 fn is_named(path: &str, name: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or(path);
     let last = last.strip_suffix(" (deleted)").unwrap_or(last);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_has_a_path_as_long_as_it_is_open() {
+    fn descriptor_has_a_path_while_it_is_open() {
         let path = std::env::current_exe().expect("the test's own path");
         let name = path.file_name().expect("a name").to_str().expect("text");
         let file = std::fs::File::open(&path).expect("readable");
@@ -79,11 +79,11 @@ mod tests {
         );
         assert_eq!(completed(&mut files, pid, fd, name), path.to_str().expect("text"));
         assert_eq!(completed(&mut files, pid, -1, name), path.to_str().expect("text"), "known by its inode");
-        assert_eq!(completed(&mut files, u32::MAX, fd, name), name, "the process is gone");
+        assert_eq!(completed(&mut files, u32::MAX, fd, name), name, "the process has ended");
     }
 
     #[test]
-    fn names_are_whole_or_cut_where_the_kernel_side_cuts_them() {
+    fn name_is_whole_or_cut_as_the_kernel_side_cuts_it() {
         assert!(is_named("/data/journal", "journal") && is_named("/data/journal (deleted)", "journal"));
         assert!(!is_named("/data/journal", "jour") && !is_named("/data/other", "journal"));
         let long = "j".repeat(NAME_BYTES + 9);

@@ -1,25 +1,26 @@
-//! Whether a process has run of late, by its CPU clock: who did not run changed nothing of its own, and the clock costs a
-//! tenth of what one file of /proc does.
+//! Whether a process has run lately, by its CPU clock. A process that has not run changed nothing of its own,
+//! and reading the clock costs a tenth of reading one file of /proc.
 
 use wallprof_model::MonoNs;
 use wallprof_probe::clock::ProcessClock;
 
 use super::text::{TextFile, number_after};
 
-/// The clock of a thread that stays on a CPU moves with that CPU's ticks: where there are none (nohz_full) the kernel makes
-/// up for it once a second (kernel/sched/core.c, `sched_tick_remote`). A clock that stands longer is nobody's who runs.
+/// The clock of a thread that stays on a CPU moves with that CPU's ticks. On CPUs without ticks (nohz_full)
+/// the kernel updates it once a second (kernel/sched/core.c, `sched_tick_remote`). A process whose clock
+/// stands still for longer does not run.
 const SURE_NS: u64 = 1_500_000_000;
 
-/// What a process does.
+/// Whether a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// It has not run since the last look, nor for a while before that.
     Rests,
-    /// It has or may have, or it is gone.
+    /// It has run or may have run, or it has ended.
     MayRun,
 }
 
-/// The clock of a process, and when it last moved.
+/// The clock of a process, and the time when it last moved.
 #[derive(Debug)]
 pub struct Watch {
     clock: Option<ProcessClock>,
@@ -28,7 +29,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Without a clock it may run at any time.
+    /// Without a clock the process may run at any time.
     pub fn on(clock: Option<ProcessClock>) -> Self {
         Watch { clock, seen: None, moved: MonoNs(0) }
     }
@@ -37,8 +38,8 @@ impl Watch {
         self.see(at, self.clock.and_then(ProcessClock::ns))
     }
 
-    /// A clock that does not answer is that of a process that is gone; another one, with whom its number is now, stands
-    /// elsewhere.
+    /// A clock that cannot be read belongs to a process that has ended. Another process with the same pid has
+    /// another clock value.
     fn see(&mut self, at: MonoNs, ns: Option<u64>) -> Activity {
         if ns.is_none() || ns != self.seen {
             (self.seen, self.moved) = (ns, at);
@@ -47,11 +48,11 @@ impl Watch {
     }
 }
 
-/// Whether processes have the same numbers in /proc as in system calls: not where /proc is that of another PID namespace,
-/// in which a clock would be somebody else's.
-pub fn clocks_go_by_numbers_of_proc() -> bool {
+/// Whether pids in /proc are the pids of system calls. They are not where /proc belongs to another PID
+/// namespace: there, a clock would belong to another process.
+pub fn clocks_use_pids_of_proc() -> bool {
     let Some(mut status) = TextFile::open("/proc/self/status") else { return false };
-    // From that of /proc on inwards to our own: proc_pid_status(5).
+    // The pids are listed from the namespace of /proc inwards to our own: proc_pid_status(5).
     let text = status.read().unwrap_or_default();
     let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     numbers.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_still_for_long_rests_until_its_clock_moves() {
+    fn clock_that_stands_still_for_long_rests_until_it_moves() {
         let looks = [
             (10, Some(5)),
             (11, Some(5)),
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_or_another_one_does_not_rest() {
+    fn ended_or_other_process_does_not_rest() {
         let gone = [(10, Some(5)), (12, Some(5)), (13, None), (20, None), (21, None)];
         assert_eq!(seen(&gone), [false, true, false, false, false]);
         let another = [(10, Some(5)), (12, Some(5)), (13, Some(3)), (15, Some(3))];
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_clock_nobody_rests() {
+    fn process_without_a_clock_never_rests() {
         let mut watch = Watch::on(None);
         assert_eq!([1, 100].map(|at| watch.look(MonoNs(at * SECOND_NS))), [Activity::MayRun; 2]);
     }

@@ -1,5 +1,5 @@
-//! Folders of /proc that are looked at again and again: open once. How many entries one has is cheap to ask, to list them
-//! costs 0.5 µs an entry and 2 µs with its link.
+//! Directories of /proc that are read again and again, opened once. The number of entries is cheap to read.
+//! Listing costs 0.5 µs an entry, and 2 µs with the entry's link.
 
 use std::ffi::CStr;
 use std::fs::{File, Metadata};
@@ -8,34 +8,35 @@ use std::ops::ControlFlow;
 
 use rustix::fs::{RawDir, SeekFrom, readlinkat_raw, seek};
 
-/// As many entries are read at once as fit, some hundred.
+/// Entries that fit into this are read at once: some hundred.
 const LISTING_BYTES: usize = 8192;
-/// Longer targets are cut: `socket:[4294967295]` is not.
+/// Longer link targets are cut. `socket:[4294967295]` fits.
 const TARGET_BYTES: usize = 64;
 
-/// It stays a process' own when its number is given out again.
+/// An open directory stays that of its process when the pid is used again.
 pub struct Folder {
     handle: File,
 }
 
 impl Folder {
-    /// `None` where there is no such folder, or it cannot be read.
+    /// `None` where the directory does not exist or cannot be read.
     pub fn open(path: &str) -> Option<Self> {
         Some(Folder { handle: File::open(path).ok()? })
     }
 
-    /// `None` when its process is gone.
+    /// `None` when its process has ended.
     pub fn metadata(&self) -> Option<Metadata> {
         self.handle.metadata().ok()
     }
 
-    /// Its entries that are numbers, as threads and descriptors are, each with its name; until `take` has enough.
+    /// Passes the entries that are numbers, as threads and descriptors are, with their names, until `take`
+    /// breaks.
     pub fn numbers(&self, mut take: impl FnMut(u32, &CStr) -> ControlFlow<()>) {
         if seek(&self.handle, SeekFrom::Start(0)).is_err() {
             return;
         }
-        let mut room = Vec::with_capacity(LISTING_BYTES);
-        let mut entries = RawDir::new(&self.handle, room.spare_capacity_mut());
+        let mut buffer = Vec::with_capacity(LISTING_BYTES);
+        let mut entries = RawDir::new(&self.handle, buffer.spare_capacity_mut());
         while let Some(Ok(entry)) = entries.next() {
             let name = entry.file_name();
             let number = name.to_str().ok().and_then(|name| name.parse().ok());
@@ -45,10 +46,10 @@ impl Folder {
         }
     }
 
-    /// What the link of this name leads to; of a long one its beginning.
+    /// The target of this link; the start of a long one.
     pub fn target<T>(&self, name: &CStr, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-        let mut room = [MaybeUninit::uninit(); TARGET_BYTES];
-        let (target, _) = readlinkat_raw(&self.handle, name, &mut room[..]).ok()?;
+        let mut buffer = [MaybeUninit::uninit(); TARGET_BYTES];
+        let (target, _) = readlinkat_raw(&self.handle, name, &mut buffer[..]).ok()?;
         read(target)
     }
 }
@@ -71,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_listed_as_it_is_at_the_time() {
+    fn directory_is_listed_as_it_is_now() {
         let path = std::env::temp_dir().join(format!("wallprof-folder-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
         let folder = Folder::open(path.to_str().unwrap()).unwrap();
         assert!(numbers(&folder).is_empty());
-        // More than are read at once.
+        // More than one read returns.
         for number in 0..400 {
             symlink(format!("{number}:{}", "x".repeat(100)), path.join(number.to_string())).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What the machine as a whole counts: memory, pressure, interrupts, stolen time, run queues.
+//! Counters of the whole machine: memory, pressure, interrupts, steal time, run queues.
 
 use wallprof_model::{CounterKind, CounterUnit};
 use wallprof_probe::RunQueue;
@@ -8,12 +8,12 @@ use super::text::{TextFile, number_after};
 
 /// `/proc/meminfo` counts in KiB.
 const KIB: u64 = 1024;
-/// A tick of `/proc/stat`: USER_HZ is 100 on every architecture that matters here.
+/// A tick of `/proc/stat`: USER_HZ is 100 on every supported architecture.
 const TICK_NS: u64 = 10_000_000;
-/// On machines with more CPUs than this only the sums over all of them are told.
+/// On machines with more CPUs only the sums over all CPUs are emitted.
 const MAX_CPUS: usize = 64;
 
-/// `/proc/meminfo` and our names of it.
+/// Lines of `/proc/meminfo` and our names of them.
 const MEMORY: [(&str, &str); 4] = [
     ("MemFree:", "memory.free"),
     ("MemAvailable:", "memory.available"),
@@ -21,7 +21,7 @@ const MEMORY: [(&str, &str); 4] = [
     ("Dirty:", "memory.dirty"),
 ];
 
-/// `/proc/pressure`: the file, its line, our name of it.
+/// `/proc/pressure`: the file, its line, our name.
 const PRESSURES: [(&str, &str, &str); 5] = [
     ("cpu", "some", "pressure.cpu.some"),
     ("memory", "some", "pressure.memory.some"),
@@ -73,7 +73,7 @@ impl Machine {
         self.cpu_names.extend((self.cpu_names.len()..count.min(MAX_CPUS)).map(names));
     }
 
-    /// How many threads ran or wanted to, on average since the last reading.
+    /// The mean number of threads that ran or were runnable since the last reading.
     fn read_queues(&mut self, queues: &[RunQueue], take: &mut dyn FnMut(Reading<'_>)) {
         let kind = CounterKind::Level;
         for ((queue, before), [_, name]) in queues.iter().zip(&self.queues).zip(&self.cpu_names) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_and_interrupts() {
+    fn steal_time_and_interrupts() {
         let text =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 1 1 1 1 1 1 1 2\nintr 77 1 2\nctxt 5\n";
         let names = [["cpu0.steal".into(), String::new()], ["cpu1.steal".into(), String::new()]];
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn run_queues_are_means_since_the_last_look() {
+    fn run_queues_are_means_since_the_last_reading() {
         let mut machine = Machine::open();
         machine.name_cpus(2);
         let queue = |runnable, looks| RunQueue { runnable, looks };
         assert_eq!(taken(|take| machine.read_queues(&[queue(5, 5), queue(0, 0)], take)), []);
         let read = taken(|take| machine.read_queues(&[queue(35, 15), queue(0, 0)], take));
-        assert_eq!(read, [named("cpu0.run_queue", 3)], "a CPU without a look tells nothing");
+        assert_eq!(read, [named("cpu0.run_queue", 3)], "a CPU without a look has no value");
     }
 
     #[test]

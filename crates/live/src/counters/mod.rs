@@ -1,6 +1,6 @@
 //! Counters of the machine and of the recorded processes, about ten times a second.
 //!
-//! Owns what is read when, and that a value which did not change is not told again. What it may cost is bounded: a
+//! Owns the schedule of readings, and that a value is emitted only when it changed. The cost is bounded: a
 //! reading that takes long comes less often.
 
 mod activity;
@@ -26,30 +26,30 @@ use self::pace::Pace;
 use self::process::Process;
 use crate::kernel_side::KernelSide;
 
-/// Processes whose counters are read; more are counted as not read.
+/// Processes whose counters are read. Further ones are counted as a loss.
 const MAX_PROCESSES: usize = 16;
 
-/// The loss that says how many processes were left out.
+/// The loss that counts processes whose counters are not read.
 const LEFT_OUT: &str = "counters_processes_left_out";
 
-/// A process that could be followed.
+/// A process whose counters could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub pid: u32,
     /// Its first thread where that is recorded, else another one.
     pub thread: ThreadKey,
-    /// What it has run so far: of too many the busiest are followed.
+    /// Its CPU time so far. Of too many processes the busiest are read.
     pub on_cpu_ns: u64,
 }
 
-/// Everything that is read, and what was last told of it.
+/// Everything that is read, and the values that were emitted last.
 pub struct Counters {
     machine: Machine,
     processes: BTreeMap<u32, Process>,
-    /// Whether they have clocks that say who of them has run.
+    /// Whether processes have clocks that show which of them ran.
     have_clocks: bool,
     namespaces: Namespaces,
-    /// Where the processes with sockets are, and one of them there.
+    /// The namespaces of processes with sockets, and one process in each.
     homes: BTreeMap<NamespaceId, u32>,
     /// The sockets of all processes.
     inodes: HashSet<u32>,
@@ -58,7 +58,7 @@ pub struct Counters {
     pace: Pace,
 }
 
-/// What a reader knows of one value.
+/// One value as read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
     pub name: &'a str,
@@ -67,10 +67,10 @@ pub struct Reading<'a> {
     pub value: u64,
 }
 
-/// Values as they were told.
+/// Values as they were emitted.
 #[derive(Default)]
 struct Book {
-    /// By the thread that they are told of, and by name.
+    /// By the thread that the row belongs to, and by name.
     entries: HashMap<Option<ThreadKey>, HashMap<String, Entry>>,
     defined: u32,
 }
@@ -78,7 +78,7 @@ struct Book {
 struct Entry {
     key: CounterKey,
     value: u64,
-    told: MonoNs,
+    emitted: MonoNs,
     read: MonoNs,
 }
 
@@ -87,7 +87,7 @@ impl Counters {
         Counters {
             machine: Machine::open(),
             processes: BTreeMap::new(),
-            have_clocks: activity::clocks_go_by_numbers_of_proc(),
+            have_clocks: activity::clocks_use_pids_of_proc(),
             namespaces: Namespaces::default(),
             homes: BTreeMap::new(),
             inodes: HashSet::new(),
@@ -97,8 +97,8 @@ impl Counters {
         }
     }
 
-    /// Which processes are recorded and alive: once a second is enough.
-    pub fn follow(&mut self, mut candidates: Vec<Candidate>, tell: &mut dyn FnMut(Event)) {
+    /// Sets the processes that are recorded and alive. Once a second is enough.
+    pub fn follow(&mut self, mut candidates: Vec<Candidate>, emit: &mut dyn FnMut(Event)) {
         let before = self.processes.len();
         let lives = |pid: &u32| candidates.iter().any(|candidate| candidate.pid == *pid);
         let book = &mut self.book;
@@ -123,7 +123,7 @@ impl Counters {
             }
         }
         if left_out > self.left_out {
-            tell(Event::Loss { reason: LEFT_OUT.into(), count: left_out - self.left_out });
+            emit(Event::Loss { reason: LEFT_OUT.into(), count: left_out - self.left_out });
             self.left_out = left_out;
         }
     }
@@ -133,8 +133,8 @@ impl Counters {
         Process::open(pid, thread, clock)
     }
 
-    /// Reads and tells what has changed, when it is time again.
-    pub fn read_when_due(&mut self, kernel: &impl KernelSide, tell: &mut dyn FnMut(Event)) {
+    /// Reads when a reading is due, and emits the values that changed.
+    pub fn read_when_due(&mut self, kernel: &impl KernelSide, emit: &mut dyn FnMut(Event)) {
         let at = clock::mono_now();
         if !self.pace.is_due(at) {
             return;
@@ -142,23 +142,23 @@ impl Counters {
         let began = clock::thread_cpu_ns();
         let book = &mut self.book;
         let queues = kernel.run_queues();
-        self.machine.read(&queues, &mut |reading| book.enter(None, at, reading, tell));
+        self.machine.read(&queues, &mut |reading| book.enter(None, at, reading, emit));
         self.look(at);
         let (book, namespaces) = (&mut self.book, &self.namespaces);
         for process in self.processes.values_mut() {
             let thread = Some(process.thread);
-            process.read(at, namespaces, &mut |at, reading| book.enter(thread, at, reading, tell));
+            process.read(at, namespaces, &mut |at, reading| book.enter(thread, at, reading, emit));
         }
         self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
     }
 
-    /// Looks who runs, and at all sockets.
+    /// Looks which processes run, and at the sockets of all.
     fn look(&mut self, at: MonoNs) {
-        // Each of them is looked at.
+        // `count` looks at each of them.
         let with_news = self.processes.values_mut().filter_map(|process| process.look(at).then_some(()));
         if with_news.count() > 0 {
             self.gather_sockets();
-            self.namespaces.expect_news();
+            self.namespaces.expect_changes();
         }
         self.namespaces.look(at, &self.homes, &self.inodes);
     }
@@ -176,18 +176,18 @@ impl Book {
         thread: Option<ThreadKey>,
         at: MonoNs,
         reading: Reading<'_>,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) {
-        let mut told = |key, at, value: u64| tell(Event::CounterValue { key, at, value: value as f64 });
+        let mut emit_value = |key, at, value: u64| emit(Event::CounterValue { key, at, value: value as f64 });
         let entries = self.entries.entry(thread).or_default();
         if let Some(entry) = entries.get_mut(reading.name) {
             if entry.value != reading.value {
-                // Until when the old value held.
-                if entry.read > entry.told {
-                    told(entry.key, entry.read, entry.value);
+                // The old value held until here.
+                if entry.read > entry.emitted {
+                    emit_value(entry.key, entry.read, entry.value);
                 }
-                told(entry.key, at, reading.value);
-                (entry.value, entry.told) = (reading.value, at);
+                emit_value(entry.key, at, reading.value);
+                (entry.value, entry.emitted) = (reading.value, at);
             }
             entry.read = at;
             return;
@@ -195,10 +195,10 @@ impl Book {
         let key = CounterKey(self.defined);
         self.defined += 1;
         let name = reading.name.to_owned();
-        entries.insert(name.clone(), Entry { key, value: reading.value, told: at, read: at });
+        entries.insert(name.clone(), Entry { key, value: reading.value, emitted: at, read: at });
         let counter = Counter { name, thread, kind: reading.kind, unit: reading.unit };
-        tell(Event::Counter { key, counter });
-        tell(Event::CounterValue { key, at, value: reading.value as f64 });
+        emit(Event::Counter { key, counter });
+        emit(Event::CounterValue { key, at, value: reading.value as f64 });
     }
 }
 
@@ -207,36 +207,40 @@ mod tests {
     use super::*;
 
     fn enter(book: &mut Book, at: u64, value: u64) -> Vec<(u64, f64)> {
-        let mut told = Vec::new();
+        let mut emitted = Vec::new();
         let reading =
             Reading { name: "memory.free", kind: CounterKind::Level, unit: CounterUnit::Bytes, value };
         book.enter(None, MonoNs(at), reading, &mut |event| {
             if let Event::CounterValue { at, value, .. } = event {
-                told.push((at.0, value));
+                emitted.push((at.0, value));
             }
         });
-        told
+        emitted
     }
 
     #[test]
-    fn what_does_not_change_is_not_told_again() {
+    fn unchanged_value_is_emitted_once() {
         let mut book = Book::default();
         assert_eq!(enter(&mut book, 1, 7), [(1, 7.0)]);
         assert_eq!(enter(&mut book, 2, 7), []);
         assert_eq!(enter(&mut book, 3, 7), []);
-        assert_eq!(enter(&mut book, 4, 9), [(3, 7.0), (4, 9.0)], "until when it held, and what it is now");
+        assert_eq!(
+            enter(&mut book, 4, 9),
+            [(3, 7.0), (4, 9.0)],
+            "the old value up to the last reading, and the new one"
+        );
         assert_eq!(enter(&mut book, 5, 8), [(5, 8.0)]);
     }
 
     #[test]
-    fn only_so_many_processes_are_followed_and_the_others_are_counted() {
+    fn processes_beyond_the_limit_are_counted() {
         let mut counters = Counters::new();
         let own = |busy| Candidate { pid: std::process::id(), thread: ThreadKey(1), on_cpu_ns: busy };
-        let nobody = Candidate { pid: u32::MAX, thread: ThreadKey(2), on_cpu_ns: u64::MAX };
+        let ended = Candidate { pid: u32::MAX, thread: ThreadKey(2), on_cpu_ns: u64::MAX };
         let mut losses = Vec::new();
-        counters.follow(vec![own(5), nobody], &mut |event| losses.push(event));
+        counters.follow(vec![own(5), ended], &mut |event| losses.push(event));
         assert_eq!(counters.processes.keys().copied().collect::<Vec<_>>(), [std::process::id()]);
-        assert!(losses.is_empty(), "who is gone is not left out");
+        assert!(losses.is_empty(), "an ended process is not left out");
         counters.follow(vec![], &mut |_| {});
         assert!(counters.processes.is_empty());
     }

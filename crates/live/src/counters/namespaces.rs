@@ -1,5 +1,5 @@
-//! The sockets of the network namespaces that recorded processes are in: listed once for all of them, since the kernel
-//! walks all its sockets for each list.
+//! The sockets of the network namespaces of recorded processes. They are listed once for all processes of a
+//! namespace, since the kernel walks all its sockets for each list.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,17 +10,17 @@ use super::netlink::{IPV4, IPV6, Protocol, SocketList, SocketRow};
 use super::pace::Pace;
 use super::stock::Stock;
 
-/// Where no socket of a kind was found it is looked for this seldom, and then more and more so: a process may have it
-/// already, and bind or connect it later.
+/// A kind of sockets of which none was found is listed again after this time, and then more and more rarely.
+/// A process may have such a socket already, and bind or connect it later.
 const REST_NS: u64 = 2_000_000_000;
 const LONGEST_REST_NS: u64 = 16_000_000_000;
-/// So few sockets are looked at one by one,
+/// Up to this many sockets are read one by one.
 const FEW: usize = 32;
-/// but all are listed this often,
+/// All sockets are listed at least this often,
 const LIST_NS: u64 = 8_000_000_000;
-/// and where there are as many as there were, this often: one may have taken another's place.
+/// and this often where their number has not changed, since one may have taken another's place.
 const LIST_SAME_NS: u64 = 32_000_000_000;
-/// A namespace whose sockets cannot be listed is tried again this seldom.
+/// A namespace whose sockets cannot be listed is tried again after this time.
 const RETRY_NS: u64 = 10_000_000_000;
 
 /// A network namespace, by the inode of its file.
@@ -32,9 +32,9 @@ pub struct Namespaces {
     by_id: BTreeMap<NamespaceId, Namespace>,
 }
 
-/// One of them, as last listed.
+/// One namespace, as last listed.
 struct Namespace {
-    /// `None`: the kernel did not let us, or answered with an error.
+    /// `None`: the kernel refused, or answered with an error.
     list: Option<SocketList>,
     stock: Stock,
     opening: Pace,
@@ -48,14 +48,15 @@ struct Side {
     family: u8,
     pace: Pace,
     rest_ns: u64,
-    /// When all were listed, and how many there were; what the kernel does not say is `None`.
+    /// The time when all were listed, and their number. `None` where the kernel does not report it.
     listed: Option<MonoNs>,
     count: Option<u64>,
     rows: Vec<SocketRow>,
 }
 
 impl Namespaces {
-    /// Lists what is due where these processes are, of the sockets with these inodes. Others are forgotten.
+    /// Lists the kinds that are due in the namespaces of these processes, and keeps the sockets with these
+    /// inodes. Forgets other namespaces.
     pub fn look(&mut self, at: MonoNs, homes: &BTreeMap<NamespaceId, u32>, wanted: &HashSet<u32>) {
         self.by_id.retain(|id, _| homes.contains_key(id));
         for (&id, &pid) in homes {
@@ -63,14 +64,14 @@ impl Namespaces {
         }
     }
 
-    /// There are other sockets than before: all are listed when it is time again, those of which there were none at
-    /// once.
-    pub fn expect_news(&mut self) {
+    /// The processes have other sockets than before. All are listed when that is due again, and kinds of
+    /// which there were none at once.
+    pub fn expect_changes(&mut self) {
         let sides = self.by_id.values_mut().flat_map(|namespace| &mut namespace.sides);
-        sides.for_each(Side::expect_news);
+        sides.for_each(Side::expect_changes);
     }
 
-    /// What is known of a namespace's sockets, where something was listed at `at`.
+    /// The sockets of a namespace, if any were listed at `at`.
     pub fn listed_at(
         &self,
         at: MonoNs,
@@ -106,7 +107,7 @@ impl Namespace {
         }
     }
 
-    /// `pid` is a process in it.
+    /// `pid` is a process in the namespace.
     fn look(&mut self, at: MonoNs, pid: u32, wanted: &HashSet<u32>) {
         if self.list.is_none() && self.opening.is_due(at) {
             self.list = SocketList::of_process(pid).ok();
@@ -126,7 +127,7 @@ impl Namespace {
 }
 
 impl Side {
-    fn expect_news(&mut self) {
+    fn expect_changes(&mut self) {
         (self.listed, self.rest_ns) = (None, REST_NS);
         if self.rows.is_empty() {
             self.pace = Pace::default();
@@ -146,7 +147,7 @@ impl Side {
         answered
     }
 
-    /// False when all must be listed.
+    /// False when all sockets must be listed.
     fn look_at_few(&mut self, list: &mut SocketList, count: Option<u64>, at: MonoNs) -> bool {
         let are_as_many = count.is_some() && count == self.count;
         let fresh_ns = if are_as_many { LIST_SAME_NS } else { LIST_NS };
@@ -209,18 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn a_new_socket_of_a_kind_that_was_missing_is_found_at_once() {
+    fn first_socket_of_a_kind_is_found_at_once() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let homes = BTreeMap::from([(7, std::process::id())]);
         let mut namespaces = Namespaces::default();
         namespaces.look(MonoNs(1), &homes, &HashSet::new());
         assert_eq!(udp_inodes(&namespaces, 1), Some(vec![]));
-        namespaces.expect_news();
+        namespaces.expect_changes();
         namespaces.look(MonoNs(2), &homes, &HashSet::from([inode(&socket)]));
         assert_eq!(udp_inodes(&namespaces, 2), Some(vec![inode(&socket)]));
     }
     #[test]
-    fn a_list_of_as_many_as_before_holds_for_longer() {
+    fn list_holds_longer_while_the_number_is_unchanged() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut list = SocketList::of_process(std::process::id()).unwrap();
         let mut namespace = Namespace::of(std::process::id());
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_socket_none_is_listed() {
+    fn nothing_is_listed_without_sockets() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut list = SocketList::of_process(std::process::id()).unwrap();
         let [mut side, ..] = Namespace::of(std::process::id()).sides;

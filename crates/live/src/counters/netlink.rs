@@ -1,4 +1,4 @@
-//! The kernel's list of sockets: sock_diag(7), whose messages are in linux/inet_diag.h and linux/netlink.h.
+//! The kernel's list of sockets: sock_diag(7). Its messages are in linux/inet_diag.h and linux/netlink.h.
 
 use std::fs::File;
 use std::io;
@@ -16,22 +16,22 @@ const FLAG_REQUEST: u16 = 0x1;
 const FLAGS_DUMP: u16 = 0x300;
 const MESSAGE_ERROR: u16 = 2;
 const MESSAGE_DONE: u16 = 3;
-/// The attribute with `SK_MEMINFO_…`, and the bit that asks for it.
+/// The attribute with `SK_MEMINFO_…`, and the bit that requests it.
 const ATTRIBUTE_MEMORY: u16 = 7;
 const ASK_MEMORY: u8 = 1 << (ATTRIBUTE_MEMORY - 1);
 /// `SK_MEMINFO_DROPS`.
 const MEMORY_DROPS: usize = 8;
-/// All states but TIME_WAIT, in which a socket is nobody's.
+/// All states but TIME_WAIT, in which a socket has no owner.
 const STATES: u32 = !(1 << 6);
 
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = HEADER_BYTES + 56;
 const ROW_BYTES: usize = 72;
-/// `struct inet_diag_sockid`: both addresses, the device, and a cookie that no other socket gets.
+/// `struct inet_diag_sockid`: both addresses, the device, and a cookie that is unique to the socket.
 const ID_BYTES: usize = 48;
-/// The kernel answers with 32 KiB at most.
+/// The kernel's answers have at most 32 KiB.
 const ANSWER_BYTES: usize = 64 << 10;
-/// More answers than this are not read: some hundred thousand sockets.
+/// Further answers are not read: this is some hundred thousand sockets.
 const MOST_ANSWERS: usize = 1000;
 
 pub const IPV4: u8 = 2;
@@ -47,25 +47,25 @@ pub enum Protocol {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRow {
     pub inode: u32,
-    /// What the kernel finds it by.
+    /// The kernel's id of the socket.
     pub id: [u8; ID_BYTES],
     pub local: (IpAddr, u16),
-    /// Waiting for connections.
+    /// It waits for connections.
     pub listens: bool,
-    /// Bytes that nobody has read; for one that listens connections that nobody has accepted.
+    /// Bytes that have not been read. For a listening socket, connections that have not been accepted.
     pub queue: u32,
-    /// What did not fit.
+    /// Packets or connections that were dropped because the queue was full.
     pub drops: u32,
 }
 
-/// Asks for the sockets of one network namespace.
+/// Requests for the sockets of one network namespace.
 pub struct SocketList {
     socket: OwnedFd,
     answer: Vec<u8>,
 }
 
 impl SocketList {
-    /// That of a process, which may be a container's.
+    /// The namespace of a process, which may be in a container.
     pub fn of_process(pid: u32) -> io::Result<Self> {
         let theirs = format!("/proc/{pid}/ns/net");
         let is_ours = same_link(Path::new(&theirs), Path::new("/proc/self/ns/net"));
@@ -73,21 +73,21 @@ impl SocketList {
         Ok(SocketList { socket, answer: vec![0; ANSWER_BYTES] })
     }
 
-    /// All sockets of a protocol and an address family: the kernel walks its table of all of them, which takes it
-    /// hundreds of µs on a large machine.
+    /// All sockets of a protocol and an address family. The kernel walks its table of all of them, which
+    /// takes hundreds of µs on a large machine.
     pub fn list(&mut self, protocol: Protocol, family: u8) -> io::Result<Vec<SocketRow>> {
         let mut rows = Vec::new();
         self.ask(&request(protocol, family, None))?;
         for _ in 0..MOST_ANSWERS {
-            if self.hear(&mut rows)? == Answer::Last {
+            if self.receive(&mut rows)? == Answer::Last {
                 return Ok(rows);
             }
         }
-        Err(io::Error::other("more sockets than are looked at"))
+        Err(io::Error::other("more sockets than are read"))
     }
 
-    /// A socket that was listed before, as it is now; `None` when it is no more, or not to be told from others (those
-    /// that share their address by SO_REUSEPORT).
+    /// A socket that was listed before, as it is now. `None` when it is closed, or when it shares its address
+    /// with others (SO_REUSEPORT).
     pub fn find(
         &mut self,
         protocol: Protocol,
@@ -96,7 +96,7 @@ impl SocketList {
     ) -> io::Result<Option<SocketRow>> {
         let mut rows = Vec::new();
         self.ask(&request(protocol, family, Some(&known.id)))?;
-        self.hear(&mut rows)?;
+        self.receive(&mut rows)?;
         Ok(rows.pop().filter(|row| row.inode == known.inode))
     }
 
@@ -104,7 +104,7 @@ impl SocketList {
         Ok(send(&self.socket, request, SendFlags::empty()).map(drop)?)
     }
 
-    fn hear(&mut self, rows: &mut Vec<SocketRow>) -> io::Result<Answer> {
+    fn receive(&mut self, rows: &mut Vec<SocketRow>) -> io::Result<Answer> {
         let (len, _) = recv(self.socket.as_fd(), &mut self.answer[..], RecvFlags::empty())?;
         Ok(rows_from_answer(&self.answer[..len], rows))
     }
@@ -119,7 +119,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?)
 }
 
-/// A socket stays in the namespace that it was opened in: a thread goes there for it, and ends.
+/// A socket stays in the namespace in which it was opened. A thread enters the namespace, opens it and ends.
 fn open_in(namespace: File) -> io::Result<OwnedFd> {
     let there = std::thread::spawn(move || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -138,15 +138,15 @@ fn request(protocol: Protocol, family: u8, id: Option<&[u8; ID_BYTES]>) -> [u8; 
     bytes[16..19].copy_from_slice(&[family, protocol as u8, ASK_MEMORY]);
     bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
     if let Some(id) = id {
-        let room = &mut bytes[REQUEST_BYTES - ID_BYTES..];
-        room.copy_from_slice(id);
-        // The kernel looks a UDP socket up as it would for a packet that arrives: its own address is the destination
-        // (net/ipv4/udp_diag.c, udp_dump_one).
+        let buffer = &mut bytes[REQUEST_BYTES - ID_BYTES..];
+        buffer.copy_from_slice(id);
+        // The kernel looks a UDP socket up as it would for a packet that arrives: its own address is the
+        // destination (net/ipv4/udp_diag.c, udp_dump_one).
         if protocol == Protocol::Udp {
-            room[..2].copy_from_slice(&id[2..4]);
-            room[2..4].copy_from_slice(&id[..2]);
-            room[4..20].copy_from_slice(&id[20..36]);
-            room[20..36].copy_from_slice(&id[4..20]);
+            buffer[..2].copy_from_slice(&id[2..4]);
+            buffer[2..4].copy_from_slice(&id[..2]);
+            buffer[4..20].copy_from_slice(&id[20..36]);
+            buffer[20..36].copy_from_slice(&id[4..20]);
         }
     }
     bytes
@@ -158,7 +158,7 @@ enum Answer {
     Last,
 }
 
-/// Messages are aligned to four bytes; one of a length that is none ends the answer.
+/// Messages are aligned to four bytes. A message with an impossible length ends the answer.
 fn rows_from_answer(mut bytes: &[u8], rows: &mut Vec<SocketRow>) -> Answer {
     while let (Some(len), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         if matches!(kind, MESSAGE_DONE | MESSAGE_ERROR) {
@@ -232,7 +232,7 @@ mod tests {
         row[8..12].copy_from_slice(&[127, 0, 0, 1]);
         row[56..60].copy_from_slice(&7u32.to_ne_bytes());
         row[68..72].copy_from_slice(&99u32.to_ne_bytes());
-        // An attribute of five bytes, padded, and the one that is asked for.
+        // An attribute of five bytes, padded, and the requested one.
         row.extend([5, 0, 1, 0, 42, 0, 0, 0, 40, 0, 7, 0]);
         row.extend((0..9u32).flat_map(u32::to_ne_bytes));
         row
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_socket_is_listed_with_what_nobody_has_read() {
+    fn own_socket_is_listed_with_its_unread_bytes() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         socket.send_to(b"unread", address).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_and_who_waits_for_one_are_found_by_themselves() {
+    fn connection_and_listener_are_read_one_by_one() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();

@@ -1,18 +1,18 @@
-//! How often something is read: ten times a second, or as often as its price allows.
+//! How often something is read: ten times a second, or as often as its cost allows.
 
 use wallprof_model::MonoNs;
 
 const PERIOD_NS: u64 = 100_000_000;
-/// A reading may take this part of one CPU: a five-hundredth.
+/// A reading may use this part of one CPU: a five-hundredth.
 const SHARE: u64 = 500;
-/// It comes this often all the same.
+/// It comes at least this often.
 const LONGEST_NS: u64 = 10_000_000_000;
 
-/// When the next reading is due.
+/// The time of the next reading.
 #[derive(Debug, Default)]
 pub struct Pace {
     due: u64,
-    /// What readings took of late, ns.
+    /// The recent cost of readings, ns.
     cost_ns: u64,
 }
 
@@ -21,18 +21,18 @@ impl Pace {
         now.0 >= self.due
     }
 
-    /// A reading at `now` took so much CPU time. One costly reading alone changes little, the first one least of all:
-    /// it finds cold caches, and everything is new to it.
+    /// A reading at `now` used this much CPU time. One costly reading alone changes little, and the first one
+    /// least: it finds cold caches, and everything is new to it.
     pub fn took(&mut self, now: MonoNs, cost_ns: u64) {
         self.cost_ns = self.cost_ns.saturating_mul(7).saturating_add(cost_ns) / 8;
         let period = (self.cost_ns.saturating_mul(SHARE)).clamp(PERIOD_NS, LONGEST_NS);
-        // On the grid of its period, so that a caller who comes a little late does not shift all readings.
+        // On the grid of its period, so that a caller who is a little late does not shift all readings.
         let missed = now.0.saturating_sub(self.due) / period;
         let next = self.due.saturating_add((missed + 1).saturating_mul(period));
         self.due = if self.due == 0 { now.0.saturating_add(period) } else { next };
     }
 
-    /// Not before this long.
+    /// Puts the next reading off by at least this long.
     pub fn rest(&mut self, now: MonoNs, ns: u64) {
         self.due = self.due.max(now.0.saturating_add(ns));
     }
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn a_costly_beginning_is_made_up_for() {
+    fn costly_first_reading_is_compensated() {
         assert_eq!(due_after(&[1_600_000]), 2 * PERIOD_NS);
     }
 
     #[test]
-    fn a_late_caller_shifts_nothing() {
+    fn late_caller_shifts_no_reading() {
         let mut pace = Pace::default();
         pace.took(MonoNs(1_000_000_000), 1);
         pace.took(MonoNs(1_103_000_000), 1);

@@ -1,6 +1,6 @@
-//! What a recorded process counts: page faults, switches, memory, sockets.
+//! Counters of a recorded process: page faults, switches, memory, sockets.
 //!
-//! Owns what of it is read while it does not run: only what others can change then.
+//! Owns which of them are read while the process does not run: only those that other processes can change.
 
 use wallprof_model::{CounterKind, CounterUnit, MonoNs, ThreadKey};
 use wallprof_probe::clock::{self, ProcessClock};
@@ -12,25 +12,25 @@ use super::sockets::Sockets;
 use super::switches::Switches;
 use super::text::TextFile;
 
-/// How often the memory of a process that does not run is read: others may take it.
+/// How often the memory of a process that does not run is read: the kernel may reclaim it.
 const RESIDENT_EVERY_NS: u64 = 8_000_000_000;
-/// What `/proc/PID/stat` counts memory in.
+/// The unit of memory in `/proc/PID/stat`.
 const PAGE_BYTES: u64 = 4096;
 
-/// A living process. Its files stay its own when its number is given out again.
+/// A living process. Its open files stay its own when the pid is used again.
 pub struct Process {
-    /// The row that its counters are told of.
+    /// The thread that its counters belong to.
     pub thread: ThreadKey,
     watch: Watch,
     activity: Activity,
-    /// Since it last ran: when it was last seen to rest.
+    /// The time when it was first seen resting, since it last ran.
     rested: Option<MonoNs>,
     stat: TextFile,
     stat_read: MonoNs,
     faults: Option<Faults>,
     switches: Switches,
     pub sockets: Sockets,
-    /// It is gone, as was seen when it was last read.
+    /// It had ended when it was last read.
     is_gone: bool,
 }
 
@@ -44,7 +44,7 @@ struct Faults {
 type Take<'a> = &'a mut dyn FnMut(MonoNs, Reading<'_>);
 
 impl Process {
-    /// `None` when it is gone. Without a clock it is read in full each time.
+    /// `None` when it has ended. Without a clock it is read in full each time.
     pub fn open(pid: u32, thread: ThreadKey, clock: Option<ProcessClock>) -> Option<Self> {
         let stat = TextFile::open(format!("/proc/{pid}/stat"))?;
         Some(Process {
@@ -66,13 +66,13 @@ impl Process {
         !self.is_gone
     }
 
-    /// Looks whether it runs and, when it is time to, for new sockets. True when there are others than before.
+    /// Looks whether it runs, and for new sockets when that is due. True when its sockets have changed.
     pub fn look(&mut self, at: MonoNs) -> bool {
         self.activity = self.watch.look(at);
         self.sockets.look(at, self.activity)
     }
 
-    /// Tells what it counts, and of which moment that is, after a look at the same moment.
+    /// Passes its counters, each with the time for which it holds. Comes after a look at the same time.
     pub fn read(&mut self, at: MonoNs, namespaces: &Namespaces, take: Take<'_>) {
         match self.activity {
             Activity::Rests => {
@@ -82,19 +82,19 @@ impl Process {
                 }
             }
             Activity::MayRun => {
-                self.tell_rest(take);
+                self.pass_rest(take);
                 self.read_stat(at, take);
-                tell_switches(self.switches.read(at), at, take);
+                pass_switches(self.switches.read(at), at, take);
             }
         }
-        self.sockets.tell(at, namespaces, &mut |reading| take(at, reading));
+        self.sockets.pass(at, namespaces, &mut |reading| take(at, reading));
     }
 
-    /// What only its own running changes was the same until it ran again.
-    fn tell_rest(&mut self, take: Take<'_>) {
+    /// Values that only a running process changes held until it ran again.
+    fn pass_rest(&mut self, take: Take<'_>) {
         if let Some(rested) = self.rested.take() {
-            self.faults.inspect(|faults| faults.tell(rested, take));
-            tell_switches(self.switches.sum(), rested, take);
+            self.faults.inspect(|faults| faults.pass(rested, take));
+            pass_switches(self.switches.sum(), rested, take);
         }
     }
 
@@ -106,35 +106,36 @@ impl Process {
         self.stat_read = at;
         if let Some((faults, resident_bytes)) = numbers_from_stat(text) {
             self.faults = Some(faults);
-            faults.tell(at, take);
-            tell_resident(resident_bytes, at, take);
+            faults.pass(at, take);
+            pass_resident(resident_bytes, at, take);
         }
     }
 }
 
 impl Faults {
-    fn tell(&self, at: MonoNs, take: Take<'_>) {
-        tell_sum("faults.minor", self.minor, at, take);
-        tell_sum("faults.major", self.major, at, take);
+    fn pass(&self, at: MonoNs, take: Take<'_>) {
+        pass_sum("faults.minor", self.minor, at, take);
+        pass_sum("faults.major", self.major, at, take);
     }
 }
 
-fn tell_resident(bytes: u64, at: MonoNs, take: Take<'_>) {
+fn pass_resident(bytes: u64, at: MonoNs, take: Take<'_>) {
     let (kind, unit) = (CounterKind::Level, CounterUnit::Bytes);
     take(at, Reading { name: "resident", kind, unit, value: bytes });
 }
 
-fn tell_switches(count: Option<u64>, at: MonoNs, take: Take<'_>) {
+fn pass_switches(count: Option<u64>, at: MonoNs, take: Take<'_>) {
     if let Some(count) = count {
-        tell_sum("switches", count, at, take);
+        pass_sum("switches", count, at, take);
     }
 }
 
-fn tell_sum(name: &str, value: u64, at: MonoNs, take: Take<'_>) {
+fn pass_sum(name: &str, value: u64, at: MonoNs, take: Take<'_>) {
     take(at, Reading { name, kind: CounterKind::Sum, unit: CounterUnit::Count, value });
 }
 
-/// Fields 10, 12 and 24 of proc_pid_stat(5), the last one in bytes; counted behind the name, which may hold anything.
+/// Fields 10, 12 and 24 of proc_pid_stat(5), the last one in bytes. They are counted from the end of the
+/// name, which may contain anything.
 fn numbers_from_stat(text: &str) -> Option<(Faults, u64)> {
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace().map(|field| field.parse::<u64>().ok());
     let faults = Faults { minor: fields.nth(7)??, major: fields.nth(1)?? };
@@ -149,7 +150,7 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// One who waits until it is killed.
+    /// A process that waits until it is killed.
     struct Sleeper(Child);
 
     impl Sleeper {
@@ -169,13 +170,13 @@ mod tests {
         }
     }
 
-    fn told(process: &mut Process, second: u64, activity: Activity) -> Vec<(u64, String)> {
-        let mut told = Vec::new();
+    fn read_at(process: &mut Process, second: u64, activity: Activity) -> Vec<(u64, String)> {
+        let mut passed = Vec::new();
         process.activity = activity;
         process.read(MonoNs(second * SECOND_NS), &Namespaces::default(), &mut |at, reading| {
-            told.push((at.0 / SECOND_NS, reading.name.to_owned()));
+            passed.push((at.0 / SECOND_NS, reading.name.to_owned()));
         });
-        told
+        passed
     }
 
     fn at(second: u64, names: &[&str]) -> Vec<(u64, String)> {
@@ -196,23 +197,23 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_is_read_in_full_and_who_rests_only_for_what_others_change() {
+    fn resting_process_is_read_only_for_values_that_others_change() {
         let sleeper = Sleeper::start();
         let mut process = sleeper.follow();
         let all = [STAT.as_slice(), &["switches"]].concat();
-        assert_eq!(told(&mut process, 10, Activity::MayRun), at(10, &all));
+        assert_eq!(read_at(&mut process, 10, Activity::MayRun), at(10, &all));
         for second in 11..18 {
-            assert_eq!(told(&mut process, second, Activity::Rests), []);
+            assert_eq!(read_at(&mut process, second, Activity::Rests), []);
         }
-        assert_eq!(told(&mut process, 18, Activity::Rests), at(18, &STAT));
-        assert_eq!(told(&mut process, 19, Activity::Rests), []);
+        assert_eq!(read_at(&mut process, 18, Activity::Rests), at(18, &STAT));
+        assert_eq!(read_at(&mut process, 19, Activity::Rests), []);
         let sums = ["faults.minor", "faults.major", "switches"];
-        assert_eq!(told(&mut process, 20, Activity::MayRun), [at(19, &sums), at(20, &all)].concat());
-        assert_eq!(told(&mut process, 21, Activity::MayRun), at(21, &all));
+        assert_eq!(read_at(&mut process, 20, Activity::MayRun), [at(19, &sums), at(20, &all)].concat());
+        assert_eq!(read_at(&mut process, 21, Activity::MayRun), at(21, &all));
     }
 
     #[test]
-    fn who_dies_at_rest_is_gone_at_the_next_reading() {
+    fn process_that_dies_at_rest_is_noticed_at_the_next_reading() {
         let sleeper = Sleeper::start();
         let mut process = sleeper.follow();
         let read = |process: &mut Process, second| {
@@ -228,15 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn even_of_one_who_seems_to_rest_it_is_noticed_that_it_is_gone() {
+    fn ended_process_with_a_resting_clock_is_noticed() {
         let sleeper = Sleeper::start();
         let mut process = sleeper.follow();
-        told(&mut process, 10, Activity::MayRun);
-        // As if its number had been given to one whose clock stands where its own stood.
+        read_at(&mut process, 10, Activity::MayRun);
+        // As if the pid now belonged to a process whose clock has the same value.
         drop(sleeper);
-        assert_eq!(told(&mut process, 17, Activity::Rests), []);
+        assert_eq!(read_at(&mut process, 17, Activity::Rests), []);
         assert!(process.is_alive(), "as far as is known");
-        assert_eq!(told(&mut process, 18, Activity::Rests), []);
+        assert_eq!(read_at(&mut process, 18, Activity::Rests), []);
         assert!(!process.is_alive());
     }
 }

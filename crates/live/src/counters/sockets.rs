@@ -1,4 +1,4 @@
-//! The sockets of a process: what arrived and nobody has read, and what did not fit.
+//! The sockets of a process: bytes that have not been read, and packets that were dropped.
 //!
 //! Owns when its files are listed to find them: that costs about a µs a file.
 
@@ -18,42 +18,42 @@ use super::namespaces::{NamespaceId, Namespaces};
 use super::netlink::{Protocol, SocketRow};
 use super::text::{TextFile, number_after};
 
-/// Of a process with more files than this open the rest is not looked at.
+/// Of a process with more open files the rest is not read.
 const MAX_FILES: usize = 1024;
-/// UDP sockets that are told by their address; the others together.
+/// UDP sockets that have a counter of their own, by address. The others share one.
 const MAX_ADDRESSES: usize = 16;
-/// How often files are counted. They are listed where there are more or fewer of them, and more or fewer sockets in their
-/// namespace, than when they were last listed: new sockets are found so.
+/// How often files are counted. They are listed where their number, or that of the sockets in their
+/// namespace, has changed since the last listing. New sockets are found so.
 const COUNT_EVERY_NS: u64 = 1_000_000_000;
-/// A listing that finds something may take this part of one CPU, a thousandth; one in vain less.
+/// A listing that finds something may use this part of one CPU, a thousandth. One in vain may use less.
 const SHARE: u64 = 1000;
 const SHARE_IN_VAIN: u64 = 5000;
-/// Where as many as before are open one may have taken another's place, or come from another process: they are listed
-/// all the same, ever more seldom while there is nothing new, up to this,
+/// Files are listed also where their number has not changed, since one may have taken another's place or come
+/// from another process. While nothing is new these listings become rarer, up to this interval,
 const LONGEST_NS: u64 = 8_000_000_000;
-/// or, where that would take more than a fifty-thousandth of one CPU, up to this.
+/// or, where that would use more than a fifty-thousandth of one CPU, up to this.
 const SHARE_ANYWAY: u64 = 50_000;
 const LONGEST_ANYWAY_NS: u64 = 30_000_000_000;
 
-/// Which sockets a process has.
+/// The sockets of a process.
 pub struct Sockets {
     pid: u32,
-    /// `None`: it is gone, or keeps its files to itself.
+    /// `None`: it has ended, or its files may not be read.
     files: Option<Folder>,
     inodes: HashSet<u32>,
-    /// Where they are.
+    /// Their namespace.
     namespace: Option<NamespaceId>,
-    /// What the kernel says of the sockets there.
+    /// What the kernel reports of the sockets there.
     stock: Option<TextFile>,
     /// It may have run since its files were last listed.
     may_be_stale: bool,
     count_due: u64,
-    /// When they were last listed.
+    /// The time of the last listing.
     counts: Counts,
     plan: Plan,
 }
 
-/// What changes when a socket is opened or closed; what the kernel does not say is `None`.
+/// Numbers that change when a socket is opened or closed. `None` where the kernel does not report them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Files of the process.
@@ -62,12 +62,12 @@ struct Counts {
     sockets: Option<u64>,
 }
 
-/// When files are listed again.
+/// The time of the next listing.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     /// Not sooner than this.
     soonest: u64,
-    /// Whatever the counts say; and how long that was put off.
+    /// At this time whatever the counts are, and the interval that led to it.
     anyway: u64,
     rest_ns: u64,
 }
@@ -87,7 +87,7 @@ impl Sockets {
         }
     }
 
-    /// Looks for new sockets when it is time to. True when there are others than before.
+    /// Looks for new sockets when that is due. True when they have changed.
     pub fn look(&mut self, at: MonoNs, activity: Activity) -> bool {
         self.may_be_stale |= activity == Activity::MayRun;
         if !self.may_be_stale || at.0 < self.count_due {
@@ -98,10 +98,10 @@ impl Sockets {
             return false;
         }
         let began = clock::thread_cpu_ns();
-        let has_news = self.list();
-        self.plan.listed(at, clock::thread_cpu_ns().saturating_sub(began), has_news);
+        let has_changed = self.list();
+        self.plan.listed(at, clock::thread_cpu_ns().saturating_sub(began), has_changed);
         self.may_be_stale = false;
-        has_news
+        has_changed
     }
 
     fn is_worth_listing(&mut self, at: MonoNs) -> bool {
@@ -113,7 +113,8 @@ impl Sockets {
                 && is_other(self.counts.sockets, self.count_sockets()))
     }
 
-    /// The size of the folder is the number of open files, from Linux 6.2 on (fs/proc/fd.c, proc_fd_getattr).
+    /// The size of the directory is the number of open files, from Linux 6.2 on (fs/proc/fd.c,
+    /// proc_fd_getattr).
     fn count_files(&self) -> Option<u64> {
         Some(self.files.as_ref()?.metadata()?.size()).filter(|count| *count > 0)
     }
@@ -129,12 +130,12 @@ impl Sockets {
             self.namespace = namespace;
             self.stock = TextFile::open(format!("/proc/{}/net/sockstat", self.pid));
         }
-        // What is opened from here on changes them.
+        // Later openings change these counts.
         self.counts = Counts { files: self.count_files(), sockets: self.count_sockets() };
         let inodes = self.files.as_ref().map(socket_inodes).unwrap_or_default();
-        let has_news = moved || inodes != self.inodes;
+        let has_changed = moved || inodes != self.inodes;
         self.inodes = inodes;
-        has_news
+        has_changed
     }
 
     /// Their inodes.
@@ -142,40 +143,40 @@ impl Sockets {
         self.inodes.iter().copied()
     }
 
-    /// The network namespace that they are in; none without a socket.
+    /// Their network namespace. None without a socket.
     pub fn home(&self) -> Option<NamespaceId> {
         self.namespace.filter(|_| !self.inodes.is_empty())
     }
 
-    /// Tells what the kernel has listed at `at`.
-    pub fn tell(&self, at: MonoNs, namespaces: &Namespaces, take: &mut dyn FnMut(Reading<'_>)) {
+    /// Passes what the kernel listed at `at`.
+    pub fn pass(&self, at: MonoNs, namespaces: &Namespaces, take: &mut dyn FnMut(Reading<'_>)) {
         let Some(listed) = self.home().and_then(|home| namespaces.listed_at(at, home)) else { return };
         let own: Vec<_> = listed.filter(|(_, row)| self.inodes.contains(&row.inode)).collect();
         let of = |wanted| -> Vec<&SocketRow> {
             own.iter().filter(|(protocol, _)| *protocol == wanted).map(|(_, row)| *row).collect()
         };
-        tell_udp(&of(Protocol::Udp), take);
-        tell_tcp(&of(Protocol::Tcp), take);
+        pass_udp(&of(Protocol::Udp), take);
+        pass_tcp(&of(Protocol::Tcp), take);
     }
 }
 
 impl Plan {
-    /// A process that has just begun is about to open its files.
+    /// A process that has just started is about to open its files.
     fn new() -> Self {
         Plan { soonest: 0, anyway: 0, rest_ns: COUNT_EVERY_NS / 2 }
     }
 
-    /// A listing at `at` took so much CPU time.
-    fn listed(&mut self, at: MonoNs, cost_ns: u64, has_news: bool) {
-        let share = if has_news { SHARE } else { SHARE_IN_VAIN };
+    /// A listing at `at` used this much CPU time.
+    fn listed(&mut self, at: MonoNs, cost_ns: u64, has_changed: bool) {
+        let share = if has_changed { SHARE } else { SHARE_IN_VAIN };
         let longest = cost_ns.saturating_mul(SHARE_ANYWAY).clamp(LONGEST_NS, LONGEST_ANYWAY_NS);
-        self.rest_ns = if has_news { COUNT_EVERY_NS } else { (self.rest_ns * 2).min(longest) };
+        self.rest_ns = if has_changed { COUNT_EVERY_NS } else { (self.rest_ns * 2).min(longest) };
         self.soonest = at.0.saturating_add(cost_ns.saturating_mul(share).min(LONGEST_NS));
         self.anyway = at.0.saturating_add(self.rest_ns);
     }
 }
 
-/// What nobody knows may be another one.
+/// An unknown number may be another one.
 fn is_other(before: Option<u64>, now: Option<u64>) -> bool {
     before.is_none() || before != now
 }
@@ -197,8 +198,8 @@ fn socket_from_target(target: &[u8]) -> Option<u32> {
     std::str::from_utf8(inode).ok()?.parse().ok()
 }
 
-/// By local address, those with the same one together.
-fn tell_udp(rows: &[&SocketRow], take: &mut dyn FnMut(Reading<'_>)) {
+/// By local address. Sockets with the same address are added up.
+fn pass_udp(rows: &[&SocketRow], take: &mut dyn FnMut(Reading<'_>)) {
     let mut sums: BTreeMap<(std::net::IpAddr, u16), [u64; 2]> = BTreeMap::new();
     let mut others = [0u64; 2];
     for row in rows {
@@ -210,28 +211,28 @@ fn tell_udp(rows: &[&SocketRow], take: &mut dyn FnMut(Reading<'_>)) {
     let more = rows.len() > MAX_ADDRESSES;
     let named = sums.into_iter().map(|((ip, port), sum)| (SocketAddr::new(ip, port).to_string(), sum));
     for (address, [queue, drops]) in named.chain(more.then(|| ("others".to_owned(), others))) {
-        tell_level(&format!("udp.queue {address}"), CounterUnit::Bytes, queue, take);
-        tell_sum(&format!("udp.drops {address}"), drops, take);
+        pass_level(&format!("udp.queue {address}"), CounterUnit::Bytes, queue, take);
+        pass_sum(&format!("udp.drops {address}"), drops, take);
     }
 }
 
-fn tell_tcp(rows: &[&SocketRow], take: &mut dyn FnMut(Reading<'_>)) {
+fn pass_tcp(rows: &[&SocketRow], take: &mut dyn FnMut(Reading<'_>)) {
     if rows.is_empty() {
         return;
     }
     let sum = |listens: bool| {
         rows.iter().filter(|row| row.listens == listens).map(|row| u64::from(row.queue)).sum::<u64>()
     };
-    tell_level("tcp.queue", CounterUnit::Bytes, sum(false), take);
-    tell_level("tcp.backlog", CounterUnit::Count, sum(true), take);
-    tell_sum("tcp.drops", rows.iter().map(|row| u64::from(row.drops)).sum(), take);
+    pass_level("tcp.queue", CounterUnit::Bytes, sum(false), take);
+    pass_level("tcp.backlog", CounterUnit::Count, sum(true), take);
+    pass_sum("tcp.drops", rows.iter().map(|row| u64::from(row.drops)).sum(), take);
 }
 
-fn tell_level(name: &str, unit: CounterUnit, value: u64, take: &mut dyn FnMut(Reading<'_>)) {
+fn pass_level(name: &str, unit: CounterUnit, value: u64, take: &mut dyn FnMut(Reading<'_>)) {
     take(Reading { name, kind: CounterKind::Level, unit, value });
 }
 
-fn tell_sum(name: &str, value: u64, take: &mut dyn FnMut(Reading<'_>)) {
+fn pass_sum(name: &str, value: u64, take: &mut dyn FnMut(Reading<'_>)) {
     take(Reading { name, kind: CounterKind::Sum, unit: CounterUnit::Count, value });
 }
 
@@ -253,18 +254,18 @@ mod tests {
         }
     }
 
-    fn told(tell: impl FnOnce(&mut dyn FnMut(Reading<'_>))) -> Vec<(String, u64)> {
-        let mut told = Vec::new();
-        tell(&mut |reading| told.push((reading.name.to_owned(), reading.value)));
-        told
+    fn passed(pass: impl FnOnce(&mut dyn FnMut(Reading<'_>))) -> Vec<(String, u64)> {
+        let mut values = Vec::new();
+        pass(&mut |reading| values.push((reading.name.to_owned(), reading.value)));
+        values
     }
 
     #[test]
-    fn udp_sockets_go_by_their_address() {
+    fn udp_sockets_are_counted_by_address() {
         let rows = [row(4000, 5), row(4000, 6), row(4001, 0)];
         let named = |name: &str, value| (name.to_owned(), value);
         assert_eq!(
-            told(|take| tell_udp(&rows.iter().collect::<Vec<_>>(), take)),
+            passed(|take| pass_udp(&rows.iter().collect::<Vec<_>>(), take)),
             [
                 named("udp.queue 127.0.0.1:4000", 11),
                 named("udp.drops 127.0.0.1:4000", 2),
@@ -273,21 +274,21 @@ mod tests {
             ]
         );
         let many: Vec<_> = (0..20).map(|port| row(port, 1)).collect();
-        let told = told(|take| tell_udp(&many.iter().collect::<Vec<_>>(), take));
-        assert_eq!(told.len(), 2 * (MAX_ADDRESSES + 1));
-        assert_eq!(told[2 * MAX_ADDRESSES], ("udp.queue others".into(), 4));
+        let values = passed(|take| pass_udp(&many.iter().collect::<Vec<_>>(), take));
+        assert_eq!(values.len(), 2 * (MAX_ADDRESSES + 1));
+        assert_eq!(values[2 * MAX_ADDRESSES], ("udp.queue others".into(), 4));
     }
 
     #[test]
-    fn tcp_sockets_are_told_together() {
+    fn tcp_sockets_are_summed() {
         let listening = SocketRow { listens: true, ..row(80, 3) };
         let rows = [&row(80, 5), &row(80, 6), &listening];
-        let told = told(|take| tell_tcp(&rows, take));
-        assert_eq!(told.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [11, 3, 3]);
+        let values = passed(|take| pass_tcp(&rows, take));
+        assert_eq!(values.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [11, 3, 3]);
     }
 
     #[test]
-    fn an_own_socket_is_found() {
+    fn own_socket_is_found() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("udp.queue {}", socket.local_addr().unwrap());
         let mut sockets = Sockets::of(std::process::id());
@@ -296,9 +297,9 @@ mod tests {
         let mut namespaces = Namespaces::default();
         let homes = BTreeMap::from([(home, std::process::id())]);
         namespaces.look(MonoNs(1), &homes, &sockets.inodes().collect());
-        let found = told(|take| sockets.tell(MonoNs(1), &namespaces, take));
-        assert!(found.iter().any(|(told, _)| *told == name), "{found:?}");
-        assert_eq!(told(|take| sockets.tell(MonoNs(2), &namespaces, take)), [], "nothing new");
+        let found = passed(|take| sockets.pass(MonoNs(1), &namespaces, take));
+        assert!(found.iter().any(|(found, _)| *found == name), "{found:?}");
+        assert_eq!(passed(|take| sockets.pass(MonoNs(2), &namespaces, take)), [], "nothing new");
     }
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -308,11 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_socket_is_found_within_a_second_of_whoever_runs() {
+    fn new_socket_of_a_running_process_is_found_within_a_second() {
         let mut sockets = Sockets::of(std::process::id());
         sockets.look(MonoNs(SECOND_NS), Activity::MayRun);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // As if no other test had opened any, nor changed the counts back.
+        // As if no other test had opened sockets, nor changed the counts back.
         sockets.inodes.retain(|known| *known != inode(&socket));
         sockets.counts = Counts { files: Some(0), sockets: Some(0) };
         sockets.plan = Plan { soonest: 0, anyway: u64::MAX, rest_ns: 0 };
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_is_listed_once() {
+    fn resting_process_is_listed_once() {
         let mut sockets = Sockets::of(std::process::id());
         sockets.look(MonoNs(SECOND_NS), Activity::MayRun);
         let due = |sockets: &Sockets| sockets.plan.anyway;
@@ -339,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_is_put_off_by_what_it_takes_and_finds() {
+    fn listing_is_put_off_by_its_cost_and_result() {
         let listed = |costs: &[(u64, bool)]| {
             let mut plan = Plan::new();
-            costs.iter().for_each(|(cost_ns, has_news)| plan.listed(MonoNs(0), *cost_ns, *has_news));
+            costs.iter().for_each(|(cost_ns, has_changed)| plan.listed(MonoNs(0), *cost_ns, *has_changed));
             [plan.soonest, plan.anyway].map(|ns| ns / 1_000_000)
         };
         assert_eq!(listed(&[(20_000, true)]), [20, 1_000]);
-        assert_eq!(listed(&[(20_000, false)]), [100, 1_000], "it has just begun");
+        assert_eq!(listed(&[(20_000, false)]), [100, 1_000], "it has just started");
         assert_eq!(listed(&[(20_000, false); 9]), [100, 8_000]);
         assert_eq!(listed(&[(400_000, false); 9]), [2_000, 20_000], "a fifty-thousandth");
         assert_eq!(listed(&[(u64::MAX, false); 9]), [8_000, 30_000]);

@@ -1,23 +1,24 @@
-//! How many sockets of a kind a network namespace has: the kernel keeps count, so that it costs 2 µs to ask and not, as a
-//! list of TCP sockets does, a walk through a table of a size that goes with the machine's memory.
+//! The number of sockets of a kind in a network namespace. The kernel keeps these counts, so that reading one
+//! costs 2 µs. A list of TCP sockets would walk a table whose size depends on the machine's memory.
 
 use super::netlink::{IPV6, Protocol};
 use super::text::{TextFile, number_after};
 
-/// What a kernel without a kind of sockets does not have is `None`.
+/// Kinds of sockets that the kernel does not have are `None`.
 pub struct Stock {
     ipv4: Option<TextFile>,
     ipv6: Option<TextFile>,
 }
 
 impl Stock {
-    /// Of the namespace that a process is in; later it may go elsewhere.
+    /// For the namespace that a process is in now.
     pub fn of_process(pid: u32) -> Self {
         let open = |file| TextFile::open(format!("/proc/{pid}/net/{file}"));
         Stock { ipv4: open("sockstat"), ipv6: open("sockstat6") }
     }
 
-    /// Those that have an address of their own, which are the ones that are listed. `None` when the kernel does not say.
+    /// Sockets with an address of their own: those that are listed. `None` when the kernel does not report
+    /// the number.
     pub fn count(&mut self, protocol: Protocol, family: u8) -> Option<u64> {
         let (file, name) = match (protocol, family == IPV6) {
             (Protocol::Tcp, false) => (&mut self.ipv4, "TCP: inuse"),

@@ -1,4 +1,4 @@
-//! How often a process' threads have got a CPU.
+//! How often the threads of a process were switched in.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -9,28 +9,28 @@ use wallprof_model::MonoNs;
 use super::folder::Folder;
 use super::text::TextFile;
 
-/// The switches of a process with more threads are not counted: each thread is a file to read.
+/// Switches of a process with more threads are not counted: each thread is a file to read.
 const MAX_THREADS: usize = 32;
 /// How often threads are counted,
 const COUNT_EVERY_NS: u64 = 1_000_000_000;
-/// and listed though there are as many as before: one may have taken another's place.
+/// and listed even where their number has not changed: one may have taken another's place.
 const LIST_ANYWAY_NS: u64 = 8_000_000_000;
 
-/// The threads of a process, and what they have done since they were first listed together.
+/// The threads of a process, and their switches since they were first listed together.
 pub struct Switches {
     pid: u32,
-    /// `None`: it is gone.
+    /// `None`: the process has ended.
     folder: Option<Folder>,
-    /// `None`: there are too many.
+    /// `None`: it has too many threads.
     threads: Option<BTreeMap<u32, Runs>>,
-    /// Of the folder of threads, when they were last listed: there are as many more as there are threads.
+    /// Links of the directory of threads when they were last listed: its number of threads plus a constant.
     links: u64,
     listed: MonoNs,
     looked: MonoNs,
     sum: u64,
 }
 
-/// How often a thread has got a CPU.
+/// How often a thread was switched in.
 struct Runs {
     schedstat: TextFile,
     counted: u64,
@@ -48,14 +48,14 @@ impl Switches {
             sum: 0,
         };
         switches.list(at);
-        // What they did before is not what is counted.
+        // Earlier switches do not count.
         for runs in switches.threads.iter_mut().flat_map(BTreeMap::values_mut) {
             runs.counted = runs.read().unwrap_or(0);
         }
         switches
     }
 
-    /// How many there have been; `None` when there are too many threads.
+    /// Switches so far. `None` when there are too many threads.
     pub fn read(&mut self, at: MonoNs) -> Option<u64> {
         self.look_for_threads(at);
         for runs in self.threads.as_mut()?.values_mut() {
@@ -67,7 +67,7 @@ impl Switches {
         self.sum()
     }
 
-    /// As many as there were when they were last read.
+    /// The sum as of the last reading.
     pub fn sum(&self) -> Option<u64> {
         self.threads.is_some().then_some(self.sum)
     }
@@ -103,7 +103,7 @@ impl Switches {
         }
     }
 
-    /// Of too many threads one more than are counted.
+    /// Where there are too many threads, one more than are counted.
     fn tids(&self) -> Vec<u32> {
         let mut tids = Vec::new();
         let take = |tid, _: &_| {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_threads_nothing_is_counted() {
+    fn nothing_is_counted_for_too_many_threads() {
         let (started, done) = (Barrier::new(MAX_THREADS + 1), Barrier::new(MAX_THREADS + 1));
         std::thread::scope(|scope| {
             for _ in 0..MAX_THREADS {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_switches() {
+    fn missing_process_has_no_switches() {
         assert_eq!(Switches::of(u32::MAX, MonoNs(1)).read(MonoNs(2)), Some(0));
     }
 }

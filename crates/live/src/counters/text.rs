@@ -15,19 +15,20 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// `None` where there is no such file, or it cannot be read.
+    /// `None` where the file does not exist or cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Option<Self> {
         let mut text = TextFile { file: File::open(path).ok()?, bytes: vec![0; 4096] };
         text.read().is_ok().then_some(text)
     }
 
-    /// Its content now. A process' files fail once it is gone, whoever has its number then.
+    /// Its content now. Files of a process fail once it has ended, even when its pid is used again.
     pub fn read(&mut self) -> io::Result<&str> {
         let mut len = 0;
         loop {
             let read = self.file.read_at(&mut self.bytes[len..], len as u64)?;
             len += read;
-            // The kernel makes such a file in one piece, as far as there is room: less than asked for is its end.
+            // The kernel makes such a file in one piece, as far as the buffer goes: a shorter read is its
+            // end.
             if read == 0 || len < self.bytes.len() || len >= MOST_BYTES {
                 break;
             }
@@ -39,7 +40,7 @@ impl TextFile {
     }
 }
 
-/// The number behind `name` in the line that begins with it.
+/// The number behind `name` in the line that starts with it.
 pub fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -77,7 +77,7 @@ impl<K: KernelSide> Session<K> {
         self.kernel.drain_noise(&mut |key, row| {
             let past = key.slice < slice;
             if past {
-                emit(Event::Intrusion(Box::new(guard.of_guest(key, row, threads))));
+                emit(Event::Intrusion(Box::new(guard.of_noise(key, row, threads))));
             }
             past
         })?;

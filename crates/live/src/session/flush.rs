@@ -30,7 +30,7 @@ impl<K: KernelSide> Session<K> {
         self.emit_stacks(emit)?;
         self.emit_stalls(emit);
         self.emit_delays(emit);
-        self.quotas.tell(MonoNs(now), emit);
+        self.quotas.flush(MonoNs(now), emit);
         self.emit_open_waits(OPEN_AFTER_NS, emit)?;
         self.emit_aggregates(((boundary + self.epoch_offset()) / SECOND_NS) as u32, emit)?;
         let offset = self.epoch_offset();
@@ -140,7 +140,7 @@ impl<K: KernelSide> Session<K> {
         let now = self.kernel.now();
         let stacks = &mut self.stacks;
         let mut known = self.follower.known();
-        self.kernel.drain_stacks(&mut |id, record| stacks.tell(id, record, now, &mut known, emit))
+        self.kernel.drain_stacks(&mut |id, record| stacks.emit(id, record, now, &mut known, emit))
     }
 
     fn emit_stalls(&mut self, emit: &mut dyn FnMut(Event)) {
