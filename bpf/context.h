@@ -1,25 +1,28 @@
-/* The context that a probe runs in: the current task's own, or an interrupt's that hit this task by chance.
+/* The context in which a probe runs: the current task's own, or that of an interrupt that hit this task by
+ * chance.
  *
- * An interrupt runs on the interrupt stack of its CPU where it hit the kernel, and on the thread's own stack
- * where it hit user mode (run_sysvec_on_irqstack_cond in arch/x86/include/asm/irq_stack.h). Softirqs run
- * after the exit tracepoints of the interrupt that raised them, so they have to be recognised by themselves:
- * one that a task runs in local_bh_enable is on the interrupt stack, too, and was called by do_softirq. */
+ * An interrupt runs on the interrupt stack of its CPU if it hit the kernel, and on the thread's own stack
+ * if it hit user mode (run_sysvec_on_irqstack_cond in arch/x86/include/asm/irq_stack.h). Softirqs run
+ * after the exit tracepoints of the interrupt that raised them, so they must be recognised separately. A
+ * softirq that a task runs in local_bh_enable is on the interrupt stack too; its caller there is
+ * do_softirq. */
 #pragma once
 
-#include "state.h"
+#include "cpu_state.h"
+#include "include/records.h"
 
 enum context {
     CONTEXT_TASK = 0,
     CONTEXT_INTERRUPT = 1, /* the current task is a bystander */
-    CONTEXT_UNSURE = 2,    /* only the kernel stack says */
+    CONTEXT_UNSURE = 2,    /* only the kernel stack can decide */
 };
 
-/* A thread's stack on x86-64 (THREAD_SIZE), and a CPU's interrupt stack (IRQ_STACK_SIZE). */
+/* The size of a thread's stack on x86-64 (THREAD_SIZE), and of a CPU's interrupt stack (IRQ_STACK_SIZE). */
 #define STACK_BYTES 16384ULL
 #define PAGE_BYTES 4096ULL
 
 /* include/linux/interrupt.h: softirqs that interrupts raise and tasks do not. A task that runs one in its
- * local_bh_enable does so because it happened to be there. */
+ * local_bh_enable does so by chance. */
 #define SOFTIRQS_OF_INTERRUPTS                                                                               \
     (1u << 1 /* TIMER */ | 1u << 4 /* BLOCK */ | 1u << 5 /* IRQ_POLL */ | 1u << 7 /* SCHED */ |              \
      1u << 8 /* HRTIMER */ | 1u << 9 /* RCU */)
@@ -29,16 +32,16 @@ enum context {
 volatile struct text_range task_softirqs[MAX_TASK_SOFTIRQS] = {};
 volatile u32 task_softirq_count = 0;
 
-/* The address of a tracepoint's arguments, which lie in the frame of the function that called the probe.
- * Through `memory` of a map, so that the verifier takes it for a number. */
+/* The address of a tracepoint's arguments, which lie in the frame of the probe's caller. It goes through
+ * `memory` of a map, so that the verifier treats it as a number. */
 ALWAYS_INLINE u64 address_of_context(void *ctx, u64 *memory) {
     *memory = (u64)ctx;
     barrier();
     return *(volatile u64 *)memory;
 }
 
-/* The end of the interrupt stack that holds `address`: the page behind it is not mapped
- * (map_irq_stack in arch/x86/kernel/irq_64.c). 0: not found. Global, so that it is verified once. */
+/* The end of the interrupt stack that holds `address`: the page behind it is not mapped (map_irq_stack in
+ * arch/x86/kernel/irq_64.c). 0: not found. Global, so that it is verified once. */
 __attribute__((noinline)) u64 find_interrupt_stack_end(u64 address) {
     u64 page = address & ~(PAGE_BYTES - 1);
     u64 word;
@@ -52,8 +55,8 @@ __attribute__((noinline)) u64 find_interrupt_stack_end(u64 address) {
     return 0;
 }
 
-/* Whether `address`, on the stack that a probe runs on while `task` is current, lies on the CPU's interrupt
- * stack. Where that ends is learnt once; until then it is not the interrupt stack if it is the task's. */
+/* Whether `address`, on the stack of a probe while `task` is current, lies on the CPU's interrupt stack.
+ * The end of that stack is found once. Before that, a stack that is not the task's is the interrupt stack. */
 ALWAYS_INLINE bool is_on_interrupt_stack(struct cpu_state *cpu, struct task_struct *task, u64 address) {
     if (likely(cpu->interrupt_stack_end))
         return cpu->interrupt_stack_end - address <= STACK_BYTES;
@@ -63,9 +66,9 @@ ALWAYS_INLINE bool is_on_interrupt_stack(struct cpu_state *cpu, struct task_stru
     return true;
 }
 
-/* Whether what runs on the interrupt stack was called by a task that runs its own softirqs. The stack's last
- * word is the stack pointer of what was left; below it is the outermost return address (call_on_stack in
- * irq_stack.h). */
+/* Whether a task that runs its own softirqs called the code on the interrupt stack. The last word of the
+ * stack is the stack pointer of the stack before; below it is the outermost return address (call_on_stack
+ * in irq_stack.h). */
 ALWAYS_INLINE bool is_task_softirq(struct cpu_state *cpu) {
     u64 caller = 0;
     u32 i;
@@ -81,13 +84,14 @@ ALWAYS_INLINE bool is_task_softirq(struct cpu_state *cpu) {
     return false;
 }
 
-/* Whether a task may have raised what runs: softirq `number`, or something that no tracepoint announced. */
+/* Whether a task may have raised the code that runs: softirq `number`, or code that no tracepoint
+ * announced. */
 ALWAYS_INLINE bool may_be_of_task(bool softirq, u32 number) {
     return !softirq || !((SOFTIRQS_OF_INTERRUPTS >> (number & 31)) & 1);
 }
 
 /* The context of a tracepoint with the arguments `ctx`, while `task` is current. Interrupts are off at
- * wakeups, so that `cpu->context` is this probe's. */
+ * wakeups, so that `cpu->context` belongs to this probe. */
 ALWAYS_INLINE u32 context_of(void *ctx, struct cpu_state *cpu, struct task_struct *task) {
     u64 address = address_of_context(ctx, &cpu->context);
     bool interrupts = is_on_interrupt_stack(cpu, task, address);
@@ -106,11 +110,12 @@ ALWAYS_INLINE u32 context_of(void *ctx, struct cpu_state *cpu, struct task_struc
     }
     if (interrupts)
         return may_be_of_task(softirq, number) && is_task_softirq(cpu) ? CONTEXT_TASK : CONTEXT_INTERRUPT;
-    /* Interrupts leave the stacks of kernel threads for that of the CPU; ksoftirqd's softirqs are its own. */
+    /* Interrupts leave the stacks of kernel threads for the stack of the CPU. The softirqs of ksoftirqd
+     * are its own. */
     if (task->flags & PF_KTHREAD)
         return CONTEXT_TASK;
-    /* Not negative in a system call. Negative after an interrupt or a page fault in user mode; in a softirq
-     * it was an interrupt, since those of a page fault are on the interrupt stack. */
+    /* Not negative in a system call. Negative after an interrupt or a page fault in user mode. In a
+     * softirq it was an interrupt, since the softirqs of a page fault run on the interrupt stack. */
     if ((s64)((struct pt_regs *)bpf_task_pt_regs(task))->orig_ax >= 0)
         return CONTEXT_TASK;
     if (softirq || !task_softirq_count)

@@ -1,12 +1,14 @@
 /* CPUs that go offline. */
-#include "state.h"
+#include "bpf_api.h"
+#include "include/limits.h"
 
-/* By CPU: how often it has gone offline. The perf events that were opened on it go with it, for good. */
+/* By CPU: how often it has gone offline. The perf events that were open on it are lost then, for good. */
 u32 cpu_departures[MAX_CPUS];
 
-/* Runs after each step of a CPU on its way up or down: `state` is the one that it has reached, below `step`
- * on its way down. One step ends its perf events and lets none be opened (kernel/cpu.c, perf_event_exit_cpu):
- * counted after it, so that what is opened once the count has been seen lives on. */
+/* Runs after each step of a CPU on its way up or down. `state` is the state that it has reached: below
+ * `step` on its way down. One step ends its perf events and prevents new ones (kernel/cpu.c,
+ * perf_event_exit_cpu). The count changes after that step, so that an event opened once the count was read
+ * stays valid. */
 SEC("tp_btf/cpuhp_exit")
 int BPF_PROG(on_cpu_step, u32 cpu, s32 state, s32 step, s32 error) {
     s32 ends_events = bpf_core_enum_value(enum cpuhp_state, CPUHP_AP_PERF_ONLINE);

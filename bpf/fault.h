@@ -1,16 +1,18 @@
-/* What a page fault was about: its address, and what is mapped there. */
+/* The facts of a page fault: its address, and the mapping there. */
 #pragma once
 
-#include "reason.h"
+#include "bpf_api.h"
+#include "include/records.h"
+#include "thread_state.h"
 
-struct mapping_look {
+struct mapping_lookup {
     struct fault_facts *facts;
     u64 stack_pointer;
     u64 heap_start;
     u64 heap_end;
 };
 
-ALWAYS_INLINE void look_at_file(struct fault_facts *facts, struct vm_area_struct *vma) {
+ALWAYS_INLINE void read_file_facts(struct fault_facts *facts, struct vm_area_struct *vma) {
     struct file *file = vma->vm_file;
 
     facts->mapping = MAPPING_FILE;
@@ -21,31 +23,32 @@ ALWAYS_INLINE void look_at_file(struct fault_facts *facts, struct vm_area_struct
                               BPF_CORE_READ(file, f_path.dentry, d_name.name));
 }
 
-static long look_at_mapping(struct task_struct *task, struct vm_area_struct *vma, struct mapping_look *look) {
-    struct fault_facts *facts = look->facts;
+static long read_mapping(struct task_struct *task, struct vm_area_struct *vma,
+                         struct mapping_lookup *lookup) {
+    struct fault_facts *facts = lookup->facts;
     u64 start = vma->vm_start, end = vma->vm_end;
 
     if (vma->vm_flags & VM_HUGETLB)
         facts->mapping = MAPPING_HUGE;
     else if (vma->vm_file)
-        look_at_file(facts, vma);
-    else if ((vma->vm_flags & VM_GROWSDOWN) || look->stack_pointer - start < end - start)
+        read_file_facts(facts, vma);
+    else if ((vma->vm_flags & VM_GROWSDOWN) || lookup->stack_pointer - start < end - start)
         facts->mapping = MAPPING_STACK;
-    else if (start < look->heap_end && end > look->heap_start)
+    else if (start < lookup->heap_end && end > lookup->heap_start)
         facts->mapping = MAPPING_HEAP;
     else
         facts->mapping = MAPPING_ANONYMOUS;
     return 0;
 }
 
-/* Fails while another thread changes the memory: the mapping is then unknown here. */
+/* Fails while another thread changes the memory: the mapping is then unknown. */
 ALWAYS_INLINE void find_mapping_of(struct task_struct *task, struct fault_facts *facts) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    struct mapping_look look = {.facts = facts, .stack_pointer = regs->sp};
+    struct mapping_lookup lookup = {.facts = facts, .stack_pointer = regs->sp};
 
-    look.heap_start = BPF_CORE_READ(task, mm, start_brk);
-    look.heap_end = BPF_CORE_READ(task, mm, brk);
-    bpf_find_vma(task, facts->address, look_at_mapping, &look, 0);
+    lookup.heap_start = BPF_CORE_READ(task, mm, start_brk);
+    lookup.heap_end = BPF_CORE_READ(task, mm, brk);
+    bpf_find_vma(task, facts->address, read_mapping, &lookup, 0);
 }
 
 ALWAYS_INLINE void note_facts(struct task_struct *task, struct thread_state *t, struct stall_record *stall) {

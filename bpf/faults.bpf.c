@@ -1,19 +1,25 @@
-/* Page faults on user addresses: each from its entry to its completion, in user code and in system calls.
+/* Page faults on user addresses, each from its entry to its completion, in user code and in system calls.
  *
- * The exception's tracepoint says where a fault begins; the kernel's own software events say that it is done,
- * and whether it was minor or major. Between the two lie its waits, which sched.bpf.c leaves to the fault.
- * A fault that fails has no end: the next one, a signal, a switch or a sample that finds the thread elsewhere
- * closes it. Short faults are only counted. */
+ * The exception's tracepoint marks the start. The kernel's software events mark the end, and whether it
+ * was minor or major. Waits between the two belong to the fault, also in the programs of the scheduler. A
+ * fault that fails has no end event: the next fault, a signal, a switch or a sample that finds the thread
+ * elsewhere closes it. Short faults are only counted. */
 #include "fault.h"
+#include "fault_time.h"
+#include "latency.h"
+#include "seconds.h"
+#include "stack.h"
+#include "stall.h"
+#include "syscall.h"
 
 /* ---- the end of a fault ---- */
 
-NOINLINE int send_fault(struct task_struct *task, struct thread_state *t, struct interval *interval) {
+NOINLINE int emit_fault_stall(struct task_struct *task, struct thread_state *t, struct interval *interval) {
     struct stall_record *stall;
 
     if (!task || !t || !interval)
         return 0;
-    stall = begin_stall(task, t, interval);
+    stall = start_stall(task, t, interval);
     if (!stall)
         return 0;
     note_facts(task, t, stall);
@@ -24,28 +30,28 @@ NOINLINE int send_fault(struct task_struct *task, struct thread_state *t, struct
     return 0;
 }
 
-/* The stacks of the fault's longest wait, which say what it waited for; without one, those of its end. */
+/* The stacks of the fault's longest wait, which show its cause; without a wait, those at its end. */
 ALWAYS_INLINE void take_fault_stacks(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t,
                                      struct interval *interval) {
-    struct stack_room *room;
+    struct stack_scratch *scratch;
 
     interval->user_stack = t->fault.user_stack;
     interval->kernel_stack = t->fault.kernel_stack;
     if (t->fault.longest)
         return;
-    room = enter_scratch(cpu);
-    if (!room)
+    scratch = enter_scratch(cpu);
+    if (!scratch)
         return;
-    /* The event's own registers are those of the code that faulted: its kernel stack is another one. */
+    /* The event's registers are those of the code that faulted, which has another kernel stack. */
     interval->kernel_stack = keep_read_stack(
-        &room->stack, bpf_get_task_stack(task, room->stack.address, MAX_KERNEL_FRAMES * 8, 0), true);
-    interval->user_stack = take_user_stack(room);
+        &scratch->stack, bpf_get_task_stack(task, scratch->stack.address, MAX_KERNEL_FRAMES * 8, 0), true);
+    interval->user_stack = take_user_stack(scratch);
     leave_scratch(cpu);
 }
 
-/* Tells a fault that lasted from its start to `end`, with the time it carries for others; short ones are told
- * by their sums alone. */
-ALWAYS_INLINE void tell_fault(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t,
+/* Emits a fault that lasted from its start to `end`, and counts its stacks with the unstacked time of
+ * earlier faults. Short ones are only in the sums. */
+ALWAYS_INLINE void emit_fault(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t,
                               u64 end) {
     u64 ns = end - t->fault.start;
     u32 sleep = t->fault.sleep;
@@ -66,18 +72,18 @@ ALWAYS_INLINE void tell_fault(struct cpu_state *cpu, struct task_struct *task, s
     if (ns < min_stall_ns || !cpu_wanted(interval.cpu))
         return;
     if (ns >= stall_ns)
-        send_fault(task, t, &interval);
+        emit_fault_stall(task, t, &interval);
     else
         lose(LOSS_FOLDED);
 }
 
-/* A fault that did not get its page is told when it waited for it: a signal interrupts a fault that lasts. */
+/* A fault that did not get its page is emitted if it waited: a signal interrupts a long fault. */
 NOINLINE int fail_fault(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t) {
     if (!cpu || !task || !t)
         return 0;
     abandon_fault(t);
     if (t->fault.start >= armed_at && t->fault.blocked + t->fault.runnable >= min_stall_ns)
-        tell_fault(cpu, task, t, t->fault.charged_to);
+        emit_fault(cpu, task, t, t->fault.charged_to);
     return 0;
 }
 
@@ -86,22 +92,22 @@ NOINLINE int leave_fault(u32 end) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *t = state_of(task);
     struct cpu_state *cpu;
-    u64 began;
+    u64 started;
 
     if (!t || !t->faulting || !armed(now) || t->fault.start < armed_at)
         return 0;
     cpu = this_cpu();
     if (!cpu)
         return 0;
-    began = begin_run(cpu);
+    started = start_run(cpu);
     roll(t, now);
     charge_fault_run(t, now);
     settle_fault(t, end == FAULT_MAJOR ? SLEEP_FAULT_MAJOR : SLEEP_FAULT_MINOR);
     t->faulting = 0;
     t->ledger.faults[end == FAULT_MAJOR]++;
     count_latency(t, METRIC_FAULT, now - t->fault.start);
-    tell_fault(cpu, task, t, now);
-    end_run(cpu, began);
+    emit_fault(cpu, task, t, now);
+    end_run(cpu, started);
     return 0;
 }
 
@@ -118,9 +124,9 @@ ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *t;
     struct cpu_state *cpu;
-    u64 began, now;
+    u64 started, now;
 
-    /* Looks at user memory that may not wait, this program's own among them, fail at once. */
+    /* Accesses to user memory that may not wait, also those of these programs, fail at once. */
     if ((s64)address < 0 || task->pagefault_disabled)
         return;
     t = state_of(task);
@@ -130,7 +136,7 @@ ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64
     cpu = this_cpu();
     if (!cpu || !armed(now))
         return;
-    began = begin_run(cpu);
+    started = start_run(cpu);
     if (unlikely(t->faulting))
         fail_fault(cpu, task, t);
     if (likely(t->activity == ACTIVITY_RUNNING || t->since < armed_at)) {
@@ -156,7 +162,7 @@ ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64
         fault->woken = 0;
         t->faulting = 1;
     }
-    end_run(cpu, began);
+    end_run(cpu, started);
 }
 
 ALWAYS_INLINE u8 access_from_error(u64 error) {
@@ -178,17 +184,17 @@ int BPF_PROG(on_fault_in_kernel, unsigned long address, struct pt_regs *regs, un
     return 0;
 }
 
-/* Where those tracepoints do not exist: neither the access is known nor, in the kernel, the code's place; its
- * user registers change when the system call ends. */
+/* For kernels without those tracepoints. The access is not known, nor, for a fault in the kernel, the
+ * instruction: its user registers change when the system call ends. */
 SEC("perf_event")
-int on_fault_begun(struct bpf_perf_event_data *ctx) {
+int on_fault_started(struct bpf_perf_event_data *ctx) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 
     enter_fault(ctx->addr, ACCESS_UNKNOWN, regs, regs->ip);
     return 0;
 }
 
-/* The signal that a fault without a page ends in: from here on the thread does other things. */
+/* The signal that ends a fault without a page: from here on the thread does other things. */
 SEC("tp_btf/signal_generate")
 int BPF_PROG(on_signal, int number, void *info, struct task_struct *task) {
     struct thread_state *t;

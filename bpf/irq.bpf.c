@@ -1,7 +1,20 @@
-/* Time that interrupts took from the thread they hit: by CPU, cause and victim.
+/* The time that interrupts took from the thread that they hit: by CPU, cause and victim.
  *
- * Each entry is pushed on its CPU's small stack, so that an interrupt inside another is counted once. */
-#include "state.h"
+ * Each entry is pushed on a small stack of its CPU, so that an interrupt inside another one is counted
+ * once. */
+#include "cpu_state.h"
+#include "include/vectors.h"
+#include "losses.h"
+#include "seconds.h"
+#include "thread_state.h"
+
+/* Victim, CPU, cause and second → interrupt time. Same lifetime as `samples`. Full: LOSS_INTERRUPTS_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, MAX_INTERRUPTS);
+    __type(key, struct interrupt_key);
+    __type(value, struct latency_value);
+} interrupts SEC(".maps");
 
 ALWAYS_INLINE void enter_interrupt(u32 kind, u32 number) {
     u64 now = bpf_ktime_get_ns();
@@ -81,13 +94,13 @@ ALWAYS_INLINE void close_interrupt(struct cpu_state *cpu, u32 kind, u64 now) {
 NOINLINE int leave_interrupt(u32 kind) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
-    u64 began;
+    u64 started;
 
     if (!cpu || !armed(now))
         return 0;
-    began = begin_run(cpu);
+    started = start_run(cpu);
     close_interrupt(cpu, kind, now);
-    end_run(cpu, began);
+    end_run(cpu, started);
     return 0;
 }
 

@@ -1,97 +1,96 @@
-/* The kernel's own stack in a tracepoint, without walking it where it is one that was met before.
+/* The kernel's own stack in a tracepoint, without a walk where an equal stack was walked before.
  *
- * The kernel walks by tables (ORC) that nobody else reads: on a CPU that has just left idle the fifteen
- * frames of a wakeup cost 25 to 40 µs of cache misses. But threads wait and are woken at few places, so a CPU
- * remembers what it walked last at each of them: which words of the stack held the return addresses. Where
- * all of them are there again, the walk would find the same frames: each tells where the next one lies. */
+ * The kernel walks by tables (ORC) that nothing else reads. On a CPU that has just left idle, the fifteen
+ * frames of a wakeup cost 25 to 40 µs of cache misses. But threads wait and are woken at few places. So
+ * each CPU caches, for each place, which words of the stack held the return addresses of its last walk.
+ * Where all of them are there again, a walk would find the same frames: each return address determines
+ * where the next one lies. */
 #pragma once
 
 #include "context.h"
 #include "stack.h"
+#include "stack_place.h"
 
-/* What a place is: who asks, and what tells its ways apart best. */
-#define PLACE_SWITCH (1u << 28)
-#define PLACE_WAKEUP (2u << 28)
-#define PLACE_INTERRUPT (3u << 28)
+#define CACHE_SLOT_BITS 5
+/* A kernel thread waits for requests at one place and for time at another one. */
+#define CACHE_WAYS 2
+/* An entry that has missed this many times in a row is replaced. */
+#define CACHE_MISSES 3
 
-#define MEMO_SLOT_BITS 5
-/* A thread of the kernel waits for work at one place and for time at another one. */
-#define MEMO_WAYS 2
-/* A memo that did not hold so often in a row is replaced. */
-#define MEMO_STRIKES 3
-
-/* Place's hash and way → a stack there. Used by the outermost of nested probes alone, which an interrupt's
- * cannot change while it reads. */
+/* Hash of the place, and way → a stack there. Only the outermost of nested probes uses it, so an
+ * interrupt's probe cannot change it while it is read. A full set replaces its stale entry. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, MEMO_WAYS << MEMO_SLOT_BITS);
+    __uint(max_entries, CACHE_WAYS << CACHE_SLOT_BITS);
     __type(key, u32);
-    __type(value, struct kernel_memo);
-} kernel_memos SEC(".maps");
+    __type(value, struct cached_stack);
+} cached_stacks SEC(".maps");
 
-ALWAYS_INLINE struct kernel_memo *memo_of(u32 place, u32 way) {
-    u32 slot = (place * 0x9e3779b1u) >> (32 - MEMO_SLOT_BITS);
+ALWAYS_INLINE struct cached_stack *cached_stack_at(u32 place, u32 way) {
+    u32 slot = (place * 0x9e3779b1u) >> (32 - CACHE_SLOT_BITS);
 
-    slot = slot * MEMO_WAYS + way;
-    return way < MEMO_WAYS ? bpf_map_lookup_elem(&kernel_memos, &slot) : NULL;
+    slot = slot * CACHE_WAYS + way;
+    return way < CACHE_WAYS ? bpf_map_lookup_elem(&cached_stacks, &slot) : NULL;
 }
 
 /* A thread's stack is aligned to its size. */
 ALWAYS_INLINE u64 top_of(u64 address) { return (address | (STACK_BYTES - 1)) + 1; }
 
-ALWAYS_INLINE u64 word_at(struct stack_room *room, u32 position) {
-    return *(u64 *)&room->pieces[position & (PIECES_BYTES - 8)];
+ALWAYS_INLINE u64 word_at(struct stack_scratch *scratch, u32 position) {
+    return *(u64 *)&scratch->pieces[position & (PIECES_BYTES - 8)];
 }
 
-/* ---- finding it again ---- */
+/* ---- lookup ---- */
 
-/* Whether the stack above `base` holds the same return addresses. Global, as what follows: verified once. */
-__attribute__((noinline)) bool is_same_stack(struct kernel_memo *memo, struct stack_room *room, u64 base) {
+/* Whether the stack above `base` holds the same return addresses. Global, like the functions below:
+ * verified once. */
+__attribute__((noinline)) bool is_same_stack(struct cached_stack *cached, struct stack_scratch *scratch,
+                                             u64 base) {
     u32 near, far, i;
     u64 outermost = 0;
 
-    if (!memo || !room)
+    if (!cached || !scratch)
         return false;
-    near = memo->near;
-    far = memo->far;
-    if (near > NEAR_BYTES || far > FAR_BYTES || bpf_probe_read_kernel(room->pieces, near, (void *)base))
+    near = cached->near;
+    far = cached->far;
+    if (near > NEAR_BYTES || far > FAR_BYTES || bpf_probe_read_kernel(scratch->pieces, near, (void *)base))
         return false;
-    if (memo->link) {
-        base = word_at(room, memo->link);
-        if (far && bpf_probe_read_kernel(&room->pieces[FAR_AT], far, (void *)base))
+    if (cached->link) {
+        base = word_at(scratch, cached->link);
+        if (far && bpf_probe_read_kernel(&scratch->pieces[FAR_AT], far, (void *)base))
             return false;
     }
-    for (i = 0; i < MEMO_FRAMES; i++) {
-        if (i >= memo->listed)
+    for (i = 0; i < CACHED_FRAMES; i++) {
+        if (i >= cached->listed)
             break;
-        if (i >= memo->first && word_at(room, memo->position[i]) != memo->address[i])
+        if (i >= cached->first && word_at(scratch, cached->position[i]) != cached->address[i])
             return false;
     }
-    if (!memo->tail)
+    if (!cached->tail)
         return true;
-    if (i >= MEMO_FRAMES || bpf_probe_read_kernel(&outermost, 8, (void *)(top_of(base) - memo->tail)))
+    if (i >= CACHED_FRAMES || bpf_probe_read_kernel(&outermost, 8, (void *)(top_of(base) - cached->tail)))
         return false;
-    return outermost == memo->address[i];
+    return outermost == cached->address[i];
 }
 
-/* Which of the stacks remembered for this place is the one above `base`; MEMO_WAYS if none is. */
-__attribute__((noinline)) u32 find_way(struct stack_room *room, u64 base, u32 place) {
-    struct kernel_memo *memo;
+/* The way of the cached stack at this place that equals the one above `base`; CACHE_WAYS if there is none. */
+__attribute__((noinline)) u32 find_way(struct stack_scratch *scratch, u64 base, u32 place) {
+    struct cached_stack *cached;
     u32 way;
 
-    if (!room)
-        return MEMO_WAYS;
-    for (way = 0; way < MEMO_WAYS; way++) {
-        memo = memo_of(place, way);
-        if (!memo || !memo->frames)
+    if (!scratch)
+        return CACHE_WAYS;
+    for (way = 0; way < CACHE_WAYS; way++) {
+        cached = cached_stack_at(place, way);
+        if (!cached || !cached->frames)
             break;
-        if (memo->place == place && is_same_stack(memo, room, base)) {
-            memo->strikes = 0;
+        if (cached->place == place && is_same_stack(cached, scratch, base)) {
+            cached->misses = 0;
             return way;
         }
-        memo->strikes++;
+        cached->misses++;
     }
-    return MEMO_WAYS;
+    return CACHE_WAYS;
 }
 
 struct address_copy {
@@ -100,206 +99,207 @@ struct address_copy {
 };
 
 static long copy_step(u32 index, struct address_copy *copy) {
-    if (index >= MEMO_FRAMES)
+    if (index >= CACHED_FRAMES)
         return 1;
     copy->to[index] = copy->from[index];
     return 0;
 }
 
-/* The stack above `base` if it is remembered for this place; 0 if it is to be walked. */
-NOINLINE u64 recall_stack(struct stack_room *room, u64 base, u32 place) {
-    struct kernel_memo *memo = memo_of(place, find_way(room, base, place));
+/* The stack above `base` if it is cached for this place; 0 if it must be walked. */
+NOINLINE u64 find_cached_stack(struct stack_scratch *scratch, u64 base, u32 place) {
+    struct cached_stack *cached = cached_stack_at(place, find_way(scratch, base, place));
     struct address_copy copy;
     u64 id;
 
-    if (!memo)
+    if (!cached)
         return 0;
-    id = memo->id;
+    id = cached->id;
     if (bpf_map_lookup_elem(&stacks, &id))
         return id;
-    /* User space has taken it out of there. */
-    begin_kernel_stack(&room->stack, memo->frames, true);
-    copy.to = room->stack.address;
-    copy.from = memo->address;
-    bpf_loop(memo->frames, copy_step, &copy, 0);
-    return put_stack(&room->stack, id);
+    /* User space has deleted it from the map. */
+    start_kernel_stack(&scratch->stack, cached->frames, true);
+    copy.to = scratch->stack.address;
+    copy.from = cached->address;
+    bpf_loop(cached->frames, copy_step, &copy, 0);
+    return put_stack(&scratch->stack, id);
 }
 
-/* ---- remembering it ---- */
+/* ---- insertion ---- */
 
-struct memo_scan {
-    struct stack_room *room;
-    u32 from;  /* where the piece begins */
-    u32 next;  /* frame that is looked for; 0: the first one */
-    u32 found; /* where the last one was */
-    u32 inner; /* frames but the outermost */
+struct word_scan {
+    struct stack_scratch *scratch;
+    u32 from;  /* start of the piece */
+    u32 next;  /* index of the frame to find; 0: the first one */
+    u32 found; /* position of the last one */
+    u32 inner; /* frames except the outermost */
 };
 
-/* Of the frames below the probe's context there are few: the programs', and the one that called them. */
+/* There are few frames below the probe's context: those of the programs, and of their caller. */
 #define MOST_BELOW 6
 
-static long scan_step(u32 index, struct memo_scan *scan) {
+static long scan_step(u32 index, struct word_scan *scan) {
     u32 position = scan->from + index * 8, next = scan->next, i;
-    struct kernel_memo *memo = &scan->room->memo;
-    u64 word = word_at(scan->room, position);
+    struct cached_stack *cached = &scan->scratch->candidate;
+    u64 word = word_at(scan->scratch, position);
 
     if (next >= scan->inner)
         return 1;
     for (i = 1; !next && i <= MOST_BELOW; i++) {
-        if (i < scan->inner && word == scan->room->stack.address[i]) {
-            memo->first = i;
+        if (i < scan->inner && word == scan->scratch->stack.address[i]) {
+            cached->first = i;
             next = i;
         }
     }
-    if (!next || next >= MEMO_FRAMES || word != scan->room->stack.address[next])
+    if (!next || next >= CACHED_FRAMES || word != scan->scratch->stack.address[next])
         return 0;
-    memo->position[next] = position;
+    cached->position[next] = position;
     scan->found = position;
     scan->next = next + 1;
     return 0;
 }
 
-/* Finds the outermost return address near the top of a stack: where system calls begin at a random distance
- * to it (randomize_kstack_offset), this one lies at the end all the same. */
-ALWAYS_INLINE bool find_outermost(struct memo_scan *scan, u64 top) {
-    struct stack_room *room = scan->room;
+/* Finds the outermost return address near the top of a stack. System calls start at a random distance from
+ * the top (randomize_kstack_offset), but this address always lies at the end. */
+ALWAYS_INLINE bool find_outermost(struct word_scan *scan, u64 top) {
+    struct stack_scratch *scratch = scan->scratch;
     u32 last = scan->inner, i;
 
-    if (last >= MEMO_FRAMES ||
-        bpf_probe_read_kernel(&room->pieces[TAIL_AT], TAIL_BYTES, (void *)(top - TAIL_BYTES)))
+    if (last >= CACHED_FRAMES ||
+        bpf_probe_read_kernel(&scratch->pieces[TAIL_AT], TAIL_BYTES, (void *)(top - TAIL_BYTES)))
         return false;
     for (i = 0; i < TAIL_BYTES / 8; i++) {
-        if (word_at(room, TAIL_AT + i * 8) == room->stack.address[last]) {
-            room->memo.tail = TAIL_BYTES - i * 8;
+        if (word_at(scratch, TAIL_AT + i * 8) == scratch->stack.address[last]) {
+            scratch->candidate.tail = TAIL_BYTES - i * 8;
             return true;
         }
     }
     return false;
 }
 
-/* Reads the piece above `base`, or what of it lies on the same page: an interrupt's stack ends before a page
- * that is not there. Returns its length. */
-ALWAYS_INLINE u32 read_near(struct stack_room *room, u64 base) {
+/* Reads the piece above `base`, or its part on the same page: an interrupt's stack ends before an unmapped
+ * page. Returns its length. */
+ALWAYS_INLINE u32 read_near(struct stack_scratch *scratch, u64 base) {
     u64 rest = top_of(base) - base;
     u32 near = rest < NEAR_BYTES ? (u32)rest : NEAR_BYTES;
 
-    if (!bpf_probe_read_kernel(room->pieces, near, (void *)base))
+    if (!bpf_probe_read_kernel(scratch->pieces, near, (void *)base))
         return near;
     near = 4096 - (base & 4095);
-    if (near > NEAR_BYTES || bpf_probe_read_kernel(room->pieces, near, (void *)base))
+    if (near > NEAR_BYTES || bpf_probe_read_kernel(scratch->pieces, near, (void *)base))
         return 0;
     return near;
 }
 
-/* Finds the return addresses of the walked stack above `base`. An interrupt's stack keeps the address of the
- * interrupted one behind its outermost return address (call_on_stack in arch/x86/include/asm/irq_stack.h).
- * With `bystander` what was interrupted is cut off: it has nothing to do with the interrupt. */
-__attribute__((noinline)) bool find_words(struct stack_room *room, u64 base, bool bystander) {
-    struct memo_scan scan = {.room = room};
-    struct kernel_memo *memo;
+/* Finds the return addresses of the walked stack above `base`. An interrupt's stack keeps the address of
+ * the interrupted one behind its outermost return address (call_on_stack in
+ * arch/x86/include/asm/irq_stack.h). With `bystander` the interrupted frames are cut off: they have
+ * nothing to do with the interrupt. */
+__attribute__((noinline)) bool find_words(struct stack_scratch *scratch, u64 base, bool bystander) {
+    struct word_scan scan = {.scratch = scratch};
+    struct cached_stack *cached;
     u32 near, far, link;
     u64 rest;
 
-    if (!room || room->stack.frames < 2)
+    if (!scratch || scratch->stack.frames < 2)
         return false;
-    scan.inner = room->stack.frames - 1;
-    memo = &room->memo;
-    memo->link = 0;
-    memo->far = 0;
-    memo->tail = 0;
-    near = read_near(room, base);
+    scan.inner = scratch->stack.frames - 1;
+    cached = &scratch->candidate;
+    cached->link = 0;
+    cached->far = 0;
+    cached->tail = 0;
+    near = read_near(scratch, base);
     bpf_loop(near / 8, scan_step, &scan, 0);
     if (!scan.next)
         return false;
-    memo->listed = scan.next;
+    cached->listed = scan.next;
     link = scan.found + 8;
-    memo->near = link;
+    cached->near = link;
     if (scan.next >= scan.inner && find_outermost(&scan, top_of(base)))
         return true;
     if (link + 8 > near)
         return false;
-    base = word_at(room, link);
+    base = word_at(scratch, link);
     if ((s64)base >= 0 || (base & 7))
         return false;
     if (bystander) {
-        room->stack.frames = scan.next;
+        scratch->stack.frames = scan.next;
         return true;
     }
-    memo->near = link + 8;
-    memo->link = link;
+    cached->near = link + 8;
+    cached->link = link;
     if (scan.next < scan.inner) {
         rest = top_of(base) - base;
         far = rest < FAR_BYTES ? (u32)rest : FAR_BYTES;
-        if (bpf_probe_read_kernel(&room->pieces[FAR_AT], far, (void *)base))
+        if (bpf_probe_read_kernel(&scratch->pieces[FAR_AT], far, (void *)base))
             return false;
         scan.from = FAR_AT;
         bpf_loop(far / 8, scan_step, &scan, 0);
         if (scan.next < scan.inner)
             return false;
-        memo->listed = scan.next;
-        memo->far = scan.found + 8 - FAR_AT;
+        cached->listed = scan.next;
+        cached->far = scan.found + 8 - FAR_AT;
     }
     return find_outermost(&scan, top_of(base));
 }
 
-/* Remembers the stack that was walked, unless those that are remembered for this place have held of late. */
-__attribute__((noinline)) int remember_stack(struct stack_room *room, u32 place, u64 id) {
+/* Caches a stack that was walked, unless the entries of this place have matched recently. */
+__attribute__((noinline)) int cache_stack(struct stack_scratch *scratch, u32 place, u64 id) {
     struct address_copy copy;
-    struct kernel_memo *memo;
+    struct cached_stack *cached;
     u32 way;
 
-    if (!room || room->stack.frames > MEMO_FRAMES)
+    if (!scratch || scratch->stack.frames > CACHED_FRAMES)
         return 0;
-    copy.to = room->memo.address;
-    copy.from = room->stack.address;
-    for (way = 0; way < MEMO_WAYS; way++) {
-        memo = memo_of(place, way);
-        if (!memo || (memo->frames && memo->strikes < MEMO_STRIKES))
+    copy.to = scratch->candidate.address;
+    copy.from = scratch->stack.address;
+    for (way = 0; way < CACHE_WAYS; way++) {
+        cached = cached_stack_at(place, way);
+        if (!cached || (cached->frames && cached->misses < CACHE_MISSES))
             continue;
-        room->memo.id = id;
-        room->memo.place = place;
-        room->memo.frames = room->stack.frames;
-        room->memo.strikes = 0;
-        bpf_loop(room->stack.frames, copy_step, &copy, 0);
-        *memo = room->memo;
+        scratch->candidate.id = id;
+        scratch->candidate.place = place;
+        scratch->candidate.frames = scratch->stack.frames;
+        scratch->candidate.misses = 0;
+        bpf_loop(scratch->stack.frames, copy_step, &copy, 0);
+        *cached = scratch->candidate;
         return 0;
     }
     return 0;
 }
 
-/* ---- taking it ---- */
+/* ---- taking a stack ---- */
 
-/* The kernel stack in a tracepoint; `ctx` lies on it, in the frame of what called the probe. */
-ALWAYS_INLINE u64 take_kernel_stack_at(void *ctx, struct cpu_state *cpu, struct stack_room *room, u32 place,
-                                       bool bystander) {
-    u64 base = address_of_context(ctx, &room->walk.sp);
+/* The kernel stack in a tracepoint. `ctx` lies on it, in the frame of the probe's caller. */
+ALWAYS_INLINE u64 take_kernel_stack_at(void *ctx, struct cpu_state *cpu, struct stack_scratch *scratch,
+                                       u32 place, bool bystander) {
+    u64 base = address_of_context(ctx, &scratch->walk.sp);
     u64 id;
     long bytes;
     bool found;
 
     if (cpu->scratch_level == 1) {
-        id = recall_stack(room, base, place);
+        id = find_cached_stack(scratch, base, place);
         if (id)
             return id;
     }
-    bytes = bpf_get_stack(ctx, room->stack.address, KERNEL_STACK_BYTES, 0);
+    bytes = bpf_get_stack(ctx, scratch->stack.address, KERNEL_STACK_BYTES, 0);
     if (bytes <= 0)
         return 0;
-    begin_kernel_stack(&room->stack, (u16)(bytes / 8), true);
-    found = find_words(room, base, bystander);
-    id = keep_kernel_stack(&room->stack);
+    start_kernel_stack(&scratch->stack, (u16)(bytes / 8), true);
+    found = find_words(scratch, base, bystander);
+    id = keep_kernel_stack(&scratch->stack);
     if (id && found && cpu->scratch_level == 1)
-        remember_stack(room, place, id);
+        cache_stack(scratch, place, id);
     return id;
 }
 
 /* Both stacks of the current task, in a tracepoint. */
 ALWAYS_INLINE void take_stacks_at(void *ctx, struct cpu_state *cpu, u32 place, u64 *user, u64 *kernel) {
-    struct stack_room *room = enter_scratch(cpu);
+    struct stack_scratch *scratch = enter_scratch(cpu);
 
-    if (!room)
+    if (!scratch)
         return;
-    *kernel = take_kernel_stack_at(ctx, cpu, room, place, false);
-    *user = take_user_stack(room);
+    *kernel = take_kernel_stack_at(ctx, cpu, scratch, place, false);
+    *user = take_user_stack(scratch);
     leave_scratch(cpu);
 }

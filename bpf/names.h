@@ -1,14 +1,14 @@
-/* --name: whose names are asked for.
+/* --name: matching the names of threads and programs.
  *
- * A glob is a small automaton over bytes, made in user space (crates/analysis/src/glob/states.rs): state i
- * says that its first i characters are matched, and all states it can be in are bits of one word. Matching
- * happens here, where names appear, so that a process which lives a millisecond is recorded from its exec on.
- */
+ * A glob is a small automaton over bytes, built in user space (crates/analysis/src/glob/states.rs). State
+ * i means that its first i characters are matched. The set of possible states is one word, a bit a state.
+ * Names are matched here, where they appear, so that a process that lives for a millisecond is recorded
+ * from its exec on. */
 #pragma once
 
-#include "state.h"
+#include "settings.h"
 
-/* `name` ends with a NUL and has NAME_BYTES of room. */
+/* `name` ends with a NUL and is NAME_BYTES long. */
 NOINLINE bool name_wanted(const u8 *name) {
     u32 glob, at;
 
@@ -36,14 +36,14 @@ ALWAYS_INLINE bool text_wanted(const void *text) {
     return bpf_probe_read_kernel_str(name, sizeof(name), text) > 0 && name_wanted(name);
 }
 
-/* By the name of the file that the process runs; kernel threads run none. */
+/* By the name of the executable file; kernel threads have none. */
 ALWAYS_INLINE bool program_wanted(struct task_struct *task) {
     const unsigned char *name = BPF_CORE_READ(task, mm, exe_file, f_path.dentry, d_name.name);
 
     return name && text_wanted(name);
 }
 
-/* TARGET_NAMED_… or 0. `comm` is the thread's name, or the one it is about to get. */
+/* TARGET_NAMED_… or 0. `comm` is the thread's name, or the one that it is about to get. */
 ALWAYS_INLINE u32 named(struct task_struct *task, const void *comm) {
     bool own = text_wanted(comm);
     bool process = task->pid == task->tgid ? own : text_wanted(task->group_leader->comm);

@@ -1,12 +1,16 @@
 /* On-CPU samples: the ledger's clock and the extra events of -e. */
-#include "guard.h"
+#include "fault_time.h"
+#include "include/vectors.h"
+#include "noise.h"
+#include "samples.h"
+#include "seconds.h"
 #include "stack.h"
 
-/* In nanoseconds one sample of the ledger's clock stands for. */
+/* The time that one sample of the ledger's clock stands for. */
 const volatile u64 clock_period_ns = 10101010;
 
-/* Whether the code that was interrupted is itself an interrupt's. The sampling clock arrives in the local
- * timer's vector, which is then the innermost entry and does not count. */
+/* Whether the interrupted code is itself an interrupt's. The sampling clock arrives in the local timer's
+ * vector, which is then the innermost entry and does not count. */
 ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu) {
     u32 depth = cpu->interrupt_depth;
     struct interrupt_frame *top;
@@ -19,7 +23,7 @@ ALWAYS_INLINE bool inside_interrupt(struct cpu_state *cpu) {
     return depth > 0;
 }
 
-/* Code in user mode has a kernel stack of this interrupt only. */
+/* The kernel stack below user code holds only this interrupt: none of it is taken. */
 ALWAYS_INLINE u32 kernel_bytes(bool user_mode) {
     u32 in_kernel = (u32)user_mode - 1;
 
@@ -40,10 +44,10 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
         return;
     if (unlikely(t->faulting) && (user_mode || !fault_goes_on(t)))
         abandon_fault(t);
-    /* A fault's time is known exactly, and carried by its own stacks. */
+    /* The time of a fault is known exactly, and has its own stacks. */
     if (t->faulting && ledger_clock)
         return;
-    /* In the middle of a switch the interval being closed is not this sample's to split. */
+    /* In the middle of a switch, the interval that is being closed must not be split. */
     if (t->since >= armed_at && t->activity == ACTIVITY_RUNNING)
         roll(t, now);
     key.key = t->key;
@@ -55,7 +59,7 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
             else
                 t->ledger.kernel_samples++;
         }
-        /* One that takes its stacks stands for as many. */
+        /* One that takes its stacks stands for `sample_stride` samples. */
         if ((now / clock_period_ns) % sample_stride)
             return;
         weight *= sample_stride;
@@ -70,10 +74,10 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
 
 struct run_queue {
     u64 runnable;
-    u64 looks;
+    u64 readings;
 };
 
-/* 0 → how long this CPU's run queue was, summed over the looks at it. Read by user space. */
+/* 0 → the length of this CPU's run queue, summed over its readings. Read by user space. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -81,8 +85,8 @@ struct {
     __type(value, struct run_queue);
 } run_queues SEC(".maps");
 
-/* Through the current task: the run queues themselves are data that a kernel need not name. */
-ALWAYS_INLINE void look_at_run_queue(void) {
+/* Through the current task: a kernel need not have symbols for the run queues themselves. */
+ALWAYS_INLINE void count_run_queue(void) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct run_queue *sums;
     u32 zero = 0;
@@ -93,27 +97,27 @@ ALWAYS_INLINE void look_at_run_queue(void) {
     if (!sums)
         return;
     sums->runnable += BPF_CORE_READ(task, se.cfs_rq, rq, nr_running);
-    sums->looks++;
+    sums->readings++;
 }
 
 ALWAYS_INLINE void sample(void *ctx, bool user_mode, bool ledger_clock, u16 event, bool from_probe,
                           u64 weight) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
-    u64 began;
+    u64 started;
 
     if (!cpu || !armed(now))
         return;
     if (ledger_clock)
-        look_at_run_queue();
-    /* A task that never leaves is told, too. */
+        count_run_queue();
+    /* A task that never leaves the CPU is counted here. */
     if (guards && ledger_clock)
         count_task(cpu, bpf_get_current_task_btf(), now, false);
     if (!cpu_wanted(bpf_get_smp_processor_id()))
         return;
-    began = begin_run(cpu);
+    started = start_run(cpu);
     take_sample(ctx, cpu, now, user_mode, ledger_clock, event, from_probe, weight);
-    end_run(cpu, began);
+    end_run(cpu, started);
 }
 
 SEC("perf_event")
@@ -122,7 +126,7 @@ int on_clock(struct bpf_perf_event_data *ctx) {
     return 0;
 }
 
-/* The event's number is the link's cookie. */
+/* The cookie of the link is the number of the event. */
 SEC("perf_event")
 int on_event(struct bpf_perf_event_data *ctx) {
     sample(ctx, ctx->regs.cs & 3, false, (u16)bpf_get_attach_cookie(ctx), false, ctx->sample_period);

@@ -1,15 +1,15 @@
-/* What user space tells the kernel side about code: unwind tables by file, mappings by process. */
+/* The code tables that user space writes: unwind tables by file, mappings by process. */
 #pragma once
 
-#include "state.h"
-
+#include "bpf_api.h"
+#include "include/limits.h"
 #include "include/unwind.h"
 
 /* Walk by unwind tables; else by frame pointers alone. */
 const volatile bool walk_by_tables = true;
 
-/* Chunk → its words. Chunks are created, written through a mapping and never taken away by user space; what
- * is freed in them is used again only when no walk can still read it. */
+/* Chunk → its words. User space creates chunks, writes them through a mapping and never deletes them.
+ * Freed words are used again only when no walk can still read them. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
     __uint(max_entries, MAX_CHUNKS);
@@ -24,7 +24,7 @@ struct {
         });
 } chunks SEC(".maps");
 
-/* Number → rule. Written by user space before a page that names it; never deleted. */
+/* Number → rule. User space writes it before a page that refers to it, and never deletes it. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, MAX_RULES);
@@ -33,8 +33,8 @@ struct {
     __type(value, struct unwind_rule);
 } rules SEC(".maps");
 
-/* tgid → its mappings. Written by user space, at a fork also here, since the child's memory is its parent's;
- * deleted by user space. Full: such processes' stacks have their leaf frame only. */
+/* tgid → its mappings. Written by user space, and here at a fork, since the child's memory is a copy of
+ * its parent's. Deleted by user space. Full: the stacks of such processes have their leaf frame only. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, MAX_PROCESSES);
@@ -54,7 +54,7 @@ struct {
 } files SEC(".maps");
 
 /* (tgid << 32) | exec generation, 64 bits, of processes that were walked and are not in `processes`. Full:
- * asked again with the next stack. */
+ * requested again with the next stack. */
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 4096);
@@ -72,13 +72,13 @@ ALWAYS_INLINE struct unwind_rule *rule_from_number(u32 number) {
     return bpf_map_lookup_elem(&rules, &number);
 }
 
-ALWAYS_INLINE long read_user(void *room, u32 len, u64 address, struct task_struct *of) {
+ALWAYS_INLINE long read_user(void *buffer, u32 len, u64 address, struct task_struct *of) {
     if (of)
-        return bpf_copy_from_user_task(room, len, (void *)address, of, 0);
-    return bpf_probe_read_user(room, len, (void *)address);
+        return bpf_copy_from_user_task(buffer, len, (void *)address, of, 0);
+    return bpf_probe_read_user(buffer, len, (void *)address);
 }
 
-/* The process's mappings in its present image; NULL, and asked for, where they are not known. */
+/* The process's mappings in its present image. NULL where they are not known; they are then requested. */
 ALWAYS_INLINE struct unwind_process *mappings_of(u32 tgid, u32 exec_id) {
     struct unwind_process *process = bpf_map_lookup_elem(&processes, &tgid);
     u64 wanted = ((u64)tgid << 32) | exec_id;
@@ -89,7 +89,7 @@ ALWAYS_INLINE struct unwind_process *mappings_of(u32 tgid, u32 exec_id) {
     return NULL;
 }
 
-struct vma_look {
+struct vma_lookup {
     u64 start;
     u64 end;
     u64 offset;
@@ -97,41 +97,41 @@ struct vma_look {
     bool found;
 };
 
-static long look_at_vma(struct task_struct *task, struct vm_area_struct *vma, struct vma_look *look) {
+static long read_vma(struct task_struct *task, struct vm_area_struct *vma, struct vma_lookup *lookup) {
     struct file *file = vma->vm_file;
 
     if (!file)
         return 0;
-    look->start = vma->vm_start;
-    look->end = vma->vm_end;
-    look->offset = (u64)vma->vm_pgoff * 4096;
-    look->file.inode = BPF_CORE_READ(file, f_inode, i_ino);
-    look->file.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-    look->found = true;
+    lookup->start = vma->vm_start;
+    lookup->end = vma->vm_end;
+    lookup->offset = (u64)vma->vm_pgoff * 4096;
+    lookup->file.inode = BPF_CORE_READ(file, f_inode, i_ino);
+    lookup->file.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+    lookup->found = true;
     return 0;
 }
 
-/* The mapping that holds pc, from the process's memory itself: for processes that user space has not told
- * about. Fails while another thread changes the memory. */
+/* The mapping that holds pc, from the process's memory itself: for processes whose mappings user space has
+ * not written yet. Fails while another thread changes the memory. */
 ALWAYS_INLINE bool find_in_memory(struct unwind_mapping *mapping, u64 pc, struct task_struct *of) {
     struct task_struct *task = of ? of : bpf_get_current_task_btf();
-    struct vma_look look = {};
+    struct vma_lookup lookup = {};
     struct unwind_file *file;
 
-    if (bpf_find_vma(task, pc, look_at_vma, &look, 0) || !look.found)
+    if (bpf_find_vma(task, pc, read_vma, &lookup, 0) || !lookup.found)
         return false;
-    file = bpf_map_lookup_elem(&files, &look.file);
+    file = bpf_map_lookup_elem(&files, &lookup.file);
     if (!file)
         return false;
-    mapping->start = look.start;
-    mapping->len = look.end - look.start;
-    mapping->bias = look.start - look.offset - file->delta;
+    mapping->start = lookup.start;
+    mapping->len = lookup.end - lookup.start;
+    mapping->bias = lookup.start - lookup.offset - file->delta;
     mapping->directory = file->directory;
     mapping->pages = file->pages;
     return true;
 }
 
-/* A new process has its parent's memory until it says otherwise. */
+/* A new process has its parent's memory until it execs. */
 ALWAYS_INLINE void inherit_mappings(struct task_struct *parent, struct task_struct *child) {
     u32 from = parent->tgid, to = child->tgid;
     struct unwind_process *process = bpf_map_lookup_elem(&processes, &from);

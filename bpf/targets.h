@@ -1,18 +1,29 @@
-/* Which of the given targets a task matches: the TARGET_… bits that `thread_state.why` keeps. Names are
- * names.h's. */
+/* The given targets that a task matches: the TARGET_… bits in `thread_state.matches`. names.h has the
+ * targets by name. */
 #pragma once
 
-#include "state.h"
+#include "settings.h"
+#include "thread_state.h"
 
-/* -p and -t, by id; what hands them down later is in inherited(). */
+/* tid or tgid → TARGET_THREAD, TARGET_PROCESS and TARGET_TREE: the ids for the first scan. User space
+ * writes it before that scan; it is read while `finding_targets`. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 65536);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, u32);
+    __type(value, u8);
+} targets SEC(".maps");
+
+/* -p and -t, by id. inherited() passes them on to new tasks. */
 ALWAYS_INLINE u32 targets_by_id(u32 tid, u32 tgid) {
     u8 *of_thread = bpf_map_lookup_elem(&targets, &tid);
-    u32 why = of_thread ? *of_thread & TARGET_THREAD : 0;
+    u32 matches = of_thread ? *of_thread & TARGET_THREAD : 0;
     u8 *of_process = bpf_map_lookup_elem(&targets, &tgid);
 
     if (of_process)
-        why |= *of_process & (TARGET_PROCESS | TARGET_TREE);
-    return why;
+        matches |= *of_process & (TARGET_PROCESS | TARGET_TREE);
+    return matches;
 }
 
 struct ancestry {
@@ -20,7 +31,7 @@ struct ancestry {
     bool in_tree;
 };
 
-static long look_at_parent(u32 depth, struct ancestry *line) {
+static long ancestor_step(u32 depth, struct ancestry *line) {
     struct task_struct *at = line->at;
     struct task_struct *parent = BPF_CORE_READ(at, real_parent);
     u32 tgid = BPF_CORE_READ(parent, tgid);
@@ -34,24 +45,24 @@ static long look_at_parent(u32 depth, struct ancestry *line) {
     return 1;
 }
 
-/* What the first look finds: the given threads, the given processes, and with --children the processes that
- * these have started before, as far as the kernel still knows their parents: an orphan has another one. */
+/* The targets of the first scan: the given threads, the given processes and, with --children, the
+ * processes that these started before. An orphan is missing: the kernel has given it another parent. */
 ALWAYS_INLINE u32 targets_at_start(struct task_struct *task) {
-    u32 why = targets_by_id(task->pid, task->tgid);
+    u32 matches = targets_by_id(task->pid, task->tgid);
     struct ancestry line = {.at = task};
 
-    if (!follow_children || why & TARGET_TREE)
-        return why;
-    bpf_loop(MAX_ANCESTORS, look_at_parent, &line, 0);
-    return line.in_tree ? why | TARGET_TREE : why;
+    if (!follow_children || matches & TARGET_TREE)
+        return matches;
+    bpf_loop(MAX_ANCESTORS, ancestor_step, &line, 0);
+    return line.in_tree ? matches | TARGET_TREE : matches;
 }
 
-/* What a new task has from the one that starts it: -t hands down nothing, a cgroup is looked up. */
+/* The targets that a new task inherits from its creator. -t is not inherited; the cgroup is looked up. */
 ALWAYS_INLINE u32 inherited(struct thread_state *parent, u64 clone_flags) {
     u32 handed_down =
         clone_flags & CLONE_THREAD ? TARGET_PROCESS | TARGET_TREE | TARGET_NAMED_PROCESS : TARGET_TREE;
 
-    return parent ? parent->why & handed_down : 0;
+    return parent ? parent->matches & handed_down : 0;
 }
 
 /* Whether `group` is the recorded cgroup or below it. */
@@ -71,8 +82,8 @@ ALWAYS_INLINE bool group_holds(struct cgroup *group) {
     return false;
 }
 
-/* The task's cgroup in the recorded one's hierarchy. cgroup v2 says it directly, those of version 1 are in a
- * list that stays as it is as long as a task has it. */
+/* The task's cgroup in the hierarchy of the recorded one. For cgroup v2 it is one field. Those of version
+ * 1 are in a list that does not change while a task uses it. */
 ALWAYS_INLINE struct cgroup *group_of(struct task_struct *task) {
     struct css_set *set = BPF_CORE_READ(task, cgroups);
     struct list_head *next = BPF_CORE_READ(set, cgrp_links.next);

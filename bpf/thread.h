@@ -1,7 +1,11 @@
-/* A thread as user space is told of it: by the snapshot, and once more when it ends. */
+/* The record of a thread: written by the snapshot, and once more when it ends. */
 #pragma once
 
-#include "state.h"
+#include "rings.h"
+#include "thread_state.h"
+
+/* Threads that have started to exit and have not left the CPU for the last time. */
+u32 ending_threads = 0;
 
 ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_struct *task,
                                       struct thread_state *t, u64 now) {
@@ -27,4 +31,16 @@ ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_
     bpf_probe_read_kernel(record->process, COMM_LEN, task->group_leader->comm);
     record->ledger = t->ledger;
     record->at_boundary = t->at_boundary;
+}
+
+ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, u64 now) {
+    struct thread_record *record = reserve(sizeof(struct thread_record));
+
+    t->activity = ACTIVITY_DEAD;
+    if (t->ending)
+        __sync_fetch_and_sub(&ending_threads, 1);
+    if (!record)
+        return;
+    fill_thread_record(record, task, t, now);
+    bpf_ringbuf_submit(record, ring_flags());
 }

@@ -1,22 +1,26 @@
 /* Walking a user stack by unwind tables, and by frame pointer where no entry covers the code.
  *
- * Needs no kernel. Whoever includes this has defined
+ * Needs no kernel. A host program defines, before it includes this:
  * - chunk_words(chunk): the words of an arena chunk, or NULL;
  * - rule_from_number(number): the rule, or NULL;
- * - read_user(room, len, address, of): 0 once `len` bytes of memory are in `room`, of task `of` or, if that
- * is NULL, of the current one;
- * - find_in_memory(mapping, pc, of): finds the mapping that holds pc where the process's list is not known.
+ * - read_user(buffer, len, address, of): 0 once `len` bytes of memory are in `buffer`, of task `of` or, if
+ * that is NULL, of the current one;
+ * - find_in_memory(mapping, pc, of): finds the mapping that holds pc where the process's list is not known;
+ * - mix(hash, value): the hash that identifies a stack.
  *
- * crates/unwind walks by the same rules; its tests compare the two.
- */
+ * crates/unwind walks by the same rules; its tests compare the two. */
 #pragma once
 
 #include "include/limits.h"
 #include "include/unwind.h"
+#ifdef __bpf__
+#include "stack_hash.h"
+#include "tables.h"
+#endif
 
-/* The stack is copied in pieces of this size: a read of 8 bytes costs nearly as much as one of 2048. */
+/* The stack is copied in pieces of this size: reading 8 bytes costs nearly as much as reading 2048. */
 #define WINDOW_BYTES 2048
-/* What a frame saves lies at most this far below its CFA: six registers and room to spare. */
+/* A frame saves its registers at most this far below its CFA: six registers and a margin. */
 #define SAVED_BYTES 128
 
 #define LOWEST_CODE 0x10000ULL
@@ -35,12 +39,12 @@ struct walk {
     u32 list;
     u32 mappings;
     u8 tables;                  /* walk by tables; else by frame pointers alone */
-    u8 known;                   /* the process's mappings are */
+    u8 known;                   /* the process's mappings are known */
     u8 exact;                   /* ip was interrupted; else it is a return address */
-    u8 bx_known;                /* also after a frame that does not say where it saved bx: it kept it */
+    u8 bx_known;                /* also after a frame without a rule for bx: it has kept it */
     u8 r10_known;               /* in an interrupted frame only */
     u8 link_known;              /* in the first frame only */
-    u8 lost;                    /* how the walk ends where this frame's fp leads nowhere */
+    u8 lost;                    /* the end of the walk if this frame's fp leads nowhere */
     u8 end;                     /* enum stack_end; END_TRUNCATED until the walk ends by itself */
     u8 unstarted;               /* a new thread that has not run: its first frame is its last */
     struct unwind_mapping code; /* the mapping of the last frame */
@@ -58,8 +62,8 @@ ALWAYS_INLINE bool read_piece(struct walk *walk, struct task_struct *of, u64 fro
     return true;
 }
 
-/* Copies the piece of stack that begins at `low`, or what of it lies on the page of `address`: a stack ends
- * at a page's end. */
+/* Copies the piece of stack that starts at `low`, or its part on the page of `address`: a stack ends at a
+ * page's end. */
 ALWAYS_INLINE bool fill_window(struct walk *walk, struct task_struct *of, u64 low, u64 address) {
     u64 from = low & ~7ULL;
 
@@ -72,7 +76,7 @@ ALWAYS_INLINE bool fill_window(struct walk *walk, struct task_struct *of, u64 lo
     return read_piece(walk, of, from, 4096 - (from & 4095)) || read_piece(walk, of, address, 8);
 }
 
-/* The word at `address`; what comes with it begins at `low`. */
+/* The word at `address`; the copied piece starts at `low`. */
 ALWAYS_INLINE bool read_word(struct walk *walk, struct task_struct *of, u64 low, u64 address, u64 *value) {
     u64 offset = address - walk->window_start;
 
@@ -92,7 +96,7 @@ ALWAYS_INLINE u32 *words_at(u32 position) { return chunk_words(position >> CHUNK
 #define WORD(position) ((position) & (CHUNK_WORDS - 1))
 #define LIST_WORDS 8
 
-/* Finds the mapping that holds pc; NULL-sized where there is none. */
+/* Finds the mapping that holds pc, and keeps it in `walk->code`. False where there is none. */
 ALWAYS_INLINE bool find_mapping(struct walk *walk, u64 pc) {
     u32 *words = words_at(walk->list);
     u32 at = walk->list, left = walk->mappings, i;
@@ -148,7 +152,7 @@ ALWAYS_INLINE u32 rule_number(struct walk *walk, u64 address) {
     return words[WORD(at)] >> 8;
 }
 
-/* NULL where no entry covers pc; walk->lost then says what that means. */
+/* NULL where no entry covers pc; walk->lost then has the reason. */
 ALWAYS_INLINE struct unwind_rule *find_rule(struct walk *walk, struct task_struct *of, u64 pc) {
     u32 number;
 
@@ -223,7 +227,7 @@ ALWAYS_INLINE long step_out_of_signal(struct walk *walk, struct task_struct *of)
     return 0;
 }
 
-/* The frame's CFA; false with walk->end set where it cannot be told. */
+/* The frame's CFA; false with walk->end set where it is not known. */
 ALWAYS_INLINE bool find_cfa(struct walk *walk, struct task_struct *of, struct unwind_rule *rule, u64 *cfa) {
     u64 offset = (u64)(s64)rule->cfa_offset;
     u64 at;
@@ -275,7 +279,7 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
         return 1;
     if (rule->flags & RULE_ANY_STACK)
         walk->sp = 0;
-    /* A return address that was popped, or never pushed, leaves sp where the caller had it. */
+    /* A return address that was popped, or never pushed, leaves sp at the caller's value. */
     if (cfa < walk->sp || (cfa == walk->sp && !(rule->flags & RULE_RA_IN_REGISTER)))
         return end_walk(walk, END_BAD_FRAME);
     low = cfa - walk->sp > SAVED_BYTES ? cfa - SAVED_BYTES : walk->sp;
@@ -290,7 +294,7 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
         return end_walk(walk, END_BAD_FRAME);
     if (rule->fp || (rule->flags & RULE_FP_AT_FP)) {
         at = saved_at(rule->flags & RULE_FP_AT_FP ? fp : cfa, rule->fp);
-        /* What lies below sp was popped: the register has it back. */
+        /* A slot below sp was popped: the register has its value again. */
         if (at >= walk->sp && !read_word(walk, of, at, at, &walk->fp))
             return end_walk(walk, END_READ_FAILED);
     }
@@ -310,8 +314,8 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
     return 0;
 }
 
-/* Keeps a frame and steps to its caller. frames[0] is where the thread was; every further one is one past the
- * instruction it stands for, which a return address is by itself. */
+/* Keeps a frame and steps to its caller. frames[0] is the instruction where the thread was. Every other
+ * frame is one past the instruction that it stands for, as a return address is by itself. */
 ALWAYS_INLINE long walk_frame(struct walk *walk, struct task_struct *of, u64 *frames, u32 depth) {
     struct unwind_rule *rule;
     u64 frame = walk->ip;
@@ -319,8 +323,8 @@ ALWAYS_INLINE long walk_frame(struct walk *walk, struct task_struct *of, u64 *fr
     if (depth && walk->exact)
         frame++;
     rule = find_rule(walk, of, depth ? frame - 1 : frame);
-    /* The trampoline's "return address" is its first instruction; the entry that covers it begins before it.
-     */
+    /* The trampoline's "return address" is its first instruction; the entry that covers it starts before
+     * it. */
     if (rule && rule->kind == RULE_SIGNAL && depth)
         frame++;
     *frames = frame;
@@ -329,8 +333,8 @@ ALWAYS_INLINE long walk_frame(struct walk *walk, struct task_struct *of, u64 *fr
         return end_walk(walk, END_COMPLETE);
     if (rule && rule->kind != RULE_UNCOVERED)
         return step_by_rule(walk, of, rule);
-    /* Where nothing is known of the code, its frame pointer is not trusted: most code keeps other things
-     * there. */
+    /* Where the code is unknown, its frame pointer is not trusted: most code uses the register for other
+     * values. */
     if (walk->lost == END_NO_MAPPINGS)
         return end_walk(walk, END_NO_MAPPINGS);
     return step_by_frame_pointer(walk, of);

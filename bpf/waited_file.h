@@ -1,22 +1,13 @@
-/* Which file a wait for a disk was for: that of the system call's descriptor.
+/* The file that a wait for a disk was for: that of the system call's descriptor.
  *
- * Calls that take a path have none here: their arguments are gone from the registers' point of view, and the
- * directory would say little. */
+ * Calls that take a path have none: their arguments are no longer in the registers, and the directory
+ * would not help much. */
 #pragma once
 
-#include "reason.h"
-
-#define NR_READ 0
-#define NR_WRITE 1
-#define NR_PREAD64 17
-#define NR_PWRITE64 18
-#define NR_READV 19
-#define NR_WRITEV 20
-#define NR_SYNC 162
-#define NR_PREADV 295
-#define NR_PWRITEV 296
-#define NR_PREADV2 327
-#define NR_PWRITEV2 328
+#include "include/records.h"
+#include "include/syscalls.h"
+#include "open_file.h"
+#include "settings.h"
 
 ALWAYS_INLINE bool has_descriptor(s32 nr) {
     u8 class;
@@ -27,7 +18,7 @@ ALWAYS_INLINE bool has_descriptor(s32 nr) {
     return class == CLASS_FILE || class == CLASS_DISK_IF_D;
 }
 
-/* The file's own position is moved when the call is done. */
+/* The file's own position moves when the call is done. */
 ALWAYS_INLINE u64 waited_offset(struct file *file, struct pt_regs *regs, s32 nr) {
     switch (nr) {
     case NR_READ:
@@ -46,7 +37,8 @@ ALWAYS_INLINE u64 waited_offset(struct file *file, struct pt_regs *regs, s32 nr)
     return NO_OFFSET;
 }
 
-/* Says nothing where the descriptor has been closed meanwhile, or is neither a file's nor a disk's. */
+/* Sets nothing where the descriptor has been closed meanwhile, or is neither a regular file's nor a
+ * disk's. */
 NOINLINE int note_waited_file(struct task_struct *task, struct stall_record *stall, s32 nr) {
     struct pt_regs *regs;
     struct file *file;

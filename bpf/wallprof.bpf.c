@@ -1,15 +1,18 @@
-/* The kernel side of wallprof, one object: each topic is a file, the maps and the ledger are in state.h. */
+/* The kernel side of wallprof, one object. Each subject has its own file, and each file includes what it
+ * uses. */
 #include "cpus.bpf.c"
-#include "guard.bpf.c"
+#include "cross_calls.bpf.c"
+#include "delay.bpf.c"
+#include "faults.bpf.c"
 #include "irq.bpf.c"
 #include "lifecycle.bpf.c"
+#include "noise.bpf.c"
+#include "open_waits.bpf.c"
 #include "sampler.bpf.c"
-#include "sched.bpf.c"
+#include "snapshot.bpf.c"
+#include "switch.bpf.c"
+#include "wakeup.bpf.c"
 
-/* These tell what sched.bpf.c's rings carry. */
-#include "faults.bpf.c"
-#include "work.bpf.c"
-/* Ends threads as sched.bpf.c does. */
-#include "names.bpf.c"
+#include "bpf_api.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

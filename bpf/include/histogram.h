@@ -1,8 +1,8 @@
-/* Log-linear buckets, 16 an octave: the same index as crates/model/src/histogram.rs (a test compares them).
- */
+/* Log-linear buckets, 16 an octave: the same index as crates/model/src/histogram.rs, which a test
+ * compares. */
 #pragma once
 
-/* The place of the highest set bit by a De Bruijn sequence: BPF has no such instruction before v4, and
+/* The position of the highest set bit, by a De Bruijn sequence. BPF has no such instruction before v4, and
  * branches multiply the paths that the verifier walks. */
 #define HIGHEST_BIT_SEQUENCE 0x03f79d71b4cb0a89ULL
 

@@ -1,21 +1,16 @@
-/* The few kernel types the probes read, each field relocated by CO-RE (a full vmlinux.h is most of a
- * BPF compile). Field order and size here mean nothing; names and nesting do. */
+/* The few kernel types that the probes read, each field relocated by CO-RE (a full vmlinux.h is most of
+ * the time of a BPF compile). Field order and size here mean nothing; names and nesting do. */
 #pragma once
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef short s16;
-typedef unsigned long long u64;
-typedef int s32;
-typedef long long s64;
+#include "integers.h"
+
 typedef _Bool bool;
 
 #define true 1
 #define false 0
 #define NULL ((void *)0)
 
-/* bpf_helper_defs.h speaks of these. */
+/* bpf_helper_defs.h uses these. */
 typedef u8 __u8;
 typedef u16 __u16;
 typedef u32 __u32;
@@ -201,7 +196,8 @@ struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
     unsigned int flags;
-    unsigned int on_cpu; /* an int up to 7.1, one byte in 7.2: only unsigned reads are fitted to the size */
+    unsigned int
+        on_cpu; /* an int up to 7.1, one byte in 7.2: only reads of unsigned fields are fitted to the size */
     struct sched_entity se;
     struct sched_info sched_info;
     unsigned int in_iowait : 1;
@@ -238,7 +234,7 @@ struct bpf_iter__task {
 
 #pragma clang attribute pop
 
-/* What a perf_event program gets: plain UAPI, not relocated. x86_64 register order. */
+/* The context of a perf_event program: plain UAPI, not relocated. x86_64 register order. */
 struct user_pt_regs {
     unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags,
         sp, ss;
@@ -249,10 +245,6 @@ struct bpf_perf_event_data {
     u64 sample_period;
     u64 addr;
 };
-
-/* asm/unistd_64.h */
-#define SYSCALL_CLONE 56
-#define SYSCALL_CLONE3 435
 
 /* Task states and flags: linux/sched.h, stable since 4.14. */
 #define TASK_RUNNING 0x0

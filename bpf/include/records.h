@@ -2,6 +2,7 @@
  * Rust's view of these is generated from the object's type information. Times are CLOCK_MONOTONIC ns. */
 #pragma once
 
+#include "integers.h"
 #include "limits.h"
 
 #define REASONS 12
@@ -23,27 +24,27 @@ enum reason {
     REASON_OTHER = 11,
 };
 
-/* What a thread in a page fault sleeps for, behind the reasons: the fault itself. */
+/* What a thread in a page fault sleeps for, after the reasons: the fault itself. */
 #define SLEEP_FAULT_MINOR 12
 #define SLEEP_FAULT_MAJOR 13
-/* Whatever a thread can be blocked in. */
+/* The number of all of these. */
 #define SLEEPS 14
 
-/* What a system call says about a sleep in it. Below REASONS: the reason itself. */
+/* The class of a system call, which says what a sleep in it waits for. Below REASONS: the reason itself. */
 enum syscall_class {
     CLASS_NONE = 32,
     CLASS_FUTEX = 33,       /* by operation and value */
     CLASS_FILE = 34,        /* first argument is a descriptor: by its type */
     CLASS_FCNTL = 35,       /* a lock if the command waits for one */
     CLASS_CHILD_IF_D = 36,  /* clone, vfork: uninterruptible means waiting for the vforked child */
-    CLASS_DISK_IF_D = 37,   /* fsync and its kin wait uninterruptibly without in_iowait */
+    CLASS_DISK_IF_D = 37,   /* fsync and similar calls wait uninterruptibly without in_iowait */
     CLASS_MEMORY_IF_D = 38, /* mmap, munmap …: uninterruptible means the mmap lock */
     CLASS_COMPLETION = 39,  /* io_uring_enter: like poll, though the kernel says iowait */
 };
 
-/* What a thread is doing between two events. */
+/* What a thread does between two events. */
 enum activity {
-    ACTIVITY_UNKNOWN = 0, /* no event yet since arming; the first one, or the iterator, tells */
+    ACTIVITY_UNKNOWN = 0, /* no event since arming; the first one, or the iterator, determines it */
     ACTIVITY_RUNNING = 1,
     ACTIVITY_PREEMPTED = 2,
     ACTIVITY_BLOCKED = 3, /* woken when wake_ns is later than run_ns */
@@ -51,10 +52,10 @@ enum activity {
     ACTIVITY_DEAD = 5,
 };
 
-/* Why a thread is recorded: by which of the given targets, each a bit. */
-#define TARGET_THREAD 1         /* -t: this thread, nothing that it starts */
+/* Why a thread is recorded: the given targets that match it, a bit each. */
+#define TARGET_THREAD 1         /* -t: this thread, not the tasks that it starts */
 #define TARGET_PROCESS 2        /* -p: later threads of the process, too */
-#define TARGET_TREE 4           /* -p --children, -- CMD: what the process starts, too */
+#define TARGET_TREE 4           /* -p --children, -- CMD: also the processes that it starts */
 #define TARGET_NAMED_THREAD 8   /* --name, by the thread's own name */
 #define TARGET_NAMED_PROCESS 16 /* --name, by the process's: later threads, too */
 #define TARGET_GROUP 32         /* --cgroup */
@@ -68,7 +69,7 @@ enum fault_end {
 
 #define FAULT_ENDS 3
 
-/* A thread's wall time by state, cumulative since arming, ns; and what is counted with it. */
+/* A thread's wall time by state, cumulative since arming, ns; and counts. */
 struct ledger {
     u64 on_cpu;
     u64 irq;
@@ -104,10 +105,10 @@ struct thread_record {
     u64 start_boottime;
     u64 observed_from; /* arming or the thread's creation */
     u64 now;           /* when this record was made */
-    u64 since;         /* everything before is in `ledger` */
+    u64 since;         /* the ledger is complete up to here */
     u64 run_ns;        /* last switch-in */
     u64 wake_ns;       /* last wakeup */
-    u64 boundary;      /* the last second's end that the thread has passed with an event; 0: none */
+    u64 boundary;      /* the last end of a second that the thread has passed with an event; 0: none */
     u32 exec_id;
     u8 activity;
     u8 reason;
@@ -119,11 +120,11 @@ struct thread_record {
     struct ledger at_boundary;
 };
 
-/* A thread's sums at a second's end, and what it had been doing up to there since its last event before. */
+/* A thread's sums at a second's end, and its activity from its last event before that to there. */
 struct second_record {
     u32 type;
     u32 key;
-    u64 boundary; /* the second's end, or the last of several without an event */
+    u64 boundary; /* the second's end, or the last one of several without an event */
     u64 since;
     u64 run_ns;
     u64 wake_ns;
@@ -135,7 +136,7 @@ struct second_record {
 
 _Static_assert(sizeof(struct second_record) == 48 + sizeof(struct ledger), "second_record has no padding");
 
-/* Another thread, as far as one may name it without holding it. */
+/* Another thread, named without a reference to it. */
 struct other_thread {
     u32 tid;
     u32 tgid;
@@ -154,7 +155,7 @@ enum stall_flags {
     STALL_OWNER = 8,  /* lock_owner is valid */
     STALL_ASKED = 16, /* asked_ns is valid */
     STALL_FAULT = 32, /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
-    STALL_FILE = 64,  /* a wait for a disk: `fault` says for which file */
+    STALL_FILE = 64,  /* a wait for a disk: `fault` has the file */
 };
 
 enum fault_access {
@@ -174,10 +175,10 @@ enum fault_mapping {
 };
 
 #define FILE_NAME_LEN 64
-/* file_offset of a call that is about the whole file. */
+/* file_offset of a call about the whole file. */
 #define NO_OFFSET (~0ULL)
 
-/* What a page fault was about; or, with STALL_FILE, the file of a system call. */
+/* The facts of a page fault; or, with STALL_FILE, the file of a system call. */
 struct fault_facts {
     u64 address; /* with STALL_FILE the descriptor */
     u64 inode;   /* these three with MAPPING_FILE only */
@@ -186,10 +187,10 @@ struct fault_facts {
     u8 access;
     u8 mapping;
     u8 unused[2];
-    u8 file_name[FILE_NAME_LEN]; /* without its folders */
+    u8 file_name[FILE_NAME_LEN]; /* without its directories */
 };
 
-/* One off-CPU interval or page fault that is kept by itself. */
+/* One off-CPU interval or page fault that is emitted by itself. */
 struct stall_record {
     u32 type;
     u32 key;
@@ -203,7 +204,7 @@ struct stall_record {
     u64 waker_kernel_stack;
     u64 lock_address;
     u64 asked_ns;
-    u64 slack_ns;   /* how much later than asked the kernel may be by its own rules */
+    u64 slack_ns;   /* how much later than asked for the kernel may be by its own rules */
     u32 lock_owner; /* tid in the waiting thread's pid namespace */
     s32 syscall;    /* -1: not in one */
     u32 cpu;
@@ -218,16 +219,16 @@ struct stall_record {
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
 
-/* What the kernel does for a thread that takes its time. */
+/* Why the kernel delays a thread. */
 enum work_kind {
-    WORK_RECLAIM = 0,    /* frees memory, because there was none or a cgroup's limit was reached */
-    WORK_COMPACTION = 1, /* moves memory together, for a large piece */
+    WORK_RECLAIM = 0,    /* frees memory, because there was none or a cgroup has reached its limit */
+    WORK_COMPACTION = 1, /* compacts memory, for a large allocation */
     WORK_LOCK = 2,       /* waits for a lock of the kernel's own */
 };
 
 #define WORKS 3
 
-/* One stretch of it. */
+/* One interval of it. */
 struct work_record {
     u32 type;
     u32 key;
@@ -277,7 +278,7 @@ struct sample_value {
 };
 
 enum latency_metric {
-    METRIC_OFF_CPU = 0, /* within faults; the others are told apart: */
+    METRIC_OFF_CPU = 0, /* within faults; the metrics from METRIC_OFF_CPU_PREEMPTED on have the others: */
     METRIC_RUN_QUEUE = 1,
     METRIC_FAULT = 2,
     METRIC_OFF_CPU_PREEMPTED = 3,
@@ -319,8 +320,9 @@ enum guest_kind {
 };
 
 struct guest_key {
-    u64 function; /* to be called there, by its address; 0: none, the CPU is to look for another task */
-    u64 slice;    /* of GUARD_SLICE_NS of the wall clock */
+    u64 function; /* the function to be called there, by its address; 0: none, the CPU is to look for another
+                     task */
+    u64 slice;    /* number of the GUARD_SLICE_NS of the wall clock */
     u32 tid;      /* the task, or the sender; 0: sent from an interrupt or an idle CPU */
     u16 cpu;
     u16 kind;
@@ -356,8 +358,8 @@ enum loss {
     LOSS_LATENCY_FULL = 3, /* latency cells */
     LOSS_INTERRUPTS_FULL = 4,
     LOSS_THREADS_FULL = 5, /* no memory for a thread's state */
-    LOSS_SCRATCH_BUSY = 6, /* nesting deeper than SCRATCH_LEVELS */
-    LOSS_NO_WAKEUP = 7,    /* sleeps that ended without a wakeup being seen */
+    LOSS_SCRATCH_BUSY = 6, /* nested deeper than SCRATCH_LEVELS */
+    LOSS_NO_WAKEUP = 7,    /* sleeps that ended without a wakeup that was seen */
     LOSS_INTERRUPT_DEPTH = 8,
     LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
     LOSS_NO_SWITCH = 10,   /* switch-outs that were not seen */
@@ -366,7 +368,7 @@ enum loss {
     LOSSES = 13,
 };
 
-/* A glob over names as an automaton, one bit a state: state i says that i characters are matched. */
+/* A glob over names as an automaton, one bit a state. State i: i characters are matched. */
 struct name_glob {
     u64 takes[256]; /* by byte: the states from which it leads to the next one */
     u64 loops;      /* states that any byte leads back to: before a `*` */

@@ -1,4 +1,4 @@
-/* Unwind tables as they lie in memory: what crates/unwind builds, what bpf/unwind.h walks. Plain integers,
+/* Unwind tables as they lie in memory: crates/unwind builds them, bpf/unwind.h walks by them. Plain integers,
  * little endian. x86_64 register names by role: sp, fp (rbp), bx (rbx); an address is an ELF virtual address
  * unless said otherwise.
  *
@@ -8,16 +8,18 @@
  * offset 0. A row is (rule << 8) | offset in the block, in force up to the next row.
  *
  * A frame's caller: find the rule at pc (at pc - 1 where pc is a return address), then
- *   CFA = what its kind says; ip = *(CFA + 8 * ra); fp = fp rule; bx = bx rule; sp = CFA.
+ *   CFA by its kind; ip = *(CFA + 8 * ra); fp = fp rule; bx = bx rule; sp = CFA.
  */
 #pragma once
+
+#include "integers.h"
 
 #define PAGE_TEXT 65536
 #define BLOCK_TEXT 256
 #define BLOCKS 256
 /* 257 indices of 16 bits, rounded up. */
 #define PAGE_STARTS 129
-/* Words a page can have at most: its indices have 16 bits, and the number of its rows is one of them. */
+/* The most words of a page: its indices have 16 bits, and the number of its rows is one of them. */
 #define MAX_PAGE_WORDS 65664
 
 enum rule_kind {
@@ -58,11 +60,11 @@ _Static_assert(sizeof(struct unwind_rule) == 16, "a rule is 16 bytes");
 /* How a walk ended: crates/model/src/stack.rs StackEnd has the same codes. */
 enum stack_end {
     END_COMPLETE = 0,      /* at RULE_END */
-    END_FRAME_POINTER = 1, /* a chain of frame pointers ran out */
+    END_FRAME_POINTER = 1, /* the end of a chain of frame pointers */
     END_TRUNCATED = 2,     /* more frames than are kept */
     END_READ_FAILED = 3,   /* a stack address could not be read */
     END_NO_MAPPINGS = 4,   /* the process is too new: its mappings are not known yet */
-    END_NO_TABLE = 5,      /* a file whose unwind table is not there, and the frame pointer led nowhere */
+    END_NO_TABLE = 5,      /* a file without its unwind table, and the frame pointer led nowhere */
     END_UNSUPPORTED = 6,   /* a rule that rows cannot express, or a register that was lost on the way */
     END_BAD_FRAME = 7,     /* frames that do not ascend, or a return address that is none */
     END_JIT = 8,           /* code that is in no file, and the frame pointer led nowhere */
@@ -78,8 +80,8 @@ enum stack_end {
 
 /* ---- where tables lie in the kernel ---- */
 
-/* Tables and lists of mappings lie in an arena of chunks; a position is (chunk << CHUNK_BITS) | word. Nothing
- * crosses a chunk's end. Position 0 is never given out. */
+/* Tables and lists of mappings lie in an arena of chunks. A position is (chunk << CHUNK_BITS) | word.
+ * Nothing crosses a chunk's end. Position 0 is never allocated. */
 #define CHUNK_BITS 18
 #define CHUNK_WORDS 262144
 #define MAX_CHUNKS 1024
@@ -99,11 +101,11 @@ struct unwind_mapping {
     u64 start;
     u64 len;
     u64 bias;      /* pc - bias: the address counted from the table's page 0 */
-    u32 directory; /* where the positions of the table's pages lie, one word a page (0: uncovered) */
-    u32 pages;     /* 0: no table; and with a directory that is not 0, code made at run time */
+    u32 directory; /* position of the positions of the table's pages, one word a page (0: uncovered) */
+    u32 pages;     /* 0: no table; with a directory that is not 0: code made at run time */
 };
 
-/* Which file: inode number, and device as the kernel keeps it. */
+/* A file: inode number, and device as the kernel keeps it. */
 struct file_key {
     u64 inode;
     u32 device;

@@ -1,6 +1,6 @@
 /* Interrupt vectors with tracepoints of their own (irq_vectors:*): most interrupts of a virtual machine.
- * The order is the number in interrupt_key; crates/probe names them by the same list. Vectors that report
- * hardware errors are left out: they carry no time worth a program. */
+ * The number is the one in interrupt_key; crates/probe names them by the same list. Vectors that report
+ * hardware errors are left out: their time is not worth a program. */
 #pragma once
 
 #define FOR_EACH_VECTOR(X)                                                                                   \

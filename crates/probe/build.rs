@@ -41,6 +41,9 @@ fn main() {
         constants(&root),
     )
     .expect("OUT_DIR is writable");
+    // libbpf's headers, which libbpf-sys unpacks, for tests.
+    let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
+    println!("cargo:rustc-env=LIBBPF_HEADERS={headers}");
     for folder in [root.clone(), root.join("include")] {
         println!("cargo:rerun-if-changed={}", folder.display());
         for file in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -53,7 +56,13 @@ fn main() {
 /// object's type information unless a record uses them.
 fn constants(root: &std::path::Path) -> String {
     let mut out = String::new();
-    for header in ["include/limits.h", "include/records.h", "include/unwind.h", "include/vectors.h"] {
+    for header in [
+        "include/limits.h",
+        "include/records.h",
+        "include/unwind.h",
+        "include/vectors.h",
+        "include/syscalls.h",
+    ] {
         let text =
             fs::read_to_string(root.join(header)).unwrap_or_else(|error| panic!("bpf/{header}: {error}"));
         for (name, value) in text.lines().filter_map(constant_from_line) {

@@ -129,7 +129,7 @@ impl Plan {
         let faults = [
             (&progs.on_fault_minor, perf::SOFTWARE_PAGE_FAULTS_MINOR, "minor-faults"),
             (&progs.on_fault_major, perf::SOFTWARE_PAGE_FAULTS_MAJOR, "major-faults"),
-            (&progs.on_fault_begun, perf::SOFTWARE_PAGE_FAULTS, "page-faults"),
+            (&progs.on_fault_started, perf::SOFTWARE_PAGE_FAULTS, "page-faults"),
         ];
         for (program, config, name) in faults.into_iter().filter(|(program, ..)| program.autoload()) {
             let event = perf::open_every_hit(config, cpu).map_err(|error| not_opened(name, cpu, error))?;

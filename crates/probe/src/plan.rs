@@ -146,7 +146,7 @@ pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &Probe
     let unwanted = |name: &&String| match name.as_str() {
         "on_cgroup_attach" => options.targets.cgroup().is_none(),
         "on_exec" => options.targets.names().is_empty(),
-        "on_fault_begun" => types.features().page_faults,
+        "on_fault_started" => types.features().page_faults,
         // One alone would leave the other's faults to the event, which tells both.
         "on_fault_in_user" | "on_fault_in_kernel" => !types.features().page_faults,
         "on_ipi_send_cpu" | "on_ipi_send_cpumask" | "on_csd_queue_cpu" => options.guarded.is_empty(),
@@ -270,10 +270,10 @@ mod tests {
 
     #[test]
     fn a_fault_begins_once() {
-        let programs = ["on_fault_begun", "on_fault_in_user", "on_fault_in_kernel"].map(String::from);
+        let programs = ["on_fault_started", "on_fault_in_user", "on_fault_in_kernel"].map(String::from);
         let everything = options(Targets::Everything);
         let both = KernelTypes::with_tracepoints(&["page_fault_user", "page_fault_kernel"]);
-        assert_eq!(left_out(&programs, &both, &everything), ["on_fault_begun"]);
+        assert_eq!(left_out(&programs, &both, &everything), ["on_fault_started"]);
         for present in [&[][..], &["page_fault_user"]] {
             let left_out = left_out(&programs, &KernelTypes::with_tracepoints(present), &everything);
             let is_left_out = |name: &String| left_out.contains(name);

@@ -36,7 +36,7 @@ const RING_BYTES: u32 = 8 << 20;
 const TABLE_BYTES: u64 = 256 << 20;
 /// Unstacked off-CPU time of one state that a thread may gather before a stack must carry it (`carry_ns`).
 const CARRY_NS: u64 = 1_000_000;
-/// The same for waits that the thread chose (`chosen_carry_ns`): a hundred stacks a second tell where it waits for work.
+/// The same for waits that the thread chose (`voluntary_carry_ns`): a hundred stacks a second tell where it waits for work.
 const CHOSEN_CARRY_NS: u64 = 10_000_000;
 const SMALLEST_RING: u32 = 256 << 10;
 const BIGGEST_RING: u32 = 4 << 20;
@@ -176,7 +176,7 @@ impl Probes {
     /// recorded cgroup.
     pub fn follow_processes(&mut self) -> Result<(), ProbeError> {
         let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return Ok(()) };
-        if std::mem::take(&mut bss.look_again) == 0 {
+        if std::mem::take(&mut bss.rescan_wanted) == 0 {
             return Ok(());
         }
         iterate(&self.create_states, &mut self.bytes)
@@ -256,7 +256,7 @@ impl Probes {
             data.sample_stride = stride;
             data.stack_ns = stack_ns;
             data.carry_ns = CARRY_NS.saturating_mul(stride);
-            data.chosen_carry_ns = CHOSEN_CARRY_NS.saturating_mul(stride);
+            data.voluntary_carry_ns = CHOSEN_CARRY_NS.saturating_mul(stride);
         }
     }
 
@@ -264,7 +264,7 @@ impl Probes {
     /// every second.
     pub fn tell_seconds(&mut self, wanted: bool) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.tell_seconds = wanted.into();
+            bss.emit_seconds = wanted.into();
         }
     }
 
@@ -487,7 +487,7 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
         }
     }
     rodata.guards = !options.guarded.is_empty();
-    rodata.calls_tell_functions = features.ipi_functions;
+    rodata.calls_name_functions = features.ipi_functions;
     rodata.guarded_count = options.guarded.len().min(rodata.guarded.len()) as u32;
     for (place, cpu) in rodata.guarded.iter_mut().zip(&options.guarded) {
         *place = *cpu;

@@ -224,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_the_kernel_side_are_those_of_the_table() {
+        let header = include_str!("../../../bpf/include/syscalls.h");
+        let numbers = header.lines().filter_map(|line| line.strip_prefix("#define NR_")?.split_once(' '));
+        let numbers: Vec<(String, i32)> = numbers
+            .map(|(name, number)| (name.to_lowercase(), number.parse().expect("a number")))
+            .collect();
+        assert!(numbers.len() > 20, "{numbers:?}");
+        for (name, number) in numbers {
+            assert_eq!(syscall_name(number), Some(name));
+        }
+    }
+
+    #[test]
     fn names_and_classes() {
         assert_eq!(syscall_name(202).as_deref(), Some("futex"));
         assert_eq!(syscall_name(24).as_deref(), Some("sched_yield"));

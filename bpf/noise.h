@@ -1,21 +1,23 @@
-/* Who runs on the CPUs that are kept for others.
+/* The noise on guarded CPUs: the tasks that run there, and the interrupts that other CPUs send there.
  *
- * Interrupts there are counted where all are (irq.bpf.c). Nothing of this exists where no CPU is guarded:
- * `guards` is fixed before loading, and the verifier takes out what it excludes.
- */
+ * Interrupts on these CPUs are counted like all others (irq.bpf.c). Without a guarded CPU nothing of this
+ * is loaded: `guards` is fixed before loading, and the verifier removes the code that it excludes. */
 #pragma once
 
 #include "context.h"
+#include "losses.h"
+#include "settings.h"
 
 const volatile bool guards = false;
 const volatile u64 guard_mask[MAX_CPUS / 64] = {};
 const volatile u32 guarded[MAX_GUARDED] = {};
 const volatile u32 guarded_count = 0;
-/* Function calls are told with their function by csd_queue_cpu; else their interrupts alone are. */
-const volatile bool calls_tell_functions = false;
+/* csd_queue_cpu reports function calls with their function; without it, only their interrupts are seen. */
+const volatile bool calls_name_functions = false;
 
-/* What was on a guarded CPU, by slice: tasks, the allowed ones too, and interrupts sent by other CPUs. User
- * space deletes the rows of past slices. Full: LOSS_GUESTS_FULL. */
+/* Interval, guarded CPU, and task or sender → counts: of the tasks that ran there, the allowed ones too,
+ * and of the interrupts that other CPUs sent there. User space deletes the rows of past intervals. Full:
+ * LOSS_GUESTS_FULL. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, MAX_GUESTS);
@@ -27,15 +29,15 @@ ALWAYS_INLINE bool is_guarded(u32 cpu) {
     return cpu < MAX_CPUS && ((guard_mask[cpu / 64] >> (cpu % 64)) & 1);
 }
 
-/* Global, so that the verifier walks through it once. Kernel 6.1's maps take no memory of a global function's
- * caller: hence the copies. */
-__attribute__((noinline)) int count_guest(struct guest_key *whose, struct guest *add) {
+/* Global, so that the verifier walks through it once. The maps of kernel 6.1 accept no memory of a global
+ * function's caller: hence the copies. */
+__attribute__((noinline)) int count_noise(struct guest_key *of, struct guest *add) {
     struct guest_key key;
     struct guest first, *row;
 
-    if (!whose || !add)
+    if (!of || !add)
         return 0;
-    key = *whose;
+    key = *of;
     row = bpf_map_lookup_elem(&guests, &key);
     if (!row) {
         first = *add;
@@ -54,42 +56,42 @@ __attribute__((noinline)) int count_guest(struct guest_key *whose, struct guest 
     return 0;
 }
 
-ALWAYS_INLINE void describe_guest(struct guest *guest, struct task_struct *task) {
-    guest->tgid = task->tgid;
-    guest->kernel_thread = !!(task->flags & PF_KTHREAD);
-    bpf_probe_read_kernel(guest->comm, COMM_LEN, task->comm);
+ALWAYS_INLINE void describe_noise(struct guest *noise, struct task_struct *task) {
+    noise->tgid = task->tgid;
+    noise->kernel_thread = !!(task->flags & PF_KTHREAD);
+    bpf_probe_read_kernel(noise->comm, COMM_LEN, task->comm);
 }
 
-/* Counts what `task` ran here since it was last counted; with `leaves` the run ends. */
+/* Counts the time that `task` ran here since it was last counted; with `leaves` its run ends. */
 ALWAYS_INLINE void count_task(struct cpu_state *cpu, struct task_struct *task, u64 now, bool leaves) {
     u32 here = bpf_get_smp_processor_id();
-    u64 from = cpu->guest_from;
-    u64 began = cpu->guest_began;
+    u64 from = cpu->noise_from;
+    u64 started = cpu->noise_started;
 
     if (!is_guarded(here))
         return;
-    cpu->guest_from = now;
+    cpu->noise_from = now;
     if (leaves)
-        cpu->guest_began = now;
+        cpu->noise_started = now;
     if (!task->pid)
         return;
     if (from < armed_at)
         from = armed_at;
-    if (began < armed_at)
-        began = armed_at;
+    if (started < armed_at)
+        started = armed_at;
     struct guest_key key = {
         .slice = (now + epoch_offset) / GUARD_SLICE_NS,
         .tid = task->pid,
         .cpu = (u16)here,
         .kind = GUEST_TASK,
     };
-    struct guest add = {.count = leaves, .total = now - from, .max = now - began};
+    struct guest add = {.count = leaves, .total = now - from, .max = now - started};
 
-    describe_guest(&add, task);
-    count_guest(&key, &add);
+    describe_noise(&add, task);
+    count_noise(&key, &add);
 }
 
-/* The thread that sends an interrupt now; NULL where an interrupt or an idle CPU does. */
+/* The thread that sends an interrupt now; NULL where an interrupt or an idle CPU sends it. */
 ALWAYS_INLINE struct task_struct *sender_of(void *ctx) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct cpu_state *cpu = this_cpu();
@@ -113,7 +115,7 @@ ALWAYS_INLINE void count_sent(u32 to, u64 function, struct task_struct *sender) 
 
     if (sender) {
         key.tid = sender->pid;
-        describe_guest(&add, sender);
+        describe_noise(&add, sender);
     }
-    count_guest(&key, &add);
+    count_noise(&key, &add);
 }

@@ -1,10 +1,10 @@
-/* Interrupts that other CPUs send to guarded ones. The senders run on any CPU: loaded only where one is
+/* Interrupts that other CPUs send to guarded ones. The senders run on any CPU. Loaded only where a CPU is
  * guarded. */
-#include "guard.h"
+#include "noise.h"
 
 SEC("tp_btf/ipi_send_cpu")
 int BPF_PROG(on_ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *callback) {
-    if (!callback || !calls_tell_functions)
+    if (!callback || !calls_name_functions)
         count_sent(cpu, (u64)callback, sender_of(ctx));
     return 0;
 }
@@ -31,16 +31,17 @@ SEC("tp_btf/ipi_send_cpumask")
 int BPF_PROG(on_ipi_send_cpumask, void *mask, unsigned long callsite, void *callback) {
     struct mask_walk walk = {.mask = mask, .function = (u64)callback, .by_task = sender_of(ctx) != NULL};
 
-    if (!callback || !calls_tell_functions)
+    if (!callback || !calls_name_functions)
         bpf_loop(guarded_count, sent_to_guarded, &walk, 0);
     return 0;
 }
 
-/* CSD_TYPE_TTWU of include/linux/smp_types.h: no call, but a task to be woken there. */
+/* CSD_TYPE_TTWU of include/linux/smp_types.h: not a call, but a task to be woken there. */
 #define CALL_TYPES 0xf0
 #define CALL_IS_WAKEUP 0x30
 
-/* (cpu, callsite, function, call): a pointer to a function is not readable here, the call's own is. */
+/* (cpu, callsite, function, call): a program cannot read a pointer to a function, but it can read the
+ * call. */
 SEC("tp_btf/csd_queue_cpu")
 int on_csd_queue_cpu(u64 *ctx) {
     struct __call_single_data *call = (struct __call_single_data *)ctx[3];

@@ -1,0 +1,33 @@
+/* Histograms of how long intervals of a thread took. */
+#pragma once
+
+#include "include/histogram.h"
+#include "losses.h"
+#include "thread_state.h"
+
+/* Thread, second, metric and histogram bucket → counts. Same lifetime as `samples`. Full:
+ * LOSS_LATENCY_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, MAX_LATENCY);
+    __type(key, struct latency_key);
+    __type(value, struct latency_value);
+} latency SEC(".maps");
+
+ALWAYS_INLINE void count_latency(struct thread_state *t, u32 metric, u64 ns) {
+    struct latency_key key = {
+        .key = t->key, .second = t->second, .metric = (u16)metric, .bucket = (u16)bucket_from_ns(ns)};
+    struct latency_value *cell = bpf_map_lookup_elem(&latency, &key);
+
+    /* One writer: the intervals of a thread end on the CPU on which it continues. */
+    if (likely(cell)) {
+        cell->count++;
+        cell->total += ns;
+        if (ns > cell->max)
+            cell->max = ns;
+        return;
+    }
+    struct latency_value first = {.count = 1, .total = ns, .max = ns};
+    if (bpf_map_update_elem(&latency, &key, &first, BPF_ANY))
+        lose(LOSS_LATENCY_FULL);
+}

@@ -1,0 +1,17 @@
+/* Which intervals get stacks. */
+#pragma once
+
+#include "thread_state.h"
+
+/* Waits that a thread enters voluntarily, by their reason: an idle server's wait for requests. */
+ALWAYS_INLINE bool is_voluntary(u32 reason) {
+    return reason == REASON_WAIT || reason == REASON_POLL || reason == REASON_SLEEP || reason == REASON_CHILD;
+}
+
+/* Whether an interval that has lasted `ns` in `state` needs stacks. */
+ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
+    u64 enough = is_voluntary(state) ? voluntary_carry_ns : carry_ns;
+
+    barrier_var(state); /* one register for the check and the index */
+    return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= enough);
+}

@@ -1,0 +1,177 @@
+/* A thread gets a CPU: its wait is over, and is charged, counted and emitted. */
+#pragma once
+
+#include "kernel_stack.h"
+#include "latency.h"
+#include "reason.h"
+#include "seconds.h"
+#include "stack_place.h"
+#include "stack_policy.h"
+#include "stall.h"
+
+/* Takes the stacks of the interval, and counts the unstacked time of its states with them. */
+NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct interval *interval) {
+    struct cpu_state *cpu = this_cpu();
+    u32 reason;
+
+    if (!t || !interval || !cpu)
+        return 0;
+    reason = t->reason;
+    if (reason >= SLEEPS)
+        return 0;
+    if (stacks_at_switch_out) {
+        interval->user_stack = t->out_user_stack;
+        interval->kernel_stack = t->out_kernel_stack;
+    } else {
+        take_stacks_at(ctx, cpu, place_of_wait(t, interval->preempted), &interval->user_stack,
+                       &interval->kernel_stack);
+    }
+    if (interval->preempted) {
+        count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);
+    } else {
+        if (reason < REASONS)
+            count_interval(t, interval, reason, SAMPLE_BLOCKED + reason, t->carried[reason]);
+        count_interval(t, interval, CARRIED_RUNNABLE, SAMPLE_RUNNABLE, t->carried[CARRIED_RUNNABLE]);
+    }
+    return 0;
+}
+
+/* The metric of an interval by its longer part, as user space names stalls. One within a fault belongs to
+ * the fault. */
+ALWAYS_INLINE u32 off_cpu_metric(struct thread_state *t, struct interval *interval, u64 off) {
+    u32 reason = t->reason;
+
+    if (interval->preempted)
+        return METRIC_OFF_CPU_PREEMPTED;
+    if (reason >= REASONS)
+        return METRIC_OFF_CPU;
+    return interval->runnable > off - interval->runnable ? METRIC_OFF_CPU_RUNNABLE
+                                                         : METRIC_OFF_CPU_BLOCKED + reason;
+}
+
+ALWAYS_INLINE bool is_emitted(struct thread_state *t, struct interval *interval) {
+    u64 off = interval->end - interval->start;
+    bool sent = off >= stall_ns;
+
+    if (sent && !interval->preempted && is_voluntary(t->reason) && interval->runnable < stall_ns)
+        sent = off >= voluntary_stall_ns;
+    if (!sent && off >= min_stall_ns)
+        lose(LOSS_FOLDED);
+    return sent;
+}
+
+/* The first event of this thread is that it gets a CPU. Either it has waited for one since arming, or its
+ * wakeup was not seen: the scheduler's sum of its waiting time decides. */
+ALWAYS_INLINE void start_waiting(void *ctx, struct thread_state *t, struct task_struct *task, u64 now,
+                                 u64 delay) {
+    start_observing(t, task, ACTIVITY_PREEMPTED);
+    t->exec_seen = task->se.sum_exec_runtime;
+    if (!stacks_at_switch_out && delay - t->delay_seen < now - t->since) {
+        t->activity = ACTIVITY_BLOCKED;
+        classify(ctx, NULL, t, task, TASK_INTERRUPTIBLE);
+    }
+}
+
+/* How long the thread has been awake at `now`, within its wait. Its next wakeup can already have happened:
+ * interrupts are on between a switch and its end. */
+ALWAYS_INLINE u64 since_wakeup(struct thread_state *t, u64 now) {
+    u64 wake = t->wake_ns;
+
+    if (wake > now)
+        return 0;
+    return now - (wake > t->since ? wake : t->since);
+}
+
+/* Back on a CPU, in the same page fault: the wait belongs to the fault, and is emitted with it. Global, so
+ * that the verifier walks through it once and not for each path to it. */
+__attribute__((noinline)) int resume_fault(struct thread_state *t, struct interval *interval) {
+    struct fault_state *fault;
+    u64 off;
+
+    if (!t || !interval)
+        return 0;
+    fault = &t->fault;
+    off = interval->end - interval->start;
+    fault->charged_to = interval->end;
+    fault->irq_seen = t->ledger.irq;
+    fault->runnable += interval->runnable;
+    fault->blocked += off - interval->runnable;
+    fault->woken |= interval->woken;
+    if (off > fault->longest && (interval->user_stack || interval->kernel_stack)) {
+        fault->longest = off;
+        fault->user_stack = interval->user_stack;
+        fault->kernel_stack = interval->kernel_stack;
+    }
+    if (interval->runnable > fault->starved_to - fault->starved_from) {
+        fault->starved_from = interval->end - interval->runnable;
+        fault->starved_to = interval->end;
+        fault->starved_cpu = interval->cpu;
+    }
+    return 0;
+}
+
+/* Closes the off-CPU interval of `task`, which got the CPU at `now`. With stacks_at_switch_out it is not
+ * current yet. */
+ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
+    struct thread_state *t = state_of(task);
+    struct interval interval = {};
+    u64 off, delay, waited;
+    bool stacked;
+
+    if (!t || t->activity == ACTIVITY_RUNNING)
+        return;
+    delay = task->sched_info.run_delay;
+    if (unlikely(t->since < armed_at))
+        start_waiting(ctx, t, task, now, delay);
+    /* Never observed, but an interval must not end before it starts. */
+    if ((s64)(now - t->since) < 0)
+        now = t->since;
+    interval.start = t->since;
+    interval.end = now;
+    interval.cpu = bpf_get_smp_processor_id();
+    interval.preempted = t->activity != ACTIVITY_BLOCKED;
+    interval.woken = !interval.preempted && t->wake_ns > t->run_ns;
+    off = now - t->since;
+    waited = delay - t->delay_seen;
+    t->delay_seen = delay;
+    if (interval.preempted)
+        waited = off;
+    else if (stacks_at_switch_out || waited > off)
+        /* The scheduler has not added this wait yet: count from the wakeup on. */
+        waited = interval.woken ? since_wakeup(t, now) : 0;
+    if (!interval.preempted && !interval.woken)
+        lose(LOSS_NO_WAKEUP);
+    interval.runnable = waited;
+    roll(t, now);
+    charge_wait(t, now, waited, interval.preempted);
+    t->run_ns = now;
+    t->activity = ACTIVITY_RUNNING;
+    if (!t->on_mask && cpu_wanted(interval.cpu))
+        t->on_mask = 1;
+    if (!off)
+        return;
+    count_latency(t, off_cpu_metric(t, &interval, off), off);
+    count_latency(t, METRIC_RUN_QUEUE, interval.runnable);
+    if (interval.preempted) {
+        t->carried[CARRIED_PREEMPTED] += off;
+        stacked = wants_stack(t, CARRIED_PREEMPTED, 0);
+    } else {
+        u64 blocked = off - interval.runnable;
+        u32 reason = t->reason;
+
+        if (reason >= SLEEPS)
+            return;
+        if (likely(reason < REASONS)) {
+            count_latency(t, METRIC_BLOCKED + reason, blocked);
+            t->carried[reason] += blocked;
+        }
+        t->carried[CARRIED_RUNNABLE] += interval.runnable;
+        stacked = wants_stack(t, reason, 0) || wants_stack(t, CARRIED_RUNNABLE, 0);
+    }
+    if (stacked || off >= stack_ns)
+        take_interval_stack(ctx, t, &interval);
+    if (unlikely(t->faulting))
+        resume_fault(t, &interval);
+    else if (off >= min_stall_ns && cpu_wanted(interval.cpu) && is_emitted(t, &interval))
+        emit_stall(task, t, &interval);
+}

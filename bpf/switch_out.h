@@ -1,0 +1,99 @@
+/* A thread leaves its CPU: the running time ends, and the reason of the wait is found. */
+#pragma once
+
+#include "fault_time.h"
+#include "kernel_stack.h"
+#include "reason.h"
+#include "seconds.h"
+#include "stack_place.h"
+#include "thread.h"
+#include "timeout.h"
+
+/* A thread leaves the CPU, and its switch-in was not seen: its running time by the scheduler's sum ends
+ * the wait. */
+ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct *prev, u64 now) {
+    u64 ran = prev->se.sum_exec_runtime - t->exec_seen;
+    u64 delay = prev->sched_info.run_delay;
+    u64 wall = now - t->since;
+
+    roll(t, now - (ran < wall ? ran : wall));
+    wall = now - t->since;
+    charge_wait(t, now - (ran < wall ? ran : wall), delay - t->delay_seen, t->activity != ACTIVITY_BLOCKED);
+    t->delay_seen = delay;
+    t->run_ns = t->since;
+    t->activity = ACTIVITY_RUNNING;
+}
+
+/* The thread leaves the CPU in a page fault, unless the fault is over. */
+ALWAYS_INLINE bool pause_fault(struct thread_state *t, u32 prev_state, u64 now) {
+    if (!fault_goes_on(t) || (prev_state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN | TASK_DEAD))) {
+        abandon_fault(t);
+        return false;
+    }
+    charge_fault_run(t, now);
+    return true;
+}
+
+/* A sleep in a page fault is charged to the fault, whatever else it waits for. */
+ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *prev) {
+    if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
+        settle_fault(t, SLEEP_FAULT_MAJOR);
+    t->reason = t->fault.sleep;
+    t->syscall = syscall_of(prev, (struct pt_regs *)bpf_task_pt_regs(prev));
+    t->futex_lock = 0;
+    t->owner_known = 0;
+}
+
+ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
+                              u32 prev_state, u64 now) {
+    struct thread_state *t = state_of(prev);
+    bool in_fault = false;
+
+    if (!t)
+        return;
+    if (unlikely(t->since < armed_at)) {
+        start_observing(t, prev, ACTIVITY_RUNNING);
+        t->nvcsw_seen -= !preempt && prev_state;
+        t->exec_seen = prev->se.sum_exec_runtime;
+        t->delay_seen = prev->sched_info.run_delay;
+        charge_until(t, now);
+    } else {
+        if (unlikely(t->activity != ACTIVITY_RUNNING))
+            settle_unseen_run(t, prev, now);
+        roll(t, now);
+        charge_running(t, prev, now);
+    }
+    if (unlikely(t->faulting))
+        in_fault = pause_fault(t, prev_state, now);
+    t->moved_ns = 0;
+    /* The kernel's own count: it counts a sleep that a pending signal cancels as voluntary. */
+    if (prev->nvcsw != t->nvcsw_seen) {
+        t->nvcsw_seen = prev->nvcsw;
+        t->ledger.voluntary++;
+    } else {
+        t->ledger.involuntary++;
+    }
+    if (unlikely(prev_state & TASK_DEAD)) {
+        charge_until(t, now);
+        end_thread(prev, t, now);
+        return;
+    }
+    /* Kernels before 6.13 pass the state as it was before a pending signal cancelled the sleep. */
+    if (preempt || prev_state == TASK_RUNNING || prev->__state == TASK_RUNNING) {
+        t->activity = ACTIVITY_PREEMPTED;
+    } else {
+        t->activity = ACTIVITY_BLOCKED;
+        if (unlikely(in_fault))
+            sleep_in_fault(t, prev);
+        else
+            classify(ctx, cpu, t, prev, prev_state);
+    }
+    if (stacks_at_switch_out) {
+        t->out_user_stack = 0;
+        t->out_kernel_stack = 0;
+        take_stacks_at(ctx, cpu, place_of_wait(t, t->activity == ACTIVITY_PREEMPTED), &t->out_user_stack,
+                       &t->out_kernel_stack);
+        t->out_asked = t->activity == ACTIVITY_BLOCKED && !in_fault && t->syscall >= 0 &&
+                       asked_timeout(prev, t, now, &t->out_asked_ns, &t->out_slack_ns);
+    }
+}

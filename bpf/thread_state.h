@@ -1,0 +1,112 @@
+/* One recorded thread: what it is doing, its ledger, and the page fault that it is in. */
+#pragma once
+
+#include "settings.h"
+
+/* The page fault that a thread is in. */
+struct fault_state {
+    u64 start;
+    u64 charged_to; /* its time on the CPU is in the ledger up to here */
+    u64 irq_seen;   /* ledger.irq at that time */
+    u64 frame;      /* address of the registers of the code that faulted, in the kernel */
+    u64 ip;         /* its instruction pointer there, while the fault is not over */
+    u64 address;
+    u64 ran;       /* on the CPU, interrupts left out */
+    u64 unsettled; /* in a fault state since the second started: it can still move to the other fault state */
+    u64 blocked;
+    u64 runnable; /* or preempted */
+    u64 longest;  /* longest wait, which has these stacks */
+    u64 user_stack;
+    u64 kernel_stack;
+    u64 starved_from; /* the longest time without a CPU */
+    u64 starved_to;
+    u32 starved_cpu;
+    u8 sleep; /* SLEEP_FAULT_…: the state it is charged to so far */
+    u8 access;
+    u8 woken;
+    u8 unused;
+};
+
+/* The state of one recorded thread. Hot fields come first: a switch touches two cache lines. */
+struct thread_state {
+    u64 since;      /* the ledger is complete up to here */
+    u64 run_ns;     /* last switch-in */
+    u64 wake_ns;    /* last wakeup */
+    u64 second_end; /* the ledger's current one-second bucket ends here */
+    u64 exec_seen;  /* se.sum_exec_runtime already charged */
+    u64 borrowable; /* the part of the last wait's charge that may turn out to be running time */
+    u64 delay_seen; /* sched_info.run_delay already charged */
+    u64 nvcsw_seen; /* the kernel's count of voluntary switches */
+    u32 key;
+    u32 second; /* the bucket: seconds since the epoch */
+    u8 activity;
+    u8 reason;
+    u8 on_mask;
+    u8 changed; /* a name changed: the next snapshot must contain the thread */
+    u8 futex_lock;
+    u8 owner_known;
+    u8 lender;   /* the state that `borrowable` is taken from: a reason, or CARRIED_… */
+    u8 faulting; /* `fault` is valid */
+    s32 syscall;
+    u32 lock_owner;
+    u32 moved_from; /* CPU left at moved_ns while waiting */
+    struct ledger ledger;
+    u64 carried[SLEEPS + 2]; /* ns without stacks, by sleep, then runnable, then preempted */
+    struct fault_state fault;
+    u64 lock_address;
+    u64 waker_task;
+    u64 waker_user_stack;
+    u64 waker_kernel_stack;
+    u32 waker_tid; /* 0: an interrupt */
+    u32 waker_tgid;
+    u64 moved_ns;
+    u64 out_user_stack; /* with stacks_at_switch_out: these stacks, and the timeout that the thread asked for
+                         */
+    u64 out_kernel_stack;
+    u64 out_asked_ns;
+    u64 out_slack_ns;
+    bool out_asked;
+    u64 delay_since[WORKS]; /* by delay_kind; 0: not in one */
+    u64 delay_lock;
+    u8 ending;         /* counted in ending_threads */
+    u32 matches;       /* TARGET_…: the targets that match the thread; 0 where everything is recorded */
+    u64 open_reported; /* start of the wait that open_waits has emitted */
+    u64 observed_from;
+    u64 boundary;
+    u32 ns_tid;
+    u32 ns_tgid;
+    struct ledger at_boundary;
+};
+
+#define CARRIED_RUNNABLE SLEEPS
+#define CARRIED_PREEMPTED (SLEEPS + 1)
+
+/* task → its state. Created by the start-up iterator and by task_newtask, deleted by the kernel with the
+ * task. Without memory for it the thread is not recorded: LOSS_THREADS_FULL. */
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct thread_state);
+} threads SEC(".maps");
+
+ALWAYS_INLINE struct thread_state *state_of(struct task_struct *task) {
+    return bpf_task_storage_get(&threads, task, NULL, 0);
+}
+
+/* A thread's first event since arming: it has been in `activity`, which now ends, since `armed_at`. */
+ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *task, u8 activity) {
+    u64 from = armed_at;
+
+    if (t->observed_from > from)
+        from = t->observed_from;
+    t->since = from;
+    t->observed_from = from;
+    t->run_ns = from;
+    t->wake_ns = 0;
+    t->second_end = 0;
+    t->activity = activity;
+    t->reason = REASON_OTHER;
+    t->syscall = -1;
+    t->nvcsw_seen = task->nvcsw;
+}
