@@ -11,6 +11,7 @@ pub mod constants {
     include!(concat!(env!("OUT_DIR"), "/constants.rs"));
 }
 
+pub(crate) use skeleton::types::{cpu_state, loss_counts, run_queue};
 pub use skeleton::types::{
     cross_call_key, cross_call_value, fault_facts, guest, guest_key, interrupt_key, latency_key,
     latency_value, ledger, other_thread, ran, sample_key, sample_value, second_record, stack_record,
@@ -34,6 +35,9 @@ macro_rules! plain {
 plain!(
     u32,
     u64,
+    cpu_state,
+    loss_counts,
+    run_queue,
     guest,
     guest_key,
     cross_call_key,

@@ -13,9 +13,12 @@ use libbpf_rs::{Link, PerfEventOpts, ProgramMut};
 use crate::bpf::WallprofSkel;
 use crate::error::ProbeError;
 use crate::events::PerfEventSpec;
-use crate::perf;
 use crate::plan::ProbeOptions;
-use crate::probes::not_attached;
+use crate::{cpus, perf};
+
+/// The programs that are attached here.
+pub(crate) const PROGRAMS: [&str; 6] =
+    ["on_fault_minor", "on_fault_major", "on_fault_started", "on_clock", "on_event", "on_tracepoint"];
 
 /// What to attach to a CPU.
 struct Plan {
@@ -155,6 +158,12 @@ pub(crate) fn clock_period_ns(hz: u32) -> u64 {
     1_000_000_000 / u64::from(hz.max(1))
 }
 
+/// Whether an event can be opened here: asked before anything is loaded for it.
+pub fn try_event(spec: &PerfEventSpec, hz: u32) -> Result<(), ProbeError> {
+    let cpu = cpus::online()[0];
+    perf::open_event(spec, cpu, hz).map(drop).map_err(|error| not_opened(&spec.name, cpu, error))
+}
+
 fn is_offline(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENODEV)
 }
@@ -166,7 +175,7 @@ fn not_opened(event: &str, cpu: u32, error: io::Error) -> ProbeError {
 fn link(program: &ProgramMut<'_>, event: OwnedFd, cookie: u64) -> Result<Link, ProbeError> {
     let options = PerfEventOpts { cookie, ..Default::default() };
     let link = program.attach_perf_event_with_opts(event.as_raw_fd(), options);
-    let link = link.map_err(|error| not_attached(program, &error))?;
+    let link = link.map_err(|error| ProbeError::not_attached(program, &error))?;
     // libbpf's link now owns the descriptor and closes it.
     std::mem::forget(event);
     Ok(link)

@@ -52,6 +52,25 @@ impl ProbeError {
         }
     }
 
+    pub(crate) fn reading(what: &'static str, error: io::Error) -> Self {
+        ProbeError::Reading { what, error }
+    }
+
+    pub(crate) fn not_attached(program: &libbpf_rs::ProgramMut<'_>, error: &libbpf_rs::Error) -> Self {
+        ProbeError::NotAttached {
+            program: program.name().to_string_lossy().into_owned(),
+            reason: error.to_string(),
+        }
+    }
+
+    /// A failure to open perf events, which is mostly a missing capability.
+    pub(crate) fn from_perf(what: &'static str, error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => ProbeError::NotPermitted { what, capability: "CAP_PERFMON" },
+            _ => ProbeError::Reading { what, error: io::Error::from(error.kind()) },
+        }
+    }
+
     pub(crate) fn from_load(error: &libbpf_rs::Error, log: &str) -> Self {
         match error.kind() {
             libbpf_rs::ErrorKind::PermissionDenied if log.is_empty() => {

@@ -4,11 +4,13 @@
 //! addresses.
 
 mod arena;
+mod attach;
 mod batch;
 pub mod bpf;
 pub mod clock;
 mod code_tables;
 mod code_watch;
+mod counts;
 mod cpu_events;
 pub mod cpus;
 mod error;
@@ -17,9 +19,12 @@ mod extents;
 pub mod facts;
 mod features;
 mod image;
+mod inbox;
 pub mod intel_pt;
+mod iterators;
 pub mod memory;
 mod messages;
+mod object;
 mod perf;
 mod plan;
 mod probes;
@@ -33,11 +38,14 @@ mod tracefs;
 
 pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, Owner, PlacedTable};
 pub use code_watch::{CodeSide, CodeWatch};
+pub use counts::{KernelCounts, LOSS_NAMES, RunQueue};
+pub use cpu_events::try_event;
 pub use error::ProbeError;
 pub use features::{Features, KernelTypes};
 pub use image::FileImage;
+pub use inbox::Inbox;
 pub use plan::{CgroupTarget, MAX_NAME_GLOBS, NameGlob, ProbeOptions, TargetSet, Targets, UserStacks};
-pub use probes::{Inbox, KernelCounts, LOSS_NAMES, Probes, RunQueue, try_event};
+pub use probes::Probes;
 pub use programs::{ProgramFacts, verified_programs};
 pub use ring::TickNumbers;
 pub use sideband::{Mapping, News};

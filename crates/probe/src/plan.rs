@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::attach::Program;
 use crate::bpf::constants as c;
 use crate::events::PerfEventSpec;
 use crate::features::KernelTypes;
@@ -119,35 +120,29 @@ impl Targets {
     }
 }
 
-/// Programs that attach to something this kernel may not have: program, tracepoint.
-const OPTIONAL: &[(&str, &str)] = &[
-    ("on_switched", "sched_exit_tp"),
-    ("on_cgroup_attach", "cgroup_attach_task"),
-    ("on_cpu_step", "cpuhp_exit"),
-    ("on_fault_in_user", "page_fault_user"),
-    ("on_fault_in_kernel", "page_fault_kernel"),
-    ("on_signal", "signal_generate"),
-    ("on_ipi_send_cpu", "ipi_send_cpu"),
-    ("on_ipi_send_cpumask", "ipi_send_cpumask"),
-    ("on_csd_queue_cpu", "csd_queue_cpu"),
-    ("on_direct_reclaim_begin", "mm_vmscan_direct_reclaim_begin"),
-    ("on_direct_reclaim_end", "mm_vmscan_direct_reclaim_end"),
-    ("on_group_reclaim_begin", "mm_vmscan_memcg_reclaim_begin"),
-    ("on_group_reclaim_end", "mm_vmscan_memcg_reclaim_end"),
-    ("on_compaction_begin", "mm_compaction_begin"),
-    ("on_compaction_end", "mm_compaction_end"),
-    ("on_contention_begin", "contention_begin"),
-    ("on_contention_end", "contention_end"),
-    ("on_cross_call", "csd_queue_cpu"),
+/// Tracepoints without which nothing can be measured: every kernel since 6.1 has them. A program for any other
+/// tracepoint is left out where the kernel lacks it, and what it would measure is missing.
+const REQUIRED: &[&str] = &[
+    "sched_switch",
+    "sched_waking",
+    "sched_migrate_task",
+    "task_newtask",
+    "task_rename",
+    "sched_process_exec",
+    "sched_process_exit",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "softirq_entry",
+    "softirq_exit",
 ];
 
-/// Names of the programs that cannot load here, or that nothing wants.
-pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &ProbeOptions) -> Vec<String> {
-    let unwanted = |name: &&String| match name.as_str() {
+/// Names of the programs that cannot load here, or that nothing needs.
+pub(crate) fn left_out(programs: &[Program<'_>], types: &KernelTypes, options: &ProbeOptions) -> Vec<String> {
+    let unneeded = |program: &&Program<'_>| match program.name {
         "on_cgroup_attach" => options.targets.cgroup().is_none(),
         "on_exec" => options.targets.names().is_empty(),
         "on_fault_started" => types.features().page_faults,
-        // One alone would leave the other's faults to the event, which tells both.
+        // One alone would leave the other's faults to the event, which reports both.
         "on_fault_in_user" | "on_fault_in_kernel" => !types.features().page_faults,
         "on_ipi_send_cpu" | "on_ipi_send_cpumask" | "on_csd_queue_cpu" => options.guarded.is_empty(),
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
@@ -155,48 +150,40 @@ pub(crate) fn left_out(programs: &[String], types: &KernelTypes, options: &Probe
         _ => false,
     };
     let mut names = missing(programs, types);
-    names.extend(programs.iter().filter(unwanted).cloned());
+    names.extend(programs.iter().filter(unneeded).map(|program| program.name.to_owned()));
     names
 }
 
 /// Names of the programs that cannot load here: their tracepoint does not exist. Any other program has to load.
-pub(crate) fn missing(programs: &[String], types: &KernelTypes) -> Vec<String> {
-    let optional =
-        |name: &str| OPTIONAL.iter().find(|(program, _)| *program == name).map(|(_, tracepoint)| *tracepoint);
-    let missing = |name: &&String| {
-        let tracepoint = optional(name).or_else(|| vector_tracepoint(name));
-        tracepoint.is_some_and(|tracepoint| !types.has_tracepoint(tracepoint))
+pub(crate) fn missing(programs: &[Program<'_>], types: &KernelTypes) -> Vec<String> {
+    let is_missing = |program: &&Program<'_>| {
+        let optional = program.tracepoint().filter(|tracepoint| !REQUIRED.contains(tracepoint));
+        optional.is_some_and(|tracepoint| !types.has_tracepoint(tracepoint))
     };
-    programs.iter().filter(missing).cloned().collect()
-}
-
-/// `on_local_timer_entry` → `local_timer_entry`; `None` for what is no interrupt vector's.
-fn vector_tracepoint(program: &str) -> Option<&str> {
-    let tracepoint = program.strip_prefix("on_")?;
-    let edge = tracepoint.ends_with("_entry") || tracepoint.ends_with("_exit");
-    let general = tracepoint.starts_with("irq_e") || tracepoint.starts_with("softirq_");
-    (edge && !general).then_some(tracepoint)
+    programs.iter().filter(is_missing).map(|program| program.name.to_owned()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::tests::programs_of_the_object;
 
-    const PROGRAMS: [&str; 10] = [
-        "on_switch",
-        "on_switched",
-        "on_cgroup_attach",
-        "on_irq_entry",
-        "on_irq_exit",
-        "on_softirq_exit",
-        "on_irq_work_entry",
-        "on_local_timer_exit",
-        "on_event",
-        "on_tracepoint",
+    const PROGRAMS: [(&str, &str); 10] = [
+        ("on_switch", "tp_btf/sched_switch"),
+        ("on_switched", "tp_btf/sched_exit_tp"),
+        ("on_cgroup_attach", "tp_btf/cgroup_attach_task"),
+        ("on_irq_entry", "tp_btf/irq_handler_entry"),
+        ("on_irq_exit", "tp_btf/irq_handler_exit"),
+        ("on_softirq_exit", "tp_btf/softirq_exit"),
+        ("on_irq_work_entry", "tp_btf/irq_work_entry"),
+        ("on_cross_call", "raw_tp/csd_queue_cpu"),
+        ("on_event", "perf_event"),
+        ("on_tracepoint", "tp"),
     ];
+    const EXEC: Program<'_> = Program { name: "on_exec", section: "tp_btf/sched_process_exec" };
 
-    fn programs() -> Vec<String> {
-        PROGRAMS.map(String::from).to_vec()
+    fn programs() -> Vec<Program<'static>> {
+        PROGRAMS.map(|(name, section)| Program { name, section }).to_vec()
     }
 
     fn options(targets: Targets) -> ProbeOptions {
@@ -222,31 +209,38 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_a_fallback_may_be_missing() {
+    fn only_optional_programs_are_missing() {
         let bare = KernelTypes::with_tracepoints(&[]);
-        assert_eq!(
-            missing(&programs(), &bare),
-            ["on_switched", "on_cgroup_attach", "on_irq_work_entry", "on_local_timer_exit"]
-        );
+        let optional = ["on_switched", "on_cgroup_attach", "on_irq_work_entry", "on_cross_call"];
+        assert_eq!(missing(&programs(), &bare), optional);
     }
 
     #[test]
-    fn what_the_kernel_has_is_loaded() {
-        let old =
-            KernelTypes::with_tracepoints(&["cgroup_attach_task", "irq_work_entry", "local_timer_exit"]);
+    fn programs_of_existing_tracepoints_are_loaded() {
+        let old = KernelTypes::with_tracepoints(&["cgroup_attach_task", "irq_work_entry", "csd_queue_cpu"]);
         assert_eq!(missing(&programs(), &old), ["on_switched"]);
         let new = KernelTypes::with_tracepoints(&[
             "sched_exit_tp",
             "cgroup_attach_task",
             "irq_work_entry",
-            "local_timer_exit",
+            "csd_queue_cpu",
         ]);
-        assert!(missing(&programs(), &new).is_empty());
+        assert_eq!(missing(&programs(), &new), [""; 0]);
     }
 
     #[test]
-    fn what_nothing_asked_for_stays_out() {
-        let types = KernelTypes::with_tracepoints(&["sched_exit_tp", "irq_work_entry", "local_timer_exit"]);
+    fn required_tracepoints_are_those_of_programs() {
+        let object = programs_of_the_object();
+        let programs: Vec<_> = object.iter().map(|(name, section)| Program { name, section }).collect();
+        let tracepoints: Vec<_> = programs.iter().filter_map(|program| program.tracepoint()).collect();
+        assert_eq!(REQUIRED.iter().find(|required| !tracepoints.contains(required)), None);
+        let bare = missing(&programs, &KernelTypes::with_tracepoints(&[]));
+        assert_eq!(bare.len(), tracepoints.len() - REQUIRED.len(), "{bare:?}");
+    }
+
+    #[test]
+    fn unneeded_programs_are_left_out() {
+        let types = KernelTypes::with_tracepoints(&["sched_exit_tp", "irq_work_entry", "csd_queue_cpu"]);
         let everything = options(Targets::Everything);
         assert_eq!(
             left_out(&programs()[3..], &types, &everything),
@@ -256,28 +250,32 @@ mod tests {
         let group = given(TargetSet { cgroup: Some(GROUP), ..TargetSet::default() });
         assert_eq!(left_out(&programs()[..3], &types, &group), ["on_cgroup_attach"], "the kernel lacks it");
         assert_eq!(left_out(&programs()[..2], &types, &everything), [""; 0]);
-        let exec = ["on_exec".to_string()];
-        assert_eq!(left_out(&exec, &types, &everything), exec, "no names are looked for");
+        assert_eq!(left_out(&[EXEC], &types, &everything), [EXEC.name], "no name is asked for");
         let named = given(TargetSet { names: vec![any_name()], ..TargetSet::default() });
-        assert_eq!(left_out(&exec, &types, &named), [""; 0]);
-        let both = ["on_exec", "on_cgroup_attach"].map(String::from);
+        assert_eq!(left_out(&[EXEC], &types, &named), [""; 0]);
+        let both = [EXEC, programs()[2]];
         let types = KernelTypes::with_tracepoints(&["cgroup_attach_task"]);
-        assert_eq!(left_out(&both, &types, &named), both[1..]);
+        assert_eq!(left_out(&both, &types, &named), ["on_cgroup_attach"]);
         let combined =
             given(TargetSet { names: vec![any_name()], cgroup: Some(GROUP), ..TargetSet::default() });
         assert_eq!(left_out(&both, &types, &combined), [""; 0]);
     }
 
     #[test]
-    fn a_fault_begins_once() {
-        let programs = ["on_fault_started", "on_fault_in_user", "on_fault_in_kernel"].map(String::from);
+    fn faults_have_one_kind_of_start() {
+        let programs = [
+            ("on_fault_started", "perf_event"),
+            ("on_fault_in_user", "tp_btf/page_fault_user"),
+            ("on_fault_in_kernel", "tp_btf/page_fault_kernel"),
+        ];
+        let programs = programs.map(|(name, section)| Program { name, section });
         let everything = options(Targets::Everything);
         let both = KernelTypes::with_tracepoints(&["page_fault_user", "page_fault_kernel"]);
         assert_eq!(left_out(&programs, &both, &everything), ["on_fault_started"]);
         for present in [&[][..], &["page_fault_user"]] {
             let left_out = left_out(&programs, &KernelTypes::with_tracepoints(present), &everything);
-            let is_left_out = |name: &String| left_out.contains(name);
-            assert_eq!(programs.each_ref().map(is_left_out), [false, true, true], "{present:?}");
+            let is_left_out = programs.map(|program| left_out.iter().any(|name| name == program.name));
+            assert_eq!(is_left_out, [false, true, true], "{present:?}");
         }
     }
 

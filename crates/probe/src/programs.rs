@@ -10,8 +10,8 @@ use crate::bpf::WallprofSkelBuilder;
 use crate::error::ProbeError;
 use crate::features::KernelTypes;
 use crate::messages;
+use crate::object::{configure, leave_out};
 use crate::plan::{ProbeOptions, Targets, UserStacks, missing};
-use crate::probes::{configure, leave_out};
 
 /// One program of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub fn verified_programs() -> Result<Vec<ProgramFacts>, ProbeError> {
     let mut place: MaybeUninit<OpenObject> = MaybeUninit::uninit();
     let mut open = WallprofSkelBuilder::default().open(&mut place).map_err(failed)?;
     configure(&mut open, &everything(), types.features());
-    leave_out(&mut open, |names| missing(names, &types));
+    leave_out(&mut open, |programs| missing(programs, &types));
     let skeleton = open.load().map_err(failed)?;
     let facts = skeleton.object().progs().map(|program| ProgramFacts {
         name: program.name().to_string_lossy().into_owned(),

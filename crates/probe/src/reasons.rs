@@ -227,9 +227,8 @@ mod tests {
     fn numbers_of_the_kernel_side_are_those_of_the_table() {
         let header = include_str!("../../../bpf/include/syscalls.h");
         let numbers = header.lines().filter_map(|line| line.strip_prefix("#define NR_")?.split_once(' '));
-        let numbers: Vec<(String, i32)> = numbers
-            .map(|(name, number)| (name.to_lowercase(), number.parse().expect("a number")))
-            .collect();
+        let numbers: Vec<(String, i32)> =
+            numbers.map(|(name, number)| (name.to_lowercase(), number.parse().expect("a number"))).collect();
         assert!(numbers.len() > 20, "{numbers:?}");
         for (name, number) in numbers {
             assert_eq!(syscall_name(number), Some(name));

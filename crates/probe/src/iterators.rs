@@ -1,0 +1,69 @@
+//! The programs that run once for each task, when user space asks.
+
+use std::io::{self, Read};
+
+use libbpf_rs::{Iter, Link, ProgramMut};
+
+use crate::bpf::{Plain, WallprofSkel, record_from_bytes};
+use crate::error::ProbeError;
+
+/// The programs that are attached here.
+pub(crate) const PROGRAMS: [&str; 3] = ["create_states", "snapshot", "open_waits"];
+
+/// The attached iterators.
+pub(crate) struct Iterators {
+    create_states: Link,
+    snapshot: Link,
+    open_waits: Link,
+    /// The output of the last run: memory that is not allocated each second.
+    bytes: Vec<u8>,
+}
+
+impl Iterators {
+    pub fn attach(skeleton: &WallprofSkel<'static>) -> Result<Self, ProbeError> {
+        let attach = |program: &ProgramMut<'_>| {
+            program.attach().map_err(|error| ProbeError::not_attached(program, &error))
+        };
+        let programs = &skeleton.progs;
+        Ok(Iterators {
+            create_states: attach(&programs.create_states)?,
+            snapshot: attach(&programs.snapshot)?,
+            open_waits: attach(&programs.open_waits)?,
+            bytes: Vec::new(),
+        })
+    }
+
+    /// Creates the state of each thread that is to be recorded.
+    pub fn create_states(&mut self) -> Result<(), ProbeError> {
+        run(&self.create_states, &mut self.bytes)
+    }
+
+    pub fn snapshot<R: Plain>(&mut self, take: impl FnMut(&R)) -> Result<(), ProbeError> {
+        run(&self.snapshot, &mut self.bytes)?;
+        each_record(&self.bytes, take);
+        Ok(())
+    }
+
+    pub fn open_waits<R: Plain>(&mut self, take: impl FnMut(&R)) -> Result<(), ProbeError> {
+        run(&self.open_waits, &mut self.bytes)?;
+        each_record(&self.bytes, take);
+        Ok(())
+    }
+}
+
+/// Runs an iterator to its end; `bytes` is then its output.
+fn run(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
+    bytes.clear();
+    let failed = |error| ProbeError::reading("the list of threads", error);
+    let mut iterator = Iter::new(link).map_err(|error| failed(io::Error::other(error)))?;
+    iterator.read_to_end(bytes).map_err(failed)?;
+    Ok(())
+}
+
+fn each_record<R: Plain>(bytes: &[u8], mut take: impl FnMut(&R)) {
+    for bytes in bytes.chunks_exact(size_of::<R>()) {
+        if let Some(record) = record_from_bytes(bytes) {
+            take(&record);
+        }
+    }
+}
