@@ -1,10 +1,9 @@
 INSERT INTO bucket (second, thread,
     wall_ns, on_cpu_ns, irq_ns, fault_minor_ns, fault_major_ns, fault_on_cpu_ns, runnable_ns,
-    preempted_ns, lock_ns, wait_ns, disk_ns, network_ns, poll_ns, sleep_ns, pipe_ns, ipc_ns, child_ns,
-    memory_ns, stopped_ns, other_ns, voluntary_switches, involuntary_switches, user_samples,
+    preempted_ns, EACH_REASON[, ][#_ns], voluntary_switches, involuntary_switches, user_samples,
     kernel_samples, minor_faults, major_faults, failed_faults,
     traced_user_ns, traced_kernel_ns, undivided_ns
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, EACH_REASON[, ][?], ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET
     wall_ns = wall_ns + excluded.wall_ns,
     on_cpu_ns = on_cpu_ns + excluded.on_cpu_ns,
@@ -14,18 +13,7 @@ ON CONFLICT DO UPDATE SET
     fault_on_cpu_ns = fault_on_cpu_ns + excluded.fault_on_cpu_ns,
     runnable_ns = runnable_ns + excluded.runnable_ns,
     preempted_ns = preempted_ns + excluded.preempted_ns,
-    lock_ns = lock_ns + excluded.lock_ns,
-    wait_ns = wait_ns + excluded.wait_ns,
-    disk_ns = disk_ns + excluded.disk_ns,
-    network_ns = network_ns + excluded.network_ns,
-    poll_ns = poll_ns + excluded.poll_ns,
-    sleep_ns = sleep_ns + excluded.sleep_ns,
-    pipe_ns = pipe_ns + excluded.pipe_ns,
-    ipc_ns = ipc_ns + excluded.ipc_ns,
-    child_ns = child_ns + excluded.child_ns,
-    memory_ns = memory_ns + excluded.memory_ns,
-    stopped_ns = stopped_ns + excluded.stopped_ns,
-    other_ns = other_ns + excluded.other_ns,
+    EACH_REASON[, ][#_ns = #_ns + excluded.#_ns],
     voluntary_switches = voluntary_switches + excluded.voluntary_switches,
     involuntary_switches = involuntary_switches + excluded.involuntary_switches,
     user_samples = user_samples + excluded.user_samples,

@@ -1,4 +1,5 @@
 -- What users query. `EPOCH(x)` stands for the time of day of the monotonic time x; schema.rs writes it out.
+-- Lists with an item for each reason are written out by reason_lists.rs.
 
 CREATE VIEW meta AS
     SELECT 'schema' AS name, schema AS value FROM recording
@@ -48,8 +49,7 @@ CREATE VIEW threads AS
     LEFT JOIN (
         SELECT thread, sum(wall_ns) AS wall_ns, sum(on_cpu_ns) AS on_cpu_ns,
             sum(runnable_ns + preempted_ns) AS run_queue_ns, sum(fault_minor_ns + fault_major_ns) AS fault_ns,
-            sum(lock_ns + wait_ns + disk_ns + network_ns + poll_ns + sleep_ns + pipe_ns + ipc_ns + child_ns
-                + memory_ns + stopped_ns + other_ns) AS blocked_ns,
+            sum(EACH_REASON[ + ][#_ns]) AS blocked_ns,
             sum(voluntary_switches) AS voluntary_switches, sum(involuntary_switches) AS involuntary_switches,
             sum(minor_faults) AS minor_faults, sum(major_faults) AS major_faults, sum(failed_faults) AS failed_faults
         FROM bucket GROUP BY thread
@@ -87,21 +87,9 @@ CREATE VIEW ledger AS
                 WHEN 'fault:major' THEN fault_major_ns
                 WHEN 'runnable' THEN runnable_ns
                 WHEN 'preempted' THEN preempted_ns
-                WHEN 'blocked:lock' THEN lock_ns
-                WHEN 'blocked:wait' THEN wait_ns
-                WHEN 'blocked:disk' THEN disk_ns
-                WHEN 'blocked:network' THEN network_ns
-                WHEN 'blocked:poll' THEN poll_ns
-                WHEN 'blocked:sleep' THEN sleep_ns
-                WHEN 'blocked:pipe' THEN pipe_ns
-                WHEN 'blocked:ipc' THEN ipc_ns
-                WHEN 'blocked:child' THEN child_ns
-                WHEN 'blocked:memory' THEN memory_ns
-                WHEN 'blocked:stopped' THEN stopped_ns
-                WHEN 'blocked:other' THEN other_ns
+                EACH_REASON[ ][WHEN 'blocked:#' THEN #_ns]
                 WHEN 'unaccounted' THEN wall_ns - (on_cpu_ns - fault_on_cpu_ns) - fault_minor_ns - fault_major_ns
-                    - runnable_ns - preempted_ns - lock_ns - wait_ns - disk_ns - network_ns - poll_ns - sleep_ns
-                    - pipe_ns - ipc_ns - child_ns - memory_ns - stopped_ns - other_ns + undivided_ns
+                    - runnable_ns - preempted_ns - (EACH_REASON[ + ][#_ns]) + undivided_ns
             END AS ns
         FROM bucket
         JOIN (
@@ -140,7 +128,7 @@ CREATE VIEW stalls AS
     SELECT stall.id, stall.start_ns, stall.start_ns + stall.duration_ns AS end_ns, stall.duration_ns,
         stall.duration_ns - CASE
             WHEN asked_ns < stall.duration_ns AND asked_ns <= blocked_ns
-                AND (reason_name.name IN ('wait', 'poll', 'sleep', 'child')
+                AND (reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#'])
                     OR (reason_name.name = 'runnable' AND lock_address IS NULL))
             THEN asked_ns ELSE 0 END AS late_ns,
         EPOCH(stall.start_ns) AS start_epoch_ns,

@@ -24,6 +24,7 @@ mod naming;
 mod new_file;
 mod pending;
 mod place;
+mod reason_lists;
 mod recorder;
 mod recording;
 mod retention;

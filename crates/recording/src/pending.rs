@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wallprof_model::event::{Fault, InterruptKind, KernelWork, LedgerDelta, Stall, Throttled};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs};
+use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs, Reason};
 
 use crate::budget::Candidate;
 use crate::intern::Node;
@@ -261,7 +261,7 @@ pub(crate) fn add_ledger(sum: &mut LedgerDelta, other: &LedgerDelta) {
 }
 
 /// How many numbers a bucket of the ledger has.
-pub(crate) const LEDGER_NUMBERS: usize = 30;
+pub(crate) const LEDGER_NUMBERS: usize = 18 + Reason::COUNT;
 
 /// The numbers of a bucket in the order of table `bucket`'s columns.
 pub(crate) fn ledger_numbers(delta: &LedgerDelta) -> [u64; LEDGER_NUMBERS] {
@@ -270,9 +270,7 @@ pub(crate) fn ledger_numbers(delta: &LedgerDelta) -> [u64; LEDGER_NUMBERS] {
 }
 
 pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_NUMBERS] {
-    let [lock, wait, disk, network, poll, sleep, pipe, ipc, child, memory, stopped, other] =
-        &mut delta.blocked_ns;
-    [
+    let states = [
         &mut delta.wall_ns,
         &mut delta.on_cpu_ns,
         &mut delta.irq_ns,
@@ -281,18 +279,8 @@ pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_N
         &mut delta.fault_on_cpu_ns,
         &mut delta.runnable_ns,
         &mut delta.preempted_ns,
-        lock,
-        wait,
-        disk,
-        network,
-        poll,
-        sleep,
-        pipe,
-        ipc,
-        child,
-        memory,
-        stopped,
-        other,
+    ];
+    let counts = [
         &mut delta.voluntary_switches,
         &mut delta.involuntary_switches,
         &mut delta.user_samples,
@@ -303,5 +291,7 @@ pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_N
         &mut delta.traced_user_ns,
         &mut delta.traced_kernel_ns,
         &mut delta.undivided_ns,
-    ]
+    ];
+    let mut numbers = states.into_iter().chain(&mut delta.blocked_ns).chain(counts);
+    std::array::from_fn(|_| numbers.next().expect("LEDGER_NUMBERS counts them"))
 }

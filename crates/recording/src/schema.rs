@@ -7,6 +7,8 @@ use rusqlite::{Connection, params};
 use wallprof_model::state::{Metric, StallReason, State};
 use wallprof_model::{FrameKind, Outside, StackEnd};
 
+use crate::reason_lists;
+
 /// `WPRF`: at offset 68 of the file, where SQLite and file(1) look for the kind of a database.
 pub const APPLICATION_ID: u32 = 0x5750_5246;
 
@@ -41,7 +43,7 @@ pub(crate) fn end_from_root(node: u32) -> Option<StackEnd> {
 
 /// Writes tables, views and name tables into an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(TABLES)?;
+    connection.execute_batch(&reason_lists::expand(TABLES))?;
     connection.execute_batch(&views())?;
     fill_names(connection)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -96,7 +98,7 @@ fn views() -> String {
         rest = after;
     }
     sql.push_str(rest);
-    sql
+    reason_lists::expand(&sql)
 }
 
 /// Splits behind the text of an opened parenthesis: what is inside, and what follows it.
@@ -145,6 +147,7 @@ mod tests {
     #[test]
     fn no_marker_is_left_in_the_views() {
         assert_eq!(views().matches("EPOCH(").count(), 1, "only the comment that explains it");
+        assert_eq!(views().matches("EACH_").count(), 0);
         assert!(views().contains("WHERE mono_ns <= coalesce(recording.end_ns, recording.last_ns) ORDER"));
     }
 

@@ -1,10 +1,13 @@
 //! Pending rows and sums → one transaction.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Result, ToSql, params};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{CallFrame, MonoNs};
 
 use crate::pending::{LEDGER_NUMBERS, Pending, StallRow, ledger_numbers};
+use crate::reason_lists;
 use crate::schema::flag;
 
 /// How far a recording is with this transaction.
@@ -130,8 +133,11 @@ fn write_stacks(to: &Connection, pending: &Pending) -> Result<()> {
     Ok(())
 }
 
+static ADD_TO_BUCKET: LazyLock<String> =
+    LazyLock::new(|| reason_lists::expand(include_str!("../sql/add_to_bucket.sql")));
+
 fn write_ledger(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut upsert = to.prepare_cached(include_str!("../sql/add_to_bucket.sql"))?;
+    let mut upsert = to.prepare_cached(&ADD_TO_BUCKET)?;
     for ((second, thread), delta) in &pending.ledger {
         let numbers: [i64; LEDGER_NUMBERS] = ledger_numbers(delta).map(sum);
         upsert.raw_bind_parameter(1, second)?;

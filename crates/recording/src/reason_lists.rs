@@ -1,0 +1,53 @@
+//! Lists with one item for each reason of blocked time, in the SQL of this crate.
+//!
+//! SQL text writes such a list as `EACH_REASON[SEPARATOR][ITEM]`, or `EACH_VOLUNTARY_REASON[SEPARATOR][ITEM]`. In an
+//! item `#` stands for the reason's name.
+
+use wallprof_model::Reason;
+
+/// The SQL with every list written out.
+pub(crate) fn expand(sql: &str) -> String {
+    let voluntary = Reason::ALL.into_iter().filter(|reason| reason.is_voluntary());
+    let sql = expand_marker(sql, "EACH_VOLUNTARY_REASON", &voluntary.collect::<Vec<_>>());
+    expand_marker(&sql, "EACH_REASON", &Reason::ALL)
+}
+
+fn expand_marker(sql: &str, marker: &str, reasons: &[Reason]) -> String {
+    let start = format!("{marker}[");
+    let mut parts = sql.split(start.as_str());
+    let mut expanded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (separator, rest) = part.split_once("][").expect("a separator and an item");
+        let (item, rest) = rest.split_once(']').expect("the end of the item");
+        let items: Vec<String> = reasons.iter().map(|reason| item.replace('#', reason.name())).collect();
+        expanded += &items.join(separator);
+        expanded += rest;
+    }
+    expanded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_has_an_item_for_each_reason() {
+        let sql = expand("SELECT EACH_REASON[ + ][#_ns] AS blocked FROM bucket");
+        let items = sql.strip_prefix("SELECT ").and_then(|sql| sql.strip_suffix(" AS blocked FROM bucket"));
+        let names: Vec<_> = items.expect("the rest is kept").split(" + ").collect();
+        assert_eq!(names, Reason::ALL.map(|reason| format!("{}_ns", reason.name())));
+    }
+
+    #[test]
+    fn voluntary_reasons_are_those_of_the_model() {
+        let sql = expand("name IN (EACH_VOLUNTARY_REASON[, ]['#'])");
+        let contains = |reason: &Reason| sql.contains(&format!("'{}'", reason.name()));
+        assert!(sql.starts_with("name IN ('") && sql.ends_with("')"), "{sql}");
+        assert!(Reason::ALL.iter().all(|reason| contains(reason) == reason.is_voluntary()), "{sql}");
+    }
+
+    #[test]
+    fn other_sql_stays_as_it_is() {
+        assert_eq!(expand("SELECT 1 -- x[2][3]"), "SELECT 1 -- x[2][3]");
+    }
+}
