@@ -3,10 +3,8 @@
 
 #include "thread_state.h"
 
-/* Waits that a thread enters voluntarily, by their reason: an idle server's wait for requests. */
-ALWAYS_INLINE bool is_voluntary(u32 reason) {
-    return reason == REASON_WAIT || reason == REASON_POLL || reason == REASON_SLEEP || reason == REASON_CHILD;
-}
+/* A wait that a thread enters voluntarily, by its reason: an idle server's wait for requests. */
+ALWAYS_INLINE bool is_voluntary(u32 reason) { return reason < REASONS && (VOLUNTARY_REASONS >> reason) & 1; }
 
 /* Whether an interval that has lasted `ns` in `state` needs stacks. */
 ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {

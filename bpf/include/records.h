@@ -4,31 +4,16 @@
 
 #include "integers.h"
 #include "limits.h"
+#include "reasons.h"
 
-#define REASONS 12
 #define COMM_LEN 16
 
-/* Reasons of blocked time: crates/model/src/state.rs `Reason` has the same codes. */
-enum reason {
-    REASON_LOCK = 0,
-    REASON_WAIT = 1,
-    REASON_DISK = 2,
-    REASON_NETWORK = 3,
-    REASON_POLL = 4,
-    REASON_SLEEP = 5,
-    REASON_PIPE = 6,
-    REASON_IPC = 7,
-    REASON_CHILD = 8,
-    REASON_MEMORY = 9,
-    REASON_STOPPED = 10,
-    REASON_OTHER = 11,
+/* Whatever a thread can sleep for: the reasons, and then the page fault that it is in. */
+enum sleep {
+    SLEEP_FAULT_MINOR = REASONS,
+    SLEEP_FAULT_MAJOR,
+    SLEEPS,
 };
-
-/* What a thread in a page fault sleeps for, after the reasons: the fault itself. */
-#define SLEEP_FAULT_MINOR 12
-#define SLEEP_FAULT_MAJOR 13
-/* The number of all of these. */
-#define SLEEPS 14
 
 /* The class of a system call, which says what a sleep in it waits for. Below REASONS: the reason itself. */
 enum syscall_class {
@@ -286,6 +271,11 @@ enum latency_metric {
     METRIC_BLOCKED = 16,         /* + reason: the blocked part */
     METRIC_OFF_CPU_BLOCKED = 32, /* + reason: the whole interval */
 };
+
+/* More reasons than this need other codes here, in the recording and in crates/model/src/state.rs. */
+_Static_assert(REASONS <= (int)METRIC_OFF_CPU_BLOCKED - (int)METRIC_BLOCKED, "reasons fit between the metrics");
+_Static_assert(REASONS <= (int)SAMPLE_EVENT - (int)SAMPLE_BLOCKED, "reasons fit between the kinds of samples");
+_Static_assert((int)SLEEPS <= (int)CLASS_NONE, "a class is no reason");
 
 struct latency_key {
     u32 key;

@@ -1,11 +1,12 @@
 //! Compiles bpf/ to one object and generates its Rust view (maps, programs, records) into OUT_DIR.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Named, not found: a new Debian machine has no plain `clang`.
+/// The name has a version: a new Debian machine has no plain `clang`.
 const CLANG: &str = "clang-19";
 
 fn main() {
@@ -29,18 +30,15 @@ fn main() {
             "-Wno-unused-parameter".into(),
             "-Wno-missing-declarations".into(),
             format!("-D__TARGET_ARCH_{arch}"),
-            // The kernel is told the source lines of each program: not where they lay on the machine that built it.
+            // The object contains the source lines of each program, but no path of the machine that builds it.
             format!("-ffile-prefix-map={}=bpf", root.display()),
         ])
         .build_and_generate(&skeleton)
         .unwrap_or_else(|error| {
             panic!("bpf/ does not compile with {CLANG} (Debian package {CLANG}): {error:?}")
         });
-    fs::write(
-        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("constants.rs"),
-        constants(&root),
-    )
-    .expect("OUT_DIR is writable");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    fs::write(out.join("constants.rs"), constants(&root, &out)).expect("OUT_DIR is writable");
     // libbpf's headers, which libbpf-sys unpacks, for tests.
     let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
     println!("cargo:rustc-env=LIBBPF_HEADERS={headers}");
@@ -52,39 +50,64 @@ fn main() {
     }
 }
 
-/// The enumerators and plain `#define NAME number` of the shared headers, as Rust constants: they are not in the
-/// object's type information unless a record uses them.
-fn constants(root: &std::path::Path) -> String {
-    let mut out = String::new();
-    for header in [
-        "include/limits.h",
-        "include/records.h",
-        "include/unwind.h",
-        "include/vectors.h",
-        "include/syscalls.h",
-    ] {
-        let text =
-            fs::read_to_string(root.join(header)).unwrap_or_else(|error| panic!("bpf/{header}: {error}"));
-        for (name, value) in text.lines().filter_map(constant_from_line) {
-            out += &format!("pub const {name}: u64 = {value};\n");
-        }
-        for line in text.lines().filter(|line| line.trim_start().starts_with("X(")) {
-            let inside = line.trim_start().trim_start_matches("X(").split(')').next().unwrap_or_default();
-            if let Some((number, name)) = inside.split_once(", ") {
-                out += &format!("pub const VECTOR_{number}_NAME: &str = \"{name}\";\n");
-            }
-        }
-    }
-    out
+/// The headers whose constants user space shares. They include no system headers.
+const SHARED: [&str; 6] = ["limits.h", "reasons.h", "records.h", "syscalls.h", "unwind.h", "vectors.h"];
+
+/// The enumerators and the `#define NAME value` of the shared headers as Rust constants. The compiler evaluates them:
+/// they are not in the object's type information unless a record uses them.
+fn constants(root: &Path, out: &Path) -> String {
+    let includes: String =
+        SHARED.iter().map(|header| format!("#include \"{}/include/{header}\"\n", root.display())).collect();
+    let source = out.join("constants.c");
+    let run = |text: &str, arguments: &[&str]| {
+        fs::write(&source, format!("{includes}{text}")).expect("OUT_DIR is writable");
+        clang(&source, arguments)
+    };
+    let mut names = names_from_macros(&run("", &["-E", "-dM"]));
+    names.extend(names_from_enums(&run("", &["-E", "-P"])));
+    let globals: String =
+        names.iter().map(|name| format!("unsigned long long constant_{name} = {name};\n")).collect();
+    let evaluated = run(&globals, &["-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-o", "-"]);
+    let mut rust: String = evaluated.lines().filter_map(constant_from_global).collect();
+    let vectors = run("#define VECTOR(number, name) vector #name\nFOR_EACH_VECTOR(VECTOR)", &["-E", "-P"]);
+    let vectors: Vec<&str> =
+        vectors.split("vector \"").skip(1).filter_map(|text| text.split('"').next()).collect();
+    rust += &format!("pub const VECTOR_NAMES: [&str; {}] = {vectors:?};\n", vectors.len());
+    rust
 }
 
-fn constant_from_line(line: &str) -> Option<(&str, u64)> {
-    let line = line.trim();
-    let (name, value) = match line.strip_prefix("#define ") {
-        Some(rest) => rest.split_once(' ')?,
-        None => line.split_once(" = ")?,
-    };
-    let value = value.trim().split([',', ' ']).next()?.trim_end_matches("ULL");
-    let upper = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-    upper.then_some((name, value.parse().ok()?))
+fn clang(source: &Path, arguments: &[&str]) -> String {
+    let answer = Command::new(CLANG).args(["-target", "bpf"]).args(arguments).arg(source).output();
+    let answer = answer.unwrap_or_else(|error| panic!("{CLANG} (Debian package {CLANG}): {error}"));
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    String::from_utf8(answer.stdout).expect("C is text")
+}
+
+fn is_constant_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// Macros without parameters that have a value.
+fn names_from_macros(defines: &str) -> Vec<String> {
+    let words = defines.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
+    words
+        .filter(|(name, value)| is_constant_name(name) && !value.is_empty())
+        .map(|(name, _)| name.into())
+        .collect()
+}
+
+/// The enumerators of preprocessed text.
+fn names_from_enums(text: &str) -> Vec<String> {
+    let bodies = text.split("enum ").skip(1).filter_map(|rest| rest.split_once('{')?.1.split('}').next());
+    let names = bodies.flat_map(|body| body.split(',')).filter_map(|item| item.split('=').next());
+    names.map(str::trim).filter(|name| is_constant_name(name)).map(String::from).collect()
+}
+
+/// `@constant_NAME = … global i64 VALUE, align 8`: LLVM writes the value as a signed number.
+fn constant_from_global(line: &str) -> Option<String> {
+    let (name, rest) = line.strip_prefix("@constant_")?.split_once(" = ")?;
+    let value = rest.split_once("global i64 ")?.1.split(',').next()?;
+    let value: i64 = value.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
+    Some(format!("pub const {name}: u64 = {};\n", value as u64))
 }

@@ -74,7 +74,9 @@ impl Guard {
         let kind = match delta.kind {
             InterruptKind::Irq => IntrusionKind::Irq,
             InterruptKind::Softirq => IntrusionKind::Softirq,
-            InterruptKind::Vector if delta.name == c::VECTOR_0_NAME => IntrusionKind::Timer,
+            InterruptKind::Vector if delta.name == c::VECTOR_NAMES[c::VECTOR_LOCAL_TIMER as usize] => {
+                IntrusionKind::Timer
+            }
             InterruptKind::Vector => IntrusionKind::Vector,
         };
         Some(IntrusionDelta {

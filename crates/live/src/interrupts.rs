@@ -10,15 +10,6 @@ use wallprof_probe::bpf::constants as c;
 const SOFTIRQS: [&str; 10] =
     ["hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu"];
 
-const VECTORS: [&str; 6] = [
-    c::VECTOR_0_NAME,
-    c::VECTOR_1_NAME,
-    c::VECTOR_2_NAME,
-    c::VECTOR_3_NAME,
-    c::VECTOR_4_NAME,
-    c::VECTOR_5_NAME,
-];
-
 /// Names, read when they are first needed.
 #[derive(Default)]
 pub struct InterruptNames {
@@ -31,7 +22,7 @@ impl InterruptNames {
     pub fn name(&mut self, kind: u16, number: u32) -> (InterruptKind, String) {
         match u64::from(kind) {
             c::INTERRUPT_SOFTIRQ => (InterruptKind::Softirq, named(&SOFTIRQS, number, "softirq")),
-            c::INTERRUPT_VECTOR => (InterruptKind::Vector, named(&VECTORS, number, "vector")),
+            c::INTERRUPT_VECTOR => (InterruptKind::Vector, named(&c::VECTOR_NAMES, number, "vector")),
             _ => (InterruptKind::Irq, self.device(number)),
         }
     }

@@ -8,9 +8,6 @@ use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey,
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
 
-/// `NO_OFFSET` of bpf/include/records.h.
-const NO_OFFSET: u64 = u64::MAX;
-
 /// What a record refers to by id.
 pub trait Lookup {
     fn stack(&self, id: u64) -> Option<StackId>;
@@ -128,7 +125,7 @@ fn is_overslept(stall: &Stall, slack_ns: u64, min_stall_ns: u64) -> bool {
 
 /// Its name alone. The process knows its path.
 fn waited_file(facts: &fault_facts) -> WaitedFile {
-    let offset = Some(facts.file_offset).filter(|&offset| offset != NO_OFFSET);
+    let offset = Some(facts.file_offset).filter(|&offset| offset != c::NO_OFFSET);
     WaitedFile { path: name_from_bytes(&facts.file_name), offset }
 }
 
@@ -395,7 +392,7 @@ mod tests {
         read.fault.file_offset = 0x3000;
         let file = |path: &str, offset| Some(WaitedFile { path: path.into(), offset });
         assert_eq!(stalls(&read)[0].file, file("journal", Some(0x3000)));
-        read.fault.file_offset = NO_OFFSET;
+        read.fault.file_offset = c::NO_OFFSET;
         assert_eq!(stalls(&read)[0].file, file("journal", None));
     }
 

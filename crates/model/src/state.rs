@@ -1,41 +1,9 @@
 //! The states of the ledger and the reasons a thread is blocked for.
 
-/// Why a thread is blocked. The order is part of the recording format and of the kernel side
-/// (`bpf/include/reasons.h`): append, never reorder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Reason {
-    Lock = 0,
-    Wait = 1,
-    Disk = 2,
-    Network = 3,
-    Poll = 4,
-    Sleep = 5,
-    Pipe = 6,
-    Ipc = 7,
-    Child = 8,
-    Memory = 9,
-    Stopped = 10,
-    Other = 11,
-}
+// `Reason`, its numbers and its names: generated from bpf/include/reasons.h.
+include!(concat!(env!("OUT_DIR"), "/reason.rs"));
 
 impl Reason {
-    pub const COUNT: usize = 12;
-    pub const ALL: [Reason; Self::COUNT] = [
-        Reason::Lock,
-        Reason::Wait,
-        Reason::Disk,
-        Reason::Network,
-        Reason::Poll,
-        Reason::Sleep,
-        Reason::Pipe,
-        Reason::Ipc,
-        Reason::Child,
-        Reason::Memory,
-        Reason::Stopped,
-        Reason::Other,
-    ];
-
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
@@ -44,30 +12,8 @@ impl Reason {
         self as u8
     }
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::Lock => "lock",
-            Reason::Wait => "wait",
-            Reason::Disk => "disk",
-            Reason::Network => "network",
-            Reason::Poll => "poll",
-            Reason::Sleep => "sleep",
-            Reason::Pipe => "pipe",
-            Reason::Ipc => "ipc",
-            Reason::Child => "child",
-            Reason::Memory => "memory",
-            Reason::Stopped => "stopped",
-            Reason::Other => "other",
-        }
-    }
-
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
-    }
-
-    /// Waits that a thread chose: in the ledger, but not stalls unless it overslept.
-    pub fn is_voluntary(self) -> bool {
-        matches!(self, Reason::Wait | Reason::Poll | Reason::Sleep | Reason::Child)
     }
 }
 

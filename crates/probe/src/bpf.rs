@@ -22,7 +22,7 @@ pub(crate) use skeleton::*;
 /// Types for which every pattern of bytes is a value.
 ///
 /// # Safety
-/// Implemented only for the records of bpf/include/records.h: plain integers and arrays of them.
+/// Implemented only for records of bpf/include/records.h and values of per-CPU maps: integers and arrays of them.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -80,11 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_follow_the_headers() {
-        assert_eq!(constants::REASON_OTHER, u64::from(wallprof_model::Reason::Other.code()));
-        assert_eq!(constants::REASON_MEMORY, u64::from(wallprof_model::Reason::Memory.code()));
-        assert_eq!(constants::REASONS, wallprof_model::Reason::COUNT as u64);
-        assert_eq!(constants::VECTOR_0_NAME, "local_timer");
+    fn constants_are_those_of_the_headers() {
+        use wallprof_model::Reason;
+        assert_eq!(constants::REASONS, Reason::COUNT as u64);
+        assert_eq!(constants::REASON_OTHER, u64::from(Reason::Other.code()));
+        assert_eq!(constants::REASON_MEMORY, u64::from(Reason::Memory.code()));
+        let voluntary = Reason::ALL.into_iter().filter(|reason| reason.is_voluntary());
+        let bits = voluntary.fold(0, |bits, reason| bits | 1 << reason.code());
+        assert_eq!(constants::VOLUNTARY_REASONS, bits);
+        assert_eq!(constants::NO_OFFSET, u64::MAX);
+        assert_eq!(constants::SLEEPS, constants::REASONS + 2);
+        let local_timer = constants::VECTOR_NAMES[constants::VECTOR_LOCAL_TIMER as usize];
+        assert_eq!(local_timer, "local_timer");
     }
 
     #[test]
