@@ -6,17 +6,18 @@ use libbpf_rs::libbpf_sys;
 
 use crate::bpf::Plain;
 
-/// Entries asked for at once. A hash bucket must fit whole, which with the least does, too: its maps have as many buckets as
-/// entries.
+/// Entries requested at once. A whole hash bucket must fit. With the smallest number it does: the maps that
+/// are read here have as many buckets as entries.
 const MOST: usize = 2048;
 const LEAST: usize = 64;
-/// Room for the values asked for at once: memory that is not new each second.
+/// The size of the buffer for the values that are requested at once, so that it is not allocated from the
+/// kernel each second.
 const BYTES: usize = 128 << 10;
 
-/// Hands every entry of a hash map to `take`; keys for which it returns true are then deleted.
+/// Calls `take` for every entry of a hash map, and then deletes the keys for which it returned true.
 ///
 /// An entry that is inserted or moved meanwhile may be missed or met twice (kernel/bpf/hashtab.c,
-/// `__htab_map_lookup_and_delete_batch`); callers delete only entries that nobody writes any more.
+/// `__htab_map_lookup_and_delete_batch`). Callers delete only entries that are no longer written.
 pub fn drain<K: Plain, V: Plain>(
     map: &impl AsFd,
     mut take: impl FnMut(&K, &V) -> bool,
@@ -32,12 +33,12 @@ pub fn drain<K: Plain, V: Plain>(
     let mut done: Vec<K> = Vec::new();
     // The kernel's position: a bucket number for hash maps.
     let mut position = [0u8; 64];
-    let mut begun = false;
+    let mut started = false;
     loop {
         let mut count = chunk as u32;
-        let from = if begun { position.as_mut_ptr().cast() } else { std::ptr::null_mut() };
-        // SAFETY: both buffers have room for `count` entries of the map's key and value size, which K and V are
-        // generated from; `position` is larger than any map's batch token.
+        let from = if started { position.as_mut_ptr().cast() } else { std::ptr::null_mut() };
+        // SAFETY: both buffers have the capacity for `count` entries of the map's key and value size, from
+        // which K and V are generated; `position` is larger than any map's batch token.
         let result = unsafe {
             libbpf_sys::bpf_map_lookup_batch(
                 fd,
@@ -62,7 +63,7 @@ pub fn drain<K: Plain, V: Plain>(
         if last {
             break;
         }
-        begun = true;
+        started = true;
     }
     for keys in done.chunks(MOST) {
         let mut count = keys.len() as u32;

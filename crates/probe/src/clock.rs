@@ -2,17 +2,17 @@
 
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs};
 
-/// Of any 64-bit Linux (`PID_MAX_LIMIT` in linux/threads.h). The clocks of 0 and of some numbers beyond would be the
-/// caller's own: clock ids are pids, shifted.
+/// The limit of any 64-bit Linux (`PID_MAX_LIMIT` in linux/threads.h). Clock ids are shifted pids: those of 0
+/// and of some larger numbers would be the caller's own clocks.
 const MAX_PID: libc::pid_t = 1 << 22;
 
-/// CPU time of another process: that of all its threads, of those too that ended.
+/// CPU time of another process: that of all its threads, including those that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessClock(libc::clockid_t);
 
 fn try_read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec to write to; a clock that there is not is refused.
+    // SAFETY: `time` is a valid timespec to write to; a clock that does not exist is refused.
     let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (answer == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
@@ -26,7 +26,7 @@ pub fn mono_now() -> MonoNs {
     MonoNs(read(libc::CLOCK_MONOTONIC))
 }
 
-/// Both clocks at one moment: the tightest of a few tries, since the thread may be preempted in between.
+/// Both clocks at one timestamp: the tightest of a few tries, since the thread may be preempted in between.
 pub fn anchor() -> ClockAnchor {
     let tries = (0..5).map(|_| {
         let before = read(libc::CLOCK_MONOTONIC);
@@ -48,18 +48,19 @@ pub fn thread_cpu_ns() -> u64 {
 }
 
 impl ProcessClock {
-    /// That of the process which has this number among those that the calling thread sees (its PID namespace); `None` when
-    /// there is none.
+    /// The clock of the process with this number in the calling thread's PID namespace; `None` when there is
+    /// none.
     pub fn of(pid: u32) -> Option<Self> {
         let pid = libc::pid_t::try_from(pid).ok().filter(|pid| (1..=MAX_PID).contains(pid))?;
         let mut clock = 0;
-        // SAFETY: `clock` is room for one clock id.
+        // SAFETY: `clock` is one clock id, which the call may write.
         let answer = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
         (answer == 0).then_some(ProcessClock(clock))
     }
 
-    /// What it has used so far, ns, to the last time that one of its threads left a CPU or met a tick there. Needs no
-    /// privilege. `None` when the process is gone; whoever gets its number then is read in its place.
+    /// The CPU time so far, ns, up to the last time that one of its threads left a CPU or had a tick there.
+    /// Needs no privilege. `None` when the process is gone; a process that reuses its number is read in its
+    /// place.
     pub fn ns(self) -> Option<u64> {
         try_read(self.0)
     }
@@ -71,7 +72,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_clock_of_a_process_is_its_own_while_it_lives() {
+    fn clock_of_a_process_exists_while_it_lives() {
         let own = ProcessClock::of(std::process::id()).expect("this process");
         let (before, now, after) = (process_cpu_ns(), own.ns(), process_cpu_ns());
         assert!(now.is_some_and(|now| (before..=after).contains(&now)), "{before} {now:?} {after}");
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_clock() {
+    fn numbers_of_no_process_have_no_clock() {
         for pid in [0, 1 << 29, i32::MAX as u32, 1 << 31, u32::MAX] {
             assert_eq!(ProcessClock::of(pid), None, "{pid}");
         }

@@ -1,8 +1,9 @@
-//! What is attached CPU by CPU: the ends of page faults, the sampling clock, and extra events.
+//! The events that are attached on each CPU: the ends of page faults, the sampling clock, and extra events.
 //!
-//! A CPU that goes offline takes its events with it for good (kernel/events/core.c, perf_event_exit_cpu): when
-//! it is back they are opened again. The kernel side counts how often each CPU has gone. So one that is back when
-//! it is looked at has gone all the same, and one whose clock is late, because the host does not run it, has not.
+//! A CPU that goes offline loses its events for good (kernel/events/core.c, perf_event_exit_cpu). When it is
+//! back they are opened again. The kernel side counts how often each CPU has gone offline. So a CPU that went
+//! and came back between two checks is noticed, and one whose clock is late because the host does not run it
+//! is not taken for gone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +21,7 @@ use crate::{cpus, perf};
 pub(crate) const PROGRAMS: [&str; 6] =
     ["on_fault_minor", "on_fault_major", "on_fault_started", "on_clock", "on_event", "on_tracepoint"];
 
-/// What to attach to a CPU.
+/// The events of each CPU.
 struct Plan {
     /// `None`: every CPU is sampled.
     sampled: Option<Vec<u32>>,
@@ -32,11 +33,11 @@ struct Plan {
 pub(crate) struct CpuEvents {
     plan: Plan,
     by_cpu: BTreeMap<u32, Attached>,
-    /// A tracepoint's programs run on every CPU, whichever event they came with.
+    /// Tracepoint events, which run on every CPU whichever one they were opened on.
     tracepoints: Vec<Link>,
 }
 
-/// What holds the programs to a CPU.
+/// The links of a CPU: dropping them detaches its programs.
 struct Attached {
     _links: Vec<Link>,
     /// How often the CPU had gone offline before.
@@ -63,8 +64,8 @@ impl CpuEvents {
         Ok(events)
     }
 
-    /// Lets go of CPUs that are gone, and attaches to those that came or came back. How many CPUs came:
-    /// what happened on them until now is in no event.
+    /// Detaches from CPUs that are gone, and attaches to those that came or came back. Returns how many came:
+    /// earlier events there are in no sample.
     pub fn follow(&mut self, skeleton: &WallprofSkel<'static>, online: &[u32]) -> Result<usize, ProbeError> {
         self.by_cpu
             .retain(|cpu, attached| attached.is_alive(online.contains(cpu), departures(skeleton, *cpu)));
@@ -77,7 +78,7 @@ impl CpuEvents {
 
     fn attach_to(&mut self, skeleton: &WallprofSkel<'static>, cpu: u32) -> Result<(), ProbeError> {
         let mut links = Vec::new();
-        // Read before: it may go while its events are opened.
+        // Read first: the CPU may go while its events are opened.
         let departures = departures(skeleton, cpu);
         match self.plan.attach(skeleton, cpu, &mut links) {
             // It went offline again.
@@ -105,7 +106,7 @@ impl CpuEvents {
 }
 
 impl Attached {
-    /// Whether its events are those of the CPU as it runs now.
+    /// Whether its events are still open: the CPU has not gone offline since.
     fn is_alive(&self, is_online: bool, departures: u32) -> bool {
         is_online && departures == self.departures
     }

@@ -21,17 +21,17 @@ fn read_list(path: &str) -> Vec<u32> {
     std::fs::read_to_string(path).ok().and_then(|list| cpus_from_list(&list).ok()).unwrap_or_default()
 }
 
-/// CPUs that run now; where that cannot be read, one.
+/// CPUs that are online; where that cannot be read, CPU 0.
 pub fn online() -> Vec<u32> {
     read_online().unwrap_or_else(|| vec![0])
 }
 
-/// CPUs that run now; `None` where that cannot be read, for want of a descriptor, say.
+/// CPUs that are online; `None` where that cannot be read, for example without a free file descriptor.
 pub(crate) fn read_online() -> Option<Vec<u32>> {
     Some(read_list("/sys/devices/system/cpu/online")).filter(|cpus| !cpus.is_empty())
 }
 
-/// CPUs that may ever run: the size of per-CPU things.
+/// CPUs that can ever be online: the size of per-CPU data.
 pub fn possible() -> Vec<u32> {
     let cpus = read_list("/sys/devices/system/cpu/possible");
     if cpus.is_empty() { online() } else { cpus }

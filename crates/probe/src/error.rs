@@ -1,4 +1,4 @@
-//! What can keep the probes from measuring.
+//! Errors that prevent measuring.
 
 use std::fmt;
 use std::io;
@@ -7,12 +7,12 @@ use std::io;
 pub enum ProbeError {
     /// No `/sys/kernel/btf/vmlinux`.
     NoTypeInformation,
-    /// The kernel refused; `what` is what was being done.
+    /// The kernel refused; `what` is the operation.
     NotPermitted {
         what: &'static str,
         capability: &'static str,
     },
-    /// The kernel does not take the programs: the first lines of its reason.
+    /// The kernel rejects the programs: the first lines of its reason.
     NotLoaded {
         reason: String,
     },
@@ -38,7 +38,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether the kernel or the permissions stand in the way, rather than what was asked.
+    /// Whether the kernel or missing permissions prevent the recording, rather than a wrong request.
     pub fn is_refusal(&self) -> bool {
         match self {
             ProbeError::EventNotOpened { error, .. } => {

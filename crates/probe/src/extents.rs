@@ -1,30 +1,32 @@
-//! Which words of the arena are taken: first fit over free extents, freed ones resting before they are given again.
+//! Allocation of the arena's words: first fit over free extents. Freed extents rest before they are allocated
+//! again.
 //!
-//! Knows positions only; what lies there is the arena's business.
+//! Handles positions only; the arena handles their content.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::bpf::constants as c;
 
-/// Everything lies on multiples of this many words, which is the size of a mapping in a list.
+/// All positions are multiples of this many words, which is the size of a mapping in a list.
 const ALIGN: u32 = 8;
 const CHUNK: u32 = c::CHUNK_WORDS as u32;
-/// A walk that began before something was taken out of the maps is over by then.
+/// A walk that started before something was deleted from the maps is over after this time.
 const REST: Duration = Duration::from_secs(2);
 
 /// The free words of all chunks.
 #[derive(Default)]
 pub(crate) struct Extents {
     chunks: u32,
-    /// Position → length, in words; neighbours are one.
+    /// Position → length, in words; adjacent extents are merged.
     free: BTreeMap<u32, u32>,
     resting: VecDeque<(Instant, u32, u32)>,
     taken_words: u64,
 }
 
 impl Extents {
-    /// A place for `words` words that does not cross a chunk's end; `None`: add a chunk, unless it is too long for one.
+    /// A position for `words` words that do not cross a chunk's end. `None`: add a chunk, unless `words` is
+    /// too long for one.
     pub(crate) fn take(&mut self, words: u32, now: Instant) -> Option<u32> {
         self.wake(now);
         let len = rounded(words);
@@ -37,14 +39,14 @@ impl Extents {
         Some(position)
     }
 
-    /// Gives back what `take` gave; nobody gets it before walks under way are over.
+    /// Frees an extent that `take` returned. It is not allocated again before walks under way are over.
     pub(crate) fn give_back(&mut self, position: u32, words: u32, now: Instant) {
         let len = rounded(words);
         self.taken_words -= u64::from(len);
         self.resting.push_back((now, position, len));
     }
 
-    /// One chunk more; its number. The arena's first words stay unused: position 0 means "none".
+    /// Adds a chunk, and returns its number. The arena's first words stay unused: position 0 means "none".
     pub(crate) fn add_chunk(&mut self) -> u32 {
         let chunk = self.chunks;
         self.chunks += 1;
@@ -53,12 +55,12 @@ impl Extents {
         chunk
     }
 
-    /// Bytes given out and not given back.
+    /// Bytes that are allocated.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.taken_words * 4
     }
 
-    /// The longest thing that fits anywhere.
+    /// The longest extent that fits into any chunk.
     pub(crate) fn longest() -> u32 {
         CHUNK - ALIGN
     }
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_rests_and_grows_together() {
+    fn freed_extents_rest_and_are_merged() {
         let mut extents = one_chunk();
         let now = Instant::now();
         let places: Vec<u32> = (0..3).filter_map(|_| extents.take(100, now)).collect();

@@ -1,43 +1,43 @@
-//! Which attach points this kernel has: told from its own type information, never from its version.
+//! The attach points of this kernel, from its type information and never from its version.
 
 use std::collections::HashSet;
 use std::fs;
 
 use crate::error::ProbeError;
 
-/// What the kernel's type information says.
+/// The features that the kernel's type information shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Runs in the incoming thread's context: stacks only of intervals that need one (6.17+).
+    /// Runs in the incoming thread's context, so that only intervals that need a stack take one (6.17+).
     pub sched_exit_tp: bool,
-    /// Each vector's own tracepoint tells timer, reschedule and function-call interrupts apart.
+    /// Each vector has its own tracepoint, which separates timer, reschedule and function-call interrupts.
     pub irq_vectors: bool,
-    /// `task_struct.sched_info`: waiting time by the scheduler's own account.
+    /// `task_struct.sched_info`: the scheduler's own sum of waiting time.
     pub sched_info: bool,
     pub cgroup_attach_task: bool,
-    /// Page faults tell their access at their start.
+    /// The start of a page fault has its access.
     pub page_faults: bool,
-    /// Who sends interrupts to other CPUs (6.5+).
+    /// The senders of interrupts to other CPUs are known (6.5+).
     pub ipi_senders: bool,
-    /// And which function they are to call there.
+    /// And the functions that they call there.
     pub ipi_functions: bool,
-    /// When threads free memory, or move it together, themselves.
+    /// Threads that free memory themselves are seen.
     pub reclaim: bool,
     pub compaction: bool,
-    /// Waits for the kernel's own locks tell which one.
+    /// Waits for the kernel's own locks have the lock's address.
     pub lock_contention: bool,
 }
 
-/// The names in the kernel's type information that are asked for here. libbpf parses the whole of it once more to load the
-/// programs; for single questions a look at its strings is enough, and takes a tenth of the time.
+/// The names in the kernel's type information that are queried here. libbpf parses all of it once more to
+/// load the programs. For single queries a search of its strings is enough, and takes a tenth of the time.
 pub struct KernelTypes {
     names: HashSet<String>,
 }
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// A typedef of this name and the tracepoint's exists for each BTF raw tracepoint.
+/// Each BTF raw tracepoint has a typedef of this name and its own.
 const TRACEPOINT: &[u8] = b"btf_trace_";
-/// A member that `struct sched_info` has where it is not empty.
+/// A member of `struct sched_info` where it is not empty.
 const WAITING_SINCE: &str = "last_queued";
 
 impl KernelTypes {

@@ -1,12 +1,13 @@
-//! Memory that is free and not the kernel's yet.
+//! Memory that is freed and not returned to the kernel yet.
 
-/// What takes this many bytes is the kernel's again as soon as it is freed.
+/// An allocation of at least this many bytes returns to the kernel as soon as it is freed.
 const LARGE: libc::c_int = 256 << 10;
-/// And so is free memory at the end of the heap, from this many bytes on.
+/// Free memory at the end of the heap does so too, from this many bytes on.
 const FREE_END: libc::c_int = 1 << 20;
 
-/// For a process that runs for long: from now on large pieces of memory go back to the kernel when they are freed. By itself
-/// the C library learns from the first of them to keep up to 32 MiB, in each thread that had one (mallopt(3)).
+/// For a process that runs for long: from now on large allocations return to the kernel when they are freed.
+/// By default the C library adapts to the first of them and keeps up to 32 MiB, in each thread that had one
+/// (mallopt(3)).
 pub fn keep_little() {
     // SAFETY: takes no pointers, and may be called at any time from any thread; glibc, which this program needs, has it.
     unsafe {
@@ -15,8 +16,8 @@ pub fn keep_little() {
     }
 }
 
-/// Gives free memory back to the kernel. Reading symbols takes tens of megabytes for a moment, which the C library would
-/// keep for the next time (malloc_trim(3)).
+/// Returns free memory to the kernel. Reading symbols takes tens of megabytes for a short time, which the C
+/// library would keep (malloc_trim(3)).
 pub fn give_back() {
     // SAFETY: takes no pointers, and may be called at any time from any thread; glibc, which this program needs, has it.
     unsafe { libc::malloc_trim(0) };
@@ -31,7 +32,7 @@ mod tests {
         statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number")
     }
 
-    /// Fills memory with `pieces`, frees them and tells how many of their pages are still there.
+    /// Frees `pieces`, which fill memory, and returns how many of their pages are still resident.
     fn pages_left(pieces: Vec<Vec<u8>>, give_back: impl Fn()) -> u64 {
         let before = resident_pages();
         let barrier = Box::new([1u8; 64]);
@@ -42,9 +43,9 @@ mod tests {
         pages.saturating_sub(before.saturating_sub(resident_pages()))
     }
 
-    /// One test: two at once would count each other's pages.
+    /// One test: two in parallel would count each other's pages.
     #[test]
-    fn what_was_freed_is_not_kept() {
+    fn freed_memory_is_returned() {
         let small = (0..4_000).map(|_| vec![1; 8 * 1024]).collect();
         let left = pages_left(small, give_back);
         assert!(left < 4_000, "{left} pages left");

@@ -22,7 +22,8 @@ pub(crate) fn capture() -> Messages {
 }
 
 impl Messages {
-    /// The line that tells most: the last one of a verifier's log, else the first warning; empty if there is none.
+    /// The most useful line: the last one of a verifier's log, else the first warning; empty if there is
+    /// none.
     pub(crate) fn text(&self) -> String {
         let Ok(warnings) = WARNINGS.lock() else { return String::new() };
         let all = warnings.concat();

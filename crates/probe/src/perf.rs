@@ -33,7 +33,7 @@ pub(crate) struct Attr {
 const _: () = assert!(size_of::<Attr>() == 112);
 
 impl Attr {
-    /// As the kernel reads it, and perf.data has it.
+    /// The bytes as the kernel reads them and perf.data contains them.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: a plain structure of integers without padding, as its size says.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast::<u8>(), size_of::<Attr>()) }.to_vec()
@@ -86,7 +86,7 @@ pub(crate) fn open_of_thread(attr: &Attr, tid: u32, cpu: u32) -> io::Result<Owne
     open_of(attr, libc::pid_t::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?, cpu)
 }
 
-/// From here on the event happens.
+/// Starts the event.
 pub(crate) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     control(event, IOC_ENABLE, 0)
 }
@@ -145,14 +145,14 @@ pub(crate) fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
     open(&attr, cpu)
 }
 
-/// A software event whose every hit counts, on one CPU.
+/// A software event that counts each occurrence, on one CPU.
 pub(crate) fn open_every_hit(config: u64, cpu: u32) -> io::Result<OwnedFd> {
     let attr = Attr { kind: event_type::SOFTWARE, config, sample_period_or_freq: 1, ..Attr::default() };
     open(&attr, cpu)
 }
 
-/// An extra event on one CPU. Raw, cache and PMU events fall back to a looser precision as perf does not: what
-/// was asked for is what is opened.
+/// An extra event on one CPU. perf falls back to a looser precision for raw, cache and PMU events; here the
+/// event is opened as requested.
 pub(crate) fn open_event(spec: &PerfEventSpec, cpu: u32, hz: u32) -> io::Result<OwnedFd> {
     let (period, frequency) = match spec.sampling {
         Sampling::Frequency => (u64::from(hz), flag::FREQ),

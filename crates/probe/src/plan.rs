@@ -1,4 +1,4 @@
-//! From what is wanted and what the kernel has to what is loaded: values in, values out.
+//! Which programs are loaded, from the options and the kernel's features: values in, values out.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::bpf::constants as c;
 use crate::events::PerfEventSpec;
 use crate::features::KernelTypes;
 
-/// Whose time is recorded.
+/// The threads whose time is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
     Everything,
@@ -20,21 +20,22 @@ pub enum Targets {
 /// Targets of several kinds; a thread is recorded while at least one matches it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetSet {
-    /// These processes with their threads, also later ones.
+    /// These processes with their threads, including later ones.
     pub processes: Vec<u32>,
-    /// And the processes that these have started or will start, and so on.
+    /// Also the processes that these have started or will start, and so on.
     pub with_children: bool,
     /// These threads only.
     pub threads: Vec<u32>,
     pub cgroup: Option<CgroupTarget>,
-    /// Processes and threads with such names, now and later.
+    /// Processes and threads with matching names, now and later.
     pub names: Vec<NameGlob>,
 }
 
-/// More globs than this are not looked for.
+/// The most globs that are matched.
 pub const MAX_NAME_GLOBS: usize = c::MAX_NAME_GLOBS as usize;
 
-/// A glob over names as an automaton of at most 64 states, one bit each: state `i` says that `i` characters are matched.
+/// A glob over names as an automaton of at most 64 states, one bit each. State `i`: `i` characters are
+/// matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameGlob {
     /// By byte: the states from which it leads to the next one.
@@ -48,13 +49,13 @@ pub struct NameGlob {
 /// A control group and its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CgroupTarget {
-    /// The inode number of its folder.
+    /// The inode number of its directory.
     pub id: u64,
     /// The hierarchy's number in `/proc/PID/cgroup`; 0 for cgroup v2.
     pub hierarchy: u32,
 }
 
-/// What to measure.
+/// The options of a recording that concern the kernel side.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
     pub targets: Targets,
@@ -64,7 +65,7 @@ pub struct ProbeOptions {
     pub events: Vec<PerfEventSpec>,
     pub min_stall_ns: u64,
     pub user_stacks: UserStacks,
-    /// CPUs of which it is told who runs there and who interrupts them.
+    /// Guarded CPUs: the noise there is counted.
     pub guarded: Vec<u32>,
 }
 
@@ -79,7 +80,7 @@ pub enum UserStacks {
 }
 
 impl Targets {
-    /// New processes of some recorded processes are recorded.
+    /// Whether processes that recorded ones start are recorded.
     pub(crate) fn follow_children(&self) -> bool {
         match self {
             Targets::Everything => false,
@@ -102,7 +103,7 @@ impl Targets {
         }
     }
 
-    /// The ids that the first look finds, each once, with its kinds of target.
+    /// The ids for the first scan, each once, with its kinds of target.
     pub(crate) fn start_ids(&self) -> BTreeMap<u32, u8> {
         let mut kinds = BTreeMap::new();
         let mut add = |ids: &[u32], kind: u64| {
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn each_id_is_looked_for_once_with_all_its_kinds() {
+    fn each_id_has_all_its_kinds_of_target_once() {
         let (thread, process, tree) = (c::TARGET_THREAD as u8, c::TARGET_PROCESS as u8, c::TARGET_TREE as u8);
         let ids = |targets: &Targets| targets.start_ids().into_iter().collect::<Vec<_>>();
         let set = TargetSet { processes: vec![9, 7], threads: vec![8, 7], ..TargetSet::default() };

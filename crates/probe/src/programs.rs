@@ -1,4 +1,4 @@
-//! What the kernel makes of each program: loaded for the answer, attached to nothing.
+//! What the verifier makes of each program. They are loaded for the answer, and not attached.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,12 +17,12 @@ use crate::plan::{ProbeOptions, Targets, UserStacks, missing};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFacts {
     pub name: String,
-    /// Instructions the verifier walked through, of a million it allows (5.16+; 0 before); `None`: this kernel
-    /// lacks its tracepoint, and it is not loaded.
+    /// Instructions that the verifier walked through, of a million that it allows (5.16+; 0 before). `None`:
+    /// this kernel lacks the tracepoint, and the program is not loaded.
     pub verified_instructions: Option<u32>,
 }
 
-/// Loads every program that this kernel has a place for, as for a recording of all threads.
+/// Loads every program that can attach to this kernel, as for a recording of all threads.
 pub fn verified_programs() -> Result<Vec<ProgramFacts>, ProbeError> {
     let types = KernelTypes::read()?;
     let log = messages::capture();

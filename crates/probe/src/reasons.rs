@@ -1,6 +1,6 @@
 //! What a sleep in a system call, or in a kernel function, waits for: the one table of reasons.
 //!
-//! The kernel side applies it (`bpf/reason.h`), looking at arguments where the class says so.
+//! The kernel side applies it (`bpf/reason.h`), and reads arguments where the class requires that.
 
 use wallprof_model::Reason;
 
@@ -40,7 +40,7 @@ use Class::{
 };
 
 /// Number, name and class of the x86_64 system calls that sleep (arch/x86/entry/syscalls/syscall_64.tbl).
-/// Those that are not here are `other` when they sleep, or what the kernel function says.
+/// Sleeps in others have the reason of the kernel function, or `other`.
 const SYSCALLS: &[(u16, &str, Class)] = &[
     (0, "read", File),
     (1, "write", File),
@@ -127,7 +127,7 @@ const SYSCALLS: &[(u16, &str, Class)] = &[
     (455, "futex_wait", Is(Reason::Wait)),
 ];
 
-/// Names of further system calls a stall may be found in, so that it can be named.
+/// Names of further system calls that a stall can be in.
 const OTHER_SYSCALLS: &[(u16, &str)] = &[
     (2, "open"),
     (3, "close"),
@@ -158,8 +158,8 @@ const OTHER_SYSCALLS: &[(u16, &str)] = &[
     (324, "membarrier"),
 ];
 
-/// Kernel functions whose uninterruptible sleepers wait for something the system call does not tell; names end in
-/// `*` where a suffix may follow. Innermost first wins, so a lock inside a fault is a lock.
+/// Kernel functions whose uninterruptible sleepers wait for something that the system call does not show.
+/// Names end in `*` where a suffix may follow. The innermost one counts, so a lock inside a fault is a lock.
 pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("__mutex_lock*", Reason::Lock),
     ("mutex_lock*", Reason::Lock),

@@ -1,4 +1,5 @@
-//! The pages that the kernel shares for one event: a control page, and records that it writes and we read.
+//! The pages that the kernel shares for one event: a control page, and records that the kernel writes and
+//! user space reads.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,7 +24,7 @@ pub(crate) mod control {
 }
 /// `cap_user_time_zero`.
 const CAN_CONVERT_TIME: u64 = 1 << 4;
-/// The kernel changes these numbers a few times after boot, in a moment: more tries than that takes.
+/// The kernel changes these numbers a few times after boot, very briefly: more tries than that takes.
 const TRIES: usize = 1_000;
 
 /// How the processor's ticks become perf's nanoseconds: `zero + (ticks · mult >> shift)`, wrapping.
@@ -40,8 +41,8 @@ pub(crate) struct Pages {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and what is in it is read through `&self` by atomic accesses, or in the
-// stretches that the kernel does not write until it is told to.
+// SAFETY: the mapping belongs to this value alone. It is read through `&self` by atomic accesses, or in parts
+// that the kernel does not write until the tail moves.
 unsafe impl Send for Pages {}
 
 impl Pages {
@@ -74,7 +75,7 @@ impl Pages {
         unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
-    /// Bytes that nobody writes while they are borrowed: the caller reads them before it tells the kernel that it has.
+    /// Bytes that are not written while they are borrowed: the caller reads them before it moves the tail.
     pub(crate) fn still(&self, from: usize, len: usize) -> &[u8] {
         assert!(from <= self.len && len <= self.len - from, "bytes inside the pages");
         // SAFETY: inside the mapping; by the ring's protocol the kernel does not write there until `tail` moves, or the
@@ -87,12 +88,12 @@ impl Pages {
         unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU32>() }.load(Ordering::Relaxed)
     }
 
-    /// Memory of our own with the layout of shared pages.
+    /// Private memory with the layout of shared pages.
     #[cfg(test)]
     pub(crate) fn private(len: usize) -> Self {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping of nobody's memory.
+        // SAFETY: a fresh private mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
         Pages::of(start, len).expect("memory")
     }
@@ -100,14 +101,14 @@ impl Pages {
     #[cfg(test)]
     pub(crate) fn fill(&mut self, from: usize, bytes: &[u8]) {
         assert!(from + bytes.len() <= self.len);
-        // SAFETY: inside the mapping, which nobody else has.
+        // SAFETY: inside the mapping, which has no other user.
         unsafe { self.start.as_ptr().add(from).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping that this value owns, used by nobody else.
+        // SAFETY: the mapping that this value owns, and that has no other user.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -115,21 +116,21 @@ impl Drop for Pages {
 /// The records of one event, or of several that write to the same pages.
 pub(crate) struct Ring {
     pages: Pages,
-    /// A record that lies across the end of the pages.
-    room: Vec<u8>,
+    /// A copy of a record that lies across the end of the pages.
+    joined: Vec<u8>,
 }
 
 impl Ring {
     /// `data_pages` is a power of two.
     pub(crate) fn map(event: &impl AsFd, data_pages: usize) -> io::Result<Self> {
         let pages = Pages::map(event.as_fd(), (1 + data_pages) * PAGE, 0, true)?;
-        Ok(Ring { pages, room: Vec::new() })
+        Ok(Ring { pages, joined: Vec::new() })
     }
 
-    /// Memory of our own in place of the kernel's.
+    /// Private memory in place of the kernel's.
     #[cfg(test)]
     pub(crate) fn private(data_pages: usize) -> Self {
-        Ring { pages: Pages::private((1 + data_pages) * PAGE), room: Vec::new() }
+        Ring { pages: Pages::private((1 + data_pages) * PAGE), joined: Vec::new() }
     }
 
     /// The control page, and what follows it.
@@ -137,26 +138,26 @@ impl Ring {
         &self.pages
     }
 
-    /// Hands each record that has come since the last call to `each`, whole, with its header.
+    /// Calls `each` for every record since the last call, whole, with its header.
     pub(crate) fn read<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let Ring { pages, room } = self;
+        let Ring { pages, joined } = self;
         let (head, tail) = (pages.word(control::DATA_HEAD), pages.word(control::DATA_TAIL));
         let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
-        let mut told = Ok(());
-        while at < end && told.is_ok() {
-            let header = taken(pages, at, 8, room);
+        let mut result = Ok(());
+        while at < end && result.is_ok() {
+            let header = taken(pages, at, 8, joined);
             let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
             if size < 8 {
                 break;
             }
-            told = each(taken(pages, at, size, room));
+            result = each(taken(pages, at, size, joined));
             at += size as u64;
         }
         pages.word(control::DATA_TAIL).store(end, Ordering::Release);
-        told
+        result
     }
 
-    /// How ticks become times of records; `None` where the kernel cannot say.
+    /// The conversion of ticks to times of records; `None` where the kernel does not provide it.
     pub(crate) fn tick_numbers(&self) -> Option<TickNumbers> {
         let pages = &self.pages;
         for _ in 0..TRIES {
@@ -176,8 +177,8 @@ impl Ring {
     }
 }
 
-/// `len` bytes at `at` in the count of all bytes ever written.
-fn taken<'a>(pages: &'a Pages, at: u64, len: usize, room: &'a mut Vec<u8>) -> &'a [u8] {
+/// `len` bytes at position `at` in the count of all bytes ever written.
+fn taken<'a>(pages: &'a Pages, at: u64, len: usize, joined: &'a mut Vec<u8>) -> &'a [u8] {
     let data_len = pages.len() - PAGE;
     let len = len.min(data_len);
     let from = (at % data_len as u64) as usize;
@@ -185,10 +186,10 @@ fn taken<'a>(pages: &'a Pages, at: u64, len: usize, room: &'a mut Vec<u8>) -> &'
     if first == len {
         return pages.still(PAGE + from, len);
     }
-    room.clear();
-    room.extend_from_slice(pages.still(PAGE + from, first));
-    room.extend_from_slice(pages.still(PAGE, len - first));
-    room
+    joined.clear();
+    joined.extend_from_slice(pages.still(PAGE + from, first));
+    joined.extend_from_slice(pages.still(PAGE, len - first));
+    joined
 }
 
 #[cfg(test)]
@@ -269,7 +270,7 @@ mod tests {
         ring.pages.fill(control::TIME_MULT, &858_993_459u32.to_le_bytes());
         ring.pages.fill(control::TIME_ZERO, &7u64.to_le_bytes());
         assert_eq!(ring.tick_numbers(), Some(TickNumbers { shift: 31, mult: 858_993_459, zero: 7 }));
-        // The kernel is about to change them, and never does.
+        // The kernel has started to change them, and never finishes.
         ring.pages.fill(control::LOCK, &1u32.to_le_bytes());
         assert_eq!(ring.tick_numbers(), None);
     }

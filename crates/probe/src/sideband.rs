@@ -1,7 +1,8 @@
-//! News about processes from perf's own side-band: executable mappings, execs, forks and exits, as they happen.
+//! Changes of processes from perf's own side-band: executable mappings, execs, forks and exits, as they
+//! happen.
 //!
-//! A dummy software event a CPU reports them for the whole machine; nothing polls `/proc`. What a full ring drops
-//! is counted.
+//! A dummy software event on each CPU reports them for the whole machine, so `/proc` need not be polled.
+//! Records that a full ring drops are counted.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +14,7 @@ use crate::events::event_type;
 use crate::perf::{self, Attr, SOFTWARE_DUMMY, flag};
 use crate::ring::Ring;
 
-/// One piece of news.
+/// One change of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     Mapping(Mapping),
@@ -50,7 +51,7 @@ pub struct Mapping {
     pub path: Vec<u8>,
 }
 
-/// Pages of data a ring has: 256 KiB hold some two thousand mappings.
+/// Data pages of a ring: 256 KiB hold some two thousand mappings.
 const DATA_PAGES: usize = 64;
 
 const RECORD_MMAP2: u32 = 10;
@@ -81,8 +82,8 @@ impl Sideband {
         Ok(Sideband { rings: rings.collect::<io::Result<_>>()?, timed: Vec::new() })
     }
 
-    /// Other CPUs are online than before: all rings are opened anew, since that of a CPU that was away is dead. What
-    /// happens meanwhile may be told twice.
+    /// Other CPUs are online than before: all rings are opened again, since the ring of a CPU that was
+    /// offline is dead. Changes meanwhile may be reported twice.
     pub(crate) fn follow_cpus(&mut self) -> io::Result<()> {
         let Some(online) = cpus::read_online() else { return Ok(()) };
         let mut before = std::mem::replace(self, Sideband::open(&online)?);
@@ -90,13 +91,13 @@ impl Sideband {
         Ok(())
     }
 
-    /// What becomes readable when there is news.
+    /// Descriptors that become readable when there are changes.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.iter().map(|ring| ring.event.as_fd())
     }
 
-    /// Takes what has come since the last call, in the order in which it happened: a process forked on one CPU may
-    /// exec on another.
+    /// Takes the changes since the last call, in the order in which they happened: a process that was forked
+    /// on one CPU may exec on another.
     pub fn read(&mut self, news: &mut VecDeque<News>) {
         for ring in &mut self.rings {
             ring.read(&mut self.timed);
@@ -129,7 +130,7 @@ impl CpuRing {
             config: SOFTWARE_DUMMY,
             sample_type: SAMPLE_TIME,
             flags: wanted | flag::WATERMARK,
-            // Bytes: whoever waits wakes with the first record.
+            // Bytes: a waiting thread wakes at the first record.
             wakeup: 1,
             ..Attr::default()
         };
@@ -142,7 +143,7 @@ impl CpuRing {
 
     fn read(&mut self, news: &mut Vec<(u64, News)>) {
         let read: Result<(), Infallible> = self.ring.read(|record| {
-            // With SAMPLE_TIME alone, the time is what every record ends with.
+            // With SAMPLE_TIME alone, every record ends with the time.
             let time = u64_at(record, record.len().saturating_sub(8)).unwrap_or(0);
             news.extend(news_from_record(record).map(|item| (time, item)));
             Ok(())
@@ -159,7 +160,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Layouts: perf_event_open(2), "MMAP layout". Records of other kinds, and of threads, say nothing here.
+/// Layouts: perf_event_open(2), "MMAP layout". Records of other kinds, and of threads, are ignored.
 fn news_from_record(record: &[u8]) -> Option<News> {
     let kind = u32_at(record, 0)?;
     let misc = u16::from_le_bytes([*record.get(4)?, *record.get(5)?]);
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_with_execute_permission_are_news() {
+    fn mappings_with_execute_permission_are_reported() {
         let news = news_from_record(&record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5)));
         let Some(News::Mapping(mapping)) = news else { panic!("{news:?}") };
         assert_eq!(
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_no_news_and_short_records_are_none() {
+    fn threads_and_short_records_are_no_changes() {
         let mut fork = Vec::new();
         fork.extend([9u32, 9, 10, 9].iter().flat_map(|field| field.to_le_bytes()));
         assert_eq!(news_from_record(&record(RECORD_FORK, 0, &fork)), None);

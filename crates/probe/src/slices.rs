@@ -1,11 +1,12 @@
-//! How long the recorder's threads run at a time beside those they record.
+//! The time slice of the recorder's threads, which run beside the threads that they record.
 
 /// The least that the kernel grants, ns (sched(7), `sched_runtime` of a thread without real-time priority).
 const SLICE_NS: u64 = 100_000;
 
-/// From now on the calling thread, and the threads and processes it starts, run a tenth of a millisecond at a time: for so
-/// long at most does a thread that wakes up find its CPU taken by them. Their share of the CPU is what it was. Kernels
-/// before 6.12 know no such slices, and no thread of real-time or idle priority needs one: there nothing changes.
+/// From now on the calling thread, and the threads and processes that it starts, have a time slice of a tenth
+/// of a millisecond. A thread that wakes up waits for them at most that long. Their share of the CPU does not
+/// change. Kernels before 6.12 have no such slices, and threads of real-time or idle priority need none:
+/// nothing changes there.
 pub fn shorten() {
     let mut attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -18,7 +19,7 @@ pub fn shorten() {
         sched_period: 0,
     };
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: the room has the size that is given, and outlives the call; 0 is the calling thread.
+    // SAFETY: `attributes` has the size that is given, and outlives the call; 0 is the calling thread.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
         return;

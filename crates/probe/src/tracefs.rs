@@ -1,4 +1,5 @@
-//! A tracefs of our own where none is mounted: a detached mount, seen by nobody else and gone with its descriptor.
+//! A private tracefs where none is mounted: a detached mount that no other process sees, and that ends with
+//! its descriptor.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -47,7 +48,7 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor from the kernel that nobody else owns.
+    // SAFETY: a new descriptor from the kernel that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

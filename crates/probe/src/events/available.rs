@@ -1,4 +1,4 @@
-//! What `-e` can be given on this machine.
+//! The events that `-e` accepts on this machine.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::cache::cache_names;
 use super::source::has_hardware_counters;
 use super::{EventSources, generic, pmu, tracepoint};
 
-/// The events that exist here, by kind, each as `-e` takes it. That the kernel lists a hardware event does
-/// not promise that this CPU model counts it.
+/// The events that exist here, by kind, in the form that `-e` takes. A hardware event that the kernel lists
+/// need not be one that this CPU model counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Available {
     pub software: Vec<String>,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_listed_can_be_asked_for() {
+    fn listed_events_are_accepted() {
         let files = bare_metal();
         let sources = EventSources { files: &files, tracefs: Some(Path::new("/t")) };
         let Available { software, hardware, cache, pmu, tracepoints } = available(&sources);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_tracefs_is_told_from_an_absent_one() {
+    fn unreadable_and_absent_tracefs_differ() {
         let files = bare_metal().forbid("/t");
         let listed = available(&EventSources { files: &files, tracefs: Some(Path::new("/t")) });
         assert_eq!(listed.tracepoints, Tracepoints::NotReadable);

@@ -12,7 +12,7 @@ struct Word {
     code: u64,
 }
 
-/// A cache with the operations it can be asked for: bit 0 loads, 1 stores, 2 prefetches.
+/// A cache with its operations: bit 0 loads, 1 stores, 2 prefetches.
 struct Cache {
     word: Word,
     operations: u8,
@@ -70,7 +70,7 @@ const fn cache(spellings: &'static [&'static str], code: u64, operations: u8) ->
     Cache { word: word(spellings, code), operations }
 }
 
-/// `rest` is what follows the cache's name: nothing, an operation, a result, or both in either order.
+/// `rest` follows the cache's name: nothing, an operation, a result, or both in either order.
 fn config(cache: &Cache, rest: &str) -> Option<u64> {
     let with_result = |rest: &str| match rest {
         "" => Some(0),
@@ -87,7 +87,7 @@ fn config(cache: &Cache, rest: &str) -> Option<u64> {
     offered.then_some(cache.word.code | operation << 8 | result << 16)
 }
 
-/// What follows `word` in `text`, without the joining `-`; case does not matter, as in perf.
+/// The rest of `text` after `word`, without the joining `-`. Case does not matter, as in perf.
 fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let head = text.get(..word.len())?;
     let rest = &text[word.len()..];

@@ -1,4 +1,4 @@
-//! Why an event cannot be had, as facts; the message says what can.
+//! Why an event is not available, as facts; the message says which events are.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::generic;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventError {
-    /// Nothing goes by this name; `near` are the names that look like it, best first.
+    /// No event has this name; `near` are similar names, best first.
     Unknown {
         event: String,
         near: Vec<String>,
@@ -33,7 +33,7 @@ pub enum EventError {
         pmu: String,
         known: Vec<String>,
     },
-    /// The PMU exists, and counts a whole socket or takes pointers: it has no samples to give.
+    /// The PMU exists, but has no samples: it counts a whole socket, or takes pointers.
     PmuCannotSample {
         event: String,
         pmu: String,
@@ -52,18 +52,18 @@ pub enum EventError {
         event: String,
         modifier: char,
     },
-    /// `:p` on an event that no hardware counts.
+    /// `:p` on an event that is not counted by hardware.
     NotPrecise {
         event: String,
     },
-    /// Unbalanced slashes, too many colons, an empty name, characters that no event has.
+    /// Unbalanced slashes, too many colons, an empty name, or characters that no event has.
     Malformed {
         event: String,
     },
 }
 
 impl EventError {
-    /// True when the request is right and this machine, or these permissions, cannot serve it; false when
+    /// True when the request is right, but this machine or these permissions do not provide it. False when
     /// the request itself is wrong.
     pub fn is_unavailable(&self) -> bool {
         use EventError::*;
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_one_sentence_that_says_what_can_be_had() {
+    fn message_is_one_sentence_with_an_alternative() {
         let missing = EventError::NoHardwareCounters { event: "cycles".into() };
         assert!(missing.is_unavailable());
         assert_eq!(

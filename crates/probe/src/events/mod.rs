@@ -1,7 +1,7 @@
-//! perf's event names: what the user writes after `-e`, in the terms of `perf_event_open(2)`.
+//! perf's event names: translates the text after `-e` to the terms of `perf_event_open(2)`.
 //!
-//! Reads sysfs and tracefs through [`Files`](crate::facts::files::Files) and opens nothing: whether the kernel
-//! takes an event is known when it is opened.
+//! Reads sysfs and tracefs through [`Files`](crate::facts::files::Files) and opens nothing. Only opening an
+//! event shows whether the kernel accepts it.
 
 mod available;
 mod cache;

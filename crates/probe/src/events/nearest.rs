@@ -1,9 +1,9 @@
 //! Names near to a misspelt one.
 
-/// Longer inputs are not names that somebody misspelt; the limit also bounds the work.
+/// Longer inputs are not misspelt names. The limit also bounds the computation.
 const LONGEST: usize = 64;
 
-/// How many names a message suggests at most.
+/// The most names that a message suggests.
 const SUGGESTIONS: usize = 3;
 
 /// The candidates nearest to `text`, best first: those a third of its letters or fewer away.
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_come_first_and_far_ones_not_at_all() {
+    fn nearest_names_come_first_and_far_ones_are_left_out() {
         let names = ["cache-misses", "cycles", "cpu-cycles", "bus-cycles"];
         assert_eq!(nearest("cylces", names), ["cycles"]);
         assert_eq!(nearest("cpu-cycle", names)[0], "cpu-cycles");

@@ -17,7 +17,7 @@ pub fn parse_event(text: &str, sources: &EventSources) -> Result<PerfEventSpec, 
         [name] => named(name, sources),
         [name, rest] => match named(name, sources) {
             Ok(known) => modified(known, rest, text),
-            // A name before a colon that is no event is a tracepoint's group.
+            // A name before a colon that is no event is the group of a tracepoint.
             Err(unknown @ (EventError::Unknown { .. } | EventError::Malformed { .. })) => {
                 let tracepoint = tracepoint::tracepoint(name, rest, sources);
                 tracepoint.map_err(|error| if is_modifiers(rest) { unknown } else { error })
@@ -101,7 +101,7 @@ fn modified(mut spec: PerfEventSpec, modifiers: &str, text: &str) -> Result<Perf
     if spec.precise > 0 && matches!(spec.event_type, event_type::SOFTWARE | event_type::TRACEPOINT) {
         return Err(EventError::NotPrecise { event: text.to_string() });
     }
-    // Both, like none, means everywhere.
+    // Both mean everywhere, as none does.
     spec.exclude_user = kernel && !user;
     spec.exclude_kernel = user && !kernel;
     if !modifiers.is_empty() && !spec.name.contains('/') {

@@ -1,15 +1,15 @@
 //! Events written in the terms of a PMU: `cpu/event=0x3c,umask=0x1,name=busy/`.
 //!
-//! sysfs says which bits of `config`, `config1` and `config2` a term fills (`format/TERM`, as
-//! `config:0-7,32-35`) and which names stand for several terms (`events/NAME`, as `event=0xcd,umask=0x1`):
-//! Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events}.
+//! sysfs defines the bits of `config`, `config1` and `config2` that a term fills (`format/TERM`, as
+//! `config:0-7,32-35`), and the names that stand for several terms (`events/NAME`, as
+//! `event=0xcd,umask=0x1`): Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events}.
 
 use super::error::EventError;
 use super::source::{EventSources, can_sample, pmu_directory, sampling_pmus};
 use super::spec::{PerfEventSpec, Sampling};
 use crate::facts::files::Files;
 
-/// The event `pmu/terms/`; `event` is how the user wrote it, for messages and as its name.
+/// The event `pmu/terms/`; `event` is its text, for messages and as its name.
 pub(super) fn pmu_event(
     event: &str,
     pmu: &str,
@@ -23,7 +23,7 @@ pub(super) fn pmu_event(
     Ok(builder.spec)
 }
 
-/// The event of any sampling PMU that goes by this name in sysfs, such as `mem-loads`.
+/// The event of any sampling PMU that has this name in sysfs, such as `mem-loads`.
 pub(super) fn named_event(name: &str, sources: &EventSources) -> Option<PerfEventSpec> {
     let pmu =
         sampling_pmus(sources.files).into_iter().find(|pmu| alias(sources.files, pmu, name).is_some())?;
@@ -80,7 +80,7 @@ impl<'a> Builder<'a> {
     fn add_alias(&mut self, terms: &str) -> Result<(), EventError> {
         for term in terms.trim().split(',') {
             match term.split_once('=') {
-                // The user must fill this in: `ldlat=?`; perf starts it at 0 as well when it is left out.
+                // The user must set this: `ldlat=?`. perf starts it at 0 as well when it is left out.
                 Some((_, "?")) => {}
                 Some((name, value)) => self.set(name, value)?,
                 None => self.set(term, "1")?,
@@ -113,7 +113,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Where a term's value goes: a config word and bit ranges of it, lowest value bits first.
+/// The destination of a term's value: a config word and bit ranges of it, lowest value bits first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     word: usize,
@@ -128,7 +128,7 @@ impl Format {
         Some(Format { word: word_from_name(word)?, ranges })
     }
 
-    /// `value` laid out on the ranges; `None` when it has more bits than they do.
+    /// `value` spread over the ranges; `None` when it has more bits than they have.
     pub(crate) fn spread(&self, mut value: u64) -> Option<u64> {
         let mut bits = 0;
         for &(from, to) in &self.ranges {
@@ -176,13 +176,13 @@ fn alias(files: &dyn Files, pmu: &str, name: &str) -> Option<String> {
     files.read(&path).ok()
 }
 
-/// Next to an event there may be its `.scale`, `.unit`, `.snapshot` and `.per-pkg`.
+/// Besides an event's file there may be its `.scale`, `.unit`, `.snapshot` and `.per-pkg`.
 fn alias_names(files: &dyn Files, pmu: &str) -> Vec<String> {
     let names = files.list(&pmu_directory(pmu).join("events")).unwrap_or_default();
     names.into_iter().filter(|name| !name.contains('.')).collect()
 }
 
-/// Only what a file of sysfs can be called: the name becomes part of a path.
+/// Only valid names of sysfs files: the name becomes part of a path.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     !name.is_empty() && name.chars().all(plain) && !name.starts_with('.')
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_terms_are_named() {
         let error = |pmu, terms| parse(pmu, terms).unwrap_err();
         assert!(matches!(error("gpu", ""), EventError::UnknownPmu { known, .. } if known == ["cpu"]));
         assert!(matches!(error("uncore_imc", ""), EventError::PmuCannotSample { .. }));

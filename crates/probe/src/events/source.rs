@@ -1,4 +1,4 @@
-//! Where events are looked up: sysfs for PMUs, tracefs for tracepoints.
+//! The sources of events: sysfs for PMUs, tracefs for tracepoints.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,14 @@ use crate::facts::files::Files;
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// The places where a tracefs is mounted; the second one mounts itself when it is looked at.
+/// The directories where a tracefs is mounted; the second one is an automount.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// PMUs whose events are set up with pointers, describe a trace, or count without interrupting (msr): nothing to sample.
+/// PMUs without samples: their events are set up with pointers, describe a trace, or count without
+/// interrupting (msr).
 const NOT_SAMPLING: [&str; 6] = ["breakpoint", "uprobe", "kprobe", "intel_pt", "intel_bts", "msr"];
 
-/// The files that say which events exist.
+/// The files that define the existing events.
 #[derive(Clone, Copy)]
 pub struct EventSources<'a> {
     pub files: &'a dyn Files,
@@ -40,7 +41,8 @@ pub(super) fn sampling_pmus(files: &dyn Files) -> Vec<String> {
     pmus.into_iter().filter(|pmu| can_sample(files, pmu)).collect()
 }
 
-/// False for a PMU that counts something shared by CPUs (`cpumask`, as uncore PMUs have it) or that takes pointers.
+/// False for a PMU that counts something that CPUs share (`cpumask`, as uncore PMUs have it) or that takes
+/// pointers.
 pub(super) fn can_sample(files: &dyn Files, pmu: &str) -> bool {
     !NOT_SAMPLING.contains(&pmu) && !files.exists(&pmu_directory(pmu).join("cpumask"))
 }

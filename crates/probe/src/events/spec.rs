@@ -1,9 +1,9 @@
-//! What an event's name means to `perf_event_open(2)`.
+//! An event in the terms of `perf_event_open(2)`.
 
 /// One event, in the terms of `struct perf_event_attr` (see perf_event_open(2)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfEventSpec {
-    /// As the user wrote it, or the `name=` term.
+    /// The text of the user, or the `name=` term.
     pub name: String,
     /// `attr.type`: one of the constants of [`event_type`], or the number of a PMU in sysfs.
     pub event_type: u32,
@@ -12,7 +12,7 @@ pub struct PerfEventSpec {
     pub config2: u64,
     pub exclude_user: bool,
     pub exclude_kernel: bool,
-    /// `attr.precise_ip`: 0 to 3, how little the sampled address may skid.
+    /// `attr.precise_ip`: 0 to 3, the limit on how far the sampled address may be off.
     pub precise: u8,
     pub sampling: Sampling,
 }
@@ -20,7 +20,7 @@ pub struct PerfEventSpec {
 /// How often the event takes a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// At the recording's frequency: the kernel adapts the period, a sample weighs its period.
+    /// At the recording's frequency: the kernel adapts the period, and a sample weighs its period.
     Frequency,
     /// At each occurrence: the counts are exact.
     EveryHit,
@@ -36,7 +36,7 @@ pub mod event_type {
 }
 
 impl PerfEventSpec {
-    /// Whether the event is a tracepoint: it then fires through the tracepoint, on every CPU.
+    /// Whether the event is a tracepoint: it then fires on every CPU.
     pub fn is_tracepoint(&self) -> bool {
         self.event_type == event_type::TRACEPOINT
     }

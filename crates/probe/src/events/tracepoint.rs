@@ -1,4 +1,4 @@
-//! Tracepoints: `group:name`, whose number stands in tracefs.
+//! Tracepoints: `group:name`, whose number is in tracefs.
 
 use std::io;
 use std::path::Path;
@@ -67,7 +67,7 @@ fn in_group(files: &dyn Files, events: &Path, group: &str) -> Vec<String> {
 }
 
 fn near(files: &dyn Files, events: &Path, group: &str, name: &str) -> Vec<String> {
-    // Most people leave out the prefix that most groups repeat: sched:switch, irq:handler_entry.
+    // Most users leave out the prefix that most groups repeat: sched:switch, irq:handler_entry.
     let prefixed = format!("{group}_{name}");
     if files.exists(&events.join(group).join(&prefixed).join("id")) {
         return vec![format!("{group}:{prefixed}")];
@@ -81,7 +81,7 @@ fn near(files: &dyn Files, events: &Path, group: &str, name: &str) -> Vec<String
     groups.into_iter().flat_map(near_in).collect()
 }
 
-/// Only what a file of tracefs can be called: the name becomes part of a path.
+/// Only valid names of tracefs files: the name becomes part of a path.
 fn is_file_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     !name.is_empty() && name.chars().all(plain) && name != "." && name != ".."
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tracefs_and_no_permission_are_said() {
+    fn absent_and_unreadable_tracefs_are_reported() {
         let without = EventSources { files: &files(), tracefs: None };
         let needs = tracepoint("sched", "sched_switch", &without).unwrap_err();
         assert_eq!(needs, EventError::NeedsTracefs { event: "sched:sched_switch".into() });

@@ -1,8 +1,8 @@
-//! The capabilities of a process (capabilities(7)) and what wallprof uses each for.
+//! The capabilities of a process (capabilities(7)), and the use that wallprof has for each.
 
 use std::fmt;
 
-/// The capabilities wallprof has a use for, by number in `include/uapi/linux/capability.h`.
+/// The capabilities that wallprof uses, by number in `include/uapi/linux/capability.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Capability {
@@ -64,8 +64,8 @@ impl CapabilitySet {
         self.0 & 1 << capability as u8 != 0
     }
 
-    /// Like [`Self::has`], with CAP_SYS_ADMIN standing for the two capabilities that were taken out of it
-    /// in 5.8 and 5.9 and that it still grants (`bpf_capable()`, `perfmon_capable()`,
+    /// Like [`Self::has`], but CAP_SYS_ADMIN stands for two more capabilities. They were split from it in 5.8
+    /// and 5.9, and it still grants them (`bpf_capable()`, `perfmon_capable()`,
     /// `checkpoint_restore_ns_capable()` in `include/linux/capability.h`).
     pub fn allows(self, capability: Capability) -> bool {
         let split_off = matches!(
@@ -75,15 +75,15 @@ impl CapabilitySet {
         self.has(capability) || split_off && self.has(Capability::SysAdmin)
     }
 
-    /// Those that loading programs and opening events cannot do without, and that are missing.
+    /// The missing capabilities without which programs cannot be loaded and events cannot be opened.
     pub fn missing_to_record(self) -> Vec<Capability> {
         [Capability::Bpf, Capability::Perfmon].into_iter().filter(|needed| !self.allows(*needed)).collect()
     }
 }
 
-/// The commands that give the binary everything wallprof uses short of CAP_SYS_ADMIN, and let nobody but a group run
-/// it: with these capabilities it shows the group what every program on the machine does. chgrp(1) takes capabilities
-/// away, so it comes first.
+/// The commands that give the binary all capabilities that wallprof uses except CAP_SYS_ADMIN, and allow only
+/// a group to run it. With these capabilities it shows the group all programs on the machine. chgrp(1)
+/// removes capabilities, so it comes first.
 pub fn setcap_commands() -> String {
     format!(
         "sudo groupadd -f wallprof; w=$(which wallprof); sudo chgrp wallprof $w && sudo chmod 0750 $w && \
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_to_record() {
+    fn capabilities_missing_to_record_are_listed() {
         assert_eq!(set(&[]).missing_to_record(), [Capability::Bpf, Capability::Perfmon]);
         assert_eq!(set(&[Capability::Bpf]).missing_to_record(), [Capability::Perfmon]);
         assert_eq!(set(&[Capability::SysAdmin]).missing_to_record(), []);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn setcap_gets_what_is_needed() {
+    fn setcap_gives_the_needed_capabilities() {
         assert!(setcap_argument().starts_with("cap_bpf,cap_perfmon,cap_sys_ptrace,"));
         assert!(!setcap_argument().contains("sys_admin"));
     }

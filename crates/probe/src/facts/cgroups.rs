@@ -1,4 +1,4 @@
-//! Where the cgroup hierarchies are mounted, and which directory a user means by a cgroup's path.
+//! The mount points of the cgroup hierarchies, and the directory that a cgroup's path refers to.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub struct CgroupMount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
     V2,
-    /// With the controllers of the hierarchy, or `name=…` of one without any.
+    /// The controllers of the hierarchy, or `name=…` of one without any.
     V1(Vec<String>),
 }
 
@@ -51,8 +51,8 @@ pub fn cgroup_mounts(files: &dyn Files) -> Vec<CgroupMount> {
     mounts
 }
 
-/// The directory that `path` means: a directory of a mounted hierarchy, or a path inside one as
-/// `/proc/PID/cgroup` prints it. v2 is preferred where both have it.
+/// The directory of `path`: a directory of a mounted hierarchy, or a path inside one as `/proc/PID/cgroup`
+/// prints it. v2 is preferred where both have it.
 pub fn find_cgroup(path: &Path, files: &dyn Files) -> Option<Cgroup> {
     let mounts = cgroup_mounts(files);
     let plain = !path.components().any(|part| part == std::path::Component::ParentDir);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup_is_not_found() {
+    fn other_directories_are_not_cgroups() {
         for path in
             ["/nothing", "/sys/fs/cgroup/cpu/nothing", "/proc/self", "", "/sys/fs/cgroup", "both/../both"]
         {

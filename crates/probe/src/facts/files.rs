@@ -1,14 +1,14 @@
-//! Reading the kernel's small text files (procfs, sysfs, tracefs) behind a trait, so that everything
-//! made from them is tested with files that no test machine has.
+//! Reading the kernel's small text files (procfs, sysfs, tracefs) behind a trait, so that their parsers are
+//! tested with files that no test machine has.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// More than any file read here needs; what is longer is cut.
+/// Larger than any file that is read here; the rest of a longer one is cut.
 const READ_LIMIT: u64 = 256 * 1024;
 
-/// More than the directories read here hold; what is beyond is left out.
+/// More entries than any directory that is read here has; further ones are left out.
 const LIST_LIMIT: usize = 65_536;
 
 /// A tree of text files.

@@ -1,6 +1,6 @@
-//! What this machine allows, as far as files tell: no program is loaded and no event opened.
+//! What this machine allows, according to files: no program is loaded and no event opened.
 //!
-//! Facts only; what follows from a missing one is said by whoever shows it.
+//! Facts only. The callers that show a missing one say what follows from it.
 
 pub mod capabilities;
 pub mod cgroups;
@@ -20,7 +20,7 @@ use symbols::KernelSymbols;
 /// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What the machine's files say.
+/// The facts that the machine's files contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
     /// As `uname -r` prints it.
@@ -38,7 +38,7 @@ pub struct HostFacts {
     pub kernel_symbols: KernelSymbols,
     /// Threads have `schedstat`, against which the ledger can be checked.
     pub schedstat: bool,
-    /// False in a container that has its own process numbers; `None` where that cannot be told.
+    /// False in a container that has its own process numbers; `None` where that is not known.
     pub initial_pid_namespace: Option<bool>,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_hides_everything_gives_facts_all_the_same() {
+    fn facts_of_a_machine_without_files_are_absent() {
         assert_eq!(HostFacts::read(&FakeFiles::default()), HostFacts::default());
     }
 

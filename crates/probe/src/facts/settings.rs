@@ -1,17 +1,17 @@
-//! The kernel's own switches: sysctls, lockdown, limits. A file that is not there is `None`: this kernel
-//! does not have the switch.
+//! The kernel's own settings: sysctls, lockdown, limits. A setting whose file does not exist is `None`: this
+//! kernel does not have it.
 
 use std::path::Path;
 
 use super::files::Files;
 
-/// Sysctls that decide what may be measured.
+/// Sysctls that decide what can be measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelSettings {
-    /// `kernel.perf_event_paranoid`: -1 to 2 (Debian: 3), what is refused without CAP_PERFMON.
+    /// `kernel.perf_event_paranoid`: -1 to 2 (Debian: 3), the level of what is refused without CAP_PERFMON.
     pub perf_event_paranoid: Option<i64>,
-    /// `kernel.kptr_restrict`: 0 shows addresses to everybody with kernel.perf_event_paranoid ≤ 1 or CAP_SYSLOG,
-    /// 1 to CAP_SYSLOG, 2 to nobody.
+    /// `kernel.kptr_restrict`: 0 shows addresses with CAP_SYSLOG or kernel.perf_event_paranoid ≤ 1, 1 with
+    /// CAP_SYSLOG, 2 never.
     pub kptr_restrict: Option<i64>,
     /// `kernel.perf_event_max_sample_rate`, Hz.
     pub max_sample_rate_hz: Option<i64>,
@@ -65,7 +65,7 @@ impl MemoryLock {
     }
 }
 
-/// `none [integrity] confidentiality`: the one in brackets holds.
+/// `none [integrity] confidentiality`: the one in brackets is active.
 fn lockdown_from_text(text: &str) -> Option<Lockdown> {
     let (_, rest) = text.split_once('[')?;
     match rest.split_once(']')?.0 {

@@ -1,4 +1,4 @@
-//! Whether the kernel tells the addresses of its functions.
+//! Whether the kernel shows the addresses of its functions.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The buffer that the processor writes its trace to, beside an event's records (AUX in perf_event_open(2)).
+//! The buffer to which the processor writes its trace, beside an event's records (AUX in perf_event_open(2)).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use crate::ring::{Pages, Ring, control};
 
-/// Part of a trace: where its first byte is in the count of all bytes, and its two halves around the buffer's end.
+/// Part of a trace: the position of its first byte in the count of all bytes, and its two halves around the
+/// buffer's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     pub offset: u64,
@@ -23,13 +24,14 @@ impl Piece<'_> {
     }
 }
 
-/// Bytes of perf.data's unit: what a piece is filled up with would stand inside a packet that goes on in the next one.
+/// Bytes of perf.data's unit. Padding inside a piece would lie in the middle of a packet that continues in
+/// the next piece.
 const UNIT: u64 = 8;
 
 /// A trace's buffer.
 pub(crate) struct Aux {
     pages: Pages,
-    /// The buffer is overwritten again and again, and read once, at the end.
+    /// The buffer is overwritten continuously, and read once, at the end.
     keeps_last: bool,
 }
 
@@ -40,13 +42,15 @@ impl Aux {
         ring.pages().word(control::AUX_OFFSET).store(offset, Ordering::Relaxed);
         ring.pages().word(control::AUX_SIZE).store(bytes, Ordering::Relaxed);
         let len = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // The kernel overwrites what cannot be told to have been read.
+        // The kernel overwrites pages that are mapped without write permission: it cannot know which ones
+        // were read.
         let pages = Pages::map(event.as_fd(), len, offset, !keeps_last)?;
         Ok(Aux { pages, keeps_last })
     }
 
-    /// Hands what was written since the last call to `each`; the kernel goes on writing there when it returns. Returns
-    /// whether there was something. A file holds whole units, so what is less waits for the rest.
+    /// Calls `each` with the bytes written since the last call; when it returns, the kernel may overwrite
+    /// them. Returns whether there were any. A file holds whole units, so the rest of a unit waits for the
+    /// next call.
     pub(crate) fn read<E>(
         &self,
         ring: &Ring,
@@ -58,7 +62,7 @@ impl Aux {
         self.read_to(head(ring) / UNIT * UNIT, ring, each)
     }
 
-    /// What is left of a trace; its event is disabled.
+    /// The rest of a trace; its event is disabled.
     pub(crate) fn read_last<E>(
         &self,
         ring: &Ring,
@@ -81,16 +85,16 @@ impl Aux {
         if from >= to {
             return Ok(false);
         }
-        let told = each(self.piece(from, to - from));
+        let result = each(self.piece(from, to - from));
         tail.store(to, Ordering::Release);
-        told.map(|()| true)
+        result.map(|()| true)
     }
 
-    /// What a buffer that keeps the last of a trace holds.
+    /// The content of a buffer that keeps the end of a trace.
     fn snapshot<E>(&self, ring: &Ring, each: impl FnOnce(Piece<'_>) -> Result<(), E>) -> Result<(), E> {
         let len = self.pages.len() as u64;
         let head = head(ring) % len;
-        // How often the processor went round is not told: a buffer begins as zeros, which no trace has many of.
+        // The number of wraps is not known. A buffer starts as zeros, and a trace has few zeros.
         let rest = self.pages.still(head as usize, (len - head) as usize);
         let piece = match rest.iter().any(|byte| *byte != 0) {
             true => Piece { offset: 0, ..self.piece(head, len) },
@@ -99,7 +103,7 @@ impl Aux {
         if piece.is_empty() { Ok(()) } else { each(piece) }
     }
 
-    /// The `len` bytes from `from` on, as far as the buffer holds as many.
+    /// The `len` bytes from `from` on, or as many of them as the buffer holds.
     fn piece(&self, from: u64, len: u64) -> Piece<'_> {
         let size = self.pages.len();
         let len = len.min(size as u64) as usize;
@@ -109,7 +113,7 @@ impl Aux {
     }
 }
 
-/// How many bytes the processor has written.
+/// The number of bytes that the processor has written.
 fn head(ring: &Ring) -> u64 {
     ring.pages().word(control::AUX_HEAD).load(Ordering::Acquire)
 }
@@ -143,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_comes_once_and_the_room_is_given_back() {
+    fn each_byte_comes_once_and_its_space_is_released() {
         let (ring, mut aux) = (ring(), aux(false));
         assert_eq!(read(&aux, &ring), None);
-        let (mut expected, mut told) = (0, 0);
+        let (mut expected, mut passed_on) = (0, 0);
         for turn in 1..40u64 {
             let len = turn * 97 % 3_000 + 9;
             for at in expected..expected + len {
@@ -156,40 +160,40 @@ mod tests {
             expected += len;
             let whole = expected / UNIT * UNIT;
             let (offset, bytes) = read(&aux, &ring).expect("something new");
-            assert_eq!((offset, offset + bytes.len() as u64), (told, whole));
-            assert!((told..).zip(&bytes).all(|(at, byte)| at as u8 == *byte));
-            told = whole;
-            assert_eq!(ring.pages().word(control::AUX_TAIL).load(Ordering::Relaxed), told);
+            assert_eq!((offset, offset + bytes.len() as u64), (passed_on, whole));
+            assert!((passed_on..).zip(&bytes).all(|(at, byte)| at as u8 == *byte));
+            passed_on = whole;
+            assert_eq!(ring.pages().word(control::AUX_TAIL).load(Ordering::Relaxed), passed_on);
         }
         let mut rest = 0;
         let read_rest: Result<(), ()> = aux.read_last(&ring, |piece| {
             rest = piece.len();
             Ok(())
         });
-        assert_eq!((read_rest, told + rest), (Ok(()), expected));
-        // Whatever the head says, there are no more bytes than the buffer has.
+        assert_eq!((read_rest, passed_on + rest), (Ok(()), expected));
+        // There are never more bytes than the buffer has, whatever the head is.
         set(&ring, control::AUX_HEAD, u64::MAX);
         assert_eq!(read(&aux, &ring).expect("some").1.len(), PAGE);
     }
 
     #[test]
-    fn the_last_of_a_trace_is_in_order() {
+    fn end_of_a_wrapped_trace_is_in_order() {
         let (ring, mut aux) = (ring(), aux(true));
         let last = |aux: &Aux| {
             let mut found = Vec::new();
-            let told: Result<(), ()> = aux.read_last(&ring, |piece| {
+            let read: Result<(), ()> = aux.read_last(&ring, |piece| {
                 assert_eq!(piece.offset, 0);
                 found = piece.parts.concat();
                 Ok(())
             });
-            told.expect("nothing fails");
+            read.expect("nothing fails");
             found
         };
         assert!(last(&aux).is_empty() && read(&aux, &ring).is_none());
         aux.pages.fill(0, &[1; 100]);
         set(&ring, control::AUX_HEAD, 100);
         assert_eq!(last(&aux), [1; 100]);
-        // The processor went round: the oldest bytes are those behind its head.
+        // The buffer has wrapped: the oldest bytes are those after its head.
         aux.pages.fill(100, &[2; PAGE - 100]);
         assert_eq!(last(&aux), [&[2; PAGE - 100][..], &[1; 100]].concat());
         set(&ring, control::AUX_HEAD, PAGE as u64 + 100);
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said() {
+    fn write_errors_are_returned() {
         let (ring, aux) = (ring(), aux(false));
         set(&ring, control::AUX_HEAD, 8);
         assert_eq!(aux.read(&ring, |_| Err("full")), Err("full"));

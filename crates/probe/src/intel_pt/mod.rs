@@ -1,7 +1,8 @@
-//! Intel PT as this machine has it: what the processor can trace, and traces of threads or CPUs with all that is needed to
-//! read them later: who ran when, and what was mapped.
+//! Intel PT on this machine: the features of the processor, and traces of threads or CPUs with everything
+//! that is needed to read them later: switches and mappings.
 //!
-//! Nothing is decoded here. Facts about `perf_event_open(2)` and the PMU: perf-intel-pt(1), arch/x86/events/intel/pt.c.
+//! Nothing is decoded here. Facts about `perf_event_open(2)` and the PMU: perf-intel-pt(1),
+//! arch/x86/events/intel/pt.c.
 
 mod aux;
 mod pmu;

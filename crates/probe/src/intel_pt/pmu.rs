@@ -1,4 +1,4 @@
-//! What the processor's Intel PT can do, as sysfs says it, and the event that makes the most of it.
+//! The features of the processor's Intel PT, from sysfs, and the event that uses most of them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use crate::facts::files::Files;
 
 const NAME: &str = "intel_pt";
 const FOLDER: &str = "/sys/bus/event_source/devices/intel_pt";
-/// What perf asks for: a packet of time every 2³ ticks of the crystal, a synchronisation point every 2 KiB · 2³ of trace.
+/// perf's defaults: a packet of time every 2³ ticks of the crystal, a synchronisation point every 2 KiB · 2³
+/// of trace.
 const USUAL_MTC_PERIOD: u32 = 3;
 const USUAL_PSB_PERIOD: u32 = 3;
 
@@ -17,24 +18,24 @@ const USUAL_PSB_PERIOD: u32 = 3;
 pub struct Pmu {
     /// `perf_event_attr.type`.
     pub kind: u32,
-    /// Every call and return with the time of as many clocks as there are.
+    /// Every call and return, with the times of all clocks that the processor has.
     pub config: u64,
     pub time_stamps: u64,
     pub no_return_compression: u64,
     pub mtc: u64,
     pub mtc_period: u64,
     pub cycles: u64,
-    /// The time-stamp counter's ticks to the crystal's; zeros where it is not known.
+    /// The ratio of the time-stamp counter's ticks to the crystal's; zeros where it is not known.
     pub tsc_to_crystal: (u32, u32),
     pub max_non_turbo_ratio: u32,
 }
 
-/// Why nothing can be traced.
+/// Why tracing is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The kernel shows no such PMU: the processor has none, or a virtual machine hides it.
     Pmu,
-    /// Its files do not say how to ask for a trace.
+    /// Its files do not describe how to request a trace.
     Format,
 }
 
@@ -86,7 +87,7 @@ impl Pmu {
         Ok(pmu)
     }
 
-    /// Whether times are those of single cycles.
+    /// Whether times have the resolution of a cycle.
     pub fn counts_cycles(&self) -> bool {
         self.cycles != 0
     }
@@ -119,13 +120,14 @@ fn ratio(files: &dyn Files) -> Option<(u32, u32)> {
     Some((numerator.parse().ok()?, denominator.parse().ok()?))
 }
 
-/// The bits that ask for a period: of those that the processor has, `usual` or the next smaller one, else the smallest.
+/// The bits that select a period. Of the periods that the processor has: `usual` or the next smaller one,
+/// else the smallest.
 fn period(files: &dyn Files, term: &str, periods: &str, usual: u32) -> u64 {
     let offered = capability(files, periods).unwrap_or(0);
     let usable = offered & ((2 << usual) - 1);
-    let chosen = if usable != 0 { usable.ilog2() } else { offered.trailing_zeros() };
+    let selected = if usable != 0 { usable.ilog2() } else { offered.trailing_zeros() };
     let format = term_format(files, NAME, term).filter(|_| offered != 0);
-    format.and_then(|format| format.spread(chosen.into())).unwrap_or(0)
+    format.and_then(|format| format.spread(selected.into())).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
     use crate::facts::files::fake::FakeFiles;
 
-    /// As a Xeon of 2019 shows it.
+    /// The files of a Xeon of 2019.
     fn xeon() -> FakeFiles {
         [
             ("type", "8\n"),
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_processor_lacks_is_not_asked_for() {
+    fn missing_features_are_not_requested() {
         let broadwell =
             xeon().with(&format!("{FOLDER}/caps/psb_cyc"), "0\n").with(&format!("{FOLDER}/caps/mtc"), "0\n");
         let pmu = Pmu::read(&broadwell).expect("it is there");
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn without_it_one_sentence_says_what_to_do() {
+    fn missing_hardware_is_reported_with_advice() {
         assert_eq!(Pmu::read(&FakeFiles::default()), Err(Missing::Pmu));
         let silent = FakeFiles::new(&[("/sys/bus/event_source/devices/intel_pt/type", "8\n")]);
         assert_eq!(Pmu::read(&silent), Err(Missing::Format));

@@ -1,7 +1,8 @@
-//! Traces of threads or of CPUs under way: an event of each thread on each CPU, whose records and trace all go to that CPU's
-//! pages.
+//! Traces of threads or of CPUs under way: an event of each thread on each CPU, whose records and trace all
+//! go to that CPU's pages.
 //!
-//! The same event says who ran when, what was mapped, and which threads came and went: there is nothing to match up later.
+//! The same event reports switches, mappings, and threads that start and end, so that nothing must be matched
+//! later.
 
 use std::fmt;
 use std::io;
@@ -14,42 +15,43 @@ use crate::clock;
 use crate::perf::{self, Attr, flag};
 use crate::ring::{Ring, TickNumbers};
 
-/// Pages of records: 1 MiB holds some twenty thousand switches, which a busy CPU needs a fifth of a second for.
+/// Pages of records: 1 MiB holds some twenty thousand switches, which a busy CPU makes in a fifth of a
+/// second.
 const DATA_PAGES: usize = 256;
-/// When the kernel has no room for a buffer of the wanted size, ever smaller ones are tried down to this.
+/// When the kernel has no memory for a buffer of the wanted size, smaller ones are tried down to this.
 const SMALLEST_BUFFER: u64 = 128 << 10;
-/// Who, when, on which CPU, and which event: what every record ends with. The first bit, addresses, is there for perf, which prints
-/// none of a trace otherwise.
+/// Thread, time, CPU and event, with which every record ends. The first bit, addresses, is for perf, which
+/// prints none of a trace without it.
 const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 7 | 1 << 16;
 
-/// What is traced, and into which buffers.
+/// The traced threads or CPUs, and the size of the buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
     /// `perf_event_attr.type` and `config`.
     pub kind: u32,
     pub config: u64,
-    /// Of each CPU's buffer, a power of two; 0: there is no trace, only records.
+    /// The size of each CPU's buffer, a power of two; 0: there is no trace, only records.
     pub buffer_bytes: u64,
-    /// Buffers keep the last of a trace, which is read once, at the end.
+    /// Buffers keep the end of a trace, which is read once, at the end.
     pub keeps_last: bool,
 }
 
-/// Whose trace it is.
+/// The traced threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceTargets {
-    /// Whoever runs on the CPUs.
+    /// All threads on the CPUs.
     Everything,
-    /// These threads, and nobody else.
+    /// These threads only.
     Threads(Vec<u32>),
-    /// These threads, and those that they create from here on in the same process.
+    /// These threads, and those that they create from now on in the same process.
     Processes(Vec<u32>),
-    /// These threads, and everything that they start from here on.
+    /// These threads, and all threads and processes that they start from now on.
     Trees(Vec<u32>),
-    /// The thread that is about to execute a program, from there on, with all its threads and children.
+    /// The thread that is about to execute a program, from then on, with all its threads and children.
     Command(u32),
 }
 
-/// Something that a trace said.
+/// One part of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced<'a> {
     /// A record with its header, as perf_event_open(2) lays it out.
@@ -77,7 +79,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the kernel or the permissions stand in the way, rather than what was asked.
+    /// Whether the kernel or missing permissions prevent the trace, rather than a wrong request.
     pub fn is_refusal(&self) -> bool {
         let refuses = |error: &io::Error| {
             let number = error.raw_os_error();
@@ -125,10 +127,10 @@ pub struct Tracer {
     cpus: Vec<CpuTrace>,
 }
 
-/// What one CPU traces.
+/// The events and buffers of one CPU.
 struct CpuTrace {
     cpu: u32,
-    /// The first one's pages are everybody's.
+    /// All events write to the pages of the first one.
     events: Vec<OwnedFd>,
     ring: Ring,
     aux: Option<Aux>,
@@ -136,7 +138,7 @@ struct CpuTrace {
 }
 
 impl Tracer {
-    /// Opens everything; nothing is traced yet.
+    /// Opens everything, disabled.
     pub fn open(event: &TraceEvent, targets: &TraceTargets, cpus: &[u32]) -> Result<Tracer, OpenError> {
         let attr = attr(event, targets);
         let cpus = cpus.iter().filter_map(|&cpu| CpuTrace::open(&attr, event, targets, cpu).transpose());
@@ -147,7 +149,7 @@ impl Tracer {
         Ok(Tracer { attr, cpus })
     }
 
-    /// Traces from here on. A command to come is traced from its begin, without this.
+    /// Starts tracing. A command that is about to start is traced from its start without this.
     pub fn enable(&self) -> io::Result<()> {
         self.cpus.iter().try_for_each(CpuTrace::enable)
     }
@@ -157,20 +159,20 @@ impl Tracer {
         events.map(AsFd::as_fd).try_for_each(perf::disable)
     }
 
-    /// Hands on what has come since the last call.
-    pub fn read<E>(&mut self, tell: &mut dyn FnMut(Traced<'_>) -> Result<(), E>) -> Result<(), E> {
-        self.cpus.iter_mut().try_for_each(|cpu| cpu.read(tell))
+    /// Passes on the data since the last call.
+    pub fn read<E>(&mut self, take: &mut dyn FnMut(Traced<'_>) -> Result<(), E>) -> Result<(), E> {
+        self.cpus.iter_mut().try_for_each(|cpu| cpu.read(take))
     }
 
-    /// Hands on what is left in the buffers, after `disable`.
-    pub fn read_last<E>(&mut self, tell: &mut dyn FnMut(Traced<'_>) -> Result<(), E>) -> Result<(), E> {
+    /// Passes on the rest of the buffers, after `disable`.
+    pub fn read_last<E>(&mut self, take: &mut dyn FnMut(Traced<'_>) -> Result<(), E>) -> Result<(), E> {
         self.cpus.iter().try_for_each(|CpuTrace { cpu, ring, aux, .. }| match aux {
-            Some(aux) => aux.read_last(ring, |piece| tell(Traced::Trace { cpu: *cpu, piece })),
+            Some(aux) => aux.read_last(ring, |piece| take(Traced::Trace { cpu: *cpu, piece })),
             None => Ok(()),
         })
     }
 
-    /// The `perf_event_attr` of all events, as it was given to the kernel.
+    /// The `perf_event_attr` of all events, as the kernel got it.
     pub fn attr(&self) -> Vec<u8> {
         self.attr.bytes()
     }
@@ -180,19 +182,19 @@ impl Tracer {
         self.cpus.iter().flat_map(|cpu| &cpu.events).map(|event| perf::id(event.as_fd())).collect()
     }
 
-    /// How ticks of the trace become times of records; `None` where the kernel cannot say.
+    /// The conversion of a trace's ticks to times of records; `None` where the kernel does not provide it.
     pub fn tick_numbers(&self) -> Option<TickNumbers> {
         self.cpus.first()?.ring.tick_numbers()
     }
 
-    /// The smallest buffer: the kernel may have had no room for larger ones.
+    /// The smallest buffer: the kernel may not have had memory for larger ones.
     pub fn buffer_bytes(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.buffer_bytes).min().unwrap_or(0)
     }
 }
 
 impl CpuTrace {
-    /// `None`: there is no such CPU, or nobody to trace on it.
+    /// `None`: there is no such CPU, or no thread to trace on it.
     fn open(
         attr: &Attr,
         event: &TraceEvent,
@@ -215,20 +217,20 @@ impl CpuTrace {
         self.events.iter().map(AsFd::as_fd).try_for_each(perf::enable)
     }
 
-    fn read<E>(&mut self, tell: &mut dyn FnMut(Traced<'_>) -> Result<(), E>) -> Result<(), E> {
+    fn read<E>(&mut self, take: &mut dyn FnMut(Traced<'_>) -> Result<(), E>) -> Result<(), E> {
         let cpu = self.cpu;
         if let Some(aux) = &self.aux
-            && aux.read(&self.ring, |piece| tell(Traced::Trace { cpu, piece }))?
+            && aux.read(&self.ring, |piece| take(Traced::Trace { cpu, piece }))?
         {
-            // The kernel stops whoever finds a full buffer. An event that goes on is left alone, one that has ended
-            // cannot be helped.
+            // The kernel stops an event that finds a full buffer. Enabling does nothing to an event that
+            // runs, and cannot restart one that has ended.
             let _ = self.enable();
         }
-        self.ring.read(|record| tell(Traced::Record(record)))
+        self.ring.read(|record| take(Traced::Record(record)))
     }
 }
 
-/// A power of two of bytes, the wanted size where the kernel has room for it.
+/// A power of two of bytes: the wanted size if the kernel has memory for it.
 fn map_aux(event: &OwnedFd, ring: &Ring, wanted: &TraceEvent) -> io::Result<Option<(Aux, u64)>> {
     let mut bytes = wanted.buffer_bytes;
     while bytes > 0 {
@@ -241,7 +243,7 @@ fn map_aux(event: &OwnedFd, ring: &Ring, wanted: &TraceEvent) -> io::Result<Opti
     Ok(None)
 }
 
-/// Threads that have ended meanwhile, and CPUs that are off, have no events.
+/// Threads that have ended meanwhile, and CPUs that are offline, have no events.
 fn open_events(attr: &Attr, targets: &TraceTargets, cpu: u32) -> io::Result<Vec<OwnedFd>> {
     let opened: Vec<io::Result<OwnedFd>> = match targets {
         TraceTargets::Everything => vec![perf::open(attr, cpu)],
@@ -283,7 +285,7 @@ fn attr(event: &TraceEvent, targets: &TraceTargets) -> Attr {
     }
 }
 
-/// The time-stamp counter, which is what traces count their time in; 0 on processors without one.
+/// The time-stamp counter, in which traces count time; 0 on processors without one.
 pub fn ticks_now() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
@@ -294,7 +296,7 @@ pub fn ticks_now() -> u64 {
     0
 }
 
-/// The time-stamp counter and the time of day at one moment.
+/// The time-stamp counter and the time of day, read together.
 pub fn anchor_in_ticks() -> (u64, EpochNs) {
     let before = ticks_now();
     let epoch = clock::anchor().epoch;
@@ -316,7 +318,7 @@ mod tests {
     const MMAP2: u32 = 10;
     const SWITCH: u32 = 14;
 
-    /// An event that says what a trace's says besides, on machines without the hardware.
+    /// An event with the same records as a trace's, on machines without the hardware.
     const RECORDS_ONLY: TraceEvent = TraceEvent {
         kind: event_type::SOFTWARE,
         config: perf::SOFTWARE_DUMMY,
@@ -352,14 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_are_gone_are_nobody() {
+    fn threads_that_have_ended_are_an_error() {
         let gone = TraceTargets::Threads(vec![4_194_304]);
-        let error = Tracer::open(&RECORDS_ONLY, &gone, &cpus::online()).err().expect("nobody");
+        let error = Tracer::open(&RECORDS_ONLY, &gone, &cpus::online()).err().expect("no thread");
         assert!(matches!(error, OpenError::NobodyLeft) && !error.is_refusal());
     }
 
     #[test]
-    fn hardware_that_is_not_there_is_a_refusal() {
+    fn missing_hardware_is_a_refusal() {
         let event = TraceEvent { kind: 0x7fff, ..RECORDS_ONLY };
         let error = Tracer::open(&event, &TraceTargets::Command(own_tid()), &[0]).err();
         let error = error.expect("no such PMU");
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_says_what_an_import_needs() {
+    fn event_reports_what_an_import_needs() {
         let flags = |targets| attr(&RECORDS_ONLY, &targets).flags;
         let everything = flags(TraceTargets::Everything);
         for bit in [0, 5, 8, 9, 13, 18, 23, 24, 26] {
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_and_times_of_day_go_together() {
+    fn ticks_and_times_of_day_are_read_together() {
         let (first, second) = (anchor_in_ticks(), anchor_in_ticks());
         assert!(second.0 >= first.0 && second.1.0 >= first.1.0);
     }
