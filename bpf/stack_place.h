@@ -1,4 +1,4 @@
-/* Where in the kernel a stack is taken: the key of the kernel-stack cache. */
+/* The place in the kernel at which a stack is taken: the key of the kernel-stack cache. */
 #pragma once
 
 #include "thread_state.h"

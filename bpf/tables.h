@@ -24,7 +24,8 @@ struct {
         });
 } chunks SEC(".maps");
 
-/* Number → rule. User space writes it before a page that refers to it, and never deletes it. */
+/* Number → rule. User space writes it before a page that refers to it. A freed number is written again
+ * only when no walk can still read it. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, MAX_RULES);

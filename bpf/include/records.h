@@ -8,7 +8,7 @@
 
 #define COMM_LEN 16
 
-/* Whatever a thread can sleep for: the reasons, and then the page fault that it is in. */
+/* Everything that a thread can sleep for: the reasons, and then the page fault that it is in. */
 enum sleep {
     SLEEP_FAULT_MINOR = REASONS,
     SLEEP_FAULT_MAJOR,
@@ -273,8 +273,10 @@ enum latency_metric {
 };
 
 /* More reasons than this need other codes here, in the recording and in crates/model/src/state.rs. */
-_Static_assert(REASONS <= (int)METRIC_OFF_CPU_BLOCKED - (int)METRIC_BLOCKED, "reasons fit between the metrics");
-_Static_assert(REASONS <= (int)SAMPLE_EVENT - (int)SAMPLE_BLOCKED, "reasons fit between the kinds of samples");
+_Static_assert(REASONS <= (int)METRIC_OFF_CPU_BLOCKED - (int)METRIC_BLOCKED,
+               "reasons fit between the metrics");
+_Static_assert(REASONS <= (int)SAMPLE_EVENT - (int)SAMPLE_BLOCKED,
+               "reasons fit between the kinds of samples");
 _Static_assert((int)SLEEPS <= (int)CLASS_NONE, "a class is no reason");
 
 struct latency_key {

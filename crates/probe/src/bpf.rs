@@ -1,4 +1,4 @@
-//! The generated view of bpf/: skeleton, records, constants; and reading records from bytes.
+//! The generated view of bpf/: skeleton, records and constants. Also reads records from bytes.
 
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic, missing_debug_implementations)]
 mod skeleton {
@@ -59,7 +59,7 @@ pub fn record_from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: enough bytes, any of which make a `T` (Plain); unaligned reading is what read_unaligned is for.
+    // SAFETY: there are enough bytes, any of which make a `T` (Plain), and read_unaligned needs no alignment.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn bytes_of<T: Plain>(record: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>()) }
 }
 
-/// A C string field: up to its NUL, whatever is not UTF-8 replaced.
+/// The text of a C string field, up to its NUL, with invalid UTF-8 replaced.
 pub fn name_from_bytes(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -92,6 +92,26 @@ mod tests {
         assert_eq!(constants::SLEEPS, constants::REASONS + 2);
         let local_timer = constants::VECTOR_NAMES[constants::VECTOR_LOCAL_TIMER as usize];
         assert_eq!(local_timer, "local_timer");
+    }
+
+    #[test]
+    fn ends_of_walks_are_those_of_the_model() {
+        use constants as c;
+        use wallprof_model::StackEnd;
+        let ends = [
+            (c::END_COMPLETE, StackEnd::Complete),
+            (c::END_FRAME_POINTER, StackEnd::FramePointerEnd),
+            (c::END_TRUNCATED, StackEnd::Truncated),
+            (c::END_READ_FAILED, StackEnd::ReadFailed),
+            (c::END_NO_MAPPINGS, StackEnd::NoMappings),
+            (c::END_NO_TABLE, StackEnd::NoTable),
+            (c::END_UNSUPPORTED, StackEnd::Unsupported),
+            (c::END_BAD_FRAME, StackEnd::BadFrame),
+            (c::END_JIT, StackEnd::Jit),
+        ];
+        for (code, end) in ends {
+            assert_eq!(u8::try_from(code).ok().and_then(StackEnd::from_code), Some(end));
+        }
     }
 
     #[test]

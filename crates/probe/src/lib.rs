@@ -1,6 +1,6 @@
-//! The live side of wallprof: what this kernel offers, the events to count, and the probes that measure.
+//! The live side of wallprof: the features of this kernel, the events that can be counted, and the probes.
 //!
-//! The one home of BPF and of unsafe code. Owns no aggregation beyond what the kernel side does and no names of
+//! The only crate with BPF and unsafe code. It aggregates nothing beyond the kernel side's sums, and names no
 //! addresses.
 
 mod arena;
