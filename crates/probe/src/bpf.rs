@@ -11,7 +11,9 @@ pub mod constants {
     include!(concat!(env!("OUT_DIR"), "/constants.rs"));
 }
 
-pub(crate) use skeleton::types::{cpu_state, loss_counts, run_queue};
+pub(crate) use skeleton::types::{
+    cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process,
+};
 pub use skeleton::types::{
     cross_call_key, cross_call_value, fault_facts, guest, guest_key, interrupt_key, latency_key,
     latency_value, ledger, other_thread, ran, sample_key, sample_value, second_record, stack_record,
@@ -36,6 +38,10 @@ plain!(
     u32,
     u64,
     cpu_state,
+    file_key,
+    unwind_file,
+    unwind_mapping,
+    unwind_process,
     loss_counts,
     run_queue,
     guest,
@@ -63,9 +69,9 @@ pub fn record_from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-#[cfg(test)]
+/// The bytes of a record, as the kernel side reads them.
 pub(crate) fn bytes_of<T: Plain>(record: &T) -> &[u8] {
-    // SAFETY: a `T` is plain integers without padding that user space relies on; the slice lives as long as it.
+    // SAFETY: a `T` is plain integers without implicit padding, and the slice lives as long as it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>()) }
 }
 

@@ -13,11 +13,11 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use wallprof_unwind::{Rule, Table};
 
 use crate::arena::{Arena, SharedWords};
-use crate::bpf::constants as c;
+use crate::bpf::{bytes_of, constants as c, file_key, unwind_file, unwind_mapping, unwind_process};
 use crate::rule_numbers::RuleNumbers;
 
 const RULE_WORDS: usize = 4;
-const MAPPING_WORDS: usize = 8;
+const MAPPING_WORDS: usize = size_of::<unwind_mapping>() / size_of::<u32>();
 /// Any directory but 0, with no pages.
 const RUN_TIME_CODE: u32 = 1;
 
@@ -82,9 +82,14 @@ impl CodeMapping {
     }
 
     fn words(&self) -> [u32; MAPPING_WORDS] {
-        let halves = |value: u64| [value as u32, (value >> 32) as u32];
-        let (start, len, bias) = (halves(self.start), halves(self.end - self.start), halves(self.bias));
-        [start[0], start[1], len[0], len[1], bias[0], bias[1], self.table.0, self.table.1]
+        let (directory, pages) = self.table;
+        let len = self.end - self.start;
+        let mapping = unwind_mapping { start: self.start, len, bias: self.bias, directory, pages };
+        let mut words = bytes_of(&mapping).chunks_exact(size_of::<u32>());
+        std::array::from_fn(|_| {
+            let word = words.next().and_then(|word| word.try_into().ok());
+            u32::from_ne_bytes(word.expect("MAPPING_WORDS counts them"))
+        })
     }
 }
 
@@ -101,13 +106,10 @@ impl FileId {
         Ok(FileId { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// `struct file_key`. Within the kernel a device is (major << 20) | minor: linux/kdev_t.h.
-    fn key(&self) -> Vec<u8> {
+    /// Within the kernel a device is (major << 20) | minor: linux/kdev_t.h.
+    fn key(&self) -> file_key {
         let device = (libc::major(self.device) << 20) | libc::minor(self.device);
-        let mut key = self.inode.to_ne_bytes().to_vec();
-        key.extend(device.to_ne_bytes());
-        key.extend(0u32.to_ne_bytes());
-        key
+        file_key { inode: self.inode, device, unused: 0 }
     }
 }
 
@@ -210,16 +212,18 @@ impl CodeTables {
     /// Lets the walker know a file's table by the file alone, for processes it has not been told about. `delta` plus an
     /// offset in the file is the ELF virtual address of the code there.
     pub fn name_file(&mut self, file: FileId, delta: u64, placed: &PlacedTable) {
-        let mut value = delta.wrapping_sub(placed.base).to_ne_bytes().to_vec();
-        value.extend(placed.directory.to_ne_bytes());
-        value.extend((placed.pages.len() as u32).to_ne_bytes());
+        let value = unwind_file {
+            delta: delta.wrapping_sub(placed.base),
+            directory: placed.directory,
+            pages: placed.pages.len() as u32,
+        };
         // Full: such processes are walked once they are told about.
-        let _ = self.files.update(&file.key(), &value, MapFlags::ANY);
+        let _ = self.files.update(bytes_of(&file.key()), bytes_of(&value), MapFlags::ANY);
     }
 
     pub fn forget_file(&mut self, file: FileId) {
         // Not there: nothing to forget.
-        let _ = self.files.delete(&file.key());
+        let _ = self.files.delete(bytes_of(&file.key()));
     }
 
     /// Tells the walker what a process has mapped in this exec generation: ascending, not overlapping. False when
@@ -228,9 +232,8 @@ impl CodeTables {
         let mappings = &mappings[..mappings.len().min(c::MAX_MAPPINGS as usize)];
         let words: Vec<u32> = mappings.iter().flat_map(CodeMapping::words).collect();
         let Some(position) = self.arena.store(&words) else { return false };
-        let process = [exec_id, position, mappings.len() as u32, 0];
-        let bytes: Vec<u8> = process.iter().flat_map(|field| field.to_ne_bytes()).collect();
-        let shown = self.processes.update(&pid.to_ne_bytes(), &bytes, MapFlags::ANY).is_ok();
+        let process = unwind_process { exec_id, list: position, mappings: mappings.len() as u32, unused: 0 };
+        let shown = self.processes.update(&pid.to_ne_bytes(), bytes_of(&process), MapFlags::ANY).is_ok();
         if let Some((old, words)) = self.lists.insert(pid, (position, words.len())) {
             self.arena.give_back(old, words);
         }
