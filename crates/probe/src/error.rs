@@ -107,7 +107,7 @@ impl fmt::Display for ProbeError {
                 let advice = match error.raw_os_error() {
                     Some(libc::EACCES | libc::EPERM) => "CAP_PERFMON is needed, run with sudo",
                     Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-                        "this machine does not offer it, run `wallprof doctor` for what can be had"
+                        "this machine does not offer it, `wallprof doctor` lists what it offers"
                     }
                     _ => "run `wallprof doctor`",
                 };

@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(extents.take(16, now), None);
         extents.add_chunk();
         assert_eq!(extents.take(16, now), Some(CHUNK));
-        assert_eq!(extents.take(8, now), Some(CHUNK - 8), "what is left of the first is used too");
+        assert_eq!(extents.take(8, now), Some(CHUNK - 8), "the rest of the first chunk is used too");
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Targets {
 }
 
 /// Tracepoints without which nothing can be measured: every kernel since 6.1 has them. A program for any other
-/// tracepoint is left out where the kernel lacks it, and what it would measure is missing.
+/// tracepoint is left out where the kernel lacks it, and its data is missing.
 const REQUIRED: &[&str] = &[
     "sched_switch",
     "sched_waking",

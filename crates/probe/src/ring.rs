@@ -246,7 +246,7 @@ mod tests {
         write(&mut ring, &[record(1, 16), vec![0; 16]].concat());
         assert_eq!(read(&mut ring), [(1, 16)]);
         write(&mut ring, &record(2, 16));
-        assert_eq!(read(&mut ring), [(2, 16)], "what follows later is read");
+        assert_eq!(read(&mut ring), [(2, 16)], "later records are read");
     }
 
     #[test]

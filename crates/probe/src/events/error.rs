@@ -120,7 +120,7 @@ impl fmt::Display for EventError {
             UnknownPmu { event, pmu, known } => {
                 write!(
                     f,
-                    "event `{event}` names a PMU `{pmu}` that is not there: this machine has {}",
+                    "event `{event}` names a PMU `{pmu}` that does not exist: this machine has {}",
                     choice(known)
                 )
             }
@@ -133,7 +133,7 @@ impl fmt::Display for EventError {
             UnknownTerm { event, term, known } => {
                 write!(
                     f,
-                    "event `{event}` has a term `{term}` that its PMU does not know: it knows {}",
+                    "event `{event}` has a term `{term}` that its PMU does not have: it has {}",
                     choice(known)
                 )
             }

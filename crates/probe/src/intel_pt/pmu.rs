@@ -49,7 +49,7 @@ impl fmt::Display for Missing {
             ),
             Missing::Format => write!(
                 f,
-                "this kernel does not say how Intel PT is used ({FOLDER}/format is incomplete): run a newer kernel, or \
+                "this kernel does not describe Intel PT ({FOLDER}/format is incomplete): run a newer kernel, or \
                  leave --intel-pt out"
             ),
         }

@@ -66,7 +66,7 @@ pub enum Traced<'a> {
 #[derive(Debug)]
 pub enum OpenError {
     /// Every thread to be traced has ended.
-    NobodyLeft,
+    NoThreadLeft,
     Event {
         cpu: u32,
         error: io::Error,
@@ -89,7 +89,7 @@ impl OpenError {
             )
         };
         match self {
-            OpenError::NobodyLeft => false,
+            OpenError::NoThreadLeft => false,
             OpenError::Event { error, .. } | OpenError::Buffer { error, .. } => refuses(error),
         }
     }
@@ -98,10 +98,10 @@ impl OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::NobodyLeft => write!(f, "every thread to be traced has ended: record while it runs"),
+            OpenError::NoThreadLeft => write!(f, "every thread to be traced has ended: record while it runs"),
             OpenError::Event { cpu, error } => {
                 let advice = match error.raw_os_error() {
-                    Some(libc::EBUSY) => "somebody else traces with it, end that first",
+                    Some(libc::EBUSY) => "another program uses Intel PT, end that first",
                     Some(libc::EMFILE | libc::ENFILE) => {
                         "too many files are open, name fewer threads or CPUs"
                     }
@@ -144,7 +144,7 @@ impl Tracer {
         let cpus = cpus.iter().filter_map(|&cpu| CpuTrace::open(&attr, event, targets, cpu).transpose());
         let cpus = cpus.collect::<Result<Vec<_>, _>>()?;
         if cpus.is_empty() {
-            return Err(OpenError::NobodyLeft);
+            return Err(OpenError::NoThreadLeft);
         }
         Ok(Tracer { attr, cpus })
     }
@@ -357,7 +357,7 @@ mod tests {
     fn threads_that_have_ended_are_an_error() {
         let gone = TraceTargets::Threads(vec![4_194_304]);
         let error = Tracer::open(&RECORDS_ONLY, &gone, &cpus::online()).err().expect("no thread");
-        assert!(matches!(error, OpenError::NobodyLeft) && !error.is_refusal());
+        assert!(matches!(error, OpenError::NoThreadLeft) && !error.is_refusal());
     }
 
     #[test]
