@@ -1,4 +1,5 @@
-//! The memory that the kernel's walker reads tables and lists from: chunks that user space writes through mappings.
+//! The memory from which the kernel's walker reads tables and lists: chunks that user space writes through
+//! mappings.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +15,7 @@ const CHUNK_WORDS: usize = c::CHUNK_WORDS as usize;
 /// BPF_F_MMAPABLE of linux/bpf.h.
 const MMAPABLE: u32 = 1 << 10;
 
-/// Shared memory of plain words, as long as the map it belongs to.
+/// Shared memory of plain words. It lives as long as the map that it belongs to.
 pub(crate) struct SharedWords {
     _map: MapHandle,
     words: NonNull<u32>,
@@ -25,7 +26,7 @@ pub(crate) struct SharedWords {
 unsafe impl Send for SharedWords {}
 
 impl SharedWords {
-    /// Maps an array map made with BPF_F_MMAPABLE that holds `len` words.
+    /// Maps an array map with BPF_F_MMAPABLE that holds `len` words.
     pub(crate) fn map(map: MapHandle, len: usize) -> io::Result<Self> {
         // SAFETY: a fresh shared mapping of the map's memory; unmapped in Drop.
         let address = unsafe {
@@ -45,23 +46,23 @@ impl SharedWords {
         Ok(SharedWords { _map: map, words, len })
     }
 
-    /// Writes `words` from word `at` on; they lie inside.
+    /// Writes `words` from word `at` on. They must be inside the memory.
     pub(crate) fn write(&mut self, at: usize, words: &[u32]) {
         assert!(at <= self.len && words.len() <= self.len - at, "words lie inside their map");
-        // SAFETY: inside the mapping, as was just checked. The kernel reads these words only after a system call
-        // that made them known, so that no read races with this copy.
+        // SAFETY: inside the mapping, as was just checked. The kernel reads these words only after a later
+        // system call refers to them, so that no read races with this copy.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.words.as_ptr().add(at), words.len()) };
     }
 }
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`, used by nobody else.
+        // SAFETY: the mapping made in `map`, which has no other user.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.len * 4) };
     }
 }
 
-/// Chunks and what is free in them.
+/// Chunks, and the free extents in them.
 pub(crate) struct Arena {
     /// Number → chunk, as the kernel sees them.
     outer: MapHandle,
@@ -77,7 +78,7 @@ impl Arena {
         Arena { outer, chunks: Vec::new(), extents: Extents::default(), max_chunks }
     }
 
-    /// Puts `words` somewhere and tells where; `None` when there is no room.
+    /// Stores `words` and returns their position; `None` when the arena is full.
     pub(crate) fn store(&mut self, words: &[u32]) -> Option<u32> {
         let len = u32::try_from(words.len()).ok().filter(|&len| len <= Extents::longest())?;
         let now = Instant::now();
@@ -93,7 +94,7 @@ impl Arena {
         Some(position)
     }
 
-    /// Forgets what was stored; the kernel no longer knows of it.
+    /// Frees stored words, to which no entry of the kernel refers any more.
     pub(crate) fn give_back(&mut self, position: u32, words: usize) {
         self.extents.give_back(position, words as u32, Instant::now());
     }

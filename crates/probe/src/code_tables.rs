@@ -1,7 +1,7 @@
-//! What the kernel's walker knows of code: unwind tables by file, mappings by process.
+//! The code tables of the kernel's walker: unwind tables by file, mappings by process.
 //!
-//! May live on a thread of its own, beside the probes that walk. Whatever a process's list names is written before
-//! the list, and the list before the process.
+//! This can live on another thread than the probes that walk. Everything that a process's list refers to is
+//! written before the list, and the list before the process.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,7 +28,7 @@ pub struct PlacedTable {
     /// Position and length of each page, in words.
     pages: Vec<(u32, u32)>,
     base: u64,
-    /// The kernel's numbers of its rules.
+    /// The numbers of its rules in the kernel.
     rules: Vec<u32>,
     owner: Owner,
 }
@@ -36,7 +36,7 @@ pub struct PlacedTable {
 /// The user whose quota a table is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// root, and what is no file: without a quota.
+    /// root, and memory without a file: without a quota.
     System,
     User(u32),
 }
@@ -51,7 +51,7 @@ impl Owner {
     }
 }
 
-/// Where a mapping's addresses lead, for the walker.
+/// The table for a mapping's addresses, as the walker reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeMapping {
     pub start: u64,
@@ -62,7 +62,7 @@ pub struct CodeMapping {
 }
 
 impl CodeMapping {
-    /// Memory that holds code made at run time.
+    /// Memory with code made at run time.
     pub fn run_time_code(start: u64, end: u64) -> Self {
         CodeMapping { start, end, table: (RUN_TIME_CODE, 0), bias: 0 }
     }
@@ -70,7 +70,7 @@ impl CodeMapping {
     /// A mapping of a file whose ELF virtual addresses are its addresses plus `bias`, wrapping.
     pub fn new(start: u64, end: u64, bias: u64, table: Option<&PlacedTable>) -> Self {
         match table {
-            // What the walker subtracts gives the distance from the table's page 0.
+            // The walker subtracts this, which gives the distance from the table's page 0.
             Some(placed) => CodeMapping {
                 start,
                 end,
@@ -93,7 +93,7 @@ impl CodeMapping {
     }
 }
 
-/// A file as the kernel knows it.
+/// A file by the kernel's identity of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId {
     device: u64,
@@ -116,11 +116,11 @@ impl FileId {
 /// Why a table was not placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPlaced {
-    /// The arena has reached its budget: something else has to go first.
+    /// The arena has reached its budget: other tables must be removed first.
     Full,
     /// More distinct rules than the kernel side keeps, or a page longer than a chunk.
     TooManyRules,
-    /// The files of this user have what one user gets.
+    /// The files of this user have used up a user's quota.
     OverQuota,
 }
 
@@ -129,7 +129,7 @@ pub struct CodeTables {
     arena: Arena,
     rules: SharedWords,
     rule_numbers: RuleNumbers,
-    /// Bytes of tables by user, and what one user gets.
+    /// Bytes of tables by user, and the quota of a user.
     bytes_of: HashMap<u32, u64>,
     bytes_per_user: u64,
     processes: MapHandle,
@@ -196,7 +196,7 @@ impl CodeTables {
         Ok(placed)
     }
 
-    /// Takes a table out, with its rules. No process's list names it any more.
+    /// Removes a table with its rules. No process's list refers to it any more.
     pub fn remove(&mut self, placed: PlacedTable) {
         self.rule_numbers.give_back(&placed.rules, placed.owner, Instant::now());
         for &(position, words) in placed.pages.iter().filter(|(position, _)| *position != 0) {
@@ -209,15 +209,15 @@ impl CodeTables {
         }
     }
 
-    /// Lets the walker know a file's table by the file alone, for processes it has not been told about. `delta` plus an
-    /// offset in the file is the ELF virtual address of the code there.
+    /// Enters a file's table by the file alone, for processes whose mappings are not entered yet. `delta`
+    /// plus an offset in the file is the ELF virtual address of the code there.
     pub fn name_file(&mut self, file: FileId, delta: u64, placed: &PlacedTable) {
         let value = unwind_file {
             delta: delta.wrapping_sub(placed.base),
             directory: placed.directory,
             pages: placed.pages.len() as u32,
         };
-        // Full: such processes are walked once they are told about.
+        // Full: such processes are walked once their mappings are entered.
         let _ = self.files.update(bytes_of(&file.key()), bytes_of(&value), MapFlags::ANY);
     }
 
@@ -226,8 +226,8 @@ impl CodeTables {
         let _ = self.files.delete(bytes_of(&file.key()));
     }
 
-    /// Tells the walker what a process has mapped in this exec generation: ascending, not overlapping. False when
-    /// there is no room for it.
+    /// Enters the mappings of a process in this exec generation: ascending, not overlapping. False when there
+    /// is no memory for them.
     pub fn set_process(&mut self, pid: u32, exec_id: u32, mappings: &[CodeMapping]) -> bool {
         let mappings = &mappings[..mappings.len().min(c::MAX_MAPPINGS as usize)];
         let words: Vec<u32> = mappings.iter().flat_map(CodeMapping::words).collect();
@@ -248,7 +248,7 @@ impl CodeTables {
         }
     }
 
-    /// Bytes that tables and lists take.
+    /// Bytes of tables and lists.
     pub fn bytes(&self) -> u64 {
         self.arena.taken_bytes()
     }
@@ -279,7 +279,7 @@ fn write_rule(rules: &mut SharedWords, number: u32, rule: &Rule) {
     rules.write(number as usize * RULE_WORDS, &words);
 }
 
-/// A page's words with the kernel's numbers of its rules: the indices stay, the rows change.
+/// A page's words with the numbers of its rules in the kernel: the indices stay, the rows change.
 fn renumbered(page: &[u32], numbers: &[u32], words: &mut Vec<u32>) {
     words.clear();
     words.extend_from_slice(page);

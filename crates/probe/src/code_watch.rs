@@ -1,4 +1,4 @@
-//! What the kernel tells about code, as it happens: sideband news, and processes that the walker met unprepared.
+//! Changes of code, as they happen: the sideband's, and processes that the walker met without their mappings.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::bpf::record_from_bytes;
 use crate::code_tables::CodeTables;
 use crate::sideband::{News, Sideband};
 
-/// The walker's tables and the news that keep them current, before they go to the thread that does it.
+/// The walker's tables, and the changes that keep them current, before they move to the thread that does so.
 pub struct CodeSide {
     pub(crate) tables: CodeTables,
     pub(crate) sideband: Sideband,
@@ -36,7 +36,7 @@ impl CodeSide {
     }
 }
 
-/// A source of news that can be waited for.
+/// A source of changes that a thread can wait for.
 pub struct CodeWatch {
     sideband: Sideband,
     wanted: RingBuffer<'static>,
@@ -44,8 +44,8 @@ pub struct CodeWatch {
 }
 
 impl CodeWatch {
-    /// Waits for news, for one of `others` to become readable or lose its other end, or for the time to be over. Tells
-    /// which of `others` did.
+    /// Waits for changes, for one of `others` to become readable or lose its other end, or until the time is
+    /// over. Returns which of `others` did.
     pub fn wait<const N: usize>(
         &self,
         others: [BorrowedFd<'_>; N],
@@ -70,12 +70,12 @@ impl CodeWatch {
         self.sideband.follow_cpus()
     }
 
-    /// Takes the news since the last call, what happened before what was wanted.
+    /// Takes the changes since the last call; the sideband's come before the wanted processes.
     pub fn read(&mut self, news: &mut VecDeque<News>) -> io::Result<()> {
         self.wanted.consume().map_err(io::Error::other)?;
         self.sideband.read(news);
         let mut wanted = self.inbox.take();
-        // Each stack of an unknown process asks for it.
+        // Each stack of an unknown process requests it.
         wanted.sort_unstable();
         wanted.dedup();
         news.extend(

@@ -11,8 +11,8 @@ use wallprof_unwind::Image;
 /// Small reads are served from one buffer of this size.
 const WINDOW: u64 = 16 << 10;
 
-/// A file to read parts of. Its owner may write to it or cut it short meanwhile: a read gives old bytes, new ones, or
-/// fails.
+/// A file of which parts are read. Its owner can write to it or cut it short meanwhile: a read then returns
+/// old bytes, new bytes, or fails.
 pub struct FileImage<'f> {
     file: &'f File,
     size: u64,
@@ -75,7 +75,7 @@ impl Window {
         self.bytes.get(start..start.checked_add(len)?)
     }
 
-    /// Reads what follows `offset`, up to the file's end. False where nothing does.
+    /// Reads from `offset` to the file's end. False where nothing follows it.
     fn fill(&mut self, file: &File, offset: u64) -> bool {
         self.start = offset;
         self.bytes.resize(WINDOW as usize, 0);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use wallprof_unwind::{Table, TableError, Unlimited};
 
-    /// Small, so that tests of memory at the same time do not see it.
+    /// Small, so that tests that measure memory in parallel do not notice it.
     const LIBRARY: &str = "/lib64/ld-linux-x86-64.so.2";
 
     fn library() -> File {

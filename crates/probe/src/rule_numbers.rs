@@ -1,6 +1,6 @@
-//! Which number stands for which unwind rule, who uses it, and which numbers can be given to other rules.
+//! The numbers of unwind rules: the rule that each one stands for, its users, and the numbers that are free.
 //!
-//! Knows numbers only; the kernel's array is written by the caller.
+//! Handles numbers only; the caller writes the kernel's array.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use wallprof_unwind::Rule;
 use crate::bpf::constants as c;
 use crate::code_tables::{NotPlaced, Owner};
 
-/// A walk that began before a rule lost its last table is over by then.
+/// A walk that started before a rule lost its last table is over after this time.
 const REST: Duration = Duration::from_secs(2);
 /// Distinct rules that the files of one user may use: libLLVM, with a million rows, has 990.
 pub(crate) const RULES_PER_USER: usize = c::MAX_RULES as usize / 8;
@@ -36,7 +36,7 @@ pub(crate) struct RuleNumbers {
 
 impl RuleNumbers {
     pub(crate) fn new(capacity: usize) -> Self {
-        // The map is zero, which is this rule, in every table and here. It is never given up.
+        // The map starts as zeros, which is this rule, in every table and here. It is never freed.
         let uncovered = Slot { rule: Rule::UNCOVERED, tables: 1, is_resting: false };
         RuleNumbers {
             slots: vec![uncovered],
@@ -48,7 +48,7 @@ impl RuleNumbers {
         }
     }
 
-    /// Numbers for a table's rules, in their order; `write` gets those that are new. Nothing is taken on an error.
+    /// Numbers for a table's rules, in their order. `write` gets the new ones. On an error no number is used.
     pub(crate) fn take(
         &mut self,
         rules: &[Rule],
@@ -72,7 +72,7 @@ impl RuleNumbers {
         Ok(numbers)
     }
 
-    /// A table is gone from the kernel that `take` gave these numbers.
+    /// Frees the numbers of a table that `take` returned, once the table is gone from the kernel.
     pub(crate) fn give_back(&mut self, numbers: &[u32], owner: Owner, now: Instant) {
         for &number in numbers {
             self.release(number, now);
@@ -80,7 +80,7 @@ impl RuleNumbers {
         }
     }
 
-    /// How many distinct rules the owner's tables would use with these.
+    /// The number of distinct rules that the owner's tables would use with these.
     fn used_by_after(&self, rules: &[Rule], owner: Owner) -> usize {
         let Owner::User(uid) = owner else { return 0 };
         let is_used = |rule: &&Rule| {
@@ -135,7 +135,7 @@ impl RuleNumbers {
             return;
         }
         if slot.is_resting {
-            // It was used again since: its rest begins anew.
+            // It was used again since: its rest starts again.
             self.resting.retain(|&(_, other)| other != number);
         }
         self.slots[number as usize].is_resting = true;
