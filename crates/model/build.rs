@@ -1,4 +1,5 @@
-//! Generates `Reason` into OUT_DIR from the list that the kernel side shares (reasons.h is bpf/include/reasons.h).
+//! Generates `Reason` into OUT_DIR from the list that the kernel side shares (reasons.h is
+//! bpf/include/reasons.h).
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ fn rust(reasons: &[Reason]) -> String {
              pub const COUNT: usize = {count};\n    \
              pub const ALL: [Reason; Self::COUNT] = [{all}];\n\n    \
              pub fn name(self) -> &'static str {{\n        match self {{\n{names}        }}\n    }}\n\n    \
-             /// Whether a thread enters such a wait voluntarily. It is in the ledger, but no stall unless it overslept.\n    \
+             /// Whether a thread enters such a wait voluntarily: no stall unless it overslept.\n    \
              pub fn is_voluntary(self) -> bool {{\n        matches!(self, {voluntary})\n    }}\n\
          }}\n",
         count = reasons.len(),

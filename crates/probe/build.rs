@@ -30,7 +30,8 @@ fn main() {
             "-Wno-unused-parameter".into(),
             "-Wno-missing-declarations".into(),
             format!("-D__TARGET_ARCH_{arch}"),
-            // The object contains the source lines of each program, but no path of the machine that builds it.
+            // The object contains the source lines of each program, but no path of the machine that builds
+            // it.
             format!("-ffile-prefix-map={}=bpf", root.display()),
         ])
         .build_and_generate(&skeleton)
@@ -53,8 +54,8 @@ fn main() {
 /// The headers whose constants user space shares. They include no system headers.
 const SHARED: [&str; 6] = ["limits.h", "reasons.h", "records.h", "syscalls.h", "unwind.h", "vectors.h"];
 
-/// The enumerators and the `#define NAME value` of the shared headers as Rust constants. The compiler evaluates them:
-/// they are not in the object's type information unless a record uses them.
+/// The enumerators and the `#define NAME value` of the shared headers as Rust constants. The compiler
+/// evaluates them: they are not in the object's type information unless a record uses them.
 fn constants(root: &Path, out: &Path) -> String {
     let includes: String =
         SHARED.iter().map(|header| format!("#include \"{}/include/{header}\"\n", root.display())).collect();

@@ -1,8 +1,8 @@
 //! Attaching the object's programs to the kernel.
 //!
-//! The object says how: the section of each program names its attach point. Programs for tracepoints attach by
-//! their sections; those of perf events and iterators are attached by the code that opens these. A loaded program
-//! that nothing attaches is an error.
+//! The object says how: the section of each program names its attach point. Programs for tracepoints attach
+//! by their sections; those of perf events and iterators are attached by the code that opens these. A loaded
+//! program that nothing attaches is an error.
 
 use std::ffi::OsStr;
 

@@ -67,8 +67,8 @@ pub fn drain<K: Plain, V: Plain>(
     }
     for keys in done.chunks(MOST) {
         let mut count = keys.len() as u32;
-        // SAFETY: `keys` holds `count` keys of the map's key size. A key that is gone ends the batch early, which
-        // only leaves entries for the next drain.
+        // SAFETY: `keys` holds `count` keys of the map's key size. A key that is gone ends the batch early,
+        // which only leaves entries for the next drain.
         unsafe {
             libbpf_sys::bpf_map_delete_batch(fd, keys.as_ptr().cast(), &raw mut count, &raw const options);
         }

@@ -24,7 +24,9 @@ pub(crate) use skeleton::*;
 /// Types for which every pattern of bytes is a value.
 ///
 /// # Safety
-/// Implemented only for records of bpf/include/records.h and values of per-CPU maps: integers and arrays of them.
+///
+/// Implemented only for records of bpf/include/records.h and values of per-CPU maps: integers and
+/// arrays of them.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {

@@ -90,8 +90,8 @@ impl fmt::Display for ProbeError {
         match self {
             ProbeError::NoTypeInformation => write!(
                 f,
-                "this kernel does not describe its types (/sys/kernel/btf/vmlinux is missing): use a kernel built with \
-                 CONFIG_DEBUG_INFO_BTF, as distributions ship them"
+                "this kernel does not describe its types (/sys/kernel/btf/vmlinux is missing): use a \
+                 kernel built with CONFIG_DEBUG_INFO_BTF, as distributions ship them"
             ),
             ProbeError::NotPermitted { what, capability } => write!(
                 f,

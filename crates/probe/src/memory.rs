@@ -9,7 +9,8 @@ const FREE_END: libc::c_int = 1 << 20;
 /// By default the C library adapts to the first of them and keeps up to 32 MiB, in each thread that had one
 /// (mallopt(3)).
 pub fn keep_little() {
-    // SAFETY: takes no pointers, and may be called at any time from any thread; glibc, which this program needs, has it.
+    // SAFETY: takes no pointers, and may be called at any time from any thread; glibc, which this program
+    // needs, has it.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
         libc::mallopt(libc::M_TRIM_THRESHOLD, FREE_END);
@@ -19,7 +20,8 @@ pub fn keep_little() {
 /// Returns free memory to the kernel. Reading symbols takes tens of megabytes for a short time, which the C
 /// library would keep (malloc_trim(3)).
 pub fn give_back() {
-    // SAFETY: takes no pointers, and may be called at any time from any thread; glibc, which this program needs, has it.
+    // SAFETY: takes no pointers, and may be called at any time from any thread; glibc, which this program
+    // needs, has it.
     unsafe { libc::malloc_trim(0) };
 }
 

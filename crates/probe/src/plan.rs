@@ -121,8 +121,8 @@ impl Targets {
     }
 }
 
-/// Tracepoints without which nothing can be measured: every kernel since 6.1 has them. A program for any other
-/// tracepoint is left out where the kernel lacks it, and its data is missing.
+/// Tracepoints without which nothing can be measured: every kernel since 6.1 has them. A program for any
+/// other tracepoint is left out where the kernel lacks it, and its data is missing.
 const REQUIRED: &[&str] = &[
     "sched_switch",
     "sched_waking",
@@ -155,7 +155,8 @@ pub(crate) fn left_out(programs: &[Program<'_>], types: &KernelTypes, options: &
     names
 }
 
-/// Names of the programs that cannot load here: their tracepoint does not exist. Any other program has to load.
+/// Names of the programs that cannot load here: their tracepoint does not exist. Any other program has to
+/// load.
 pub(crate) fn missing(programs: &[Program<'_>], types: &KernelTypes) -> Vec<String> {
     let is_missing = |program: &&Program<'_>| {
         let optional = program.tracepoint().filter(|tracepoint| !REQUIRED.contains(tracepoint));

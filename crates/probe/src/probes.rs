@@ -47,8 +47,8 @@ struct Pace {
 }
 
 impl Probes {
-    /// Loads and attaches everything, disarmed. The sideband is open before the first thread is scanned. The second
-    /// value keeps the walker informed about code, and can move to another thread.
+    /// Loads and attaches everything, disarmed. The sideband is open before the first thread is scanned. The
+    /// second value keeps the walker informed about code, and can move to another thread.
     pub fn load(options: &ProbeOptions) -> Result<(Self, CodeSide), ProbeError> {
         let types = KernelTypes::read()?;
         let features = types.features();
@@ -137,8 +137,8 @@ impl Probes {
         bss.task_softirq_count = ranges.len().min(c::MAX_TASK_SOFTIRQS as usize) as u32;
     }
 
-    /// Starts the recording, and returns the timestamp of its start. `epoch_offset` is the wall clock's distance
-    /// from CLOCK_MONOTONIC, ns: it determines where seconds start.
+    /// Starts the recording, and returns the timestamp of its start. `epoch_offset` is the wall clock's
+    /// distance from CLOCK_MONOTONIC, ns: it determines where seconds start.
     pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {
         self.set_epoch_offset(epoch_offset);
         let now = clock::mono_now();
@@ -168,8 +168,8 @@ impl Probes {
         }
     }
 
-    /// From now on only waits of at least this length are emitted one by one; voluntary ones have a threshold of
-    /// their own.
+    /// From now on only waits of at least this length are emitted one by one; voluntary ones have a threshold
+    /// of their own.
     pub fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64) {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             data.stall_ns = stall_ns;
@@ -177,15 +177,16 @@ impl Probes {
         }
     }
 
-    /// From now on waits and faults of at least this length are stalls, unless they are below other thresholds.
+    /// From now on waits and faults of at least this length are stalls, unless they are below other
+    /// thresholds.
     pub fn set_min_stall(&mut self, min_stall_ns: u64) {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             data.min_stall_ns = min_stall_ns;
         }
     }
 
-    /// How many stacks are taken. One sample in `stride` gets one and stands for all of them. Each wait of at least
-    /// `stack_ns` gets one, and shorter waits get one when they have added up.
+    /// How many stacks are taken. One sample in `stride` gets one and stands for all of them. Each wait of at
+    /// least `stack_ns` gets one, and shorter waits get one when they have added up.
     pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             let stride = u64::from(stride.max(1));
@@ -196,8 +197,8 @@ impl Probes {
         }
     }
 
-    /// Whether from now on each second of a thread is emitted when it is over. Needed where snapshots are taken less
-    /// often than every second.
+    /// Whether from now on each second of a thread is emitted when it is over. Needed where snapshots are
+    /// taken less often than every second.
     pub fn tell_seconds(&mut self, wanted: bool) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.emit_seconds = wanted.into();
@@ -265,7 +266,8 @@ impl Probes {
         drained("calls on other CPUs", drain(&self.skeleton.maps.cross_calls.as_fd(), take))
     }
 
-    /// Passes on the distinct stacks since the last time. All are deleted: their ids are made from their content.
+    /// Passes on the distinct stacks since the last time. All are deleted: their ids are made from their
+    /// content.
     pub fn drain_stacks(&self, mut take: impl FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
         let keep = |id: &u64, stack: &stack_record| {
             take(*id, stack);
@@ -284,8 +286,8 @@ impl Probes {
         counts::run_queues(&self.skeleton)
     }
 
-    /// Attaches to CPUs that have come online, and detaches from those that are gone. Returns how many came: earlier
-    /// events there are in no sample.
+    /// Attaches to CPUs that have come online, and detaches from those that are gone. Returns how many came:
+    /// earlier events there are in no sample.
     pub fn follow_cpus(&mut self) -> Result<usize, ProbeError> {
         let Some(online) = cpus::read_online() else { return Ok(0) };
         self.cpu_events.follow(&self.skeleton, &online)

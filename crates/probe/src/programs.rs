@@ -55,7 +55,8 @@ fn everything() -> ProbeOptions {
 fn verified_instructions(program: BorrowedFd<'_>) -> Option<u32> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
-    // SAFETY: the kernel writes at most `size` bytes into `info`, whose pointers are null: it fills no arrays.
+    // SAFETY: the kernel writes at most `size` bytes into `info`, whose pointers are null: it fills no
+    // arrays.
     let failed =
         unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size) };
     (failed == 0).then_some(info.verified_insns)

@@ -188,8 +188,8 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("kernel_clone", Reason::Child),
 ];
 
-/// The functions that leave a task's stack for the interrupt stack to run softirqs on the task's behalf. Compilers may
-/// inline the first into the second.
+/// The functions that leave a task's stack for the interrupt stack to run softirqs on the task's behalf.
+/// Compilers may inline the first into the second.
 pub const TASK_SOFTIRQS: &[&str] = &["do_softirq*", "__local_bh_enable_ip"];
 
 /// The class of every system call number, for the kernel side.

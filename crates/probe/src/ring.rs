@@ -71,15 +71,16 @@ impl Pages {
     /// The integer at `offset`, which is a multiple of eight and inside.
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "an integer inside the pages");
-        // SAFETY: aligned, inside the mapping, which lives as long as `self`, and shared by atomic accesses only.
+        // SAFETY: aligned, inside the mapping, which lives as long as `self`, and shared by atomic accesses
+        // only.
         unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
     /// Bytes that are not written while they are borrowed: the caller reads them before it moves the tail.
     pub(crate) fn still(&self, from: usize, len: usize) -> &[u8] {
         assert!(from <= self.len && len <= self.len - from, "bytes inside the pages");
-        // SAFETY: inside the mapping; by the ring's protocol the kernel does not write there until `tail` moves, or the
-        // event is disabled.
+        // SAFETY: inside the mapping; by the ring's protocol the kernel does not write there until `tail`
+        // moves, or the event is disabled.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(from), len) }
     }
 

@@ -1,7 +1,7 @@
 //! Lists with one item for each reason of blocked time, in the SQL of this crate.
 //!
-//! SQL text writes such a list as `EACH_REASON[SEPARATOR][ITEM]`, or `EACH_VOLUNTARY_REASON[SEPARATOR][ITEM]`. In an
-//! item `#` stands for the reason's name.
+//! SQL text writes such a list as `EACH_REASON[SEPARATOR][ITEM]`, or
+//! `EACH_VOLUNTARY_REASON[SEPARATOR][ITEM]`. In an item `#` stands for the reason's name.
 
 use wallprof_model::Reason;
 

@@ -112,7 +112,8 @@ impl fmt::Display for EventError {
             ),
             UnknownTracepoint { event, near } if near.is_empty() => write!(
                 f,
-                "this kernel has no tracepoint `{event}`: /sys/kernel/tracing/available_events lists those it has"
+                "this kernel has no tracepoint `{event}`: /sys/kernel/tracing/available_events lists those \
+                 it has"
             ),
             UnknownTracepoint { event, near } => {
                 write!(f, "this kernel has no tracepoint `{event}`: did you mean {}?", choice(near))
@@ -127,7 +128,8 @@ impl fmt::Display for EventError {
             PmuCannotSample { event, pmu } => {
                 write!(
                     f,
-                    "event `{event}` cannot be sampled: the PMU `{pmu}` only counts, or counts for all CPUs at once"
+                    "event `{event}` cannot be sampled: the PMU `{pmu}` only counts, or counts for all \
+                     CPUs at once"
                 )
             }
             UnknownTerm { event, term, known } => {
@@ -142,8 +144,8 @@ impl fmt::Display for EventError {
             }
             BadModifier { event, modifier } => write!(
                 f,
-                "event `{event}` has a modifier `{modifier}`: the modifiers are u (user), k (kernel) and p, pp or \
-                 ppp (precise)"
+                "event `{event}` has a modifier `{modifier}`: the modifiers are u (user), k (kernel) and \
+                 p, pp or ppp (precise)"
             ),
             NotPrecise { event } => {
                 write!(f, "event `{event}` has no precise form: only hardware events take the modifier p")
@@ -184,7 +186,8 @@ mod tests {
         assert!(missing.is_unavailable());
         assert_eq!(
             missing.to_string(),
-            "event `cycles` needs hardware counters, and this machine offers none (a virtual machine without a \
+            "event `cycles` needs hardware counters, and this machine offers none (a virtual machine \
+             without a \
              PMU?): use cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, \
              cpu-migrations, alignment-faults, emulation-faults, cgroup-switches, or a tracepoint such as \
              sched:sched_switch"

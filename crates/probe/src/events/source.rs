@@ -22,7 +22,8 @@ pub struct EventSources<'a> {
     pub tracefs: Option<&'a Path>,
 }
 
-/// The first mounted tracefs, readable or not. `/sys/kernel/tracing` is an empty directory where it is not mounted.
+/// The first mounted tracefs, readable or not. `/sys/kernel/tracing` is an empty directory where it is not
+/// mounted.
 pub fn find_tracefs(files: &dyn Files) -> Option<PathBuf> {
     let mounts = files.read(Path::new("/proc/self/mounts")).unwrap_or_default();
     let mounted = |path: &Path| mounts.lines().any(|line| is_tracefs_at(line, path));

@@ -44,13 +44,13 @@ impl fmt::Display for Missing {
         match self {
             Missing::Pmu => write!(
                 f,
-                "this machine has no Intel PT ({FOLDER} is missing): record on an Intel processor of 2015 or later, outside \
-                 virtual machines, or leave --intel-pt out"
+                "this machine has no Intel PT ({FOLDER} is missing): record on an Intel processor of 2015 \
+                 or later, outside virtual machines, or leave --intel-pt out"
             ),
             Missing::Format => write!(
                 f,
-                "this kernel does not describe Intel PT ({FOLDER}/format is incomplete): run a newer kernel, or \
-                 leave --intel-pt out"
+                "this kernel does not describe Intel PT ({FOLDER}/format is incomplete): run a newer \
+                 kernel, or leave --intel-pt out"
             ),
         }
     }

@@ -112,8 +112,8 @@ impl fmt::Display for OpenError {
             }
             OpenError::Buffer { cpu, error } => write!(
                 f,
-                "the kernel gives no buffer for the trace of CPU {cpu} ({error}): give a smaller --trace-buffer, or \
-                 CAP_IPC_LOCK"
+                "the kernel gives no buffer for the trace of CPU {cpu} ({error}): give a smaller \
+                 --trace-buffer, or CAP_IPC_LOCK"
             ),
         }
     }
