@@ -91,10 +91,15 @@ demo: release
 
 # Tests that record need root; without it they are built here and run with sudo.
 ifneq ($(SUDO),)
-test: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER = sudo --preserve-env=WALLPROF_REQUIRE_BPF
+test: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER = sudo --preserve-env=WALLPROF_REQUIRE_BPF,WALLPROF_SKIPS,WALLPROF_FORBID_SKIPS
 endif
+# Tests that cannot run here write a line each, which are shown at the end. WALLPROF_FORBID_SKIPS=1 makes them failures.
+test: export WALLPROF_SKIPS = $(CURDIR)/target/skipped-tests
 test: test-packages rust
+	@mkdir -p target && : > $(WALLPROF_SKIPS)
 	cargo test --workspace
+	@echo "$$(grep -c ^skipped $(WALLPROF_SKIPS)) tests were skipped, $$(grep -c ^excused $(WALLPROF_SKIPS)) parts were excused:"
+	@sort -u $(WALLPROF_SKIPS)
 
 lint: lint-packages rust
 	cargo fmt --all --check

@@ -111,8 +111,8 @@ make_initramfs() {
     cp /bin/busybox "$root/bin/busybox"
     cp "$WALLPROF" "$root/bin/wallprof"
     cp "$HERE/init" "$root/init"
-    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander}
-    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander} "$root/bin"
+    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander,barrier,timers}
+    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander,barrier,timers} "$root/bin"
     (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
 }
 
@@ -175,7 +175,7 @@ findings() {
     fi
     # What fails first makes the rest fail.
     for command in programs record report lock runnable chain whole stacks stuck open faults switches \
-        brief brief_back brief_missed away back bystander missed doctor; do
+        brief brief_back brief_missed away back barrier interrupted timers late bystander missed doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -190,7 +190,17 @@ findings() {
     events_are_counted "$results"
     a_cpu_that_comes_back_is_sampled "$results/brief_back.out" "$results/brief_missed.out"
     a_cpu_that_comes_back_is_sampled "$results/back.out" "$results/missed.out"
+    rule_fires "$results/interrupted.out" irq-time worker
+    rule_fires "$results/late.out" oversleep sleeper
     no_bystander_is_named "$results"
+}
+
+# The report $1 has a finding of the rule $2 about the thread $3.
+rule_fires() {
+    jq -r --arg rule "$2" --arg comm "$3" '
+        [.threads[] | select(.comm == $comm) | .id] as $ids
+        | select([.findings[] | select(.rule == $rule and any(.threads[]; IN($ids[])))] == [])
+        | "no finding \($rule) about \($comm) in \([.findings[].rule])"' "$1"
 }
 
 # Sixty functions without frame pointers, running and waiting, each in its place from the thread's start on.

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::program::{refused, run};
-use crate::story;
+use crate::fixture;
+use wallprof_testkit::program::{refused, run};
 
 /// A recording with one stall, and a CSV file with these lines.
 fn prepared(lines: &str) -> (TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let (recording, csv) = (folder.path().join("story.db"), folder.path().join("rows.csv"));
-    story::write(&recording, 1);
+    let (recording, csv) = (folder.path().join("fixture.db"), folder.path().join("rows.csv"));
+    fixture::write(&recording, 1);
     fs::write(&csv, lines).unwrap();
     (folder, recording, csv)
 }
@@ -38,7 +38,7 @@ fn shown(arguments: &[&str]) -> String {
 fn marks_stand_beside_the_stalls_and_in_the_report() {
     let (_folder, recording, csv) = prepared("time,text,duration\n+0.1s,gap \u{1b}[31malarm,20ms\n");
     assert!(said(&["import", "--marks", text(&csv), text(&recording)]).contains("added 1 mark to "));
-    // Once more, the recording named by -o: the same mark is the same.
+    // Again, with the recording named by -o: the mark is the same.
     said(&["import", "--marks", text(&csv), "-o", text(&recording)]);
     for command in ["stalls", "report"] {
         let text = shown(&[command, text(&recording)]);

@@ -1,6 +1,6 @@
 //! `demo`: the workload that comes with the binary.
 
-use crate::program::run;
+use wallprof_testkit::program::run;
 
 #[test]
 fn an_unknown_scenario_is_refused_with_those_there_are() {
@@ -10,7 +10,7 @@ fn an_unknown_scenario_is_refused_with_those_there_are() {
     assert!(says.contains("'lokc'") && says.contains("preempted, fsync"), "{says}");
 }
 
-/// Where the caller may record, the whole of it; where not, the refusal that `record` gives.
+/// Where the caller may record, all of it; elsewhere the refusal of `record`.
 #[test]
 fn it_records_reports_draws_and_says_what_to_look_at() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! `doctor` on this machine, whatever it is.
+//! `doctor` on any machine.
 
 use std::process::Stdio;
 
-use crate::program::{run, wallprof};
+use wallprof_testkit::program::{run, wallprof};
 
 #[test]
 fn every_missing_thing_says_what_it_costs() {
@@ -25,16 +25,19 @@ fn every_missing_thing_says_what_it_costs() {
 
 #[test]
 fn without_capabilities_recording_is_refused_with_three() {
-    // setpriv is part of every Debian (util-linux); without root the caller has none to drop.
+    // setpriv is part of every Debian (util-linux). Without root the caller has no capabilities to drop.
     let mut doctor = wallprof(&["doctor"]);
     if rustix::process::geteuid().is_root() {
         doctor = std::process::Command::new("setpriv");
         doctor.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
-        doctor.args([env!("CARGO_BIN_EXE_wallprof"), "doctor"]);
+        doctor.arg(wallprof_testkit::recorder::binary()).arg("doctor");
     }
     let output = match doctor.stdin(Stdio::null()).output() {
         Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("Permission denied") => output,
-        other => return eprintln!("skipped: the binary cannot be run as another user here: {other:?}"),
+        other => {
+            let reason = format!("the binary cannot be run as another user here: {other:?}");
+            return wallprof_testkit::skip("without_capabilities_recording_is_refused_with_three", &reason);
+        }
     };
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(3), "{text}");

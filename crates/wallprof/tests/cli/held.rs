@@ -1,4 +1,5 @@
-//! The process that a recorded command starts as: it waits, takes its standard input, and becomes the command.
+//! The process as which a recorded command starts: it waits, takes its standard input, and becomes the
+//! command.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -8,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::program::wallprof;
+use wallprof_testkit::program::wallprof;
 
 /// A held command and the socket that releases it.
 fn hold(command: &[&str]) -> (Child, UnixStream) {
@@ -58,7 +59,7 @@ fn it_leaves_the_command_no_descriptor_of_its_own() {
     release(&socket, std::fs::File::open("/dev/null").unwrap());
     assert_eq!(answer(socket), "");
     let listed = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
-    // The caller of this test may leave descriptors open that every process here inherits.
+    // The caller of this test may leave descriptors open, which every process here inherits.
     let direct = Command::new("ls").arg("/proc/self/fd").stdin(Stdio::null()).output().unwrap();
     assert_eq!(listed, String::from_utf8(direct.stdout).unwrap());
 }

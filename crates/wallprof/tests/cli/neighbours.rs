@@ -1,4 +1,4 @@
-//! Other users of the machine: FIFOs and links in the place of files, and what a picture of a private recording may show.
+//! Other users of the machine: FIFOs and links in the place of files, and pictures of a private recording.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, XattrFlags, mkfifoat};
 use tempfile::TempDir;
 
-use crate::program::{refused, run};
-use crate::story;
+use crate::fixture;
+use wallprof_testkit::program::{refused, run};
+use wallprof_testkit::recorder::binary;
+use wallprof_testkit::skip;
 
 const ANOTHER_USER: u32 = 12_345;
 
 fn prepared() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let recording = folder.path().join("story.db");
-    story::write(&recording, 1);
+    let recording = folder.path().join("fixture.db");
+    fixture::write(&recording, 1);
     (folder, recording)
 }
 
@@ -48,7 +50,7 @@ fn fifos_in_the_place_of_files_are_refused() {
 fn pictures_are_as_private_as_their_recording() {
     let (folder, recording) = prepared();
     let other = folder.path().join("other.db");
-    story::write(&other, 1);
+    fixture::write(&other, 1);
     fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
     let out = |name: &str| folder.path().join(name);
     let (flame, folded, diff) = (out("a.svg"), out("a.folded"), out("diff.svg"));
@@ -64,23 +66,26 @@ fn pictures_are_as_private_as_their_recording() {
     }
 }
 
-/// The binary as setcap(8) would make it, with CAP_DAC_READ_SEARCH, in a folder that everybody may enter.
+/// The binary as setcap(8) would make it, with CAP_DAC_READ_SEARCH, in a folder that every user may enter.
 fn binary_that_may_read_everything(folder: &Path) -> Option<PathBuf> {
     const DAC_READ_SEARCH: u32 = 1 << 2;
-    // struct vfs_cap_data of include/uapi/linux/capability.h: revision 2, effective; then permitted and inheritable.
+    // struct vfs_cap_data of include/uapi/linux/capability.h: revision 2, effective; then permitted and
+    // inheritable.
     let words = [0x0200_0001, DAC_READ_SEARCH, 0, 0, 0];
     let attribute: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    let binary = folder.join("wallprof");
-    fs::copy(env!("CARGO_BIN_EXE_wallprof"), &binary).unwrap();
+    let copy = folder.join("wallprof");
+    fs::copy(binary(), &copy).unwrap();
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
-    let set = rustix::fs::setxattr(&binary, "security.capability", &attribute, XattrFlags::empty());
-    set.map(|()| binary).inspect_err(|error| eprintln!("skipped: no capabilities for files: {error}")).ok()
+    let set = rustix::fs::setxattr(&copy, "security.capability", &attribute, XattrFlags::empty());
+    let test = "capabilities_of_the_binary_open_no_files_for_its_caller";
+    set.map(|()| copy).inspect_err(|error| skip(test, &format!("no capabilities for files: {error}"))).ok()
 }
 
 #[test]
 fn capabilities_of_the_binary_open_no_files_for_its_caller() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: a binary with capabilities takes root to make");
+        let test = "capabilities_of_the_binary_open_no_files_for_its_caller";
+        return skip(test, "a binary with capabilities takes root to make");
     }
     let (folder, recording) = prepared();
     let Some(binary) = binary_that_may_read_everything(folder.path()) else { return };
@@ -106,7 +111,7 @@ fn capabilities_of_the_binary_open_no_files_for_its_caller() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{arguments:?}");
         assert!(output.stdout.is_empty() && !said.contains("j9T"), "{arguments:?}: {said}");
-        // `record` lacks the capabilities to record, and says so before it opens anything.
+        // `record` lacks the capabilities to record, and reports that before it opens anything.
         assert!(said.contains("ermission denied") || said.contains("needs cap_bpf"), "{arguments:?}: {said}");
     }
     assert!(as_other(&["report", text(&own)]).status.success(), "what the caller may read is read");
@@ -115,15 +120,16 @@ fn capabilities_of_the_binary_open_no_files_for_its_caller() {
 #[test]
 fn links_of_others_in_a_sticky_folder_are_not_followed() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: links of other users take root to make");
+        let test = "links_of_others_in_a_sticky_folder_are_not_followed";
+        return skip(test, "links of other users take root to make");
     }
     let (outer, recording) = prepared();
     let shared = outer.path().join("tmp");
     fs::create_dir(&shared).unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
-    // A recording and a picture of root's, elsewhere, which the links' owner wants replaced.
+    // A recording and a picture of root's, elsewhere, which the links' owner wants to be replaced.
     let (precious, picture) = (outer.path().join("precious.db"), outer.path().join("precious.svg"));
-    story::write(&precious, 1);
+    fixture::write(&precious, 1);
     fs::write(&picture, "precious").unwrap();
     let before = fs::read(&precious).unwrap();
     for (target, link) in [(&precious, "wallprof.db"), (&picture, "wall.svg")] {

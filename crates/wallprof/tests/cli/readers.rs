@@ -1,4 +1,4 @@
-//! `report` and `stalls`: files that are no recordings, readers that have seen enough, hostile names, filters.
+//! `report` and `stalls`: files that are no recordings, readers that close the pipe, hostile names, filters.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -7,16 +7,16 @@ use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::program::{refused, run, sentence_of, wallprof};
-use crate::story::{self, HOSTILE_NAME};
+use crate::fixture::{self, HOSTILE_NAME};
+use wallprof_testkit::program::{refused, run, sentence_of, wallprof};
 
 /// More than a pipe holds, so that a writer meets its closed end.
 const MANY: u32 = 3_000;
 
 fn recording(threads: u32) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("story.db");
-    story::write(&path, threads);
+    let path = folder.path().join("fixture.db");
+    fixture::write(&path, threads);
     (folder, path)
 }
 
@@ -57,7 +57,7 @@ fn the_default_file_is_in_the_working_directory() {
     let folder = tempfile::tempdir().unwrap();
     let output = wallprof(&["report"]).current_dir(&folder).output().unwrap();
     assert!(sentence_of(&output, 1, &["report"]).contains("wallprof.db"));
-    story::write(&folder.path().join("wallprof.db"), 1);
+    fixture::write(&folder.path().join("wallprof.db"), 1);
     assert!(wallprof(&["report"]).current_dir(&folder).output().unwrap().status.success());
 }
 

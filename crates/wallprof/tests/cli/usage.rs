@@ -1,10 +1,10 @@
-//! Wrong command lines, and requests for what does not exist: refused before anything is created.
+//! Wrong command lines, and requests for missing things: refused before anything is created.
 
 use std::os::unix::ffi::OsStrExt;
 
-use crate::program::{refused, run, wallprof};
+use wallprof_testkit::program::{refused, run, wallprof};
 
-/// Above the largest pid that any kernel gives out (`PID_MAX_LIMIT` is 2^22).
+/// Above the largest pid of all kernels (`PID_MAX_LIMIT` is 2^22).
 const NO_SUCH_PID: &str = "4194305";
 
 #[test]
@@ -62,7 +62,7 @@ fn what_does_not_exist_is_one_and_creates_nothing() {
         (&["--cgroup", "/proc"], "/proc"),
     ] {
         let arguments = [&["record", "-o", file.to_str().unwrap()], target].concat();
-        // A machine without cgroups says so with 3: it has none to name.
+        // A machine without cgroups fails with 3, since it has none to name.
         if target[0] == "--cgroup" && !std::fs::read_to_string("/proc/mounts").unwrap().contains(" cgroup") {
             continue;
         }
@@ -73,7 +73,7 @@ fn what_does_not_exist_is_one_and_creates_nothing() {
 }
 
 #[test]
-fn a_thread_that_is_no_process_is_told_from_none() {
+fn tid_of_another_thread_is_not_called_missing() {
     let (send, receive) = std::sync::mpsc::channel();
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -123,7 +123,7 @@ fn help_and_version_are_on_stdout() {
     }
 }
 
-/// Where the caller may record, these are refused for what they ask; where not, for the missing permission.
+/// Where the caller may record, these are refused for their targets; elsewhere for the missing permission.
 #[test]
 fn what_this_machine_does_not_offer_is_three_and_wrong_events_are_two() {
     let may_record = run(&["doctor"]).status.success();
@@ -142,8 +142,8 @@ fn what_this_machine_does_not_offer_is_three_and_wrong_events_are_two() {
 #[test]
 fn a_trace_without_the_hardware_is_three_and_creates_nothing() {
     if std::path::Path::new("/sys/bus/event_source/devices/intel_pt").exists() {
-        eprintln!("skipped: this machine has Intel PT");
-        return;
+        let test = "a_trace_without_the_hardware_is_three_and_creates_nothing";
+        return wallprof_testkit::skip(test, "this machine has Intel PT");
     }
     let folder = tempfile::tempdir().unwrap();
     for (mode, name) in [("--intel-pt", "new.db"), ("--intel-pt=snapshot", "new.data")] {

@@ -1,41 +1,40 @@
 //! The lock scenario, recorded three times: twice as it is, once with the lock held twice as long.
 //!
-//! Other tests use the CPUs meanwhile, more in one run than in the next: how long the engine waits for a CPU, runs and
-//! sleeps differs then, and a diff may say so. How long it is blocked by the lock is the holder's doing, and is judged:
-//! never named where the lock is held as long; named where it is held twice as long, if not in a recording in which the
-//! noise of the machine hides it, then in the next.
+//! Other tests use the CPUs meanwhile, more in one run than in the next. So the engine's waits for a CPU, its
+//! running and its sleeps differ, and a diff may report that. Only the time for which the lock blocks it
+//! depends on the holder, and is judged. It is never named where the lock is held as long. It is named where
+//! the lock is held twice as long, in one of several recordings, since noise of the machine may hide it in
+//! one.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
+
+use wallprof_testkit::machine;
+use wallprof_testkit::scenario::program;
 
 use crate::program::{json, wallprof};
 
 const SECONDS: &str = "9";
 const TRIES: usize = 3;
 
-/// What a state may have without a stack, in ns: the kernel side gives its time to a stack when it passes this.
+/// The time of a state, ns, that may have no stack: the kernel side gives it to a stack when it passes this.
 const UNSTACKED_NS: f64 = 1e6;
 
-/// A recording, and the ns that the engine says it spent at the lock, but not running.
+/// A recording, and the time that the engine spent at the lock, not running, by its own clock, ns.
 struct Run {
     file: PathBuf,
     at_lock_ns: f64,
 }
 
 #[test]
-fn a_lock_held_twice_as_long_is_named_and_one_held_as_long_is_not() {
+fn lock_held_twice_as_long_is_named_and_one_held_as_long_is_not() {
+    let test = "lock_held_twice_as_long_is_named_and_one_held_as_long_is_not";
+    let Some(_guard) = machine::reserve(test) else { return };
     let folder = tempfile::tempdir().unwrap();
-    if let Some(refusal) = bpf_refusal(folder.path()) {
-        let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
-        assert!(!required, "WALLPROF_REQUIRE_BPF=1, but this machine cannot record: {refusal}");
-        let _ = writeln!(std::io::stderr(), "skipped the diff of lock runs: {refusal}");
-        return;
-    }
-    let scenario = lock_scenario();
+    let scenario = program("lock");
     let run = |name: &str, held: &str| record(&scenario, &folder.path().join(name), held);
     let (first, second) = (run("first.db", "1"), run("second.db", "1"));
     let equal = json(&first.file, &second.file);
@@ -50,7 +49,8 @@ fn a_lock_held_twice_as_long_is_named_and_one_held_as_long_is_not() {
     assert!(is_named, "in none of {TRIES} tries");
 }
 
-/// Whether the engine's lock is news. Then it is the first of all waits that are named, and longer.
+/// Whether the engine's lock is reported as different. Then it is the first of all waits that are named, and
+/// longer.
 fn names_the_lock(found: &Value) -> bool {
     if lock_state(found)["news"] == false {
         return false;
@@ -67,8 +67,8 @@ fn names_the_lock(found: &Value) -> bool {
     true
 }
 
-/// What differs off the CPU in the function that takes the lock is what the scenario says, within 5 % and what may be
-/// without a stack: of both states on both sides.
+/// The difference in off-CPU time of the function that takes the lock is the scenario's, within 5 % and the
+/// time without a stack of both states on both sides.
 fn assert_right(found: &Value, a: &Run, b: &Run) {
     let per_second = |ns: f64, side: &str| ns * 1e9 / found[side]["wall_ns"].as_f64().expect("a length");
     let truth = per_second(b.at_lock_ns, "b") - per_second(a.at_lock_ns, "a");
@@ -80,8 +80,8 @@ fn assert_right(found: &Value, a: &Run, b: &Run) {
     );
 }
 
-/// The engine's time off the CPU in the function that takes the lock, by state. What is left out takes less than the floor
-/// on both sides together.
+/// The engine's off-CPU time in the function that takes the lock, by state. States that are left out take
+/// less than the floor on both sides together.
 fn waits(found: &Value) -> impl Iterator<Item = &Value> {
     let stacks = found["stacks"].as_array().expect("stacks").iter();
     let off_cpu = |stack: &&Value| {
@@ -128,27 +128,4 @@ fn off_cpu_ns(slow: &Value) -> f64 {
     let [start, end, cpu] =
         ["start_ns", "end_ns", "cpu_ns"].map(|name| slow[name].as_u64().expect("a number"));
     (end - start) as f64 - cpu as f64
-}
-
-/// Exit code 3 is the recorder's "not permitted, or not offered by this kernel"; any other failure is no reason to skip.
-fn bpf_refusal(folder: &Path) -> Option<String> {
-    let output = wallprof()
-        .args(["record", "-a", "-d", "100ms", "-o"])
-        .arg(folder.join("probe.db"))
-        .output()
-        .expect("the binary runs");
-    (output.status.code() == Some(3)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
-}
-
-fn lock_scenario() -> PathBuf {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenarios");
-    let mut make = Command::new("make");
-    make.args(["-s", "-C"]).arg(&sources).arg(format!("OUT={}", folder.display())).stdin(Stdio::null());
-    assert!(
-        make.status().expect("make runs").success(),
-        "the scenarios in {} do not build",
-        sources.display()
-    );
-    folder.join("lock")
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The binary without a terminal and without the developer's own settings.
 pub fn wallprof() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wallprof"));
+    let mut command = Command::new(wallprof_testkit::recorder::binary());
     command.stdin(Stdio::null()).env("TZ", "UTC");
     for variable in ["NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG"] {
         command.env_remove(variable);
@@ -19,7 +19,7 @@ pub fn diff(a: &Path, b: &Path, arguments: &[&str]) -> Output {
     wallprof().arg("diff").args([a, b]).args(arguments).output().expect("the binary runs")
 }
 
-/// What a diff prints, which must succeed.
+/// The output of a diff, which must succeed.
 pub fn text(a: &Path, b: &Path, arguments: &[&str]) -> String {
     let output = diff(a, b, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

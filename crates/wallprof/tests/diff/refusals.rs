@@ -1,4 +1,5 @@
-//! What cannot be compared is refused in one sentence; what can be is, whatever its names hold.
+//! Files that cannot be compared are refused in one sentence. Others are compared, whatever their names
+//! contain.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Recordings that say what a test wants: one thread, blocked by a lock for a given time of every second.
+//! Recordings made by a test: one thread, blocked by a lock for a given time of every second.
 
 use std::path::{Path, PathBuf};
 

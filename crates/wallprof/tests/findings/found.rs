@@ -1,11 +1,11 @@
-//! The findings of a recording as `report --json` tells them, with the stalls they rest on.
+//! The findings of a recording from `report --json`, with the stalls that they refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde::Deserialize;
 
-use crate::recorder::RecordingFile;
+use wallprof_testkit::recorder::RecordingFile;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Finding {
@@ -19,7 +19,7 @@ pub struct Finding {
     pub stalls: Vec<u64>,
 }
 
-/// What the findings refer to.
+/// The objects that findings refer to.
 #[derive(Debug, Deserialize)]
 struct Report {
     findings: Vec<Finding>,
@@ -37,7 +37,7 @@ struct Stall {
     id: u64,
 }
 
-/// All findings of one recording; every id in them resolves.
+/// All findings of one recording. Every id in them resolves.
 pub struct Found {
     pub findings: Vec<Finding>,
     names: BTreeMap<u64, String>,
@@ -65,7 +65,7 @@ impl Found {
         finding.threads.iter().map(|id| self.names[id].as_str())
     }
 
-    /// Those who query the file find the same sentences: SQLite keeps short texts in one piece.
+    /// A query of the file returns the same sentences: SQLite keeps short texts in one piece.
     fn assert_are_in(&self, file: &[u8]) {
         for Finding { title, .. } in &self.findings {
             let is_there = file.windows(title.len()).any(|bytes| bytes == title.as_bytes());

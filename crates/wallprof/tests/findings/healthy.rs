@@ -1,11 +1,11 @@
 //! A busy program without a problem.
 
 use crate::found::{Finding, Found};
-use crate::recorder::Recorder;
-use crate::redis_server::Redis;
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::redis::Redis;
 
-/// Rules that blame the program. The others blame the machine, which is not this test's to keep quiet.
+/// Rules that blame the program. The others blame the machine, whose load is not this test's subject.
 const BLAMING: [&str; 12] = [
     "deadlock",
     "lazy-binding",
@@ -21,7 +21,7 @@ const BLAMING: [&str; 12] = [
     "tlb-shootdown",
 ];
 
-/// What Redis is blamed for while it answers this many requests of each kind.
+/// The findings that blame Redis while it answers this many requests of each kind.
 fn blamed(redis: &Redis, requests: u32) -> Vec<Finding> {
     let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
     assert!(redis.benchmark(requests), "the server answers");
@@ -31,9 +31,9 @@ fn blamed(redis: &Redis, requests: u32) -> Vec<Finding> {
 }
 
 fn assert_blamed_for_nothing(test: &str, runs: u32, requests: u32) {
-    let Some(_stage) = stage::enter(test) else { return };
+    let Some(_guard) = machine::reserve(test) else { return };
     let Some(redis) = Redis::start() else {
-        return stage::skip(test, "redis-server is not installed");
+        return wallprof_testkit::skip(test, "redis-server is not installed");
     };
     for run in 1..=runs {
         let blamed = blamed(&redis, requests);

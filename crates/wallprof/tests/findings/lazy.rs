@@ -1,14 +1,14 @@
-//! What `lazy-binding` says about functions that were bound while their symbols were missing.
+//! `lazy-binding` for functions that were bound while their symbols were missing.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use crate::contract::Frame;
 use crate::found::Found;
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::contract::Frame;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 #[derive(Debug, Deserialize)]
 struct Bound {
@@ -31,7 +31,7 @@ struct Binding {
 /// Served pages come 2 ms late.
 const SERVED_NS: u64 = 2_000_000;
 
-/// The name of the function that a stall bound, when its library and its caller are told rightly, too.
+/// The name of the function that a stall bound, if its library and its caller are right, too.
 fn soundly_bound(stall: &Stall) -> Option<&str> {
     let Binding { symbol, library } = stall.binding.as_ref()?;
     let (symbol, library) = (symbol.as_deref()?, library.as_deref()?);
@@ -43,13 +43,13 @@ fn soundly_bound(stall: &Stall) -> Option<&str> {
 #[test]
 fn a_finding_names_the_function_its_library_its_caller_and_the_remedy() {
     let test = "a_finding_names_the_function_its_library_its_caller_and_the_remedy";
-    let Some(_stage) = stage::enter(test) else { return };
+    let Some(_guard) = machine::reserve(test) else { return };
     let mut scenario = Scenario::ready("loader", &["-d", "0.5"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let functions = truth.one::<Bound>("bound").functions;
     if functions == 0 {
-        return stage::skip(test, "there is no userfaultfd");
+        return wallprof_testkit::skip(test, "there is no userfaultfd");
     }
     let recording = recorder.stop();
     let stalls = recording.read("stalls", &["--json", "--kind", "fault"]);

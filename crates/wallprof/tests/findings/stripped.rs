@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::stage::program;
+use wallprof_testkit::scenario::program;
 
-/// A copy of the scenario's program, and of the libraries it looks for beside itself, with nothing in them that is not
-/// needed to run.
+/// A copy of the scenario's program and of its libraries, with nothing in them that is not needed to run.
 pub fn stripped(scenario: &str, folder: &Path) -> PathBuf {
     if scenario == "loader" {
         for library in ["liblazy.so", "libplugin.so"] {

@@ -1,32 +1,34 @@
-//! What `cpu-throttling` counts where several threads wait for the same CPUs: the finding agrees with the
-//! ledgers.
+//! The figures of `cpu-throttling` where several threads wait for the same CPUs agree with the ledgers.
 
 use serde::Deserialize;
 
-use crate::contract::Report;
 use crate::found::Found;
-use crate::machine::{UNSEEN_NS, busy_ns};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
+use wallprof_testkit::contract::Report;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 const WORKERS: u64 = 4;
 
 #[derive(Debug, Deserialize)]
 struct Refused {}
 
-/// Each of the workers waits while their CPUs are throttled. What the finding leaves out of that, the
-/// threads waited for each other, and for other programs.
+/// Each of the workers waits while their CPUs are throttled. The rest of that time, the threads waited for
+/// each other and for other programs.
 #[test]
 fn the_finding_counts_each_threads_waiting() {
-    let Some(_stage) = stage::enter("the_finding_counts_each_threads_waiting") else { return };
+    let Some(_guard) = machine::reserve("the_finding_counts_each_threads_waiting") else { return };
     let mut scenario = Scenario::ready("throttle", &["-n", &WORKERS.to_string(), "-d", "3"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let before_ns = busy_ns();
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let busy_ns = busy_ns() - before_ns;
     if !truth.all::<Refused>("refused").is_empty() {
-        return stage::skip("the_finding_counts_each_threads_waiting", "no control group can be made here");
+        return wallprof_testkit::skip(
+            "the_finding_counts_each_threads_waiting",
+            "no control group can be made here",
+        );
     }
     let recording = recorder.stop();
     let report: Report = recording.report();

@@ -1,20 +1,20 @@
-//! `--anonymize`: nothing that names the program leaves the machine.
+//! `--anonymize`: no name of the program is in the output.
 
 use std::io::Read;
 
-use crate::story::Story;
+use crate::fixture::Fixture;
 
 const NAMES: [&str; 9] =
     ["engine", "stuck", "server", "main", "tick", "take_lock", "wait_forever", "release", "abab"];
 
 #[test]
 fn no_export_holds_a_name() {
-    let story = Story::new();
+    let fixture = Fixture::new();
     for (format, view) in
         [("folded", "wall"), ("folded", "wakers"), ("speedscope", "wakers"), ("pprof", "wakers")]
     {
-        let named = text(&story.output(&["export", "--to", format, "--view", view]));
-        let anonymous = text(&story.output(&["export", "--to", format, "--view", view, "--anonymize"]));
+        let named = text(&fixture.output(&["export", "--to", format, "--view", view]));
+        let anonymous = text(&fixture.output(&["export", "--to", format, "--view", view, "--anonymize"]));
         for name in NAMES {
             assert!(!anonymous.contains(name), "{format} {view}: {name}");
         }
@@ -23,7 +23,7 @@ fn no_export_holds_a_name() {
     }
 }
 
-/// Decompressed if need be, whatever bytes it is.
+/// Decompressed if it is compressed.
 fn text(bytes: &[u8]) -> String {
     let mut plain = Vec::new();
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -36,9 +36,9 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn the_structure_stays() {
-    let story = Story::new();
-    let named = story.output(&["export", "--to", "folded"]);
-    let anonymous = String::from_utf8(story.output(&["export", "--to", "folded", "--anonymize"])).unwrap();
+    let fixture = Fixture::new();
+    let named = fixture.output(&["export", "--to", "folded"]);
+    let anonymous = String::from_utf8(fixture.output(&["export", "--to", "folded", "--anonymize"])).unwrap();
     let shape = |text: &str| -> Vec<(usize, u64)> {
         let line = |line: &str| {
             let (path, weight) = line.rsplit_once(' ').unwrap();

@@ -1,14 +1,14 @@
-//! What views, threads, sides and times show.
+//! The effect of views, threads, sides and times.
 
-use crate::program::{run, wallprof};
-use crate::story::{MILLI, SECOND, Story};
+use crate::fixture::{Fixture, MILLI, SECOND};
+use wallprof_testkit::program::{run, wallprof};
 
 const KERNEL: &str = "[kernel+0xffffffff81000000]_[k]";
 
 #[test]
 fn the_wall_view_shows_all_of_the_time() {
-    let story = Story::new();
-    let lines = story.folded(&[]);
+    let fixture = Fixture::new();
+    let lines = fixture.folded(&[]);
     assert_eq!(
         lines,
         [
@@ -24,29 +24,29 @@ fn the_wall_view_shows_all_of_the_time() {
 
 #[test]
 fn views_threads_and_sides_choose() {
-    let story = Story::new();
+    let fixture = Fixture::new();
     let locking = format!("engine;main;tick;take_lock;{KERNEL};[blocked:lock] {}", 2 * SECOND);
     let engine = ["--thread", "eng*"];
-    let off_cpu = story.folded(&[&engine[..], &["--view", "off-cpu"]].concat());
+    let off_cpu = fixture.folded(&[&engine[..], &["--view", "off-cpu"]].concat());
     assert_eq!(off_cpu, [format!("engine;[unsampled];[preempted] {}", 400 * MILLI), locking]);
-    let on_cpu = story.folded(&["--view", "on-cpu", "--kernel"]);
+    let on_cpu = fixture.folded(&["--view", "on-cpu", "--kernel"]);
     assert_eq!(
         on_cpu,
         [format!("engine;{KERNEL};[kernel] {}", 400 * MILLI), format!("engine;[user] {}", 1_200 * MILLI)]
     );
-    let wakers = story.folded(&["--view", "wakers", "--user"]);
+    let wakers = fixture.folded(&["--view", "wakers", "--user"]);
     assert_eq!(
         wakers,
         [format!("engine;main;tick;take_lock;[blocked:lock];[woken by];release;main;stuck {}", 2 * SECOND)]
     );
-    assert_eq!(story.folded(&["--view", "event:cs"]), ["engine;main;tick 28"]);
+    assert_eq!(fixture.folded(&["--view", "event:cs"]), ["engine;main;tick 28"]);
 }
 
 #[test]
 fn a_range_shows_the_part_of_a_wait_that_lies_in_it() {
-    let story = Story::new();
+    let fixture = Fixture::new();
     let locking = |arguments: &[&str]| -> Vec<String> {
-        let lines = story.folded(&[&["--thread", "engine", "--view", "off-cpu"], arguments].concat());
+        let lines = fixture.folded(&[&["--thread", "engine", "--view", "off-cpu"], arguments].concat());
         lines.into_iter().filter(|line| line.contains("[blocked:lock]")).collect()
     };
     let line = |ns| vec![format!("engine;main;tick;take_lock;{KERNEL};[blocked:lock] {ns}")];
@@ -56,17 +56,17 @@ fn a_range_shows_the_part_of_a_wait_that_lies_in_it() {
     assert_eq!(locking(&["--from", "+2s"]), line(SECOND));
     assert_eq!(locking(&["--to", "+1ms"]), line(500 * MILLI));
     assert_eq!(locking(&["--from", "1795248000", "--to", "1795248004"]), line(2 * SECOND));
-    let stuck = story.folded(&["--thread", "stuck", "--from", "+2s", "--to", "+3s"]);
+    let stuck = fixture.folded(&["--thread", "stuck", "--from", "+2s", "--to", "+3s"]);
     assert_eq!(stuck, [format!("stuck;main;wait_forever;[blocked:lock] {SECOND}")]);
 }
 
 #[test]
 fn more_than_was_asked_for_is_said() {
-    let story = Story::new();
+    let fixture = Fixture::new();
     let said = |times: &[&str]| {
-        let output = wallprof(&["flame", "story.db", "-o", "-"])
+        let output = wallprof(&["flame", "fixture.db", "-o", "-"])
             .args(times)
-            .current_dir(&story.folder)
+            .current_dir(&fixture.folder)
             .output()
             .unwrap();
         assert!(output.status.success());
@@ -83,30 +83,30 @@ fn more_than_was_asked_for_is_said() {
 
 #[test]
 fn the_picture_has_a_default_name() {
-    let story = Story::new();
-    let output = wallprof(&["flame", "story.db"]).current_dir(&story.folder).output().unwrap();
+    let fixture = Fixture::new();
+    let output = wallprof(&["flame", "fixture.db"]).current_dir(&fixture.folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout.is_empty());
-    let svg = std::fs::read_to_string(story.folder.path().join("wallprof.svg")).unwrap();
+    let svg = std::fs::read_to_string(fixture.folder.path().join("wallprof.svg")).unwrap();
     assert!(svg.contains("take_lock (2.00 s, 25.00 %)"), "{svg}");
     assert!(svg.contains("4.00 s from 08:00:00.000000 on 2026-11-21 UTC · 2 threads"), "{svg}");
-    assert_eq!(story.output(&["flame"]), svg.into_bytes(), "- is the same on stdout");
+    assert_eq!(fixture.output(&["flame"]), svg.into_bytes(), "- is the same on stdout");
 }
 
 #[test]
 fn exports_are_what_they_are_called() {
-    let story = Story::new();
-    let folded = String::from_utf8(story.output(&["export", "--to", "folded"])).unwrap();
-    assert_eq!(folded.lines().collect::<Vec<_>>(), story.folded(&[]));
+    let fixture = Fixture::new();
+    let folded = String::from_utf8(fixture.output(&["export", "--to", "folded"])).unwrap();
+    assert_eq!(folded.lines().collect::<Vec<_>>(), fixture.folded(&[]));
     let speedscope: serde_json::Value =
-        serde_json::from_slice(&story.output(&["export", "--to", "speedscope"])).unwrap();
+        serde_json::from_slice(&fixture.output(&["export", "--to", "speedscope"])).unwrap();
     assert_eq!(speedscope["profiles"][0]["endValue"], 4 * SECOND);
-    assert_eq!(story.output(&["export", "--to", "pprof"])[..2], [0x1f, 0x8b], "gzipped");
+    assert_eq!(fixture.output(&["export", "--to", "pprof"])[..2], [0x1f, 0x8b], "gzipped");
 }
 
 #[test]
 fn the_same_recording_gives_the_same_bytes() {
-    let story = Story::new();
+    let fixture = Fixture::new();
     for arguments in [
         &["flame"][..],
         &["flame", "--view", "wakers"],
@@ -114,14 +114,14 @@ fn the_same_recording_gives_the_same_bytes() {
         &["export", "--to", "speedscope"],
         &["export", "--to", "pprof"],
     ] {
-        assert!(story.output(arguments) == story.output(arguments), "{arguments:?}");
+        assert!(fixture.output(arguments) == fixture.output(arguments), "{arguments:?}");
     }
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
-    let story = Story::new();
-    let mut child = wallprof(&["export", "--to", "folded", story.path(), "-o", "-"])
+    let fixture = Fixture::new();
+    let mut child = wallprof(&["export", "--to", "folded", fixture.path(), "-o", "-"])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();

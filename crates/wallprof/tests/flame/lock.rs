@@ -1,41 +1,23 @@
-//! The lock scenario, recorded for real: running and waiting in one picture that adds up to the threads' wall time.
+//! The lock scenario, recorded for real: running and waiting in one picture that adds up to the threads' wall
+//! time.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
-use crate::program::wallprof;
+use wallprof_testkit::machine;
+use wallprof_testkit::program::wallprof;
+use wallprof_testkit::scenario::program;
 
-/// Exit code of a recorder that may not record, or cannot on this kernel.
-const UNAVAILABLE: i32 = 3;
-
-/// Records the scenario for two seconds; `None` where BPF is not permitted and may be missing.
-fn recorded(file: &Path) -> Option<Output> {
+/// Records the scenario for two seconds.
+fn record(file: &Path) {
     let output = wallprof(&["record", "-o", file.to_str().unwrap(), "--"])
-        .arg(scenario())
+        .arg(program("lock"))
         .args(["-d", "2"])
         .stdout(Stdio::null())
         .output()
         .unwrap();
-    if output.status.code() != Some(UNAVAILABLE) {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        return Some(output);
-    }
-    let refusal = String::from_utf8_lossy(&output.stderr);
-    let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
-    assert!(!required, "WALLPROF_REQUIRE_BPF=1, but this machine cannot record: {refusal}");
-    let _ = writeln!(std::io::stderr(), "skipped the lock scenario's flame graph: {refusal}");
-    None
-}
-
-fn scenario() -> std::path::PathBuf {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenarios-of-flame");
-    let out = format!("OUT={}", folder.display());
-    let status = Command::new("make").args(["-s", "-C"]).arg(&sources).arg(out).status().unwrap();
-    assert!(status.success(), "the scenarios in {} do not build", sources.display());
-    folder.join("lock")
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn stdout(arguments: &[&str]) -> String {
@@ -46,11 +28,10 @@ fn stdout(arguments: &[&str]) -> String {
 
 #[test]
 fn running_and_waiting_add_up_to_wall_time() {
+    let Some(_guard) = machine::reserve("running_and_waiting_add_up_to_wall_time") else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lock.db");
-    if recorded(&path).is_none() {
-        return;
-    }
+    record(&path);
     let file = path.to_str().unwrap();
     let report: serde_json::Value = serde_json::from_str(&stdout(&["report", "--json", file])).unwrap();
     let mut wall: BTreeMap<String, u64> = BTreeMap::new();
@@ -74,5 +55,5 @@ fn running_and_waiting_add_up_to_wall_time() {
     assert!(has(&["housekeeper;", ";[user] "]), "{folded}");
     let wakers = stdout(&["export", "--to", "folded", "--view", "wakers", file, "-o", "-"]);
     let released = |line: &str| line.contains("take_registry_lock;") && line.contains(";release_registry;");
-    assert!(wakers.lines().any(released), "who held the lock stands above who waited: {wakers}");
+    assert!(wakers.lines().any(released), "the holder of the lock is above the waiter: {wakers}");
 }

@@ -1,11 +1,11 @@
-//! What cannot be drawn: one sentence, the right exit code, and no file.
+//! Files that cannot be drawn: one sentence, the right exit code, and no file.
 
 use std::fs;
 
 use wallprof_recording::Recorder;
 
-use crate::program::{refused, sentence_of, wallprof};
-use crate::story::{SECOND, Story, after, start};
+use crate::fixture::{Fixture, SECOND, after, start};
+use wallprof_testkit::program::{refused, sentence_of, wallprof};
 
 #[test]
 fn wrong_usage_is_two() {
@@ -30,8 +30,8 @@ fn wrong_usage_is_two() {
 
 #[test]
 fn what_the_recording_does_not_hold_is_one() {
-    let story = Story::new();
-    let out = story.folder.path().join("out.svg");
+    let fixture = Fixture::new();
+    let out = fixture.folder.path().join("out.svg");
     for (options, code, says) in [
         (&["--view", "faults"][..], 1, "no page faults"),
         (&["--view", "event:cycles"], 1, "it has cs, never"),
@@ -43,7 +43,7 @@ fn what_the_recording_does_not_hold_is_one() {
         (&["--to", "2026-11-20T08:00:00Z"], 1, "outside"),
         (&["--from", "+3s", "--to", "+1s"], 2, "--from is not before --to"),
     ] {
-        let arguments = [&["flame", story.path(), "-o", out.to_str().unwrap()], options].concat();
+        let arguments = [&["flame", fixture.path(), "-o", out.to_str().unwrap()], options].concat();
         let sentence = refused(&arguments, code);
         assert!(sentence.contains(says), "{options:?}: {sentence}");
         assert!(!out.exists(), "{options:?}");
@@ -71,23 +71,23 @@ fn files_that_are_no_recordings_are_one() {
 
 #[test]
 fn a_recording_is_never_written_over() {
-    let story = Story::new();
-    let before = fs::read(&story.file).unwrap();
-    let other_name = story.folder.path().join(".").join("story.db");
-    let arguments = ["export", "--to", "folded", story.path(), "-o", other_name.to_str().unwrap()];
+    let fixture = Fixture::new();
+    let before = fs::read(&fixture.file).unwrap();
+    let other_name = fixture.folder.path().join(".").join("fixture.db");
+    let arguments = ["export", "--to", "folded", fixture.path(), "-o", other_name.to_str().unwrap()];
     let sentence = refused(&arguments, 2);
     assert!(sentence.contains("the recording itself"), "{sentence}");
-    assert_eq!(fs::read(&story.file).unwrap(), before);
+    assert_eq!(fs::read(&fixture.file).unwrap(), before);
 }
 
 #[test]
 fn a_place_that_cannot_be_written_is_named() {
-    let story = Story::new();
-    let sentence = refused(&["flame", story.path(), "-o", "/nonexistent/x.svg"], 1);
+    let fixture = Fixture::new();
+    let sentence = refused(&["flame", fixture.path(), "-o", "/nonexistent/x.svg"], 1);
     assert!(sentence.contains("/nonexistent/x.svg"), "{sentence}");
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = wallprof(&["flame", story.path(), "-o", "-"]).stdout(full).output().unwrap();
+    let output = wallprof(&["flame", fixture.path(), "-o", "-"]).stdout(full).output().unwrap();
     assert!(sentence_of(&output, 1, &["flame"]).contains("standard output"));
-    let sentence = refused(&["export", story.path(), "--to", "pprof", "-o", "/dev/full"], 1);
+    let sentence = refused(&["export", fixture.path(), "--to", "pprof", "-o", "/dev/full"], 1);
     assert!(sentence.contains("/dev/full"), "{sentence}");
 }

@@ -1,5 +1,5 @@
-//! Stack dumps unwound here and by perf: the same stacks for at least 99 % of the samples, and a reason for each
-//! that differs.
+//! Stack dumps unwound here and by perf: the same stacks for at least 99 % of the samples, and a reason for
+//! each that differs.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -14,8 +14,9 @@ use crate::perf::{self, Printed, Recorded};
 struct Comparison {
     samples: usize,
     same: usize,
-    /// perf stopped inside a function that has a caller, which ours went on to, as far as `_start` or the thread's: in
-    /// large programs it does so for one sample in a hundred, or for nearly all, from one recording to the next.
+    /// perf stopped inside a function that has a caller, which ours went on to, as far as `_start` or the
+    /// thread's: in large programs it does so for one sample in a hundred, or for nearly all, from one
+    /// recording to the next.
     perf_gave_up: usize,
     /// By reason.
     different: BTreeMap<String, usize>,

@@ -15,7 +15,8 @@ pub struct Recorded {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Printed {
     pub tid: u32,
-    /// Offset in the file, or the address where there is none; and the file. Leaf first, the thread's own frames.
+    /// Offset in the file, or the address where there is none; and the file. Leaf first, the thread's own
+    /// frames.
     pub user: Vec<(u64, String)>,
     pub kernel: usize,
 }
@@ -28,13 +29,13 @@ pub fn works() -> bool {
     let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
     assert!(works || !required, "perf is installed and cannot record");
     if !works {
-        eprintln!("skipped: perf does not work here");
+        wallprof_testkit::skip("imports of perf.data", "perf does not work here");
     }
     works
 }
 
-/// Records `command`. Build ids are left to the mappings: perf 6.1 reads them wrongly on newer kernels when another
-/// recording asks for them at the same time, and ends.
+/// Records `command`. Build ids are left to the mappings: perf 6.1 reads them wrongly on newer kernels when
+/// another recording asks for them at the same time, and ends.
 pub fn record(options: &[&str], command: &[&str]) -> Option<Recorded> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join("perf.data");

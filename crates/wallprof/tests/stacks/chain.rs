@@ -1,12 +1,13 @@
 //! Sixty functions without frame pointers, and one in 120 frames.
 
 use crate::expected::{NO_NEW_CODE, assert_as_expected};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::taken::user_stacks;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
-/// Each leaf runs or sleeps for 3 ms at a time, a sixth of the time: at 999 Hz some hundred samples of each in a second.
+/// Each leaf runs or sleeps for 3 ms at a time, a sixth of the time: at 999 Hz some hundred samples of each
+/// in a second.
 const RATE: &str = "999";
 
 #[test]
@@ -16,15 +17,15 @@ fn sixty_functions_and_120_frames_of_one() {
 
 /// The program has no unwind entries.
 #[test]
-fn sixty_functions_told_by_their_instructions() {
-    sixty_functions("sixty_functions_told_by_their_instructions", "chain-untold");
+fn sixty_functions_found_by_their_instructions() {
+    sixty_functions("sixty_functions_found_by_their_instructions", "chain-untold");
 }
 
 fn sixty_functions(test: &str, program: &str) {
-    let Some(_stage) = stage::enter(test) else { return };
+    let Some(_guard) = machine::reserve(test) else { return };
     let mut scenario = Scenario::ready(program, &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", RATE], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), NO_NEW_CODE);
 }
@@ -32,10 +33,10 @@ fn sixty_functions(test: &str, program: &str) {
 /// A sampler at 10 kHz interrupts the walks at switches, and its own.
 #[test]
 fn walks_that_interrupt_each_other_stay_right() {
-    let Some(_stage) = stage::enter("walks_that_interrupt_each_other_stay_right") else { return };
+    let Some(_guard) = machine::reserve("walks_that_interrupt_each_other_stay_right") else { return };
     let mut scenario = Scenario::ready("chain", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "10000"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), NO_NEW_CODE);
 }

@@ -1,8 +1,8 @@
-//! The stacks that a scenario says it has (scenarios/alone.h), and the comparison with those that were taken.
+//! A scenario's own list of its stacks (scenarios/alone.h), and the comparison with recorded ones.
 //!
-//! Everything that a thread did between its first and its last expected function must show as it was: a stack is
-//! right when what remains of it from its innermost expected function outwards is the outer part of one of the
-//! scenario's stacks, frame by frame, down to where every thread begins.
+//! A stack must be right at any time between a thread's first and last expected function: from its innermost
+//! expected function outwards it must be the outer part of one of the scenario's stacks, frame by frame, down
+//! to the start of the thread.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use crate::taken::{Doing, Place, Taken};
 
-/// One frame of libc: what returns from a signal handler. Between it and the next function of the list are frames of
-/// whatever was interrupted.
+/// One frame of libc, which returns from a signal handler. Frames of the interrupted functions lie between it
+/// and the next function of the list.
 const SIGNAL: &str = "<signal>";
-/// Frames of the dynamic linker, at least two: what binds a function, and what looks it up.
+/// Frames of the dynamic linker, at least two: one binds a function, the other looks it up.
 const LINKER: &str = "<linker>";
 
 /// A `stack` line.
@@ -29,24 +29,24 @@ impl Expected {
         if self.state == "running" { Doing::Running } else { Doing::Blocked }
     }
 
-    /// The names in it that belong to it alone: every stack has a `main`.
+    /// The names in it that no other stack has: every stack has a `main`.
     fn has(&self, name: &str) -> bool {
         name != "main" && self.functions.iter().any(|function| function == name)
     }
 }
 
-/// The share of a thread's stacks, in thousandths, that may have been taken before what it runs was known: a program or
-/// a library that has just come has its unwind table a few milliseconds later.
+/// The share of a thread's stacks, in thousandths, that may have been taken before its code was known: the
+/// unwind table of a new program or library comes a few milliseconds later.
 pub type NewCode = u64;
 
-/// Where nothing new comes, everything is known.
+/// Where no code is new, all code is known.
 pub const NO_NEW_CODE: NewCode = 0;
-/// How many milliseconds it takes depends on what else the machine does. That is measured (`make complete`), and not
-/// tested; that it comes is.
+/// The number of milliseconds depends on the load of the machine. It is measured (`make complete`) and not
+/// tested here. That the table comes is tested.
 pub const NEW_CODE: NewCode = 900;
 
-/// All stacks of the threads that the scenario speaks of are right, all but `new_code` of them complete, and each
-/// expected one was seen.
+/// All stacks of the scenario's threads are right, all but `new_code` of them are complete, and each expected
+/// one was recorded.
 pub fn assert_as_expected(expected: &[Expected], taken: &[Taken], new_code: NewCode) {
     assert!(!expected.is_empty(), "the scenario says what it does");
     let threads: BTreeSet<&str> = expected.iter().map(|one| one.thread.as_str()).collect();
@@ -63,7 +63,7 @@ pub fn assert_as_expected(expected: &[Expected], taken: &[Taken], new_code: NewC
     }
 }
 
-/// Of the stacks of threads with this name, all but so many thousandths are complete.
+/// All but this many thousandths of the stacks of threads with this name are complete.
 pub fn assert_complete(thread: &str, taken: &[Taken], thousandths: u64) {
     let own = || taken.iter().filter(|stack| stack.thread == thread);
     let all: u64 = own().map(|stack| stack.count).sum();
@@ -93,7 +93,7 @@ fn is_right(expected: &[Expected], frames: &[Place]) -> bool {
         let name = frame.symbol.as_deref();
         name.is_some_and(|name| expected.iter().any(|one| one.has(name)))
     });
-    // Before its part begins and after it ends the scenario is elsewhere.
+    // Before its part starts and after it ends the scenario is elsewhere.
     let Some(at) = innermost else { return true };
     let frames = &frames[at..];
     let part_of = |one: &Expected| {
@@ -118,7 +118,7 @@ fn outer_part(frames: &[Place], functions: &[String]) -> bool {
     }
 }
 
-/// A signal may arrive in any of the rest's functions, or in what they called.
+/// A signal may arrive in any of the remaining functions, or in their callees.
 fn after_signal(frames: &[Place], rest: &[String]) -> bool {
     let Some(at) = frames.iter().position(|frame| rest.iter().any(|function| frame.is(function))) else {
         return false;
@@ -126,8 +126,8 @@ fn after_signal(frames: &[Place], rest: &[String]) -> bool {
     (0..rest.len()).any(|from| frames[at].is(&rest[from]) && outer_part(&frames[at..], &rest[from..]))
 }
 
-/// `main` was called by two functions of libc, which have names where debug symbols are installed or the program is
-/// static, and they by `_start`.
+/// `main` was called by two functions of libc, which have names where debug symbols are installed or the
+/// program is static, and those by `_start`.
 fn is_start(frames: &[Place]) -> bool {
     let [inner, outer, start] = frames else { return false };
     let in_libc = |frame: &Place| {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_begins_in_libc_and_at_its_entry() {
+    fn program_starts_in_libc_and_at_its_entry() {
         let frames = |names: &[&str]| names.iter().map(|name| place(name)).collect::<Vec<_>>();
         assert!(is_start(&frames(&["__libc_start_call_main", "__libc_start_main_impl", "_start"])));
         assert!(!is_start(&frames(&["@libc.so.6", "_start"])));

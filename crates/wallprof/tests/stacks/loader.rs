@@ -1,19 +1,19 @@
-//! Inside the dynamic linker, and in libraries that come and go.
+//! Inside the dynamic linker, and in libraries that are loaded and unloaded.
 
 use serde::Deserialize;
 
 use crate::expected::{NEW_CODE, assert_as_expected};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::taken::{Doing, Taken, user_stacks};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 #[derive(Debug, Deserialize)]
 struct Bound {
     functions: usize,
 }
 
-/// Taken while a function was bound: in the linker, and it was called by the program.
+/// Taken while a function was bound: in the linker, called by the program.
 fn in_linker(stack: &Taken) -> bool {
     let inside = stack.frames.iter().take_while(|frame| frame.module.starts_with("ld-linux")).count();
     let caller = stack.frames.get(inside).and_then(|frame| frame.symbol.as_deref());
@@ -22,18 +22,18 @@ fn in_linker(stack: &Taken) -> bool {
 
 #[test]
 fn functions_that_are_bound_and_libraries_that_come_and_go() {
-    let Some(_stage) = stage::enter("functions_that_are_bound_and_libraries_that_come_and_go") else {
+    let Some(_guard) = machine::reserve("functions_that_are_bound_and_libraries_that_come_and_go") else {
         return;
     };
     let mut scenario = Scenario::ready("loader", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "999", "-e", "page-faults"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     let stacks = user_stacks(&recording.path());
     assert_as_expected(&truth.all("stack"), &stacks, NEW_CODE);
     let bound = truth.one::<Bound>("bound").functions;
     if bound == 0 {
-        return stage::skip("stacks inside _dl_fixup", "there is no userfaultfd");
+        return wallprof_testkit::skip("stacks inside _dl_fixup", "there is no userfaultfd");
     }
     // Each waited for a page of symbols, and faulted for it.
     for doing in [Doing::Blocked, Doing::Event] {

@@ -1,26 +1,7 @@
-//! The stack tests: each records a scenario of which every stack is known, with the real binary and as users do,
-//! and compares whole stacks: complete, nothing missing inside, everything in order.
+//! The stack tests: each records a scenario whose stacks are all known, with the real binary, and compares
+//! whole stacks: complete, nothing missing inside, everything in order.
 //!
-//! They share the truth tests' stage, one at a time and skipped where BPF is not permitted.
-
-// Each test program uses a part of these.
-#[allow(dead_code)]
-#[path = "../truth/contract.rs"]
-mod contract;
-#[allow(dead_code)]
-#[path = "../truth/lines.rs"]
-mod lines;
-#[allow(dead_code)]
-#[path = "../truth/proc.rs"]
-mod proc;
-#[allow(dead_code)]
-#[path = "../truth/recorder.rs"]
-mod recorder;
-#[allow(dead_code)]
-#[path = "../truth/scenario.rs"]
-mod scenario;
-#[path = "../truth/stage.rs"]
-mod stage;
+//! They run one after the other, and are skipped where BPF is not permitted.
 
 mod expected;
 mod taken;

@@ -1,14 +1,14 @@
-//! Code that a compiler makes at run time, with the names it writes down.
+//! JIT-compiled code, with the names that the compiler writes.
 
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 
 use wallprof_model::FrameKind;
 
-use crate::lines::Lines;
-use crate::recorder::Recorder;
-use crate::stage;
 use crate::taken::{Doing, Place, Taken, user_stacks};
+use wallprof_testkit::lines::Lines;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
 
 const SOURCE: &str = r#"
     function inner(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }
@@ -22,7 +22,7 @@ const SOURCE: &str = r#"
 struct Node(Child);
 
 impl Node {
-    /// `None` where node is not installed. `folder` takes the log that it leaves.
+    /// `None` where node is not installed. `folder` takes its log.
     fn start(folder: &std::path::Path) -> Option<Self> {
         let spawned = Command::new("node")
             .args(["--perf-basic-prof", "--no-turbo-inlining", "-e", SOURCE])
@@ -55,10 +55,10 @@ fn is_jit(frame: &Place, name: &str) -> bool {
 
 #[test]
 fn functions_of_javascript_have_names() {
-    let Some(_stage) = stage::enter("functions_of_javascript_have_names") else { return };
+    let Some(_guard) = machine::reserve("functions_of_javascript_have_names") else { return };
     let folder = tempfile::tempdir().expect("a scratch folder");
     let Some(node) = Node::start(folder.path()) else {
-        return stage::skip("functions_of_javascript_have_names", "node is not installed");
+        return wallprof_testkit::skip("functions_of_javascript_have_names", "node is not installed");
     };
     let recorder = Recorder::armed(&["-p", &node.0.id().to_string(), "-F", "999", "-d", "2"], &[]);
     let (status, recording) = recorder.wait();
@@ -75,7 +75,7 @@ fn functions_of_javascript_have_names() {
     // Through the compiled code back into node's own, and to its start.
     let complete = count(&|stack| is_jit(&stack.frames[0], "inner ") && stack.is_complete());
     assert!(complete * 100 >= named * 98, "{complete} of {named}");
-    // Sooner or later the caller is compiled too.
+    // The caller is compiled sooner or later, too.
     let called = count(
         &|stack| matches!(&stack.frames[..], [inner, outer, ..] if is_jit(inner, "inner ") && is_jit(outer, "outer ")),
     );

@@ -1,21 +1,21 @@
 //! Frames of every shape, and stacks inside signal handlers.
 
 use crate::expected::assert_as_expected;
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::taken::user_stacks;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
-/// While the kernel returns from a handler it replaces the registers one by one: a sample that meets it there, once in
-/// some thousand, has no right stack.
+/// While the kernel returns from a handler it replaces the registers one by one. A sample that hits it there,
+/// once in some thousand, has no right stack.
 const RETURNING: u64 = 2;
 
 #[test]
 fn odd_frames_and_signal_handlers() {
-    let Some(_stage) = stage::enter("odd_frames_and_signal_handlers") else { return };
+    let Some(_guard) = machine::reserve("odd_frames_and_signal_handlers") else { return };
     let mut scenario = Scenario::ready("shapes", &["-d", "3"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "999"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), RETURNING);
 }

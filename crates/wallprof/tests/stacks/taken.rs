@@ -1,4 +1,4 @@
-//! The user stacks of a recording, each with whose it was and what its thread was doing.
+//! The user stacks of a recording, each with its thread and the thread's state.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,14 +9,14 @@ use wallprof_model::profile::ResolvedStack;
 use wallprof_model::{FrameKind, StackEnd, State};
 use wallprof_recording::{Recording, StallFilter};
 
-/// What a thread was doing when its stack was taken.
+/// The state of a thread when its stack was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     Running,
     Blocked,
     /// Waiting for a CPU, or preempted.
     Waiting,
-    /// What an extra event counts.
+    /// An extra event's count.
     Event,
 }
 
@@ -32,11 +32,11 @@ pub struct Taken {
     pub frames: Vec<Place>,
 }
 
-/// A frame as the tests look at it: inlined functions are left out.
+/// A frame as the tests compare it: inlined functions are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub symbol: Option<String>,
-    /// The file's name without its folders.
+    /// The file's name without its directories.
     pub module: String,
     pub kind: FrameKind,
 }
@@ -62,7 +62,7 @@ impl fmt::Display for Taken {
     }
 }
 
-/// Everything a recording has: of samples, of summed and of single intervals.
+/// All stacks of a recording: of samples, of summed and of single intervals.
 pub fn user_stacks(file: &Path) -> Vec<Taken> {
     let recording = Recording::open(file).expect("a recording");
     let threads: HashMap<_, _> = recording

@@ -1,11 +1,12 @@
-//! Where threads other than a process' first one begin.
+//! The starts of threads other than a process' first one.
 
-use crate::recorder::Recorder;
-use crate::scenario::{Actor, Scenario};
-use crate::stage;
 use crate::taken::{Taken, user_stacks};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::{Scenario, ScenarioThread};
 
-/// libc's start of a thread, and the system call's stub that began it: named only where debug symbols are installed.
+/// libc's start of a thread, and the system call's stub that started it. They have names only where debug
+/// symbols are installed.
 fn begins_in_libc(stack: &Taken) -> bool {
     let outermost: Vec<_> = stack.frames.iter().rev().take(3).collect();
     matches!(outermost[..], [stub, start, life] if stub.module.starts_with("libc.")
@@ -14,12 +15,12 @@ fn begins_in_libc(stack: &Taken) -> bool {
 
 #[test]
 fn threads_begin_in_libc() {
-    let Some(_stage) = stage::enter("threads_begin_in_libc") else { return };
+    let Some(_guard) = machine::reserve("threads_begin_in_libc") else { return };
     let mut scenario = Scenario::ready("lock", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "999"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let stacks = user_stacks(&recorder.stop().path());
-    for Actor { name, .. } in truth.start.actors() {
+    for ScenarioThread { name, .. } in truth.start.workers() {
         let own: Vec<_> = stacks.iter().filter(|stack| stack.thread == *name).collect();
         assert!(!own.is_empty(), "stacks of {name}");
         for stack in own {

@@ -1,4 +1,4 @@
-//! `wallprof symbolize`: what it finds, what it leaves, and how it ends.
+//! `wallprof symbolize`: what it finds, what it keeps, and how it ends.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -89,7 +89,7 @@ fn a_damaged_debug_file_is_counted_and_left_out() {
     assert!(stdout(&output).contains("0 frames named, 2 remain"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("1 debug files have the right build id and are damaged"), "{said}");
-    // The twin: a whole one beside it serves.
+    // The twin: a sound file beside it serves.
     let folder = split.copy_in("plain", "b", &split.debug());
     assert!(stdout(&symbolize(&file, Some(&folder))).contains("2 frames named, 0 remain"));
     assert_eq!(frames(&file), NAMED);
@@ -136,7 +136,7 @@ fn a_killed_run_leaves_the_recording_whole() {
     let mut asking = command(&file, None);
     asking.env("DEBUGINFOD_URLS", &silent.url).env("DEBUGINFOD_CACHE_PATH", split.folder().join("cache"));
     let mut child = asking.spawn().expect("the binary runs");
-    let request = silent.asked.recv().expect("it asks");
+    let request = silent.requests.recv().expect("it asks");
     assert!(request.contains(&split.hex()), "{request}");
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a pid");
     kill_process(pid, Signal::KILL).expect("killed");

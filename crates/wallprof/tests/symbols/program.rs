@@ -1,4 +1,4 @@
-//! A program that is compiled on the spot, in the forms that distributions ship.
+//! A program that a test compiles, in the forms that distributions ship.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Split {
         path("with-mini")
     }
 
-    /// Where a function begins.
+    /// The address of a function.
     pub fn address_of(&self, function: &str) -> u64 {
         let output = Command::new("nm").arg(self.whole()).output().expect("nm");
         let text = String::from_utf8(output.stdout).expect("text");

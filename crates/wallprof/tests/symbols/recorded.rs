@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::program::Split;
-use crate::recorder::wallprof;
 use crate::server::{Debuginfod, Silent};
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::wallprof;
 
-/// Records the program; what was said on stderr.
+/// Records the program. Returns what was on stderr.
 fn record(split: &Split, program: &Path, urls: Option<&str>) -> String {
     let mut recorder = wallprof();
     with_servers(&mut recorder, split, urls);
@@ -32,8 +32,7 @@ fn file(split: &Split) -> std::path::PathBuf {
     split.folder().join("recorded.db")
 }
 
-/// Which of these functions are in the recording's stacks. Which inlined ones are depends on where samples
-/// hit.
+/// The functions of these that are in the recording's stacks. Inlined ones depend on where samples hit.
 fn known(split: &Split) -> Vec<&'static str> {
     let output = wallprof().args(["export", "--to", "folded", "-o", "-"]).arg(file(split)).output();
     let output = output.expect("the binary runs");
@@ -45,7 +44,7 @@ fn known(split: &Split) -> Vec<&'static str> {
 
 #[test]
 fn a_stripped_program_is_named_by_its_dynamic_symbols_and_by_servers() {
-    let Some(_stage) = stage::enter("a stripped program and servers") else { return };
+    let Some(_guard) = machine::reserve("a stripped program and servers") else { return };
     let split = Split::new();
     record(&split, &split.stripped(), None);
     assert_eq!(known(&split), ["exported"], "without a server");
@@ -58,7 +57,7 @@ fn a_stripped_program_is_named_by_its_dynamic_symbols_and_by_servers() {
 
 #[test]
 fn mini_debug_info_names_a_stripped_program() {
-    let Some(_stage) = stage::enter("MiniDebugInfo") else { return };
+    let Some(_guard) = machine::reserve("MiniDebugInfo") else { return };
     let split = Split::new();
     record(&split, &split.with_mini_debug_info(), None);
     assert_eq!(known(&split), ["exported", "hidden"]);
@@ -66,7 +65,7 @@ fn mini_debug_info_names_a_stripped_program() {
 
 #[test]
 fn a_recording_ends_without_a_servers_answer() {
-    let Some(_stage) = stage::enter("a server without an answer") else { return };
+    let Some(_guard) = machine::reserve("a server without an answer") else { return };
     let split = Split::new();
     let silent = Silent::start();
     let said = record(&split, &split.stripped(), Some(&silent.url));
@@ -76,12 +75,12 @@ fn a_recording_ends_without_a_servers_answer() {
 
 #[test]
 fn a_program_that_lacks_nothing_is_not_asked_for() {
-    let Some(_stage) = stage::enter("a program that lacks nothing") else { return };
+    let Some(_guard) = machine::reserve("a program that lacks nothing") else { return };
     let split = Split::new();
     let silent = Silent::start();
     record(&split, &split.whole(), Some(&silent.url));
     assert_eq!(known(&split), ["exported", "hidden"]);
-    let asked: Vec<String> = silent.asked.try_iter().collect();
+    let asked: Vec<String> = silent.requests.try_iter().collect();
     assert!(asked.iter().all(|path| !path.contains(&split.hex())), "{asked:?}");
 }
 
@@ -98,7 +97,7 @@ fn an_import_is_named_by_servers_too() {
     if !recorded.is_ok_and(|status| status.success()) {
         let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
         assert!(!required, "perf cannot record");
-        return stage::skip("an import and servers", "perf does not work here");
+        return wallprof_testkit::skip("an import and servers", "perf does not work here");
     }
     let import = |urls: Option<&str>| {
         let mut command = wallprof();

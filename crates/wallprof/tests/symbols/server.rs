@@ -1,4 +1,4 @@
-//! Debian's debuginfod on a folder, and a server that says nothing.
+//! Debian's debuginfod on a folder, and a server that never answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -57,23 +57,23 @@ impl Drop for Debuginfod {
 /// Takes requests and answers none.
 pub struct Silent {
     pub url: String,
-    /// The paths that were asked for.
-    pub asked: Receiver<String>,
+    /// The requested paths.
+    pub requests: Receiver<String>,
 }
 
 impl Silent {
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let (tell, asked) = channel();
+        let (sender, requests) = channel();
         thread::spawn(move || {
             let mut kept = Vec::new();
             for stream in listener.incoming().flatten() {
                 let first = BufReader::new(&stream).lines().next();
-                let _ = tell.send(first.and_then(Result::ok).unwrap_or_default());
+                let _ = sender.send(first.and_then(Result::ok).unwrap_or_default());
                 kept.push(stream);
             }
         });
-        Silent { url, asked }
+        Silent { url, requests }
     }
 }

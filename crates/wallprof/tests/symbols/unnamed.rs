@@ -11,14 +11,15 @@ use wallprof_model::{
 use wallprof_recording::{Recorder, RecordingStart};
 
 use crate::program::Split;
-use crate::recorder::wallprof;
+use wallprof_testkit::recorder::wallprof;
 
-/// One stall in `hidden`, called from an unnamed place in `main`; `exported` is named by its dynamic symbol.
+/// One stall in `hidden`, called from an unnamed address in `main`. `exported` is named by its dynamic
+/// symbol.
 pub fn recording(split: &Split, build_id: Option<Vec<u8>>) -> PathBuf {
     let path = split.folder().join("unnamed.db");
     let start = MonoNs(1_000_000_000_000);
-    let begin = RecordingStart { start, source: "live".into(), cpus: 1, ..RecordingStart::default() };
-    let mut recorder = Recorder::create(&path, &begin).expect("created");
+    let recording = RecordingStart { start, source: "live".into(), cpus: 1, ..RecordingStart::default() };
+    let mut recorder = Recorder::create(&path, &recording).expect("created");
     let mut take = |event| recorder.take(event).expect("taken");
     let thread = ThreadInfo {
         key: ThreadKey(1),

@@ -1,12 +1,12 @@
-//! Wakeups by interrupts beside threads that the interrupts only happen to hit.
+//! Wakeups by interrupts, beside threads that the interrupts only happen to hit.
 
 use rusqlite::{Connection, OpenFlags};
 use serde::Deserialize;
 use tempfile::NamedTempFile;
 
-use crate::recorder::{Recorder, RecordingFile};
-use crate::scenario::{Scenario, Start};
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::scenario::{Scenario, Start};
 
 #[derive(Debug, Deserialize)]
 struct Waits {
@@ -19,7 +19,7 @@ struct Waits {
 struct Wakeups {
     of: String,
     context: String,
-    /// `None`: an interrupt, or a thread outside of the recording.
+    /// `None`: an interrupt, or an unrecorded thread.
     by: Option<String>,
     count: u64,
 }
@@ -27,10 +27,10 @@ struct Wakeups {
 /// Waits that only interrupts, the kernel's own threads and, at the gate, the main thread end.
 const WOKEN_BY_INTERRUPTS: [&str; 3] = ["sleeper", "receiver", "syncer"];
 const MAIN_THREAD: &str = "bystander";
-/// Fewer wakeups would say little.
+/// Fewer wakeups prove little.
 const ENOUGH: u64 = 10_000;
 
-/// The wakers in the documented view `samples`: of every wait that carries a stack, however short.
+/// The wakers in the documented view `samples`: of every wait with a stack, however short.
 fn sampled(recording: &RecordingFile) -> Vec<Wakeups> {
     let file = Connection::open_with_flags(recording.path(), OpenFlags::SQLITE_OPEN_READ_ONLY)
         .expect("a recording is an SQLite file");
@@ -51,7 +51,7 @@ fn sampled(recording: &RecordingFile) -> Vec<Wakeups> {
     rows.expect("rows").collect::<Result<_, _>>().expect("rows of these types")
 }
 
-/// The wakers of stalls, one by one.
+/// The wakers of single stalls.
 fn stalled(recording: &RecordingFile) -> Vec<Wakeups> {
     let stalls = recording.stalls(&["--all"]).into_iter();
     stalls
@@ -67,14 +67,15 @@ fn count(wakeups: &[Wakeups], wanted: impl Fn(&Wakeups) -> bool) -> u64 {
 }
 
 fn assert_no_bystander_is_named(wakeups: &[Wakeups], actors: &Start) {
-    let is_actor = |name: &str| actors.actors().iter().any(|actor| actor.name == name);
+    let is_actor = |name: &str| actors.workers().iter().any(|actor| actor.name == name);
     for one in wakeups.iter().filter(|one| WOKEN_BY_INTERRUPTS.contains(&one.of.as_str())) {
         assert!(!one.by.as_deref().is_some_and(is_actor), "a bystander woke a thread: {one:?}");
     }
 }
 
-/// A softirq that a thread runs itself is not taken for an interrupt's. The kernel may hand it to ksoftirqd, and an
-/// interrupt between local_bh_enable's first and last instruction runs it at its own exit: seen 2 times in 9,000.
+/// A softirq that a thread runs itself does not count as an interrupt's. The kernel may leave it to
+/// ksoftirqd, and an interrupt between the first and last instruction of local_bh_enable runs it at its own
+/// exit: seen 2 times in 9,000.
 fn assert_own_softirqs_are_the_threads(wakeups: &[Wakeups], rings: u64) {
     let of_listener = |one: &Wakeups| one.of == "listener";
     for one in wakeups.iter().filter(|one| of_listener(one)) {
@@ -91,12 +92,12 @@ fn assert_own_softirqs_are_the_threads(wakeups: &[Wakeups], rings: u64) {
 
 #[test]
 fn threads_that_interrupts_hit_are_not_wakers() {
-    let Some(_stage) = stage::enter("threads_that_interrupts_hit_are_not_wakers") else { return };
+    let Some(_guard) = machine::reserve("threads_that_interrupts_hit_are_not_wakers") else { return };
     let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file on a disk");
     let path = file.path().to_str().expect("UTF-8");
     let mut scenario = Scenario::ready("bystander", &["-d", "4", "-f", path]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "--min-stall", "20us"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     let waits: Vec<Waits> = truth.all("waits");
     let rings = waits.iter().find(|waits| waits.name == "ringer").expect("the truth").count;

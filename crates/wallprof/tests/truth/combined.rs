@@ -1,5 +1,5 @@
-//! Targets of several kinds at once, and `--children`: a thread is recorded that any target matches, and no
-//! other one.
+//! Targets of several kinds at once, and `--children`: a thread that any target matches is recorded, and no
+//! other.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,15 +8,16 @@ use std::process::{Child, Command, Stdio};
 
 use serde::Deserialize;
 
-use crate::contract::{Report, Thread};
 use crate::ledger::{assert_adds_up, thread};
 use crate::names::Alias;
-use crate::recorder::Recorder;
-use crate::scenario::{Scenario, Truth};
-use crate::stage::{self, program};
 use crate::targets::{Group, Parent, tids, writable_root};
+use wallprof_testkit::contract::{Report, Thread};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::program;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
-/// One of `family`'s processes by its own clocks.
+/// One process of `family`, by its own clocks.
 #[derive(Debug, Deserialize)]
 struct Life {
     tid: u32,
@@ -38,7 +39,7 @@ fn pids(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.pid).collect()
 }
 
-/// From its first instruction on: recorded before it looked at its clock, with all of its running time.
+/// From its first instruction: recorded before it read its clock, with all of its running time.
 fn assert_is_whole(report: &Report, life: &Life, truth: &Truth) {
     let recorded = thread(report, life.tid, &life.name);
     assert_adds_up(recorded);
@@ -47,17 +48,17 @@ fn assert_is_whole(report: &Report, life: &Life, truth: &Truth) {
     assert!(recorded.on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}: {recorded:#?}");
 }
 
-/// Forked, cloned, vforked and executed, by a thread, existing before, orphaned, and their children; beside
-/// them another family, with the same names, of which nothing is recorded.
+/// Forked, cloned, vforked and executed, by a thread, existing before, orphaned, and their children. Another
+/// family with the same names runs beside them, and is not recorded.
 #[test]
 fn children_are_recorded_however_they_come() {
-    let Some(_stage) = stage::enter("children_are_recorded_however_they_come") else { return };
+    let Some(_guard) = machine::reserve("children_are_recorded_however_they_come") else { return };
     let mut scenario = Scenario::ready("family", &[]);
     let mut beside = Scenario::ready("family", &[]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "--children"], &[]);
-    beside.begin();
-    let truth = scenario.perform();
-    let others = beside.perform();
+    beside.open_gate();
+    let truth = scenario.run();
+    let others = beside.run();
     let report = recorder.stop().report();
     let names: BTreeSet<String> = lives(&truth).into_iter().map(|life| life.name).collect();
     let expected = ["acolyte", "cloned", "daemon", "executed", "forked", "grandchild", "heir", "of-thread"];
@@ -78,33 +79,33 @@ fn children_are_recorded_however_they_come() {
 
 #[test]
 fn without_the_option_children_are_not_recorded() {
-    let Some(_stage) = stage::enter("without_the_option_children_are_not_recorded") else { return };
+    let Some(_guard) = machine::reserve("without_the_option_children_are_not_recorded") else { return };
     for of_thread in [false, true] {
         let mut scenario = Scenario::ready("family", &[]);
-        let breeder = scenario.cast.tid("breeder");
-        let (option, id) = if of_thread { ("-t", breeder) } else { ("-p", scenario.cast.pid) };
+        let breeder = scenario.start.tid("breeder");
+        let (option, id) = if of_thread { ("-t", breeder) } else { ("-p", scenario.start.pid) };
         let recorder = Recorder::armed(&[option, &id.to_string()], &[]);
-        let truth = scenario.perform();
+        let truth = scenario.run();
         let report = recorder.stop().report();
         let expected = if of_thread { BTreeSet::from([breeder]) } else { all_tids(&truth) };
         assert_eq!(tids(&report), expected, "{:#?}", report.threads);
     }
 }
 
-/// A process, a thread of another one, a name that comes later and a control group: each as it would be
-/// alone.
+/// A process, a thread of another one, a name that appears later, and a control group: each is recorded as it
+/// would be alone.
 #[test]
 fn targets_of_all_kinds_at_once() {
-    let Some(_stage) = stage::enter("targets_of_all_kinds_at_once") else { return };
+    let Some(_guard) = machine::reserve("targets_of_all_kinds_at_once") else { return };
     let root = writable_root("cgroup").or_else(|| writable_root("cgroup2"));
     let Some(root) = root else {
-        return stage::skip("targets_of_all_kinds_at_once", "no control group can be made here");
+        return wallprof_testkit::skip("targets_of_all_kinds_at_once", "no control group can be made here");
     };
     let group = Group::new(root.join(format!("wallprof-combined-{}", std::process::id())))
         .unwrap_or_else(|| panic!("a control group in {}", root.display()));
     let mut processes = [(); 2].map(|()| Scenario::ready("family", &[]));
     let mut of_threads = Scenario::ready("spin", &["-d", "0.3"]);
-    let chosen = of_threads.cast.actors()[0].clone();
+    let wanted = of_threads.start.workers()[0].clone();
     let mut inside = Parent::waiting_in(&group.path);
     let feed = Alias::new(&program("spin"), "feedhandler");
     let other = Alias::new(&program("spin"), "other");
@@ -114,7 +115,7 @@ fn targets_of_all_kinds_at_once() {
             "-p",
             &list,
             "-t",
-            &chosen.tid.to_string(),
+            &wanted.tid.to_string(),
             "--name",
             "feed*",
             "--cgroup",
@@ -122,8 +123,8 @@ fn targets_of_all_kinds_at_once() {
         ],
         &[],
     );
-    let truths = processes.each_mut().map(Scenario::perform);
-    let of_threads = of_threads.perform();
+    let truths = processes.each_mut().map(Scenario::run);
+    let of_threads = of_threads.run();
     inside.go();
     let within = inside.truth();
     let named = feed.run(&["-d", "0.2"]);
@@ -132,7 +133,7 @@ fn targets_of_all_kinds_at_once() {
     let mut expected: BTreeSet<u32> = truths.iter().flat_map(all_tids).collect();
     expected.extend(all_tids(&named));
     expected.extend(all_tids(&within));
-    expected.extend([chosen.tid, inside.child.id()]);
+    expected.extend([wanted.tid, inside.child.id()]);
     assert_eq!(tids(&report), expected, "{:#?}", report.threads);
     for life in [&of_threads, &within, &named].into_iter().flat_map(Truth::lives) {
         if expected.contains(&life.tid) {
@@ -167,11 +168,11 @@ impl Becoming {
     }
 }
 
-/// A process that no longer has the name stays where another target matches it; its twin, which only had
-/// the name, is left.
+/// A process that no longer has the name stays where another target matches it. Its twin, which only had the
+/// name, leaves the recording.
 #[test]
 fn an_exec_out_of_a_name_leaves_what_only_the_name_matched() {
-    let Some(_stage) = stage::enter("an_exec_out_of_a_name_leaves_what_only_the_name_matched") else {
+    let Some(_guard) = machine::reserve("an_exec_out_of_a_name_leaves_what_only_the_name_matched") else {
         return;
     };
     let shell = Alias::new(std::path::Path::new("/bin/sh"), "caterpillar");
@@ -193,10 +194,12 @@ fn an_exec_out_of_a_name_leaves_what_only_the_name_matched() {
     assert!(before.end_ns <= leaves.epoch_from_mono(leaves.lives()[0].start_ns), "{before:#?}");
 }
 
-/// The given process ends long before what it has started does.
+/// The given process ends long before its children.
 #[test]
 fn with_children_a_recording_ends_with_the_last_of_them() {
-    let Some(_stage) = stage::enter("with_children_a_recording_ends_with_the_last_of_them") else { return };
+    let Some(_guard) = machine::reserve("with_children_a_recording_ends_with_the_last_of_them") else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let gate = folder.path().join("gate");
     let truth = folder.path().join("truth");
@@ -224,17 +227,18 @@ fn with_children_a_recording_ends_with_the_last_of_them() {
     }
 }
 
-/// A pid and a tid that are not there are named; nothing is recorded.
+/// A missing pid and a missing tid are named, and nothing is recorded.
 #[test]
 fn of_several_targets_the_missing_one_is_named() {
-    let Some(_stage) = stage::enter("of_several_targets_the_missing_one_is_named") else { return };
+    let Some(_guard) = machine::reserve("of_several_targets_the_missing_one_is_named") else { return };
     let own = std::process::id().to_string();
     for (args, missing) in [
         (["-p", &own, "-t", "4194304", "--name", "x"], "no thread 4194304"),
         (["-p", "4194304", "-t", &own, "--name", "x"], "no process 4194304"),
         (["-p", &own, "--name", "x", "--cgroup", "/no/such/group"], "no cgroup /no/such/group"),
     ] {
-        let output = crate::recorder::wallprof().arg("record").args(args).output().expect("it runs");
+        let output =
+            wallprof_testkit::recorder::wallprof().arg("record").args(args).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(missing) && said.lines().count() == 1, "{said}");

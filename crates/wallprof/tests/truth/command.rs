@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Output};
 
 use crate::ledger::assert_adds_up;
-use crate::recorder::{Recorder, wallprof};
-use crate::scenario::Truth;
-use crate::stage::{self, program};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, wallprof};
+use wallprof_testkit::scenario::Truth;
+use wallprof_testkit::scenario::program;
 
 /// `record ARGS` into a file of its own, to its end.
 fn record(args: &[&str]) -> (Output, PathBuf, tempfile::TempDir) {
@@ -39,7 +40,7 @@ fn a_recording_needs_a_target() {
 
 #[test]
 fn a_process_that_does_not_exist() {
-    // Above the largest pid any kernel gives out.
+    // Above the largest pid of all kernels.
     let (output, file, _folder) = record(&["-p", "4194305", "-d", "1"]);
     assert_eq!(code(output.status), Some(1));
     assert_one_sentence(&output);
@@ -49,7 +50,7 @@ fn a_process_that_does_not_exist() {
 
 #[test]
 fn the_childs_status_passes_through() {
-    let Some(_stage) = stage::enter("the_childs_status_passes_through") else { return };
+    let Some(_guard) = machine::reserve("the_childs_status_passes_through") else { return };
     for (script, expected) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15)] {
         let (output, file, _folder) = record(&["--", "sh", "-c", script]);
         assert_eq!(code(output.status), Some(expected), "{script}: {output:?}");
@@ -59,7 +60,7 @@ fn the_childs_status_passes_through() {
 
 #[test]
 fn a_command_that_does_not_exist() {
-    let Some(_stage) = stage::enter("a_command_that_does_not_exist") else { return };
+    let Some(_guard) = machine::reserve("a_command_that_does_not_exist") else { return };
     let (output, _, _folder) = record(&["--", "/nonexistent/program"]);
     assert_ne!(code(output.status), Some(0));
     assert_one_sentence(&output);
@@ -68,7 +69,7 @@ fn a_command_that_does_not_exist() {
 
 #[test]
 fn the_childs_output_is_its_own() {
-    let Some(_stage) = stage::enter("the_childs_output_is_its_own") else { return };
+    let Some(_guard) = machine::reserve("the_childs_output_is_its_own") else { return };
     let (output, _, _folder) = record(&["--", "echo", "hello"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
 }
@@ -76,7 +77,7 @@ fn the_childs_output_is_its_own() {
 /// A command is recorded from its first instruction, with its threads and its children.
 #[test]
 fn a_command_with_its_whole_family() {
-    let Some(_stage) = stage::enter("a_command_with_its_whole_family") else { return };
+    let Some(_guard) = machine::reserve("a_command_with_its_whole_family") else { return };
     let script = format!("'{}' -d 1; true", program("spin").display());
     let (status, recording) = Recorder::armed(&[], &["sh", "-c", &script]).wait();
     assert!(status.success());
@@ -99,7 +100,7 @@ fn a_command_with_its_whole_family() {
 
 #[test]
 fn an_unwritable_output() {
-    let Some(_stage) = stage::enter("an_unwritable_output") else { return };
+    let Some(_guard) = machine::reserve("an_unwritable_output") else { return };
     let output = wallprof()
         .args(["record", "-a", "-d", "1", "-o", "/nonexistent/folder/file.db"])
         .output()
@@ -112,9 +113,9 @@ fn an_unwritable_output() {
 /// A cgroup that stays empty: there was nothing to record.
 #[test]
 fn nothing_was_recorded() {
-    let Some(_stage) = stage::enter("nothing_was_recorded") else { return };
+    let Some(_guard) = machine::reserve("nothing_was_recorded") else { return };
     let Some(group) = EmptyGroup::new() else {
-        return stage::skip("nothing_was_recorded", "no cgroup can be made here");
+        return wallprof_testkit::skip("nothing_was_recorded", "no cgroup can be made here");
     };
     let (output, _, _folder) = record(&["--cgroup", &group.path.display().to_string(), "-d", "200ms"]);
     assert_eq!(code(output.status), Some(4), "{output:?}");

@@ -1,10 +1,12 @@
-//! Inside a pid namespace, as containers have one, a process has other numbers, and its locks name their owners by them.
+//! Inside a pid namespace, as containers have one, a process has other pids, and its locks contain those of
+//! their owners.
 
 use std::process::Command;
 
-use crate::recorder::Recorder;
-use crate::scenario::Truth;
-use crate::stage::{self, program};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Truth;
+use wallprof_testkit::scenario::program;
 
 fn may_unshare() -> bool {
     let status = Command::new("unshare").args(["--pid", "--fork", "true"]).status();
@@ -14,9 +16,9 @@ fn may_unshare() -> bool {
 #[test]
 fn the_owner_of_a_lock_is_known_by_its_number_inside() {
     let test = "the_owner_of_a_lock_is_known_by_its_number_inside";
-    let Some(_stage) = stage::enter(test) else { return };
+    let Some(_guard) = machine::reserve(test) else { return };
     if !may_unshare() {
-        return stage::skip(test, "there are no pid namespaces, or none for this user");
+        return wallprof_testkit::skip(test, "there are no pid namespaces, or none for this user");
     }
     let lock = program("lock");
     let lock = lock.to_str().expect("a UTF-8 path");

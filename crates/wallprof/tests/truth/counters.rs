@@ -1,11 +1,12 @@
-//! Counters beside the stalls: what else moved while a thread was late.
+//! Counters beside the stalls: what else changed while a thread was late.
 
 use serde::Deserialize;
 
-use crate::contract::{Report, Stall};
-use crate::recorder::Recorder;
-use crate::scenario::Truth;
-use crate::stage::{self, program};
+use wallprof_testkit::contract::{Report, Stall};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Truth;
+use wallprof_testkit::scenario::program;
 
 #[derive(Debug, Deserialize)]
 struct Backlog {
@@ -16,7 +17,7 @@ struct Backlog {
     drops: u64,
 }
 
-/// The receiver's wait for the lock, and what the scenario knows of it.
+/// The receiver's wait for the lock, and the scenario's own figures of it.
 fn record() -> (Stall, Backlog, Report) {
     let scenario = program("backlog");
     let (status, recording) = Recorder::armed(&[], &[scenario.to_str().expect("a UTF-8 path")]).wait();
@@ -34,7 +35,7 @@ fn record() -> (Stall, Backlog, Report) {
 
 #[test]
 fn the_queue_that_filled_while_its_reader_waited() {
-    let Some(_stage) = stage::enter("the_queue_that_filled_while_its_reader_waited") else { return };
+    let Some(_guard) = machine::reserve("the_queue_that_filled_while_its_reader_waited") else { return };
     let (stall, backlog, report) = record();
     let counters = stall.counters.as_ref().expect("a live recording has counters");
     let of_socket = |what: &str| {

@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::contract::{Report, Stall};
-use crate::recorder::{Recorder, RecordingFile};
-use crate::scenario::{Scenario, Truth};
-use crate::stage;
+use wallprof_testkit::contract::{Report, Stall};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::scenario::{Scenario, Truth};
 
 const EDGE_NS: u64 = 50_000;
 
@@ -30,7 +30,7 @@ fn assert_names_the_deadlock(stall: &Stall, stuck: &Stuck) {
     let lock = stall.lock.as_ref().unwrap_or_else(|| panic!("a lock in {stall:#?}"));
     assert_eq!(lock.address.as_deref(), Some(stuck.wants.as_str()));
     assert_eq!(lock.owner.as_ref().map(|owner| owner.tid), Some(stuck.owner));
-    assert!(stall.waker.is_none(), "nobody woke {stall:#?}");
+    assert!(stall.waker.is_none(), "no thread woke {stall:#?}");
 }
 
 /// One open stall a thread, in the order of the truth's lines.
@@ -47,16 +47,16 @@ fn open_stalls(recording: &RecordingFile, truth: &Truth) -> Vec<(Stuck, Stall)> 
 
 fn assert_lasts_to_the_end(stall: &Stall, report: &Report) {
     let missing_ns = report.recording.end_ns.abs_diff(stall.end_ns);
-    // An open stall's end is the last moment at which the thread was looked at; the recording's own end is
-    // read by the same last look, give or take its duration.
+    // An open stall ends when its thread was last read. The recording's end was read in the same pass, give
+    // or take its duration.
     assert!(missing_ns <= 100_000_000, "{stall:#?} of {:#?}", report.recording);
 }
 
 #[test]
 fn a_deadlock_that_was_there_before() {
-    let Some(_stage) = stage::enter("a_deadlock_that_was_there_before") else { return };
+    let Some(_guard) = machine::reserve("a_deadlock_that_was_there_before") else { return };
     let mut scenario = Scenario::ready("deadlock", &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "-d", "1.5"], &[]);
     let (status, recording) = recorder.wait();
@@ -66,7 +66,7 @@ fn a_deadlock_that_was_there_before() {
     assert_eq!(pairs.len(), 2);
     for (stuck, stall) in pairs {
         assert_names_the_deadlock(&stall, &stuck);
-        // When the wait began is not known, only that it was before the recording did.
+        // The start of the wait is not known, only that it lies before that of the recording.
         let since = truth.epoch_from_mono(stuck.since_ns);
         assert!(
             (since - EDGE_NS..=report.recording.start_ns + EDGE_NS).contains(&stall.start_ns),
@@ -78,11 +78,11 @@ fn a_deadlock_that_was_there_before() {
 
 #[test]
 fn a_deadlock_that_happens_meanwhile() {
-    let Some(_stage) = stage::enter("a_deadlock_that_happens_meanwhile") else { return };
+    let Some(_guard) = machine::reserve("a_deadlock_that_happens_meanwhile") else { return };
     let mut scenario = Scenario::ready("deadlock", &[]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     let report = recording.report();
     let pairs = open_stalls(&recording, &truth);

@@ -10,17 +10,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-use crate::bpf_objects::BpfObjects;
-use crate::contract::Report;
 use crate::ledger::assert_adds_up;
-use crate::recorder::{Recorder, RecordingFile, parse_report};
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::bpf_objects::BpfObjects;
+use wallprof_testkit::contract::Report;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile, parse_report};
+use wallprof_testkit::scenario::Scenario;
 
 const KILLS: usize = 20;
-/// The moments lie within this time after arming: before the first write, between writes, and in one.
+/// The recorder is killed within this time after arming: before the first write, between writes, and in one.
 const LATEST_MS: u64 = 2_500;
-/// A second is written when it is over, and may be missing until its write is over: on a busy machine as much again.
+/// A second is written when it is over, and may be missing until its write is over: on a busy machine as much
+/// again.
 const MAY_BE_MISSING: Duration = Duration::from_secs(2);
 /// The sampling clock has ticked by then: several of its periods, since a busy machine ticks late.
 const FIRST_TICK_NS: u64 = 50_000_000;
@@ -31,15 +32,16 @@ fn epoch_ns() -> u64 {
     now.as_nanos() as u64
 }
 
-/// The same moments on every run: a linear congruential sequence (Knuth's MMIX constants).
-fn moments() -> impl Iterator<Item = Duration> {
+/// The same times on every run: a linear congruential sequence (Knuth's MMIX constants).
+fn delays() -> impl Iterator<Item = Duration> {
     let step =
         |state: &u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let states = std::iter::successors(Some(42u64), move |state| Some(step(state)));
     states.skip(1).map(|state| Duration::from_millis((state >> 33) % LATEST_MS))
 }
 
-/// Another user: with the program and a copy of the recording's files, both in folders it cannot write to.
+/// Another user, with the program and a copy of the recording's files in folders that this user cannot write
+/// to.
 struct Reader {
     folder: TempDir,
 }
@@ -47,7 +49,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        fs::copy(env!("CARGO_BIN_EXE_wallprof"), folder.path().join("wallprof"))
+        fs::copy(wallprof_testkit::recorder::binary(), folder.path().join("wallprof"))
             .expect("a copy of the program");
         set_mode(folder.path(), 0o555);
         Reader { folder }
@@ -78,7 +80,7 @@ fn read_only_copy(recording: &RecordingFile) -> TempDir {
     copy
 }
 
-/// The recording and what SQLite keeps beside it.
+/// The recording and the files that SQLite keeps beside it.
 fn files_of(recording: &RecordingFile) -> Vec<PathBuf> {
     let path = recording.path();
     let beside = fs::read_dir(path.parent().expect("a folder")).expect("the recording's folder");
@@ -100,8 +102,8 @@ fn assert_holds_all_but_the_last_second(report: &Report, armed_at: u64, killed_a
     for thread in &report.threads {
         assert_adds_up(thread);
     }
-    // The spinner ran all the time: of the seconds that are there, nothing is missing. It is met at its first tick, which
-    // is later than the end of a first second that began just before it.
+    // The spinner ran all the time, so nothing is missing in the seconds of the file. Its first tick, with
+    // which it appears, may come after the end of a first second that started just before it.
     let written_ns = report.recording.end_ns.saturating_sub(armed_at);
     if written_ns < FIRST_TICK_NS {
         return;
@@ -110,13 +112,13 @@ fn assert_holds_all_but_the_last_second(report: &Report, armed_at: u64, killed_a
     assert!(ran_ns >= written_ns * 99 / 100, "{ran_ns} ns of {written_ns}: {:#?}", report.threads);
 }
 
-/// Kills a recorder `moment` after it armed, and looks at what it left.
-fn assert_survives_a_kill_after(moment: Duration, pid: &str, reader: &Reader) {
+/// Kills a recorder `delay` after it armed, and checks what it left.
+fn assert_survives_a_kill_after(delay: Duration, pid: &str, reader: &Reader) {
     let recorder = Recorder::armed(&["-p", pid], &[]);
     let armed_at = epoch_ns();
     let objects = BpfObjects::of_process(recorder.pid());
     assert!(objects.has_programs_and_maps(), "{objects:?}");
-    std::thread::sleep(moment);
+    std::thread::sleep(delay);
     let killed_at = epoch_ns();
     let recording = recorder.kill();
     let by_another_user = reader.report(&recording);
@@ -128,11 +130,11 @@ fn assert_survives_a_kill_after(moment: Duration, pid: &str, reader: &Reader) {
 
 #[test]
 fn a_killed_recorder_loses_the_last_second() {
-    let Some(_stage) = stage::enter("a_killed_recorder_loses_the_last_second") else { return };
+    let Some(_guard) = machine::reserve("a_killed_recorder_loses_the_last_second") else { return };
     let mut scenario = Scenario::ready("spin", &["-d", "600", "-t", "user"]);
-    scenario.begin();
+    scenario.open_gate();
     let (pid, reader) = (scenario.pid(), Reader::new());
-    for moment in moments().take(KILLS) {
-        assert_survives_a_kill_after(moment, &pid, &reader);
+    for delay in delays().take(KILLS) {
+        assert_survives_a_kill_after(delay, &pid, &reader);
     }
 }

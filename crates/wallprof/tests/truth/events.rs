@@ -1,11 +1,11 @@
-//! Events beside the clock: counted where they happened, with stacks of their own.
+//! Events beside the clock: counted where they happened, with their own stacks.
 
 use std::process::Output;
 
 use crate::ledger::thread;
-use crate::recorder::{Recorder, wallprof};
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, wallprof};
+use wallprof_testkit::scenario::Scenario;
 
 fn refused(event: &str) -> Output {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -19,29 +19,29 @@ fn refused(event: &str) -> Output {
     output
 }
 
-/// The weights of the folded stacks of an event whose thread is `name`.
+/// The weights of the folded stacks of an event in the thread `name`.
 fn count_of(folded: &str, name: &str) -> u64 {
     let stacks = folded.lines().filter_map(|line| line.rsplit_once(' '));
     let of_thread = stacks.filter(|(stack, _)| stack.split(';').next() == Some(name));
     of_thread.map(|(_, count)| count.parse::<u64>().expect("a count")).sum()
 }
 
-/// The scheduler's tracepoint and its counter, both of which the kernel counts another time as the players'
+/// The scheduler's tracepoint and its counter, both of which the kernel counts a second time as the threads'
 /// context switches.
 #[test]
 fn a_tracepoint_and_a_software_event() {
-    let Some(_stage) = stage::enter("a_tracepoint_and_a_software_event") else { return };
+    let Some(_guard) = machine::reserve("a_tracepoint_and_a_software_event") else { return };
     let events = ["sched:sched_switch", "context-switches"];
     let mut scenario = Scenario::ready("pingpong", &["-d", "1", "-c", "0"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "-e", events[0], "-e", events[1]], &[]);
-    scenario.perform();
+    scenario.run();
     let recording = recorder.stop();
     let report = recording.report();
     for event in events {
         let view = format!("event:{event}");
         let folded = recording.read("export", &["--to", "folded", "--view", &view, "-o", "-"]);
-        for actor in scenario.cast.actors() {
+        for actor in scenario.start.workers() {
             let player = thread(&report, actor.tid, &actor.name);
             let switches = player.switches.voluntary + player.switches.involuntary;
             let counted = count_of(&folded, &actor.name);
@@ -55,11 +55,11 @@ fn a_tracepoint_and_a_software_event() {
 
 #[test]
 fn an_event_that_this_machine_has_not() {
-    let Some(_stage) = stage::enter("an_event_that_this_machine_has_not") else { return };
-    // A type of hardware event is offered exactly if the kernel lists a PMU of that name.
+    let Some(_guard) = machine::reserve("an_event_that_this_machine_has_not") else { return };
+    // A type of hardware event exists exactly if the kernel lists a PMU of that name.
     let devices = std::path::Path::new("/sys/bus/event_source/devices");
     if ["cpu", "cpu_core"].iter().any(|pmu| devices.join(pmu).exists()) {
-        return stage::skip("an_event_that_this_machine_has_not", "this machine has a PMU");
+        return wallprof_testkit::skip("an_event_that_this_machine_has_not", "this machine has a PMU");
     }
     for event in ["cycles", "cache-misses", "dTLB-load-misses"] {
         let output = refused(event);
@@ -73,8 +73,8 @@ fn an_event_that_this_machine_has_not() {
 }
 
 #[test]
-fn an_event_that_nobody_has() {
-    let Some(_stage) = stage::enter("an_event_that_nobody_has") else { return };
+fn unknown_event() {
+    let Some(_guard) = machine::reserve("unknown_event") else { return };
     for event in ["sched:no_such_tracepoint", "cyclse"] {
         let output = refused(event);
         let complaint = String::from_utf8_lossy(&output.stderr);

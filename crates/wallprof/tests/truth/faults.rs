@@ -1,25 +1,25 @@
-//! Page faults: of a chosen length, of a cold file, that fail, and as many as a thread can make.
+//! Page faults: of a known length, of a cold file, failing ones, and as many as a thread can make.
 
 use serde::Deserialize;
 
-use crate::contract::{Report, Stall};
 use crate::ledger::{assert_adds_up, thread};
-use crate::proc;
-use crate::recorder::{Recorder, RecordingFile};
-use crate::scenario::{Scenario, Truth};
-use crate::stage;
+use wallprof_testkit::contract::{Report, Stall};
+use wallprof_testkit::machine;
+use wallprof_testkit::proc;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::scenario::{Scenario, Truth};
 
 const EDGE_NS: u64 = 50_000;
 const MS: u64 = 1_000_000;
-/// What may lie between the program's clock and its fault, where only one is looked at.
+/// The time that may lie between the program's clock and its fault, where only one is read.
 const HYPERVISOR_NS: u64 = MS;
-/// Each state's time of short faults that waits for a stack to carry it.
+/// Time of short faults, by state, that no stack carries yet.
 const CARRIED_NS: u64 = 2 * MS;
-/// More than a second's faults of 5 µs.
+/// More than the faults of 5 µs in a second.
 const MANY: u64 = 200_000;
 const FRESH_PAGES: u64 = 4_096;
 
-/// One touch of a page by the program's own clock.
+/// One access to a page by the program's own clock.
 #[derive(Debug, Deserialize)]
 struct Touch {
     start_ns: u64,
@@ -66,12 +66,12 @@ fn perform(scenario_args: &[&str], args: &[&str]) -> Performance {
     let mut scenario = Scenario::ready("fault", scenario_args);
     let pid = scenario.pid();
     let counts = |scenario: &Scenario| -> Vec<(u32, u64)> {
-        let actors = scenario.cast.actors().iter();
-        actors.map(|actor| (actor.tid, proc::faults(scenario.cast.pid, actor.tid))).collect()
+        let actors = scenario.start.workers().iter();
+        actors.map(|actor| (actor.tid, proc::faults(scenario.start.pid, actor.tid))).collect()
     };
     let recorder = Recorder::armed(&[&["-p", &pid], args].concat(), &[]);
     let before = counts(&scenario);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let after = counts(&scenario);
     let recording = recorder.stop();
     let counted =
@@ -89,8 +89,8 @@ fn fault_at<'a>(stalls: &'a [Stall], address: &str) -> &'a Stall {
     stall
 }
 
-/// How far the stall's two ends are from the touch's; what the program was off the CPU between its clock and the fault
-/// does not count.
+/// The distance of the stall's two ends from those of the access. The time that the program was off the CPU
+/// between its clock and the fault does not count.
 fn apart_ns(stall: &Stall, stalls: &[Stall], truth: &Truth, start_ns: u64, end_ns: u64) -> u64 {
     let (start, end) = (truth.epoch_from_mono(start_ns), truth.epoch_from_mono(end_ns));
     let beside = stalls.iter().filter(|other| other.kind == "off-cpu" && other.overlaps(start, end));
@@ -98,7 +98,7 @@ fn apart_ns(stall: &Stall, stalls: &[Stall], truth: &Truth, start_ns: u64, end_n
     apart_ns.saturating_sub(beside.map(|other| other.duration_ns).sum())
 }
 
-fn assert_tells_the_touch(stall: &Stall, touch: &Touch, server: u32) {
+fn assert_reports_the_access(stall: &Stall, touch: &Touch, server: u32) {
     let fault = stall.fault.as_ref().expect("a fault");
     assert_eq!((stall.kind.as_str(), stall.voluntary, stall.open), ("fault", false, false));
     assert_eq!(fault.access.as_deref(), Some(touch.access.as_str()), "{stall:#?}");
@@ -120,27 +120,27 @@ fn assert_tells_the_touch(stall: &Stall, touch: &Touch, server: u32) {
 }
 
 #[test]
-fn faults_of_a_chosen_length() {
-    let Some(_stage) = stage::enter("faults_of_a_chosen_length") else { return };
+fn faults_of_a_known_length() {
+    let Some(_guard) = machine::reserve("faults_of_a_known_length") else { return };
     let Performance { truth, recording, report, .. } = perform(&[], &["--min-stall", "20us"]);
     let touches: Vec<Touch> = truth.all("fault");
     if touches.is_empty() {
-        return stage::skip("faults_of_a_chosen_length", "userfaultfd is not permitted");
+        return wallprof_testkit::skip("faults_of_a_known_length", "userfaultfd is not permitted");
     }
     let stalls = recording.stalls(&["--thread", "reader"]);
     let server = truth.start.tid("server");
     let mut apart = Vec::new();
     for touch in &touches {
         let stall = fault_at(&stalls, &touch.address);
-        assert_tells_the_touch(stall, touch, server);
+        assert_reports_the_access(stall, touch, server);
         let apart_ns = apart_ns(stall, &stalls, &truth, touch.start_ns, touch.end_ns);
         if apart_ns > EDGE_NS {
             apart.push(format!("{apart_ns} ns from {touch:?}: {stall:#?}"));
         }
     }
-    // What a hypervisor or an interrupt takes between the program's clock and the fault is seen by neither.
+    // Neither sees what a hypervisor or an interrupt takes between the program's clock and the fault.
     assert!(apart.len() <= 1 + touches.len() / 8, "{apart:#?}");
-    // Nothing else: no second stall for the wait inside a fault, no fault that was none.
+    // There is no second stall for the wait inside a fault, and none without a fault.
     let (from, to) = (touches[0].start_ns, touches[touches.len() - 1].end_ns);
     let during = |stall: &&Stall| stall.overlaps(truth.epoch_from_mono(from), truth.epoch_from_mono(to));
     for stall in stalls.iter().filter(during) {
@@ -171,13 +171,13 @@ fn faults_of_a_chosen_length() {
 
 #[test]
 fn a_page_of_a_cold_file() {
-    let Some(_stage) = stage::enter("a_page_of_a_cold_file") else { return };
-    // In the build folder: a temporary one may be in memory.
+    let Some(_guard) = machine::reserve("a_page_of_a_cold_file") else { return };
+    // In the build folder: a temporary folder may be in memory.
     let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/fault-cold");
     let Performance { truth, recording, .. } = perform(&["-f", file], &["--min-stall", "10us"]);
     let cold: Cold = truth.one("cold");
     if !cold.evicted {
-        return stage::skip("a_page_of_a_cold_file", "files stay in memory here");
+        return wallprof_testkit::skip("a_page_of_a_cold_file", "files stay in memory here");
     }
     let stalls = recording.stalls(&["--thread", "reader"]);
     let stall = fault_at(&stalls, &cold.address);
@@ -192,10 +192,11 @@ fn a_page_of_a_cold_file() {
     assert!(apart_ns <= EDGE_NS + HYPERVISOR_NS, "{apart_ns} ns from {cold:?}: {stall:#?}");
 }
 
-/// Handled signals in a loop: counted apart, and neither the handler's time nor later waits become the fault's.
+/// Handled signals in a loop are counted as failed faults. Neither the handler's time nor later waits become
+/// the fault's.
 #[test]
 fn faults_that_fail() {
-    let Some(_stage) = stage::enter("faults_that_fail") else { return };
+    let Some(_guard) = machine::reserve("faults_that_fail") else { return };
     let Performance { truth, recording, report, .. } = perform(&[], &[]);
     let failed: Failed = truth.one("failed");
     let reader = thread(&report, truth.start.tid("reader"), "reader");
@@ -217,20 +218,20 @@ struct Stuck {
 /// A page that never comes: an open stall, and an open fault in every view.
 #[test]
 fn a_fault_that_does_not_end() {
-    let Some(_stage) = stage::enter("a_fault_that_does_not_end") else { return };
+    let Some(_guard) = machine::reserve("a_fault_that_does_not_end") else { return };
     let mut scenario = Scenario::ready("fault", &["-k"]);
-    if scenario.cast.actors().len() > 1 {
-        return stage::skip("a_fault_that_does_not_end", "userfaultfd is not permitted");
+    if scenario.start.workers().len() > 1 {
+        return wallprof_testkit::skip("a_fault_that_does_not_end", "userfaultfd is not permitted");
     }
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     let stuck: Stuck = truth.one("stuck");
     let stalls = recording.stalls(&["--thread", "stuck"]);
     let stall = fault_at(&stalls, &stuck.address);
     assert!(stall.open && stall.user_stack_has("touch_never"), "{stall:#?}");
     assert_eq!((stall.kind.as_str(), stall.reason.as_str()), ("fault", "minor"));
-    assert!(stall.waker.is_none(), "nobody woke {stall:#?}");
+    assert!(stall.waker.is_none(), "no thread woke {stall:#?}");
     let since = truth.epoch_from_mono(stuck.since_ns);
     assert!(stall.start_ns.abs_diff(since) <= EDGE_NS + HYPERVISOR_NS, "{since}: {stall:#?}");
     let report = recording.report();
@@ -244,7 +245,7 @@ fn a_fault_that_does_not_end() {
 /// As many as a thread can make: each is counted, as the kernel counts them, and nothing is lost.
 #[test]
 fn no_fault_is_lost() {
-    let Some(_stage) = stage::enter("no_fault_is_lost") else { return };
+    let Some(_guard) = machine::reserve("no_fault_is_lost") else { return };
     let times = MANY.div_ceil(FRESH_PAGES).to_string();
     let Performance { truth, report, counted, .. } = perform(&["-t", &times], &[]);
     let spinner = thread(&report, truth.start.tid("spinner"), "spinner");

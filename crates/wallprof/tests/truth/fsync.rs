@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
-use crate::contract::Stall;
 use crate::ledger::{assert_adds_up, thread};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 const EDGE_NS: u64 = 50_000;
 const MIN_WAIT_NS: u64 = 100_000;
@@ -20,20 +20,20 @@ struct Sync {
 
 #[test]
 fn a_slow_path_waits_for_the_disk() {
-    let Some(_stage) = stage::enter("a_slow_path_waits_for_the_disk") else { return };
-    // In the build folder: a temporary one may be in memory, where fsync waits for nothing.
+    let Some(_guard) = machine::reserve("a_slow_path_waits_for_the_disk") else { return };
+    // In the build folder: a temporary folder may be in memory, where fsync waits for nothing.
     let journal = concat!(env!("CARGO_TARGET_TMPDIR"), "/fsync-journal");
     let mut scenario = Scenario::ready("fsync", &["-d", "4", "-f", journal]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "10us"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     let stalls = recording.stalls(&["--thread", "writer"]);
     let waited_ns = |sync: &Sync| (sync.end_ns - sync.start_ns).saturating_sub(sync.cpu_ns);
     let syncs: Vec<Sync> =
         truth.all("fsync").into_iter().filter(|sync| waited_ns(sync) > MIN_WAIT_NS).collect();
     if syncs.len() < 10 {
-        return stage::skip("a_slow_path_waits_for_the_disk", "fsync does not wait here");
+        return wallprof_testkit::skip("a_slow_path_waits_for_the_disk", "fsync does not wait here");
     }
 
     let mut apart = Vec::new();
@@ -42,7 +42,7 @@ fn a_slow_path_waits_for_the_disk() {
         let inside: Vec<_> = stalls.iter().filter(|stall| stall.overlaps(start, end)).collect();
         let off_cpu_ns: u64 = inside.iter().map(|stall| stall.duration_ns).sum();
         let expected_ns = waited_ns(sync);
-        // Its CPU clock may begin at a wakeup already: the scheduler saves itself a second reading of its own.
+        // Its CPU clock may start at a wakeup already: the scheduler skips a second reading of its own clock.
         let possible_ns = expected_ns.saturating_sub(EDGE_NS)..=sync.end_ns - sync.start_ns + EDGE_NS;
         if !possible_ns.contains(&off_cpu_ns) {
             apart.push(format!("{off_cpu_ns} ns in {sync:?}: {inside:#?}"));
@@ -56,7 +56,7 @@ fn a_slow_path_waits_for_the_disk() {
         assert!(disk.kernel_stack.as_ref().is_some_and(|stack| !stack.is_empty()), "{disk:#?}");
     }
 
-    // What a hypervisor takes of the time between an operation's waits is seen by neither.
+    // Neither sees what a hypervisor takes of the time between an operation's waits.
     assert!(apart.len() <= 1 + syncs.len() / 20, "{} of {}: {apart:#?}", apart.len(), syncs.len());
 
     let report = recording.report();

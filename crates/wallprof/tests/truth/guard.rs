@@ -1,10 +1,10 @@
-//! A guarded CPU: who runs there is named, and who interrupts it from another one.
+//! A guarded CPU: threads that run there are named, and senders of interrupts from another CPU.
 
 use serde::Deserialize;
 
-use crate::recorder::{Recorder, RecordingFile};
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::scenario::Scenario;
 
 #[derive(Debug, Deserialize)]
 struct Guard {
@@ -54,23 +54,23 @@ impl Guard {
     }
 }
 
-/// What the neighbour's own clock cannot see of a run: waking up and going to sleep.
+/// The part of a run that the neighbour's own clock cannot see: waking up and going to sleep.
 const UNSEEN_A_RUN_NS: u64 = 200_000;
 
 #[test]
 fn a_neighbour_on_a_guarded_cpu_is_named() {
-    let Some(_stage) = stage::enter("a_neighbour_on_a_guarded_cpu_is_named") else { return };
+    let Some(_guard) = machine::reserve("a_neighbour_on_a_guarded_cpu_is_named") else { return };
     let mut scenario = Scenario::ready("preempted", &["-d", "2", "-c", "0"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--guard-cpus", "0", "--allow", "work*"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let guard = guard_of(&recorder.stop());
     let (neighbour, worker) = (guard.row("task", "neighbour"), guard.row("task", "worker"));
     assert_eq!((neighbour.cpu, neighbour.allowed, worker.allowed), (0, false, true));
     assert_eq!(neighbour.tid, Some(truth.start.tid("neighbour")));
     let ran: Vec<Interval> = truth.all("ran");
     let ran_ns: u64 = ran.iter().map(|interval| interval.end_ns - interval.start_ns).sum();
-    // Its own clock leaves out the pauses between its intervals that are too short for a switch.
+    // Its own clock leaves out pauses between its intervals that are too short for a switch.
     let slack_ns = UNSEEN_A_RUN_NS * neighbour.count + ran_ns / 20;
     assert!(neighbour.total_ns.abs_diff(ran_ns) <= slack_ns, "{neighbour:?}, by its own clock {ran_ns} ns");
     let longest_ns = ran.iter().map(|interval| interval.end_ns - interval.start_ns).max().unwrap_or(0);
@@ -83,12 +83,12 @@ fn a_neighbour_on_a_guarded_cpu_is_named() {
 
 #[test]
 fn two_allowed_threads_share_a_guarded_cpu() {
-    let Some(_stage) = stage::enter("two_allowed_threads_share_a_guarded_cpu") else { return };
+    let Some(_guard) = machine::reserve("two_allowed_threads_share_a_guarded_cpu") else { return };
     let mut scenario = Scenario::ready("preempted", &["-d", "1", "-c", "0"]);
     let pid = scenario.pid();
     let allow = ["--guard-cpus", "0", "--allow", "worker", "--allow", "neighbour"];
     let recorder = Recorder::armed(&[&["-p", &pid][..], &allow].concat(), &[]);
-    scenario.perform();
+    scenario.run();
     let guard = guard_of(&recorder.stop());
     let found: Vec<&Finding> = guard.findings.iter().filter(|found| found.rule == "guard-shared").collect();
     assert_eq!(found.len(), 1, "{:#?}", guard.findings);
@@ -97,14 +97,14 @@ fn two_allowed_threads_share_a_guarded_cpu() {
 
 #[test]
 fn a_shootdown_on_a_guarded_cpu_names_its_sender() {
-    let Some(_stage) = stage::enter("a_shootdown_on_a_guarded_cpu_names_its_sender") else { return };
+    let Some(_guard) = machine::reserve("a_shootdown_on_a_guarded_cpu_names_its_sender") else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return stage::skip("a_shootdown_on_a_guarded_cpu_names_its_sender", "there is one CPU");
+        return wallprof_testkit::skip("a_shootdown_on_a_guarded_cpu_names_its_sender", "there is one CPU");
     }
     let mut scenario = Scenario::ready("shootdown", &["-d", "1", "-c", "0"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--guard-cpus", "0", "--allow", "worker"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let guard = guard_of(&recorder.stop());
     // It wakes the worker by interrupts, too, and others send theirs.
     let tid = Some(truth.start.tid("mapper"));
@@ -113,9 +113,9 @@ fn a_shootdown_on_a_guarded_cpu_names_its_sender() {
     let sent = sent.unwrap_or_else(|| panic!("no flush of {tid:?}: {:#?}", guard.guard));
     assert_eq!((sent.kind.as_str(), sent.comm.as_deref()), ("ipi", Some("mapper")));
     let protected: u64 = truth.all::<Protected>("protected").iter().map(|line| line.count).sum();
-    // While the worker is off its CPU, that one need not be told, and most are sent twice at most.
+    // While the worker is off its CPU, no interrupt need be sent, and most are sent twice at most.
     assert!(sent.count > 0 && sent.count <= protected * 2 + 2, "{sent:?}, protected {protected} times");
-    // The mapper waits for each to be handled, so no two of them arrive as one.
+    // The mapper waits until each is handled, so no two of them arrive as one.
     let is_call = |row: &&Row| {
         row.kind == "vector" && row.what.as_deref().is_some_and(|what| what.starts_with("call_"))
     };

@@ -1,29 +1,29 @@
-//! The ledger adds up, and agrees with what the scheduler itself counts about every thread.
+//! The ledger adds up, and agrees with the scheduler's own counts of every thread.
 //!
 //! The scenario is parked when the recorder arms and when it stops, and the kernel's counters are read while
-//! it is parked: both measurements see the same switches, so the window has no edges to allow for.
+//! it is parked. So both measurements see the same switches, and the window has no edges to allow for.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use crate::contract::{Report, Stall, Thread};
 use crate::load::Load;
-use crate::proc::{Counters, STEAL_TICK_NS, process_switches, steal_ns};
-use crate::recorder::{Recorder, RecordingFile};
-use crate::scenario::{Actor, Scenario};
-use crate::stage;
+use wallprof_testkit::contract::{Report, Stall, Thread};
+use wallprof_testkit::machine;
+use wallprof_testkit::proc::{Counters, STEAL_TICK_NS, process_switches, steal_ns};
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::scenario::{Scenario, ScenarioThread};
 
-/// The first process: in a sandbox it may be one that the kernel keeps from being traced.
+/// The first process: in a sandbox the kernel may keep it from being traced.
 const SUPERVISOR: u32 = 1;
 
-/// What the kernel counted about each thread between two moments of rest.
+/// The kernel's counts of each thread between two times at which it was parked.
 struct Window {
     counted: BTreeMap<u32, Counters>,
     /// At most.
     steal_ns: u64,
     supervisors_switches: u64,
     recording: RecordingFile,
-    actors: Vec<Actor>,
+    actors: Vec<ScenarioThread>,
 }
 
 fn record(name: &str, args: &[&str]) -> Window {
@@ -33,19 +33,19 @@ fn record(name: &str, args: &[&str]) -> Window {
     let recorder = Recorder::armed(&["-p", &pid], &[]);
     let steal_before = steal_ns();
     let before = counters(&scenario);
-    scenario.perform();
+    scenario.run();
     let after = counters(&scenario);
     let counted = after.into_iter().map(|(tid, counters)| (tid, counters.since(before[&tid]))).collect();
     let steal_ns = steal_ns() - steal_before + STEAL_TICK_NS;
     let recording = recorder.stop();
     let supervisors_switches = process_switches(SUPERVISOR).saturating_sub(switches_before);
-    let actors = scenario.cast.actors().to_vec();
+    let actors = scenario.start.workers().to_vec();
     Window { counted, steal_ns, supervisors_switches, recording, actors }
 }
 
 fn counters(scenario: &Scenario) -> BTreeMap<u32, Counters> {
-    let pid = scenario.cast.pid;
-    scenario.cast.actors().iter().map(|actor| (actor.tid, Counters::of(pid, actor.tid))).collect()
+    let pid = scenario.start.pid;
+    scenario.start.workers().iter().map(|actor| (actor.tid, Counters::of(pid, actor.tid))).collect()
 }
 
 pub fn thread<'a>(report: &'a Report, tid: u32, name: &str) -> &'a Thread {
@@ -55,7 +55,7 @@ pub fn thread<'a>(report: &'a Report, tid: u32, name: &str) -> &'a Thread {
     thread
 }
 
-/// States and what is unaccounted partition the wall time; less than 0.1 % is unaccounted.
+/// States and unaccounted time partition the wall time. Less than 0.1 % is unaccounted.
 pub fn assert_adds_up(thread: &Thread) {
     let Thread { comm, wall_ns, unaccounted_ns, .. } = thread;
     assert_eq!(thread.states.sum() + unaccounted_ns, *wall_ns, "the states of {comm} add up: {thread:#?}");
@@ -101,8 +101,8 @@ impl Comparison {
         self.pairs.push((thread.comm.clone(), recorded_ns, counted_ns));
     }
 
-    /// Each thread's two sums agree within 1 %. Beyond that they differ by what the hypervisor took, which the
-    /// scheduler leaves out of running time: all threads together by no more than it took.
+    /// Each thread's two sums agree within 1 %. Beyond that they differ by steal time, which the scheduler
+    /// leaves out of running time: for all threads together by no more than the steal time.
     fn agrees(&self, steal_ns: u64) -> Result<(), String> {
         let beyond_ns: u64 =
             self.pairs.iter().map(|(_, recorded, counted)| beyond_a_percent(*recorded, *counted)).sum();
@@ -127,8 +127,8 @@ fn assert_describes_itself(report: &Report) {
     assert_eq!(recording.end_ns - recording.start_ns, recording.duration_ns);
 }
 
-/// Nothing was lost. Where a supervisor's threads are kept from being traced, their switches cannot be seen, nor
-/// the wakeups that happen while one of them runs: of the sleeps that is less than one in a hundred.
+/// Nothing was lost. Where a supervisor's threads are kept from being traced, their switches cannot be seen,
+/// nor the wakeups that happen while one of them runs: of the sleeps that is less than one in a hundred.
 fn assert_complete(report: &Report, supervisors_switches: u64) {
     let sleeps: u64 = report.threads.iter().map(|thread| thread.switches.voluntary).sum();
     for (reason, count) in &report.losses {
@@ -150,7 +150,7 @@ fn assert_stalls_are_counted(report: &Report, stalls: &[Stall]) {
     assert!(stalls.iter().all(|stall| report.threads.iter().any(|thread| thread.id == stall.thread)));
 }
 
-/// What a hypervisor takes does not always show as steal: of three windows one is quiet enough to compare.
+/// A hypervisor's share does not always show as steal time. Of three windows one is calm enough to compare.
 fn assert_agrees_with_the_kernel(window: impl Fn() -> Window) {
     let differences: Vec<String> = (0..3).map_while(|_| agrees_with_the_kernel(&window()).err()).collect();
     assert!(differences.len() < 3, "{}", differences.join("\n"));
@@ -198,39 +198,39 @@ fn with_messaging(perform: impl Fn() -> Window) -> Window {
 
 #[test]
 fn spinning_threads() {
-    let Some(_stage) = stage::enter("spinning_threads") else { return };
+    let Some(_guard) = machine::reserve("spinning_threads") else { return };
     assert_agrees_with_the_kernel(|| record("spin", &["-d", "2"]));
 }
 
 #[test]
 fn threads_that_wait_for_a_lock() {
-    let Some(_stage) = stage::enter("threads_that_wait_for_a_lock") else { return };
+    let Some(_guard) = machine::reserve("threads_that_wait_for_a_lock") else { return };
     assert_agrees_with_the_kernel(|| record("lock", &["-d", "3"]));
 }
 
 #[test]
 fn threads_that_sleep() {
-    let Some(_stage) = stage::enter("threads_that_sleep") else { return };
+    let Some(_guard) = machine::reserve("threads_that_sleep") else { return };
     assert_agrees_with_the_kernel(|| record("sleepers", &["-d", "2"]));
 }
 
 #[test]
 fn threads_that_switch_all_the_time() {
-    let Some(_stage) = stage::enter("threads_that_switch_all_the_time") else { return };
+    let Some(_guard) = machine::reserve("threads_that_switch_all_the_time") else { return };
     assert_agrees_with_the_kernel(|| record("pingpong", &["-d", "2", "-c", "0"]));
 }
 
 #[test]
 fn threads_that_migrate() {
-    let Some(_stage) = stage::enter("threads_that_migrate") else { return };
+    let Some(_guard) = machine::reserve("threads_that_migrate") else { return };
     assert_agrees_with_the_kernel(|| record("pingpong", &["-d", "2", "-m", "10"]));
 }
 
 #[test]
 fn on_a_machine_under_stress() {
-    let Some(_stage) = stage::enter("on_a_machine_under_stress") else { return };
+    let Some(_guard) = machine::reserve("on_a_machine_under_stress") else { return };
     let Some(_load) = Load::stress() else {
-        return stage::skip("on_a_machine_under_stress", "stress-ng is not installed");
+        return wallprof_testkit::skip("on_a_machine_under_stress", "stress-ng is not installed");
     };
     assert_agrees_with_the_kernel(|| record("lock", &["-d", "3"]));
     assert_agrees_with_the_kernel(|| record("spin", &["-d", "3"]));
@@ -238,9 +238,9 @@ fn on_a_machine_under_stress() {
 
 #[test]
 fn beside_many_messages() {
-    let Some(_stage) = stage::enter("beside_many_messages") else { return };
+    let Some(_guard) = machine::reserve("beside_many_messages") else { return };
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return stage::skip("beside_many_messages", "perf is not installed");
+        return wallprof_testkit::skip("beside_many_messages", "perf is not installed");
     }
     assert_agrees_with_the_kernel(|| with_messaging(|| record("pingpong", &["-d", "3"])));
 }

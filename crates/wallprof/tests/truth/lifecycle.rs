@@ -1,15 +1,16 @@
-//! Who is who while threads and processes come, rename themselves, exec and go.
+//! Identity of threads while threads and processes start, rename themselves, exec and end.
 
 use serde::Deserialize;
 
-use crate::contract::{Report, Thread};
 use crate::ledger::assert_adds_up;
-use crate::recorder::Recorder;
-use crate::scenario::Truth;
-use crate::stage::{self, program};
+use wallprof_testkit::contract::{Report, Thread};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Truth;
+use wallprof_testkit::scenario::program;
 
-/// What a thread runs before its first and after its last look at the clock: its creation, its exit, for a
-/// process also copying and tearing down its memory.
+/// A thread's running time before its first and after its last reading of the clock: its creation, its exit,
+/// for a process also copying and freeing its memory.
 const AROUND_LIFE_NS: u64 = 8_000_000;
 
 #[derive(Debug, Deserialize)]
@@ -36,13 +37,13 @@ fn record() -> (Report, Vec<Life>, String) {
     (recording.report(), lives, recording.read("report", &[]))
 }
 
-/// A pid that was given away twice has two threads in the report: the one that lived at that time counts.
+/// A pid that was used twice has two threads in the report. The one that lived at that time counts.
 fn threads_of<'a>(report: &'a Report, life: &Life) -> Vec<&'a Thread> {
     let lived_then = |thread: &&Thread| thread.start_ns < life.end_ns && life.start_ns < thread.end_ns;
     report.threads.iter().filter(|thread| thread.tid == life.tid).filter(lived_then).collect()
 }
 
-fn assert_is_told(report: &Report, life: &Life) {
+fn assert_is_reported(report: &Report, life: &Life) {
     let threads = threads_of(report, life);
     let [thread] = threads[..] else { panic!("{life:?} is one thread, not {threads:#?}") };
     assert_eq!((thread.pid, thread.comm.as_str()), (life.pid, life.name.as_str()));
@@ -55,24 +56,24 @@ fn assert_is_told(report: &Report, life: &Life) {
 
 #[test]
 fn every_thread_is_itself() {
-    let Some(_stage) = stage::enter("every_thread_is_itself") else { return };
+    let Some(_guard) = machine::reserve("every_thread_is_itself") else { return };
     let (report, lives, text) = record();
     assert!(lives.iter().filter(|life| life.name == "brief").count() == 20);
     for name in ["butterfly", "child", "grandchild", "first"] {
-        assert!(lives.iter().any(|life| life.name == name), "{name} told of its life");
+        assert!(lives.iter().any(|life| life.name == name), "{name} logged its life");
     }
-    // exec gives one life the identity of another: they are looked at below.
+    // exec gives one life the identity of another: those are compared below.
     for life in lives.iter().filter(|life| !["swapper", "reborn"].contains(&life.name.as_str())) {
-        assert_is_told(&report, life);
+        assert_is_reported(&report, life);
     }
     assert_exec_keeps_the_process(&report, &lives);
-    assert!(report.threads.iter().all(|thread| thread.tid != 0), "the idle task is nobody");
+    assert!(report.threads.iter().all(|thread| thread.tid != 0), "the idle task is no thread");
     let control = text.chars().find(|character| character.is_control() && *character != '\n');
     assert_eq!(control, None, "a hostile name reaches the terminal in {text:?}");
 }
 
-/// After exec by another thread than the first, that thread goes on under the process' pid; the first one is
-/// gone.
+/// After exec by another thread than the first, that thread continues under the process' pid, and the first
+/// one is gone.
 fn assert_exec_keeps_the_process(report: &Report, lives: &[Life]) {
     let reborn = lives.iter().find(|life| life.name == "reborn").expect("a life after exec");
     let is_reborn = |thread: &&Thread| thread.tid == reborn.tid && thread.comm == "reborn";
@@ -80,7 +81,7 @@ fn assert_exec_keeps_the_process(report: &Report, lives: &[Life]) {
     let [thread] = threads[..] else { panic!("{reborn:?} is one thread, not {threads:#?}") };
     assert_eq!((thread.pid, thread.process.as_str()), (reborn.pid, "reborn"));
     assert_adds_up(thread);
-    // Its CPU clock goes on through exec: so does its ledger.
+    // Its CPU clock continues through exec, and so does its ledger.
     let most_ns = reborn.cpu_ns + reborn.cpu_ns / 100 + AROUND_LIFE_NS;
     assert!((reborn.cpu_ns * 99 / 100..=most_ns).contains(&thread.on_cpu_ns), "{reborn:?}: {thread:#?}");
     let first = report.threads.iter().find(|thread| thread.tid == reborn.tid && thread.comm != "reborn");

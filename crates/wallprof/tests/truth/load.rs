@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lines::PATIENCE;
+use wallprof_testkit::lines::TIMEOUT;
 
-/// A running `stress-ng`; ended, its workers too, when dropped.
+/// A running `stress-ng`. Ended with its workers when dropped.
 pub struct Load {
     child: Child,
 }
@@ -32,7 +32,7 @@ impl Load {
 
     fn wait_for_workers(self, count: usize) -> Self {
         let children = format!("/proc/{0}/task/{0}/children", self.child.id());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while fs::read_to_string(&children).is_ok_and(|pids| pids.split_whitespace().count() < count) {
             assert!(Instant::now() < deadline, "stress-ng starts no workers");
             std::thread::yield_now();

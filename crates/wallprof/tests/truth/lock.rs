@@ -1,15 +1,16 @@
-//! Every slow operation that the lock scenario logs has its stall, with everything a reader needs to act.
+//! Every slow operation that the lock scenario logs has its stall, with everything that a reader needs to
+//! act.
 
 use serde::Deserialize;
 
-use crate::contract::Stall;
 use crate::load::Load;
-use crate::recorder::Recorder;
-use crate::scenario::{Scenario, Truth};
-use crate::stage;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
-/// How far a stall's edge may lie from the operation's, besides the time the engine itself ran in between by
-/// its own CPU clock: the system call, the recorder's work, and interrupts that hit just then.
+/// The distance of a stall's edge from the operation's, beside the time that the engine itself ran in between
+/// by its own CPU clock: the system call, the recorder, and interrupts that hit just then.
 const EDGE_NS: u64 = 50_000;
 const SLOW_NS: u64 = 300_000;
 /// Shorter waits cannot hide a preemption that moves an edge further than EDGE_NS.
@@ -39,12 +40,12 @@ fn record() -> Evidence {
     let mut scenario = Scenario::ready("lock", &["-d", "4", "-n", "30"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", MIN_STALL], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     Evidence { truth, stalls: recording.stalls(&["--thread", "engine", "--all"]) }
 }
 
-/// The engine's stalls within a slow operation. Mostly one; under load the thread can also be preempted on
+/// The engine's stalls within a slow operation, mostly one. Under load the thread can also be preempted on
 /// its way to the lock, or find the lock taken again.
 fn stalls_of(evidence: &Evidence, start_ns: u64, end_ns: u64) -> Vec<&Stall> {
     evidence
@@ -60,14 +61,14 @@ fn is_wait_for_lock(stall: &Stall) -> bool {
     is_lock && stall.syscall.as_deref() == Some("futex")
 }
 
-/// Whether the operation's two ends are those of its stalls, and the stalls all of it that the engine did
-/// not run.
+/// Whether the operation's two ends are those of its stalls, and whether the stalls cover the time in which
+/// the engine did not run.
 fn edges_agree(stalls: &[&Stall], start_ns: u64, end_ns: u64, slow: &Slow) -> bool {
     let first = stalls.iter().map(|stall| stall.start_ns).min().unwrap_or_default();
     let last = stalls.iter().map(|stall| stall.end_ns).max().unwrap_or_default();
     let off_cpu_ns: u64 = stalls.iter().map(|stall| stall.duration_ns).sum();
     let length_ns = end_ns - start_ns;
-    // Its CPU clock may begin at the wakeup already: the scheduler saves itself a second reading of its own.
+    // Its CPU clock may start at the wakeup already: the scheduler skips a second reading of its own clock.
     let least_ns = length_ns.saturating_sub(slow.cpu_ns + EDGE_NS);
     first.abs_diff(start_ns) <= EDGE_NS + slow.cpu_ns
         && last.abs_diff(end_ns) <= EDGE_NS + slow.cpu_ns
@@ -85,7 +86,8 @@ fn assert_names_the_lock(stall: &Stall, slow: &Slow, lock: &str, housekeeper: u3
     }
 }
 
-/// Whether the engine lost its CPU for as long as the operation took: it found the lock taken, and free when it was back.
+/// Whether the engine lost its CPU for the length of the operation: it found the lock taken, and free when it
+/// was back.
 fn preempted_instead(stalls: &[&Stall], slow: &Slow) -> bool {
     let preempted_ns: u64 =
         stalls.iter().filter(|stall| stall.reason == "preempted").map(|stall| stall.duration_ns).sum();
@@ -101,7 +103,7 @@ fn was_woken_by_the_release(stall: &Stall, housekeeper: u32) -> bool {
     })
 }
 
-fn assert_every_slow_operation_is_told(evidence: &Evidence) {
+fn assert_every_slow_operation_is_reported(evidence: &Evidence) {
     let truth = &evidence.truth;
     let lock = truth.one::<Ticks>("ticks").lock;
     let housekeeper = truth.start.tid("housekeeper");
@@ -111,7 +113,7 @@ fn assert_every_slow_operation_is_told(evidence: &Evidence) {
     assert!(late.len() >= 50, "{} slow operations are too few to judge by", late.len());
     let mut apart = Vec::new();
     let mut waits = 0;
-    let mut told = 0;
+    let mut named = 0;
     for slow in late {
         let (start, end) = (truth.epoch_from_mono(slow.start_ns), truth.epoch_from_mono(slow.end_ns));
         let stalls = stalls_of(evidence, start, end);
@@ -124,30 +126,33 @@ fn assert_every_slow_operation_is_told(evidence: &Evidence) {
         }
         let wait = wait.unwrap_or_else(|| panic!("{slow:?}: a stall for the lock among {stalls:#?}"));
         assert_names_the_lock(wait, slow, &lock, housekeeper);
-        // A wait takes its waker's stack if it is a stall by the time it ends; the wait for a CPU comes after that.
+        // A wait takes its waker's stack if it is a stall when it ends. The wait for a CPU comes after that.
         if wait.blocked_ns >= MIN_STALL_NS {
             waits += 1;
-            told += usize::from(was_woken_by_the_release(wait, housekeeper));
+            named += usize::from(was_woken_by_the_release(wait, housekeeper));
         }
     }
-    // A hypervisor that holds a CPU back for some 100 µs does so unseen by either clock, and a few times a
-    // second: one edge in a hundred is left to it.
+    // A hypervisor that holds a CPU back for some 100 µs is seen by neither clock. It does so a few times a
+    // second: one edge in a hundred is allowed for it.
     assert!(waits >= 50, "{waits} waits for the lock are too few to judge by");
     assert!(apart.len() * 100 <= waits, "{} of {waits} have other edges: {apart:#?}", apart.len());
-    assert!(told * 100 >= waits * 99, "{told} of {waits} waits name who released the lock, and where");
+    assert!(
+        named * 100 >= waits * 99,
+        "{named} of {waits} waits name the thread that released the lock, and where"
+    );
 }
 
 #[test]
 fn a_rare_wait_for_a_lock() {
-    let Some(_stage) = stage::enter("a_rare_wait_for_a_lock") else { return };
-    assert_every_slow_operation_is_told(&record());
+    let Some(_guard) = machine::reserve("a_rare_wait_for_a_lock") else { return };
+    assert_every_slow_operation_is_reported(&record());
 }
 
 #[test]
 fn a_rare_wait_for_a_lock_under_stress() {
-    let Some(_stage) = stage::enter("a_rare_wait_for_a_lock_under_stress") else { return };
+    let Some(_guard) = machine::reserve("a_rare_wait_for_a_lock_under_stress") else { return };
     let Some(_load) = Load::stress() else {
-        return stage::skip("a_rare_wait_for_a_lock_under_stress", "stress-ng is not installed");
+        return wallprof_testkit::skip("a_rare_wait_for_a_lock_under_stress", "stress-ng is not installed");
     };
-    assert_every_slow_operation_is_told(&record());
+    assert_every_slow_operation_is_reported(&record());
 }

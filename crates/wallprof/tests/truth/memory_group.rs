@@ -1,4 +1,4 @@
-//! A control group with a limit of memory, for the time of one command.
+//! A control group with a memory limit, for the time of one command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Version 1: below the group that this process is in. Version 2: below the root, which alone may have processes and
-    /// groups with limits. `None` where neither can be made.
+    /// Version 1: below the group of this process. Version 2: below the root, which alone may have processes
+    /// and groups with limits. `None` where neither can be made.
     pub fn limited_to(mib: u64) -> Option<Self> {
         let name = format!("wallprof-test-{}", std::process::id());
         own_group_of_version_1()

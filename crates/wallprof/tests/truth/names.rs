@@ -1,4 +1,4 @@
-//! `record --name`: what has such a name is recorded from when it comes by it, as often as it comes.
+//! `record --name`: each process or thread that gets such a name is recorded from then on.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -7,13 +7,14 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::contract::Report;
 use crate::ledger::{assert_adds_up, thread};
-use crate::recorder::Recorder;
-use crate::scenario::{Scenario, Truth};
-use crate::stage::{self, program};
+use wallprof_testkit::contract::Report;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::program;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
-/// A program under another name, to which the kernel then names its process.
+/// A program under another name, after which the kernel names its process.
 pub struct Alias {
     _folder: TempDir,
     pub path: PathBuf,
@@ -35,7 +36,7 @@ impl Alias {
 }
 
 /// Every thread of that life is in the report with its whole time.
-fn assert_is_told(report: &Report, truth: &Truth, process: &str) {
+fn assert_is_reported(report: &Report, truth: &Truth, process: &str) {
     let first = thread(report, truth.start.pid, process);
     assert_adds_up(first);
     let born = truth.epoch_from_mono(truth.lives().iter().map(|life| life.start_ns).min().expect("a life"));
@@ -55,42 +56,42 @@ fn pids(report: &Report) -> BTreeSet<u32> {
 
 #[test]
 fn both_lives_of_a_program_that_dies_and_starts_again() {
-    let Some(_stage) = stage::enter("both_lives_of_a_program_that_dies_and_starts_again") else { return };
+    let Some(_guard) = machine::reserve("both_lives_of_a_program_that_dies_and_starts_again") else { return };
     let feed = Alias::new(&program("spin"), "feedhandler");
     let beside = Alias::new(&program("spin"), "other");
-    let recorder = Recorder::armed(&["--name", "feed*", "--name", "nobody-else"], &[]);
+    let recorder = Recorder::armed(&["--name", "feed*", "--name", "no-other"], &[]);
     let lives = [feed.run(&["-d", "0.4"]), feed.run(&["-d", "0.4"])];
     beside.run(&["-d", "0.1"]);
     let report = recorder.stop().report();
-    lives.iter().for_each(|truth| assert_is_told(&report, truth, "feedhandler"));
+    lives.iter().for_each(|truth| assert_is_reported(&report, truth, "feedhandler"));
     assert_eq!(pids(&report), lives.iter().map(|truth| truth.start.pid).collect());
 }
 
 #[test]
-fn a_program_goes_by_its_files_name_too_and_is_found_when_it_runs_already() {
-    let name = "a_program_goes_by_its_files_name_too_and_is_found_when_it_runs_already";
-    let Some(_stage) = stage::enter(name) else { return };
+fn running_program_is_found_by_the_name_of_its_file() {
+    let name = "running_program_is_found_by_the_name_of_its_file";
+    let Some(_guard) = machine::reserve(name) else { return };
     let mut running = Scenario::ready("spin", &["-d", "0.3", "-t", "user"]);
     let recorder = Recorder::armed(&["--name", "spin"], &[]);
-    let before = running.perform();
+    let before = running.run();
     let later = Alias::new(&program("spin"), "alias").run(&["-d", "0.3"]);
     let report = recorder.stop().report();
-    assert_is_told(&report, &later, "alias");
+    assert_is_reported(&report, &later, "alias");
     assert_eq!(pids(&report), BTreeSet::from([before.start.pid, later.start.pid]));
     for life in before.lives() {
         assert!(thread(&report, life.tid, &life.name).on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}");
     }
 }
 
-/// The thread is named by itself, after it has begun.
+/// The thread names itself after it has started.
 #[test]
 fn a_threads_name_records_that_thread() {
-    let Some(_stage) = stage::enter("a_threads_name_records_that_thread") else { return };
+    let Some(_guard) = machine::reserve("a_threads_name_records_that_thread") else { return };
     let running = Scenario::ready("spin", &["-d", "0.3"]);
     let recorder = Recorder::armed(&["--name", "hal?"], &[]);
     let later = Alias::new(&program("spin"), "host").run(&["-d", "0.3"]);
     let report = recorder.stop().report();
-    let mut expected: Vec<u32> = vec![running.cast.tid("half"), later.start.tid("half")];
+    let mut expected: Vec<u32> = vec![running.start.tid("half"), later.start.tid("half")];
     let mut found: Vec<u32> = report.threads.iter().map(|thread| thread.tid).collect();
     expected.sort();
     found.sort();
@@ -101,10 +102,10 @@ fn a_threads_name_records_that_thread() {
     assert!(recorded.on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}: {recorded:#?}");
 }
 
-/// `true` lives for a millisecond or less; the second of two threads of one pid is another thread.
+/// `true` lives for a millisecond or less. The second of two threads with one pid is another thread.
 #[test]
-fn brief_processes_and_pids_given_out_again() {
-    let Some(_stage) = stage::enter("brief_processes_and_pids_given_out_again") else { return };
+fn brief_processes_and_reused_pids_are_recorded() {
+    let Some(_guard) = machine::reserve("brief_processes_and_reused_pids_are_recorded") else { return };
     let gnat = Alias::new(Path::new("/bin/true"), "gnat");
     let recorder = Recorder::armed(&["--name", "gnat", "--name", "first", "--name", "second"], &[]);
     let runs = (0..20).map(|_| {
@@ -118,18 +119,20 @@ fn brief_processes_and_pids_given_out_again() {
     let recorded = report.threads.iter().filter(|thread| thread.comm == "gnat");
     assert_eq!(recorded.clone().map(|thread| thread.tid).collect::<BTreeSet<_>>(), gnats);
     recorded.for_each(assert_adds_up);
-    let told = |name: &str| report.threads.iter().filter(|thread| thread.comm == name).collect::<Vec<_>>();
-    let [first] = told("first")[..] else { panic!("{:#?}", told("first")) };
+    let named = |name: &str| report.threads.iter().filter(|thread| thread.comm == name).collect::<Vec<_>>();
+    let [first] = named("first")[..] else { panic!("{:#?}", named("first")) };
     assert!(truth.start.pid != first.pid, "only the child has the name");
-    // Where the kernel lets the scenario choose a pid, the second one has the first one's.
-    if let [second] = told("second")[..] {
+    // Where the kernel lets the scenario set a pid, the second one has the first one's.
+    if let [second] = named("second")[..] {
         assert!(second.tid != first.tid || second.start_ns >= first.end_ns, "{first:#?} {second:#?}");
     }
 }
 
 #[test]
-fn a_program_that_becomes_another_is_left() {
-    let Some(_stage) = stage::enter("a_program_that_becomes_another_is_left") else { return };
+fn program_that_execs_another_name_leaves_the_recording() {
+    let Some(_guard) = machine::reserve("program_that_execs_another_name_leaves_the_recording") else {
+        return;
+    };
     let shell = Alias::new(Path::new("/bin/sh"), "caterpillar");
     let recorder = Recorder::armed(&["--name", "caterpillar"], &[]);
     let spin = program("spin");
@@ -144,7 +147,7 @@ fn a_program_that_becomes_another_is_left() {
 
 #[test]
 fn a_name_that_never_comes() {
-    let Some(_stage) = stage::enter("a_name_that_never_comes") else { return };
+    let Some(_guard) = machine::reserve("a_name_that_never_comes") else { return };
     let recorder = Recorder::armed(&["--name", "no such name"], &[]);
     let (status, said) = recorder.interrupt();
     assert_eq!(status.code(), Some(4), "{said:#?}");

@@ -1,9 +1,9 @@
-//! A recorder at work is recorded by another one: how wallprof is profiled (docs/benchmarks.md).
+//! A recorder that is recorded by another one: this is how wallprof is profiled (docs/benchmarks.md).
 
-use crate::contract::Report;
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::contract::Report;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 fn assert_adds_up(report: &Report) {
     for thread in &report.threads {
@@ -12,14 +12,14 @@ fn assert_adds_up(report: &Report) {
 }
 
 #[test]
-fn a_recorder_at_work_is_recorded_by_another() {
-    let Some(_stage) = stage::enter("a_recorder_at_work_is_recorded_by_another") else { return };
+fn recorder_is_recorded_by_another_recorder() {
+    let Some(_guard) = machine::reserve("recorder_is_recorded_by_another_recorder") else { return };
     let mut scenario = Scenario::ready("pingpong", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let pid = recorder.pid();
     let observer = Recorder::armed(&["-p", &pid.to_string(), "-F", "999"], &[]);
-    scenario.perform();
-    // The observer ends first: what ends a recording is no part of the work.
+    scenario.run();
+    // The observer ends first, since the end of a recording is not what is observed.
     let report = observer.stop().report();
     let recorded = recorder.stop().report();
 
@@ -29,7 +29,7 @@ fn a_recorder_at_work_is_recorded_by_another() {
     );
     assert_adds_up(&report);
     let on_cpu_ns: u64 = report.threads.iter().map(|thread| thread.on_cpu_ns).sum();
-    assert!(on_cpu_ns > 0, "a recorder that told two seconds has run: {report:#?}");
-    // Nor does being watched change what it says of others.
+    assert!(on_cpu_ns > 0, "a recorder of two seconds has run: {report:#?}");
+    // The observation does not change the results of the observed one.
     assert_adds_up(&recorded);
 }

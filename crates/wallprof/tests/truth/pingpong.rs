@@ -1,12 +1,13 @@
-//! Very many very short waits, on one CPU and across CPUs: no stall among them, and all in the ledger.
+//! Very many very short waits, on one CPU and across CPUs: no stall among them, and all of them in the
+//! ledger.
 
 use serde::Deserialize;
 
 use crate::ledger::{assert_adds_up, thread};
-use crate::proc::{STEAL_TICK_NS, steal_ns};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::proc::{STEAL_TICK_NS, steal_ns};
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 #[derive(Debug, Deserialize)]
 struct Rounds {
@@ -17,13 +18,13 @@ struct Rounds {
     waited_ns: u64,
 }
 
-/// Records a run of `args` and compares each player's ledger with its own clock.
+/// Records a run of `args` and compares each thread's ledger with its own clock.
 fn assert_play_is_accounted(args: &[&str]) -> Vec<Rounds> {
     let mut scenario = Scenario::ready("pingpong", args);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
     let steal_before = steal_ns();
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let stolen_ns = steal_ns() - steal_before + STEAL_TICK_NS;
     let report = recorder.stop().report();
     let players: Vec<Rounds> = truth.all("rounds");
@@ -34,7 +35,7 @@ fn assert_play_is_accounted(args: &[&str]) -> Vec<Rounds> {
         assert_adds_up(thread);
         assert!(player.rounds > 1_000, "{player:?}");
         // Time on the CPU by the thread's own CPU clock, which starts and ends within the recording. The
-        // thread's first and last steps, at the gates, are outside its life and below 1 ms.
+        // thread's first and last steps, at the gates, are outside of it and below 1 ms.
         let on_cpu_tolerance_ns = life.cpu_ns / 100 + 1_000_000 + stolen_ns;
         assert!(thread.on_cpu_ns.abs_diff(life.cpu_ns) <= on_cpu_tolerance_ns, "{life:?}, {thread:#?}");
         // The thread's clock around read sees the wait, the wait for a CPU, and the system call itself.
@@ -48,14 +49,14 @@ fn assert_play_is_accounted(args: &[&str]) -> Vec<Rounds> {
 
 #[test]
 fn on_one_cpu() {
-    let Some(_stage) = stage::enter("on_one_cpu") else { return };
+    let Some(_guard) = machine::reserve("on_one_cpu") else { return };
     let players = assert_play_is_accounted(&["-d", "2", "-c", "0"]);
     assert!(players.iter().all(|player| player.migrations == 0));
 }
 
 #[test]
 fn across_cpus() {
-    let Some(_stage) = stage::enter("across_cpus") else { return };
+    let Some(_guard) = machine::reserve("across_cpus") else { return };
     let players = assert_play_is_accounted(&["-d", "2", "-m", "10", "-w", "5"]);
     assert!(players.iter().all(|player| player.migrations > 100));
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::contract::Report;
 use crate::ledger::assert_adds_up;
 use crate::postgres_server::Postgres;
-use crate::recorder::Recorder;
-use crate::stage;
+use wallprof_testkit::contract::Report;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
 
 const PIDS: &str = "select string_agg(pid::text, ',') from pg_stat_activity";
 
@@ -18,13 +18,16 @@ fn recorded(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.pid).collect()
 }
 
-/// Background processes that ran before, and each backend from its first instruction on; a second server
-/// beside it, whose processes have the same names, is not recorded.
+/// Background processes that ran before, and each backend from its first instruction. A second server, whose
+/// processes have the same names, is not recorded.
 #[test]
 fn a_postmasters_backends_are_its_children() {
-    let Some(_stage) = stage::enter("a_postmasters_backends_are_its_children") else { return };
+    let Some(_guard) = machine::reserve("a_postmasters_backends_are_its_children") else { return };
     let (Some(server), Some(beside)) = (Postgres::start(), Postgres::start()) else {
-        return stage::skip("a_postmasters_backends_are_its_children", "PostgreSQL is not installed");
+        return wallprof_testkit::skip(
+            "a_postmasters_backends_are_its_children",
+            "PostgreSQL is not installed",
+        );
     };
     server.run("pgbench", &["-i", "-s", "1", "-q", "postgres"]);
     let before = pids(&server.ask(&format!("{PIDS} where backend_type <> 'client backend'")));
@@ -39,7 +42,7 @@ fn a_postmasters_backends_are_its_children() {
     for backend in backends.iter().flatten() {
         assert!(found.contains(backend), "{backend}: {:#?}", report.threads);
     }
-    // 40 of pgbench's transactions, its own look at the tables, the three questions.
+    // pgbench's 40 transactions, its own query of the tables, and the three queries.
     let born = found.difference(&before).count();
     assert!(born >= 40 + 3, "{born} processes came: {:#?}", report.threads);
     assert!(found.contains(&server.pid()) && found.is_disjoint(&others), "{:#?}", report.threads);

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the test's own, and what connects to it.
+//! A PostgreSQL server of the test's own, and its clients.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// On a socket in a folder, with no port. Stopped when dropped.
+/// On a socket in a folder, without a port. Stopped when dropped.
 pub struct Postgres {
     programs: PathBuf,
     user: (u32, u32),
@@ -32,13 +32,13 @@ impl Postgres {
         Some(server)
     }
 
-    /// Of the process that starts all others.
+    /// The process that starts all others.
     pub fn pid(&self) -> u32 {
         let file = fs::read_to_string(self.data().join("postmaster.pid")).expect("the server runs");
         file.lines().next().and_then(|line| line.parse().ok()).expect("its pid is the first line")
     }
 
-    /// Runs a program as the server's user, which finds the server in its environment; what it prints.
+    /// Runs a program as the server's user, with the server in its environment, and returns its output.
     pub fn run(&self, program: &str, args: &[&str]) -> String {
         let output = self.command(program, args).output().expect("the program starts");
         assert!(output.status.success(), "{program} {args:?}: {output:?}");
@@ -76,7 +76,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Debian keeps each version's programs in a folder of its own; the newest.
+/// Debian keeps the programs of each version in a folder of their own: the newest.
 fn installed() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?.flatten().map(|entry| entry.path().join("bin"));
     let mut complete: Vec<PathBuf> = versions.filter(|programs| programs.join("initdb").exists()).collect();

@@ -1,15 +1,15 @@
-//! A thread that loses its CPU: when, for how long, and to whom.
+//! A thread that loses its CPU: when, for how long, and to which thread.
 
 use serde::Deserialize;
 
-use crate::contract::Stall;
-use crate::recorder::Recorder;
-use crate::scenario::{Scenario, Truth};
-use crate::stage;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
 const EDGE_NS: u64 = 50_000;
-/// What the neighbour's own clock cannot see of its time on the CPU: waking up, going to sleep, and pauses
-/// below 20 µs; and of each time it is interrupted, how long the switches took.
+/// The part of the neighbour's time on the CPU that its own clock cannot see: waking up, going to sleep,
+/// pauses below 20 µs, and the switches each time it is interrupted.
 const UNSEEN_NS: u64 = 150_000;
 const UNSEEN_A_PAUSE_NS: u64 = 50_000;
 
@@ -34,7 +34,7 @@ impl Gap {
     }
 }
 
-/// For how long the neighbour ran during the stall by its own clock, and in how many pieces.
+/// How long the neighbour ran during the stall by its own clock, and in how many pieces.
 fn overlap(stall: &Stall, truth: &Truth, ran: &[Interval]) -> (u64, u64) {
     let inside = ran.iter().filter_map(|interval| {
         let start = truth.epoch_from_mono(interval.start_ns).max(stall.start_ns);
@@ -44,8 +44,8 @@ fn overlap(stall: &Stall, truth: &Truth, ran: &[Interval]) -> (u64, u64) {
     inside.fold((0, 0), |(ns, pieces), piece| (ns + piece, pieces + 1))
 }
 
-/// The worker's stalls in a gap. Mostly one; with other load on the CPU the worker can come back and be preempted again
-/// before it reads the clock.
+/// The worker's stalls in a gap, mostly one. With other load on the CPU the worker can come back and be
+/// preempted again before it reads the clock.
 fn stalls_of<'a>(gap: &Gap, truth: &Truth, stalls: &'a [Stall]) -> Vec<&'a Stall> {
     let (start, end) = (truth.epoch_from_mono(gap.start_ns), truth.epoch_from_mono(gap.end_ns));
     stalls.iter().filter(|stall| stall.overlaps(start, end)).collect()
@@ -73,11 +73,11 @@ fn assert_all_of_it_waited_for_a_cpu(stall: &Stall) {
 
 #[test]
 fn a_neighbour_takes_the_cpu() {
-    let Some(_stage) = stage::enter("a_neighbour_takes_the_cpu") else { return };
+    let Some(_guard) = machine::reserve("a_neighbour_takes_the_cpu") else { return };
     let mut scenario = Scenario::ready("preempted", &["-d", "4"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "20us"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let stalls = recorder.stop().stalls(&["--thread", "worker", "--reason", "preempted"]);
     let neighbour = truth.start.tid("neighbour");
     let ran: Vec<Interval> = truth.all("ran");
@@ -108,9 +108,9 @@ fn a_neighbour_takes_the_cpu() {
         blamed += usize::from(recorded_ns.abs_diff(own_clock_ns) <= unseen_ns);
     }
     assert!(unseen * 100 <= gaps.len(), "{unseen} of {} gaps have no stall: {apart:#?}", gaps.len());
-    // A hypervisor that holds a CPU back delays the clock reading before a switch or after it, while nothing is
-    // switched yet. The gaps without a switch tell of the long times it does; of the short ones, and most are
-    // when a timer is set or a CPU is woken, one gap in 10 is left to it.
+    // A hypervisor that holds a CPU back delays the clock reading before or after a switch, while nothing is
+    // switched. Gaps without a switch show how often it does so for long. Its short ones mostly happen when a
+    // timer is set or a CPU is woken: one gap in 10 is allowed for them.
     let excused = gaps.len() / 10 + holes.len();
     assert!(
         matched + excused >= gaps.len(),

@@ -1,11 +1,11 @@
-//! Kernel stacks that are remembered instead of walked: at one system call there are several.
+//! Kernel stacks from the cache: there are several at one system call.
 
 use serde::Deserialize;
 
-use crate::contract::{Frame, Stall};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::contract::{Frame, Stall};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 #[derive(Debug, Deserialize)]
 struct Reads {
@@ -13,15 +13,15 @@ struct Reads {
     count: u64,
 }
 
-/// What of the kernel is on the stack of a thread that waits in one of the scenario's functions, and of none that waits in
-/// another one; and of who ends the wait.
+/// Kernel functions on the stack of a thread that waits in one of the scenario's functions, and in none of
+/// the others; and those of its waker.
 const PLACES: [(&str, &str, &str); 4] = [
     ("read_pipe", "pipe_read", "pipe_write"),
     ("read_event", "eventfd_read", "eventfd_write"),
     ("read_socket", "unix_stream_read_generic", "unix_stream_sendmsg"),
     ("read_timer", "timerfd_read", "timerfd_tmrproc"),
 ];
-/// Well more than a stall's least length, since that is looked at by another clock than what the wait is told to have taken.
+/// Well more than the length of a stall, since that is measured by another clock than the logged wait.
 const SURELY_A_STALL_NS: u64 = 200_000;
 const SYSTEM_CALL_ENTRY: &str = "entry_SYSCALL_64_after_hwframe";
 
@@ -35,10 +35,10 @@ fn has(symbols: &[&str], part: &str) -> bool {
 
 #[test]
 fn each_wait_has_its_own_kernel_stack() {
-    let Some(_stage) = stage::enter("each_wait_has_its_own_kernel_stack") else { return };
+    let Some(_guard) = machine::reserve("each_wait_has_its_own_kernel_stack") else { return };
     let mut scenario = Scenario::ready("readers", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let stalls = recorder.stop().stalls(&["--all"]);
     let reads: Vec<Reads> = truth.all("reads");
     for (function, waits_in, woken_by) in PLACES {

@@ -1,28 +1,31 @@
-//! Real software: a busy Redis has threads that wait for work. That is nobody's stall.
+//! Real software: a busy Redis has threads that wait for work. Those waits are no stalls.
 
-use crate::contract::Stall;
 use crate::ledger::assert_adds_up;
-use crate::recorder::Recorder;
-use crate::redis_server::Redis;
-use crate::stage;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::redis::Redis;
 
 const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
 const MS: u64 = 1_000_000;
 /// The recorder's own.
 const MIN_STALL_NS: u64 = 100_000;
 
-/// Woken and then kept waiting for a CPU, or woken late: that is nobody's choice. Work comes from a task, the client
-/// or the main thread; a timeout from an interrupt, and epoll_wait takes whole milliseconds.
+/// Woken and then kept waiting for a CPU, or woken late: those are involuntary. Work comes from a task, the
+/// client or the main thread; a timeout from an interrupt, and epoll_wait takes whole milliseconds.
 fn overslept(stall: &Stall) -> bool {
     let by_a_timer = stall.waker.as_ref().is_some_and(|waker| waker.context == "interrupt");
     stall.runnable_ns >= MIN_STALL_NS || (by_a_timer && stall.duration_ns % MS >= MIN_STALL_NS)
 }
 
 #[test]
-fn idle_workers_of_redis_are_no_stalls() {
-    let Some(_stage) = stage::enter("idle_workers_of_redis_are_no_stalls") else { return };
+fn waits_of_idle_redis_workers_are_no_stalls() {
+    let Some(_guard) = machine::reserve("waits_of_idle_redis_workers_are_no_stalls") else { return };
     let Some(redis) = Redis::start() else {
-        return stage::skip("idle_workers_of_redis_are_no_stalls", "redis-server is not installed");
+        return wallprof_testkit::skip(
+            "waits_of_idle_redis_workers_are_no_stalls",
+            "redis-server is not installed",
+        );
     };
     let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
     assert!(redis.benchmark(20_000), "the server answers");
@@ -37,14 +40,14 @@ fn idle_workers_of_redis_are_no_stalls() {
     }
 
     let stalls = recording.stalls(&[]);
-    let is_chosen = |stall: &&Stall| VOLUNTARY.contains(&stall.reason.as_str()) && !overslept(stall);
-    let chosen: Vec<&Stall> = stalls.iter().filter(is_chosen).collect();
-    assert!(chosen.is_empty(), "waits for work: {chosen:#?}");
+    let is_voluntary_stall = |stall: &&Stall| VOLUNTARY.contains(&stall.reason.as_str()) && !overslept(stall);
+    let idle: Vec<&Stall> = stalls.iter().filter(is_voluntary_stall).collect();
+    assert!(idle.is_empty(), "waits for work: {idle:#?}");
     let locks: Vec<&Stall> =
         stalls.iter().filter(|stall| stall.reason == "lock" && stall.tid != stall.pid).collect();
     assert!(locks.is_empty(), "idle workers wait for no lock: {locks:#?}");
 
-    // They are there for those who ask: each worker waited all the time.
+    // `--all` shows them: each worker waited all the time.
     let all = recording.stalls(&["--all"]);
     for worker in workers {
         let waits = all.iter().filter(|stall| stall.thread == worker.id && stall.reason == "wait");

@@ -1,12 +1,12 @@
-//! Waits that a thread chose are in the ledger, and are stalls only for those who ask.
+//! Voluntary waits are in the ledger, and are stalls only with `--all`.
 
 use serde::Deserialize;
 
-use crate::contract::Stall;
 use crate::ledger::{assert_adds_up, thread};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 /// What either clock may see of the two waits at the scenario's gates that the other does not.
 const GATES_NS: u64 = 100_000;
@@ -29,19 +29,19 @@ fn reason_of(name: &str) -> &'static str {
     }
 }
 
-/// A sleep that lasted longer than asked for is nobody's choice: it may be a stall.
+/// A sleep that lasted longer than requested is involuntary: it may be a stall.
 fn overslept(stall: &Stall, waits: &[Waits]) -> bool {
     let of_thread = waits.iter().find(|waits| waits.name == stall.comm);
     of_thread.is_some_and(|waits| waits.asked_ns != 0 && stall.duration_ns > waits.asked_ns)
 }
 
 #[test]
-fn chosen_waits_are_no_stalls() {
-    let Some(_stage) = stage::enter("chosen_waits_are_no_stalls") else { return };
+fn voluntary_waits_are_no_stalls() {
+    let Some(_guard) = machine::reserve("voluntary_waits_are_no_stalls") else { return };
     let mut scenario = Scenario::ready("sleepers", &["-d", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let recording = recorder.stop();
     let waits: Vec<Waits> = truth.all("waits");
 
@@ -55,25 +55,26 @@ fn chosen_waits_are_no_stalls() {
     let all = recording.stalls(&["--all"]);
     for Waits { tid, name, count, .. } in &waits {
         let of_thread = |stall: &&Stall| stall.comm == *name && (*tid == 0 || stall.tid == *tid);
-        // Woken, and then longer without a CPU than it had waited: its reason is the CPU, it still chose to wait.
+        // Woken, and then longer without a CPU than it had waited: its reason is the CPU, and the wait
+        // remains voluntary.
         let is_chosen = |stall: &&Stall| stall.reason == "runnable" && stall.blocked_ns > 0;
-        let is_told = |stall: &&Stall| {
+        let is_reported = |stall: &&Stall| {
             is_chosen(stall)
                 || (stall.reason == reason_of(name) && (stall.voluntary || overslept(stall, &waits)))
         };
-        let voluntary = all.iter().filter(of_thread).filter(is_told).count() as u64;
+        let voluntary = all.iter().filter(of_thread).filter(is_reported).count() as u64;
         // The parked thread's waits at the scenario's gates come on top.
         assert!(voluntary >= *count, "{name} waited {count} times, {voluntary} are recorded");
     }
 }
 
 #[test]
-fn chosen_waits_are_in_the_ledger() {
-    let Some(_stage) = stage::enter("chosen_waits_are_in_the_ledger") else { return };
+fn voluntary_waits_are_in_the_ledger() {
+    let Some(_guard) = machine::reserve("voluntary_waits_are_in_the_ledger") else { return };
     let mut scenario = Scenario::ready("sleepers", &["-d", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let report = recorder.stop().report();
     for waits in truth.all::<Waits>("waits").into_iter().filter(|waits| waits.tid != 0) {
         let thread = thread(&report, waits.tid, &waits.name);

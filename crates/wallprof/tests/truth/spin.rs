@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use crate::ledger::{assert_adds_up, thread};
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stage;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::Scenario;
 
 const HZ: f64 = 199.0;
 
@@ -17,7 +17,7 @@ struct Split {
     kernel_ns: u64,
 }
 
-/// How far a count of independent samples strays from its mean: five standard deviations, and one sample for
+/// The distance of a count of independent samples from its mean: five standard deviations, and one sample for
 /// a rounding at either end.
 fn tolerance(mean: f64) -> f64 {
     5.0 * mean.sqrt() + 2.0
@@ -25,11 +25,11 @@ fn tolerance(mean: f64) -> f64 {
 
 #[test]
 fn user_and_kernel_time() {
-    let Some(_stage) = stage::enter("user_and_kernel_time") else { return };
+    let Some(_guard) = machine::reserve("user_and_kernel_time") else { return };
     let mut scenario = Scenario::ready("spin", &["-d", "5"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "-F", &HZ.to_string()], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let report = recorder.stop().report();
     for split in truth.all::<Split>("split") {
         let thread = thread(&report, split.tid, &split.name);

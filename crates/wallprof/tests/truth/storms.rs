@@ -1,23 +1,24 @@
-//! More than a machine is usually asked for: births by the thousand, a ring that nobody reads, little memory. What was
-//! recorded adds up, and what was not is counted.
+//! More than a machine usually does: thousands of forks, a ring that is not read, little memory. What is
+//! recorded adds up, and what is not is counted.
 
 use rustix::process::Signal;
 use serde::Deserialize;
 
-use crate::contract::{Report, Thread};
 use crate::ledger::thread;
 use crate::memory_group::MemoryGroup;
-use crate::recorder::{Recorder, report_from, wallprof};
-use crate::scenario::{Scenario, Truth};
-use crate::stage::{self, program};
+use wallprof_testkit::contract::{Report, Thread};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, report_from, wallprof};
+use wallprof_testkit::scenario::program;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
 /// Threads of a machine at its limits: tens of thousands where `pid_max` allows.
 const ALL_THREADS: &str = "100000";
 
-/// In which a recorder of one process lives, its maps in the kernel included.
+/// The memory of a recorder of one process, its maps in the kernel included.
 const ENOUGH_MIB: u64 = 128;
 
-/// What the scenario says about itself (scenarios/storm.c).
+/// The scenario's own figures (scenarios/storm.c).
 #[derive(Debug, Deserialize)]
 struct Storm {
     born: u64,
@@ -26,7 +27,7 @@ struct Storm {
     cpu_ns: u64,
 }
 
-/// Records `storm ARGS` with all that it gives birth to: the report, the truth, and the first thread's tid.
+/// Records `storm ARGS` with all its children: the report, the truth, and the first thread's tid.
 fn record(args: &[&str]) -> (Report, Storm, u32) {
     let storm = program("storm");
     let command = [&[storm.to_str().expect("a UTF-8 path")], args].concat();
@@ -36,13 +37,13 @@ fn record(args: &[&str]) -> (Report, Storm, u32) {
     (recording.report(), truth.one("storm"), truth.start.pid)
 }
 
-/// Latencies may be lost in a storm, and are counted then. Time is not.
+/// Latencies may be lost in a storm, and are counted then. Time is not lost.
 fn assert_partitioned(thread: &Thread) {
     assert_eq!(thread.states.sum() + thread.unaccounted_ns, thread.wall_ns, "{thread:#?}");
 }
 
-/// Threads that the kernel had no memory to follow are in no report: they are counted.
-fn assert_all_are_told(report: &Report, born: u64) {
+/// Threads for which the kernel had no memory are in no report: they are counted.
+fn assert_all_are_reported(report: &Report, born: u64) {
     let followed = report.threads.iter().filter(|thread| thread.comm == "storm").count() as u64 - 1;
     let lost = report.losses.get("threads_no_memory").copied().unwrap_or(0);
     assert_eq!(followed + lost, born, "{:?}", report.losses);
@@ -50,17 +51,17 @@ fn assert_all_are_told(report: &Report, born: u64) {
 
 #[test]
 fn a_thousand_forks_a_second() {
-    let Some(_stage) = stage::enter("a_thousand_forks_a_second") else { return };
+    let Some(_guard) = machine::reserve("a_thousand_forks_a_second") else { return };
     let (report, storm, _) = record(&["-n", "2000", "-r", "1000", "forks"]);
     assert_eq!(storm.born, 2000, "the machine forked");
     report.threads.iter().for_each(assert_partitioned);
-    assert_all_are_told(&report, storm.born);
+    assert_all_are_reported(&report, storm.born);
 }
 
 /// One thread, one life: every program of it belongs to the same ledger.
 #[test]
 fn a_process_that_execs_all_the_time() {
-    let Some(_stage) = stage::enter("a_process_that_execs_all_the_time") else { return };
+    let Some(_guard) = machine::reserve("a_process_that_execs_all_the_time") else { return };
     let (report, storm, tid) = record(&["-n", "1000", "execs"]);
     let threads: Vec<&Thread> = report.threads.iter().filter(|thread| thread.tid == tid).collect();
     let [thread] = threads[..] else { panic!("one thread: {threads:#?}") };
@@ -71,30 +72,31 @@ fn a_process_that_execs_all_the_time() {
 
 #[test]
 fn thousands_of_threads_at_once() {
-    let Some(_stage) = stage::enter("thousands_of_threads_at_once") else { return };
+    let Some(_guard) = machine::reserve("thousands_of_threads_at_once") else { return };
     let (report, storm, _) = record(&["-n", "4000", "threads"]);
     assert!(storm.born > 0, "the machine started threads");
     report.threads.iter().for_each(assert_partitioned);
-    assert_all_are_told(&report, storm.born);
+    assert_all_are_reported(&report, storm.born);
 }
 
 #[test]
 #[ignore = "takes all the threads that the machine has: see docs/reliability.md"]
 fn as_many_threads_as_the_machine_has() {
-    let Some(_stage) = stage::enter("as_many_threads_as_the_machine_has") else { return };
+    let Some(_guard) = machine::reserve("as_many_threads_as_the_machine_has") else { return };
     let (report, storm, _) = record(&["-n", ALL_THREADS, "threads"]);
-    stage::tell(&format!("{} threads at once, lost: {:?}", storm.born, report.losses));
-    assert_all_are_told(&report, storm.born);
+    wallprof_testkit::note(&format!("{} threads at once, lost: {:?}", storm.born, report.losses));
+    assert_all_are_reported(&report, storm.born);
 }
 
-/// Nobody reads the rings while the recorder is stopped: what finds no room is counted, and the ledger misses nothing.
+/// The rings are not read while the recorder is stopped. What does not fit is counted, and the ledger misses
+/// nothing.
 #[test]
 fn a_recorder_that_is_stopped_for_a_while() {
-    let Some(_stage) = stage::enter("a_recorder_that_is_stopped_for_a_while") else { return };
+    let Some(_guard) = machine::reserve("a_recorder_that_is_stopped_for_a_while") else { return };
     let mut scenario = Scenario::ready("pingpong", &["-d", "1", "-c", "0"]);
     let recorder = Recorder::armed(&["--min-stall", "1us", "-p", &scenario.pid()], &[]);
     recorder.signal(Signal::STOP);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     recorder.signal(Signal::CONT);
     let report = recorder.stop().report();
     for life in truth.lives() {
@@ -107,7 +109,7 @@ fn a_recorder_that_is_stopped_for_a_while() {
     assert!(report.losses.get("stalls_ring_full").is_some_and(|&lost| lost > 0), "{:?}", report.losses);
 }
 
-/// `record` in a control group with so much memory, of which its maps in the kernel are a part.
+/// `record` in a control group with this much memory, which includes its maps in the kernel.
 fn record_within(mib: u64) -> Option<(std::process::Output, tempfile::TempDir)> {
     let group = MemoryGroup::limited_to(mib)?;
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -119,9 +121,9 @@ fn record_within(mib: u64) -> Option<(std::process::Output, tempfile::TempDir)> 
 
 #[test]
 fn a_recorder_with_little_memory() {
-    let Some(_stage) = stage::enter("a_recorder_with_little_memory") else { return };
+    let Some(_guard) = machine::reserve("a_recorder_with_little_memory") else { return };
     let Some((output, folder)) = record_within(ENOUGH_MIB) else {
-        return stage::skip(
+        return wallprof_testkit::skip(
             "a_recorder_with_little_memory",
             "there is no control group of memory to make one in",
         );

@@ -1,4 +1,4 @@
-//! What is recorded is what was asked for: threads, CPUs, control groups, and nothing else.
+//! Exactly the given targets are recorded: threads, CPUs, control groups.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,12 +6,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::contract::Report;
 use crate::ledger::{assert_adds_up, thread};
-use crate::lines::Lines;
-use crate::recorder::Recorder;
-use crate::scenario::{Scenario, Truth};
-use crate::stage::{self, program};
+use wallprof_testkit::contract::Report;
+use wallprof_testkit::lines::Lines;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::program;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
 pub fn tids(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.tid).collect()
@@ -19,31 +20,31 @@ pub fn tids(report: &Report) -> BTreeSet<u32> {
 
 #[test]
 fn one_thread_of_several() {
-    let Some(_stage) = stage::enter("one_thread_of_several") else { return };
+    let Some(_guard) = machine::reserve("one_thread_of_several") else { return };
     let mut scenario = Scenario::ready("spin", &["-d", "1"]);
-    let chosen = scenario.cast.actors()[0].clone();
-    let recorder = Recorder::armed(&["-t", &chosen.tid.to_string()], &[]);
-    let truth = scenario.perform();
+    let wanted = scenario.start.workers()[0].clone();
+    let recorder = Recorder::armed(&["-t", &wanted.tid.to_string()], &[]);
+    let truth = scenario.run();
     let report = recorder.stop().report();
-    assert_eq!(tids(&report), BTreeSet::from([chosen.tid]));
-    let recorded = thread(&report, chosen.tid, &chosen.name);
+    assert_eq!(tids(&report), BTreeSet::from([wanted.tid]));
+    let recorded = thread(&report, wanted.tid, &wanted.name);
     assert_adds_up(recorded);
-    let life = truth.lives().into_iter().find(|life| life.tid == chosen.tid).expect("a life");
+    let life = truth.lives().into_iter().find(|life| life.tid == wanted.tid).expect("a life");
     assert!(recorded.on_cpu_ns >= life.cpu_ns * 99 / 100, "{life:?}: {recorded:#?}");
 }
 
-/// The players are pinned to one CPU: all of their time is on it, and no sample is taken on the other.
+/// The threads are pinned to one CPU: all of their time is on it, and no sample is taken on the other.
 #[test]
 fn one_cpu_of_several() {
-    let Some(_stage) = stage::enter("one_cpu_of_several") else { return };
+    let Some(_guard) = machine::reserve("one_cpu_of_several") else { return };
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
-        return stage::skip("one_cpu_of_several", "this machine has one CPU");
+        return wallprof_testkit::skip("one_cpu_of_several", "this machine has one CPU");
     }
     for (cpus, is_theirs) in [("0", true), ("1", false)] {
         let mut scenario = Scenario::ready("pingpong", &["-d", "1", "-c", "0"]);
         let pid = scenario.pid();
         let recorder = Recorder::armed(&["-p", &pid, "-C", cpus], &[]);
-        let truth = scenario.perform();
+        let truth = scenario.run();
         let report = recorder.stop().report();
         for life in truth.lives() {
             let recorded = report.threads.iter().find(|thread| thread.tid == life.tid);
@@ -52,14 +53,15 @@ fn one_cpu_of_several() {
             if is_theirs {
                 assert!(on_cpu_ns >= life.cpu_ns * 99 / 100 && samples > 0, "{life:?}: {recorded:#?}");
             } else {
-                // Before it pins itself, at the gate, a player may have run anywhere, and then is in the recording.
+                // Before it pins itself, at the gate, a thread may have run on any CPU, and then is in the
+                // recording.
                 assert!(samples == 0, "{life:?}: {recorded:#?}");
             }
         }
     }
 }
 
-/// A control group of the test's own; its processes and itself are gone when dropped.
+/// A control group of the test's own. It and its processes are gone when dropped.
 pub struct Group {
     pub path: PathBuf,
 }
@@ -80,7 +82,7 @@ impl Drop for Group {
     }
 }
 
-/// A shell that, told so, starts the scenario as its child. Killed when dropped.
+/// A shell that starts the scenario as its child when its stdin has a line. Killed when dropped.
 pub struct Parent {
     pub child: Child,
     output: Lines,
@@ -119,7 +121,7 @@ impl Drop for Parent {
     }
 }
 
-/// Processes in the group, in a group within, and those they start later; not one beside the group.
+/// Processes in the group, in a group within, and their later children; none beside the group.
 fn assert_records_the_group(root: &Path) {
     let group = Group::new(root.join(format!("wallprof-truth-{}", std::process::id())))
         .unwrap_or_else(|| panic!("a control group in {}", root.display()));
@@ -142,7 +144,7 @@ fn assert_records_the_group(root: &Path) {
     }
 }
 
-/// Where a hierarchy is mounted that this process may make groups in.
+/// A mounted hierarchy in which this process may make groups.
 pub fn writable_root(filesystem: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let of_kind = mounts.lines().filter_map(|line| {
@@ -161,24 +163,24 @@ pub fn writable_root(filesystem: &str) -> Option<PathBuf> {
 
 #[test]
 fn a_control_group_of_version_1() {
-    let Some(_stage) = stage::enter("a_control_group_of_version_1") else { return };
+    let Some(_guard) = machine::reserve("a_control_group_of_version_1") else { return };
     match writable_root("cgroup") {
         Some(root) => assert_records_the_group(&root),
-        None => stage::skip("a_control_group_of_version_1", "no cgroup v1 can be made here"),
+        None => wallprof_testkit::skip("a_control_group_of_version_1", "no cgroup v1 can be made here"),
     }
 }
 
 #[test]
 fn a_control_group_of_version_2() {
-    let Some(_stage) = stage::enter("a_control_group_of_version_2") else { return };
+    let Some(_guard) = machine::reserve("a_control_group_of_version_2") else { return };
     match writable_root("cgroup2") {
         Some(root) => assert_records_the_group(&root),
-        None => stage::skip("a_control_group_of_version_2", "no cgroup v2 can be made here"),
+        None => wallprof_testkit::skip("a_control_group_of_version_2", "no cgroup v2 can be made here"),
     }
 }
 
 /// A process moves into the group while it is recorded: with all of its threads, and with those of a group
-/// within. One that has moved out of it before the recording is not recorded, nor is what it starts.
+/// within. A process that moved out of it before the recording is not recorded, nor are its children.
 fn assert_follows_moves(root: &Path) {
     let group = Group::new(root.join(format!("wallprof-moves-{}", std::process::id())))
         .unwrap_or_else(|| panic!("a control group in {}", root.display()));
@@ -188,7 +190,7 @@ fn assert_follows_moves(root: &Path) {
     fs::write(root.join("cgroup.procs"), left.child.id().to_string()).expect("a process leaves the group");
     let recorder = Recorder::armed(&["--cgroup", &group.path.display().to_string()], &[]);
     fs::write(within.path.join("cgroup.procs"), scenario.pid()).expect("a process enters the group");
-    let truth = scenario.perform();
+    let truth = scenario.run();
     left.go();
     left.truth();
     let report = recorder.stop().report();
@@ -203,11 +205,11 @@ fn assert_follows_moves(root: &Path) {
 #[test]
 fn a_process_that_moves_into_a_control_group_is_recorded_with_all_its_threads() {
     let name = "a_process_that_moves_into_a_control_group_is_recorded_with_all_its_threads";
-    let Some(_stage) = stage::enter(name) else { return };
+    let Some(_guard) = machine::reserve(name) else { return };
     for kind in ["cgroup", "cgroup2"] {
         match writable_root(kind) {
             Some(root) => assert_follows_moves(&root),
-            None => stage::skip(name, &format!("no group of kind {kind} can be made here")),
+            None => wallprof_testkit::skip(name, &format!("no group of kind {kind} can be made here")),
         }
     }
 }

@@ -1,15 +1,16 @@
-//! Overslept waits are late by the time after their timeouts; waits for a lock, with a timeout too, by all of it.
+//! Overslept waits are late by the time after their timeouts. Waits for a lock, with a timeout too, are late
+//! by all of it.
 
 use serde::Deserialize;
 
-use crate::contract::Stall;
 use crate::ledger::thread;
-use crate::recorder::{Recorder, RecordingFile};
-use crate::scenario::{Scenario, Truth};
-use crate::stage;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::scenario::{Scenario, Truth};
 
 const MIN_STALL_NS: u64 = 50_000;
-/// Between a wait by the program's clock and by the kernel's lie a system call and readings of other clocks.
+/// Between the program's clock and the kernel's lie a system call and readings of other clocks.
 const EDGE_NS: u64 = 100_000;
 
 #[derive(Debug, Deserialize)]
@@ -31,7 +32,7 @@ fn record() -> (Truth, RecordingFile) {
     let mut scenario = Scenario::ready("timeouts", &["-d", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "50us"], &[]);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     (truth, recorder.stop())
 }
 
@@ -39,7 +40,8 @@ fn waits_of(truth: &Truth, name: &str) -> Waits {
     truth.all::<Waits>("waits").into_iter().find(|waits| waits.name == name).expect("a line about it")
 }
 
-/// The waits of a thread in its system call, voluntary ones too; a wait for a CPU after one is not among them.
+/// The waits of a thread in its system call, voluntary ones too. A wait for a CPU after one is not among
+/// them.
 fn recorded(recording: &RecordingFile, name: &str, syscall: &str) -> Vec<Stall> {
     let mut stalls = recording.stalls(&["--all", "--thread", name]);
     stalls.retain(|stall| stall.syscall.as_deref() == Some(syscall) && stall.blocked_ns > 0);
@@ -48,7 +50,7 @@ fn recorded(recording: &RecordingFile, name: &str, syscall: &str) -> Vec<Stall> 
 
 #[test]
 fn overslept_sleep_is_late_by_the_time_after_it() {
-    let Some(_stage) = stage::enter("overslept_sleep_is_late_by_the_time_after_it") else { return };
+    let Some(_guard) = machine::reserve("overslept_sleep_is_late_by_the_time_after_it") else { return };
     let (truth, recording) = record();
     let report = recording.report();
     for name in ["ticker", "boot", "tai"] {
@@ -75,13 +77,13 @@ fn overslept_sleep_is_late_by_the_time_after_it() {
 
 #[test]
 fn timed_wait_for_a_lock_is_late_by_its_duration() {
-    let Some(_stage) = stage::enter("timed_wait_for_a_lock_is_late_by_its_duration") else { return };
+    let Some(_guard) = machine::reserve("timed_wait_for_a_lock_is_late_by_its_duration") else { return };
     let (truth, recording) = record();
     for name in ["waiter", "pi-waiter"] {
         let waits = waits_of(&truth, name);
         let mut stalls = recorded(&recording, name, "futex");
         stalls.retain(|stall| stall.asked_ns.is_some());
-        // Of all waits but those that found their time over before they began.
+        // All waits but those that found their time over before they started.
         assert!(stalls.len() as u64 * 2 > waits.count, "{waits:?}: {stalls:#?}");
         for stall in &stalls {
             assert!(
@@ -99,7 +101,7 @@ fn timed_wait_for_a_lock_is_late_by_its_duration() {
 
 #[test]
 fn cpu_time_is_no_timeout() {
-    let Some(_stage) = stage::enter("cpu_time_is_no_timeout") else { return };
+    let Some(_guard) = machine::reserve("cpu_time_is_no_timeout") else { return };
     let (truth, recording) = record();
     let waits = waits_of(&truth, "cpu-clock");
     let sleeps = recorded(&recording, "cpu-clock", "clock_nanosleep");

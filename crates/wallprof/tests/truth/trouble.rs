@@ -1,4 +1,4 @@
-//! What can go wrong around a recording: a full disk, names made to do harm, files that are no longer whole.
+//! Problems around a recording: a full disk, hostile names, damaged files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::ledger::assert_adds_up;
-use crate::recorder::{Recorder, report_from, wallprof};
-use crate::stage::{self, program};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, report_from, wallprof};
+use wallprof_testkit::scenario::program;
 
-/// A small file system of its own; unmounted when dropped.
+/// A small file system of its own. Unmounted when dropped.
 struct SmallDisk {
     folder: TempDir,
 }
@@ -34,9 +35,9 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_keeps_what_was_recorded() {
-    let Some(_stage) = stage::enter("a_full_disk_keeps_what_was_recorded") else { return };
+    let Some(_guard) = machine::reserve("a_full_disk_keeps_what_was_recorded") else { return };
     let Some(disk) = SmallDisk::mount("3m") else {
-        return stage::skip("a_full_disk_keeps_what_was_recorded", "nothing can be mounted here");
+        return wallprof_testkit::skip("a_full_disk_keeps_what_was_recorded", "nothing can be mounted here");
     };
     let file = disk.folder.path().join("recording.db");
     let output = wallprof()
@@ -69,7 +70,7 @@ fn assert_harmless(what: &str, text: &str) {
 /// A thread of the lifecycle scenario has an escape sequence, a newline, a semicolon and markup in its name.
 #[test]
 fn hostile_names_are_escaped_everywhere() {
-    let Some(_stage) = stage::enter("hostile_names_are_escaped_everywhere") else { return };
+    let Some(_guard) = machine::reserve("hostile_names_are_escaped_everywhere") else { return };
     let lifecycle = program("lifecycle");
     let arguments = ["--min-stall", "20us"];
     let recorder = Recorder::armed(&arguments, &[lifecycle.to_str().expect("a UTF-8 path")]);
@@ -109,10 +110,10 @@ fn damaged(sound: &Path, folder: &Path, name: &str, change: impl Fn(&mut Vec<u8>
     path
 }
 
-/// One live recording, damaged in every way the issue of a support request may show.
+/// One live recording, damaged in every way that a support request may show.
 #[test]
 fn damaged_recordings() {
-    let Some(_stage) = stage::enter("damaged_recordings") else { return };
+    let Some(_guard) = machine::reserve("damaged_recordings") else { return };
     let spin = program("spin");
     let (_, recording) = Recorder::armed(&[], &[spin.to_str().expect("a UTF-8 path"), "-d", "0.2"]).wait();
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,18 +1,18 @@
-//! Clients of every kind at once: the watcher goes on watching.
+//! Clients of every kind at once: the watcher continues to watch.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::http;
-use crate::stage;
 use crate::watcher::{Watcher, value};
+use wallprof_testkit::machine;
 
 const CLIENTS: usize = 50;
 const SCRAPES: usize = 40;
 
 #[test]
 fn scrapes_garbage_and_silence_at_once() {
-    let Some(_stage) = stage::enter("scrapes_garbage_and_silence_at_once") else { return };
+    let Some(_guard) = machine::reserve("scrapes_garbage_and_silence_at_once") else { return };
     let watcher = Watcher::start(&["-a"]);
     let address = watcher.address;
     let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).expect("a port")).collect();
@@ -42,7 +42,7 @@ fn scrapes_garbage_and_silence_at_once() {
 
 #[test]
 fn pages_are_there_for_people() {
-    let Some(_stage) = stage::enter("pages_are_there_for_people") else { return };
+    let Some(_guard) = machine::reserve("pages_are_there_for_people") else { return };
     let watcher = Watcher::start(&["-a"]);
     assert_eq!(http::get(watcher.address, "/-/healthy").status, 200);
     watcher.metrics_until(|text| value(text, "wallprof_oncpu_seconds_total", &[]) > 0.0);

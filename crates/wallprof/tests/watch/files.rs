@@ -1,4 +1,4 @@
-//! The files for Prometheus and Grafana say what the watcher says.
+//! The files for Prometheus and Grafana name the watcher's metrics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wallprof_watch::NAMES;
-
-use crate::stage;
 
 fn contrib(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib").join(name)
@@ -56,7 +54,7 @@ fn the_dashboard_is_json_whose_panels_do_not_overlap() {
 fn promtool_takes_the_rules() {
     let Ok(output) = Command::new("promtool").args(["check", "rules"]).arg(contrib("alerts.yml")).output()
     else {
-        return stage::skip("promtool_takes_the_rules", "promtool is not installed");
+        return wallprof_testkit::skip("promtool_takes_the_rules", "promtool is not installed");
     };
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("9 rules found"), "{said}");

@@ -1,4 +1,4 @@
-//! One request over TCP, and what came back.
+//! One request over TCP, and its answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

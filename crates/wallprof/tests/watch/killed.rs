@@ -1,18 +1,18 @@
-//! Ends of a watcher: by the signal that it cannot take, and by the one it is stopped with.
+//! Ends of a watcher: by SIGKILL, and by the signal that stops it.
 
-use crate::bpf_objects::BpfObjects;
-use crate::recorder::report_from;
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::watcher::Watcher;
+use wallprof_testkit::bpf_objects::BpfObjects;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::report_from;
+use wallprof_testkit::scenario::Scenario;
 
 #[test]
 fn a_killed_watcher_leaves_a_flight_recording_and_nothing_in_the_kernel() {
     let test = "a_killed_watcher_leaves_a_flight_recording_and_nothing_in_the_kernel";
-    let Some(_stage) = stage::enter(test) else { return };
+    let Some(_guard) = machine::reserve(test) else { return };
     let mut scenario = Scenario::ready("lock", &["-d", "4", "-n", "20"]);
     let watcher = Watcher::start(&["-p", &scenario.pid()]);
-    scenario.perform();
+    scenario.run();
     let engine = [r#"thread="engine""#];
     watcher.metrics_until(|text| crate::watcher::value(text, "wallprof_stalls_total", &engine) > 10.0);
     let objects = BpfObjects::of_process(watcher.pid());
@@ -25,7 +25,7 @@ fn a_killed_watcher_leaves_a_flight_recording_and_nothing_in_the_kernel() {
 
 #[test]
 fn a_stopped_watcher_completes_its_recording() {
-    let Some(_stage) = stage::enter("a_stopped_watcher_completes_its_recording") else { return };
+    let Some(_guard) = machine::reserve("a_stopped_watcher_completes_its_recording") else { return };
     let watcher = Watcher::start(&["-a"]);
     watcher.metrics_until(|text| crate::watcher::value(text, "wallprof_oncpu_seconds_total", &[]) > 0.0);
     let (status, folder) = watcher.stop();

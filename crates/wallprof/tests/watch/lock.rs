@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use crate::contract::Stall;
 use crate::prometheus::Prometheus;
-use crate::scenario::{Scenario, Truth};
-use crate::stage;
 use crate::watcher::Watcher;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::scenario::{Scenario, Truth};
 
-/// Between a wait's own duration by the program's clock and by the kernel's lie a system call and a hypervisor.
+/// Between a wait's duration by the program's clock and by the kernel's lie a system call and a hypervisor.
 const EDGE_NS: u64 = 300_000;
 const CRITICAL_NS: u64 = 20_000_000;
 
@@ -19,8 +19,9 @@ struct Slow {
     waited: bool,
 }
 
-/// How many critical stalls the log tells of. Between two of the housekeeper's sweeps lie 0.2 to 0.6 ms: on a busy machine
-/// the engine, woken, may find the lock taken again, and then waits in two stalls, told apart by the recording alone.
+/// The number of critical stalls in the log. Between two of the housekeeper's sweeps lie 0.2 to 0.6 ms: on a
+/// busy machine the woken engine may find the lock taken again, and then waits in two stalls, which only the
+/// recording separates.
 fn critical(truth: &Truth, recorded: &[Stall]) -> usize {
     let slow: Vec<Slow> = truth.all::<Slow>("slow").into_iter().filter(|slow| slow.waited).collect();
     let (mut count, mut divided) = (0, 0);
@@ -34,7 +35,7 @@ fn critical(truth: &Truth, recorded: &[Stall]) -> usize {
         divided += usize::from(parts.len() > 1);
         assert!(
             (end - start).abs_diff(CRITICAL_NS) > EDGE_NS,
-            "{slow:?} is too near to the threshold to tell"
+            "{slow:?} is too near to the threshold to judge"
         );
     }
     assert!(
@@ -47,16 +48,19 @@ fn critical(truth: &Truth, recorded: &[Stall]) -> usize {
 
 #[test]
 fn prometheus_counts_what_the_program_logged() {
-    let Some(_stage) = stage::enter("prometheus_counts_what_the_program_logged") else { return };
+    let Some(_guard) = machine::reserve("prometheus_counts_what_the_program_logged") else { return };
     let mut scenario = Scenario::ready("lock", &["-d", "15", "-n", "20", "-k", "100"]);
     let watcher = Watcher::start(&["-p", &scenario.pid(), "--severity", "warning=1ms,critical=20ms"]);
     let Some(prometheus) = Prometheus::scraping(watcher.address) else {
-        return stage::skip("prometheus_counts_what_the_program_logged", "prometheus is not installed");
+        return wallprof_testkit::skip(
+            "prometheus_counts_what_the_program_logged",
+            "prometheus is not installed",
+        );
     };
     prometheus.wait_for("wallprof_armed", 1.0);
-    let truth = scenario.perform();
+    let truth = scenario.run();
     let engine = r#"process="lock",thread="engine",reason="lock""#;
-    // What a second of the watcher ends after the scenario, a scrape shows after that.
+    // A second of the watcher ends after the scenario, and a scrape shows it after that.
     for _ in 0..2 {
         let seconds = prometheus.value("wallprof_self_cpu_seconds_total");
         prometheus.wait_for("wallprof_self_cpu_seconds_total", seconds + 1e-9);
@@ -69,7 +73,7 @@ fn prometheus_counts_what_the_program_logged() {
     sums_agree(&watcher, &prometheus, engine);
 }
 
-/// Each exemplar's number is that of a stall in the flight recording, of that thread and length.
+/// Each exemplar has the id of a stall in the flight recording, of that thread and length.
 fn exemplars_open(watcher: &Watcher, prometheus: &Prometheus, engine: &str) {
     let exemplars = prometheus.exemplars(&format!("wallprof_offcpu_seconds_bucket{{{engine}}}"));
     assert!(!exemplars.is_empty());
@@ -81,7 +85,8 @@ fn exemplars_open(watcher: &Watcher, prometheus: &Prometheus, engine: &str) {
     }
 }
 
-/// The histogram's sum is exact; shorter waits than the threshold are in it and not in the recording, so many times it.
+/// The histogram's sum is exact. Waits shorter than the threshold are in it and not in the recording, so it
+/// is many times that.
 fn sums_agree(watcher: &Watcher, prometheus: &Prometheus, engine: &str) {
     let recorded: Vec<_> = watcher
         .stalls(&["--thread", "engine", "--reason", "lock"])

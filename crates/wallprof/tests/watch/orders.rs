@@ -6,10 +6,10 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::http;
-use crate::recorder::report_from;
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::watcher::{Watcher, value};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::report_from;
+use wallprof_testkit::scenario::Scenario;
 
 fn text(output: &std::process::Output) -> String {
     let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
@@ -18,19 +18,22 @@ fn text(output: &std::process::Output) -> String {
 
 #[test]
 fn disarmed_it_measures_nothing_and_armed_again_it_does() {
-    let Some(_stage) = stage::enter("disarmed_it_measures_nothing_and_armed_again_it_does") else { return };
+    let Some(_guard) = machine::reserve("disarmed_it_measures_nothing_and_armed_again_it_does") else {
+        return;
+    };
     let mut watcher = Watcher::start(&["-a"]);
     let on_cpu = |text: &str| value(text, "wallprof_oncpu_seconds_total", &[]);
     watcher.metrics_until(|text| on_cpu(text) > 0.0);
     let disarmed = watcher.ctl("disarm");
     assert!(disarmed.status.success(), "{}", text(&disarmed));
     watcher.said("disarmed");
-    let quiet = watcher.metrics();
-    assert_eq!(value(&quiet, "wallprof_armed", &[]), 0.0);
+    let disarmed = watcher.metrics();
+    assert_eq!(value(&disarmed, "wallprof_armed", &[]), 0.0);
     assert!(text(&watcher.ctl("status")).starts_with("disarmed"));
     assert!(watcher.ctl("arm").status.success());
     watcher.said("armed");
-    watcher.metrics_until(|text| on_cpu(text) > on_cpu(&quiet) && value(text, "wallprof_armed", &[]) == 1.0);
+    watcher
+        .metrics_until(|text| on_cpu(text) > on_cpu(&disarmed) && value(text, "wallprof_armed", &[]) == 1.0);
     let (_, folder) = watcher.stop();
     let report = report_from(&folder.path().join("flight.db"));
     for thread in &report.threads {
@@ -40,11 +43,11 @@ fn disarmed_it_measures_nothing_and_armed_again_it_does() {
 
 #[test]
 fn a_name_is_watched_in_each_of_its_lives() {
-    let Some(_stage) = stage::enter("a_name_is_watched_in_each_of_its_lives") else { return };
+    let Some(_guard) = machine::reserve("a_name_is_watched_in_each_of_its_lives") else { return };
     let watcher = Watcher::start(&["--name", "lock"]);
     let mut counted = 0.0;
     for _life in 0..2 {
-        Scenario::ready("lock", &["-d", "0.8", "-n", "20"]).perform();
+        Scenario::ready("lock", &["-d", "0.8", "-n", "20"]).run();
         let labels = ["process=\"lock\"", "thread=\"engine\""];
         let stalls = |text: &str| value(text, "wallprof_stalls_total", &labels);
         counted = stalls(&watcher.metrics_until(|text| stalls(text) > counted));
@@ -57,7 +60,7 @@ fn a_name_is_watched_in_each_of_its_lives() {
 
 #[test]
 fn snapshots_by_every_way_are_recordings() {
-    let Some(_stage) = stage::enter("snapshots_by_every_way_are_recordings") else { return };
+    let Some(_guard) = machine::reserve("snapshots_by_every_way_are_recordings") else { return };
     let mut watcher = Watcher::start(&["-a"]);
     watcher.metrics_until(|text| value(text, "wallprof_oncpu_seconds_total", &[]) > 0.0);
     let by_ctl = watcher.ctl("snapshot");
@@ -75,8 +78,8 @@ fn snapshots_by_every_way_are_recordings() {
 }
 
 #[test]
-fn a_folder_that_takes_no_snapshot_is_told() {
-    let Some(_stage) = stage::enter("a_folder_that_takes_no_snapshot_is_told") else { return };
+fn unwritable_snapshot_folder_is_reported() {
+    let Some(_guard) = machine::reserve("unwritable_snapshot_folder_is_reported") else { return };
     let watcher = Watcher::start(&["-a", "--snapshot", "/proc/nowhere"]);
     watcher.metrics_until(|text| value(text, "wallprof_oncpu_seconds_total", &[]) > 0.0);
     let refused = watcher.ctl("snapshot");
@@ -87,11 +90,12 @@ fn a_folder_that_takes_no_snapshot_is_told() {
 
 #[test]
 fn a_critical_stall_keeps_its_own_snapshot() {
-    let Some(_stage) = stage::enter("a_critical_stall_keeps_its_own_snapshot") else { return };
-    let mut scenario = crate::scenario::Scenario::ready("lock", &["-d", "3", "-n", "20", "-k", "10"]);
+    let Some(_guard) = machine::reserve("a_critical_stall_keeps_its_own_snapshot") else { return };
+    let mut scenario =
+        wallprof_testkit::scenario::Scenario::ready("lock", &["-d", "3", "-n", "20", "-k", "10"]);
     let args = ["-p", &scenario.pid(), "--severity", "critical=3ms", "--on", "critical"];
     let mut watcher = Watcher::start(&args);
-    scenario.perform();
+    scenario.run();
     let said = watcher.said("snapshot: ");
     let report = report_from(Path::new(said.split("snapshot: ").nth(1).expect("a path")));
     let stalls: u64 = report.threads.iter().map(|thread| thread.stalls).sum();
@@ -100,7 +104,7 @@ fn a_critical_stall_keeps_its_own_snapshot() {
 
 #[test]
 fn a_reload_changes_what_can_be_changed() {
-    let Some(_stage) = stage::enter("a_reload_changes_what_can_be_changed") else { return };
+    let Some(_guard) = machine::reserve("a_reload_changes_what_can_be_changed") else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = folder.path().join("watch.toml");
     fs::write(&config, "threshold = \"1ms\"\n").expect("a configuration");

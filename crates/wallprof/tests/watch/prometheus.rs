@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::http;
-use crate::lines::{Lines, PATIENCE};
+use wallprof_testkit::lines::{Lines, TIMEOUT};
 
 /// Killed when dropped.
 pub struct Prometheus {
@@ -56,11 +56,11 @@ impl Prometheus {
 
     /// Waits until an expression has at least this value.
     pub fn wait_for(&self, expression: &str, least: f64) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.value(expression) < least {
             assert!(
                 Instant::now() < deadline,
-                "{expression} is {} after {PATIENCE:?}",
+                "{expression} is {} after {TIMEOUT:?}",
                 self.value(expression)
             );
             std::thread::park_timeout(Duration::from_millis(200));
@@ -93,7 +93,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Nobody else takes a port in the moment between: the kernel gives others.
+/// No other process takes the port in between: the kernel hands out others.
 fn free_address() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a free port")
 }

@@ -1,11 +1,11 @@
-//! What a watcher refuses to begin with, and how it says so.
+//! Arguments with which a watcher does not start, and its messages.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
-use crate::recorder::wallprof;
-use crate::stage;
 use crate::watcher::Watcher;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::wallprof;
 
 fn refusal(output: &Output, code: i32) -> String {
     let said = String::from_utf8(output.stderr.clone()).expect("UTF-8");
@@ -15,8 +15,8 @@ fn refusal(output: &Output, code: i32) -> String {
 }
 
 #[test]
-fn a_port_in_use_is_told_before_anything_is_loaded() {
-    let Some(_stage) = stage::enter("a_port_in_use_is_told_before_anything_is_loaded") else { return };
+fn port_in_use_is_reported_before_anything_is_loaded() {
+    let Some(_guard) = machine::reserve("port_in_use_is_reported_before_anything_is_loaded") else { return };
     let taken = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let said = refusal(&Watcher::refused(&["-a", "--listen", &address]), 1);
@@ -48,7 +48,7 @@ fn a_wrong_configuration_is_named_by_line_and_field() {
 
 #[test]
 fn without_permission_it_names_the_capabilities() {
-    let Some(_stage) = stage::enter("without_permission_it_names_the_capabilities") else { return };
+    let Some(_guard) = machine::reserve("without_permission_it_names_the_capabilities") else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = Command::new("setpriv")
         .args(["--bounding-set", "-bpf,-perfmon,-sys_admin", "--inh-caps", "-bpf,-perfmon,-sys_admin"])
@@ -62,7 +62,7 @@ fn without_permission_it_names_the_capabilities() {
 }
 
 #[test]
-fn nobody_to_control_is_told() {
+fn missing_watcher_is_reported() {
     let output = wallprof().args(["ctl", "status", "--socket", "/no/such.sock"]).output();
     let said = refusal(&output.expect("the wallprof binary runs"), 1);
     assert!(said.contains("/no/such.sock"), "{said}");

@@ -1,15 +1,15 @@
-//! What never ends shows all the same, and who ends in the middle of a stall is no trouble.
+//! A stall that never ends shows all the same, and a thread that ends in the middle of a stall does no harm.
 
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::watcher::{Watcher, value};
+use wallprof_testkit::machine;
+use wallprof_testkit::scenario::Scenario;
 
 #[test]
 fn a_deadlock_grows_in_the_longest_stall() {
-    let Some(_stage) = stage::enter("a_deadlock_grows_in_the_longest_stall") else { return };
+    let Some(_guard) = machine::reserve("a_deadlock_grows_in_the_longest_stall") else { return };
     let mut scenario = Scenario::ready("deadlock", &["-d", "30"]);
     let watcher = Watcher::start(&["-p", &scenario.pid()]);
-    scenario.begin();
+    scenario.open_gate();
     let longest = |text: &str| value(text, "wallprof_longest_stall_seconds", &[r#"process="deadlock""#]);
     let first = longest(&watcher.metrics_until(|text| longest(text) > 1.0));
     watcher.metrics_until(|text| longest(text) > first + 1.0);

@@ -1,10 +1,10 @@
-//! A thread that oversleeps by little beside threads that wait for a lock as long: metrics go by lateness.
+//! A thread that oversleeps by little beside threads that wait for a lock as long: metrics count by lateness.
 
-use crate::contract::Stall;
 use crate::http;
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::watcher::{Watcher, value};
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::machine;
+use wallprof_testkit::scenario::Scenario;
 
 /// The default severities, least lateness last.
 const SEVERITIES: [(&str, u64); 3] = [("critical", 500_000), ("warning", 100_000), ("info", 0)];
@@ -24,10 +24,10 @@ fn settle(watcher: &Watcher) {
 
 #[test]
 fn metrics_and_page_go_by_lateness() {
-    let Some(_stage) = stage::enter("metrics_and_page_go_by_lateness") else { return };
+    let Some(_guard) = machine::reserve("metrics_and_page_go_by_lateness") else { return };
     let mut scenario = Scenario::ready("timeouts", &["-d", "3"]);
     let watcher = Watcher::start(&["-p", &scenario.pid(), "--threshold", "50us"]);
-    scenario.perform();
+    scenario.run();
     settle(&watcher);
     let text = watcher.metrics();
     for (thread, reason) in [("ticker", "sleep"), ("waiter", "lock"), ("pi-waiter", "lock")] {

@@ -1,4 +1,4 @@
-//! `wallprof watch` as a child process, and what it serves.
+//! `wallprof watch` as a child process, and its pages.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::contract::Stall;
 use crate::http;
-use crate::lines::{Lines, PATIENCE};
-use crate::recorder::wallprof;
+use wallprof_testkit::contract::Stall;
+use wallprof_testkit::lines::{Lines, TIMEOUT};
+use wallprof_testkit::recorder::wallprof;
 
 /// A watcher that serves. Killed when dropped.
 pub struct Watcher {
@@ -22,7 +22,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts `wallprof watch ARGS` on a free port, with everything it writes in a folder of its own.
+    /// Starts `wallprof watch ARGS` on a free port, with all of its files in a folder of its own.
     pub fn start(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::start_in(folder, args)
@@ -41,7 +41,7 @@ impl Watcher {
         watcher
     }
 
-    /// What becomes of a watcher that does not start.
+    /// The result of a watcher that does not start.
     pub fn refused(args: &[&str]) -> Output {
         let folder = tempfile::tempdir().expect("a temporary folder");
         command(&folder, args).stderr(Stdio::piped()).output().expect("the wallprof binary runs")
@@ -51,7 +51,7 @@ impl Watcher {
         self.child.id()
     }
 
-    /// Waits until it says something on stderr.
+    /// Waits for a message on stderr.
     pub fn said(&mut self, what: &str) -> String {
         let said = self.stderr.find(|line| line.contains(what));
         said.unwrap_or_else(|| panic!("the watcher ended without `{what}`: {:#?}", self.stderr.seen()))
@@ -72,9 +72,9 @@ impl Watcher {
         value(&self.metrics(), metric, labels)
     }
 
-    /// Asks every now and then until `enough` holds of the metrics.
+    /// Requests the metrics now and then until `enough` holds.
     pub fn metrics_until(&self, enough: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = self.metrics();
             if enough(&text) {
@@ -103,7 +103,7 @@ impl Watcher {
         kill_process(Pid::from_child(&self.child), signal).expect("the watcher takes a signal");
     }
 
-    /// Ends it as systemd does; its folder stays as long as what is returned.
+    /// Ends it as systemd does. Its folder stays as long as the returned value.
     pub fn stop(mut self) -> (ExitStatus, TempDir) {
         self.signal(Signal::TERM);
         self.wait()

@@ -1,6 +1,6 @@
-//! Four seconds of two threads. `engine` runs 400 ms of every second, is preempted for 100 ms and waits for a lock
-//! for 500 ms; one of its waits goes over the end of the second second. `stuck` waits for a lock from the
-//! beginning on and never gets it.
+//! Four seconds of two threads. `engine` runs 400 ms of every second, is preempted for 100 ms and waits for a
+//! lock for 500 ms. One of its waits lasts beyond the end of the second second. `stuck` waits for a lock from
+//! the start and never gets it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use wallprof_model::{
 };
 use wallprof_recording::{Recorder, RecordingStart};
 
-use crate::program::wallprof;
+use wallprof_testkit::program::wallprof;
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -31,24 +31,24 @@ const STUCK_AT: StackId = StackId(3);
 const WAKING: StackId = StackId(4);
 
 /// A recording in a folder of its own.
-pub struct Story {
+pub struct Fixture {
     pub folder: TempDir,
     pub file: PathBuf,
 }
 
-impl Story {
-    pub fn new() -> Story {
+impl Fixture {
+    pub fn new() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("story.db");
+        let file = folder.path().join("fixture.db");
         write(&file);
-        Story { folder, file }
+        Fixture { folder, file }
     }
 
     pub fn path(&self) -> &str {
         self.file.to_str().unwrap()
     }
 
-    /// What the command writes on stdout.
+    /// The command's output on stdout.
     pub fn output(&self, arguments: &[&str]) -> Vec<u8> {
         let output = wallprof(arguments).args([self.path(), "-o", "-"]).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

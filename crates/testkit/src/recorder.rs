@@ -1,4 +1,4 @@
-//! `wallprof record` as a child process, and what the readers say about its file.
+//! `wallprof record` as a child process, and what the readers print about its file.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,41 @@ use crate::lines::Lines;
 
 /// The binary under test, without a terminal and without the developer's own settings.
 pub fn wallprof() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wallprof"));
+    wallprof_through(&[])
+}
+
+fn wallprof_through(through: &[&str]) -> Command {
+    let mut command = match through {
+        [] => Command::new(binary()),
+        [program, args @ ..] => {
+            let mut command = Command::new(program);
+            command.args(args).arg(binary());
+            command
+        }
+    };
     command.stdin(Stdio::null()).env("NO_COLOR", "1").env_remove("COLUMNS");
-    // Some systems set it for every shell.
+    // Some systems set it in every shell.
     command.env_remove("DEBUGINFOD_URLS");
     command
+}
+
+/// The binary under test. Cargo builds it for the integration tests of its package, next to their folder
+/// `deps`.
+pub fn binary() -> PathBuf {
+    build_folder().join("wallprof")
+}
+
+/// A folder for what tests build, on the disk of the build.
+pub fn scratch_folder() -> PathBuf {
+    let folder = build_folder().parent().expect("the target folder").join("tmp");
+    fs::create_dir_all(&folder).expect("a folder for what tests build");
+    folder
+}
+
+/// `target/PROFILE`: this test program is in its folder `deps`.
+fn build_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the test program");
+    test.ancestors().nth(2).expect("a build folder").to_owned()
 }
 
 /// A recorder that is armed. Killed when dropped.
@@ -27,17 +57,22 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts `wallprof record ARGS -o FILE [-- COMMAND]` and returns when it says that it is recording.
+    /// Starts `wallprof record ARGS -o FILE [-- COMMAND]` and returns when it reports that it is recording.
     pub fn armed(args: &[&str], command: &[&str]) -> Self {
-        let mut recorder = Self::spawn(args, command);
+        Self::armed_through(&[], args, command)
+    }
+
+    /// The same through a program and its arguments, `through`, which executes what follows them.
+    pub fn armed_through(through: &[&str], args: &[&str], command: &[&str]) -> Self {
+        let mut recorder = Self::spawn(through, args, command);
         let armed = recorder.stderr.find(|line| line.contains("recording"));
         assert!(armed.is_some(), "the recorder ended before it was armed: {:#?}", recorder.stderr.seen());
         recorder
     }
 
-    fn spawn(args: &[&str], command: &[&str]) -> Self {
+    fn spawn(through: &[&str], args: &[&str], command: &[&str]) -> Self {
         let file = RecordingFile::new();
-        let mut recorder = wallprof();
+        let mut recorder = wallprof_through(through);
         recorder.arg("record").args(args).arg("-o").arg(file.path());
         if !command.is_empty() {
             recorder.arg("--").args(command);
@@ -61,7 +96,7 @@ impl Recorder {
         file
     }
 
-    /// Ends the recording as Ctrl-C does, however it ends; and all that was said on stderr.
+    /// Ends the recording as Ctrl-C does. Returns how it ended, and everything on stderr.
     pub fn interrupt(mut self) -> (ExitStatus, Vec<String>) {
         self.signal(Signal::INT);
         let status = self.child.wait().expect("the recorder is waited for");
@@ -69,7 +104,7 @@ impl Recorder {
         (status, self.stderr.seen().to_vec())
     }
 
-    /// Waits for a recorder that ends by itself: with its duration or its command.
+    /// Waits for a recorder that ends by itself, with its duration or its command.
     pub fn wait(mut self) -> (ExitStatus, RecordingFile) {
         let status = self.child.wait().expect("the recorder is waited for");
         let file = std::mem::replace(&mut self.file, RecordingFile::new());
@@ -94,7 +129,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A recording in a folder of its own, deleted with it.
+/// A recording in a temporary directory, deleted with it.
 pub struct RecordingFile {
     folder: TempDir,
 }
@@ -112,7 +147,7 @@ impl RecordingFile {
         self.folder.path().join("stdout")
     }
 
-    /// What the recorded command printed.
+    /// The output of the recorded command.
     pub fn command_output(&self) -> String {
         fs::read_to_string(self.stdout()).expect("UTF-8 from the command")
     }
@@ -131,7 +166,7 @@ impl RecordingFile {
             .collect()
     }
 
-    /// What a reading command prints about the recording.
+    /// The output of a reading command on the recording.
     pub fn read(&self, command: &str, args: &[&str]) -> String {
         read(Command::arg(wallprof().arg(command), self.path()).args(args))
     }
@@ -146,10 +181,10 @@ pub fn parse_report(text: &str) -> Report {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in the report {text}"))
 }
 
-/// What a reading command prints, which must succeed.
+/// The output of a reading command, which must succeed.
 fn read(command: &mut Command) -> String {
     let output = command.output().expect("the wallprof binary runs");
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} ended with {}: {complaint}", output.status);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} ended with {}: {message}", output.status);
     String::from_utf8(output.stdout).expect("UTF-8 on stdout")
 }

@@ -1,10 +1,10 @@
-//! The binary under test.
+//! The wallprof binary as a test of the command line runs it.
 
 use std::process::{Command, Output, Stdio};
 
 /// The binary without a terminal and without the developer's own settings.
 pub fn wallprof(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wallprof"));
+    let mut command = Command::new(crate::recorder::binary());
     command.args(arguments).stdin(Stdio::null());
     for variable in
         ["NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG", "SUDO_UID", "SUDO_GID", "DEBUGINFOD_URLS"]
@@ -19,7 +19,8 @@ pub fn run(arguments: &[&str]) -> Output {
     wallprof(arguments).output().expect("the binary runs")
 }
 
-/// Asserts that the command failed with `code`, said one sentence on stderr and nothing on stdout; gives the sentence.
+/// Asserts that the command failed with `code`, wrote one sentence to stderr and nothing to stdout. Returns
+/// the sentence.
 pub fn refused(arguments: &[&str], code: i32) -> String {
     sentence_of(&run(arguments), code, arguments)
 }

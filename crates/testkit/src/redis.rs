@@ -1,4 +1,4 @@
-//! A Redis server and the load that comes with it.
+//! A Redis server and its benchmark.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::lines::PATIENCE;
+use crate::lines::TIMEOUT;
 
-/// A server of the test's own: on a socket in a folder, nothing saved. Killed when dropped.
+/// A server of the test's own, on a socket in a temporary directory, which saves nothing. Killed when
+/// dropped.
 pub struct Redis {
     child: Child,
     folder: TempDir,
@@ -41,7 +42,7 @@ impl Redis {
     }
 
     fn wait_until_it_listens(self) -> Self {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.benchmark(1) {
             assert!(Instant::now() < deadline, "redis-server does not listen");
         }

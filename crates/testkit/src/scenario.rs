@@ -1,20 +1,22 @@
-//! A scenario as a child process, and the truth it prints (see scenarios/truth.h).
+//! A scenario as a child process, and the truth that it prints (see scenarios/truth.h).
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 
 use crate::lines::Lines;
 use crate::proc;
-use crate::stage::program;
+use crate::recorder::scratch_folder;
 
-/// A gated scenario: its threads exist and run when told. Killed when dropped.
+/// A gated scenario: its threads exist, and run when the gate opens. Killed when dropped.
 pub struct Scenario {
     child: Child,
     gate: ChildStdin,
     lines: Lines,
-    pub cast: Start,
+    pub start: Start,
 }
 
 /// The `start` line.
@@ -23,18 +25,18 @@ pub struct Start {
     pub pid: u32,
     mono_ns: u64,
     epoch_ns: u64,
-    pub threads: Vec<Actor>,
+    pub threads: Vec<ScenarioThread>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Actor {
+pub struct ScenarioThread {
     pub tid: u32,
     pub name: String,
 }
 
 impl Start {
-    /// The scenario's threads but its first, which only prints.
-    pub fn actors(&self) -> &[Actor] {
+    /// The scenario's threads without its first, which only prints.
+    pub fn workers(&self) -> &[ScenarioThread] {
         &self.threads[1..]
     }
 
@@ -60,24 +62,24 @@ impl Scenario {
         let gate = child.stdin.take().expect("a piped stdin");
         let mut lines = Lines::from_pipe("the scenario", child.stdout.take().expect("a piped stdout"));
         let start = lines.find(|_| true).expect("a start line");
-        let cast: Start = parse(&start);
-        let scenario = Scenario { child, gate, lines, cast };
+        let start: Start = parse(&start);
+        let scenario = Scenario { child, gate, lines, start };
         scenario.wait_until_parked();
         scenario
     }
 
     pub fn pid(&self) -> String {
-        self.cast.pid.to_string()
+        self.start.pid.to_string()
     }
 
     /// Opens the gate.
-    pub fn begin(&mut self) {
+    pub fn open_gate(&mut self) {
         writeln!(self.gate).and_then(|()| self.gate.flush()).expect("the scenario reads its gate");
     }
 
     /// Opens the gate, and returns when the scenario has run and its threads are parked again.
-    pub fn perform(&mut self) -> Truth {
-        self.begin();
+    pub fn run(&mut self) -> Truth {
+        self.open_gate();
         let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
         assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
         self.wait_until_parked();
@@ -85,7 +87,7 @@ impl Scenario {
     }
 
     fn wait_until_parked(&self) {
-        proc::wait_until_asleep(self.cast.pid);
+        proc::wait_until_asleep(self.start.pid);
     }
 }
 
@@ -96,7 +98,7 @@ impl Drop for Scenario {
     }
 }
 
-/// What a scenario said, from its start line to its end line.
+/// What a scenario printed, from its start line to its end line.
 pub struct Truth {
     pub start: Start,
     lines: Vec<String>,
@@ -138,7 +140,7 @@ impl Truth {
     }
 
     /// The scenario's monotonic time as time of day. The scenario is short, and both clocks are slewed
-    /// alike: one moment on both is enough.
+    /// alike: one reading of both is enough.
     pub fn epoch_from_mono(&self, mono_ns: u64) -> u64 {
         mono_ns - self.start.mono_ns + self.start.epoch_ns
     }
@@ -146,4 +148,24 @@ impl Truth {
 
 fn parse<T: for<'a> Deserialize<'a>>(line: &str) -> T {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the truth line {line}"))
+}
+
+/// The scenario's program. All are built when the first one is requested.
+pub fn program(scenario: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(build_scenarios).join(scenario)
+}
+
+fn build_scenarios() -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let folder = scratch_folder().join("scenarios");
+    let status = Command::new("make")
+        .args(["-s", "-C"])
+        .arg(&sources)
+        .arg(format!("OUT={}", folder.display()))
+        .stdin(Stdio::null())
+        .status()
+        .expect("make runs");
+    assert!(status.success(), "the scenarios in {} do not build", sources.display());
+    folder
 }

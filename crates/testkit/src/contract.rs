@@ -1,5 +1,5 @@
-//! The JSON of `report --json` and `stalls --json` as contract.md promises it: a field that is missing or
-//! of another type fails the test that reads it.
+//! The JSON of `report --json` and `stalls --json` as docs/recording.md promises it. A field that is missing
+//! or of another type fails the test that reads it.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ pub struct Switches {
     pub involuntary: u64,
 }
 
-/// Page faults that ended, by how.
+/// Page faults that ended, by kind.
 #[derive(Debug, Deserialize)]
 pub struct Faults {
     pub minor: u64,
@@ -196,7 +196,7 @@ pub struct Fault {
 #[derive(Clone, Debug, Deserialize)]
 pub struct RanInstead {
     pub tid: u32,
-    /// `null` for a thread that was gone before it could be asked.
+    /// `null` for a thread that ended before its name was read.
     pub comm: Option<String>,
     pub ns: u64,
 }

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 
-use crate::lines::PATIENCE;
+use crate::lines::TIMEOUT;
 
-/// By the kernel's ids, which it does not give out again soon.
+/// By the kernel's ids, which are not used again soon.
 #[derive(Debug, Default)]
 pub struct BpfObjects {
     programs: BTreeSet<u32>,
@@ -32,9 +32,9 @@ impl BpfObjects {
         !self.programs.is_empty() && !self.maps.is_empty()
     }
 
-    /// Returns when the kernel has let go of all of them, which it does some time after the last reference.
+    /// Returns when the kernel has freed all of them, which it does some time after the last reference.
     pub fn wait_until_gone(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = self.still_there();
             if left.programs.is_empty() && left.maps.is_empty() {

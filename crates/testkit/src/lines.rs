@@ -1,13 +1,13 @@
-//! Lines from a child's pipe, with a limit on how long a test waits for one.
+//! Lines from a child's pipe, with a limit on the time that a test waits for one.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than any scenario runs: a test that waits this long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any scenario runs. A test that waits this long has failed.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Read by a thread of their own, so that the child never blocks on a full pipe.
+/// Lines, read by a thread of their own so that the child never blocks on a full pipe.
 pub struct Lines {
     what: &'static str,
     incoming: Receiver<String>,
@@ -33,7 +33,7 @@ impl Lines {
 
     /// The next line for which `wanted` holds; `None` when the pipe ends before it.
     pub fn find(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match self.incoming.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if wanted(&line) => {
@@ -43,7 +43,7 @@ impl Lines {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("{} said nothing for {PATIENCE:?}; before: {:#?}", self.what, self.seen)
+                    panic!("{} wrote nothing for {TIMEOUT:?}; before: {:#?}", self.what, self.seen)
                 }
             }
         }

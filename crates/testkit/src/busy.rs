@@ -1,14 +1,14 @@
-//! What other programs take of the machine's CPUs meanwhile.
+//! CPU time of everything on this machine.
 
 use std::fs;
 
 /// USER_HZ: the unit of /proc/stat, the same on every x86-64 and aarch64 kernel.
 const TICK_NS: u64 = 10_000_000;
 
-/// What can run between two readings and not be in their difference: what is counted at ticks misses what lies between.
+/// CPU time that may lie between two readings and not be in their difference: the kernel counts it at ticks.
 pub const UNSEEN_NS: u64 = 2 * TICK_NS;
 
-/// Time that all CPUs together have spent on anything since boot, a hypervisor's theft included, ns.
+/// Time that all CPUs together have spent on anything since boot, steal time included, ns.
 pub fn busy_ns() -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat is readable");
     let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);

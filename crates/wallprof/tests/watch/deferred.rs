@@ -1,47 +1,49 @@
-//! Quiet times: the watcher tells seconds a few at once. Of no second less is told by that, and nobody who reads sees less.
+//! Deferred flushing: the watcher emits a few seconds at once. No second loses anything by that, and no
+//! reader sees less.
 //!
-//! Where the machine gives it no quiet time, every second is told by itself, and all of this holds as well.
+//! Where the machine is never calm enough for that, every second is emitted by itself, and all of this holds
+//! as well.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wallprof_recording::Recording;
 
-use crate::scenario::Scenario;
-use crate::stage;
 use crate::watcher::{Watcher, value};
+use wallprof_testkit::machine;
+use wallprof_testkit::scenario::Scenario;
 
-/// Of sixteen, a machine that is busy all of a sudden may keep so many readers waiting for longer than they wait.
+/// Of sixteen readers, a machine that becomes busy may keep this many waiting for longer than they wait.
 const LATE: usize = 3;
 const SECOND_NS: u64 = 1_000_000_000;
-/// The clock may be put right by so much meanwhile.
+/// The clock may be adjusted by this much meanwhile.
 const CLOCK_NS: u64 = 50_000_000;
 
-/// What was on the CPU by the metrics, and when that was asked for, in seconds since the epoch.
+/// Time on the CPU by the metrics, and the time of the request, in seconds since the epoch.
 struct Scrape {
     asked: f64,
     on_cpu: f64,
 }
 
-/// Of each thread and second: wall time and time on the CPU, ns.
+/// Wall time and time on the CPU of each thread and second, ns.
 type Ledger = BTreeMap<(u32, u32), (u64, u64)>;
 
 #[test]
-fn seconds_that_wait_are_told_one_by_one_and_to_whoever_asks() {
-    let test = "seconds_that_wait_are_told_one_by_one_and_to_whoever_asks";
-    let Some(_stage) = stage::enter(test) else { return };
+fn deferred_seconds_are_emitted_one_by_one_and_on_request() {
+    let test = "deferred_seconds_are_emitted_one_by_one_and_on_request";
+    let Some(_guard) = machine::reserve(test) else { return };
     let mut scenario = Scenario::ready("sleepers", &["-d", "30"]);
-    // None of its waits is as long as that: what it does leaves the watcher quiet.
+    // None of its waits is as long as that: its activity does not end the deferring.
     let watcher = Watcher::start(&["-p", &scenario.pid(), "--threshold", "1s"]);
-    scenario.begin();
-    // Further apart than the seconds are that a watcher in a busy time tells.
+    scenario.open_gate();
+    // Further apart than a busy watcher's flushes.
     let scrapes: Vec<_> = (0..16).map(|_| scrape_after(&watcher, Duration::from_millis(1_700))).collect();
     let (status, folder) = watcher.stop();
     assert!(status.success());
     let ledger = ledger_of(&folder.path().join("flight.db"));
     let merged = merged_seconds(&ledger);
-    assert!(merged * 4 < ledger.len(), "{merged} of {} seconds were told with others", ledger.len());
-    let late = scrapes.iter().filter(|scrape| scrape.on_cpu < told_before(&ledger, scrape.asked)).count();
+    assert!(merged * 4 < ledger.len(), "{merged} of {} seconds were emitted with others", ledger.len());
+    let late = scrapes.iter().filter(|scrape| scrape.on_cpu < emitted_before(&ledger, scrape.asked)).count();
     assert!(late <= LATE, "{late} of {} scrapes were older than the last whole second", scrapes.len());
 }
 
@@ -62,8 +64,8 @@ fn ledger_of(path: &std::path::Path) -> Ledger {
     ledger
 }
 
-/// How many seconds were told with the one after them; each stretch that was told reaches from the end of the one before it to
-/// the end of its second.
+/// The number of seconds that were emitted with the one after them. Each emitted stretch reaches from the end
+/// of the one before it to the end of its second.
 fn merged_seconds(ledger: &Ledger) -> usize {
     let mut merged = 0;
     let last = ledger.keys().map(|(_, second)| *second).max().unwrap_or(0);
@@ -80,8 +82,8 @@ fn merged_seconds(ledger: &Ledger) -> usize {
     merged
 }
 
-/// Time on the CPU in the seconds that were over when this was asked for, and had been for so long that they were known.
-fn told_before(ledger: &Ledger, asked: f64) -> f64 {
+/// Time on the CPU in the seconds that were over at the time of the request, long enough to be known.
+fn emitted_before(ledger: &Ledger, asked: f64) -> f64 {
     let known = ledger.iter().filter(|((_, second), _)| f64::from(*second) + 2.2 <= asked);
     known.map(|(_, (_, on_cpu_ns))| *on_cpu_ns as f64 / 1e9).sum::<f64>() - 1e-6
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
-use crate::lines::PATIENCE;
+use crate::lines::TIMEOUT;
 
 /// One reading of a thread's counters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,10 +52,10 @@ pub fn faults(pid: u32, tid: u32) -> u64 {
     number(fields[7]) + number(fields[9])
 }
 
-/// `/proc/stat` shows whole ticks: of two readings, one tick more may lie between.
+/// `/proc/stat` shows whole ticks. Between two readings there may be one tick more.
 pub const STEAL_TICK_NS: u64 = 10_000_000;
 
-/// Time the hypervisor took from all CPUs since boot, in whole ticks.
+/// Steal time of all CPUs since boot, ns, in whole ticks.
 pub fn steal_ns() -> u64 {
     let stat = read("/proc/stat");
     let total = stat.lines().next().expect("the line of all CPUs");
@@ -69,9 +69,9 @@ pub fn process_switches(pid: u32) -> u64 {
 
 /// Returns when every thread of the process sleeps in the kernel.
 pub fn wait_until_asleep(pid: u32) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !threads(pid).into_iter().all(|tid| state(pid, tid) == Some('S')) {
-        assert!(Instant::now() < deadline, "the threads of {pid} do not come to rest");
+        assert!(Instant::now() < deadline, "the threads of {pid} do not all sleep");
         std::thread::yield_now();
     }
 }
@@ -81,7 +81,7 @@ fn threads(pid: u32) -> Vec<u32> {
     tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The letter after the name, which may itself hold anything.
+/// The letter after the name, which may itself contain anything.
 fn state(pid: u32, tid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].trim_start().chars().next()
