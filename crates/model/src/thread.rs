@@ -4,6 +4,11 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadKey(pub u32);
 
+impl ThreadKey {
+    /// In a profile with more threads than are listed: the sum of those that are not. No thread has this key.
+    pub const OTHERS: ThreadKey = ThreadKey(u32::MAX);
+}
+
 /// The identity of a thread and its names as last seen. Sent again when a name changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInfo {

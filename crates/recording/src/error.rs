@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use wallprof_model::text::is_hidden;
 
+use crate::bounds;
+
 pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug)]
@@ -56,6 +58,12 @@ pub enum Error {
     Corrupt {
         path: PathBuf,
         detail: String,
+    },
+    /// It holds more than one reader takes, and more than a recorder writes.
+    TooLarge {
+        path: PathBuf,
+        what: String,
+        advice: &'static str,
     },
     NewerSchema {
         path: PathBuf,
@@ -180,6 +188,13 @@ impl fmt::Display for Error {
                     escaped(detail)
                 )
             }
+            Error::TooLarge { path, what, advice } => {
+                write!(
+                    f,
+                    "the recording {} has {what}, which is more than is read at once: {advice}",
+                    shown(path)
+                )
+            }
             Error::NewerSchema { path, found, known } => write!(
                 f,
                 "{} was written by a newer wallprof (schema {found}, this one reads up to {known}): upgrade wallprof",
@@ -239,6 +254,9 @@ impl Error {
     pub(crate) fn from_sqlite(path: &Path, action: Action, source: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode;
         let path = path.to_owned();
+        if let Some(bound) = bounds::exceeded(&source) {
+            return Error::TooLarge { path, what: bound.to_string(), advice: bound.advice() };
+        }
         match source.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Error::DiskFull { path },
             Some(ErrorCode::DatabaseCorrupt) => Error::Corrupt { path, detail: source.to_string() },

@@ -5,6 +5,7 @@
 //! The schema is described for users in `docs/recording.md`; its tables and views are in `sql/`.
 
 mod additions;
+mod bounds;
 mod budget;
 mod calls;
 mod counters;

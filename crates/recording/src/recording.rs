@@ -58,7 +58,8 @@ impl Recording {
         info::read(self).map_err(|error| self.failed(error))
     }
 
-    /// All threads in the order in which they were first seen.
+    /// The threads in the order in which they were first seen. Of more than 100,000 those that lived longest are listed,
+    /// and the last one, [`ThreadKey::OTHERS`], is the sum of the others.
     pub fn threads(&self) -> Result<Vec<Thread>> {
         threads::read(self).map_err(|error| self.failed(error))
     }
@@ -83,8 +84,12 @@ impl Recording {
     }
 
     /// The frames of a stack that a sample of this recording names.
+    ///
+    /// # Errors
+    /// All stacks that were asked for have more functions than one reader keeps.
     pub fn resolve(&self, stack: StackId) -> Result<ResolvedStack> {
-        self.stack(u32::try_from(stack.0).unwrap_or(0)).map_err(|error| self.failed(error))
+        let node = u32::try_from(stack.0).unwrap_or(0);
+        self.stacks.resolve_to_keep(&self.connection, node).map_err(|error| self.failed(error))
     }
 
     pub fn interrupts(&self) -> Result<Vec<InterruptRow>> {
@@ -96,7 +101,7 @@ impl Recording {
                 Ok(InterruptRow {
                     cpu: row.get(0)?,
                     kind: decoded(1, 0, InterruptKind::from_name(&kind))?,
-                    name: self.text(row.get(2)?)?.unwrap_or_default(),
+                    name: self.text_to_keep(row.get(2)?)?.unwrap_or_default(),
                     victim: nonzero(row, 3)?.map(ThreadKey),
                     count: unsigned(row, 4)?,
                     total_ns: unsigned(row, 5)?,
@@ -126,8 +131,8 @@ impl Recording {
                 Ok(IntrusionRow {
                     cpu: row.get(0)?,
                     kind: decoded(1, 0, IntrusionKind::from_name(&kind))?,
-                    what: self.text(nonzero(row, 2)?)?.unwrap_or_default(),
-                    thread: mention.map(|mention| self.mention(mention)).transpose()?,
+                    what: self.text_to_keep(nonzero(row, 2)?)?.unwrap_or_default(),
+                    thread: mention.map(|mention| self.mention_to_keep(mention)).transpose()?,
                     allowed: row.get(4)?,
                     count: unsigned(row, 5)?,
                     total_ns: unsigned(row, 6)?,
@@ -161,9 +166,9 @@ impl Recording {
              GROUP BY caller, syscall, function ORDER BY caller, syscall, function";
         self.collect(sql, |row| {
             Ok(CrossCallRow {
-                caller: self.mention(row.get(0)?)?,
-                syscall: self.text(nonzero(row, 1)?)?,
-                function: self.text(nonzero(row, 2)?)?,
+                caller: self.mention_to_keep(row.get(0)?)?,
+                syscall: self.text_to_keep(nonzero(row, 1)?)?,
+                function: self.text_to_keep(nonzero(row, 2)?)?,
                 count: unsigned(row, 3)?,
             })
         })
@@ -177,7 +182,7 @@ impl Recording {
         self.collect(sql, |row| {
             Ok(ThrottledRow {
                 pid: row.get(0)?,
-                cgroup: self.text(row.get(1)?)?.unwrap_or_default(),
+                cgroup: self.text_to_keep(row.get(1)?)?.unwrap_or_default(),
                 quota_ns: unsigned(row, 2)?,
                 period_ns: unsigned(row, 3)?,
                 from: MonoNs(unsigned(row, 4)?),
@@ -248,6 +253,11 @@ impl Recording {
         self.stacks.optional_text(&self.connection, id)
     }
 
+    /// A text that its reader keeps, as one of a million rows may.
+    pub(crate) fn text_to_keep(&self, id: Option<u32>) -> SqlResult<Option<String>> {
+        self.stacks.text_to_keep(&self.connection, id)
+    }
+
     pub(crate) fn frame(&self, id: u32) -> SqlResult<Arc<ResolvedFrame>> {
         self.stacks.frame(&self.connection, id)
     }
@@ -275,10 +285,17 @@ impl Recording {
                 key: row.get::<_, Option<u32>>(0)?.map(ThreadKey),
                 pid: row.get(1)?,
                 tid: row.get(2)?,
-                comm: self.text(row.get(3)?)?.unwrap_or_default(),
+                comm: self.text_to_keep(row.get(3)?)?.unwrap_or_default(),
             })
         })?;
         self.mentions.borrow_mut().insert(id, mention.clone());
+        Ok(mention)
+    }
+
+    /// A thread's names that a row keeps.
+    fn mention_to_keep(&self, id: u32) -> SqlResult<ThreadRef> {
+        let mention = self.mention(id)?;
+        self.stacks.bounds.text(mention.comm.len())?;
         Ok(mention)
     }
 

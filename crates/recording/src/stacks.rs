@@ -1,19 +1,21 @@
 //! Stack ids → frames with names. Loads the tree once and each frame once.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result, Row};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
+use crate::bounds::Bounds;
+use crate::intern::clipped;
 use crate::recorder::MAX_LINES;
 use crate::row::{bits, decoded, optional_unsigned};
 use crate::schema::{FIRST_NODE, end_from_root};
 
-/// Resolved stacks that are kept, eight bytes a frame: at thirty frames each 15 MB.
-const CACHED_STACKS: usize = 65_536;
+/// Frames of cached stacks, eight bytes each: 16 MB, or 65,536 stacks of thirty frames.
+const CACHED_FRAMES: usize = 1 << 21;
 
 /// What is known of stacks in one recording.
 #[derive(Default)]
@@ -21,6 +23,10 @@ pub(crate) struct Stacks {
     tree: OnceCell<Tree>,
     frames: RefCell<HashMap<u32, Arc<ResolvedFrame>>>,
     stacks: RefCell<HashMap<u32, ResolvedStack>>,
+    cached_frames: Cell<usize>,
+    /// Nodes whose stacks were charged: a stack is kept once, however often it is asked for.
+    charged: RefCell<HashSet<u32>>,
+    pub(crate) bounds: Bounds,
     texts: RefCell<HashMap<u32, Arc<str>>>,
 }
 
@@ -36,10 +42,21 @@ impl Stacks {
         }
         let stack = ResolvedStack { frames, end };
         let mut cached = self.stacks.borrow_mut();
-        if cached.len() >= CACHED_STACKS {
+        if self.cached_frames.get() >= CACHED_FRAMES {
             cached.clear();
+            self.cached_frames.set(0);
         }
+        self.cached_frames.set(self.cached_frames.get() + stack.frames.len() + 1);
         cached.insert(node, stack.clone());
+        Ok(stack)
+    }
+
+    /// A stack that its reader keeps, within the bounds of one reader.
+    pub fn resolve_to_keep(&self, connection: &Connection, node: u32) -> Result<ResolvedStack> {
+        let stack = self.resolve(connection, node)?;
+        if self.charged.borrow_mut().insert(node) {
+            self.bounds.steps(1 + stack.frames.iter().map(|frame| frame.lines.len()).sum::<usize>())?;
+        }
         Ok(stack)
     }
 
@@ -52,15 +69,21 @@ impl Stacks {
         if let Some(text) = self.texts.borrow().get(&id) {
             return Ok(Arc::clone(text));
         }
-        let text: Arc<str> = connection
-            .prepare_cached("SELECT text FROM text WHERE id = ?")?
-            .query_row([id], |row| row.get(0))?;
+        let mut find = connection.prepare_cached("SELECT text FROM text WHERE id = ?")?;
+        let text: Arc<str> = find.query_row([id], |row| Ok(clipped(row.get_ref(0)?.as_str()?).into()))?;
         self.texts.borrow_mut().insert(id, Arc::clone(&text));
         Ok(text)
     }
 
     pub fn optional_text(&self, connection: &Connection, id: Option<u32>) -> Result<Option<String>> {
         id.map(|id| Ok(self.text(connection, id)?.as_ref().to_owned())).transpose()
+    }
+
+    /// A text that its reader keeps, within the bounds of one reader.
+    pub fn text_to_keep(&self, connection: &Connection, id: Option<u32>) -> Result<Option<String>> {
+        let text = self.optional_text(connection, id)?;
+        self.bounds.text(text.as_ref().map_or(0, String::len))?;
+        Ok(text)
     }
 
     fn tree(&self, connection: &Connection) -> Result<&Tree> {
@@ -86,7 +109,7 @@ impl Stacks {
              FROM frame LEFT JOIN module ON module.id = frame.module WHERE frame.id = ?",
         )?;
         let (mut frame, path) = find.query_row([id], frame_from_row)?;
-        frame.module = self.optional_text(connection, path)?;
+        frame.module = self.text_to_keep(connection, path)?;
         let mut find = connection.prepare_cached(
             "SELECT symbol, offset, file, line, inlined FROM line WHERE frame = ? ORDER BY depth LIMIT ?",
         )?;
@@ -102,9 +125,9 @@ impl Stacks {
 
     fn line_from_row(&self, connection: &Connection, row: &Row<'_>) -> Result<SymbolLine> {
         Ok(SymbolLine {
-            symbol: self.optional_text(connection, row.get(0)?)?,
+            symbol: self.text_to_keep(connection, row.get(0)?)?,
             offset: optional_unsigned(row, 1)?,
-            file: self.optional_text(connection, row.get(2)?)?,
+            file: self.text_to_keep(connection, row.get(2)?)?,
             line: row.get(3)?,
             inlined: row.get(4)?,
         })

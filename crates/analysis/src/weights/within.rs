@@ -6,7 +6,8 @@ use wallprof_model::ThreadKey;
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{LedgerRow, Thread};
 
-/// `threads` with their ledgers replaced by the sums of `rows`; a thread without rows has an empty one.
+/// `threads` with their ledgers replaced by the sums of `rows`; a thread without rows has an empty one. Rows of threads
+/// that are not listed go to [`ThreadKey::OTHERS`], where it is.
 ///
 /// # Errors
 /// The first error among `rows`.
@@ -21,7 +22,9 @@ pub fn threads_within<E>(
     }
     for row in rows {
         let row = row?;
-        if let Some(sum) = ledgers.get_mut(&row.thread) {
+        let known = ledgers.contains_key(&row.thread);
+        let key = if known { row.thread } else { ThreadKey::OTHERS };
+        if let Some(sum) = ledgers.get_mut(&key) {
             add(sum, &row);
         }
     }
@@ -59,6 +62,18 @@ mod tests {
     use super::*;
     use crate::weights::fixture::thread;
     use wallprof_model::EpochSecond;
+
+    #[test]
+    fn rows_of_threads_that_are_not_listed_are_the_others() {
+        let row = |key, wall_ns| LedgerRow { wall_ns, ..LedgerDelta::new(ThreadKey(key), EpochSecond(4)) };
+        let rows = || [row(1, 10), row(8, 5), row(9, 7)].map(Ok::<_, ()>).into_iter();
+        let wall = |threads: Vec<Thread>| -> Vec<u64> {
+            let within = threads_within(threads, rows()).unwrap();
+            within.iter().map(|thread| thread.ledger.wall_ns).collect()
+        };
+        assert_eq!(wall(vec![thread(1, "engine"), thread(u32::MAX, "[2 more threads]")]), [10, 12]);
+        assert_eq!(wall(vec![thread(1, "engine")]), [10]);
+    }
 
     #[test]
     fn only_the_rows_of_the_range_count() {

@@ -15,6 +15,9 @@ use crate::units::{count, counted, time};
 /// Rows of one CPU.
 const MOST_ROWS: usize = 12;
 
+/// More CPUs than this are guarded in no recording that was not made up.
+const MOST_CPUS: usize = 256;
+
 /// The longest name of what was there: `kernel-thread kworker/1:2-events`.
 const WHAT: usize = 44;
 
@@ -22,7 +25,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     let mut cpus: Vec<u32> = report.intrusions.iter().map(|row| row.cpu).collect();
     cpus.sort_unstable();
     cpus.dedup();
-    for cpu in cpus {
+    let more_cpus = cpus.len().saturating_sub(MOST_CPUS) as u64;
+    for cpu in cpus.into_iter().take(MOST_CPUS) {
         let rows = rows_of(report.intrusions, cpu);
         write_title(out, &format!("Guarded CPU {cpu}"), "who ran there and what interrupted it", style)?;
         let names =
@@ -38,6 +42,10 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
             let more = counted(hidden as u64, "more row", "more rows");
             write_note(out, 2, &format!("{more}: `wallprof report --json` has all"), style)?;
         }
+    }
+    if more_cpus > 0 {
+        let more = counted(more_cpus, "more guarded CPU", "more guarded CPUs");
+        write_note(out, 2, &format!("{more}: `wallprof report --json` has all"), style)?;
     }
     Ok(())
 }

@@ -14,6 +14,9 @@ use crate::units::{bytes, count, counted, percent, time};
 
 const LABEL_COLUMNS: usize = 14;
 
+/// Reasons of losses: more than there are.
+const MOST_LOSSES: usize = 64;
+
 pub(super) fn write(
     out: &mut impl Write,
     report: &Report<'_>,
@@ -95,7 +98,13 @@ fn loss_words(report: &Report<'_>, style: &Style) -> Vec<Vec<Word>> {
         let what = loss_name(reason).map_or_else(|| style.name(reason).replace('_', " "), String::from);
         sentence(&format!("{} {} {what}", count(*number), style.pick("×", "x")), Ink::Warning)
     };
-    losses.map(line).collect()
+    let mut lines: Vec<Vec<Word>> = losses.clone().take(MOST_LOSSES).map(line).collect();
+    let hidden = losses.count().saturating_sub(MOST_LOSSES) as u64;
+    if hidden > 0 {
+        let more = counted(hidden, "more reason", "more reasons");
+        lines.push(sentence(&format!("{more}: `wallprof report --json` has all"), Ink::Warning));
+    }
+    lines
 }
 
 /// What the losses of the recorder and of the kernel side mean.

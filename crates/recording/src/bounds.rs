@@ -1,0 +1,94 @@
+//! What a reader holds in memory of a recording that may come from anywhere.
+//!
+//! Rows refer to texts, frames and stacks by number. So a file of a few megabytes can name one long text a million times,
+//! or a million stacks of two thousand frames. A recorder writes nothing near these bounds; a reader refuses what is
+//! beyond them.
+
+use std::cell::Cell;
+use std::fmt;
+
+use rusqlite::{Error, Result};
+
+/// Bytes of names and paths, each copy counted.
+const MAX_TEXT: u64 = 256 << 20;
+/// Functions of stacks that are resolved to be kept, and frames of call paths.
+const MAX_STEPS: u64 = 1 << 26;
+
+/// What one reader has taken so far.
+#[derive(Default)]
+pub(crate) struct Bounds {
+    text: Cell<u64>,
+    steps: Cell<u64>,
+}
+
+/// A recording holds more than one reader takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceeded {
+    Text,
+    Steps,
+}
+
+impl Bounds {
+    /// Charges a name that somebody keeps.
+    pub fn text(&self, bytes: usize) -> Result<()> {
+        charge(&self.text, bytes as u64, MAX_TEXT, Exceeded::Text)
+    }
+
+    /// Charges the functions of a stack that somebody keeps.
+    pub fn steps(&self, steps: usize) -> Result<()> {
+        charge(&self.steps, steps as u64, MAX_STEPS, Exceeded::Steps)
+    }
+}
+
+fn charge(used: &Cell<u64>, more: u64, limit: u64, exceeded: Exceeded) -> Result<()> {
+    used.set(used.get().saturating_add(more));
+    match used.get() <= limit {
+        true => Ok(()),
+        false => Err(Error::ToSqlConversionFailure(Box::new(exceeded))),
+    }
+}
+
+impl Exceeded {
+    /// What its user can do.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Exceeded::Text => "no recorder writes so many, so record again",
+            Exceeded::Steps => "choose a part of it with --thread, or with --from and --to",
+        }
+    }
+}
+
+/// Written to follow "the recording … has".
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exceeded::Text => write!(f, "names of more than {} MiB", MAX_TEXT >> 20),
+            Exceeded::Steps => write!(f, "stacks of more than {} million functions", MAX_STEPS / 1_000_000),
+        }
+    }
+}
+
+impl std::error::Error for Exceeded {}
+
+/// The bound that ended a reading, if one did.
+pub(crate) fn exceeded(error: &Error) -> Option<Exceeded> {
+    match error {
+        Error::ToSqlConversionFailure(cause) => cause.downcast_ref().copied(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_exceeds_a_bound_is_refused_from_then_on() {
+        let bounds = Bounds::default();
+        assert!(bounds.text(MAX_TEXT as usize).is_ok() && bounds.steps(7).is_ok());
+        let error = bounds.text(1).expect_err("one byte more");
+        assert_eq!(exceeded(&error), Some(Exceeded::Text));
+        assert!(bounds.text(0).is_err() && bounds.steps(1).is_ok());
+        assert_eq!(exceeded(&Error::QueryReturnedNoRows), None);
+    }
+}
