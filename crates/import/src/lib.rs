@@ -6,6 +6,7 @@
 //! what is lost is counted. Text that `perf script` printed of an Intel PT trace becomes calls. [`TraceFile`] writes perf.data of
 //! traces that wallprof records itself.
 
+mod build_budget;
 mod by_time;
 mod calls;
 mod chain;
@@ -13,7 +14,6 @@ mod error;
 mod events;
 mod format;
 mod gaps;
-mod image;
 mod import;
 mod input;
 mod intel_pt;

@@ -5,10 +5,10 @@ use std::cell::OnceCell;
 
 use wallprof_model::{Frame, FrameKind, ModuleId, StackEnd};
 use wallprof_symbols::StoredProcesses;
-use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Table, walk};
+use wallprof_unwind::{Code, CodeSpace, FileImage, Memory, Registers, Table, walk};
 
+use crate::build_budget::BuildBudget;
 use crate::format::sample::UserState;
-use crate::image::read_image;
 use crate::stacks::MAX_FRAMES;
 
 /// Numbers of x86's registers in perf (`arch/x86/include/uapi/asm/perf_regs.h`).
@@ -85,7 +85,7 @@ impl Space<'_> {
     fn table(&self, id: ModuleId) -> Option<&Table> {
         let load = || {
             let file = self.processes.module_file(id)?.file?;
-            Table::from_elf(&read_image(&file).ok()?).ok()
+            Table::from_image(&FileImage::open(&file).ok()?, &BuildBudget::start()).ok()
         };
         self.tables.get(id.0 as usize)?.get_or_init(load).as_ref()
     }

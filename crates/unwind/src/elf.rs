@@ -111,7 +111,7 @@ impl<'a> Elf<'a> {
             machine: header.machine,
             kind: header.kind,
             entry: header.entry,
-            segments: read_segments(image, &header)?,
+            segments: read_segments(image, &header, meter)?,
             sections_at: header.sections_at,
             sections: Cow::Borrowed(&[]),
             names: Cow::Borrowed(&[]),
@@ -459,7 +459,7 @@ impl Header {
     }
 }
 
-fn read_segments(image: &dyn Image, header: &Header) -> Result<Vec<Segment>, TableError> {
+fn read_segments(image: &dyn Image, header: &Header, meter: &Meter) -> Result<Vec<Segment>, TableError> {
     let truncated = TableError::Truncated(Part::Segments);
     if header.segment_count == 0 {
         return Ok(Vec::new());
@@ -468,7 +468,7 @@ fn read_segments(image: &dyn Image, header: &Header) -> Result<Vec<Segment>, Tab
         return Err(truncated);
     }
     let len = u64::from(header.segment_count) * SEGMENT_BYTES as u64;
-    let headers = image.bytes(header.segments_at, len).ok_or(truncated)?;
+    let headers = meter.hold(len).then(|| image.bytes(header.segments_at, len)).flatten().ok_or(truncated)?;
     let (headers, _) = headers.as_chunks::<SEGMENT_BYTES>();
     Ok(headers.iter().filter_map(|header| segment(image.size(), header)).collect())
 }

@@ -144,6 +144,46 @@ mod tests {
         assert_eq!(&buffer, b"cd");
     }
 
+    /// An image that knows whether its budget was asked before the program headers are read.
+    struct Asked<'b> {
+        bytes: Vec<u8>,
+        budget: &'b Counting,
+    }
+
+    #[derive(Default)]
+    struct Counting(Cell<u32>);
+
+    impl Budget for Counting {
+        fn allows(&self, _held: u64) -> bool {
+            self.0.set(self.0.get() + 1);
+            true
+        }
+    }
+
+    impl Image for Asked<'_> {
+        fn size(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+
+        fn bytes(&self, offset: u64, len: u64) -> Option<Cow<'_, [u8]>> {
+            assert!(offset == 0 || self.budget.0.get() > 0, "{len} bytes at {offset} are not charged");
+            slice(&self.bytes, offset, len).map(Cow::Borrowed)
+        }
+
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> bool {
+            (&self.bytes[..]).read(offset, buffer)
+        }
+    }
+
+    #[test]
+    fn program_headers_are_charged_before_they_are_read() {
+        let budget = Counting::default();
+        let bytes =
+            crate::fixture::Image::new(64).section(".eh_frame", crate::fixture::EH_FRAME, &[0; 4]).bytes();
+        let image = Asked { bytes, budget: &budget };
+        assert!(crate::Table::from_image(&image, &budget).is_ok());
+    }
+
     #[test]
     fn a_refused_build_stays_refused() {
         let budget = AtMost(1 << 20);

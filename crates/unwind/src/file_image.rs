@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use wallprof_unwind::Image;
+use crate::image::Image;
 
 /// Small reads are served from one buffer of this size.
 const WINDOW: u64 = 16 << 10;
@@ -96,7 +96,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_unwind::{Table, TableError, Unlimited};
+    use crate::{Table, TableError, Unlimited};
 
     /// Small, so that tests that measure memory in parallel do not notice it.
     const LIBRARY: &str = "/lib64/ld-linux-x86-64.so.2";
