@@ -204,12 +204,23 @@ fn write_table(out: &mut dyn Write, file: &Path, modules: &[Named]) -> io::Resul
 }
 
 fn say_left_out(unreadable: u64, without_build_id: u64) {
-    if unreadable > 0 {
-        say(&format!("{unreadable} debug files have the right build id and are damaged: they were left out"));
-    }
-    if without_build_id > 0 {
-        say(&format!("{without_build_id} frames without a name have no build id: they were left alone"));
-    }
+    left_out(unreadable, without_build_id).iter().for_each(|message| say(message));
+}
+
+/// What has no names, a sentence each. A file that is unreadable is a debug file or the module's own.
+fn left_out(unreadable: u64, without_build_id: u64) -> Vec<String> {
+    let files = match unreadable {
+        0 => None,
+        1 => Some(
+            "1 file of a program or of its debug information is damaged or too large: it was left out".into(),
+        ),
+        number => Some(format!(
+            "{number} files of programs or of their debug information are damaged or too large: they were left out"
+        )),
+    };
+    let frames = (without_build_id > 0)
+        .then(|| format!("{without_build_id} frames without a name have no build id: they were left alone"));
+    files.into_iter().chain(frames).collect()
 }
 
 #[cfg(test)]
@@ -224,6 +235,15 @@ mod tests {
             file: file.map(str::to_owned),
             ..SymbolLine::default()
         }
+    }
+
+    #[test]
+    fn unreadable_files_are_not_called_debug_files() {
+        assert_eq!(left_out(0, 0), Vec::<String>::new());
+        let [one, frames] = &left_out(1, 7)[..] else { panic!() };
+        assert!(one.starts_with("1 file of a program or of its debug information is damaged"), "{one}");
+        assert!(frames.starts_with("7 frames"), "{frames}");
+        assert!(left_out(2, 0)[0].contains("2 files of programs"), "{:?}", left_out(2, 0));
     }
 
     #[test]
