@@ -7,7 +7,7 @@ use std::path::Path;
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
 use wallprof_analysis::{Glob, Timepoint, Zone};
 use wallprof_model::profile::{RecordingInfo, Thread};
-use wallprof_model::{EpochNs, EpochSecond, MonoNs, ThreadKey};
+use wallprof_model::{EpochNs, EpochSecond, MonoNs, ThreadCalls, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};
 
 use crate::args::SelectionArgs;
@@ -17,6 +17,10 @@ use crate::failure::{Exit, Failure};
 const MOST_NAMES: usize = 8;
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// Functions of all call paths, each path from its root on: 256 MiB as a picture holds them. A recursion of 10,000 calls
+/// has 50 million.
+const MOST_CALL_STEPS: u64 = 1 << 26;
 
 /// The options, read but not yet applied to a recording.
 pub struct Selection {
@@ -120,9 +124,15 @@ impl Selection {
         }
         self.check_threads(&threads, file)?;
         let mut chosen = Vec::new();
+        let mut steps = 0u64;
         for thread in threads.iter().filter(|thread| self.chooses(thread)) {
             if with_calls.contains(&thread.info.key) {
-                chosen.push((thread, recording.calls(thread.info.key)?));
+                let calls = recording.calls(thread.info.key)?;
+                steps = steps.saturating_add(call_steps(&calls));
+                if steps > MOST_CALL_STEPS {
+                    return Err(too_deep(file));
+                }
+                chosen.push((thread, calls));
             }
         }
         let weights = weights_of_calls(&chosen, self.side, self.call_names);
@@ -209,6 +219,26 @@ impl Selection {
             }
         })
     }
+}
+
+/// The functions of all paths, each from its root on.
+fn call_steps(calls: &ThreadCalls) -> u64 {
+    let mut depths: Vec<u64> = Vec::with_capacity(calls.paths.len());
+    for path in &calls.paths {
+        // Parents come first.
+        let above = path.parent.and_then(|parent| depths.get(parent)).copied().unwrap_or(0);
+        depths.push(above.saturating_add(1));
+    }
+    depths.into_iter().fold(0, u64::saturating_add)
+}
+
+fn too_deep(file: &Path) -> Failure {
+    Failure::failed(format!(
+        "the call paths in {} have more than {} million functions, which is more than a picture holds: choose fewer \
+         threads with --thread; `wallprof report` lists the functions",
+        file.display(),
+        MOST_CALL_STEPS / 1_000_000
+    ))
 }
 
 /// Waits that began before the range, or that its end finds open: samples tell nothing or too much of them.

@@ -1,0 +1,32 @@
+//! The memory and the time that one command gets.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+/// Address space of a command, in KiB: what the program maps is part of it.
+const MEMORY_KIB: u64 = 1 << 20;
+/// CPU time of a command, in seconds: a build without optimisation reads a million rows in half of it. It ends what would
+/// never end.
+const CPU_SECONDS: u64 = 240;
+
+/// Runs `wallprof` within the limits, without a terminal and without the developer's own settings.
+pub fn run(arguments: &[&str]) -> io::Result<Output> {
+    // A shell sets the limits: a process cannot give its child limits of its own without unsafe code.
+    let script = format!("ulimit -v {MEMORY_KIB} -t {CPU_SECONDS} -c 0 && exec \"$0\" \"$@\"");
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_wallprof")]).args(arguments);
+    for variable in [
+        "NO_COLOR",
+        "COLUMNS",
+        "LC_ALL",
+        "LANG",
+        "SUDO_UID",
+        "SUDO_GID",
+        "DEBUGINFOD_URLS",
+        "DEBUGINFOD_PATH",
+    ] {
+        command.env_remove(variable);
+    }
+    command.env("TZ", "UTC").stdin(Stdio::null()).process_group(0).output()
+}

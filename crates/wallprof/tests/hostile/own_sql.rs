@@ -1,0 +1,46 @@
+//! SQL of the file's own: no command runs it, whatever it reads or adds.
+
+use std::fs;
+
+use crate::readers::{Outcome, assert_orderly, read};
+use crate::recording::Hostile;
+
+/// What SQLite would run or evaluate when a table is read or a row added. Each would never end, or would leave a trace.
+const HOSTILE: [(&str, &str); 9] = [
+    ("an endless trigger", "CREATE TRIGGER t AFTER INSERT ON mark BEGIN INSERT INTO text
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i FROM n; END"),
+    ("a trigger that deletes", "CREATE TRIGGER t AFTER INSERT ON mark BEGIN DELETE FROM stall; END"),
+    ("an endless view for a table", "DROP TABLE loss; CREATE VIEW loss AS
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 0 AS slice, 'x' AS reason, i AS count FROM n"),
+    ("an endless view of the file's views", "DROP VIEW stalls; CREATE VIEW stalls AS
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id FROM n"),
+    ("a virtual table for a table", "DROP TABLE mark; CREATE VIRTUAL TABLE mark USING fts5(mono_ns, duration_ns, text)"),
+    ("an index over an expression", "CREATE INDEX i ON line (length(printf('%.*c', 100000000, 'x')))"),
+    ("a generated column", "DROP TABLE mark; CREATE TABLE mark (id, mono_ns, duration_ns,
+         text AS (printf('%.*c', 100000000, 'x')))"),
+    ("a costly default", "DROP TABLE mark; CREATE TABLE mark (id DEFAULT (printf('%.*c', 100000000, 'x')), mono_ns, duration_ns, text)"),
+    ("a costly condition", "DROP TABLE mark; CREATE TABLE mark (id, mono_ns, duration_ns,
+         text CHECK (length(printf('%.*c', 100000000, 'x')) > 1))"),
+];
+
+#[test]
+fn nothing_of_a_files_own_runs_in_any_command() {
+    for (about, sql) in HOSTILE {
+        let hostile = Hostile::twin();
+        if hostile.change(sql).is_err() {
+            // This build of SQLite cannot write such a table.
+            assert!(sql.contains("VIRTUAL"), "{about}");
+            continue;
+        }
+        let before = fs::read(hostile.file()).unwrap();
+        let is_a_table_of_ours = !sql.contains("VIEW stalls");
+        let outcomes = read(&hostile);
+        assert_orderly(about, &outcomes);
+        if is_a_table_of_ours {
+            for Outcome { command, code, said, .. } in outcomes {
+                assert_eq!(code, Some(1), "{about}: {command}: {said}");
+            }
+            assert_eq!(fs::read(hostile.file()).unwrap(), before, "{about}: the file is as it was");
+        }
+    }
+}

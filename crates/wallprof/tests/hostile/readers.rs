@@ -1,0 +1,98 @@
+//! The commands that read a recording, each with the outcome it had.
+
+use std::fs;
+
+use crate::limits;
+use crate::recording::Hostile;
+
+/// Where a command's output goes beside the recording.
+const OUT: &str = "OUT";
+const FILE: &str = "FILE";
+const TWIN: &str = "TWIN";
+const MARKS: &str = "MARKS";
+
+/// Every reader; `FILE` is the recording, `TWIN` a good one, `OUT` a new file.
+const READERS: [&[&str]; 16] = [
+    &["report", FILE],
+    &["report", "--json", FILE],
+    &["stalls", "--all", FILE],
+    &["stalls", "--json", "--all", FILE],
+    &["stalls", "--thread", "worker-*", "--from", "+0.1s", FILE],
+    &["flame", FILE, "-o", "OUT.svg"],
+    &["flame", FILE, "--view", "wakers", "-o", "OUT.svg"],
+    &["flame", FILE, "--from", "+0.5s", "-o", "OUT.folded"],
+    &["export", FILE, "--to", "folded", "-o", OUT],
+    &["export", FILE, "--to", "pprof", "-o", OUT],
+    &["export", FILE, "--to", "speedscope", "--anonymize", "-o", OUT],
+    &["diff", TWIN, FILE, "--all", "-o", "OUT.svg"],
+    &["diff", FILE, FILE, "--json"],
+    &["flame", FILE, "--view", "calls", "-o", "OUT.svg"],
+    &["import", "--marks", MARKS, FILE],
+    &["symbolize", FILE, "--debug-dir", "/proc/self/fdinfo"],
+];
+
+/// What one command did.
+pub struct Outcome {
+    pub command: String,
+    /// `None`: a signal ended it.
+    pub code: Option<i32>,
+    pub said: String,
+    pub printed: u64,
+}
+
+impl Outcome {
+    /// Why this is no orderly end: one is exit code 0; or 1, or 4 where nothing was recorded, with one sentence on stderr.
+    /// Nothing panics, and no control character comes out.
+    pub fn disorder(&self) -> Option<String> {
+        let Outcome { command, code, said, .. } = self;
+        let is_sentence = said.lines().count() == 1 && said.starts_with("wallprof: ");
+        let ended = match code {
+            Some(0) => true,
+            Some(1 | 4) => is_sentence,
+            _ => false,
+        };
+        let steers = said.contains(|c: char| c.is_control() && c != '\n');
+        let is_orderly = ended && !steers && !said.contains("panicked");
+        (!is_orderly).then(|| format!("`{command}` ended with {code:?}: {said:?}"))
+    }
+}
+
+/// Asserts that all of them ended in order.
+pub fn assert_orderly(about: &str, outcomes: &[Outcome]) {
+    let found: Vec<String> = outcomes.iter().filter_map(Outcome::disorder).collect();
+    assert!(found.is_empty(), "{about}: {}", found.join("\n"));
+}
+
+/// Runs all readers on the recording, those that add to it last.
+pub fn read(hostile: &Hostile) -> Vec<Outcome> {
+    read_by(hostile, |_| true)
+}
+
+/// Runs the readers that `is_chosen` by their arguments.
+pub fn read_by(hostile: &Hostile, is_chosen: impl Fn(&[&str]) -> bool) -> Vec<Outcome> {
+    let twin = Hostile::twin();
+    fs::write(hostile.path("marks.csv"), "time,text\n+0.5s,noted\n").expect("a file is written");
+    READERS.iter().filter(|reader| is_chosen(reader)).map(|reader| run(hostile, &twin, reader)).collect()
+}
+
+fn run(hostile: &Hostile, twin: &Hostile, arguments: &[&str]) -> Outcome {
+    let text = |path: std::path::PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
+    let replaced: Vec<String> = arguments
+        .iter()
+        .map(|argument| match *argument {
+            FILE => text(hostile.file()),
+            TWIN => text(twin.file()),
+            MARKS => text(hostile.path("marks.csv")),
+            argument if argument.starts_with(OUT) => text(hostile.path(&argument.to_lowercase())),
+            argument => argument.to_owned(),
+        })
+        .collect();
+    let replaced: Vec<&str> = replaced.iter().map(String::as_str).collect();
+    let output = limits::run(&replaced).expect("bash sets limits");
+    Outcome {
+        command: arguments.join(" "),
+        code: output.status.code(),
+        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        printed: output.stdout.len() as u64,
+    }
+}
