@@ -1,14 +1,14 @@
 #!/bin/bash
-# A minute of fuzzing from the seeds, all targets one after the other, with stable Rust: no cargo-fuzz, no sanitizer of memory
+# Two minutes of fuzzing from the seeds, all targets one after the other, with stable Rust: no cargo-fuzz, no sanitizer of memory
 # (what is fuzzed has no unsafe code). A finding is a failure, and its input stays in fuzz/artifacts.
 #
-# usage: fuzz/smoke.sh [SECONDS]      of all targets together, 60 if not said
+# usage: fuzz/smoke.sh [SECONDS]      of all targets together, 105 if not given
 #
 # Longer, and with sanitizers: the command in fuzz/Cargo.toml.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-seconds=${1:-60}
+seconds=${1:-105}
 # What libFuzzer is led by: counters at the edges of the code, and what it compares.
 flags='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table

@@ -1,0 +1,170 @@
+//! Every view of a recording, written to nowhere.
+
+use std::io::sink;
+use std::path::Path;
+
+use wallprof_analysis::calls::functions;
+use wallprof_analysis::counters::{marks_around, moved, time_around};
+use wallprof_analysis::diff::{self, Floor};
+use wallprof_analysis::rules::{self, findings, reads_counter};
+use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
+use wallprof_analysis::{StallDigest, Zone};
+use wallprof_recording::{Additions, Naming, Recording, Result, StallFilter, write_findings};
+use wallprof_views::{
+    Diff, DiffRows, DiffSide, Flame, Report, StallsText, Style, Surroundings, diff_json, diff_svg, diff_text,
+    flame_svg, folded, functions_text, pprof, report_json_with_functions, report_text, speedscope,
+    stall_json,
+};
+
+/// What the commands do that read a recording, one after the other; those that add to it come last.
+pub fn read_all(path: &Path) -> Result<()> {
+    let results = [report(path), stalls(path), pictures(path), calls(path), compared(path), additions(path)];
+    results.into_iter().collect()
+}
+
+fn all_stalls() -> StallFilter {
+    StallFilter { include_voluntary: true, ..StallFilter::default() }
+}
+
+fn report(path: &Path) -> Result<()> {
+    let recording = Recording::open(path)?;
+    let (info, threads) = (recording.info()?, recording.threads()?);
+    let (interrupts, intrusions) = (recording.interrupts()?, recording.intrusions()?);
+    let (mut digest, mut collector) = (StallDigest::new(5), rules::Collector::default());
+    for stall in recording.stalls(&all_stalls())? {
+        let stall = stall?;
+        digest.add(&stall);
+        collector.add(&stall);
+    }
+    let found = findings(&collector.finish(&rules::Surroundings {
+        min_stall_ns: info.min_stall_ns,
+        threads: &threads,
+        interrupts: &interrupts,
+        intrusions: &intrusions,
+        works: &recording.kernel_work()?,
+        cross_calls: &recording.cross_calls()?,
+        throttled: &recording.throttled()?,
+        counters: &recording.counters()?.whole(reads_counter)?,
+    }));
+    let report = Report {
+        info: &info,
+        threads: &threads,
+        interrupts: &interrupts,
+        intrusions: &intrusions,
+        folded: &recording.folded()?,
+        marks: &recording.marks()?,
+        stalls: &digest,
+        findings: &found,
+    };
+    report_text(&mut sink(), &report, &Style::plain()).expect("nowhere takes all");
+    report_json_with_functions(&mut sink(), &report, &[]).expect("nowhere takes all");
+    Ok(())
+}
+
+fn stalls(path: &Path) -> Result<()> {
+    let recording = Recording::open(path)?;
+    let (info, style) = (recording.info()?, Style::plain());
+    let (mut counters, marks) = (recording.counters()?, recording.marks()?);
+    let mut text = StallsText::new(&info, &style);
+    for stall in recording.stalls(&all_stalls())? {
+        let stall = stall?;
+        let time = stall.start..stall.end;
+        let tracks = counters.around(stall.pid, time_around(time.clone()))?;
+        let beside = Surroundings {
+            counters: Some(moved(tracks, time.clone())),
+            marks: marks_around(&marks, time).cloned().collect(),
+        };
+        text.write(&mut sink(), &stall, &beside).expect("nowhere takes all");
+        stall_json(&mut sink(), &stall, &beside, &info.clock).expect("nowhere takes all");
+    }
+    text.finish(&mut sink()).expect("nowhere takes all");
+    Ok(())
+}
+
+fn pictures(path: &Path) -> Result<()> {
+    let recording = Recording::open(path)?;
+    let info = recording.info()?;
+    let threads = threads_within(recording.threads()?, recording.ledger(..)?)?;
+    let event = info.events.first().map(|name| View::Event(name.clone()));
+    for view in [Some(View::Wall), Some(View::Wakers), event].into_iter().flatten() {
+        let mut gather = Gather::new(view, Side::Both, &info.events, &threads, |_| true);
+        for sample in recording.samples(..)? {
+            gather.add(&sample?, |stack| recording.resolve(stack))?;
+        }
+        let range = info.start..info.end;
+        for wait in recording.stalls(&all_stalls())? {
+            gather.add_wait(&wait?, &range, false);
+        }
+        draw(&recording, &gather.finish())?;
+    }
+    Ok(())
+}
+
+fn draw(recording: &Recording, weights: &Weights) -> Result<()> {
+    let (info, zone) = (recording.info()?, Zone::utc());
+    let range = info.start..info.end;
+    let flame = Flame { info: &info, weights, side: Side::Both, range, thread_glob: None, zone: &zone };
+    // The one error besides the output's: there is nothing to draw.
+    let _ = flame_svg(&mut sink(), &flame);
+    folded(&mut sink(), weights).expect("nowhere takes all");
+    speedscope(&mut sink(), weights, "x").expect("nowhere takes all");
+    let duration_ns = info.end.0.saturating_sub(info.start.0);
+    pprof(&mut sink(), weights, &info, info.start, duration_ns).expect("nowhere takes all");
+    folded(&mut sink(), &weights.clone().anonymized()).expect("nowhere takes all");
+    Ok(())
+}
+
+fn calls(path: &Path) -> Result<()> {
+    let recording = Recording::open(path)?;
+    let mut calls = Vec::new();
+    for thread in recording.threads_with_calls()? {
+        calls.push(recording.calls(thread)?);
+    }
+    functions_text(&mut sink(), &functions(&calls), &Style::plain()).expect("nowhere takes all");
+    let threads = recording.threads()?;
+    let of =
+        |calls: &wallprof_model::ThreadCalls| threads.iter().find(|thread| thread.info.key == calls.thread);
+    let paired: Vec<_> = calls.iter().filter_map(|calls| Some((of(calls)?, calls.clone()))).collect();
+    draw(&recording, &weights_of_calls(&paired, Side::Both, CallNames::Counted))
+}
+
+fn compared(path: &Path) -> Result<()> {
+    let recording = Recording::open(path)?;
+    let info = recording.info()?;
+    let mut tree = diff::Tree::default();
+    let mut collector = diff::Collector::new(&recording.threads()?);
+    for row in recording.ledger(..)? {
+        collector.ledger(&row?);
+    }
+    for row in recording.samples(..)? {
+        collector.sample(&row?, &mut tree, |stack| recording.resolve(stack))?;
+    }
+    for stall in recording.stalls(&StallFilter::default())? {
+        collector.stall(&stall?, &mut tree);
+    }
+    let side = collector.finish(&info, &mut tree);
+    let comparison = diff::compare(tree, &side, &side, &View::Wall, Floor::default());
+    let of = || DiffSide { file: "a.db", info: &info };
+    let diff = Diff { a: of(), b: of(), comparison: &comparison };
+    diff_text(&mut sink(), &diff, DiffRows::All, &Style::plain()).expect("nowhere takes all");
+    diff_json(&mut sink(), &diff).expect("nowhere takes all");
+    let _ = diff_svg(&mut sink(), &diff);
+    Ok(())
+}
+
+/// What `import --metrics`, `import --marks`, `symbolize` and the end of a recording add.
+fn additions(path: &Path) -> Result<()> {
+    let mut additions = Additions::open(path)?;
+    let at = wallprof_model::MonoNs(5_000);
+    additions.metric("depth", at, 1.0)?;
+    additions.mark(&wallprof_model::Mark { at, duration_ns: Some(1), text: "mark".into() })?;
+    additions.commit()?;
+    let naming = Naming::open(path)?;
+    let modules = naming.modules()?;
+    naming.left_alone()?;
+    let line = wallprof_model::SymbolLine { symbol: Some("named".into()), ..Default::default() };
+    let frames = modules.iter().flat_map(|module| &module.frames);
+    let names: Vec<_> = frames.map(|frame| (frame.frame, vec![line.clone()])).collect();
+    naming.write(&names)?;
+    write_findings(path, &[])
+}
