@@ -7,7 +7,10 @@
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench       what runs per event or per byte, into target/bench.json: docs/benchmarks.md
 #   make bench-check fails where that takes more instructions or allocations than benches/baseline.json has; make bench-baseline stores a new one
-#   make fuzz-smoke  a minute of foreign bytes for whatever reads them, from the seeds in fuzz/
+#   make fuzz-smoke  two minutes of foreign bytes for all that reads them, from the seeds in fuzz/
+#   make hostile     the attacks of docs/reliability.md by name, with floods of a million rows
+#   make neighbours  the attacks of another user on `record -a` and `watch -a`, a minute each: half an hour as root
+#   make soak        the memory of `watch` under a mixed load, half an hour as root
 #   make truth     asks wallprof and its peers what the scenarios did, and writes docs/truth.md: who sees what, and who is right
 #   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on a quiet machine
 #   make reproducible  builds the release in two folders: the same bytes, or an error
@@ -30,6 +33,8 @@ PEERS_PACKAGES := gcc libc6-dev linux-perf bpftrace sysprof dbus polkitd stress-
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq sqlite3
 READER_PACKAGES := chromium
 SYSTEMD_PACKAGES := systemd curl
+NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
+SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
 why_gcc := links, and compiles SQLite and the scenarios
@@ -54,6 +59,7 @@ why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := what those kernels run besides wallprof
+why_python3 := the programs of a hostile neighbour
 why_systemd := runs the service
 why_curl := asks the service for its metrics
 why_jq := checks what wallprof recorded there, and puts benchmarks together
@@ -83,8 +89,8 @@ TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
 
-.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke truth peers reproducible complete readers lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages
+.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible complete readers lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -156,6 +162,17 @@ reproducible: build-packages rust
 fuzz-smoke: build-packages fuzz-packages rust
 	fuzz/smoke.sh
 
+# The tests that these are run in CI by `make test`, with floods of 120,000 rows.
+hostile: test-packages rust
+	tests/neighbours/attacks.sh
+
+# Not in CI: half an hour, and what it measures other programs on the machine would change.
+neighbours: release neighbour-packages
+	$(SUDO) tests/neighbours/run.sh
+
+soak: release soak-packages
+	$(SUDO) benches/soak.sh
+
 # Pictures and exports, opened with the programs people open them with; what is missing is skipped and said.
 readers: release scenarios reader-packages
 	tests/readers/run.sh
@@ -191,6 +208,12 @@ bench-packages:
 
 probe-bench-packages:
 	$(call install,$(PROBE_BENCH_PACKAGES))
+
+neighbour-packages:
+	$(call install,$(NEIGHBOUR_PACKAGES))
+
+soak-packages:
+	$(call install,$(SOAK_PACKAGES))
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))
