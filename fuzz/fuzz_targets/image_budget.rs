@@ -1,7 +1,8 @@
-//! ELF files that claim much and are small: headers, sections and unwind entries from a grammar, in a file with holes. A
-//! table is built within its budget, or the build ends.
+//! ELF files that claim much and are small: headers, sections and unwind entries from a grammar, in a file
+//! with holes. A table is built within its budget, or the build ends.
 //!
-//! The image answers for holes with zeros, as a sparse file does, so a section of gigabytes costs its writer nothing.
+//! The image answers for holes with zeros, as a sparse file does, so a section of gigabytes costs its writer
+//! nothing.
 #![no_main]
 
 use std::borrow::Cow;
@@ -187,7 +188,8 @@ fn unwind_section(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         if number == 0 || input.ratio(1, 6)? {
             cie_at = section.len();
             let instructions = instructions(input)?;
-            // Version 1, augmentation "zR", code and data alignment, return address, pointers of four bytes from here.
+            // Version 1, augmentation "zR", code and data alignment, return address, pointers of four bytes
+            // from here.
             let data = [&[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b][..], &instructions].concat();
             entry(&mut section, 0, &data);
         } else {

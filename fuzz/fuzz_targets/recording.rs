@@ -1,5 +1,5 @@
-//! Recordings with the right schema and hostile rows: numbers without bounds, ids of nothing, cycles, texts and blobs where
-//! integers belong. Every reader ends with a view or with an error.
+//! Recordings with the right schema and hostile rows: numbers without bounds, ids of nothing, cycles, texts
+//! and blobs where integers belong. Every reader ends with a view or with an error.
 //!
 //! Flipped bytes die at the first check of SQLite or of the schema. Here only rows are wrong.
 #![no_main]

@@ -1,7 +1,8 @@
-//! Lines as `perf script` prints them of a trace, generated from its grammar: several threads, CPUs and files, calls and
-//! returns that match or do not, errors, switches, and now and then a field that is wrong.
+//! Lines as `perf script` prints them of a trace, generated from its grammar: several threads, CPUs and
+//! files, calls and returns that match or do not, errors, switches, and now and then a field that is wrong.
 //!
-//! `script` takes any bytes, most of which are refused before the calls are matched. Here nearly every line is a branch.
+//! `script` takes any bytes, most of which are refused before the calls are matched. Here nearly every line
+//! is a branch.
 #![no_main]
 
 mod settled;

@@ -37,7 +37,7 @@ attack() { # WHAT PACKAGE CARGO-TARGET [MODULE…]
 # Files of other users.
 attack 'files that are cut short, sparse files, floods of symbols' wallprof-symbols '--test foreign_files'
 attack 'crafted ELF and debug information' wallprof-symbols '--test hostile'
-attack 'private copies and shared time' wallprof-symbols --lib private_copy work_limits
+attack 'private copies, shared time, copied build ids' wallprof-symbols --lib private_copy work_limits module
 attack 'files that are cut short while their unwind table is built' wallprof-unwind --lib file_image image
 attack 'budgets of the unwind builders, floods of files' wallprof-live --lib build_budget known
 attack 'floods of unwind rules' wallprof-probe --lib rule_numbers

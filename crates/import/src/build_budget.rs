@@ -1,4 +1,5 @@
-//! What building the unwind table of one file may take. A recording names files that anybody may have written.
+//! What building the unwind table of one file may take. A recording names files that anybody may have
+//! written.
 
 use std::time::{Duration, Instant};
 

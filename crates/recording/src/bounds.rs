@@ -1,8 +1,8 @@
 //! What a reader holds in memory of a recording that may come from anywhere.
 //!
-//! Rows refer to texts, frames and stacks by number. So a file of a few megabytes can name one long text a million times,
-//! or a million stacks of two thousand frames. A recorder writes nothing near these bounds; a reader refuses what is
-//! beyond them.
+//! Rows refer to texts, frames and stacks by number. So a file of a few megabytes can name one long text a
+//! million times, or a million stacks of two thousand frames. A recorder writes nothing near these bounds; a
+//! reader refuses what is beyond them.
 
 use std::cell::Cell;
 use std::fmt;

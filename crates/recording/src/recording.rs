@@ -58,8 +58,8 @@ impl Recording {
         info::read(self).map_err(|error| self.failed(error))
     }
 
-    /// The threads in the order in which they were first seen. Of more than 100,000 those that lived longest are listed,
-    /// and the last one, [`ThreadKey::OTHERS`], is the sum of the others.
+    /// The threads in the order in which they were first seen. Of more than 100,000 those that lived longest
+    /// are listed, and the last one, [`ThreadKey::OTHERS`], is the sum of the others.
     pub fn threads(&self) -> Result<Vec<Thread>> {
         threads::read(self).map_err(|error| self.failed(error))
     }

@@ -18,8 +18,8 @@ const MOST_NAMES: usize = 8;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Functions of all call paths, each path from its root on: 256 MiB as a picture holds them. A recursion of 10,000 calls
-/// has 50 million.
+/// Functions of all call paths, each path from its root on: 256 MiB as a picture holds them. A recursion of
+/// 10,000 calls has 50 million.
 const MOST_CALL_STEPS: u64 = 1 << 26;
 
 /// The options, read but not yet applied to a recording.

@@ -6,8 +6,8 @@ use wallprof_model::ThreadKey;
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{LedgerRow, Thread};
 
-/// `threads` with their ledgers replaced by the sums of `rows`; a thread without rows has an empty one. Rows of threads
-/// that are not listed go to [`ThreadKey::OTHERS`], where it is.
+/// `threads` with their ledgers replaced by the sums of `rows`; a thread without rows has an empty one. Rows
+/// of threads that are not listed go to [`ThreadKey::OTHERS`], where it is.
 ///
 /// # Errors
 /// The first error among `rows`.

@@ -1,4 +1,5 @@
-//! Many rows, and few rows that stand for many: what a reader holds and prints is bounded, and it says what it left out.
+//! Many rows, and few rows that stand for many: what a reader holds and prints is bounded, and it says what
+//! it left out.
 
 use std::fs;
 
@@ -56,10 +57,11 @@ fn very_many_threads_are_listed_in_part_and_summed_in_full() {
 }
 
 /// Every column of `bucket` that the flood does not name.
-const OTHER_COLUMNS: &str = "irq_ns, fault_minor_ns, fault_major_ns, fault_on_cpu_ns, preempted_ns, lock_ns, wait_ns,
+const OTHER_COLUMNS: &str = "irq_ns, fault_minor_ns, fault_major_ns, fault_on_cpu_ns, preempted_ns,
+             lock_ns, wait_ns,
     disk_ns, network_ns, poll_ns, sleep_ns, pipe_ns, ipc_ns, child_ns, memory_ns, stopped_ns, other_ns,
-    voluntary_switches, involuntary_switches, user_samples, kernel_samples, minor_faults, major_faults, failed_faults,
-    traced_user_ns, traced_kernel_ns, undivided_ns";
+    voluntary_switches, involuntary_switches, user_samples, kernel_samples, minor_faults, major_faults,
+    failed_faults, traced_user_ns, traced_kernel_ns, undivided_ns";
 
 fn threads_in_report(hostile: &Hostile) -> Vec<Value> {
     let output = crate::limits::run(&["report", "--json", hostile.file().to_str().unwrap()]).unwrap();
@@ -99,7 +101,8 @@ fn one_long_name_of_very_many_functions_is_refused() {
          {flood} INSERT INTO frame SELECT 10 + i, 0, NULL, i FROM n;
          {flood} INSERT INTO line SELECT 10 + i, 0, 5000, 0, 5000, 1, 0 FROM n;
          {flood} INSERT INTO node SELECT 1000 + i, (SELECT min(node) FROM root), 10 + i, 1 FROM n;
-         {flood} INSERT INTO sample SELECT (SELECT min(second) FROM bucket), 1, 0, 1000 + i, 0, 0, 1000, 1 FROM n"
+         {flood} INSERT INTO sample SELECT (SELECT min(second) FROM bucket), 1, 0, 1000 + i, 0, 0, 1000,
+             1 FROM n"
     );
     let (_, outcomes) = orderly("a long name", &sql, &ONE_OF_EACH);
     let flame = outcomes.iter().find(|outcome| outcome.command.starts_with("flame")).unwrap();
@@ -107,14 +110,16 @@ fn one_long_name_of_very_many_functions_is_refused() {
     assert!(flame.said.contains("names of more than 256 MiB"), "{}", flame.said);
 }
 
-/// Chains of two thousand frames in which every node is a stack: a million rows are a thousand million frames.
+/// Chains of two thousand frames in which every node is a stack: a million rows are a thousand million
+/// frames.
 #[test]
 fn very_many_deep_stacks_are_refused_with_what_to_do() {
     let flood = numbers(flood_rows());
     let sql = format!(
         "{flood} INSERT INTO node SELECT 1000 + i, CASE WHEN i % 2000 = 1 THEN (SELECT min(node) FROM root)
              ELSE 999 + i END, 1, 1 FROM n;
-         {flood} INSERT INTO sample SELECT (SELECT min(second) FROM bucket), 1, 0, 1000 + i, 0, 0, 1000, 1 FROM n"
+         {flood} INSERT INTO sample SELECT (SELECT min(second) FROM bucket), 1, 0, 1000 + i, 0, 0, 1000,
+             1 FROM n"
     );
     let (_, outcomes) = orderly("deep stacks", &sql, &["report FILE", "flame FILE -o OUT.svg"]);
     let flame = outcomes.iter().find(|outcome| outcome.command.starts_with("flame")).unwrap();
@@ -129,7 +134,8 @@ fn very_many_deep_stacks_are_refused_with_what_to_do() {
 fn very_deep_call_paths_end_in_order() {
     let flood = numbers(flood_rows());
     let sql = format!(
-        "{flood} INSERT INTO call_path SELECT 1, i, nullif(i - 1, 0), 1, NULL, 1, 0, 0, 0, 1, 1, 1, 1, 1 FROM n"
+        "{flood} INSERT INTO call_path SELECT 1, i, nullif(i - 1, 0), 1, NULL, 1, 0, 0, 0, 1, 1, 1, 1,
+             1 FROM n"
     );
     let (_, outcomes) =
         orderly("deep call paths", &sql, &["report FILE", "flame FILE --view calls -o OUT.svg"]);

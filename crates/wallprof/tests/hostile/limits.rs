@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 /// Address space of a command, in KiB: what the program maps is part of it.
 const MEMORY_KIB: u64 = 1 << 20;
-/// CPU time of a command, in seconds: a build without optimisation reads a million rows in half of it. It ends what would
-/// never end.
+/// CPU time of a command, in seconds: a build without optimisation reads a million rows in half of it. It
+/// ends what would never end.
 const CPU_SECONDS: u64 = 240;
 
 /// Runs `wallprof` within the limits, without a terminal and without the developer's own settings.

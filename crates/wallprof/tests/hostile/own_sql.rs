@@ -5,22 +5,47 @@ use std::fs;
 use crate::readers::{Outcome, assert_orderly, read};
 use crate::recording::Hostile;
 
-/// What SQLite would run or evaluate when a table is read or a row added. Each would never end, or would leave a trace.
+/// What SQLite would run or evaluate when a table is read or a row added. Each would never end, or would
+/// leave a trace.
 const HOSTILE: [(&str, &str); 9] = [
-    ("an endless trigger", "CREATE TRIGGER t AFTER INSERT ON mark BEGIN INSERT INTO text
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i FROM n; END"),
+    (
+        "an endless trigger",
+        "CREATE TRIGGER t AFTER INSERT ON mark BEGIN INSERT INTO text
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i FROM n; END",
+    ),
     ("a trigger that deletes", "CREATE TRIGGER t AFTER INSERT ON mark BEGIN DELETE FROM stall; END"),
-    ("an endless view for a table", "DROP TABLE loss; CREATE VIEW loss AS
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 0 AS slice, 'x' AS reason, i AS count FROM n"),
-    ("an endless view of the file's views", "DROP VIEW stalls; CREATE VIEW stalls AS
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id FROM n"),
-    ("a virtual table for a table", "DROP TABLE mark; CREATE VIRTUAL TABLE mark USING fts5(mono_ns, duration_ns, text)"),
+    (
+        "an endless view for a table",
+        "DROP TABLE loss; CREATE VIEW loss AS
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 0 AS slice, 'x'
+             AS reason, i AS count FROM n",
+    ),
+    (
+        "an endless view of the file's views",
+        "DROP VIEW stalls; CREATE VIEW stalls AS
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id FROM n",
+    ),
+    (
+        "a virtual table for a table",
+        "DROP TABLE mark; CREATE VIRTUAL TABLE mark USING fts5(mono_ns,
+             duration_ns, text)",
+    ),
     ("an index over an expression", "CREATE INDEX i ON line (length(printf('%.*c', 100000000, 'x')))"),
-    ("a generated column", "DROP TABLE mark; CREATE TABLE mark (id, mono_ns, duration_ns,
-         text AS (printf('%.*c', 100000000, 'x')))"),
-    ("a costly default", "DROP TABLE mark; CREATE TABLE mark (id DEFAULT (printf('%.*c', 100000000, 'x')), mono_ns, duration_ns, text)"),
-    ("a costly condition", "DROP TABLE mark; CREATE TABLE mark (id, mono_ns, duration_ns,
-         text CHECK (length(printf('%.*c', 100000000, 'x')) > 1))"),
+    (
+        "a generated column",
+        "DROP TABLE mark; CREATE TABLE mark (id, mono_ns, duration_ns,
+         text AS (printf('%.*c', 100000000, 'x')))",
+    ),
+    (
+        "a costly default",
+        "DROP TABLE mark; CREATE TABLE mark (id DEFAULT (printf('%.*c', 100000000,
+             'x')), mono_ns, duration_ns, text)",
+    ),
+    (
+        "a costly condition",
+        "DROP TABLE mark; CREATE TABLE mark (id, mono_ns, duration_ns,
+         text CHECK (length(printf('%.*c', 100000000, 'x')) > 1))",
+    ),
 ];
 
 #[test]

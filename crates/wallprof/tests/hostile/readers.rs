@@ -41,8 +41,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Why this is no orderly end: one is exit code 0; or 1, or 4 where nothing was recorded, with one sentence on stderr.
-    /// Nothing panics, and no control character comes out.
+    /// Why this is no orderly end: one is exit code 0; or 1, or 4 where nothing was recorded, with one
+    /// sentence on stderr. Nothing panics, and no control character comes out.
     pub fn disorder(&self) -> Option<String> {
         let Outcome { command, code, said, .. } = self;
         let is_sentence = said.lines().count() == 1 && said.starts_with("wallprof: ");

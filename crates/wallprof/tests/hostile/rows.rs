@@ -18,44 +18,121 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
     ("a blob in a column of integers", "UPDATE bucket SET wall_ns = x'00ff'"),
     ("an integer in a column of texts", "UPDATE text SET text = 7; UPDATE loss SET reason = 7"),
     ("text that is no UTF-8", "UPDATE text SET text = CAST(x'ff00fe' AS TEXT)"),
-    ("NULL in a sum", "DROP TABLE bucket; CREATE TABLE bucket (second, thread, wall_ns); INSERT INTO bucket VALUES (1, 1, NULL)"),
+    (
+        "NULL in a sum",
+        "DROP TABLE bucket; CREATE TABLE bucket (second, thread, wall_ns);
+             INSERT INTO bucket VALUES (1, 1, NULL)",
+    ),
     ("negative times", "UPDATE stall SET start_ns = -5, duration_ns = -5"),
-    ("the largest times", "UPDATE stall SET start_ns = 9223372036854775807, duration_ns = 9223372036854775807"),
-    ("the recording ends before it starts", "UPDATE recording SET start_ns = 9000000000000000000, end_ns = 1, last_ns = 1"),
+    (
+        "the largest times",
+        "UPDATE stall SET start_ns = 9223372036854775807,
+             duration_ns = 9223372036854775807",
+    ),
+    (
+        "the recording ends before it starts",
+        "UPDATE recording SET start_ns = 9000000000000000000,
+             end_ns = 1, last_ns = 1",
+    ),
     ("the recording lasts for ever", "UPDATE recording SET start_ns = 0, end_ns = 9223372036854775807"),
     ("the recording has no end", "UPDATE recording SET end_ns = NULL, last_ns = 9223372036854775807"),
-    ("NaN and infinity as counters", "INSERT INTO counter_series VALUES (1, 'memory.free', NULL, 'level', 'bytes');
+    (
+        "NaN and infinity as counters",
+        "INSERT INTO counter_series VALUES (1, 'memory.free', NULL, 'level',
+             'bytes');
          DROP TABLE counter; CREATE TABLE counter (series, mono_ns, value);
-         INSERT INTO counter VALUES (1, 1400000000, 9e999), (1, 1500000000, -9e999), (1, 1500000001, 9e999 - 9e999)"),
-    ("a counter of text", "INSERT INTO counter_series VALUES (1, 'x', NULL, 'level', ''); INSERT INTO counter VALUES (1, 5, 'NaN')"),
-    ("sums that overflow", "UPDATE bucket SET wall_ns = 9223372036854775807, on_cpu_ns = 9223372036854775807;
-         UPDATE sample SET weight = 9223372036854775807, count = 9223372036854775807"),
-    ("losses that overflow", "INSERT INTO loss VALUES (0, 'x', 9223372036854775807), (1, 'x', 9223372036854775807)"),
-    ("interrupts that overflow", "INSERT INTO interrupt VALUES (0, 1, 'irq', 1, 0, 9223372036854775807, 9223372036854775807, 1),
-         (1, 1, 'irq', 1, 0, 9223372036854775807, 9223372036854775807, 1)"),
-    ("latencies that overflow", "INSERT INTO latency_cell VALUES (0, 1, 0, 5, 9223372036854775807, 9223372036854775807, 1),
-         (1, 1, 0, 5, 9223372036854775807, 9223372036854775807, 1), (0, 1, 0, 65535, 1, 1, 1)"),
-    ("intervals that overlap", "INSERT INTO stall SELECT 1000 + value, 1, 1, (SELECT reason_code FROM stall LIMIT 1), 0,
+         INSERT INTO counter VALUES (1, 1400000000, 9e999), (1, 1500000000, -9e999), (1, 1500000001,
+             9e999 - 9e999)",
+    ),
+    (
+        "a counter of text",
+        "INSERT INTO counter_series VALUES (1, 'x', NULL, 'level', '');
+             INSERT INTO counter VALUES (1, 5, 'NaN')",
+    ),
+    (
+        "sums that overflow",
+        "UPDATE bucket SET wall_ns = 9223372036854775807, on_cpu_ns = 9223372036854775807;
+         UPDATE sample SET weight = 9223372036854775807, count = 9223372036854775807",
+    ),
+    (
+        "losses that overflow",
+        "INSERT INTO loss VALUES (0, 'x', 9223372036854775807), (1, 'x',
+             9223372036854775807)",
+    ),
+    (
+        "interrupts that overflow",
+        "INSERT INTO interrupt VALUES (0, 1, 'irq', 1, 0, 9223372036854775807,
+             9223372036854775807, 1),
+         (1, 1, 'irq', 1, 0, 9223372036854775807, 9223372036854775807, 1)",
+    ),
+    (
+        "latencies that overflow",
+        "INSERT INTO latency_cell VALUES (0, 1, 0, 5, 9223372036854775807,
+             9223372036854775807, 1),
+         (1, 1, 0, 5, 9223372036854775807, 9223372036854775807, 1), (0, 1, 0, 65535, 1, 1, 1)",
+    ),
+    (
+        "intervals that overlap",
+        "INSERT INTO stall SELECT 1000 + value, 1, 1, (SELECT reason_code
+             FROM stall LIMIT 1), 0,
          1500000000, 400000000, 400000000, 0, NULL, 1, 0, 65, 66, NULL, NULL, NULL, NULL, NULL
-         FROM json_each('[1,2,3,4,5,6,7,8,9]')"),
-    ("more blocked time than time", "UPDATE stall SET blocked_ns = 9223372036854775807, runnable_ns = 9223372036854775807"),
+         FROM json_each('[1,2,3,4,5,6,7,8,9]')",
+    ),
+    (
+        "more blocked time than time",
+        "UPDATE stall SET blocked_ns = 9223372036854775807,
+             runnable_ns = 9223372036854775807",
+    ),
     ("codes of nothing", "UPDATE stall SET reason_code = 200"),
     ("all flags", "UPDATE stall SET flags = -1"),
     ("a state of nothing", "UPDATE sample SET what = 9223372036854775807"),
     ("an event of nothing", "UPDATE OR REPLACE sample SET what = 256 + 65535"),
     ("events with wild numbers", "INSERT INTO event VALUES (65535, 'x'), (3, 'y'), (-1, 'z')"),
     ("wakers of nothing", "UPDATE sample SET waker = 1 << 33; UPDATE stall SET waker = 4294967295"),
-    ("clocks that jump", "INSERT OR REPLACE INTO clock VALUES (0, 9223372036854775807), (9223372036854775807, 0), (5, 5)"),
-    ("seconds of no age", "UPDATE OR REPLACE bucket SET second = 1 << 33; UPDATE OR REPLACE sample SET second = -1"),
-    ("marks at no time", "INSERT INTO mark VALUES (1, -1, NULL, 'x'), (2, 9223372036854775807, 9223372036854775807, 'y')"),
-    ("throttling at no time", "INSERT INTO throttled VALUES (0, 100, 1, 9223372036854775807, 0, 0, 0, 9223372036854775807, 1)"),
-    ("kernel work for ever", "INSERT INTO kernel_work VALUES (0, 1, 'reclaim', 9223372036854775807, 9223372036854775807)"),
-    ("call paths in a cycle", "INSERT INTO call_path VALUES (1, 1, 2, 1, NULL, 1, 0, 0, 0, 1, 1, 1, 1, 1), (1, 2, 1, 1, NULL, 1, 0, 0, 0, 1, 1, 1, 1, 1)"),
-    ("calls with more time than time", "INSERT INTO call_path VALUES (1, 1, NULL, 1, NULL, 9223372036854775807, 0, 0, 0, 9223372036854775807, 9223372036854775807, 9223372036854775807, 9223372036854775807, 0);
-         INSERT INTO call_cell VALUES (1, 9, 9223372036854775807, 9223372036854775807, 9223372036854775807)"),
+    (
+        "clocks that jump",
+        "INSERT OR REPLACE INTO clock VALUES (0, 9223372036854775807),
+             (9223372036854775807, 0), (5, 5)",
+    ),
+    (
+        "seconds of no age",
+        "UPDATE OR REPLACE bucket SET second = 1 << 33;
+             UPDATE OR REPLACE sample SET second = -1",
+    ),
+    (
+        "marks at no time",
+        "INSERT INTO mark VALUES (1, -1, NULL, 'x'), (2, 9223372036854775807,
+             9223372036854775807, 'y')",
+    ),
+    (
+        "throttling at no time",
+        "INSERT INTO throttled VALUES (0, 100, 1, 9223372036854775807, 0, 0, 0,
+             9223372036854775807, 1)",
+    ),
+    (
+        "kernel work for ever",
+        "INSERT INTO kernel_work VALUES (0, 1, 'reclaim', 9223372036854775807,
+             9223372036854775807)",
+    ),
+    (
+        "call paths in a cycle",
+        "INSERT INTO call_path VALUES (1, 1, 2, 1, NULL, 1, 0, 0, 0, 1, 1, 1, 1,
+             1), (1, 2, 1, 1, NULL, 1, 0, 0, 0, 1, 1, 1, 1, 1)",
+    ),
+    (
+        "calls with more time than time",
+        "INSERT INTO call_path VALUES (1, 1, NULL, 1, NULL,
+             9223372036854775807, 0, 0, 0, 9223372036854775807, 9223372036854775807, 9223372036854775807,
+             9223372036854775807, 0);
+         INSERT INTO call_cell VALUES (1, 9, 9223372036854775807, 9223372036854775807, 9223372036854775807)",
+    ),
     ("build ids of no length", "UPDATE module SET build_id = zeroblob(900000)"),
-    ("two recordings in one", "DROP TABLE recording; CREATE TABLE recording (id, schema, start_ns, last_ns, end_ns, source, kernel, arch, cpus, hostname,
-         machine_id, boot_id, command, min_stall_ns, sample_period_ns, writer, call_resolution_ns)"),
+    (
+        "two recordings in one",
+        "DROP TABLE recording; CREATE TABLE recording (id, schema, start_ns,
+             last_ns, end_ns, source, kernel, arch, cpus, hostname,
+         machine_id, boot_id, command, min_stall_ns, sample_period_ns, writer, call_resolution_ns)",
+    ),
 ];
 
 #[test]
