@@ -15,11 +15,11 @@ use crate::error::TableError;
 use crate::gaps::Gaps;
 use crate::image::{Budget, Image, Meter};
 use crate::interner::Interner;
-use crate::pages::{PageEncoder, Pages};
+use crate::pages::{BLOCKS, PageEncoder, Pages};
 use crate::pointer::{Bases, Encoding};
 use crate::program::{Machinery, State};
 use crate::rule::{Rule, RuleKind};
-use crate::table::Table;
+use crate::table::{PAGE_STARTS, PAGE_TEXT, Table};
 
 /// Relative calls reach 2 GiB; a file with more code between its ends is damaged.
 const MAX_SPAN: u64 = 4 << 30;
@@ -27,6 +27,8 @@ const MAX_SPAN: u64 = 4 << 30;
 const MAX_ROWS: u64 = 1 << 23;
 /// What a row takes at most: its word, and its share of the vector that grows.
 const ROW_BYTES: u64 = 4;
+/// What a page takes besides its rows: its end, where its blocks start, and a row at the start of each block.
+const PAGE_BYTES: u64 = 4 * (1 + PAGE_STARTS as u64 + BLOCKS as u64);
 
 pub(crate) fn table_from_elf(image: &dyn Image, budget: &dyn Budget) -> Result<Table, TableError> {
     let meter = Meter::new(budget);
@@ -236,6 +238,8 @@ struct Rows<'a> {
     meter: &'a Meter<'a>,
     base: u64,
     encoder: PageEncoder,
+    /// The number of the first page that is not charged yet.
+    next_page: u64,
     interner: Interner,
     coverage: Coverage,
 }
@@ -244,8 +248,9 @@ impl<'a> Rows<'a> {
     fn new(lowest: u64, meter: &'a Meter<'a>) -> Self {
         Rows {
             meter,
-            base: lowest - lowest % crate::table::PAGE_TEXT,
+            base: lowest - lowest % PAGE_TEXT,
             encoder: PageEncoder::new(lowest),
+            next_page: 0,
             interner: Interner::new(),
             coverage: Coverage::default(),
         }
@@ -254,7 +259,7 @@ impl<'a> Rows<'a> {
     #[inline]
     fn row(&mut self, start: u64, end: u64, rule: Result<Rule, Unencodable>) {
         self.coverage.file_rows += 1;
-        if self.is_over() || !self.meter.step(1) || !self.meter.hold(ROW_BYTES) {
+        if self.is_over() || !self.charge(start, end) {
             return;
         }
         let numbered = rule.and_then(|rule| {
@@ -267,6 +272,15 @@ impl<'a> Rows<'a> {
         });
         self.coverage.count_code(kind, end - start);
         self.encoder.cover(start, end, number);
+    }
+
+    /// Charges a row, and the pages that it is the first to reach: one row of a sparse file may span thousands.
+    #[inline]
+    fn charge(&mut self, start: u64, end: u64) -> bool {
+        let after = end.saturating_sub(1) / PAGE_TEXT + 1;
+        let pages = after.saturating_sub(self.next_page.max(start / PAGE_TEXT));
+        self.next_page = self.next_page.max(after);
+        self.meter.step(1 + pages) && self.meter.hold(ROW_BYTES + pages * PAGE_BYTES)
     }
 
     /// Whether the table is not going to be used.

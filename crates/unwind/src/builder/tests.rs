@@ -23,6 +23,29 @@ fn rules_of(table: &Table, len: u64) -> Vec<(u64, Rule)> {
     table.changes(CODE, CODE + len).into_iter().map(|(address, rule)| (address - CODE, rule)).collect()
 }
 
+/// As much as a build may hold.
+struct AtMost(u64);
+
+impl Budget for AtMost {
+    fn allows(&self, held: u64) -> bool {
+        held <= self.0
+    }
+}
+
+/// One row of a function as large as a sparse file claims to be fills a page for each 64 KiB of it.
+#[test]
+fn pages_of_one_long_row_are_charged() {
+    const LEN: u64 = 32 << 20;
+    let mut cfi = Cfi::eh_frame();
+    let cie = cfi.usual_cie();
+    cfi.fde(cie, CODE, LEN, &[]);
+    let image = Image::with_eh_frame(LEN as usize, &cfi).bytes();
+    let pages = LEN / PAGE_TEXT * PAGE_BYTES;
+    let built = |held| Table::from_image(&&image[..], &AtMost(held)).map(|table| table.pages().len() as u64);
+    assert_eq!(built(pages / 2), Err(TableError::OverBudget));
+    assert_eq!(built(pages + (1 << 20)), Ok(LEN / PAGE_TEXT + 1), "twin: within the budget");
+}
+
 #[test]
 fn a_function_with_a_frame_pointer() {
     // push %rbp; mov %rsp,%rbp; … pop %rbp; ret; and the other way out.
