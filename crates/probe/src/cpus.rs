@@ -1,20 +1,29 @@
 //! Sets of CPUs as the kernel and perf write them: `0-3,8`.
 
-/// Parses a CPU list. Errors name the part that is wrong.
+use std::collections::BTreeSet;
+
+/// Parses a CPU list: sorted, each CPU once; an empty text is an empty list. Errors name the part that is wrong.
 pub fn cpus_from_list(list: &str) -> Result<Vec<u32>, String> {
-    let mut cpus = Vec::new();
-    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+    let list = list.trim();
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A set, so that a list that repeats a range a thousand times takes no more memory than the range.
+    let mut cpus = BTreeSet::new();
+    for part in list.split(',').map(str::trim) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.trim().parse::<u32>(), last.trim().parse::<u32>()) {
-            (Ok(first), Ok(last)) if first <= last && last < crate::bpf::constants::MAX_CPUS as u32 => {
-                cpus.extend(first..=last);
-            }
+        match (cpu(first), cpu(last)) {
+            (Some(first), Some(last)) if first <= last => cpus.extend(first..=last),
             _ => return Err(format!("`{part}` is not a CPU or a range of CPUs")),
         }
     }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Ok(cpus)
+    Ok(cpus.into_iter().collect())
+}
+
+fn cpu(text: &str) -> Option<u32> {
+    let digits = text.trim();
+    let cpu = digits.parse().ok().filter(|cpu| *cpu < crate::bpf::constants::MAX_CPUS as u32);
+    cpu.filter(|_| !digits.starts_with('+'))
 }
 
 fn read_list(path: &str) -> Vec<u32> {
@@ -49,5 +58,9 @@ mod tests {
         assert!(cpus_from_list("2-1").is_err());
         assert!(cpus_from_list("x").is_err());
         assert!(cpus_from_list("0-99999999").is_err());
+        for wrong in ["0,", ",", "+1", "1--2"] {
+            assert!(cpus_from_list(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(cpus_from_list(&vec!["0-1023"; 1000].join(",")).map(|cpus| cpus.len()), Ok(1024));
     }
 }

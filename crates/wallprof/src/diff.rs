@@ -14,23 +14,23 @@ use wallprof_views::{
     diff_text,
 };
 
-use crate::args::DiffArgs;
+use crate::args::{DiffArgs, DiffView};
 use crate::failure::Failure;
 use crate::output::{is_same_file, to_file, to_stdout};
 use crate::report::called_functions;
 use crate::terminal::style_for_stdout;
 
-/// The view that compares call by call.
-const CALLS: &str = "calls";
 /// Names of each side that an error shows.
 const MOST_NAMES: usize = 5;
 
 /// Runs the command. What was asked is read before the files are opened.
 pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
-    if args.view == CALLS {
-        return diff_calls(args);
-    }
-    let view = time_view(&args.view)?;
+    let view = match args.view {
+        DiffView::Calls => return diff_calls(args),
+        DiffView::Wall => View::Wall,
+        DiffView::OnCpu => View::OnCpu,
+        DiffView::OffCpu => View::OffCpu,
+    };
     if let Some(file) = &args.output {
         check_output(file, [&args.a, &args.b])?;
     }
@@ -99,15 +99,6 @@ fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
         )));
     }
     Ok(functions)
-}
-
-fn time_view(name: &str) -> Result<View, Failure> {
-    match View::parse(name) {
-        Ok(view @ (View::Wall | View::OnCpu | View::OffCpu)) => Ok(view),
-        _ => Err(Failure::usage(format!(
-            "--view takes wall, on-cpu, off-cpu or calls: `{name}` is none of them"
-        ))),
-    }
 }
 
 fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
@@ -183,14 +174,6 @@ fn names(rates: &[GroupRate]) -> String {
 mod tests {
     use super::*;
     use wallprof_analysis::diff::Group;
-
-    #[test]
-    fn only_some_views_are_compared() {
-        assert_eq!(time_view("on-cpu").unwrap(), View::OnCpu);
-        for wrong in ["faults", "wakers", "event:cycles", "oncpu", ""] {
-            assert!(time_view(wrong).unwrap_err().message.starts_with("--view takes"), "{wrong}");
-        }
-    }
 
     #[test]
     fn the_picture_does_not_replace_a_recording() {

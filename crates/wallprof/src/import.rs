@@ -9,12 +9,12 @@ use wallprof_analysis::Timepoint;
 use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow};
 use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{ClockMap, Event, MonoNs};
-use wallprof_probe::cpus::cpus_from_list;
 use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
 use wallprof_symbols::DebugFileServer;
 
 use crate::additions;
-use crate::args::{DEFAULT_FILE, ImportArgs};
+use crate::args::{DEFAULT_FILE, ImportArgs, ImportFormat};
+use crate::cpu_list::cpus_from_option;
 use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::output::is_same_file;
@@ -22,9 +22,6 @@ use crate::terminal::zone;
 
 const NO_FILE: &str = "no file was given: name a perf.data, a text of perf script or - for standard input, or add to a recording \
      with --metrics FILE.csv or --marks FILE.csv";
-
-/// The formats there are.
-const FORMATS: [&str; 2] = ["perf.data", "perf-script"];
 
 /// Imports the file of `args`, or adds to a recording, or both.
 pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
@@ -60,7 +57,6 @@ fn check_only(file: &Path, output: &Path) -> Result<(), Failure> {
 }
 
 fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
-    check_format(args.format.as_deref())?;
     check_symfs(args.symfs.as_deref())?;
     for input in std::iter::once(file).chain(args.more.iter().map(PathBuf::as_path)) {
         check_output(input, &args.output)?;
@@ -74,7 +70,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
         ..ImportOptions::default()
     };
     let times = Times::from_args(args)?;
-    let mut writer = Writer::new(&args.output, options.min_stall_ns, times);
+    let mut writer = Writer::new(&args.output, args.format, options.min_stall_ns, times);
     let imported = match &args.more[..] {
         [] => wallprof_import::import(file, &options, &mut writer),
         more => {
@@ -108,11 +104,19 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     }
 }
 
-fn check_format(format: Option<&str>) -> Result<(), Failure> {
-    match format {
-        Some(format) if !FORMATS.contains(&format) => {
-            Err(Failure::usage(format!("--format {format} is not known: use {}", FORMATS.join(" or "))))
-        }
+/// Refuses a file whose first bytes say another format than the user gave.
+fn check_format(given: Option<ImportFormat>, source: &str) -> Result<(), Failure> {
+    let found = if source == "perf-script" { ImportFormat::PerfScript } else { ImportFormat::PerfData };
+    let name = |format| match format {
+        ImportFormat::PerfData => "perf.data",
+        ImportFormat::PerfScript => "perf-script",
+    };
+    match given {
+        Some(given) if given != found => Err(Failure::usage(format!(
+            "the file is {}, not {} as --format says: leave --format out",
+            name(found),
+            name(given)
+        ))),
         _ => Ok(()),
     }
 }
@@ -147,8 +151,7 @@ fn failure_from_import(error: ImportError<wallprof_recording::Error>) -> Failure
 }
 
 fn trace_limits(args: &ImportArgs) -> Result<TraceLimits, Failure> {
-    let cpus = args.cpus.as_deref().map(cpus_from_list).transpose();
-    let cpus = cpus.map_err(|error| Failure::usage(format!("-C takes CPUs such as 0-3,5: {error}")))?;
+    let cpus = args.cpus.as_deref().map(|list| cpus_from_option("-C", list)).transpose()?;
     Ok(TraceLimits { tids: args.tids.clone(), cpus: cpus.unwrap_or_default() })
 }
 
@@ -182,20 +185,23 @@ impl Times {
 /// The recording under way; created when the first event comes.
 struct Writer<'a> {
     output: &'a Path,
+    /// The format that the user gave.
+    format: Option<ImportFormat>,
     min_stall_ns: u64,
     recorder: Option<Recorder>,
     times: Times,
     window: TraceWindow,
-    /// The times asked for mean nothing in this recording.
+    /// The file has another format than the user gave, or the given times mean nothing in it.
     failure: Option<Failure>,
     terminal: bool,
     shown: bool,
 }
 
 impl<'a> Writer<'a> {
-    fn new(output: &'a Path, min_stall_ns: u64, times: Times) -> Self {
+    fn new(output: &'a Path, format: Option<ImportFormat>, min_stall_ns: u64, times: Times) -> Self {
         Writer {
             output,
+            format,
             min_stall_ns,
             recorder: None,
             times,
@@ -221,6 +227,10 @@ impl Sink for Writer<'_> {
     type Error = wallprof_recording::Error;
 
     fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
+        if let Err(failure) = check_format(self.format, facts.source) {
+            self.failure = Some(failure);
+            return Ok(());
+        }
         let start = RecordingStart {
             start: facts.start,
             clock: facts.clock,
@@ -367,8 +377,35 @@ mod tests {
     }
 
     #[test]
-    fn only_known_formats() {
-        assert!(check_format(None).is_ok() && check_format(Some("perf.data")).is_ok());
-        assert_eq!(check_format(Some("pprof")).unwrap_err().exit, Exit::Usage);
+    fn a_file_of_another_format_is_refused() {
+        for source in ["perf.data", "intel-pt"] {
+            assert!(check_format(None, source).is_ok());
+            assert!(check_format(Some(ImportFormat::PerfData), source).is_ok());
+            assert_eq!(check_format(Some(ImportFormat::PerfScript), source).unwrap_err().exit, Exit::Usage);
+        }
+        assert!(check_format(Some(ImportFormat::PerfScript), "perf-script").is_ok());
+        let failure = check_format(Some(ImportFormat::PerfData), "perf-script").unwrap_err();
+        assert!(failure.message.starts_with("the file is perf-script, not perf.data "), "{failure:?}");
+    }
+
+    #[test]
+    fn nothing_is_created_for_a_file_of_another_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let (text, output) = (folder.path().join("script.txt"), folder.path().join("x.db"));
+        let calls = "app 5/5 [000] 7.000000100:   call   1010 a+0x10 (/bin/app) => 2000 b+0x0 (/bin/app)\n\
+            app 5/5 [000] 7.000000150:   return   2020 b+0x20 (/bin/app) => 1015 a+0x15 (/bin/app)\n";
+        std::fs::write(&text, calls).unwrap();
+        let import = |format| {
+            let args = ImportArgs {
+                file: Some(text.clone()),
+                format,
+                output: output.clone(),
+                ..ImportArgs::default()
+            };
+            run(&args)
+        };
+        let failure = import(Some(ImportFormat::PerfData)).unwrap_err();
+        assert!(failure.exit == Exit::Usage && !output.exists(), "{failure:?}");
+        assert!(import(Some(ImportFormat::PerfScript)).is_ok() && output.exists());
     }
 }

@@ -2,6 +2,7 @@
 
 mod additions;
 mod args;
+mod cpu_list;
 mod debug_downloads;
 mod demo;
 mod descriptors;
@@ -14,6 +15,7 @@ mod findings;
 mod flame;
 mod guarded;
 mod import;
+mod open;
 mod output;
 mod record;
 mod report;
@@ -27,21 +29,21 @@ mod watch;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use args::{Asked, Command};
+use args::{Command, Parsed};
 use failure::Failure;
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    let outcome = args::parse(std::env::args_os()).and_then(|asked| run(asked, started));
+    let outcome = args::parse(std::env::args_os()).and_then(|parsed| run(parsed, started));
     outcome.unwrap_or_else(|failure| failure.report())
 }
 
-fn run(asked: Asked, started: Instant) -> Result<ExitCode, Failure> {
-    let command = match asked {
-        Asked::Text(text) => {
+fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
+    let command = match parsed {
+        Parsed::Text(text) => {
             return output::to_stdout(|out| Ok(write!(out, "{text}")?)).map(|()| ExitCode::SUCCESS);
         }
-        Asked::Command(command) => *command,
+        Parsed::Command(command) => *command,
     };
     if !command.needs_capabilities() {
         rights::drop_for_files();

@@ -1,15 +1,15 @@
 //! What a command writes on stdout, or into a file.
 
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, Metadata, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 use wallprof_recording::{PlaceError, output_place};
 
 use crate::failure::Failure;
+use crate::open;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 /// What others may get of a recording's mode for a picture of it.
@@ -57,18 +57,12 @@ pub fn to_file(
     })
 }
 
-/// A FIFO, a terminal, `/dev/null`: there is nothing to rename. Opening does not wait for a reader.
+/// A FIFO, a terminal, `/dev/null`: a rename would replace it.
 fn into_device(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>,
 ) -> Result<(), WriteFailure> {
-    let open = File::options().write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-    let file = open.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
-        Some(rustix::io::Errno::NXIO) => io::Error::other("nothing reads this FIFO"),
-        _ => error,
-    })?;
-    rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, open::device(path)?);
     write(&mut out)?;
     Ok(out.flush()?)
 }

@@ -46,7 +46,6 @@ impl Selection {
     /// # Errors
     /// An option that cannot be read, by name.
     pub fn from_args(args: &SelectionArgs) -> Result<Self, Failure> {
-        let view = View::parse(&args.view).map_err(|error| usage("--view", error))?;
         let side = match (args.user, args.kernel) {
             (true, _) => Side::User,
             (_, true) => Side::Kernel,
@@ -56,7 +55,14 @@ impl Selection {
             Ok::<_, Failure>((text.clone(), Glob::new(text).map_err(|error| usage("--thread", error))?))
         };
         let thread = args.thread.as_ref().map(glob).transpose()?;
-        Ok(Selection { view, side, thread, from: None, to: None, call_names: CallNames::Counted })
+        Ok(Selection {
+            view: args.view.clone(),
+            side,
+            thread,
+            from: None,
+            to: None,
+            call_names: CallNames::Counted,
+        })
     }
 
     /// The same for a part of the recording's time.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::{Glob, Timepoint, Zone, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
-use wallprof_model::{Mark, MonoNs, Reason, StallKind, StallReason, ThreadKey};
+use wallprof_model::{Mark, MonoNs, StallKind, StallReason, ThreadKey};
 use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
 use wallprof_views::{StallsText, Style, Surroundings, stall_json};
 
@@ -123,10 +123,9 @@ impl Asked {
     fn from_args(args: &StallsArgs) -> Result<Self, Failure> {
         let longer_than = args.longer_than.as_deref().map(ns_from_duration).transpose();
         let thread = args.thread.as_deref().map(Glob::new).transpose();
-        let reason = args.reason.as_deref().map(reason).transpose()?;
         Ok(Asked {
-            kind: args.kind.as_deref().map(kind).transpose()?,
-            reason,
+            kind: args.kind,
+            reason: args.reason,
             min_late_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
             thread: thread.map_err(|error| usage("--thread", error))?,
             from: timepoint("--from", args.from.as_deref())?,
@@ -134,7 +133,7 @@ impl Asked {
             // Who asks for a voluntary reason by name wants to see it.
             all: args.all
                 || args.id.is_some()
-                || matches!(reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
+                || matches!(args.reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
         })
     }
 
@@ -177,21 +176,6 @@ fn matching(threads: &[Thread], glob: &Glob) -> HashSet<ThreadKey> {
     threads.iter().filter(|thread| glob.matches(&thread.info.comm)).map(|thread| thread.info.key).collect()
 }
 
-fn kind(text: &str) -> Result<StallKind, Failure> {
-    StallKind::from_name(text)
-        .ok_or_else(|| Failure::usage(format!("--kind takes off-cpu or fault: `{text}` is neither")))
-}
-
-fn reason(text: &str) -> Result<StallReason, Failure> {
-    StallReason::from_name(text).ok_or_else(|| {
-        let blocked: Vec<_> = Reason::ALL.into_iter().map(Reason::name).collect();
-        let blocked = blocked.join(", ");
-        Failure::usage(format!(
-            "--reason takes preempted, runnable, minor, major, {blocked}: `{text}` is none of them"
-        ))
-    })
-}
-
 fn timepoint(option: &str, text: Option<&str>) -> Result<Option<Timepoint>, Failure> {
     text.map(Timepoint::parse).transpose().map_err(|error| usage(option, error))
 }
@@ -202,6 +186,8 @@ fn usage(option: &str, error: impl std::fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_model::Reason;
+
     use super::*;
 
     fn args() -> StallsArgs {
@@ -227,8 +213,8 @@ mod tests {
     fn options_are_read() {
         let asked = Asked::from_args(&StallsArgs {
             longer_than: text("2ms"),
-            kind: text("fault"),
-            reason: text("major"),
+            kind: Some(StallKind::Fault),
+            reason: Some(StallReason::Major),
             thread: text("worker-*"),
             ..args()
         });
@@ -240,9 +226,10 @@ mod tests {
 
     #[test]
     fn a_voluntary_reason_by_name_is_shown() {
-        let all =
-            |reason: &str| Asked::from_args(&StallsArgs { reason: text(reason), ..args() }).unwrap().all;
-        assert!(all("sleep") && all("wait") && !all("lock") && !all("preempted"));
+        let all = |reason| Asked::from_args(&StallsArgs { reason: Some(reason), ..args() }).unwrap().all;
+        let blocked = |reason| all(StallReason::Blocked(reason));
+        assert!(blocked(Reason::Sleep) && blocked(Reason::Wait) && !blocked(Reason::Lock));
+        assert!(!all(StallReason::Preempted));
     }
 
     #[test]
@@ -250,8 +237,6 @@ mod tests {
         for (wrong, option) in [
             (StallsArgs { longer_than: text("x"), ..args() }, "--longer-than"),
             (StallsArgs { thread: text("[a"), ..args() }, "--thread"),
-            (StallsArgs { kind: text("oncpu"), ..args() }, "--kind"),
-            (StallsArgs { reason: text("laziness"), ..args() }, "--reason"),
             (StallsArgs { from: text("noon"), ..args() }, "--from"),
             (StallsArgs { to: text("later"), ..args() }, "--to"),
         ] {

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use wallprof_probe::cpus::cpus_from_list;
 use wallprof_probe::events::{EventError, EventSources, PerfEventSpec, parse_event};
 use wallprof_probe::facts::cgroups::{Cgroup, cgroup_mounts, find_cgroup};
 use wallprof_probe::facts::files::Files;
 
-use super::options::{CallGraph, RecordOptions, Target};
+use super::options::{RecordOptions, Target};
+use crate::args::CallGraph;
 use crate::failure::{Exit, Failure};
 
 /// Refuses processes, threads, CPUs and a sampling rate that this machine does not have.
@@ -81,27 +83,24 @@ fn thread_group(tid: u32, files: &dyn Files) -> Option<u32> {
 }
 
 fn check_cpu(cpu: u32, files: &dyn Files) -> Result<(), Failure> {
-    let online = files.read(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
-    let holds = |range: &str| {
-        let (from, to) = range.split_once('-').unwrap_or((range, range));
-        matches!((from.parse::<u32>(), to.parse::<u32>()), (Ok(from), Ok(to)) if (from..=to).contains(&cpu))
-    };
-    // A machine that does not tell its CPUs is believed to have this one: attaching will say.
-    match online.trim().is_empty() || online.trim().split(',').any(holds) {
+    let list = files.read(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
+    let online = cpus_from_list(&list).unwrap_or_default();
+    // Where the list cannot be read, attaching to the CPU reports the error.
+    match online.is_empty() || online.contains(&cpu) {
         true => Ok(()),
         false => {
-            Err(Failure::failed(format!("there is no CPU {cpu} online: this machine has {}", online.trim())))
+            Err(Failure::failed(format!("there is no CPU {cpu} online: this machine has {}", list.trim())))
         }
     }
 }
 
 fn check_call_graph(call_graph: CallGraph) -> Result<(), Failure> {
     match call_graph {
-        CallGraph::BranchRecords => Err(Failure::unavailable(
+        CallGraph::Lbr => Err(Failure::unavailable(
             "call stacks from branch records (--call-graph lbr) cannot be taken here: use --call-graph auto, whose \
              stacks are deeper",
         )),
-        CallGraph::Tables | CallGraph::FramePointers => Ok(()),
+        CallGraph::Auto | CallGraph::Dwarf | CallGraph::Fp => Ok(()),
     }
 }
 

@@ -19,7 +19,8 @@ use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
 use super::check;
 use super::held::find_program;
 use super::host;
-use super::options::{CallGraph, GivenTargets, RecordOptions, Target, name_globs};
+use super::options::{GivenTargets, RecordOptions, Target, name_globs};
+use crate::args::CallGraph;
 use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::rights::as_caller;
@@ -86,8 +87,8 @@ impl Engine {
             min_stall_ns: options.min_stall_ns,
             guarded: options.guarded.cpus.clone(),
             user_stacks: match options.call_graph {
-                CallGraph::FramePointers => UserStacks::FramePointers,
-                CallGraph::Tables | CallGraph::BranchRecords => UserStacks::Tables,
+                CallGraph::Fp => UserStacks::FramePointers,
+                CallGraph::Auto | CallGraph::Dwarf | CallGraph::Lbr => UserStacks::Tables,
             },
         };
         let mut session = Session::load(&probes, expected_files(options)).map_err(failure_from_session)?;

@@ -28,7 +28,7 @@ use super::host;
 use super::options::{RecordOptions, Target};
 use super::progress::{Progress, armed_line};
 use super::run::{check_permitted, code, end_command, watched};
-use crate::args::ImportArgs;
+use crate::args::{ImportArgs, TraceMode};
 use crate::failure::{Failure, say};
 use crate::output::error_from_place;
 use crate::rights::as_caller;
@@ -42,30 +42,12 @@ const LARGEST_BUFFER: u64 = 4 << 30;
 /// What the command line says of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceOptions {
-    mode: Mode,
+    mode: TraceMode,
     buffer_bytes: u64,
 }
 
-/// How much of the trace is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// All of it.
-    Full,
-    /// What the buffers hold at the end.
-    Snapshot,
-}
-
 impl TraceOptions {
-    pub fn from_args(mode: &str, buffer: &str) -> Result<Self, Failure> {
-        let mode = match mode {
-            "full" => Mode::Full,
-            "snapshot" => Mode::Snapshot,
-            _ => {
-                return Err(Failure::usage(format!(
-                    "--intel-pt takes full or snapshot: `{mode}` is neither"
-                )));
-            }
-        };
+    pub fn from_args(mode: TraceMode, buffer: &str) -> Result<Self, Failure> {
         let bytes =
             bytes_from_size(buffer).map_err(|error| Failure::usage(format!("--trace-buffer: {error}")))?;
         if !(SMALLEST_BUFFER..=LARGEST_BUFFER).contains(&bytes) {
@@ -120,7 +102,7 @@ pub fn record(options: &RecordOptions, trace: TraceOptions, started: Instant) ->
         kind: pmu.kind,
         config: pmu.config,
         buffer_bytes: trace.buffer_bytes,
-        keeps_last: trace.mode == Mode::Snapshot,
+        keeps_last: trace.mode == TraceMode::Snapshot,
     };
     let place = Place::of(&options.output);
     let signals = StopSignals::install().map_err(|error| failed("take signals", &error))?;
@@ -407,15 +389,13 @@ mod tests {
 
     #[test]
     fn buffers_are_powers_of_two() {
-        let bytes = |text| TraceOptions::from_args("full", text).map(|options| options.buffer_bytes);
+        let bytes = |text| TraceOptions::from_args(TraceMode::Full, text).map(|options| options.buffer_bytes);
         assert_eq!(bytes("16MiB"), Ok(16 << 20));
         assert_eq!(bytes("5000"), Ok(8192));
         for wrong in ["0", "1k", "5GiB", "much"] {
             let failure = bytes(wrong).unwrap_err();
             assert!(failure.exit == Exit::Usage && failure.message.starts_with("--trace-buffer"), "{wrong}");
         }
-        let failure = TraceOptions::from_args("half", "16MiB").unwrap_err();
-        assert!(failure.message.contains("full or snapshot"), "{failure:?}");
     }
 
     #[test]

@@ -28,8 +28,7 @@ pub use run::check_permitted;
 
 /// Runs the command; `started` is when the process began, for the time to armed probes.
 pub fn run(args: RecordArgs, started: Instant) -> Result<ExitCode, Failure> {
-    let mode = args.intel_pt.as_deref();
-    let trace = mode.map(|mode| TraceOptions::from_args(mode, &args.trace_buffer)).transpose()?;
+    let trace = args.intel_pt.map(|mode| TraceOptions::from_args(mode, &args.trace_buffer)).transpose()?;
     let options = RecordOptions::from_args(args)?;
     match trace {
         Some(trace) => intel_pt::record(&options, trace, started),

@@ -11,9 +11,10 @@ use wallprof_probe::events::split_list;
 use wallprof_probe::{MAX_NAME_GLOBS, NameGlob};
 use wallprof_recording::Retention;
 
-use crate::args::RecordArgs;
+use crate::args::{CallGraph, RecordArgs};
+use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
-use crate::guarded::{Guarded, cpus_from_list};
+use crate::guarded::Guarded;
 
 const NO_TARGET: &str = "nothing to record was named: give processes (-p PID), threads (-t TID), names \
      to wait for (--name GLOB), a cgroup (--cgroup PATH), everything (-a) or a command (-- CMD)";
@@ -41,15 +42,6 @@ pub struct RecordOptions {
     /// How much of the past is kept; `None`: everything.
     pub retention: Option<Retention>,
     pub verbose: bool,
-}
-
-/// How user stacks are walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallGraph {
-    /// Unwind tables, then frame pointers: also what perf's users ask for with `dwarf`.
-    Tables,
-    FramePointers,
-    BranchRecords,
 }
 
 /// Whose time is recorded.
@@ -143,7 +135,7 @@ impl Target {
 
 impl RecordOptions {
     pub fn from_args(args: RecordArgs) -> Result<Self, Failure> {
-        let cpus = args.cpus.as_deref().map(|list| cpus_from_list("-C", list)).transpose()?;
+        let cpus = args.cpus.as_deref().map(|list| cpus_from_option("-C", list)).transpose()?;
         Ok(RecordOptions {
             target: Target::from_args(&args)?,
             cpus,
@@ -152,7 +144,7 @@ impl RecordOptions {
             sample_hz: sample_hz(&args.sample_hz)?,
             events: events(&args.events)?,
             min_stall_ns: min_stall_ns(&args.min_stall)?,
-            call_graph: call_graph(&args.call_graph)?,
+            call_graph: args.call_graph,
             output: args.output,
             retention: None,
             verbose: args.verbose,
@@ -174,23 +166,11 @@ impl RecordOptions {
             sample_hz: 99,
             events: Vec::new(),
             min_stall_ns: 100_000,
-            call_graph: CallGraph::Tables,
+            call_graph: CallGraph::Auto,
             output: output.into(),
             retention: None,
             verbose: false,
         }
-    }
-}
-
-/// perf's names; the size of a stack dump that its users give with `dwarf` is nothing here, where none is made.
-fn call_graph(text: &str) -> Result<CallGraph, Failure> {
-    let (name, size) = text.split_once(',').unwrap_or((text, ""));
-    match name.trim() {
-        "auto" if size.is_empty() => Ok(CallGraph::Tables),
-        "dwarf" if size.is_empty() || size.trim().parse::<u32>().is_ok() => Ok(CallGraph::Tables),
-        "fp" if size.is_empty() => Ok(CallGraph::FramePointers),
-        "lbr" if size.is_empty() => Ok(CallGraph::BranchRecords),
-        _ => Err(Failure::usage(format!("--call-graph takes auto, fp, dwarf or lbr: `{text}` is none"))),
     }
 }
 
@@ -301,12 +281,7 @@ mod tests {
     use crate::failure::Exit;
 
     fn args() -> RecordArgs {
-        RecordArgs {
-            sample_hz: "99".into(),
-            min_stall: "100us".into(),
-            call_graph: "auto".into(),
-            ..RecordArgs::default()
-        }
+        RecordArgs { sample_hz: "99".into(), min_stall: "100us".into(), ..RecordArgs::default() }
     }
 
     fn texts(list: &str) -> Vec<String> {

@@ -5,21 +5,20 @@
 
 use std::env;
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
 use wallprof_watch::{Config, Entry, HostNames, Hours, Severities};
 
 use crate::args::{DEFAULT_FILE, RecordArgs, WatchArgs};
+use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
-use crate::guarded::{Guarded, cpus_from_list};
+use crate::guarded::Guarded;
+use crate::open;
 use crate::record::{RecordOptions, Target};
 use crate::rights::as_caller;
 
@@ -149,13 +148,8 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
             "cannot read the configuration {name}: {error}: name a file that this user may read"
         ))
     };
-    // Opening a FIFO does not wait: at a SIGHUP the recorder's main loop would.
-    let mut options = File::options();
-    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let file = as_caller(|| options.open(path)).map_err(|error| unreadable(&error))?;
-    if !file.metadata().map_err(|error| unreadable(&error))?.is_file() {
-        return Err(unreadable(&"it is not a regular file"));
-    }
+    // At a SIGHUP the recorder's main loop must not wait for the other end of a FIFO.
+    let file = as_caller(|| open::regular_file(path)).map_err(|error| unreadable(&error))?;
     let mut text = String::new();
     file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
@@ -232,12 +226,8 @@ fn record_options(
         Ok(1..) => {}
         _ => return Err(sample_hz.wrong(format!("`{}` is no number of samples a second", sample_hz.text))),
     }
-    let record = RecordArgs {
-        sample_hz: sample_hz.text.clone(),
-        min_stall: format!("{min_stall_ns}ns"),
-        call_graph: "auto".into(),
-        ..target
-    };
+    let record =
+        RecordArgs { sample_hz: sample_hz.text.clone(), min_stall: format!("{min_stall_ns}ns"), ..target };
     Ok(RecordOptions { retention: Some(retention), ..RecordOptions::from_args(record)? })
 }
 
@@ -270,7 +260,7 @@ fn retention(keep: &Given, size: &Given) -> Result<Retention, Failure> {
 
 /// Without a name of a CPU those that the kernel isolates.
 fn guarded(cpus: Option<Given>, allow: Option<Given>) -> Result<Guarded, Failure> {
-    let list = cpus.map(|given| cpus_from_list(&given.from, &given.text)).transpose()?;
+    let list = cpus.map(|given| cpus_from_option(&given.from, &given.text)).transpose()?;
     let allowed = allow.map(globs).transpose()?.unwrap_or_default();
     let named = Guarded { cpus: list.unwrap_or_default(), allowed };
     Ok(named.or_isolated(&HostFiles))

@@ -20,7 +20,7 @@ fn wrong_usage_is_two() {
         (&["flame", "-o", "picture"], ".svg"),
         (&["export", "-o", "x"], "--to"),
         (&["export", "--to", "folded"], "--output"),
-        (&["export", "--to", "firefox", "-o", "x"], "not there yet"),
+        (&["export", "--to", "firefox", "-o", "x"], "speedscope or pprof"),
         (&["export", "--to", "flamegraph", "-o", "x"], "speedscope"),
     ] {
         let sentence = refused(arguments, 2);

@@ -1,0 +1,156 @@
+//! The commands that read recordings: `report`, `stalls`, `flame`, `export`, `diff`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use wallprof_analysis::weights::View;
+use wallprof_model::{StallKind, StallReason};
+
+use super::DEFAULT_FILE;
+use super::values::{DiffView, ExportFormat, ViewParser, stall_kind, stall_reason};
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StallsArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// One JSON object a line, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only stalls that made their thread at least this late: 500us, 2ms (a bare number is seconds)
+    #[arg(long, value_name = "DURATION")]
+    pub longer_than: Option<String>,
+
+    /// Only threads whose name matches, such as 'worker-*'
+    #[arg(long, value_name = "GLOB")]
+    pub thread: Option<String>,
+
+    /// Only this kind
+    #[arg(long, value_name = "KIND", value_parser = stall_kind())]
+    pub kind: Option<StallKind>,
+
+    /// Only this reason
+    #[arg(long, value_name = "REASON", value_parser = stall_reason())]
+    pub reason: Option<StallReason>,
+
+    /// Only stalls that end after this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+
+    /// Only stalls that start before this time
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+
+    /// Only the stall with this id, from an exemplar of `watch`, a finding or --json
+    #[arg(long, value_name = "N", conflicts_with_all = ["longer_than", "thread", "kind", "reason", "from", "to"])]
+    pub id: Option<u64>,
+
+    /// Also voluntary waits: condition variables, poll, sleep, child
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The recording to compare with: the earlier one, or one known to be good
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+
+    /// The recording in question
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+
+    /// Which time to compare
+    #[arg(long, value_name = "VIEW", value_enum, default_value = "wall")]
+    pub view: DiffView,
+
+    /// Also write a differential flame graph: widths are B's, red took longer than in A, blue shorter
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Every difference, not only the largest
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// The part of a recording that is drawn or exported.
+#[derive(Debug, Args)]
+pub struct SelectionArgs {
+    /// The weight of a stack: its wall time, the part on or off a CPU, in page faults, in waits by who ended them
+    /// (wakers), in calls (of Intel PT), or, with event:NAME, counts of an event
+    #[arg(long, value_name = "VIEW", value_parser = ViewParser, default_value = "wall")]
+    pub view: View,
+
+    /// Only threads whose name matches, such as 'worker-*'
+    #[arg(long, value_name = "GLOB")]
+    pub thread: Option<String>,
+
+    /// Only the program's frames; the total time stays the same
+    #[arg(long, conflicts_with = "kernel")]
+    pub user: bool,
+
+    /// Only the kernel's frames; the total time stays the same
+    #[arg(long)]
+    pub kernel: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FlameArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+
+    /// Start with the second of this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+
+    /// End with the second of this time
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+
+    /// The file to write: .svg, or .folded or .txt for folded stacks; - is SVG on standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg", default_value = "wallprof.svg")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// The format to write
+    #[arg(long = "to", value_name = "FORMAT", value_enum, required = true)]
+    pub format: ExportFormat,
+
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+
+    /// Replace the names of functions, files, processes and threads, equal names alike; kernel functions keep theirs
+    #[arg(long)]
+    pub anonymize: bool,
+
+    /// The file to write; - is standard output
+    #[arg(short = 'o', long = "output", value_name = "OUT", required = true)]
+    pub output: PathBuf,
+}
