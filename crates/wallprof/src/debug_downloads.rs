@@ -1,5 +1,5 @@
-//! Debug files from the servers of `DEBUGINFOD_URLS`: begun where a command names frames, and what became
-//! of them.
+//! Debug files from the servers of `DEBUGINFOD_URLS`: starts the downloads for a command, and prints their
+//! outcome.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use wallprof_debuginfod::{Downloads, Outcome, Settings};
 
 use crate::failure::say;
 
-/// Where the environment names servers. What is left out of them is said; a failure is said and no more.
+/// Starts the downloads, if the environment names servers. Ignored servers and a failure are printed; the
+/// command goes on.
 pub fn start() -> Option<Arc<Downloads>> {
     match Downloads::start(Settings::from_environment()) {
         Ok(downloads) => {
@@ -18,21 +19,21 @@ pub fn start() -> Option<Arc<Downloads>> {
         }
         Err(error) => {
             say(&format!(
-                "debug files are not asked for: {error}: set DEBUGINFOD_CACHE_PATH to a writable folder"
+                "debug files are not downloaded: {error}: set DEBUGINFOD_CACHE_PATH to a writable folder"
             ));
             None
         }
     }
 }
 
-/// What came for a recording, and how to have the rest.
-pub fn say_outcome(downloads: &Downloads, file: &Path) {
+/// Prints the outcome for a recording, and the command that gets the rest.
+pub fn print_outcome(downloads: &Downloads, file: &Path) {
     if let Some(sentence) = sentence(&downloads.outcome(), file) {
         say(&sentence);
     }
 }
 
-/// `None`: nothing was asked for, or no server has anything.
+/// `None` if nothing was requested, or no server has any of the files.
 fn sentence(outcome: &Outcome, file: &Path) -> Option<String> {
     let mut parts = Vec::new();
     let mut part = |count: u64, what: &str| {
@@ -42,14 +43,14 @@ fn sentence(outcome: &Outcome, file: &Path) -> Option<String> {
     };
     part(outcome.received, &format!("downloaded ({:.1} MiB)", outcome.bytes as f64 / 1_048_576.0));
     part(outcome.failed, "failed");
-    part(outcome.open, "not here in time");
+    part(outcome.open, "not complete in time");
     if parts.is_empty() {
         return None;
     }
     let reason = outcome.failures.first().map(|reason| format!(" ({reason})")).unwrap_or_default();
     let rest = match outcome.open + outcome.failed {
         0 => String::new(),
-        _ => format!(": `wallprof symbolize {}` asks again", file.display()),
+        _ => format!(": `wallprof symbolize {}` tries again", file.display()),
     };
     Some(format!("debug files: {}{reason}{rest}", parts.join(", ")))
 }
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_not_come_can_be_had_later() {
+    fn outcome_names_the_command_for_missing_files() {
         let file = Path::new("a.db");
         let outcome = Outcome { received: 2, cached: 1, bytes: 3 << 20, missing: 5, ..Outcome::default() };
         assert_eq!(sentence(&outcome, file).as_deref(), Some("debug files: 2 downloaded (3.0 MiB)"));
@@ -67,8 +68,8 @@ mod tests {
         assert_eq!(
             sentence(&late, file).as_deref(),
             Some(
-                "debug files: 2 downloaded (3.0 MiB), 1 failed, 1 not here in time (h: no answer): \
-                 `wallprof symbolize a.db` asks again"
+                "debug files: 2 downloaded (3.0 MiB), 1 failed, 1 not complete in time (h: no answer): \
+                 `wallprof symbolize a.db` tries again"
             )
         );
         assert_eq!(sentence(&Outcome { missing: 7, cached: 2, ..Outcome::default() }, file), None);

@@ -20,10 +20,10 @@ use crate::output::{is_same_file, to_file, to_stdout};
 use crate::report::called_functions;
 use crate::terminal::style_for_stdout;
 
-/// Names of each side that an error shows.
-const MOST_NAMES: usize = 5;
+/// Limit on the names of each side in an error.
+const MAX_NAMES: usize = 5;
 
-/// Runs the command. What was asked is read before the files are opened.
+/// Runs the command. The options are checked before the files are opened.
 pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
     let view = match args.view {
         DiffView::Calls => return diff_calls(args),
@@ -61,7 +61,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a call takes, where every call is known.
+/// Compares the time of calls, where every call is recorded.
 fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.output {
         check_output(file, [&args.a, &args.b])?;
@@ -94,7 +94,7 @@ fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
     let functions = called_functions(&Recording::open(file)?)?;
     if functions.is_empty() {
         return Err(Failure::failed(format!(
-            "the recording {} has no calls, which come from Intel PT: compare wall time, without --view",
+            "the recording {} has no calls, which need Intel PT: compare wall time, without --view",
             file.display()
         )));
     }
@@ -105,7 +105,7 @@ fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
     let is_svg = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
     if !is_svg {
         return Err(Failure::usage(format!(
-            "-o {} is no SVG file: give it a name that ends in .svg; --json prints on standard output",
+            "-o {} is not an SVG file: use a name that ends in .svg; --json prints on standard output",
             file.display()
         )));
     }
@@ -135,7 +135,7 @@ fn collect(file: &Path, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failur
     Ok((info, side))
 }
 
-/// Refuses what cannot be compared.
+/// Refuses recordings that have nothing in common.
 fn check(args: &DiffArgs, comparison: &Comparison) -> Result<(), Failure> {
     if comparison.matched.is_empty() {
         return Err(Failure::failed(format!(
@@ -163,9 +163,9 @@ fn names(rates: &[GroupRate]) -> String {
         return "none".into();
     }
     let name = |rate: &GroupRate| format!("{}/{}", rate.group.process, rate.group.thread);
-    let mut names: Vec<String> = rates.iter().take(MOST_NAMES).map(name).collect();
-    if rates.len() > MOST_NAMES {
-        names.push(format!("{} more", rates.len() - MOST_NAMES));
+    let mut names: Vec<String> = rates.iter().take(MAX_NAMES).map(name).collect();
+    if rates.len() > MAX_NAMES {
+        names.push(format!("{} more", rates.len() - MAX_NAMES));
     }
     names.join(", ")
 }
@@ -176,7 +176,7 @@ mod tests {
     use wallprof_analysis::diff::Group;
 
     #[test]
-    fn the_picture_does_not_replace_a_recording() {
+    fn picture_does_not_replace_a_recording() {
         let [a, b, svg] = ["a.svg", "b.db", "c.SVG"].map(Path::new);
         assert!(check_output(svg, [a, b]).is_ok());
         assert!(check_output(a, [a, b]).unwrap_err().message.contains("one of the recordings"));

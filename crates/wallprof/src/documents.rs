@@ -1,4 +1,4 @@
-//! The man pages and shell completions, written from the command line's own definition when a release is made.
+//! Man pages and shell completions, generated from the definition of the command line when a release is made.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ fn write(folder: &Path, make: fn(&Command) -> io::Result<Vec<Document>>) -> io::
     Ok(())
 }
 
-/// The program with the commands that its help shows: the generators name hidden ones too.
+/// The program without its hidden commands, which the generators would include.
 fn shown(definition: &Command) -> Command {
     let about = definition.get_about().cloned().unwrap_or_default();
     let commands = definition.get_subcommands().filter(|command| !command.is_hide_set());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shown_command_has_a_page_with_its_options() {
+    fn each_visible_command_has_a_page_with_its_options() {
         let program = shown(&args::definition());
         let pages = man_pages(&program).unwrap();
         assert_eq!(pages.len(), 1 + program.get_subcommands().count());
@@ -103,17 +103,21 @@ mod tests {
     }
 
     #[test]
-    fn every_shell_knows_the_commands() {
+    fn each_shell_completes_commands_and_values() {
         let scripts = completions(&shown(&args::definition()));
         assert_eq!(names(&scripts), ["wallprof.bash", "_wallprof", "wallprof.fish"]);
         for (name, script) in &scripts {
             let script = String::from_utf8_lossy(script);
             assert!(script.contains("stalls") && script.contains("min-stall"), "{name}");
+            for value in ["speedscope", "off-cpu", "preempted", "perf-script", "dwarf", "snapshot", "wakers"]
+            {
+                assert!(script.contains(value), "{name} has no {value}");
+            }
         }
     }
 
     #[test]
-    fn what_the_help_hides_is_in_no_document() {
+    fn hidden_command_is_in_no_document() {
         let program = shown(&args::definition());
         for (name, content) in man_pages(&program).unwrap().into_iter().chain(completions(&program)) {
             let content = String::from_utf8(content).unwrap();

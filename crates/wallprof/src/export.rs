@@ -11,7 +11,7 @@ use crate::output::to_file;
 use crate::selection::Selection;
 use crate::terminal::zone;
 
-/// Runs the command. What was asked is read before the file is opened.
+/// Runs the command. The options are checked before the file is opened.
 pub fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let names = if args.format == ExportFormat::Folded { CallNames::Counted } else { CallNames::Plain };
     let selection = Selection::from_args(&args.selection)?.naming_calls(names);

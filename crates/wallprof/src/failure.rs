@@ -1,4 +1,4 @@
-//! How a command ends: its exit code and, when something failed, one sentence on stderr.
+//! The end of a command: its exit code and, after a failure, one sentence on stderr.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use wallprof_views::escape;
 
-/// The exit codes that are a promise to scripts.
+/// The exit codes, which are promised to scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -18,7 +18,7 @@ pub enum Exit {
     NothingRecorded = 4,
 }
 
-/// Why a command ended early: one sentence that says what failed, on what, and what to do.
+/// Why a command failed: one sentence with the operation, its object and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub exit: Exit,
@@ -42,7 +42,7 @@ impl Failure {
         Self::new(Exit::Unavailable, message)
     }
 
-    /// Says it on stderr. Nothing can be done when stderr is gone.
+    /// Prints the message on stderr. A closed stderr is ignored.
     pub fn report(&self) -> ExitCode {
         say(&self.message);
         ExitCode::from(self.exit as u8)
@@ -55,12 +55,12 @@ impl From<wallprof_recording::Error> for Failure {
     }
 }
 
-/// One line on stderr, in wallprof's name. Nothing can be done when stderr is gone.
+/// Prints one line on stderr, with the program's name. A closed stderr is ignored.
 pub fn say(message: &str) {
     let _ = writeln!(io::stderr(), "wallprof: {}", printable(message));
 }
 
-/// `message` with what a terminal would obey written out; it may name files and programs. Backslashes stay.
+/// `message` with control characters escaped, since it may contain foreign names. Backslashes stay.
 pub fn printable(message: &str) -> String {
     message.split('\\').map(escape).collect::<Vec<_>>().join("\\")
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_names_in_messages_are_written_out() {
+    fn hostile_names_in_messages_are_escaped() {
         assert_eq!(printable("no file a\x1b[31m\nb"), "no file a\\x1b[31m\\nb");
         assert_eq!(printable("write \\["), "write \\[");
     }

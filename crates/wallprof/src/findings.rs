@@ -1,5 +1,5 @@
-//! Conclusions from a recording: drawn by `report`, and written into the file when `record` and `import` are done,
-//! for those who query it.
+//! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
+//! `import`, for queries.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use wallprof_recording::{Recording, StallFilter, write_findings};
 
 use crate::failure::{Failure, say};
 
-/// Draws the conclusions and writes them into the complete recording. The recording is whole without them: a
-/// failure is said and no more.
+/// Computes the findings and stores them in the complete recording. The recording is usable without them: a
+/// failure is only printed.
 pub fn store(file: &Path) {
-    let stored = draw(file).and_then(|found| Ok(write_findings(file, &found)?));
+    let stored = compute(file).and_then(|found| Ok(write_findings(file, &found)?));
     if let Err(failure) = stored {
         say(&format!(
-            "the findings are not in the file, `wallprof report` shows them all the same: {}",
+            "the findings could not be stored in the file, `wallprof report` shows them anyway: {}",
             failure.message
         ));
     }
 }
 
-fn draw(file: &Path) -> Result<Vec<Finding>, Failure> {
+fn compute(file: &Path) -> Result<Vec<Finding>, Failure> {
     let recording = Recording::open(file)?;
     let mut collector = Collector::default();
     for stall in recording.stalls(&all_stalls())? {
@@ -33,7 +33,7 @@ fn draw(file: &Path) -> Result<Vec<Finding>, Failure> {
     Ok(Background::read(&recording)?.findings(collector))
 }
 
-/// What a recording says besides its stalls.
+/// The data of a recording that findings need besides its stalls.
 pub struct Background {
     pub info: RecordingInfo,
     pub threads: Vec<Thread>,
@@ -59,7 +59,7 @@ impl Background {
         })
     }
 
-    /// What follows from these stalls, which are all of the recording's.
+    /// The findings from `stalls`, which must be all stalls of the recording.
     pub fn findings(&self, stalls: Collector) -> Vec<Finding> {
         findings(&stalls.finish(&Surroundings {
             min_stall_ns: self.info.min_stall_ns,

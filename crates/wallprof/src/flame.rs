@@ -11,14 +11,14 @@ use crate::output::to_file;
 use crate::selection::Selection;
 use crate::terminal::zone;
 
-/// What the extension of the output's name asks for.
+/// The format, by the extension of the output's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Svg,
     Folded,
 }
 
-/// Runs the command. What was asked is read before the file is opened.
+/// Runs the command. The options are checked before the file is opened.
 pub fn run(args: &FlameArgs) -> Result<ExitCode, Failure> {
     let format = format(&args.output)?;
     let selection =
@@ -51,7 +51,7 @@ fn format(output: &Path) -> Result<Format, Failure> {
         Some("folded" | "txt") => Ok(Format::Folded),
         None if output == Path::new("-") => Ok(Format::Svg),
         _ => Err(Failure::usage(format!(
-            "-o {} has an ending that says no format: give .svg for a picture, .folded or .txt for folded stacks",
+            "-o {} has no extension of a known format: use .svg for a picture, .folded or .txt for folded stacks",
             output.display()
         ))),
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_says_the_format() {
+    fn extension_decides_the_format() {
         let of = |name: &str| format(Path::new(name)).map_err(|failure| failure.message);
         assert_eq!(of("a.svg"), Ok(Format::Svg));
         assert_eq!(of("-"), Ok(Format::Svg));

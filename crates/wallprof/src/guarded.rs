@@ -1,4 +1,4 @@
-//! CPUs that are kept for some threads, as `--guard-cpus` and `--allow` say it.
+//! CPUs that are reserved for some threads, from `--guard-cpus` and `--allow`.
 
 use wallprof_analysis::Glob;
 use wallprof_probe::cpus::cpus_from_list;
@@ -7,14 +7,14 @@ use wallprof_probe::facts::files::Files;
 use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 
-/// The CPUs that the scheduler leaves alone (`isolcpus=`), and those that there are.
+/// The CPUs without load balancing (`isolcpus=`), and those online.
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// Which CPUs, and for whom.
+/// The guarded CPUs and their allowed threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
-    /// Sorted, each once; none: nothing is guarded.
+    /// Sorted, each once; empty: no CPU is guarded.
     pub cpus: Vec<u32>,
     pub allowed: Vec<Glob>,
 }
@@ -27,7 +27,7 @@ impl Guarded {
         Ok(Guarded { cpus, allowed: allow.iter().map(glob).collect::<Result<_, _>>()? })
     }
 
-    /// Where no CPU was named, those that the kernel isolates; mostly none.
+    /// Uses the isolated CPUs if no CPU was given; usually there are none.
     pub fn or_isolated(mut self, files: &dyn Files) -> Self {
         if self.cpus.is_empty() {
             let list = |path: &str| {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_allowed_by_globs() {
+    fn allowed_names_match_globs() {
         let guarded = Guarded::from_options(Some("2,3"), &["engine-*".into(), "io".into()]).unwrap();
         assert_eq!(guarded.cpus, [2, 3]);
         assert!(guarded.allows("engine-1") && guarded.allows("io") && !guarded.allows("iou"));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn isolated_cpus_that_are_there_are_guarded() {
+    fn isolated_cpus_that_are_online_are_guarded() {
         struct Machine;
         impl Files for Machine {
             fn read(&self, path: &Path) -> io::Result<String> {

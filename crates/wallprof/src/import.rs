@@ -1,4 +1,4 @@
-//! `wallprof import`: what another profiler recorded → a recording.
+//! `wallprof import`: converts another profiler's recording.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure, say};
 use crate::output::is_same_file;
 use crate::terminal::zone;
 
-const NO_FILE: &str = "no file was given: name a perf.data, a text of perf script or - for standard input, or add to a recording \
+const NO_FILE: &str = "no file was given: give a perf.data, a text of perf script or - for standard input, or add to a recording \
      with --metrics FILE.csv or --marks FILE.csv";
 
 /// Imports the file of `args`, or adds to a recording, or both.
@@ -44,12 +44,12 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is added to is what is named, once.
+/// Refuses -o with another file than the recording that is added to.
 fn check_only(file: &Path, output: &Path) -> Result<(), Failure> {
     match output == Path::new(DEFAULT_FILE) || output == file {
         true => Ok(()),
         false => Err(Failure::usage(format!(
-            "{} is a recording, and {} another one: name the one that is added to",
+            "{} is a recording, and {} is another file: give only the recording to add to",
             file.display(),
             output.display()
         ))),
@@ -92,7 +92,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
         Some(summary) if outcome.threads > 0 => {
             crate::findings::store(&args.output);
             if let Some(downloads) = &downloads {
-                debug_downloads::say_outcome(downloads, &args.output);
+                debug_downloads::print_outcome(downloads, &args.output);
             }
             say(&done_line(&outcome, &summary, &args.output));
             Ok(())
@@ -124,7 +124,7 @@ fn check_format(given: Option<ImportFormat>, source: &str) -> Result<(), Failure
 fn check_symfs(folder: Option<&Path>) -> Result<(), Failure> {
     match folder {
         Some(folder) if !folder.is_dir() => Err(Failure::usage(format!(
-            "--symfs {} is no folder: give the one that holds the recorded machine's files",
+            "--symfs {} is not a folder: give the folder with the recorded machine's files",
             folder.display()
         ))),
         _ => Ok(()),
@@ -140,7 +140,7 @@ fn check_output(input: &Path, output: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Where perf keeps its copies, unless it was told otherwise.
+/// The default folder of perf's copies of binaries.
 fn build_id_cache() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(PathBuf::from(home).join(".debug"))
@@ -155,7 +155,7 @@ fn trace_limits(args: &ImportArgs) -> Result<TraceLimits, Failure> {
     Ok(TraceLimits { tids: args.tids.clone(), cpus: cpus.unwrap_or_default() })
 }
 
-/// Which times to decode, as written.
+/// The times to decode, as the user wrote them.
 #[derive(Debug, Default)]
 struct Times {
     from: Option<Timepoint>,
@@ -171,18 +171,18 @@ impl Times {
         Ok(Times { from: point("--from", args.from.as_deref())?, to: point("--to", args.to.as_deref())? })
     }
 
-    /// The moments they mean in a recording that begins so.
+    /// The times in a recording with these facts.
     fn window(&self, facts: &RecordingFacts) -> Result<TraceWindow, Failure> {
         let clock = ClockMap::new(facts.clock.into_iter().collect());
         let info = RecordingInfo { start: facts.start, end: facts.start, clock, ..RecordingInfo::default() };
-        let moment = |point: &Option<Timepoint>| {
+        let resolve = |point: &Option<Timepoint>| {
             point.as_ref().map(|point| point.resolve(&info, &zone())).transpose().map_err(Failure::usage)
         };
-        Ok(TraceWindow { from: moment(&self.from)?, to: moment(&self.to)? })
+        Ok(TraceWindow { from: resolve(&self.from)?, to: resolve(&self.to)? })
     }
 }
 
-/// The recording under way; created when the first event comes.
+/// The recording in progress; created with the first event.
 struct Writer<'a> {
     output: &'a Path,
     /// The format that the user gave.
@@ -281,7 +281,7 @@ fn progress_line(bytes: u64, of: Option<u64>) -> String {
     }
 }
 
-/// What is there, and what is not.
+/// Sums up the imported data and the losses.
 fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
     let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let what = match outcome.calls {
@@ -303,7 +303,7 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
     format!("imported {}: `wallprof report {}` shows it", parts.join("; "), output.display())
 }
 
-/// Of a trace nothing can be read, and nothing else says what threads did.
+/// The error for a trace of which nothing can be decoded, in a file without other data.
 fn nothing_decoded(outcome: &Outcome, file: &Path) -> String {
     let what = match &lost(outcome)[..] {
         [] => String::new(),
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_says_what_is_there_and_what_is_not() {
+    fn last_line_sums_up_data_and_losses() {
         let mut outcome = Outcome { samples: 12, ..Outcome::default() };
         let summary = Summary { threads: 1, ..Summary::default() };
         let line = done_line(&outcome, &summary, Path::new("a.db"));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_which_nothing_can_be_read_says_why() {
+    fn undecodable_trace_is_an_error_with_its_reason() {
         let mut outcome = Outcome { calls: Some(0), threads: 1, ..Outcome::default() };
         let text = nothing_decoded(&outcome, Path::new("a.data"));
         let expected = "nothing is recorded in a.data: no part of its trace can be decoded: record it again";
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_says_of_how_much_where_that_is_known() {
+    fn progress_shows_the_total_if_it_is_known() {
         assert_eq!(progress_line(1 << 20, None), "1.0 MiB read");
         assert_eq!(progress_line(1 << 19, Some(3 << 20)), "0.5 of 3.0 MiB read");
     }

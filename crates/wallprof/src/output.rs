@@ -1,4 +1,4 @@
-//! What a command writes on stdout, or into a file.
+//! The output of a command on stdout, or in a file.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -12,27 +12,28 @@ use crate::failure::Failure;
 use crate::open;
 
 const BUFFER_BYTES: usize = 64 * 1024;
-/// What others may get of a recording's mode for a picture of it.
+/// The permission bits that a picture takes over from its recording.
 const READ_AND_WRITE: u32 = 0o666;
 
-/// Runs `write` on a buffered stdout. A reader that has seen enough (`| head`) is no failure.
+/// Runs `write` on a buffered stdout. A closed pipe (`| head`) is no failure.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>) -> Result<(), Failure> {
     let mut stdout = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     let written = write(&mut stdout).and_then(|()| Ok(stdout.flush()?));
-    // What is still buffered after a failure is not tried again.
+    // Bytes that are still buffered after a failure are dropped.
     let _ = stdout.into_parts();
     match written {
         Ok(()) => Ok(()),
         Err(WriteFailure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(WriteFailure::Output(error)) => Err(Failure::failed(format!(
-            "cannot write to standard output: {error}: give it a place with room"
+            "cannot write to standard output: {error}: write to a place with enough space"
         ))),
         Err(WriteFailure::Input(failure)) => Err(failure),
     }
 }
 
-/// Runs `write` on a new file at `path`, or on stdout for `-`. Refuses to write over one of `recordings`. The file gets
-/// the recordings' mode and owner, because it says what they say, and takes its name when it is whole.
+/// Runs `write` on a new file at `path`, or on stdout for `-`. Refuses to overwrite one of `recordings`. The
+/// file gets the mode and owner of the recordings, because its content is as private, and gets its name when
+/// it is complete.
 pub fn to_file(
     path: &Path,
     recordings: &[&Path],
@@ -84,7 +85,7 @@ fn into_new_file(
     Ok(())
 }
 
-/// In the words of an error of the operating system.
+/// The same as an error of the operating system.
 pub fn error_from_place(error: PlaceError) -> io::Error {
     match error {
         PlaceError::NoFile => io::Error::other("this names no file"),
@@ -97,7 +98,8 @@ pub fn error_from_place(error: PlaceError) -> io::Error {
     }
 }
 
-/// The owner of the first recording, and what all recordings allow. A caller who may not give files away keeps it.
+/// Sets the owner of the first recording, and the permissions that all recordings have. A caller without the
+/// right to change the owner keeps the file.
 fn give_to_owner(file: &NamedTempFile, recordings: &[&Path]) -> io::Result<()> {
     let recordings: Vec<Metadata> = recordings.iter().filter_map(|path| fs::metadata(path).ok()).collect();
     let mode = recordings.iter().fold(READ_AND_WRITE, |mode, recording| mode & recording.mode());
@@ -107,12 +109,12 @@ fn give_to_owner(file: &NamedTempFile, recordings: &[&Path]) -> io::Result<()> {
     file.as_file().set_permissions(Permissions::from_mode(mode))
 }
 
-/// Whether both paths lead to one file that exists.
+/// Whether both paths are the same existing file.
 pub fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
-/// What went wrong while writing: the output, or what was being read for it.
+/// Why writing failed: an error of the output, or of its input.
 #[derive(Debug)]
 pub enum WriteFailure {
     Output(io::Error),
@@ -151,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn output_has_the_mode_and_owner_of_its_recordings() {
+    fn output_has_mode_and_owner_of_its_recordings() {
         let folder = tempfile::tempdir().unwrap();
         let (private, shared) =
             (recording(folder.path(), "a.db", 0o600), recording(folder.path(), "b.db", 0o644));
         let out = folder.path().join("out.svg");
-        fs::write(&out, "readable by all until now").unwrap();
+        fs::write(&out, "readable by all").unwrap();
         to_file(&out, &[&shared, &private], picture).unwrap();
         assert_eq!((mode(&out), fs::read_to_string(&out).unwrap().as_str()), (0o600, "picture"));
         to_file(&out, &[&shared], picture).unwrap();
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_output_leaves_what_was_there() {
+    fn failed_output_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let recording = recording(folder.path(), "a.db", 0o600);
         let out = folder.path().join("out.svg");

@@ -14,7 +14,7 @@ use crate::findings::{Background, all_stalls};
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
 
-/// How many single stalls a report shows whole.
+/// The number of stalls that a report shows with their stacks.
 const LONGEST_SHOWN: usize = 5;
 
 /// Runs the command.
@@ -50,7 +50,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All stalls in both forms that a report needs, read once.
+/// Reads all stalls once, in the two forms that a report needs.
 fn stalls(recording: &Recording) -> Result<(StallDigest, Collector), Failure> {
     let (mut digest, mut collector) = (StallDigest::new(LONGEST_SHOWN), Collector::default());
     for stall in recording.stalls(&all_stalls())? {
@@ -61,7 +61,7 @@ fn stalls(recording: &Recording) -> Result<(StallDigest, Collector), Failure> {
     Ok((digest, collector))
 }
 
-/// What is known of each function where every call was seen.
+/// The calls of each function, where every call was traced.
 pub fn called_functions(recording: &Recording) -> Result<Vec<FunctionCalls>, Failure> {
     let mut calls = Vec::new();
     for thread in recording.threads_with_calls()? {

@@ -1,4 +1,4 @@
-//! From the options that choose a part of a recording to its weighted stacks.
+//! The weighted stacks of a selected part of a recording.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, Range};
@@ -13,8 +13,8 @@ use wallprof_recording::{Recording, StallFilter};
 use crate::args::SelectionArgs;
 use crate::failure::{Exit, Failure};
 
-/// Names that an error lists.
-const MOST_NAMES: usize = 8;
+/// Limit on the names in an error.
+const MAX_NAMES: usize = 8;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -32,19 +32,19 @@ pub struct Selection {
     call_names: CallNames,
 }
 
-/// What was chosen of a recording.
+/// The selected part of a recording.
 pub struct Selected {
     pub info: RecordingInfo,
     pub weights: Weights,
     /// Whole seconds of the recording.
     pub range: Range<MonoNs>,
-    /// Says so where these are more than was asked for.
+    /// A note for the user if the range is longer than the requested one.
     pub note: Option<String>,
 }
 
 impl Selection {
     /// # Errors
-    /// An option that cannot be read, by name.
+    /// An option with a wrong value, by name.
     pub fn from_args(args: &SelectionArgs) -> Result<Self, Failure> {
         let side = match (args.user, args.kernel) {
             (true, _) => Side::User,
@@ -65,7 +65,7 @@ impl Selection {
         })
     }
 
-    /// The same for a part of the recording's time.
+    /// Limits the selection to a part of the recording's time.
     pub fn between(self, from: Option<&str>, to: Option<&str>) -> Result<Self, Failure> {
         let point = |option, text: Option<&str>| {
             text.map(Timepoint::parse).transpose().map_err(|error| usage(option, error))
@@ -73,42 +73,42 @@ impl Selection {
         Ok(Selection { from: point("--from", from)?, to: point("--to", to)?, ..self })
     }
 
-    /// The glob that chooses threads, as it was written.
+    /// The glob of --thread, as the user wrote it.
     pub fn thread_glob(&self) -> Option<&str> {
         self.thread.as_ref().map(|(text, _)| text.as_str())
     }
 
-    /// Reads what was chosen. There is always something.
+    /// Reads the selected part, which is not empty.
     pub fn read(&self, file: &Path, zone: &Zone) -> Result<Selected, Failure> {
         let recording = Recording::open(file)?;
         let info = recording.info()?;
         self.check_event(&info, file)?;
-        let asked = self.asked(&info, zone, file)?;
+        let requested = self.requested(&info, zone, file)?;
         if self.view == View::Calls {
             return self.read_calls(&recording, info, file);
         }
-        let range = whole_seconds(&info, &asked);
+        let range = whole_seconds(&info, &requested);
         let seconds = seconds(&info, &range);
         let threads = threads_within(recording.threads()?, recording.ledger(seconds)?)?;
         self.check_threads(&threads, file)?;
-        let chosen = |thread: &Thread| thread.ledger.wall_ns > 0 && self.chooses(thread);
-        let mut gather = Gather::new(self.view.clone(), self.side, &info.events, &threads, chosen);
+        let selected = |thread: &Thread| thread.ledger.wall_ns > 0 && self.matches(thread);
+        let mut gather = Gather::new(self.view.clone(), self.side, &info.events, &threads, selected);
         for sample in recording.samples(seconds)? {
             gather.add(&sample?, |stack| recording.resolve(stack))?;
         }
         if self.view.is_time() {
-            let chosen = threads.iter().filter(|thread| chosen(thread)).map(|thread| thread.info.key);
-            add_waits(&mut gather, &recording, &range, chosen.collect())?;
+            let keys = threads.iter().filter(|thread| selected(thread)).map(|thread| thread.info.key);
+            add_waits(&mut gather, &recording, &range, keys.collect())?;
         }
         let weights = gather.finish();
         if weights.stacks.is_empty() {
             return Err(self.nothing(file));
         }
-        let note = note(&info, zone, &asked, &range);
+        let note = note(&info, zone, &requested, &range);
         Ok(Selected { info, weights, range, note })
     }
 
-    /// Calls are counted over the whole recording.
+    /// Reads the calls, which are counted over the whole recording.
     fn read_calls(
         &self,
         recording: &Recording,
@@ -124,24 +124,24 @@ impl Selection {
         let with_calls = recording.threads_with_calls()?;
         if with_calls.is_empty() {
             return Err(Failure::failed(format!(
-                "the recording {} has no calls, which come from Intel PT: wall shows what the threads did",
+                "the recording {} has no calls, which need Intel PT: use --view wall",
                 file.display()
             )));
         }
         self.check_threads(&threads, file)?;
-        let mut chosen = Vec::new();
+        let mut calls = Vec::new();
         let mut steps = 0u64;
-        for thread in threads.iter().filter(|thread| self.chooses(thread)) {
+        for thread in threads.iter().filter(|thread| self.matches(thread)) {
             if with_calls.contains(&thread.info.key) {
-                let calls = recording.calls(thread.info.key)?;
-                steps = steps.saturating_add(call_steps(&calls));
+                let of_thread = recording.calls(thread.info.key)?;
+                steps = steps.saturating_add(call_steps(&of_thread));
                 if steps > MOST_CALL_STEPS {
                     return Err(too_deep(file));
                 }
-                chosen.push((thread, calls));
+                calls.push((thread, of_thread));
             }
         }
-        let weights = weights_of_calls(&chosen, self.side, self.call_names);
+        let weights = weights_of_calls(&calls, self.side, self.call_names);
         if weights.stacks.is_empty() {
             return Err(self.nothing(file));
         }
@@ -149,12 +149,12 @@ impl Selection {
         Ok(Selected { info, weights, range, note: None })
     }
 
-    /// How the frames of the calls view are named; with their counts if nothing is said.
+    /// Sets the form of the frames' names in the calls view; the default is with their counts.
     pub fn naming_calls(self, call_names: CallNames) -> Self {
         Selection { call_names, ..self }
     }
 
-    fn chooses(&self, thread: &Thread) -> bool {
+    fn matches(&self, thread: &Thread) -> bool {
         self.thread.as_ref().is_none_or(|(_, glob)| glob.matches(&thread.info.comm))
     }
 
@@ -180,7 +180,7 @@ impl Selection {
             return Err(Failure::new(Exit::NothingRecorded, message));
         }
         match &self.thread {
-            Some((glob, _)) if !threads.iter().any(|thread| self.chooses(thread)) => {
+            Some((glob, _)) if !threads.iter().any(|thread| self.matches(thread)) => {
                 let names = listed(threads.iter().map(|thread| thread.info.comm.as_str()));
                 Err(Failure::failed(format!("no thread in {file} is named `{glob}`: there are {names}")))
             }
@@ -188,8 +188,8 @@ impl Selection {
         }
     }
 
-    /// The moments that were asked for, as far as the recording reaches.
-    fn asked(&self, info: &RecordingInfo, zone: &Zone, file: &Path) -> Result<Range<MonoNs>, Failure> {
+    /// The requested time, within the recording.
+    fn requested(&self, info: &RecordingInfo, zone: &Zone, file: &Path) -> Result<Range<MonoNs>, Failure> {
         let resolve = |option, point: &Option<Timepoint>| {
             point
                 .as_ref()
@@ -212,16 +212,16 @@ impl Selection {
         let file = file.display();
         Failure::failed(match &self.view {
             View::Faults => {
-                format!("the recording {file} has no page faults: wall and the other views show the rest")
+                format!("the recording {file} has no page faults: use --view wall")
             }
-            View::Wakers => format!(
-                "the recording {file} knows no waker of a wait of these threads: off-cpu shows the waits"
-            ),
+            View::Wakers => {
+                format!("the recording {file} has no waker of a wait of these threads: use --view off-cpu")
+            }
             View::Event(event) => format!(
-                "the event `{event}` was never counted on these threads in {file}: leave --thread, --from and --to out"
+                "the event `{event}` was never counted on these threads in {file}: omit --thread, --from and --to"
             ),
             view => {
-                format!("the recording {file} has no {view} time of these threads: wall shows what they did")
+                format!("the recording {file} has no {view} time of these threads: use --view wall")
             }
         })
     }
@@ -247,7 +247,7 @@ fn too_deep(file: &Path) -> Failure {
     ))
 }
 
-/// Waits that began before the range, or that its end finds open: samples tell nothing or too much of them.
+/// Adds waits that cross an edge of the range, which samples do not cover correctly.
 fn add_waits(
     gather: &mut Gather<'_>,
     recording: &Recording,
@@ -270,22 +270,27 @@ fn add_waits(
     Ok(())
 }
 
-/// The seconds of the wall clock that a range touches, as far as the recording reaches: sums are kept by the second.
-fn whole_seconds(info: &RecordingInfo, asked: &Range<MonoNs>) -> Range<MonoNs> {
+/// The range, extended to seconds of the wall clock and limited to the recording: sums are stored by the second.
+fn whole_seconds(info: &RecordingInfo, requested: &Range<MonoNs>) -> Range<MonoNs> {
     let cuts = |at| info.start < at && at < info.end;
     let rounded = |at, round| if cuts(at) { second_of(info, at, round) } else { at };
-    let (start, end) = (rounded(asked.start, u64::div_euclid), rounded(asked.end, u64::div_ceil));
+    let (start, end) = (rounded(requested.start, u64::div_euclid), rounded(requested.end, u64::div_ceil));
     start.max(info.start)..end.min(info.end)
 }
 
-fn note(info: &RecordingInfo, zone: &Zone, asked: &Range<MonoNs>, range: &Range<MonoNs>) -> Option<String> {
+fn note(
+    info: &RecordingInfo,
+    zone: &Zone,
+    requested: &Range<MonoNs>,
+    range: &Range<MonoNs>,
+) -> Option<String> {
     let shown = |at: MonoNs| match info.clock.anchors().is_empty() {
         true => format!("+{:.3}s", at.0.saturating_sub(info.start.0) as f64 / SECOND_NS as f64),
         false => zone.time_of_day_at(info.clock.epoch_from_mono(at), 3),
     };
-    (asked != range).then(|| {
+    (requested != range).then(|| {
         format!(
-            "a recording adds up by the second: this is {} to {}, more than --from and --to ask for",
+            "a recording is summed up by the second: the output covers {} to {}, more than --from and --to",
             shown(range.start),
             shown(range.end)
         )
@@ -304,7 +309,7 @@ fn seconds(info: &RecordingInfo, range: &Range<MonoNs>) -> (Bound<EpochSecond>, 
     (first, end)
 }
 
-/// The beginning or the end of the second of a moment, by the wall clock.
+/// The start or the end of the second at `at`, by the wall clock.
 fn second_of(info: &RecordingInfo, at: MonoNs, round: fn(u64, u64) -> u64) -> MonoNs {
     let second = round(info.clock.epoch_from_mono(at).0, SECOND_NS);
     info.clock.mono_from_epoch(EpochNs(second.saturating_mul(SECOND_NS)))
@@ -314,7 +319,7 @@ fn outside(info: &RecordingInfo, zone: &Zone, file: &Path) -> Failure {
     let file = file.display();
     let lasted = (info.end.0.saturating_sub(info.start.0)) as f64 / SECOND_NS as f64;
     Failure::failed(if info.clock.anchors().is_empty() {
-        format!("--from and --to lie outside the recording {file}: it lasts {lasted:.3} s, from +0s on")
+        format!("--from and --to are outside the recording {file}: it lasts {lasted:.3} s, from +0s")
     } else {
         let shown = |at| {
             let at = info.clock.epoch_from_mono(at);
@@ -322,17 +327,17 @@ fn outside(info: &RecordingInfo, zone: &Zone, file: &Path) -> Failure {
         };
         let offset = zone.offset_at(info.clock.epoch_from_mono(info.start));
         format!(
-            "--from and --to lie outside the recording {file}: it lasts from {} to {} {offset}",
+            "--from and --to are outside the recording {file}: it lasts from {} to {} {offset}",
             shown(info.start),
             shown(info.end)
         )
     })
 }
 
-/// The first of some names, each once.
+/// The first of the names, without duplicates.
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: BTreeSet<&str> = names.collect();
-    let mut shown: Vec<&str> = names.iter().copied().take(MOST_NAMES).collect();
+    let mut shown: Vec<&str> = names.iter().copied().take(MAX_NAMES).collect();
     let more = format!("{} more", names.len() - shown.len());
     if names.len() > shown.len() {
         shown.push(&more);

@@ -16,29 +16,29 @@ use crate::failure::Failure;
 use crate::output::{WriteFailure, to_stdout};
 use crate::terminal::style_for_stdout;
 
-/// Runs the command. What was asked is read before the file is opened.
+/// Runs the command. The options are checked before the file is opened.
 pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
-    let asked = Asked::from_args(args)?;
+    let criteria = Criteria::from_args(args)?;
     let recording = Recording::open(&args.file)?;
     let info = recording.info()?;
     let style = style_for_stdout();
-    let stalls = recording.stalls(&asked.filter(&recording, &info, &style.zone)?)?;
-    let stalls = Chosen { stalls, id: args.id, found: false };
-    let mut beside = Beside { counters: recording.counters()?, marks: recording.marks()? };
+    let stalls = recording.stalls(&criteria.filter(&recording, &info, &style.zone)?)?;
+    let stalls = Selected { stalls, id: args.id, found: false };
+    let mut context = Context { counters: recording.counters()?, marks: recording.marks()? };
     to_stdout(|out| match args.json {
-        true => write_json(out, stalls, &mut beside, &info),
-        false => write_text(out, stalls, &mut beside, &info, &style),
+        true => write_json(out, stalls, &mut context, &info),
+        false => write_text(out, stalls, &mut context, &info, &style),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a recording holds beside its stalls.
-struct Beside<'r> {
+/// Counters and marks of a recording.
+struct Context<'r> {
     counters: Counters<'r>,
     marks: Vec<Mark>,
 }
 
-impl Beside<'_> {
+impl Context<'_> {
     fn surroundings(&mut self, stall: &StallRecord) -> Result<Surroundings, Failure> {
         let time = stall.start..stall.end;
         let counters = match self.counters.is_empty() {
@@ -54,44 +54,44 @@ impl Beside<'_> {
 
 fn write_json(
     mut out: &mut dyn Write,
-    stalls: Chosen,
-    beside: &mut Beside<'_>,
+    stalls: Selected,
+    context: &mut Context<'_>,
     info: &RecordingInfo,
 ) -> Result<(), WriteFailure> {
     for stall in stalls {
         let stall = stall?;
-        stall_json(&mut out, &stall, &beside.surroundings(&stall)?, &info.clock)?;
+        stall_json(&mut out, &stall, &context.surroundings(&stall)?, &info.clock)?;
     }
     Ok(())
 }
 
 fn write_text(
     mut out: &mut dyn Write,
-    stalls: Chosen,
-    beside: &mut Beside<'_>,
+    stalls: Selected,
+    context: &mut Context<'_>,
     info: &RecordingInfo,
     style: &Style,
 ) -> Result<(), WriteFailure> {
     let mut text = StallsText::new(info, style);
     for stall in stalls {
         let stall = stall?;
-        text.write(&mut out, &stall, &beside.surroundings(&stall)?)?;
+        text.write(&mut out, &stall, &context.surroundings(&stall)?)?;
     }
     Ok(text.finish(&mut out)?)
 }
 
-/// All stalls, or the one of this number.
-struct Chosen<'a> {
+/// All stalls, or the one with this id.
+struct Selected<'a> {
     stalls: Stalls<'a>,
     id: Option<u64>,
     found: bool,
 }
 
-impl Iterator for Chosen<'_> {
+impl Iterator for Selected<'_> {
     type Item = Result<StallRecord, Failure>;
 
     /// # Errors
-    /// The recording cannot be read, or has no stall of this number.
+    /// The recording cannot be read, or has no stall with this id.
     fn next(&mut self) -> Option<Self::Item> {
         let Some(id) = self.id else { return self.stalls.next().map(|stall| stall.map_err(Failure::from)) };
         if self.found {
@@ -102,14 +102,14 @@ impl Iterator for Chosen<'_> {
         Some(match stall {
             Some(stall) => stall.map_err(Failure::from),
             None => Err(Failure::failed(format!(
-                "there is no stall {id}: it may be older than the recording; without --id it lists those there are"
+                "there is no stall {id}: it may be older than the recording; `wallprof stalls` without --id lists the others"
             ))),
         })
     }
 }
 
 /// The options, read but not yet applied to a recording.
-struct Asked {
+struct Criteria {
     kind: Option<StallKind>,
     reason: Option<StallReason>,
     min_late_ns: u64,
@@ -119,18 +119,18 @@ struct Asked {
     all: bool,
 }
 
-impl Asked {
+impl Criteria {
     fn from_args(args: &StallsArgs) -> Result<Self, Failure> {
         let longer_than = args.longer_than.as_deref().map(ns_from_duration).transpose();
         let thread = args.thread.as_deref().map(Glob::new).transpose();
-        Ok(Asked {
+        Ok(Criteria {
             kind: args.kind,
             reason: args.reason,
             min_late_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
             thread: thread.map_err(|error| usage("--thread", error))?,
             from: timepoint("--from", args.from.as_deref())?,
             to: timepoint("--to", args.to.as_deref())?,
-            // Who asks for a voluntary reason by name wants to see it.
+            // A voluntary reason that is given by name is meant to be shown.
             all: args.all
                 || args.id.is_some()
                 || matches!(args.reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
@@ -211,22 +211,22 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let asked = Asked::from_args(&StallsArgs {
+        let criteria = Criteria::from_args(&StallsArgs {
             longer_than: text("2ms"),
             kind: Some(StallKind::Fault),
             reason: Some(StallReason::Major),
             thread: text("worker-*"),
             ..args()
         });
-        let asked = asked.unwrap();
-        assert_eq!((asked.kind, asked.reason), (Some(StallKind::Fault), Some(StallReason::Major)));
-        assert_eq!((asked.min_late_ns, asked.all), (2_000_000, false));
-        assert!(asked.thread.unwrap().matches("worker-3"));
+        let criteria = criteria.unwrap();
+        assert_eq!((criteria.kind, criteria.reason), (Some(StallKind::Fault), Some(StallReason::Major)));
+        assert_eq!((criteria.min_late_ns, criteria.all), (2_000_000, false));
+        assert!(criteria.thread.unwrap().matches("worker-3"));
     }
 
     #[test]
-    fn a_voluntary_reason_by_name_is_shown() {
-        let all = |reason| Asked::from_args(&StallsArgs { reason: Some(reason), ..args() }).unwrap().all;
+    fn voluntary_reason_by_name_is_shown() {
+        let all = |reason| Criteria::from_args(&StallsArgs { reason: Some(reason), ..args() }).unwrap().all;
         let blocked = |reason| all(StallReason::Blocked(reason));
         assert!(blocked(Reason::Sleep) && blocked(Reason::Wait) && !blocked(Reason::Lock));
         assert!(!all(StallReason::Preempted));
@@ -240,7 +240,7 @@ mod tests {
             (StallsArgs { from: text("noon"), ..args() }, "--from"),
             (StallsArgs { to: text("later"), ..args() }, "--to"),
         ] {
-            let Err(failure) = Asked::from_args(&wrong) else { panic!("{wrong:?}") };
+            let Err(failure) = Criteria::from_args(&wrong) else { panic!("{wrong:?}") };
             assert!(failure.message.starts_with(option), "{failure:?}");
         }
     }
@@ -249,7 +249,7 @@ mod tests {
     fn times_are_a_range_of_the_recording() {
         let info = RecordingInfo { start: MonoNs(100), ..RecordingInfo::default() };
         let during = |from: Option<String>, to: Option<String>| {
-            Asked::from_args(&StallsArgs { from, to, ..args() })?.during(&info, &Zone::utc())
+            Criteria::from_args(&StallsArgs { from, to, ..args() })?.during(&info, &Zone::utc())
         };
         assert_eq!(during(None, None).unwrap(), None);
         assert_eq!(during(text("+5ns"), text("+9ns")).unwrap(), Some(MonoNs(105)..MonoNs(109)));

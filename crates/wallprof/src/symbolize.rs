@@ -1,5 +1,4 @@
-//! `wallprof symbolize`: names for the frames of a recording that have none, from debug files that are here
-//! now.
+//! `wallprof symbolize`: names the frames of a recording that have no name, from debug files on this machine.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
@@ -21,10 +20,10 @@ use crate::debug_downloads;
 use crate::failure::{Failure, say};
 use crate::output;
 
-/// For so long it waits for servers.
+/// Limit on the time of downloads.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Names what can be named in the recording of `args`.
+/// Runs the command.
 pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
     args.debug_dirs.iter().try_for_each(|dir| check_folder(dir))?;
     let naming = Naming::open(&args.file)?;
@@ -34,8 +33,8 @@ pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
     let without_build_id = naming.left_alone()?.without_build_id;
     if unnamed == 0 && without_build_id > 0 {
         return Err(Failure::failed(format!(
-            "nothing to resolve in {}: its {without_build_id} frames without a name have no build id, and \
-             nothing else proves a debug file",
+            "nothing to resolve in {}: its {without_build_id} frames without a name have no build id, which is needed to \
+             find a debug file",
             args.file.display()
         )));
     }
@@ -45,7 +44,7 @@ pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
     let downloads = debug_downloads::start();
     let options = options(args, &modules, downloads.as_deref());
     if let Some(downloads) = &downloads {
-        debug_downloads::say_outcome(downloads, &args.file);
+        debug_downloads::print_outcome(downloads, &args.file);
     }
     let mut resolver = Resolver::new(options);
     let found: Vec<Named> = modules.iter().map(|module| Named::resolve(module, &mut resolver)).collect();
@@ -59,7 +58,7 @@ pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
         crate::findings::store(&args.file);
     }
     output::to_stdout(|out| Ok(write_table(out, &args.file, &found)?))?;
-    say_left_out(resolver.unreadable(), without_build_id);
+    print_left_out(resolver.unreadable(), without_build_id);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,14 +71,13 @@ fn check_folder(dir: &Path) -> Result<(), Failure> {
     match dir.is_dir() {
         true => Ok(()),
         false => Err(Failure::usage(format!(
-            "--debug-dir {} is no folder: give the one with the debug files, or with the unstripped programs",
+            "--debug-dir {} is not a folder: give the folder with the debug files, or with the unstripped programs",
             dir.display()
         ))),
     }
 }
 
-/// Where debug files are: where they are by build id, anywhere in the folders that were named, and what
-/// servers send.
+/// The debug files to use: by build id in the system's folder, anywhere in the given folders, and from servers.
 fn options(
     args: &SymbolizeArgs,
     modules: &[UnnamedModule],
@@ -92,7 +90,7 @@ fn options(
         let tree = DebugTree::search(dir, &wanted, TreeLimits::default());
         if tree.is_cut {
             say(&format!(
-                "{} was not searched to its end ({} files and folders): name a smaller folder",
+                "{} was not searched completely ({} files and folders): give a smaller folder",
                 dir.display(),
                 tree.entries
             ));
@@ -107,7 +105,7 @@ fn options(
     options
 }
 
-/// The build ids of modules whose debug information is nowhere yet.
+/// The build ids of modules without debug information so far.
 fn lacking(modules: &[UnnamedModule], options: &ResolverOptions) -> HashSet<Vec<u8>> {
     let lacks = |module: &&Module| lacks_debug_info(&ModuleFile::locate(module), options);
     let modules = modules.iter().map(|module| &module.module).filter(lacks);
@@ -120,13 +118,13 @@ fn merge(all: &mut BTreeMap<Vec<u8>, Vec<PathBuf>>, more: BTreeMap<Vec<u8>, Vec<
     }
 }
 
-/// With a line on a terminal that says how far it is.
+/// Waits for the downloads, with a progress line on a terminal.
 fn await_downloads(downloads: &Downloads) {
     use std::io::IsTerminal;
     let is_terminal = io::stderr().is_terminal();
     downloads.wait_while(LONGEST_WAIT, |outcome| {
         if is_terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K{} debug files are still to come", outcome.open);
+            let _ = write!(io::stderr(), "\r\x1b[K{} debug files are still missing", outcome.open);
         }
         true
     });
@@ -135,11 +133,11 @@ fn await_downloads(downloads: &Downloads) {
     }
 }
 
-/// What was found for one module.
+/// The names for one module.
 struct Named {
     path: String,
     names: Vec<(u32, Vec<SymbolLine>)>,
-    /// Frames that got a name; frames that had one and got file and line; frames without a name.
+    /// Frames that got a name; frames that had one and got file and line; frames still without a name.
     named: usize,
     completed: usize,
     remaining: usize,
@@ -171,17 +169,17 @@ impl Named {
     }
 }
 
-/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions
-/// where they are of a function that begins at the same address.
+/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions only if they
+/// belong to a function that starts at the same address.
 fn useful(frame: &UnnamedFrame, mut lines: Vec<SymbolLine>) -> Option<Vec<SymbolLine>> {
     let physical = lines.last_mut()?;
     match &frame.name {
         None => physical.symbol.is_some().then_some(lines),
         Some(known) => {
             let is_same = known.offset.is_some() && known.offset == physical.offset;
-            let says_more = physical.file.is_some();
+            let has_line = physical.file.is_some();
             physical.symbol = Some(known.symbol.clone());
-            (is_same && says_more).then_some(lines)
+            (is_same && has_line).then_some(lines)
         }
     }
 }
@@ -203,11 +201,11 @@ fn write_table(out: &mut dyn Write, file: &Path, modules: &[Named]) -> io::Resul
     Ok(())
 }
 
-fn say_left_out(unreadable: u64, without_build_id: u64) {
+fn print_left_out(unreadable: u64, without_build_id: u64) {
     left_out(unreadable, without_build_id).iter().for_each(|message| say(message));
 }
 
-/// What has no names, a sentence each. A file that is unreadable is a debug file or the module's own.
+/// One sentence for each kind of thing without names. An unreadable file is a debug file or the module's own.
 fn left_out(unreadable: u64, without_build_id: u64) -> Vec<String> {
     let files = match unreadable {
         0 => None,
@@ -219,7 +217,7 @@ fn left_out(unreadable: u64, without_build_id: u64) -> Vec<String> {
         )),
     };
     let frames = (without_build_id > 0)
-        .then(|| format!("{without_build_id} frames without a name have no build id: they were left alone"));
+        .then(|| format!("{without_build_id} frames without a name have no build id: they stay unnamed"));
     files.into_iter().chain(frames).collect()
 }
 
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_stays_and_gets_a_line_of_the_same_function_only() {
+    fn known_name_gets_lines_of_the_same_function_only() {
         let name = |offset| Some(KnownName { symbol: "read".into(), offset });
         let frame = |name| UnnamedFrame { frame: 1, address: 0x10, name };
         let found = || vec![line("__GI_read", 4, Some("read.c"))];
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_was_named_and_what_was_not() {
+    fn table_counts_named_and_unnamed_frames() {
         let module = |path: &str, named, remaining, completed| Named {
             path: path.into(),
             names: Vec::new(),

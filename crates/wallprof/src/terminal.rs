@@ -1,4 +1,4 @@
-//! What the reader's screen can show, from the terminal and the environment.
+//! The abilities of the user's terminal, from the terminal and the environment.
 
 use std::env::{self, VarError};
 use std::io::{self, IsTerminal};
@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use wallprof_analysis::Zone;
 use wallprof_views::Style;
 
-/// Columns where nothing says how many there are.
+/// The width if neither terminal nor environment has one.
 const DEFAULT_WIDTH: usize = 100;
 
 /// The style for stdout: colour only on a terminal, and not with NO_COLOR (<https://no-color.org>) or TERM=dumb;
@@ -62,7 +62,7 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(size.ws_col))
 }
 
-/// By the variable that decides the character set (locale(7)); nothing set is taken as today's default.
+/// By the variable that decides the character set (locale(7)); the default is UTF-8.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
     locale.is_none_or(|locale| {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_colour_where_it_is_not_wanted() {
+    fn no_colour_if_the_environment_forbids_it() {
         assert!(colour_wanted(environment(&[("TERM", "xterm")])));
         assert!(!colour_wanted(environment(&[("NO_COLOR", "1"), ("TERM", "xterm")])));
         assert!(!colour_wanted(environment(&[("TERM", "dumb")])));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_width_is_what_the_user_says_then_what_the_terminal_has() {
+    fn width_is_that_of_columns_then_of_the_terminal() {
         assert_eq!(width(Some("132".into()), Some(80)), 132);
         assert_eq!(width(Some("wide".into()), Some(80)), 80);
         assert_eq!(width(None, Some(0)), DEFAULT_WIDTH);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_locale_variable_decides() {
+    fn first_locale_variable_decides() {
         assert!(is_utf8(environment(&[("LANG", "de_DE.UTF-8")])));
         assert!(!is_utf8(environment(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")])));
         assert!(is_utf8(environment(&[("LC_CTYPE", "en_US.utf8")])));

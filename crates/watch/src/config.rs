@@ -1,7 +1,7 @@
 //! The configuration file: TOML with the names of the command line's options, and where each value stands.
 //!
-//! Pure: text in, values with their lines out. What a value means is read where options are read, once for both; an
-//! error there names the line that is kept here.
+//! Pure: text in, values with their lines out. Values are interpreted together with the command line's options; an error
+//! there names the line that is kept here.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use toml::Spanned;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub text: String,
-    /// From 1 on.
+    /// The first line is 1.
     pub line: usize,
 }
 
-/// What the file says; what it does not mention is `None`.
+/// The values of the file; `None` for an absent one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     pub targets: TargetEntries,
@@ -39,7 +39,7 @@ pub struct Config {
     pub max_series: Option<Entry>,
 }
 
-/// What is watched, as the file says it. Items of lists are divided by commas.
+/// The targets in the file. Items of lists are joined by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetEntries {
     pub pid: Option<Entry>,
@@ -50,7 +50,7 @@ pub struct TargetEntries {
     pub children: bool,
 }
 
-/// Why a text is no configuration: what, and in which line.
+/// An error in a configuration, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub line: usize,
@@ -118,7 +118,7 @@ struct File {
 
 impl Config {
     /// # Errors
-    /// The text is no TOML, or has a name that is no option's; with the line.
+    /// The text is not TOML, or has a name that no option has; with the line.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| error_from_toml(&error, text))?;
         let list = |value: Option<Spanned<Targets>>| value.map(|value| list_entry(value, text));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_write_severities() {
+    fn severities_are_a_text_or_a_table() {
         let text =
             |text: &str| Config::parse(text).expect("a configuration").severity.map(|entry| entry.text);
         assert_eq!(text("severity = \"a=1ms,b=2ms\""), Some("a=1ms,b=2ms".into()));

@@ -1,16 +1,37 @@
-//! The metrics as text, rendered at most once for each change however many ask.
+//! The metrics as text, rendered at most once for each change, independent of the number of clients.
 //!
-//! Owns the help of each metric, the labels of each line, and which moment a text is of.
+//! Owns the names and the help of the metrics, the labels of each line, and the time that a text stands for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wallprof_model::MonoNs;
 
-use crate::metrics::{Durations, EDGES, Exemplar, FIRST_EDGE, Metrics};
+use crate::durations::{Durations, EDGES, Exemplar, FIRST_EDGE};
+use crate::metrics::Metrics;
 use crate::openmetrics::{self, Bucket, Kind, Text};
 use crate::series::{Family, Labels};
 
-/// The text of one generation of metrics, shared by all who ask for it.
+/// The names of all metrics, as Prometheus queries them (histograms without their suffixes).
+pub const NAMES: [&str; 16] = [
+    "wallprof_stalls_total",
+    "wallprof_stall_seconds_total",
+    "wallprof_offcpu_seconds",
+    "wallprof_runqueue_seconds",
+    "wallprof_fault_seconds",
+    "wallprof_oncpu_seconds_total",
+    "wallprof_longest_stall_seconds",
+    "wallprof_guard_intrusions_total",
+    "wallprof_lost_total",
+    "wallprof_series_limit_hits_total",
+    "wallprof_self_cpu_seconds_total",
+    "wallprof_probe_seconds_total",
+    "wallprof_armed",
+    "wallprof_sample_rate_hertz",
+    "wallprof_stack_threshold_seconds",
+    "wallprof_snapshots_total",
+];
+
+/// The text of one generation of metrics, shared by all clients.
 pub struct Exposition {
     metrics: Arc<Mutex<Metrics>>,
     text: Mutex<Rendered>,
@@ -27,8 +48,8 @@ impl Exposition {
         Exposition { metrics, text: Mutex::default() }
     }
 
-    /// The text as of the last whole second. `now` is when it is asked for: stalls under way last until then. Whoever
-    /// asks first in a second begins a new measuring of the longest stalls.
+    /// The text as of the last complete second. Open stalls last until `now`, the time of the request. The first request
+    /// in a second starts to measure the longest stalls anew.
     pub fn text(&self, now: MonoNs) -> Arc<[u8]> {
         let mut rendered = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +57,7 @@ impl Exposition {
         if rendered.generation != generation {
             metrics.note_open(now);
             // Most texts are as long as the one before.
-            let text = written(&metrics, rendered.text.len() + 4096);
+            let text = render(&metrics, rendered.text.len() + 4096);
             metrics.restart_longest();
             *rendered = Rendered { generation, text: Arc::from(text.into_bytes()) };
         }
@@ -44,7 +65,7 @@ impl Exposition {
     }
 }
 
-fn written(metrics: &Metrics, capacity: usize) -> String {
+fn render(metrics: &Metrics, capacity: usize) -> String {
     let mut text = Text::with_capacity(capacity);
     write_stalls(metrics, &mut text);
     write_durations(metrics, &mut text);
@@ -55,7 +76,7 @@ fn written(metrics: &Metrics, capacity: usize) -> String {
 }
 
 fn write_stalls(metrics: &Metrics, text: &mut Text) {
-    let help = "Waits and page faults that were too long and that the thread did not choose";
+    let help = "Involuntary waits and page faults that were too long";
     text.family("wallprof_stalls", Kind::Counter, help);
     for (labels, sum) in metrics.stalls.iter() {
         text.count("wallprof_stalls_total", &pairs(labels), sum.count);
@@ -107,7 +128,7 @@ fn write_threads(metrics: &Metrics, text: &mut Text) {
         text.value("wallprof_oncpu_seconds_total", &pairs(labels), seconds(*ns));
     }
     let help =
-        "The longest stall since the last scrape; one under way for more than a second counts while it lasts";
+        "The longest stall since the last scrape; a stall open for more than a second counts while it lasts";
     text.family("wallprof_longest_stall_seconds", Kind::Gauge, help);
     for (labels, ns) in metrics.longest.iter() {
         text.value("wallprof_longest_stall_seconds", &pairs(labels), seconds(*ns));
@@ -115,26 +136,34 @@ fn write_threads(metrics: &Metrics, text: &mut Text) {
 }
 
 fn write_losses(metrics: &Metrics, text: &mut Text) {
-    let help = "Runs and interrupts on guarded CPUs by others than the allowed threads";
+    let help = "Runs of threads that are not allowed on guarded CPUs, and interrupts there";
     text.family("wallprof_guard_intrusions", Kind::Counter, help);
     for ((cpu, kind, thread), count) in &metrics.intrusions {
         let cpu = cpu.to_string();
         let labels = [("cpu", cpu.as_str()), ("kind", kind), ("thread", thread)];
         text.count("wallprof_guard_intrusions_total", &labels, *count);
     }
-    text.family("wallprof_lost", Kind::Counter, "What could not be measured or kept, by reason");
+    text.family(
+        "wallprof_lost",
+        Kind::Counter,
+        "Losses: events that could not be measured or recorded, by reason",
+    );
     for (reason, count) in &metrics.lost {
         text.count("wallprof_lost_total", &[("reason", reason)], *count);
     }
-    let help = "News that found no place for a series of its own";
+    let help = "Updates counted under _others because the limit on series was reached";
     text.family("wallprof_series_limit_hits", Kind::Counter, help);
-    text.count("wallprof_series_limit_hits_total", &[], metrics.room.hits());
+    text.count("wallprof_series_limit_hits_total", &[], metrics.pool.limit_hits());
 }
 
 fn write_own(metrics: &Metrics, text: &mut Text) {
     text.family("wallprof_self_cpu_seconds", Kind::Counter, "CPU time of the watcher's own process");
     text.value("wallprof_self_cpu_seconds_total", &[], seconds(metrics.cost.process_cpu_ns));
-    text.family("wallprof_probe_seconds", Kind::Counter, "Time in the probes, estimated from one run in 61");
+    text.family(
+        "wallprof_probe_seconds",
+        Kind::Counter,
+        "Time in the BPF programs, estimated from one run in 61",
+    );
     text.value("wallprof_probe_seconds_total", &[], seconds(metrics.cost.probe_ns));
     text.family("wallprof_armed", Kind::Gauge, "1 while measuring, 0 while disarmed");
     text.count("wallprof_armed", &[], u64::from(metrics.armed));
@@ -143,16 +172,16 @@ fn write_own(metrics: &Metrics, text: &mut Text) {
     text.family(
         "wallprof_stack_threshold_seconds",
         Kind::Gauge,
-        "Waits from this duration on get a stack each",
+        "Waits of at least this duration get a stack each",
     );
     text.value("wallprof_stack_threshold_seconds", &[], seconds(metrics.stack_threshold_ns));
-    text.family("wallprof_snapshots", Kind::Counter, "Snapshots kept of the flight recording");
+    text.family("wallprof_snapshots", Kind::Counter, "Snapshots written of the flight recording");
     text.count("wallprof_snapshots_total", &[], metrics.snapshots);
 }
 
 fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
-    let Labels { who, reason, severity } = labels;
-    let mut pairs = vec![("process", who.process.as_str()), ("thread", who.thread.as_str())];
+    let Labels { owner, reason, severity } = labels;
+    let mut pairs = vec![("process", owner.process.as_str()), ("thread", owner.thread.as_str())];
     pairs.extend(reason.map(|reason| ("reason", reason)));
     pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
     pairs
@@ -175,8 +204,7 @@ mod tests {
     use wallprof_model::{Event, Reason, StallKind, StallReason, ThreadKey};
 
     use super::*;
-    use crate::metrics::NAMES;
-    use crate::metrics::tests::{intrusion, metrics, off_cpu, stall, told};
+    use crate::metrics::tests::{intrusion, metrics, off_cpu, stall, stall_event};
 
     fn text_of(exposition: &Exposition, now: u64) -> String {
         String::from_utf8(exposition.text(MonoNs(now)).to_vec()).expect("UTF-8")
@@ -197,10 +225,10 @@ mod tests {
     fn counters_and_histograms_carry_names_and_reasons() {
         let (_, exposition) = exposition(|metrics| {
             metrics.take(&off_cpu(1, StallReason::Blocked(Reason::Lock), 2_000_000));
-            metrics.take(&told(stall(1, 7, 2_000_000)));
+            metrics.take(&stall_event(stall(1, 7, 2_000_000)));
             let (thread, kind) = (ThreadKey(1), StallKind::OffCpu);
             let kept = KeptStall { id: 42, thread, kind, start: MonoNs(7), end: MonoNs(2_000_007) };
-            metrics.keep(&[kept], |_| wallprof_model::EpochNs(1_500_000_000));
+            metrics.add_exemplars(&[kept], |_| wallprof_model::EpochNs(1_500_000_000));
         });
         let text = text_of(&exposition, 0);
         let labels = r#"{process="server",thread="engine",reason="lock",severity="critical"}"#;
@@ -220,9 +248,9 @@ mod tests {
     #[test]
     fn every_promised_name_is_there() {
         let (_, exposition) = exposition(|metrics| {
-            metrics.take(&told(stall(1, 7, 2_000_000)));
+            metrics.take(&stall_event(stall(1, 7, 2_000_000)));
             metrics.take(&intrusion("cron", false));
-            metrics.lose("stacks_full", 1);
+            metrics.count_loss("stacks_full", 1);
         });
         let text = text_of(&exposition, 0);
         for name in NAMES {
@@ -232,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn one_generation_is_rendered_once_and_measures_the_longest_anew() {
+    fn one_generation_is_rendered_once_and_restarts_the_longest_stall() {
         let (metrics, exposition) = exposition(|metrics| {
-            metrics.take(&told(stall(1, 7, 2_000_000)));
+            metrics.take(&stall_event(stall(1, 7, 2_000_000)));
         });
         let first = exposition.text(MonoNs(0));
         assert!(Arc::ptr_eq(&first, &exposition.text(MonoNs(0))));
@@ -245,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_under_way_show_how_long_they_last() {
+    fn open_stall_shows_its_lateness_so_far() {
         let (_, exposition) = exposition(|metrics| {
             let open = wallprof_model::event::Stall { open: true, ..stall(1, 1_000_000_000, 1_000_000_000) };
             metrics.take(&Event::Stall(Box::new(open)));

@@ -1,6 +1,6 @@
-//! What systemd is told (sd_notify(3)): started, reloading, stopping, alive.
+//! Notifications to systemd (sd_notify(3)): ready, reloading, stopping, watchdog.
 //!
-//! Without `NOTIFY_SOCKET` nothing is told. Nobody listening is no error: the service goes on.
+//! Without `NOTIFY_SOCKET` nothing is sent. A socket that no process reads is no error: the service goes on.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,13 +14,13 @@ use wallprof_model::MonoNs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     Ready,
-    /// With the time at which it began, which systemd wants.
+    /// With the time at which reloading started, which systemd requires.
     Reloading(MonoNs),
     Stopping,
     Watchdog,
 }
 
-/// The way to systemd.
+/// The socket to systemd, if there is one.
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
@@ -36,13 +36,13 @@ impl Notifier {
         Notifier { socket: env::var_os("NOTIFY_SOCKET").and_then(socket), watchdog }
     }
 
-    /// How often to say that it is alive: twice in the time that systemd waits.
+    /// The interval of watchdog notifications: half of the time that systemd waits.
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|time| time / 2)
     }
 
-    /// `status` is what `systemctl status` shows.
-    pub fn tell(&self, notice: Notice, status: &str) {
+    /// Sends `notice`; `systemctl status` shows `status`.
+    pub fn send(&self, notice: Notice, status: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(message(notice, status).as_bytes(), address);
         }
@@ -56,7 +56,7 @@ fn message(notice: Notice, status: &str) -> String {
         Notice::Stopping => "STOPPING=1".to_string(),
         Notice::Watchdog => "WATCHDOG=1".to_string(),
     };
-    // A line is a field.
+    // Each line is a field: the status must stay on its own.
     let status = status.replace(char::is_control, " ");
     format!("{state}\nSTATUS={status}\n")
 }
@@ -71,11 +71,11 @@ fn socket(name: OsString) -> Option<(UnixDatagram, SocketAddr)> {
     Some((UnixDatagram::unbound().ok()?, address.ok()?))
 }
 
-/// The watchdog is this process's if it is meant by its pid, or nobody is.
+/// The watchdog concerns this process if `pid` is its own pid, or no pid is given.
 fn watchdog(microseconds: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
     let time = microseconds?.parse().ok().filter(|time| *time > 0)?;
-    let meant = pid.is_none_or(|pid| pid.parse() == Ok(own));
-    meant.then(|| Duration::from_micros(time))
+    let concerns_us = pid.is_none_or(|pid| pid.parse() == Ok(own));
+    concerns_us.then(|| Duration::from_micros(time))
 }
 
 #[cfg(test)]
@@ -90,27 +90,27 @@ mod tests {
     }
 
     #[test]
-    fn it_arrives() {
+    fn notification_arrives() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("notify");
         let systemd = UnixDatagram::bind(&path).expect("a socket");
         let notifier = Notifier { socket: socket(path.clone().into()), watchdog: None };
-        notifier.tell(Notice::Stopping, "done");
+        notifier.send(Notice::Stopping, "done");
         let mut bytes = [0; 64];
         let count = systemd.recv(&mut bytes).expect("a message");
         assert_eq!(&bytes[..count], b"STOPPING=1\nSTATUS=done\n");
         drop(systemd);
-        notifier.tell(Notice::Watchdog, "nobody listens");
+        notifier.send(Notice::Watchdog, "no reader");
     }
 
     #[test]
-    fn abstract_names_and_paths_only() {
+    fn abstract_names_and_absolute_paths_are_accepted() {
         assert!(socket("@wallprof-test".into()).is_some() && socket("/run/x".into()).is_some());
         assert!(socket("relative".into()).is_none() && socket("".into()).is_none());
     }
 
     #[test]
-    fn the_watchdog_is_for_one_process() {
+    fn watchdog_of_another_pid_is_ignored() {
         let time = Some(Duration::from_secs(1));
         assert_eq!(watchdog(Some("1000000"), Some("7"), 7), time);
         assert_eq!(watchdog(Some("1000000"), None, 7), time);

@@ -1,6 +1,7 @@
-//! Stalls that have begun and not ended: a deadlock must not be silent because nothing ever comes back.
+//! Stalls that have started and not ended, such as a deadlock.
 //!
-//! Pure. Times are CLOCK_MONOTONIC in ns. The source tells an open stall once; that it goes on is known from the silence.
+//! Pure. Times are CLOCK_MONOTONIC in ns. The source reports an open stall once. It counts as open until the source
+//! reports its end, or running time of its thread.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::series::Labels;
 struct Open {
     since: MonoNs,
     labels: Labels,
-    told_in: EpochSecond,
+    reported_in: EpochSecond,
 }
 
 /// The open stalls of living threads: at most one of each kind a thread.
@@ -21,44 +22,45 @@ pub struct OpenStalls {
 }
 
 impl OpenStalls {
-    /// A stall of this thread, late since `since`, was told as open in second `told_in`.
-    pub fn begin(
+    /// Adds a stall of this thread, late since `since`, that was reported as open in second `reported_in`.
+    pub fn start(
         &mut self,
         thread: ThreadKey,
         kind: StallKind,
         since: MonoNs,
         labels: Labels,
-        told_in: EpochSecond,
+        reported_in: EpochSecond,
     ) {
-        self.by_thread.insert((thread, kind), Open { since, labels, told_in });
+        self.by_thread.insert((thread, kind), Open { since, labels, reported_in });
     }
 
-    /// A stall of this thread ended, whichever it was: the open one is over.
+    /// Removes the open stall of this kind: any stall of the thread has ended.
     pub fn end(&mut self, thread: ThreadKey, kind: StallKind) {
         self.by_thread.remove(&(thread, kind));
     }
 
-    /// The thread ended.
-    pub fn forget(&mut self, thread: ThreadKey) {
+    /// Removes the stalls of a thread that ended.
+    pub fn thread_ended(&mut self, thread: ThreadKey) {
         self.end(thread, StallKind::OffCpu);
         self.end(thread, StallKind::Fault);
     }
 
-    /// The thread ran in this second: a stall told before is over, even if its end was lost.
+    /// Removes stalls that were reported before this second, in which the thread ran: they are over, even if the event
+    /// of their end was lost.
     pub fn ran(&mut self, thread: ThreadKey, second: EpochSecond) {
         for kind in [StallKind::OffCpu, StallKind::Fault] {
-            if self.by_thread.get(&(thread, kind)).is_some_and(|open| open.told_in < second) {
+            if self.by_thread.get(&(thread, kind)).is_some_and(|open| open.reported_in < second) {
                 self.end(thread, kind);
             }
         }
     }
 
-    /// How late each has made its thread at `now`, ns.
-    pub fn lasting(&self, now: MonoNs) -> impl Iterator<Item = (&Labels, u64)> {
+    /// How late each open stall has made its thread at `now`, ns.
+    pub fn lateness_at(&self, now: MonoNs) -> impl Iterator<Item = (&Labels, u64)> {
         self.by_thread.values().map(move |open| (&open.labels, now.0.saturating_sub(open.since.0)))
     }
 
-    /// Nothing is watched any more.
+    /// Removes all: nothing is measured any more.
     pub fn clear(&mut self) {
         self.by_thread.clear();
     }
@@ -69,53 +71,53 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::series::Who;
+    use crate::series::Owner;
 
     fn labels(thread: &str) -> Labels {
-        Labels::of(&Arc::new(Who { process: "p".into(), thread: thread.into() }))
+        Labels::of(&Arc::new(Owner { process: "p".into(), thread: thread.into() }))
     }
 
     const THREAD: ThreadKey = ThreadKey(1);
 
-    fn lasting(open: &OpenStalls, now: u64) -> Vec<u64> {
-        open.lasting(MonoNs(now)).map(|(_, ns)| ns).collect()
+    fn lateness(open: &OpenStalls, now: u64) -> Vec<u64> {
+        open.lateness_at(MonoNs(now)).map(|(_, ns)| ns).collect()
     }
 
     fn stuck() -> OpenStalls {
         let mut open = OpenStalls::default();
-        open.begin(THREAD, StallKind::OffCpu, MonoNs(10), labels("stuck"), EpochSecond(100));
+        open.start(THREAD, StallKind::OffCpu, MonoNs(10), labels("stuck"), EpochSecond(100));
         open
     }
 
     #[test]
-    fn a_stall_that_never_ends_grows() {
+    fn stall_without_an_end_grows() {
         let open = stuck();
-        assert_eq!((lasting(&open, 30), lasting(&open, 90)), (vec![20], vec![80]));
-        assert_eq!(lasting(&open, 5), [0], "a clock that is behind");
+        assert_eq!((lateness(&open, 30), lateness(&open, 90)), (vec![20], vec![80]));
+        assert_eq!(lateness(&open, 5), [0], "a clock that is behind");
     }
 
     #[test]
-    fn its_end_ends_it() {
+    fn only_its_own_kind_of_end_removes_a_stall() {
         let mut open = stuck();
         open.end(THREAD, StallKind::Fault);
-        assert_eq!(lasting(&open, 30).len(), 1);
+        assert_eq!(lateness(&open, 30).len(), 1);
         open.end(THREAD, StallKind::OffCpu);
-        assert!(lasting(&open, 30).is_empty());
+        assert!(lateness(&open, 30).is_empty());
     }
 
     #[test]
-    fn a_lost_end_is_known_by_later_running() {
+    fn lost_end_is_inferred_from_later_running_time() {
         let mut open = stuck();
         open.ran(THREAD, EpochSecond(100));
-        assert_eq!(lasting(&open, 30).len(), 1, "it ran before, in the same second");
+        assert_eq!(lateness(&open, 30).len(), 1, "it ran before the stall, in the same second");
         open.ran(THREAD, EpochSecond(101));
-        assert!(lasting(&open, 30).is_empty());
+        assert!(lateness(&open, 30).is_empty());
     }
 
     #[test]
-    fn a_thread_s_end_ends_all_of_its_stalls() {
+    fn end_of_a_thread_removes_its_stalls() {
         let mut open = stuck();
-        open.forget(THREAD);
-        assert!(lasting(&open, 30).is_empty());
+        open.thread_ended(THREAD);
+        assert!(lateness(&open, 30).is_empty());
     }
 }

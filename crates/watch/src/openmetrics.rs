@@ -1,7 +1,7 @@
 //! OpenMetrics text, line by line: <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>.
 //!
-//! Owns the format and its escaping; knows no metric. Written here because histograms come with their buckets filled
-//! and with exemplars, which `prometheus-client` 0.25 lets nobody say from outside.
+//! Owns the format and its escaping; knows no metric. `prometheus-client` 0.25 does not fit: its histograms can be neither
+//! created with filled buckets nor given exemplars by the caller.
 
 use std::fmt::Write;
 
@@ -17,10 +17,10 @@ pub enum Kind {
     Histogram,
 }
 
-/// Labels of one line: names are ours, values are anybody's.
+/// Labels of one line: names are ours, values are foreign text.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// One bucket: its upper edge (the last one's is infinite), its own count, and what to show for it.
+/// One bucket: its upper edge (infinite for the last one), its own count, and an exemplar.
 pub struct Bucket<'a> {
     pub upper: f64,
     pub count: u64,
@@ -45,7 +45,7 @@ impl Text {
         Text { out: String::with_capacity(bytes) }
     }
 
-    /// Begins a family; `name` is without `_total`.
+    /// Starts a family; `name` is without `_total`.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
@@ -97,7 +97,7 @@ impl Text {
         self.value(&format!("{name}_sum"), labels, sum);
     }
 
-    /// The whole text with its end mark.
+    /// The text with its end mark.
     pub fn finish(mut self) -> String {
         self.out.push_str("# EOF\n");
         self.out
@@ -133,7 +133,7 @@ impl Text {
                 '\\' => self.out.push_str("\\\\"),
                 '"' => self.out.push_str("\\\""),
                 '\n' => self.out.push_str("\\n"),
-                // Not forbidden in a label, but nobody wants these on a terminal or a page.
+                // Allowed in a label, but harmful on a terminal or a page.
                 hidden if is_hidden(hidden) => self.out.push('\u{fffd}'),
                 other => self.out.push(other),
             }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_say_their_unit() {
+    fn families_have_their_unit() {
         let mut text = Text::default();
         text.family("a_seconds", Kind::Counter, "Time");
         text.value("a_seconds_total", &[("b", "c")], 5.0);

@@ -1,6 +1,6 @@
-//! The page at `/`: what is late now, in one look, without a script.
+//! The page at `/`: the latest threads at a glance, without a script.
 //!
-//! Pure. Names are anybody's and are escaped.
+//! Pure. Names are foreign text and are escaped.
 
 use std::fmt::Write;
 
@@ -9,13 +9,13 @@ use wallprof_model::text::is_hidden;
 use crate::metrics::Metrics;
 
 /// Rows shown.
-const MOST_ROWS: usize = 20;
+const MAX_ROWS: usize = 20;
 
-/// What the page says besides the metrics.
+/// The content of the page besides the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub version: &'static str,
-    /// What is watched: `lock`, `all threads` …
+    /// The watched target: `lock`, `all threads` …
     pub target: String,
     pub recording: String,
 }
@@ -38,7 +38,7 @@ pub fn page(page: &Page, metrics: &Metrics) -> String {
     losses(&mut out, metrics);
     let _ = write!(
         out,
-        "<form method=\"post\" action=\"/snapshot\"><button>Keep a snapshot</button></form>\
+        "<form method=\"post\" action=\"/snapshot\"><button>Write a snapshot</button></form>\
          <footer>wallprof {}</footer></body></html>",
         page.version
     );
@@ -60,12 +60,12 @@ fn stalls(out: &mut String, metrics: &Metrics) {
         "<h2>Stalls since the start, most lateness first</h2><table><tr><th>process<th>thread<th>reason<th>severity\
          <th>stalls<th>seconds late</tr>",
     );
-    for (labels, sum) in rows.into_iter().take(MOST_ROWS) {
+    for (labels, sum) in rows.into_iter().take(MAX_ROWS) {
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{:.6}</tr>",
-            escaped(&labels.who.process),
-            escaped(&labels.who.thread),
+            escaped(&labels.owner.process),
+            escaped(&labels.owner.thread),
             labels.reason.unwrap_or_default(),
             escaped(labels.severity.as_deref().unwrap_or_default()),
             sum.count,
@@ -108,29 +108,29 @@ mod tests {
     use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
     use super::*;
-    use crate::metrics::tests::{metrics, stall, thread, told};
+    use crate::metrics::tests::{metrics, stall, stall_event, thread};
 
     #[test]
-    fn the_longest_come_first() {
+    fn threads_with_most_lateness_come_first() {
         let mut metrics = metrics();
         metrics.take(&thread(2, "server", "worker"));
-        metrics.take(&told(stall(1, 5, 200_000)));
-        metrics.take(&told(stall(2, 5, 9_000_000)));
+        metrics.take(&stall_event(stall(1, 5, 200_000)));
+        metrics.take(&stall_event(stall(2, 5, 9_000_000)));
         let html = page(&Page::default(), &metrics);
         let at = |name: &str| html.find(name).expect(name);
         assert!(at("<td>worker<td>lock<td>critical") < at("<td>engine<td>lock<td>warning"));
     }
 
     #[test]
-    fn overslept_waits_stand_below_a_wait_of_their_lateness() {
+    fn overslept_waits_are_ranked_by_their_lateness() {
         let mut metrics = metrics();
         metrics.take(&thread(2, "server", "worker"));
         let sleep = StallReason::Blocked(Reason::Sleep);
         for n in 0..9 {
             let wait = Stall::new(ThreadKey(1), sleep, MonoNs(n * 30_000_000), 20_060_000);
-            metrics.take(&told(Stall { voluntary: false, asked_ns: Some(20_000_000), ..wait }));
+            metrics.take(&stall_event(Stall { voluntary: false, asked_ns: Some(20_000_000), ..wait }));
         }
-        metrics.take(&told(stall(2, 5, 600_000)));
+        metrics.take(&stall_event(stall(2, 5, 600_000)));
         let html = page(&Page::default(), &metrics);
         let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
         let rows = [
@@ -141,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn names_are_text_and_nothing_else() {
+    fn names_are_escaped() {
         let mut metrics = metrics();
         metrics.take(&thread(1, "<script>alert(1)</script>", "\"'&\x07"));
-        metrics.take(&told(stall(1, 5, 200_000)));
-        metrics.lose("<b>", 1);
+        metrics.take(&stall_event(stall(1, 5, 200_000)));
+        metrics.count_loss("<b>", 1);
         let html = page(&Page { target: "<i>".into(), ..Page::default() }, &metrics);
         assert!(!html.contains("<script>") && !html.contains("<b>") && !html.contains("<i>"));
         assert!(html.contains("&lt;script&gt;") && html.contains("&quot;&#39;&amp;\u{fffd}"));

@@ -1,7 +1,7 @@
-//! The hours in which to be armed, by the local time of day, and what an operator says against them.
+//! The hours of measuring, by the local time of day, and an operator's orders against them.
 //!
-//! Pure: it is told the time. It asks each time anew what holds now, and sets no timer: a step of the clock, or a day of
-//! 23 hours, changes nothing but what time it is.
+//! Pure: the caller gives the time. There is no timer. Each call decides by the time of day alone, so that a step of the
+//! clock or a day of 23 hours needs no special case.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Hours {
     disarm: Time,
 }
 
-/// Why two texts are no hours.
+/// Why two texts are not hours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoursError {
     NoTime { text: String },
@@ -25,9 +25,11 @@ impl fmt::Display for HoursError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             HoursError::NoTime { text } => {
-                write!(f, "`{text}` is no time of day: write it as 08:00 or 16:30:00")
+                write!(f, "`{text}` is not a time of day: write it as 08:00 or 16:30:00")
             }
-            HoursError::Same => write!(f, "arming and disarming at the same time: give two times"),
+            HoursError::Same => {
+                write!(f, "arming and disarming at the same time of day: give two different ones")
+            }
         }
     }
 }
@@ -53,38 +55,38 @@ fn time(text: &str) -> Result<Time, HoursError> {
     if plain { text.parse().map_err(|_| wrong()) } else { Err(wrong()) }
 }
 
-/// Whether to be armed now: by the hours, unless somebody has said otherwise since they last changed.
+/// Whether to be armed now: by the hours, unless an operator gave another order since they last changed it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Schedule {
     hours: Option<Hours>,
-    /// What was said, and what the hours were then.
-    said: Option<(bool, bool)>,
+    /// The order, and the state by the hours at that time.
+    order: Option<(bool, bool)>,
 }
 
 impl Schedule {
-    /// Without hours: always armed, unless somebody says otherwise.
+    /// Without hours: armed, unless an order says otherwise.
     pub fn new(hours: Option<Hours>) -> Self {
-        Schedule { hours, said: None }
+        Schedule { hours, order: None }
     }
 
-    /// Other hours from now on; what was said holds no longer.
+    /// Sets other hours, and drops the order.
     pub fn set_hours(&mut self, hours: Option<Hours>) {
         if self.hours != hours {
             *self = Schedule::new(hours);
         }
     }
 
-    /// Somebody wants it armed or not, until the hours change the next time.
-    pub fn say(&mut self, armed: bool, now: Time) {
-        self.said = Some((armed, self.by_hours(now)));
+    /// Takes an order to be armed or not. It holds until the hours change the state the next time.
+    pub fn override_until_change(&mut self, armed: bool, now: Time) {
+        self.order = Some((armed, self.by_hours(now)));
     }
 
     pub fn is_armed(&mut self, now: Time) -> bool {
         let by_hours = self.by_hours(now);
-        match self.said {
+        match self.order {
             Some((armed, then)) if then == by_hours => armed,
             _ => {
-                self.said = None;
+                self.order = None;
                 by_hours
             }
         }
@@ -106,33 +108,33 @@ mod tests {
     }
 
     #[test]
-    fn hours_begin_and_end_to_the_second() {
+    fn hours_are_exact_to_the_second() {
         let mut day = schedule("08:00", "16:30");
         let armed = [at(7, 59, 59, 0), at(8, 0, 0, 0), at(16, 29, 59, 0), at(16, 30, 0, 0)];
         assert_eq!(armed.map(|now| day.is_armed(now)), [false, true, true, false]);
     }
 
     #[test]
-    fn hours_may_lie_over_midnight() {
+    fn hours_may_span_midnight() {
         let mut night = schedule("22:00", "06:00");
         let armed = [at(21, 0, 0, 0), at(23, 0, 0, 0), at(0, 0, 0, 0), at(6, 0, 0, 0)];
         assert_eq!(armed.map(|now| night.is_armed(now)), [false, true, true, false]);
     }
 
     #[test]
-    fn what_is_said_holds_until_the_hours_change() {
+    fn order_holds_until_the_hours_change_the_state() {
         let mut day = schedule("08:00", "16:30");
-        day.say(false, at(9, 0, 0, 0));
+        day.override_until_change(false, at(9, 0, 0, 0));
         assert!(!day.is_armed(at(16, 0, 0, 0)));
-        assert!(!day.is_armed(at(17, 0, 0, 0)), "the hours agree, and what was said is over");
+        assert!(!day.is_armed(at(17, 0, 0, 0)), "the hours agree, and the order is over");
         assert!(day.is_armed(at(8, 0, 0, 0)), "the next morning");
         let mut always = Schedule::new(None);
-        always.say(false, at(9, 0, 0, 0));
+        always.override_until_change(false, at(9, 0, 0, 0));
         assert!(!always.is_armed(at(8, 0, 0, 0)));
     }
 
     #[test]
-    fn a_step_of_the_clock_is_another_time_and_no_more() {
+    fn step_of_the_clock_is_only_another_time() {
         let mut day = schedule("08:00", "16:30");
         assert!(day.is_armed(at(9, 0, 0, 0)));
         assert!(!day.is_armed(at(7, 0, 0, 0)), "set back");

@@ -1,41 +1,41 @@
-//! Series: what is counted, by labels, in bounded numbers.
+//! Series: values by labels, in a bounded number.
 //!
-//! A process that names a thread per request could make series without end. One budget holds for all families; what
-//! finds no place is counted under [`OTHERS`], so that totals stay whole, and the miss is counted.
+//! A process that names a thread for each request could make any number of series. One limit holds for all families
+//! together. Beyond it, updates are counted under [`OTHERS`], so that totals stay right, and so is each such update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The process and the thread of everything that found no place.
+/// The process and the thread of all updates beyond the limit.
 pub const OTHERS: &str = "_others";
 
-/// Seconds without news after which a series gives its place away.
+/// Seconds without an update after which a series may be evicted.
 const STALE_AFTER: u64 = 600;
 
-/// Whose series it is, by names as labels carry them.
+/// The process and the thread that a series belongs to, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Who {
+pub struct Owner {
     pub process: String,
     pub thread: String,
 }
 
-impl Who {
+impl Owner {
     pub fn others() -> Self {
-        Who { process: OTHERS.into(), thread: OTHERS.into() }
+        Owner { process: OTHERS.into(), thread: OTHERS.into() }
     }
 }
 
 /// The labels of one series.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labels {
-    pub who: Arc<Who>,
+    pub owner: Arc<Owner>,
     pub reason: Option<&'static str>,
     pub severity: Option<Arc<str>>,
 }
 
 impl Labels {
-    pub fn of(who: &Arc<Who>) -> Self {
-        Labels { who: Arc::clone(who), reason: None, severity: None }
+    pub fn of(owner: &Arc<Owner>) -> Self {
+        Labels { owner: Arc::clone(owner), reason: None, severity: None }
     }
 
     pub fn reason(self, reason: &'static str) -> Self {
@@ -49,8 +49,8 @@ impl Labels {
 
 struct Entry<V> {
     value: V,
-    /// The second of the last news.
-    touched: u64,
+    /// The second of the last update.
+    updated: u64,
 }
 
 /// All series of one metric.
@@ -65,15 +65,15 @@ impl<V> Default for Family<V> {
 }
 
 impl<V: Default> Family<V> {
-    /// The series with these labels; that of [`OTHERS`] when there is no place for a new one.
-    pub fn at(&mut self, labels: Labels, room: &mut Room) -> &mut V {
-        let labels = match self.entries.contains_key(&labels) || room.take() {
+    /// The series with these labels; that of [`OTHERS`] if a new one would exceed the limit.
+    pub fn at(&mut self, labels: Labels, pool: &mut SeriesPool) -> &mut V {
+        let labels = match self.entries.contains_key(&labels) || pool.reserve() {
             true => labels,
-            false => Labels { who: room.others(), ..labels },
+            false => Labels { owner: pool.others(), ..labels },
         };
         let entry =
-            self.entries.entry(labels).or_insert_with(|| Entry { value: V::default(), touched: room.now });
-        entry.touched = room.now;
+            self.entries.entry(labels).or_insert_with(|| Entry { value: V::default(), updated: pool.now });
+        entry.updated = pool.now;
         &mut entry.value
     }
 
@@ -86,24 +86,24 @@ impl<V: Default> Family<V> {
         self.entries.iter().map(|(labels, entry)| (labels, &entry.value))
     }
 
-    pub fn clear(&mut self, room: &mut Room) {
-        room.used -= self.entries.keys().filter(|labels| !room.is_others(labels)).count();
+    pub fn clear(&mut self, pool: &mut SeriesPool) {
+        pool.used -= self.entries.keys().filter(|labels| !pool.is_others(labels)).count();
         self.entries.clear();
     }
 
-    /// Takes out what had no news for long: only when places are scarce.
-    pub fn retire(&mut self, room: &mut Room) {
-        let (now, before) = (room.now, self.entries.len());
+    /// Removes series without an update for [`STALE_AFTER`] seconds.
+    pub fn evict_stale(&mut self, pool: &mut SeriesPool) {
+        let (now, before) = (pool.now, self.entries.len());
         self.entries.retain(|labels, entry| {
-            room.is_others(labels) || now.saturating_sub(entry.touched) < STALE_AFTER
+            pool.is_others(labels) || now.saturating_sub(entry.updated) < STALE_AFTER
         });
-        room.used -= before - self.entries.len();
+        pool.used -= before - self.entries.len();
     }
 }
 
-/// The places for series of all families together.
-pub struct Room {
-    others: Arc<Who>,
+/// The limit on the series of all families together, and its use.
+pub struct SeriesPool {
+    others: Arc<Owner>,
     limit: usize,
     used: usize,
     hits: u64,
@@ -111,31 +111,31 @@ pub struct Room {
     now: u64,
 }
 
-impl Room {
+impl SeriesPool {
     pub fn new(limit: usize) -> Self {
-        Room { others: Arc::new(Who::others()), limit, used: 0, hits: 0, now: 0 }
+        SeriesPool { others: Arc::new(Owner::others()), limit, used: 0, hits: 0, now: 0 }
     }
 
-    /// Moves on by some seconds; true when stale series should be retired.
+    /// Moves on by some seconds; true if stale series should be evicted, because few are left below the limit.
     pub fn pass(&mut self, seconds: u64) -> bool {
         self.now += seconds;
         self.used * 10 >= self.limit * 9
     }
 
-    /// How often news found no place of its own.
-    pub fn hits(&self) -> u64 {
+    /// How many updates were counted under [`OTHERS`].
+    pub fn limit_hits(&self) -> u64 {
         self.hits
     }
 
-    pub fn others(&self) -> Arc<Who> {
+    pub fn others(&self) -> Arc<Owner> {
         Arc::clone(&self.others)
     }
 
     fn is_others(&self, labels: &Labels) -> bool {
-        Arc::ptr_eq(&labels.who, &self.others)
+        Arc::ptr_eq(&labels.owner, &self.others)
     }
 
-    fn take(&mut self) -> bool {
+    fn reserve(&mut self) -> bool {
         let free = self.used < self.limit;
         match free {
             true => self.used += 1,
@@ -150,40 +150,41 @@ mod tests {
     use super::*;
 
     fn labels(thread: &str) -> Labels {
-        Labels::of(&Arc::new(Who { process: "p".into(), thread: thread.into() }))
+        Labels::of(&Arc::new(Owner { process: "p".into(), thread: thread.into() }))
     }
 
     #[test]
-    fn what_finds_no_place_is_counted_with_the_others() {
-        let (mut family, mut room) = (Family::<u64>::default(), Room::new(2));
+    fn update_beyond_the_limit_is_counted_with_the_others() {
+        let (mut family, mut pool) = (Family::<u64>::default(), SeriesPool::new(2));
         for thread in ["a", "b", "c", "d", "a"] {
-            *family.at(labels(thread), &mut room) += 1;
+            *family.at(labels(thread), &mut pool) += 1;
         }
-        let all: Vec<_> = family.iter().map(|(labels, count)| (labels.who.thread.as_str(), *count)).collect();
+        let all: Vec<_> =
+            family.iter().map(|(labels, count)| (labels.owner.thread.as_str(), *count)).collect();
         assert_eq!(all, [("_others", 2), ("a", 2), ("b", 1)]);
-        assert_eq!(room.hits(), 2);
+        assert_eq!(pool.limit_hits(), 2);
     }
 
     #[test]
-    fn stale_series_give_their_places_away() {
-        let (mut family, mut room) = (Family::<u64>::default(), Room::new(1));
-        *family.at(labels("a"), &mut room) += 1;
-        assert!(room.pass(1) && room.pass(STALE_AFTER));
-        family.retire(&mut room);
-        *family.at(labels("b"), &mut room) += 1;
-        let names: Vec<_> = family.iter().map(|(labels, _)| labels.who.thread.as_str()).collect();
-        assert_eq!((names, room.hits()), (vec!["b"], 0));
+    fn stale_series_is_evicted() {
+        let (mut family, mut pool) = (Family::<u64>::default(), SeriesPool::new(1));
+        *family.at(labels("a"), &mut pool) += 1;
+        assert!(pool.pass(1) && pool.pass(STALE_AFTER));
+        family.evict_stale(&mut pool);
+        *family.at(labels("b"), &mut pool) += 1;
+        let names: Vec<_> = family.iter().map(|(labels, _)| labels.owner.thread.as_str()).collect();
+        assert_eq!((names, pool.limit_hits()), (vec!["b"], 0));
     }
 
     #[test]
     fn ten_thousand_names_stay_within_the_limit() {
-        let (mut family, mut room) = (Family::<u64>::default(), Room::new(100));
+        let (mut family, mut pool) = (Family::<u64>::default(), SeriesPool::new(100));
         for number in 0..10_000 {
-            *family.at(labels(&format!("worker-{number}")), &mut room) += 1;
+            *family.at(labels(&format!("worker-{number}")), &mut pool) += 1;
         }
-        assert_eq!((family.iter().count(), room.hits()), (101, 9_900));
+        assert_eq!((family.iter().count(), pool.limit_hits()), (101, 9_900));
         assert_eq!(family.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
-        family.clear(&mut room);
-        assert_eq!((family.iter().count(), room.used), (0, 0));
+        family.clear(&mut pool);
+        assert_eq!((family.iter().count(), pool.used), (0, 0));
     }
 }

@@ -1,24 +1,24 @@
-//! Severities: names for how late a stall made its thread, from the user's `warning=100us,critical=500us`.
+//! Severities: names for the lateness of a stall, from the user's `warning=100us,critical=500us`.
 //!
-//! Pure. A stall has the highest severity that it reaches, and is counted once.
+//! Pure. A stall is counted once, under the highest severity that it reaches.
 
 use std::fmt;
 
 use wallprof_analysis::ns_from_duration;
 
-/// What stalls below every severity are filed under.
+/// The name for stalls below every severity.
 const BELOW: &str = "info";
-/// Each is a value of a label on every series of stalls.
-const MOST: usize = 8;
-const LONGEST_NAME: usize = 32;
+/// Limit on severities: each is a value of a label on every series of stalls.
+const MAX_COUNT: usize = 8;
+const MAX_NAME_LEN: usize = 32;
 
-/// Names with the least durations they stand for, ascending.
+/// Names with the shortest lateness of each, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Severities {
     steps: Vec<(String, u64)>,
 }
 
-/// Why a text is no list of severities.
+/// Why a text is not a list of severities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeverityError {
     NoEquals { part: String },
@@ -33,18 +33,20 @@ impl fmt::Display for SeverityError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             SeverityError::NoEquals { part } => {
-                write!(f, "`{part}` is no severity: write NAME=DURATION, such as critical=500us")
+                write!(f, "`{part}` is not a severity: write NAME=DURATION, such as critical=500us")
             }
             SeverityError::Name { name } => write!(
                 f,
-                "`{name}` cannot name a severity: use at most {LONGEST_NAME} of the characters a-z 0-9 _ -, and not {BELOW}"
+                "`{name}` cannot name a severity: use at most {MAX_NAME_LEN} of the characters a-z 0-9 _ -, and not {BELOW}"
             ),
             SeverityError::Duration { name, error } => write!(f, "the duration of {name}: {error}"),
-            SeverityError::SameName { name } => write!(f, "{name} is there twice: give it once"),
+            SeverityError::SameName { name } => write!(f, "{name} is given twice: give it once"),
             SeverityError::SameDuration { first, second } => {
-                write!(f, "{first} and {second} begin at the same duration: give each its own")
+                write!(f, "{first} and {second} start at the same duration: give each its own")
             }
-            SeverityError::TooMany => write!(f, "more than {MOST} severities: each makes series of its own"),
+            SeverityError::TooMany => {
+                write!(f, "more than {MAX_COUNT} severities: each makes series of its own")
+            }
         }
     }
 }
@@ -60,7 +62,7 @@ impl Severities {
     /// Reads `NAME=DURATION,…` in any order.
     ///
     /// # Errors
-    /// What is wrong with which part.
+    /// The wrong part, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, SeverityError> {
         let mut steps: Vec<(String, u64)> = Vec::new();
         for part in text.split(',').map(str::trim) {
@@ -78,25 +80,25 @@ impl Severities {
             }
             steps.push((name, ns));
         }
-        if steps.len() > MOST {
+        if steps.len() > MAX_COUNT {
             return Err(SeverityError::TooMany);
         }
         steps.sort_by_key(|(_, ns)| *ns);
         Ok(Severities { steps })
     }
 
-    /// The name for a stall that made its thread so late.
+    /// The severity of a stall that made its thread late by `late_ns`.
     pub fn of(&self, late_ns: u64) -> &str {
         let reached = self.steps.iter().rev().find(|(_, least)| late_ns >= *least);
         reached.map_or(BELOW, |(name, _)| name)
     }
 
-    /// The least lateness of a severity, ns.
+    /// The shortest lateness of a severity, ns.
     pub fn least_ns(&self, name: &str) -> Option<u64> {
         self.steps.iter().find(|(known, _)| known == name).map(|(_, ns)| *ns)
     }
 
-    /// The names there are, the shortest stalls' first.
+    /// The names, that of the shortest stalls first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().map(|(name, _)| name.as_str())
     }
@@ -104,7 +106,7 @@ impl Severities {
 
 fn name_from_text(name: &str) -> Result<String, SeverityError> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    match !name.is_empty() && name.len() <= LONGEST_NAME && name != BELOW && name.chars().all(fits) {
+    match !name.is_empty() && name.len() <= MAX_NAME_LEN && name != BELOW && name.chars().all(fits) {
         true => Ok(name.to_string()),
         false => Err(SeverityError::Name { name: name.chars().take(64).collect() }),
     }
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_one_reached_names_a_stall() {
+    fn stall_has_the_highest_severity_that_it_reaches() {
         let severities = Severities::parse("critical=500us, warning=100us").unwrap();
         assert_eq!(severities, Severities::default());
         let of = |ns| severities.of(ns);
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_part() {
         let refused = |text: &str| Severities::parse(text).unwrap_err().to_string();
         assert!(refused("").contains("critical=500us"));
         assert!(refused("critical").contains("NAME=DURATION"));

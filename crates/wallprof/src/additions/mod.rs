@@ -1,5 +1,4 @@
-//! `wallprof import --metrics` and `--marks`: the application's own numbers and events, put into a recording beside the
-//! stalls.
+//! `wallprof import --metrics` and `--marks`: adds metrics and events of the application to a recording.
 
 mod row;
 mod table;
@@ -18,54 +17,54 @@ use crate::terminal::zone;
 use row::{Columns, RowError};
 use table::{Row, Table};
 
-/// Rows so far before and after the recording are still taken: what an alarm says is often late.
+/// Rows this long before and after the recording are still taken: alarms are often late.
 const MARGIN_NS: u64 = 60_000_000_000;
-/// Bad rows that are named one by one.
-const MOST_NAMED: u64 = 10;
+/// Limit on the bad rows that are reported one by one.
+const MAX_REPORTED: u64 = 10;
 
-/// What became of a file's rows.
+/// The outcome of the rows of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     taken: u64,
     bad: u64,
     outside: u64,
-    /// Of the first bad row.
+    /// The error of the first bad row.
     why: String,
 }
 
 /// Adds the rows of all files to a complete recording, or none of them when one file has no good row.
 pub fn add(recording: &Path, metrics: &[PathBuf], marks: &[PathBuf]) -> Result<(), Failure> {
     let info = Recording::open(recording)?.info()?;
-    let mut work = Work { to: Additions::open(recording)?, info, zone: zone() };
+    let mut target = Target { to: Additions::open(recording)?, info, zone: zone() };
     let (mut values, mut events) = (0, 0);
     for path in metrics {
-        values += work.file(path, Columns::of_metrics(), Work::metric)?;
+        values += target.file(path, Columns::of_metrics(), Target::metric)?;
     }
     for path in marks {
-        events += work.file(path, Columns::of_marks(), Work::mark)?;
+        events += target.file(path, Columns::of_marks(), Target::mark)?;
     }
-    work.to.commit()?;
+    target.to.commit()?;
     say(&done_line(values, events, recording));
     Ok(())
 }
 
 /// The recording that is added to.
-struct Work {
+struct Target {
     to: Additions,
     info: RecordingInfo,
     zone: Zone,
 }
 
-/// What a good row is: in time, or not.
+/// Whether a good row lies within the time of the recording.
 enum Taken {
     Inside,
     Outside,
 }
 
-type Take = fn(&mut Work, &Columns, &csv::StringRecord) -> Result<Result<Taken, RowError>, Failure>;
+type Take = fn(&mut Target, &Columns, &csv::StringRecord) -> Result<Result<Taken, RowError>, Failure>;
 
-impl Work {
-    /// The number of rows that were taken from `path`.
+impl Target {
+    /// Adds the rows of `path`; returns their number.
     fn file(&mut self, path: &Path, mut columns: Columns, take: Take) -> Result<u64, Failure> {
         let failed = |error| {
             Failure::failed(format!("cannot read {}: {error}: name a CSV file that exists", path.display()))
@@ -119,7 +118,7 @@ impl Work {
 
     fn is_inside(&self, from: MonoNs, to: MonoNs) -> bool {
         let (start, end) = (self.info.start.0, self.info.end.0);
-        // 0 is what every time before the machine's start is.
+        // Every time before the start of the machine is 0.
         to.0 > 0 && to.0 >= start.saturating_sub(MARGIN_NS) && from.0 <= end.saturating_add(MARGIN_NS)
     }
 }
@@ -131,7 +130,7 @@ impl Tally {
             Ok(Taken::Outside) => self.outside += 1,
             Err(error) => {
                 let text = format!("line {line} of {} was left out: {error}", path.display());
-                if self.bad < MOST_NAMED {
+                if self.bad < MAX_REPORTED {
                     say(&text);
                 }
                 if self.bad == 0 {
@@ -142,13 +141,13 @@ impl Tally {
         }
     }
 
-    /// Says what else was left out.
+    /// Reports the other rows that were left out.
     fn conclude(self, path: &Path, info: &RecordingInfo, zone: &Zone) -> Result<u64, Failure> {
         let path = path.display();
-        if self.bad > MOST_NAMED {
-            say(&format!("{} more rows of {path} were left out as well", self.bad - MOST_NAMED));
+        if self.bad > MAX_REPORTED {
+            say(&format!("{} more rows of {path} were left out as well", self.bad - MAX_REPORTED));
         }
-        let outside = format!("lie more than a minute outside the recording, which is {}", span(info, zone));
+        let outside = format!("are more than a minute outside the recording, which is {}", span(info, zone));
         match self {
             Tally { taken: 0, outside: 1.., .. } => Err(Failure::failed(format!(
                 "nothing was added: the rows of {path} {outside}; check their dates and their time zone"
@@ -186,13 +185,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_says_what_was_added() {
+    fn last_line_sums_up_the_added_rows() {
         let line = done_line(12, 1, Path::new("a.db"));
         assert_eq!(line, "added 12 values and 1 mark to a.db: `wallprof stalls a.db` shows them");
     }
 
     #[test]
-    fn a_file_without_a_good_row_fails_with_the_first_reason() {
+    fn file_without_a_good_row_fails_with_the_first_reason() {
         let conclude = |tally: Tally| {
             tally
                 .conclude(Path::new("m.csv"), &RecordingInfo::default(), &Zone::utc())

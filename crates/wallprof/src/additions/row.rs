@@ -1,4 +1,4 @@
-//! What a row means: which field is what, and the value or the mark in it.
+//! The meaning of a row: its columns, and the value or the mark in them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use wallprof_analysis::{Timepoint, TimepointError, Zone, clipped};
 use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{Mark, MonoNs};
 
-/// Names that a header may give to the columns of one file; the first one is ours.
+/// Names that a header may give to the columns of one file; the first one is the documented one.
 pub struct Columns {
     names: &'static [&'static [&'static str]],
     at: Vec<Option<usize>>,
@@ -27,7 +27,7 @@ pub enum RowError {
     Time(TimepointError),
     NotANumber(String),
     Duration(String),
-    /// The recording has as many names as it takes.
+    /// The recording has reached its limit of names.
     TooManyNames,
 }
 
@@ -59,7 +59,7 @@ impl Columns {
         Columns { names, at: (0..names.len()).map(Some).collect() }
     }
 
-    /// Takes a file's first row as its header if it names a time; then columns may stand in any order.
+    /// Uses the first row of a file as its header if it has a time column; then columns may be in any order.
     pub fn take_header(&mut self, row: &StringRecord) -> bool {
         let position = |names: &&'static [&'static str]| {
             row.iter().position(|field| names.contains(&field.to_ascii_lowercase().as_str()))
@@ -84,7 +84,7 @@ impl Columns {
         point.resolve(info, zone).map_err(RowError::Time)
     }
 
-    /// When, what, how much.
+    /// Time, name and value.
     pub fn metric<'r>(
         &self,
         row: &'r StringRecord,
@@ -121,7 +121,7 @@ mod tests {
         ClockAnchor { mono: MonoNs(mono * SECOND), epoch: EpochNs(epoch * SECOND) }
     }
 
-    /// A minute, after half of which the wall clock is put an hour on.
+    /// A minute; after half of it the wall clock is set forward by an hour.
     fn info() -> RecordingInfo {
         RecordingInfo {
             start: MonoNs(100 * SECOND),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn times_in_every_form_follow_a_clock_that_jumps() {
+    fn times_of_each_form_follow_a_clock_that_jumps() {
         for (time, second) in [
             ("1795264371", 101),
             ("1795264371000", 101),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rows_say_why() {
+    fn bad_rows_have_a_reason() {
         let why = |fields: &[&str]| metric(fields).unwrap_err().to_string();
         assert!(why(&["soon", "a", "1"]).contains("\"soon\" is not a time"));
         assert_eq!(why(&["+1s", "", "1"]), "there is no name");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_puts_columns_in_order() {
+    fn header_defines_the_order_of_columns() {
         let mut columns = Columns::of_marks();
         assert!(!columns.take_header(&StringRecord::from(vec!["+1s", "text"])));
         assert!(columns.take_header(&StringRecord::from(vec!["Duration", "x", "EVENT", "Time"])));

@@ -1,22 +1,22 @@
-//! A CSV file as rows with their line numbers. A row is a line: what one bad line opens, the next one does not inherit.
-//! Memory is bounded by the longest line that is read.
+//! A CSV file as rows with their line numbers. A row is one line: an open quote ends with its line. Memory is
+//! bounded by the limit on a line.
 
 use std::io::{self, BufRead, Read};
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-/// No time, name and value are this long.
+/// Limit on a line.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The rows of a file; empty lines and those that begin with `#` are none.
+/// The rows of a file. Empty lines and lines that start with `#` are skipped.
 pub struct Table<R> {
     reader: R,
     line: u64,
     bytes: Vec<u8>,
 }
 
-/// A line's fields, or what is wrong with it.
+/// The fields of a line, or its error.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     pub line: u64,
@@ -55,7 +55,7 @@ impl<R: BufRead> Table<R> {
         Row { line: self.line, fields }
     }
 
-    /// The rest of a line too long to keep.
+    /// Skips the rest of a line that is too long.
     fn skip_line(&mut self) -> io::Result<()> {
         self.reader.skip_until(b'\n').map(drop)
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_one_bad_row() {
+    fn bad_line_is_one_bad_row() {
         let mut text = b"1,\xff\n2,\"open\n3,c\n".to_vec();
         text.extend(vec![b'x'; 3 * MAX_LINE_BYTES as usize]);
         text.extend(b"\n5,e\n");

@@ -36,7 +36,8 @@ pub struct ImportArgs {
     #[arg(long, value_name = "FILE.csv")]
     pub marks: Vec<PathBuf>,
 
-    /// Intel PT: decode from this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    /// Intel PT: decode from this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the
+    /// start
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
 
@@ -63,8 +64,8 @@ pub struct SymbolizeArgs {
     #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
     pub file: PathBuf,
 
-    /// A folder of debug files (.build-id/xx/yyyy.debug, or any names) or of unstripped programs; searched with its
-    /// subfolders, before /usr/lib/debug; can be given several times
+    /// A folder of debug files (.build-id/xx/yyyy.debug, or any names) or of unstripped programs; searched
+    /// with its subfolders, before /usr/lib/debug; can be given several times
     #[arg(long = "debug-dir", value_name = "DIR")]
     pub debug_dirs: Vec<PathBuf>,
 }

@@ -1,7 +1,7 @@
 //! The command line as clap reads it: names, help and shapes. Each command checks what its values mean.
 //!
-//! One file a group of commands; `values` holds the options with a fixed set of values, `refusal` the sentences for what
-//! clap refuses.
+//! One file a group of commands; `values` holds the options with a fixed set of values, `refusal` the
+//! sentences for what clap refuses.
 
 mod import;
 mod readers;
@@ -77,8 +77,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it looks at other processes or the kernel, or starts a command of the user. All others read and write
-    /// files.
+    /// Whether it looks at other processes or the kernel, or starts a command of the user. All others read
+    /// and write files.
     pub fn needs_capabilities(&self) -> bool {
         matches!(
             self,

@@ -46,7 +46,8 @@ pub struct StallsArgs {
     #[arg(long, value_name = "REASON", value_parser = stall_reason())]
     pub reason: Option<StallReason>,
 
-    /// Only stalls that end after this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    /// Only stalls that end after this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the
+    /// start
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
 
@@ -93,8 +94,8 @@ pub struct DiffArgs {
 /// The part of a recording that is drawn or exported.
 #[derive(Debug, Args)]
 pub struct SelectionArgs {
-    /// The weight of a stack: its wall time, the part on or off a CPU, in page faults, in waits by who ended them
-    /// (wakers), in calls (of Intel PT), or, with event:NAME, counts of an event
+    /// The weight of a stack: its wall time, the part on or off a CPU, in page faults, in waits by who ended
+    /// them (wakers), in calls (of Intel PT), or, with event:NAME, counts of an event
     #[arg(long, value_name = "VIEW", value_parser = ViewParser, default_value = "wall")]
     pub view: View,
 
@@ -120,7 +121,8 @@ pub struct FlameArgs {
     #[command(flatten)]
     pub selection: SelectionArgs,
 
-    /// Start with the second of this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the start
+    /// Start with the second of this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the
+    /// start
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
 
@@ -146,7 +148,8 @@ pub struct ExportArgs {
     #[command(flatten)]
     pub selection: SelectionArgs,
 
-    /// Replace the names of functions, files, processes and threads, equal names alike; kernel functions keep theirs
+    /// Replace the names of functions, files, processes and threads, equal names alike; kernel functions keep
+    /// theirs
     #[arg(long)]
     pub anonymize: bool,
 

@@ -10,13 +10,13 @@ use super::values::{CallGraph, CallGraphParser, TraceMode};
 
 #[derive(Debug, Default, Args)]
 pub struct RecordArgs {
-    /// Record these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is recorded
-    /// if any of them matches
+    /// Record these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread
+    /// is recorded if any of them matches
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
 
-    /// With -p: also record the processes that these have started or will start, and theirs; a process whose parent
-    /// ended before the recording started is not found
+    /// With -p: also record the processes that these have started or will start, and theirs; a process whose
+    /// parent ended before the recording started is not found
     #[arg(long)]
     pub children: bool,
 
@@ -24,8 +24,9 @@ pub struct RecordArgs {
     #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
     pub tids: Vec<String>,
 
-    /// Record processes and threads with this name, such as 'feed*', whenever one starts: a process by its name or its
-    /// program's file, a thread by its own name (at most 15 characters); can be given several times
+    /// Record processes and threads with this name, such as 'feed*', whenever one starts: a process by its
+    /// name or its program's file, a thread by its own name (at most 15 characters); can be given several
+    /// times
     #[arg(long = "name", value_name = "GLOB")]
     pub names: Vec<String>,
 
@@ -69,8 +70,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "HOW", value_parser = CallGraphParser, default_value = "auto")]
     pub call_graph: CallGraph,
 
-    /// Trace every call and return by Intel PT, instead of sampling; -o FILE.data keeps the trace itself, for import and
-    /// perf
+    /// Trace every call and return by Intel PT, instead of sampling; -o FILE.data keeps the trace itself, for
+    /// import and perf
     #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "full")]
     pub intel_pt: Option<TraceMode>,
 
@@ -86,7 +87,8 @@ pub struct RecordArgs {
     #[arg(short = 'v', long)]
     pub verbose: bool,
 
-    /// Start this command and record it from its first instruction; with another target: record that while CMD runs
+    /// Start this command and record it from its first instruction; with another target: record that while
+    /// CMD runs
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }

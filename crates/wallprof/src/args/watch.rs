@@ -6,13 +6,13 @@ use clap::Args;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct WatchArgs {
-    /// Watch these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is watched if
-    /// any of them matches
+    /// Watch these processes with all their threads; -p, -t, --name and --cgroup can be combined: a thread is
+    /// watched if any of them matches
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
     pub pids: Vec<String>,
 
-    /// With -p: also watch the processes that these have started or will start, and theirs; a process whose parent ended
-    /// before watching started is not found
+    /// With -p: also watch the processes that these have started or will start, and theirs; a process whose
+    /// parent ended before watching started is not found
     #[arg(long)]
     pub children: bool,
 
@@ -20,8 +20,9 @@ pub struct WatchArgs {
     #[arg(short = 't', long = "tid", value_name = "TID,…", value_delimiter = ',')]
     pub tids: Vec<String>,
 
-    /// Watch processes and threads with this name, such as 'feed*', whenever one starts: a process by its name or its
-    /// program's file, a thread by its own name (at most 15 characters); can be given several times
+    /// Watch processes and threads with this name, such as 'feed*', whenever one starts: a process by its
+    /// name or its program's file, a thread by its own name (at most 15 characters); can be given several
+    /// times
     #[arg(long = "name", value_name = "GLOB")]
     pub names: Vec<String>,
 
@@ -45,7 +46,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
 
-    /// The socket for `wallprof ctl`; each user with write permission on it may give orders [/run/wallprof.sock]
+    /// The socket for `wallprof ctl`; each user with write permission on it may give orders
+    /// [/run/wallprof.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
 
@@ -73,8 +75,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DIR")]
     pub snapshot: Option<String>,
 
-    /// Report all noise on these CPUs, such as 2,3: threads other than those of --allow, and interrupts [the CPUs that
-    /// the kernel isolates]
+    /// Report all noise on these CPUs, such as 2,3: threads other than those of --allow, and interrupts [the
+    /// CPUs that the kernel isolates]
     #[arg(long, value_name = "CPUS")]
     pub guard_cpus: Option<String>,
 

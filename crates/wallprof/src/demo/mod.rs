@@ -1,4 +1,4 @@
-//! `wallprof demo`: runs a built-in workload, records it, prints the report, and says what to look at in it.
+//! `wallprof demo`: runs a built-in workload, records it, prints the report, and explains what to look at.
 
 mod program;
 mod scenario;
@@ -17,21 +17,21 @@ use crate::terminal::{style_for_stdout, wrap};
 use program::{ShippedProgram, places};
 pub use scenario::Scenario;
 
-/// Runs the command: what it does is done by the commands a user would type. `started` is when the process began.
+/// Runs the command, through the same commands that a user would type. `started` is the start of the process.
 pub fn run(args: &DemoArgs, started: Instant) -> Result<ExitCode, Failure> {
     let seconds = seconds(&args.duration)?;
     let picture = args.output.with_extension("svg");
     let program = ShippedProgram::write(args.scenario.name(), &places()).map_err(|error| {
         Failure::failed(format!(
-            "no folder for the demo's program: {error}: set TMPDIR to one that programs may be run in"
+            "no folder for the demo's program: {error}: set TMPDIR to a folder where programs may be executed"
         ))
     })?;
-    let type_in = |words: &[OsString]| {
+    let run_line = |words: &[OsString]| {
         let line = std::iter::once("wallprof".into()).chain(words.iter().cloned());
         crate::run(args::parse(line)?, started)
     };
     let file = || args.output.clone().into_os_string();
-    let recorded = type_in(&[
+    let recorded = run_line(&[
         "record".into(),
         option("--output", &args.output),
         "--".into(),
@@ -42,8 +42,8 @@ pub fn run(args: &DemoArgs, started: Instant) -> Result<ExitCode, Failure> {
     if recorded != ExitCode::SUCCESS {
         return Ok(recorded);
     }
-    type_in(&["report".into(), "--".into(), file()])?;
-    type_in(&["flame".into(), option("--output", &picture), "--".into(), file()])?;
+    run_line(&["report".into(), "--".into(), file()])?;
+    run_line(&["flame".into(), option("--output", &picture), "--".into(), file()])?;
     let width = style_for_stdout().width;
     to_stdout(|out| {
         writeln!(out)?;
@@ -54,7 +54,7 @@ pub fn run(args: &DemoArgs, started: Instant) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `--name=value`, whatever the value begins with.
+/// `--name=value`, so that the value may start with any character.
 fn option(name: &str, value: &Path) -> OsString {
     let mut word = OsString::from(name);
     word.push("=");
@@ -62,10 +62,10 @@ fn option(name: &str, value: &Path) -> OsString {
     word
 }
 
-/// As the scenario takes them.
+/// In the form of the scenario's -d.
 fn seconds(duration: &str) -> Result<OsString, Failure> {
     match ns_from_duration(duration) {
-        Ok(0) => Err(Failure::usage("-d 0 would show nothing: give a duration such as 10s, or leave -d out")),
+        Ok(0) => Err(Failure::usage("-d 0 would show nothing: give a duration such as 10s, or omit -d")),
         Ok(ns) => Ok((ns as f64 / 1e9).to_string().into()),
         Err(error) => Err(Failure::usage(format!("-d: {error}"))),
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_seconds_to_the_scenario() {
+    fn duration_is_in_seconds_for_the_scenario() {
         let read = |text| seconds(text).map_err(|failure| failure.exit);
         assert_eq!(read("1500ms"), Ok("1.5".into()));
         assert_eq!(read("10"), Ok("10".into()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_fit_and_name_the_file_safely() {
+    fn closing_lines_fit_and_escape_the_file_name() {
         for scenario in Scenario::value_variants() {
             let lines = closing_lines(*scenario, Path::new("a\x1b[31m.db"), Path::new("b.svg"), 80);
             assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");

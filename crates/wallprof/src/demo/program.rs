@@ -1,4 +1,4 @@
-//! The scenarios' program, carried in the binary, as a file that can be run for as long as this lives.
+//! The program of the scenarios, which the binary contains, as a temporary executable file.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -10,18 +10,18 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scenarios"));
 
-/// A folder of our own with the program in it; removed with this.
+/// A private folder with the program in it; dropped with it.
 pub struct ShippedProgram {
     folder: PathBuf,
     path: PathBuf,
 }
 
 impl ShippedProgram {
-    /// Writes the program, under the name by which it knows which scenario to play, into the first of `places` where
-    /// programs may be run.
+    /// Writes the program into the first of `places` where programs may be executed. Its file name selects
+    /// the scenario.
     pub fn write(name: &str, places: &[PathBuf]) -> io::Result<Self> {
         let place = places.iter().find(|place| runs_programs(place)).ok_or(io::ErrorKind::NotFound)?;
-        // Refused if it exists: nobody else's folder is ever used.
+        // Fails if the folder exists, so that another user's folder is never used.
         let folder = place.join(format!("wallprof-demo-{}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&folder)?;
         let program = ShippedProgram { path: folder.join(name), folder };
@@ -37,13 +37,13 @@ impl ShippedProgram {
 
 impl Drop for ShippedProgram {
     fn drop(&mut self) {
-        // What cannot be removed is a small file in a folder for temporary ones.
+        // A file that cannot be removed stays in the folder for temporary files.
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// Where temporary programs may be kept, the usual place first.
+/// Folders for temporary programs, the usual one first.
 pub fn places() -> Vec<PathBuf> {
     let here = std::env::current_dir().unwrap_or_default();
     vec![std::env::temp_dir(), "/var/tmp".into(), "/run".into(), here]
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_plays_what_its_name_says_and_leaves_nothing() {
+    fn program_runs_the_scenario_of_its_name_and_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let program = ShippedProgram::write("spinning", &["/nowhere".into(), place.path().into()]).unwrap();
         let folder = program.folder.clone();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_may_run_nothing_is_written() {
+    fn nothing_is_written_where_programs_cannot_run() {
         assert!(ShippedProgram::write("lock", &["/proc".into(), "/nowhere".into()]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The scenarios a demo can run, and what each shows.
+//! The scenarios of `demo`, and the explanation of each.
 
 use clap::ValueEnum;
 
@@ -16,7 +16,7 @@ pub enum Scenario {
     Pingpong,
     /// Two threads that lock the same mutexes in opposite order, and stay
     Deadlock,
-    /// Threads that wait because they chose to: nothing is late
+    /// Threads in voluntary waits: nothing is late
     Sleepers,
 }
 
@@ -33,7 +33,7 @@ impl Scenario {
         }
     }
 
-    /// What to look at in the report: one or two sentences.
+    /// The explanation of the report: one or two sentences.
     pub fn what_to_look_at(self) -> &'static str {
         match self {
             Scenario::Lock => {
@@ -58,8 +58,8 @@ impl Scenario {
                  owner is the other one."
             }
             Scenario::Sleepers => {
-                "Every thread here waits because it chose to, on a condition variable, in a poll, a sleep, a join: the \
-                 ledger shows the waits, and hardly anything counts as late."
+                "Every thread here waits voluntarily, on a condition variable, in a poll, a sleep, a join: the ledger shows \
+                 the waits, and hardly anything counts as late."
             }
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_command_line_and_of_the_shipped_program() {
+    fn names_are_those_of_the_command_line_and_of_the_program() {
         let names: Vec<_> = Scenario::value_variants().iter().map(|scenario| scenario.name()).collect();
         assert_eq!(names.join(","), env!("WALLPROF_SCENARIOS"));
         for scenario in Scenario::value_variants() {

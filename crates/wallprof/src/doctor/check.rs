@@ -1,4 +1,4 @@
-//! What one line of `doctor` says, and how it looks.
+//! One line of `doctor`: its content and its layout.
 
 use std::io::{self, Write};
 
@@ -6,21 +6,21 @@ use wallprof_views::Style;
 
 use crate::terminal::wrap;
 
-/// One thing looked at.
+/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub subject: &'static str,
     pub grade: Grade,
-    /// What was found.
+    /// The result.
     pub finding: String,
-    /// What it costs, and what to do about it; empty when nothing is missing.
+    /// The effect of a missing feature, and the remedy; empty if nothing is missing.
     pub advice: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     Fine,
-    /// Recording works, with less in it.
+    /// Recording works, with less data.
     Less,
     /// Nothing can be recorded.
     Blocks,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_advice_stands_below_the_finding() {
+    fn advice_is_below_the_finding() {
         let check = Check::less("tracefs", "not mounted", "one two");
         let mut text = Vec::new();
         check.write(&mut text, &Style::plain()).unwrap();

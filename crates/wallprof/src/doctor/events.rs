@@ -1,4 +1,4 @@
-//! Which events `record -e` can be given here.
+//! The events that `record -e` supports on this machine.
 
 use wallprof_probe::events::{Available, EventSources, Tracepoints, available, find_tracefs};
 use wallprof_probe::facts::files::Files;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_not_counted() {
+    fn only_available_events_are_counted() {
         let mut events =
             Available { software: vec!["cpu-clock".into(), "faults".into()], ..Available::default() };
         assert_eq!(check_from_available(&events).finding, "cpu-clock, faults");

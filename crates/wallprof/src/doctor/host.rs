@@ -1,5 +1,5 @@
-//! What follows from the machine's files: each fact with what its absence costs and the smallest change
-//! that helps.
+//! Checks of the machine's files: each fact with the effect of its absence and the smallest change that
+//! helps.
 
 use wallprof_probe::facts::HostFacts;
 use wallprof_probe::facts::capabilities::{Capability, setcap_commands};
@@ -9,7 +9,7 @@ use wallprof_probe::facts::symbols::KernelSymbols;
 
 use super::check::Check;
 
-/// Every check that needs no program to be loaded, the deciding ones first.
+/// All checks that load no BPF program, the decisive ones first.
 pub fn checks(facts: &HostFacts) -> Vec<Check> {
     let always = [permissions(facts), type_information(facts), lockdown(facts)];
     let helpers = [
@@ -81,7 +81,7 @@ fn other_processes(facts: &HostFacts) -> Option<Check> {
         "other processes",
         format!("{} missing", missing.join(", ")),
         format!(
-            "user functions of other users' processes, and of binaries deleted or replaced while running, stay without \
+            "user functions of other users' processes, and of binaries deleted or replaced while running, have no \
              names: run with sudo, or once: {}",
             setcap_command()
         ),
@@ -94,13 +94,13 @@ fn kernel_symbols(facts: &HostFacts) -> Option<Check> {
         KernelSymbols::Hidden => Check::less(
             "kernel symbols",
             format!("/proc/kallsyms hides addresses{}", kptr_restrict(facts)),
-            "kernel functions stay without names, and blocked time that only they explain counts as other: give \
+            "kernel functions have no names, and blocked time that only they explain counts as other: give \
              cap_syslog, or as root `sysctl kernel.kptr_restrict=0`",
         ),
         KernelSymbols::Absent => Check::less(
             "kernel symbols",
             "/proc/kallsyms is missing",
-            "kernel functions stay without names: run a kernel built with CONFIG_KALLSYMS",
+            "kernel functions have no names: run a kernel built with CONFIG_KALLSYMS",
         ),
     })
 }
@@ -109,7 +109,7 @@ fn kptr_restrict(facts: &HostFacts) -> String {
     facts.settings.kptr_restrict.map_or(String::new(), |value| format!(" (kernel.kptr_restrict is {value})"))
 }
 
-/// Only worth a line where it bites: CAP_PERFMON overrides it.
+/// CAP_PERFMON overrides the setting.
 fn paranoid(facts: &HostFacts) -> Option<Check> {
     let value = facts.settings.perf_event_paranoid?;
     Some(match facts.capabilities.allows(Capability::Perfmon) {
@@ -196,7 +196,7 @@ fn jit(facts: &HostFacts) -> Option<Check> {
     })
 }
 
-/// Kernels from 5.11 on charge BPF memory to the cgroup; perf buffers count against the limit beyond
+/// Since 5.11, kernels charge BPF memory to the cgroup; perf buffers count against the limit beyond
 /// kernel.perf_event_mlock_kb without CAP_IPC_LOCK.
 fn memory_lock(facts: &HostFacts) -> Option<Check> {
     let limit = facts.memory_lock?;
@@ -258,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn root_on_a_usual_kernel_is_not_blocked() {
+    fn root_on_a_common_kernel_is_not_blocked() {
         assert!(blocking(&root()).is_empty());
     }
 
     #[test]
-    fn what_blocks_is_told_apart() {
+    fn blocking_checks_are_marked() {
         assert_eq!(blocking(&HostFacts::default()), ["permissions", "type information"]);
         let mut locked = root();
         locked.settings.lockdown = Some(Lockdown::Confidentiality);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_says_what_it_costs() {
+    fn each_missing_feature_has_advice() {
         let mut locked = HostFacts { initial_pid_namespace: Some(false), ..HostFacts::default() };
         locked.settings.bpf_jit_enable = Some(0);
         for facts in [root(), locked] {

@@ -1,17 +1,17 @@
-//! What follows from the attach points that the kernel describes in its own type information.
+//! Checks of the attach points, from the kernel's type information.
 
 use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, TargetSet, Targets, UserStacks};
 
 use super::check::Check;
 use super::pause::{self, Pauses};
 
-/// Checks of the attach points; none where the kernel does not describe its types, which is said elsewhere.
+/// Checks of the attach points; none if the kernel has no type information, which is a check of its own.
 pub fn checks() -> Vec<Check> {
     KernelTypes::read().map(|types| checks_from_features(types.features())).unwrap_or_default()
 }
 
-/// The proof of everything else: loads and attaches the probes, watching nobody but this process. A seccomp filter or a
-/// security module may refuse what capabilities allow. Says also what attaching does to others.
+/// Loads and attaches the probes, for this process only: a seccomp filter or a security module may refuse it
+/// in spite of sufficient capabilities. Also measures the effect of attaching on other threads.
 pub fn trial() -> Vec<Check> {
     let options = ProbeOptions {
         targets: Targets::Given(TargetSet { processes: vec![std::process::id()], ..TargetSet::default() }),
@@ -34,11 +34,11 @@ pub fn trial() -> Vec<Check> {
     }
 }
 
-/// Attaching rewrites places in the kernel, and each time all CPUs have to take note.
+/// Attaching patches code of the kernel, and each patch interrupts all CPUs.
 fn attaching(pauses: &Pauses) -> Check {
     let finding = format!(
-        "took {} ms just now; a thread that ran meanwhile was kept from it for {} µs at most, and for {} µs in the time \
-         before: `wallprof watch` attaches once, and arming it later does that to nobody",
+        "took {} ms just now; it stopped a running thread for {} µs at most, against {} µs in the time before: \
+         `wallprof watch` attaches once, and arming it later stops no thread",
         pauses.took.as_millis(),
         pauses.meanwhile.as_micros(),
         pauses.before.as_micros()
@@ -50,13 +50,13 @@ fn checks_from_features(features: Features) -> Vec<Check> {
     vec![
         match features.sched_exit_tp {
             true => {
-                Check::fine("stacks of waits", "taken when a thread comes back, only of waits that need one")
+                Check::fine("stacks of waits", "taken when a thread runs again, only for waits that need one")
             }
             false => Check::less(
                 "stacks of waits",
                 "this kernel has no sched_exit_tp (6.17 and newer have it)",
                 "stacks are taken when a thread leaves its CPU, before it is known which waits will be long: the probes \
-                 cost more; nothing is missing",
+                 use more CPU time; nothing is missing",
             ),
         },
         match features.irq_vectors {
@@ -68,9 +68,7 @@ fn checks_from_features(features: Features) -> Vec<Check> {
             ),
         },
         match features.sched_info {
-            true => {
-                Check::fine("scheduler's account", "each thread's waiting time is there to be compared with")
-            }
+            true => Check::fine("scheduler's account", "each thread's waiting time can be compared"),
             false => Check::blocks(
                 "scheduler's account",
                 "this kernel keeps no sched_info of its threads",
@@ -78,35 +76,37 @@ fn checks_from_features(features: Features) -> Vec<Check> {
             ),
         },
         match features.page_faults {
-            true => Check::fine("page faults", "their start tells address and access"),
+            true => Check::fine("page faults", "address and access are reported"),
             false => Check::less(
                 "page faults",
                 "no tracepoints of page faults (exceptions:page_fault_user and _kernel)",
-                "faults are timed all the same; whether they read, wrote or executed is not known",
+                "faults are timed; whether they read, wrote or executed is not known",
             ),
         },
         match (features.ipi_senders, features.ipi_functions) {
             (true, true) => Check::fine(
                 "guarded CPUs",
-                "who interrupts them from another CPU is named, with the function",
+                "threads that interrupt them from another CPU are named, with the function",
             ),
-            (true, false) => Check::fine("guarded CPUs", "who interrupts them from another CPU is named"),
+            (true, false) => {
+                Check::fine("guarded CPUs", "threads that interrupt them from another CPU are named")
+            }
             (false, _) => Check::less(
                 "guarded CPUs",
-                "no tracepoints tell who sends interrupts to other CPUs (ipi:ipi_send_cpu, 6.5 and newer have them)",
-                "`--guard-cpus` tells such interrupts and their time, not who sent them",
+                "no tracepoints of interrupts to other CPUs (ipi:ipi_send_cpu, 6.5 and newer have them)",
+                "`--guard-cpus` reports such interrupts and their time, not the sender",
             ),
         },
         match features.reclaim && features.compaction {
-            true => Check::fine("memory work", "what threads free and move together themselves is timed"),
+            true => Check::fine("memory delays", "reclaim and compaction by threads are timed"),
             false => Check::less(
-                "memory work",
+                "memory delays",
                 "no tracepoints of reclaim or compaction (CONFIG_COMPACTION)",
-                "the findings memory-reclaim and compaction are missing; their time is in the stalls all the same",
+                "the findings memory-reclaim and compaction are missing; their time is still in the stalls",
             ),
         },
         match features.lock_contention {
-            true => Check::fine("kernel locks", "waits for the kernel's own locks tell which lock"),
+            true => Check::fine("kernel locks", "waits for the kernel's own locks name the lock"),
             false => Check::less(
                 "kernel locks",
                 "no tracepoints of lock contention (5.19 and newer have them)",
@@ -114,19 +114,19 @@ fn checks_from_features(features: Features) -> Vec<Check> {
             ),
         },
         match features.ipi_functions {
-            true => Check::fine("calls on other CPUs", "who interrupts other CPUs is known"),
+            true => Check::fine("calls on other CPUs", "their callers are known"),
             false => Check::less(
                 "calls on other CPUs",
                 "no tracepoint csd:csd_queue_cpu (6.4 and newer have it)",
-                "the finding tlb-shootdown is missing; irq-time says what was interrupted, not by whom",
+                "the finding tlb-shootdown is missing; irq-time reports the interrupted thread, not the sender",
             ),
         },
         match features.cgroup_attach_task {
             true => Check::fine("moves of threads", "threads that move into a recorded cgroup are noticed"),
             false => Check::less(
                 "moves of threads",
-                "no tracepoint tells of a thread's move between cgroups",
-                "`--cgroup` records those that are in it at the start, and what they start",
+                "no tracepoint of a thread's move between cgroups",
+                "`--cgroup` records the threads that are in it at the start, and those that they start",
             ),
         },
     ]
@@ -139,7 +139,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn attaching_is_told_with_its_price() {
+    fn cost_of_attaching_is_shown() {
         let [before, meanwhile] = [7, 130].map(Duration::from_micros);
         let check = attaching(&Pauses { before, meanwhile, took: Duration::from_millis(210) });
         for part in ["210 ms", "130 µs at most", "7 µs in the time before"] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_has_a_price() {
+    fn each_missing_attach_point_has_advice() {
         let features = |all| Features {
             sched_exit_tp: all,
             irq_vectors: all,

@@ -29,7 +29,7 @@ fn check_all() -> Result<ExitCode, Failure> {
     let facts = HostFacts::read(&HostFiles);
     let mut checks: Vec<_> = host::checks(&facts).into_iter().chain(kernel::checks()).collect();
     checks.push(events::check(&HostFiles));
-    // Where something blocks already, the refusal would only say it again in other words.
+    // After a blocking check, the trial would only fail for the same reason.
     if worst(&checks) != Grade::Blocks {
         checks.extend(kernel::trial());
     }
@@ -56,7 +56,7 @@ fn worst(checks: &[Check]) -> Grade {
 
 fn verdict(checks: &[Check]) -> &'static str {
     match worst(checks) {
-        Grade::Fine => "everything is there: `wallprof record` can record all it knows",
+        Grade::Fine => "nothing is missing: `wallprof record` can record everything",
         Grade::Less => "`wallprof record` works; what is marked `less` will be missing from recordings",
         Grade::Blocks => "`wallprof record` cannot work here until what is marked `NO` is changed",
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_check_decides() {
+    fn worst_check_decides() {
         let fine = Check::fine("a", "b");
         let less = Check::less("a", "b", "c");
         let blocks = Check::blocks("a", "b", "c");

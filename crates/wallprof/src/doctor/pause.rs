@@ -1,34 +1,34 @@
-//! How long something on this machine keeps a running thread from running: what attaching costs others.
+//! The longest pause of a running thread during an action: the cost of attaching for others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a machine is looked at by itself.
+/// The time of the measurement before the action.
 const BEFORE: Duration = Duration::from_millis(200);
 
-/// What became of a thread that ran all the time while something was done.
+/// The pauses of a thread that ran in a loop during the action.
 pub struct Pauses {
-    /// The longest time it did not run, before anything was done.
+    /// The longest pause before the action.
     pub before: Duration,
-    /// And meanwhile.
+    /// The longest pause during the action.
     pub meanwhile: Duration,
-    /// How long it took to do it.
+    /// The duration of the action.
     pub took: Duration,
 }
 
-/// Does something beside a thread that runs all the time. `None` for its pauses on a machine with one CPU, where each would
-/// wait for the other.
-pub fn beside<T>(work: impl FnOnce() -> T) -> (T, Option<Pauses>) {
+/// Runs `action` beside a thread that runs in a loop. No pauses are measured on a machine with one CPU, where
+/// each would wait for the other.
+pub fn beside<T>(action: impl FnOnce() -> T) -> (T, Option<Pauses>) {
     if std::thread::available_parallelism().map_or(1, usize::from) == 1 {
-        return (work(), None);
+        return (action(), None);
     }
     let before = longest_gap(instants().take_while(until(Instant::now() + BEFORE)));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| longest_gap(instants().take_while(|_| !done.load(Ordering::Relaxed))));
-        let begun = Instant::now();
-        let outcome = work();
-        let took = begun.elapsed();
+        let started = Instant::now();
+        let outcome = action();
+        let took = started.elapsed();
         done.store(true, Ordering::Relaxed);
         let pauses = running.join().ok().map(|meanwhile| Pauses { before, meanwhile, took });
         (outcome, pauses)
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_gap_counts() {
+    fn longest_gap_is_found() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
         assert_eq!(longest_gap([at(5), at(6), at(46), at(50)].into_iter()), Duration::from_micros(40));
@@ -63,17 +63,17 @@ mod tests {
     }
 
     #[test]
-    fn the_work_is_done_once_and_its_time_is_told() {
+    fn action_runs_once_and_is_timed() {
         let mut done = 0;
-        let begun = Instant::now();
+        let started = Instant::now();
         let (own, pauses) = beside(|| {
             done += 1;
             std::thread::current().id()
         });
         assert_eq!((done, own), (1, std::thread::current().id()));
-        let spent = begun.elapsed();
-        assert!(
-            pauses.is_none_or(|told| told.took <= spent && told.before <= spent && told.meanwhile <= spent)
-        );
+        let spent = started.elapsed();
+        assert!(pauses.is_none_or(|pauses| pauses.took <= spent
+            && pauses.before <= spent
+            && pauses.meanwhile <= spent));
     }
 }

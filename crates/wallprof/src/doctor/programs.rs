@@ -1,4 +1,4 @@
-//! `doctor --programs`: what the kernel's verifier makes of each program, for the table of docs/kernels.md.
+//! `doctor --programs`: the verifier's instruction count of each program, for the table of docs/kernels.md.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use wallprof_probe::{ProgramFacts, verified_programs};
 use crate::failure::Failure;
 use crate::output::to_stdout;
 
-/// Loads the programs and prints a line on each.
+/// Loads the programs and prints one line for each.
 pub fn run() -> Result<ExitCode, Failure> {
     let programs = verified_programs().map_err(Failure::unavailable)?;
     to_stdout(|out| Ok(write(out, &programs)?))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// `NAME INSTRUCTIONS`, or `NAME missing` where the kernel has no place for it.
+/// `NAME INSTRUCTIONS`, or `NAME missing` if the kernel has no attach point for it.
 fn write(out: &mut dyn Write, programs: &[ProgramFacts]) -> io::Result<()> {
     programs.iter().try_for_each(|program| match program.verified_instructions {
         Some(count) => writeln!(out, "{} {count}", program.name),
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_a_program() {
+    fn each_program_has_a_line() {
         let facts =
             |name: &str, verified_instructions| ProgramFacts { name: name.into(), verified_instructions };
         let mut text = Vec::new();

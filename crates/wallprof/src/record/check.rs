@@ -1,4 +1,4 @@
-//! Whether what `record` was asked for exists here; asked before anything is created.
+//! Checks that targets, CPUs and events exist on this machine, before anything is created.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,12 @@ use wallprof_probe::events::{EventError, EventSources, PerfEventSpec, parse_even
 use wallprof_probe::facts::cgroups::{Cgroup, cgroup_mounts, find_cgroup};
 use wallprof_probe::facts::files::Files;
 
-use super::options::{RecordOptions, Target};
+use super::options::RecordOptions;
+use super::target::Target;
 use crate::args::CallGraph;
 use crate::failure::{Exit, Failure};
 
-/// Refuses processes, threads, CPUs and a sampling rate that this machine does not have.
+/// Refuses processes, threads, cgroups, CPUs and a sampling rate that this machine does not have.
 pub fn check_exists(options: &RecordOptions, files: &dyn Files) -> Result<(), Failure> {
     if let Target::Given(given) = &options.target {
         given.processes.iter().try_for_each(|pid| check_process(*pid, files))?;
@@ -23,7 +24,7 @@ pub fn check_exists(options: &RecordOptions, files: &dyn Files) -> Result<(), Fa
     check_sample_rate(options.sample_hz, files)
 }
 
-/// The directory of the cgroup that the user wrote.
+/// The cgroup that the user named.
 pub fn cgroup(path: &Path, files: &dyn Files) -> Result<Cgroup, Failure> {
     find_cgroup(path, files).ok_or_else(|| {
         let mounts = cgroup_mounts(files);
@@ -39,7 +40,7 @@ pub fn cgroup(path: &Path, files: &dyn Files) -> Result<Cgroup, Failure> {
     })
 }
 
-/// The extra events. `mount_tracefs` is asked for a tracefs when one is needed and none is mounted.
+/// The events of -e. `mount_tracefs` is called if one needs tracefs and none is mounted.
 pub fn events(
     options: &RecordOptions,
     files: &dyn Files,
@@ -61,7 +62,7 @@ pub fn events(
 
 fn check_process(pid: u32, files: &dyn Files) -> Result<(), Failure> {
     match thread_group(pid, files) {
-        None => Err(Failure::failed(format!("there is no process {pid}: `ps -e` lists those there are"))),
+        None => Err(Failure::failed(format!("there is no process {pid}: `ps -e` lists the running ones"))),
         Some(leader) if leader == pid => Ok(()),
         Some(leader) => Err(Failure::failed(format!(
             "{pid} is a thread of process {leader}: record it with -t {pid}, or its process with -p {leader}"
@@ -71,7 +72,7 @@ fn check_process(pid: u32, files: &dyn Files) -> Result<(), Failure> {
 
 fn check_thread(tid: u32, files: &dyn Files) -> Result<(), Failure> {
     match thread_group(tid, files) {
-        None => Err(Failure::failed(format!("there is no thread {tid}: `ps -eL` lists those there are"))),
+        None => Err(Failure::failed(format!("there is no thread {tid}: `ps -eL` lists the running ones"))),
         Some(_) => Ok(()),
     }
 }
@@ -97,8 +98,8 @@ fn check_cpu(cpu: u32, files: &dyn Files) -> Result<(), Failure> {
 fn check_call_graph(call_graph: CallGraph) -> Result<(), Failure> {
     match call_graph {
         CallGraph::Lbr => Err(Failure::unavailable(
-            "call stacks from branch records (--call-graph lbr) cannot be taken here: use --call-graph auto, whose \
-             stacks are deeper",
+            "call stacks from branch records (--call-graph lbr) are not supported: use --call-graph auto, whose stacks \
+             are deeper",
         )),
         CallGraph::Auto | CallGraph::Dwarf | CallGraph::Fp => Ok(()),
     }
@@ -127,7 +128,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io;
 
-    use super::super::options::GivenTargets;
+    use super::super::target::GivenTargets;
     use super::*;
 
     struct Machine(BTreeMap<&'static str, &'static str>);
@@ -174,21 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_passes() {
+    fn existing_targets_pass() {
         for target in [
             Target::processes(&[10]),
             Target::threads(&[10, 12]),
             Target::cgroup("/web"),
             Target::cgroup("/sys/fs/cgroup/web"),
             Target::System,
-            Target::names(&["nobody"]),
+            Target::names(&["absent"]),
         ] {
             assert_eq!(check_exists(&options(target.clone()), &machine()), Ok(()), "{target:?}");
         }
     }
 
     #[test]
-    fn what_does_not_exist_is_named() {
+    fn missing_target_is_named() {
         assert!(refused(options(Target::processes(&[10, 11]))).starts_with("there is no process 11"));
         assert!(refused(options(Target::threads(&[11]))).starts_with("there is no thread 11"));
         assert!(refused(options(Target::processes(&[12]))).contains("-t 12"));
@@ -196,7 +197,7 @@ mod tests {
         let given = |processes: &[u32], threads: &[u32], cgroup: &str| GivenTargets {
             processes: processes.to_vec(),
             threads: threads.to_vec(),
-            names: vec!["nobody".into()],
+            names: vec!["absent".into()],
             cgroup: Some(cgroup.into()),
             ..GivenTargets::default()
         };
@@ -216,22 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn a_tracefs_is_mounted_once_and_only_when_needed() {
+    fn tracefs_is_mounted_once_and_only_when_needed() {
         let with = |events: &[&str]| RecordOptions {
             events: events.iter().map(|event| event.to_string()).collect(),
             ..options(Target::System)
         };
         let never = || panic!("no tracepoint was asked for");
         assert_eq!(events(&with(&["cs", "faults:u"]), &machine(), None, never).unwrap().len(), 2);
-        let asked = with(&["cs", "sched:sched_switch", "sched:sched_switch:u"]);
-        let specs = events(&asked, &machine(), None, || Some("/private".into())).unwrap();
+        let requested = with(&["cs", "sched:sched_switch", "sched:sched_switch:u"]);
+        let specs = events(&requested, &machine(), None, || Some("/private".into())).unwrap();
         assert_eq!(specs[2].config, 316);
-        let failed = events(&asked, &machine(), None, || None).unwrap_err();
+        let failed = events(&requested, &machine(), None, || None).unwrap_err();
         assert_eq!(failed.exit, Exit::Unavailable);
     }
 
     #[test]
-    fn a_wrong_event_is_wrong_usage_and_a_missing_pmu_is_not() {
+    fn wrong_event_is_a_usage_error_and_missing_pmu_is_not() {
         let exit = |event: &str| {
             let options = RecordOptions { events: vec![event.into()], ..options(Target::System) };
             events(&options, &machine(), None, || None).unwrap_err().exit

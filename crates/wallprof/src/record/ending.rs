@@ -1,6 +1,6 @@
-//! What ends a recording: a signal, the duration, the end of the command or of the last target.
+//! The end of a recording: a signal, the duration, the end of the command or of the last target.
 //!
-//! One `poll` waits for all of these, so that no end waits for a timer.
+//! One `poll` waits for all of these, so that none is delayed by a timer.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::held::pidfd_from_pid;
 
-/// SIGINT, SIGTERM and SIGHUP, as something to poll.
+/// SIGINT, SIGTERM and SIGHUP as a descriptor to poll.
 pub struct StopSignals {
     arrived: UnixStream,
 }
@@ -39,10 +39,10 @@ pub enum EndReason {
     TargetsGone,
 }
 
-/// What a wait ended with.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The time to wait for is there.
+    /// The time is over.
     Tick,
     End(EndReason),
 }
@@ -57,8 +57,8 @@ pub struct Ending<'a> {
 }
 
 impl StopSignals {
-    /// From here on the signals end the recording instead of the process. SIGHUP stays ignored where it is
-    /// (`nohup wallprof record …`).
+    /// Installs the handlers: the signals end the recording instead of the process. An ignored SIGHUP stays
+    /// ignored (`nohup wallprof record …`).
     pub fn install() -> io::Result<Self> {
         let (arrived, sender) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;
@@ -98,7 +98,7 @@ impl Watched {
         }
     }
 
-    /// Forgets what has ended; true when there was something to watch and all of it is gone.
+    /// Removes the ended targets; true if there were targets and all have ended.
     fn all_gone(&mut self) -> io::Result<bool> {
         let Watched::Given { processes, threads } = self else { return Ok(false) };
         threads.retain(|tid| Path::new(&format!("/proc/{tid}")).exists());
@@ -110,7 +110,7 @@ impl Watched {
 }
 
 impl Ending<'_> {
-    /// Waits until the recording is to end or `until` is there.
+    /// Waits until the recording must end, at most until `until`.
     pub fn wait(&mut self, until: Instant) -> io::Result<Wake> {
         let until = self.deadline.map_or(until, |deadline| deadline.min(until));
         let mut waiting = vec![self.signals.as_fd()];
@@ -133,7 +133,8 @@ impl Ending<'_> {
     }
 }
 
-/// Which of the descriptors are readable or closed; waits for the first one. An interrupted wait finds none.
+/// Waits until a descriptor is readable or closed; returns a flag for each. After an interrupted wait, none
+/// is set.
 pub fn ready(descriptors: &[BorrowedFd], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -157,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Signals that a test sends by hand.
+    /// Signals, and the socket by which a test sends one.
     fn signals() -> (StopSignals, UnixStream) {
         let (arrived, sender) = UnixStream::pair().unwrap();
         arrived.set_nonblocking(true).unwrap();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_ends_it_before_anything_else() {
+    fn signal_has_priority() {
         let (signals, mut sender) = signals();
         let mut ending =
             Ending { signals: &signals, deadline: Some(now()), command: None, watched: Watched::Nothing };
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_and_the_end_of_a_command_are_told_apart() {
+    fn end_of_the_command_is_distinguished_from_a_tick() {
         let (signals, _sender) = signals();
         let (command_end, command) = UnixStream::pair().unwrap();
         let mut ending = Ending {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_last_process_ends_it() {
+    fn end_of_the_last_process_ends_the_recording() {
         let (signals, _sender) = signals();
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_last_thread_is_seen_at_a_tick() {
+    fn end_of_the_last_thread_is_noticed_at_a_tick() {
         let mut watched = Watched::given(&[], &[std::process::id()]);
         assert!(!watched.all_gone().unwrap());
         let mut gone = Watched::given(&[], &[u32::MAX]);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_and_threads_have_all_to_be_gone() {
+    fn all_processes_and_threads_must_have_ended() {
         let own = std::process::id();
         let gone = |pids: &[u32], tids: &[u32]| Watched::given(pids, tids).all_gone().unwrap();
         assert!(!gone(&[own], &[u32::MAX]));
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_signal_is_recognised() {
+    fn ignored_signal_is_recognised() {
         assert!(ignores("SigIgn:\t0000000000001001\n", SIGHUP));
         assert!(!ignores("SigIgn:\t0000000000001000\n", SIGHUP));
         assert!(!ignores("", SIGHUP));

@@ -1,4 +1,4 @@
-//! The probes, the symbols and the recording, behind the few calls that a run makes.
+//! The probes, the symbols and the recording, behind one small interface for `record` and `watch`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
 use super::check;
 use super::held::find_program;
 use super::host;
-use super::options::{GivenTargets, RecordOptions, Target, name_globs};
+use super::options::RecordOptions;
+use super::target::{GivenTargets, Target, name_globs};
 use crate::args::CallGraph;
 use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::rights::as_caller;
 
-/// Everything that is known before anything is created.
+/// The checked options, before anything is created.
 pub struct Setup<'a> {
     pub options: &'a RecordOptions,
     events: Vec<PerfEventSpec>,
@@ -37,12 +38,12 @@ pub struct Setup<'a> {
 pub struct Engine {
     session: Session,
     recorder: Recorder,
-    /// Debug files under way; a recording that forgets asks for none.
+    /// Downloads of debug files; none for a recording of bounded size.
     downloads: Option<Arc<Downloads>>,
-    /// Hears every event before the recording does.
+    /// Called with each event before the recording takes it.
     observer: Box<dyn FnMut(&Event)>,
     target: String,
-    /// Set by signals that end the run, so that no file is read for names meanwhile.
+    /// Set by signals that end the run: they also end the reading of files for names.
     interrupted: Arc<AtomicBool>,
     clock: ClockMap,
     events: u64,
@@ -70,11 +71,12 @@ impl<'a> Setup<'a> {
 }
 
 impl Engine {
-    /// Loads the probes and creates the recording; `command` is the pid of the held command. Nothing is counted yet.
+    /// Loads the probes and creates the recording; `command` is the pid of the held command. Nothing is
+    /// measured yet.
     pub fn prepare(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
         memory::keep_little();
         slices::shorten();
-        // Reading the kernel's symbols and loading the probes take about as long: side by side.
+        // Reading the kernel's symbols takes about as long as loading the probes: do both at once.
         let kernel_symbols = std::thread::spawn(KernelSymbols::load);
         let options = setup.options;
         let everything_started = || command.map_or(Targets::Everything, Targets::Command);
@@ -96,8 +98,8 @@ impl Engine {
         session.allow(Box::new(move |name| guarded.allows(name)));
         match kernel_symbols.join() {
             Ok(Ok(symbols)) => session.set_kernel_symbols(Arc::new(symbols)),
-            Ok(Err(error)) => say(&format!("kernel functions stay without names: {error}")),
-            Err(_) => say("kernel functions stay without names: reading /proc/kallsyms failed"),
+            Ok(Err(error)) => say(&format!("kernel functions will have no names: {error}")),
+            Err(_) => say("kernel functions will have no names: reading /proc/kallsyms failed"),
         }
         let start = RecordingStart {
             start: session.clock().mono,
@@ -122,8 +124,9 @@ impl Engine {
         }
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted))
-                .map_err(|error| Failure::failed(format!("cannot take signals: {error}: start it again")))?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(|error| {
+                Failure::failed(format!("cannot handle signals: {error}: start it again"))
+            })?;
         }
         session.stop_naming_when(Arc::clone(&interrupted));
         let mut engine = Engine {
@@ -137,55 +140,58 @@ impl Engine {
             events: 0,
             file_bytes: 0,
         };
-        engine.feed(|_, tell| {
+        engine.feed(|_, emit| {
             for (index, name) in names.into_iter().enumerate() {
-                tell(Event::EventName { index: index as u16, name });
+                emit(Event::EventName { index: index as u16, name });
             }
             Ok(())
         })?;
         Ok(engine)
     }
 
-    /// Starts counting. The recording begins at this moment.
+    /// Starts to measure. The recording starts now.
     pub fn arm(&mut self) -> Result<(), Failure> {
         Ok(self.recorder.start_at(self.session.arm())?)
     }
 
-    /// Writes which threads there are.
-    pub fn look_around(&mut self) -> Result<(), Failure> {
+    /// Writes the threads that exist already.
+    pub fn report_existing_threads(&mut self) -> Result<(), Failure> {
         self.feed(Session::look_around)
     }
 
-    /// Takes in what the probes have said.
-    pub fn take_in(&mut self) -> Result<(), Failure> {
-        self.take_in_when(&|_| true).map(drop)
+    /// Drains the rings, and flushes the complete seconds.
+    pub fn drain(&mut self) -> Result<(), Failure> {
+        self.drain_and_flush_if(&|_| true).map(drop)
     }
 
-    /// The same, but tells the seconds that are over only when that is due; the time up to which everything is told and
-    /// written, when it has moved on.
-    pub fn take_in_when(&mut self, is_due: &dyn Fn(&Untold) -> bool) -> Result<Option<MonoNs>, Failure> {
-        let told = self.feed(|session, tell| session.take_in(is_due, tell))?;
-        told.map_or(Ok(()), |until| self.commit(until))?;
-        Ok(told)
+    /// Drains the rings, and flushes the complete seconds if `is_due`. Returns the time up to which
+    /// everything is written, after a flush.
+    pub fn drain_and_flush_if(
+        &mut self,
+        is_due: &dyn Fn(&Untold) -> bool,
+    ) -> Result<Option<MonoNs>, Failure> {
+        let flushed = self.feed(|session, emit| session.take_in(is_due, emit))?;
+        flushed.map_or(Ok(()), |until| self.commit(until))?;
+        Ok(flushed)
     }
 
-    /// From now on seconds may wait to be told, at the price of a record for each thread and second; or they do not.
-    pub fn let_seconds_wait(&mut self, wanted: bool) {
+    /// Whether complete seconds may stay pending. That costs a record for each thread and second.
+    pub fn keep_seconds_pending(&mut self, wanted: bool) {
         self.session.send_seconds(wanted);
     }
 
-    /// From now on `observer` hears every event, also those that cannot be written.
+    /// Sets the observer of all further events, including those that cannot be written.
     pub fn observe(&mut self, observer: impl FnMut(&Event) + 'static) {
         self.observer = Box::new(observer);
     }
 
-    /// Stops counting; what was counted is told and written. The probes stay where they are.
+    /// Stops measuring, and flushes everything so far. The probes stay attached.
     pub fn pause(&mut self) -> Result<(), Failure> {
         let end = self.feed(Session::pause)?;
         self.commit(end)
     }
 
-    /// Counts again.
+    /// Measures again.
     pub fn resume(&mut self) -> Result<(), Failure> {
         self.feed(Session::resume).map(drop)
     }
@@ -194,59 +200,60 @@ impl Engine {
         self.session.is_paused()
     }
 
-    /// From now on waits and faults this long are stalls.
+    /// Sets the shortest wait or fault that is a stall.
     pub fn set_min_stall(&mut self, min_stall_ns: u64) {
         self.session.set_min_stall(min_stall_ns);
     }
 
-    /// From now on one sample in `stride` takes its stacks, and waits from `stack_ns` on do one by one.
+    /// Sets the pace of stacks: one sample in `stride`, and each wait of at least `stack_ns`.
     pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
         self.session.set_pace(stride, stack_ns);
     }
 
-    /// From now on the numbers of stalls in the file are remembered for [`Self::take_kept_stalls`].
-    pub fn remember_kept_stalls(&mut self) {
+    /// Collects the ids of recorded stalls for [`Self::take_kept_stalls`].
+    pub fn collect_kept_stalls(&mut self) {
         self.recorder.remember_kept_stalls();
     }
 
+    /// The recorded stalls since the last call.
     pub fn take_kept_stalls(&mut self) -> Vec<KeptStall> {
         self.recorder.take_kept_stalls()
     }
 
-    /// Times of day, by the readings of both clocks so far.
+    /// The clock map, from the last readings of both clocks.
     pub fn clock(&self) -> &ClockMap {
         &self.clock
     }
 
-    /// What is recorded, by name.
+    /// The name of the target.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The recording.
+    /// The file of the recording.
     pub fn path(&self) -> PathBuf {
         self.recorder.path().to_owned()
     }
 
-    /// Whether none of the recorded threads is alive, as far as it is known.
+    /// Whether no recorded thread is known to be alive.
     pub fn is_waiting(&self) -> bool {
         self.session.living_threads() == 0
     }
 
-    /// How many events have been taken in.
+    /// The number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// What the file and its journal held when they were last written.
+    /// The size of the file and its journal after the last commit.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Disarms, takes in the rest, and completes the file.
+    /// Disarms, drains the rest, and completes the file.
     pub fn finish(self) -> Result<Summary, Failure> {
         let Engine { session, mut recorder, downloads, interrupted, .. } = self;
-        // The signal that ends the recording has been obeyed; the next one ends the naming.
+        // The signal that ended the recording must not end the naming of frames; the next one does.
         interrupted.store(false, Ordering::Relaxed);
         let mut written = Ok(());
         let end = session.finish(&mut |event| {
@@ -257,7 +264,7 @@ impl Engine {
         let end = end.map_err(failure_from_session)?;
         written?;
         if let Some(downloads) = downloads {
-            debug_downloads::say_outcome(&downloads, recorder.path());
+            debug_downloads::print_outcome(&downloads, recorder.path());
         }
         Ok(recorder.finish(end)?)
     }
@@ -270,7 +277,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets the session tell events into the recording; the first error of either ends it.
+    /// Runs a step of the session, and writes its events to the recording. The first error of either ends the
+    /// run.
     fn feed<T>(
         &mut self,
         step: impl FnOnce(&mut Session, &mut dyn FnMut(Event)) -> Result<T, SessionError>,
@@ -278,28 +286,28 @@ impl Engine {
         let (recorder, events) = (&mut self.recorder, &mut self.events);
         let (observer, clock) = (&mut self.observer, &mut self.clock);
         let mut written = Ok(());
-        let told = step(&mut self.session, &mut |event| {
+        let outcome = step(&mut self.session, &mut |event| {
             *events += 1;
             observer(&event);
             if let Event::Clock(anchor) = event {
-                follow(clock, anchor);
+                add_anchor(clock, anchor);
             }
             if written.is_ok() {
                 written = recorder.take(event);
             }
         });
         written?;
-        told.map_err(failure_from_session)
+        outcome.map_err(failure_from_session)
     }
 }
 
-/// The last two readings are enough for what happens now; older ones are in the recording.
-fn follow(clock: &mut ClockMap, anchor: ClockAnchor) {
+/// Keeps the last two readings, which suffice for current events. Older ones are in the recording.
+fn add_anchor(clock: &mut ClockMap, anchor: ClockAnchor) {
     let last = clock.anchors().last().copied();
     *clock = ClockMap::new(last.into_iter().chain([anchor]).collect());
 }
 
-/// As the kernel side knows them.
+/// The targets as the BPF programs need them.
 fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Failure> {
     let cgroup = |path: &PathBuf| host::cgroup_target(&check::cgroup(path, files)?, files);
     Ok(TargetSet {
@@ -311,11 +319,12 @@ fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Fail
     })
 }
 
-/// The files of a command that is about to start; this program's own, which is what runs until then.
+/// Files whose unwind tables are built first: those of the command, and of this program, which runs until the
+/// exec.
 fn expected_files(options: &RecordOptions) -> Vec<PathBuf> {
     let own = std::env::current_exe();
     let Some(program) = options.command.as_ref().and_then(|command| command.first()) else {
-        // What comes by name maps the system's libraries, as this program may do.
+        // Processes that are waited for by name map the system's libraries, as this program may do.
         let by_name = matches!(&options.target, Target::Given(given) if !given.names.is_empty());
         return own.ok().filter(|_| by_name).map_or_else(Vec::new, |path| files_of_program(&path));
     };
@@ -334,7 +343,7 @@ fn file_bytes(path: &Path) -> u64 {
         .sum()
 }
 
-/// What is recorded, by name: arguments are nobody's business.
+/// The name of the target in the recording. Arguments of commands may be secret and are left out.
 fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
     let comm =
         |id: &u32| files.read(format!("/proc/{id}/comm").as_ref()).map(|name| name.trim_end().to_string());

@@ -1,11 +1,11 @@
-//! Processes that are there before a trace begins: their threads, and the code that they have mapped.
+//! Processes that exist before a trace starts: their threads, and the code that they have mapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use wallprof_symbols::{MapsLine, executable_maps};
 
-use super::options::{GivenTargets, Target};
+use super::target::{GivenTargets, Target};
 
 /// A living process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub struct Process {
     pub maps: Vec<MapsLine>,
 }
 
-/// The processes that the target is in; what ends meanwhile is left out.
+/// The processes of the target. Those that end while they are read are left out.
 pub fn processes(target: &Target) -> impl Iterator<Item = Process> {
     pids(target).into_iter().filter_map(process)
 }
 
-/// The threads of a process; those that start while they are listed are found as well.
+/// The threads of a process, including those that start while they are listed.
 pub fn threads(pid: u32) -> Vec<u32> {
     let mut known = Vec::new();
     loop {
@@ -42,12 +42,12 @@ fn pids(target: &Target) -> Vec<u32> {
             let pids: BTreeSet<u32> = started_by(given).into_iter().chain(of_threads).collect();
             pids.into_iter().collect()
         }
-        // Its program is mapped when it starts.
+        // The trace itself contains its mappings, from the exec on.
         Target::Command => Vec::new(),
     }
 }
 
-/// The given processes, and with `--children` those that they have started so far.
+/// The given processes and, with `--children`, those that they have started so far.
 pub fn started_by(given: &GivenTargets) -> Vec<u32> {
     let mut found = given.processes.clone();
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -58,7 +58,7 @@ pub fn started_by(given: &GivenTargets) -> Vec<u32> {
     }
     let mut at = 0;
     while let Some(parent) = found.get(at) {
-        // One that is given itself is in it once.
+        // A child that is itself a target is already in the list.
         found.extend(
             children.remove(parent).unwrap_or_default().iter().filter(|pid| !given.processes.contains(pid)),
         );
@@ -67,7 +67,7 @@ pub fn started_by(given: &GivenTargets) -> Vec<u32> {
     found
 }
 
-/// The names in a folder that are numbers, in order.
+/// The numeric names in a folder, in ascending order.
 fn numbers(folder: &str) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> =
@@ -89,7 +89,7 @@ fn status_number(tid: u32, field: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }
 
-/// Threads of the kernel have no memory of their own; the trace is of user code.
+/// `None` for kernel threads, which have no user code to trace.
 fn process(pid: u32) -> Option<Process> {
     let maps = executable_maps(pid).ok().filter(|maps| !maps.is_empty())?;
     let named = |tid: u32| {
@@ -106,15 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_found_with_its_threads_and_its_program() {
+    fn process_is_found_with_its_threads_and_its_program() {
         let pid = std::process::id();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("to be found".into()).spawn(move || {
-            let _ = tell.send(());
+            let _ = ready.send(());
             let _ = stopped.recv();
         });
-        told.recv().unwrap();
+        is_ready.recv().unwrap();
         let found: Vec<Process> = processes(&Target::processes(&[pid])).collect();
         assert_eq!((found.len(), found[0].pid), (1, pid));
         assert!(found[0].threads.iter().any(|(_, comm)| comm == b"to be found"), "{:?}", found[0].threads);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_left_out() {
+    fn ended_process_is_left_out() {
         assert_eq!(processes(&Target::processes(&[4_194_305])).count(), 0);
         assert!(threads(4_194_305).is_empty());
         assert!(processes(&Target::System).any(|process| process.pid == std::process::id()));

@@ -1,9 +1,9 @@
 //! A command that is held before its first instruction until the probes are armed.
 //!
-//! The recorder starts itself under a hidden subcommand: its pid is the command's, known before the command
-//! runs. That process waits on a socket in place of its standard input, receives the true standard input
-//! over it as the sign to go, and executes the command. The socket closes on exec, so that its end tells success from
-//! an error number.
+//! The recorder starts itself under a hidden subcommand, so that the pid of the command is known before it
+//! runs. That process has a socket in place of its standard input, and waits on it. The recorder sends the
+//! real standard input over the socket as the signal to start, and the process executes the command. The
+//! socket closes on exec: end of file means success, other bytes are an error number.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::failure::Failure;
 /// The hidden subcommand that holds the command.
 pub const SUBCOMMAND: &str = "__held";
 
-/// A started process that has not become the command yet.
+/// A started process that has not executed the command yet.
 pub struct HeldCommand {
     program: OsString,
     child: Child,
@@ -53,14 +53,14 @@ impl fmt::Display for StartError {
         let hint = match self.source.kind() {
             io::ErrorKind::NotFound => "check its name and PATH",
             io::ErrorKind::PermissionDenied => "it must be an executable file",
-            _ => "try it without wallprof",
+            _ => "run it without wallprof first",
         };
         write!(f, "cannot run {}: {}: {hint}", self.program.display(), self.source)
     }
 }
 
 impl HeldCommand {
-    /// Starts the process that will become `command`, which is not empty.
+    /// Starts the process that will execute `command`, which must not be empty.
     pub fn start(command: &[OsString]) -> Result<Self, StartError> {
         let program = command.first().cloned().unwrap_or_default();
         let failed = |source| StartError { program: program.clone(), source };
@@ -76,12 +76,12 @@ impl HeldCommand {
         Ok(HeldCommand { program: program.clone(), child, socket })
     }
 
-    /// The pid that the command will have.
+    /// The pid of the command.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets the process become the command. Returns when it has, or could not.
+    /// Lets the process execute the command. Returns after the exec, or its failure.
     pub fn release(mut self) -> Result<RunningCommand, StartError> {
         let (program, mut child) = (self.program, self.child);
         let failed = |source| StartError { program: program.clone(), source };
@@ -105,12 +105,12 @@ impl RunningCommand {
         self.pidfd.as_fd()
     }
 
-    /// Its status if it has ended.
+    /// The status of a command that has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Sends a signal to the command, not to its children. One that has ended meanwhile is no error.
+    /// Sends a signal to the command, not to its children. A command that has already ended is no error.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             let _ = kill_process(pid, signal);
@@ -118,14 +118,14 @@ impl RunningCommand {
     }
 }
 
-/// The exit code that a shell would show: the command's own, or 128 + the signal that ended it.
+/// The exit code as a shell shows it: that of the command, or 128 + the signal that ended it.
 pub fn code_from_status(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// The held process: waits for its standard input, then becomes `command`. Ends quietly when the recorder
-/// is gone; returns only when the command could not be executed.
+/// The held process: waits for its standard input, then executes `command`. Ends silently if the recorder has
+/// ended. Returns only if the command could not be executed.
 pub fn hold(command: Vec<OsString>) -> Result<ExitCode, Failure> {
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let mut socket = UnixStream::from(socket.map_err(|error| not_held(&error))?);
@@ -140,7 +140,7 @@ pub fn hold(command: Vec<OsString>) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(127))
 }
 
-/// A pidfd, which becomes readable when the process has ended.
+/// A pidfd of the process; it becomes readable when the process has ended.
 pub fn pidfd_from_pid(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
@@ -150,7 +150,7 @@ fn not_held(error: &io::Error) -> Failure {
     Failure::usage(format!("{SUBCOMMAND} is started by `wallprof record -- CMD` only: {error}"))
 }
 
-/// Says early what exec would say late, when the recording exists already.
+/// Finds the program of a command, as exec would: errors appear before the recording is created.
 pub fn find_program(program: &OsString) -> io::Result<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || program.as_encoded_bytes().contains(&b'/') {
@@ -191,7 +191,7 @@ fn send_descriptor(socket: &UnixStream, descriptor: BorrowedFd) -> io::Result<()
     Ok(())
 }
 
-/// `None` when the other side is gone.
+/// `None` if the other end is closed.
 fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_cannot_run_are_told_before_anything_starts() {
+    fn program_that_cannot_run_is_refused_before_the_start() {
         assert!(refusal("no such program").contains("check its name and PATH"));
         assert!(refusal("/proc/self/no such file").contains("check its name and PATH"));
         assert!(refusal("/etc/passwd").contains("executable file"));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_travel() {
+    fn descriptor_is_sent_over_a_socket() {
         let (one, other) = UnixStream::pair().unwrap();
         let (mut writer, reader) = UnixStream::pair().unwrap();
         send_descriptor(&one, reader.as_fd()).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_a_shell_shows() {
+    fn exit_codes_are_those_of_a_shell() {
         assert_eq!(code_from_status(ExitStatus::from_raw(7 << 8)), 7);
         assert_eq!(code_from_status(ExitStatus::from_raw(9)), 137);
         assert_eq!(code_from_status(ExitStatus::from_raw(0)), 0);

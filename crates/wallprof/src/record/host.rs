@@ -1,4 +1,4 @@
-//! Facts about this machine that a recording carries, and cgroups as the kernel side knows them.
+//! Facts about this machine for the recording, and cgroups as the BPF programs identify them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use wallprof_recording::RecordingStart;
 
 use crate::failure::Failure;
 
-/// What is the same for every recording on this machine.
+/// The facts that are equal for all recordings on this machine.
 pub fn recording_start() -> RecordingStart {
     let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_string()).unwrap_or_default();
     RecordingStart {
@@ -25,7 +25,7 @@ pub fn recording_start() -> RecordingStart {
     }
 }
 
-/// The cgroup as the kernel side knows it.
+/// The cgroup as the BPF programs identify it.
 pub fn cgroup_target(cgroup: &Cgroup, files: &dyn Files) -> Result<CgroupTarget, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         Failure::failed(format!(
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_are_found_by_their_controllers() {
+    fn hierarchy_is_found_by_its_controllers() {
         let text = "5:cpu,cpuacct:/a\n3:name=systemd:/\n1:memory:/b\n0::/\n";
         let named = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect::<Vec<_>>();
         assert_eq!(hierarchy_from_text(text, &named(&["rw", "cpu", "cpuacct"])), Some(5));

@@ -1,4 +1,4 @@
-//! `wallprof record`: reads the options, checks that what they name exists, and records.
+//! `wallprof record`: reads the options, checks that their targets exist, and records.
 
 mod check;
 mod ending;
@@ -10,6 +10,7 @@ mod intel_pt;
 mod options;
 mod progress;
 mod run;
+mod target;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -21,12 +22,13 @@ use intel_pt::TraceOptions;
 pub use check::check_exists;
 pub use ending::ready;
 pub use engine::{Engine, Setup};
-#[cfg(test)]
-pub use options::GivenTargets;
-pub use options::{RecordOptions, Target};
+pub use options::RecordOptions;
 pub use run::check_permitted;
+#[cfg(test)]
+pub use target::GivenTargets;
+pub use target::Target;
 
-/// Runs the command; `started` is when the process began, for the time to armed probes.
+/// Runs the command; `started` is the start of the process, for the time until the probes are armed.
 pub fn run(args: RecordArgs, started: Instant) -> Result<ExitCode, Failure> {
     let trace = args.intel_pt.map(|mode| TraceOptions::from_args(mode, &args.trace_buffer)).transpose()?;
     let options = RecordOptions::from_args(args)?;

@@ -1,4 +1,4 @@
-//! What `record` says on stderr while it works: one line when armed, and on a terminal one that counts.
+//! The lines of `record` on stderr: one when armed, one at the end and, on a terminal, a progress line.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -6,12 +6,13 @@ use std::time::Duration;
 use wallprof_recording::Summary;
 use wallprof_views::escape;
 
-use super::options::{GivenTargets, RecordOptions, Target};
+use super::options::RecordOptions;
+use super::target::{GivenTargets, Target};
 
-/// Names longer lists than this by their number.
-const NAMED: usize = 4;
+/// Longer lists are shown as a number.
+const MAX_LISTED: usize = 4;
 
-/// The counting line; nothing where stderr is not a terminal.
+/// The progress line; nothing if stderr is not a terminal.
 pub struct Progress {
     terminal: bool,
     shown_second: Option<u64>,
@@ -22,7 +23,7 @@ impl Progress {
         Progress { terminal: io::stderr().is_terminal(), shown_second: None }
     }
 
-    /// Shows the numbers, once a second; `awaited` says what is waited for, while it is.
+    /// Shows the numbers, once a second; `awaited` is the name of a target that has no thread yet.
     pub fn show(&mut self, elapsed: Duration, events: u64, file_bytes: u64, awaited: Option<&str>) {
         let second = elapsed.as_secs();
         if !self.terminal || self.shown_second == Some(second) {
@@ -36,7 +37,7 @@ impl Progress {
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&mut self) {
         if self.shown_second.take().is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
@@ -44,7 +45,7 @@ impl Progress {
     }
 }
 
-/// `recording process 12 into wallprof.db (Ctrl-C ends it)`; with `-v` how long it took to get there.
+/// `recording process 12 into wallprof.db (Ctrl-C ends it)`; with `-v` also the time until the probes were armed.
 pub fn armed_line(options: &RecordOptions, since_start: Duration) -> String {
     let what = subject(options);
     let took = match options.verbose {
@@ -74,7 +75,7 @@ fn subject(options: &RecordOptions) -> String {
     }
 }
 
-/// `process 7 with its children, thread 9 and feed*, as often as it comes,`
+/// `process 7 with its children, thread 9 and feed*, whenever one starts,`
 fn subject_of_given(given: &GivenTargets) -> String {
     let mut parts = Vec::new();
     match (given.processes.len(), given.with_children) {
@@ -90,7 +91,7 @@ fn subject_of_given(given: &GivenTargets) -> String {
     }
     parts.extend(given.cgroup.iter().map(|path| format!("cgroup {}", path.display())));
     if !given.names.is_empty() {
-        parts.push(format!("{}, as often as it comes,", given.names.join(" and ")));
+        parts.push(format!("{}, whenever one starts,", given.names.join(" and ")));
     }
     match parts.split_last() {
         Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
@@ -101,7 +102,7 @@ fn subject_of_given(given: &GivenTargets) -> String {
 fn numbered(one: &str, many: &str, numbers: &[u32]) -> String {
     match numbers {
         [number] => format!("{one} {number}"),
-        few if few.len() <= NAMED => {
+        few if few.len() <= MAX_LISTED => {
             let few: Vec<_> = few.iter().map(u32::to_string).collect();
             format!("{many} {}", few.join(", "))
         }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_armed_line_names_what_and_where() {
+    fn armed_line_names_target_and_file() {
         let line = |target| armed_line(&options(target), Duration::from_micros(1_234_567));
         assert_eq!(line(Target::processes(&[7])), "recording process 7 into out.db (Ctrl-C ends it)");
         assert_eq!(line(Target::threads(&[7, 8])), "recording threads 7, 8 into out.db (Ctrl-C ends it)");
@@ -167,7 +168,7 @@ mod tests {
         );
         assert_eq!(
             line(Target::names(&["feed*", "nginx"])),
-            "recording feed* and nginx, as often as it comes, into out.db (Ctrl-C ends it)"
+            "recording feed* and nginx, whenever one starts, into out.db (Ctrl-C ends it)"
         );
         let given = GivenTargets {
             processes: vec![7],
@@ -178,7 +179,7 @@ mod tests {
         };
         assert_eq!(
             line(Target::Given(given)),
-            "recording process 7 with its children, thread 9, cgroup /web and feed*, as often as it comes, into out.db \
+            "recording process 7 with its children, thread 9, cgroup /web and feed*, whenever one starts, into out.db \
              (Ctrl-C ends it)"
         );
         assert_eq!(line(Target::Command), "recording make into out.db (Ctrl-C ends it)");
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_says_what_there_is() {
+    fn last_line_sums_up_the_recording() {
         let summary = Summary { threads: 12, file_bytes: 3_355_443, ..Summary::default() };
         assert_eq!(
             done_line(&options(Target::System), Duration::from_millis(1520), &summary),
@@ -197,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_made_for_eyes() {
+    fn numbers_are_readable() {
         assert_eq!([clock(7), clock(3723)], ["0:07", "1:02:03"]);
         assert_eq!([grouped(0), grouped(999), grouped(1_234_567)], ["0", "999", "1,234,567"]);
         assert_eq!([size(0), size(1), size(3_355_443)], ["0 KiB", "1 KiB", "3.2 MiB"]);
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn plural_and_units_fit_the_number() {
         assert_eq!([counted(0, "thread"), counted(1, "thread")], ["0 threads", "1 thread"]);
         assert_eq!(
             [time(Duration::from_micros(20_700)), time(Duration::from_millis(61_250))],
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_off_a_terminal() {
+    fn nothing_is_shown_without_a_terminal() {
         let mut progress = Progress { terminal: false, shown_second: None };
         progress.show(Duration::from_secs(1), 1, 1, None);
         assert_eq!(progress.shown_second, None);

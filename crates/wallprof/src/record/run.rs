@@ -1,6 +1,6 @@
 //! One recording from its checks to its exit code.
 //!
-//! Nothing is created before what was asked for is known to exist and to be permitted.
+//! Nothing is created before the targets are known to exist and recording is known to be permitted.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,33 +16,34 @@ use super::check::check_exists;
 use super::ending::{EndReason, Ending, StopSignals, Wake, Watched, ready};
 use super::engine::{Engine, Setup};
 use super::held::{HeldCommand, RunningCommand, code_from_status};
-use super::options::{RecordOptions, Target};
+use super::options::RecordOptions;
 use super::progress::{Progress, armed_line, done_line};
+use super::target::Target;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, say};
 
-/// How often the recorder empties the rings, which hold several times what a busy machine says in that time.
+/// The interval at which the rings are drained. They have several times the capacity that a busy machine needs.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Records what `options` ask for; `started` is when the process began.
+/// Makes the recording of `options`; `started` is the start of this process.
 pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Failure> {
     check_exists(options, &HostFiles)?;
     check_permitted(&HostFiles)?;
     let setup = Setup::new(options, &HostFiles)?;
-    let signals = StopSignals::install().map_err(|error| failed("take signals", &error))?;
+    let signals = StopSignals::install().map_err(|error| failed("handle signals", &error))?;
     let held = options.command.as_deref().map(HeldCommand::start).transpose().map_err(Failure::failed)?;
     descriptors::raise_limit();
     let mut engine = Engine::prepare(setup, held.as_ref().map(HeldCommand::pid))?;
     engine.arm()?;
     let armed = Instant::now();
-    // At once: the command's wait to be let go is not its own.
+    // At once: the wait of the held command is recorded with it.
     let command = held.map(HeldCommand::release).transpose().map_err(Failure::failed)?;
     say(&armed_line(options, armed - started));
-    engine.look_around()?;
+    engine.report_existing_threads()?;
     Run { options, signals, engine, command, armed }.complete()
 }
 
-/// A recording under way.
+/// A recording in progress.
 struct Run<'a> {
     options: &'a RecordOptions,
     signals: StopSignals,
@@ -55,7 +56,7 @@ impl Run<'_> {
     fn complete(mut self) -> Result<ExitCode, Failure> {
         let followed = self.follow();
         let recorded = self.armed.elapsed();
-        // Whatever went wrong, what was recorded so far is kept and the command does not stay behind.
+        // Also after an error: the recording so far is completed, and the command is ended.
         let summary = self.engine.finish();
         let status = self.command.as_mut().map(|command| end_command(command, &self.signals)).transpose();
         let (reason, summary) = (followed?, summary?);
@@ -68,7 +69,7 @@ impl Run<'_> {
         Ok(ExitCode::from(code(reason, status)))
     }
 
-    /// Takes in what the probes say until something ends the recording.
+    /// Drains the rings until something ends the recording.
     fn follow(&mut self) -> Result<EndReason, Failure> {
         let mut progress = Progress::on_stderr();
         let awaited = match &self.options.target {
@@ -85,15 +86,15 @@ impl Run<'_> {
         loop {
             let wake = ending.wait(Instant::now() + TICK);
             match wake.map_err(|error| failed("wait for the probes", &error))? {
-                // What the given processes have started lives on.
+                // Children of the given processes are still alive.
                 Wake::End(EndReason::TargetsGone) if with_children && !self.engine.is_waiting() => {
-                    self.engine.take_in()?;
+                    self.engine.drain()?;
                 }
                 Wake::End(reason) => {
                     progress.clear();
                     return Ok(reason);
                 }
-                Wake::Tick => self.engine.take_in()?,
+                Wake::Tick => self.engine.drain()?,
             }
             let awaited = awaited.as_deref().filter(|_| self.engine.is_waiting());
             progress.show(self.armed.elapsed(), self.engine.events(), self.engine.file_bytes(), awaited);
@@ -101,7 +102,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses to begin what the kernel would refuse, by the capabilities that are missing.
+/// Refuses to record without the capabilities that the kernel asks for, and names the missing ones.
 pub fn check_permitted(files: &dyn Files) -> Result<(), Failure> {
     let status = files.read("/proc/self/status".as_ref()).unwrap_or_default();
     let missing = CapabilitySet::effective_from_status(&status).missing_to_record();
@@ -125,14 +126,14 @@ pub(super) fn watched(target: &Target) -> Watched {
 fn nothing_recorded(target: &Target) -> String {
     match target {
         Target::Given(given) if !given.names.is_empty() => format!(
-            "nothing was recorded: no process or thread named {} came (`ps -eL -o comm` lists those there are)",
+            "nothing was recorded: no process or thread named {} started (`ps -eL -o comm` lists the running ones)",
             given.names.join(" or ")
         ),
         _ => "nothing was recorded: no thread of the target ran".into(),
     }
 }
 
-/// A command that outlives the recording is asked to end, as perf does; one more signal to the recorder kills it.
+/// Ends a command that outlives the recording by SIGTERM, as perf does. A further signal to the recorder kills it.
 pub(super) fn end_command(command: &mut RunningCommand, signals: &StopSignals) -> io::Result<ExitStatus> {
     if let Some(status) = command.ended()? {
         return Ok(status);
@@ -149,18 +150,18 @@ pub(super) fn end_command(command: &mut RunningCommand, signals: &StopSignals) -
     }
 }
 
-/// The command's own status; but one that was told to end because the recording had ended is simply done.
+/// The status of the command; 0 for one that this program ended, because the recording was over.
 pub(super) fn code(reason: EndReason, status: Option<ExitStatus>) -> u8 {
     match status {
-        Some(status) if reason != EndReason::CommandEnded && was_told_to_end(status) => 0,
+        Some(status) if reason != EndReason::CommandEnded && was_ended_by_signal(status) => 0,
         Some(status) => code_from_status(status),
         None => 0,
     }
 }
 
-fn was_told_to_end(status: ExitStatus) -> bool {
-    let telling = [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL].map(Signal::as_raw);
-    status.signal().is_some_and(|signal| telling.contains(&signal))
+fn was_ended_by_signal(status: ExitStatus) -> bool {
+    let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL].map(Signal::as_raw);
+    status.signal().is_some_and(|signal| signals.contains(&signal))
 }
 
 fn failed(what: &str, error: &io::Error) -> Failure {
@@ -172,16 +173,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_own_status_passes_through() {
+    fn status_of_the_command_passes_through() {
         let ended = |wait_status| code(EndReason::CommandEnded, Some(ExitStatus::from_raw(wait_status)));
         assert_eq!([ended(0), ended(7 << 8), ended(15), ended(9)], [0, 7, 143, 137]);
         assert_eq!(code(EndReason::Duration, None), 0);
     }
 
     #[test]
-    fn a_command_that_was_told_to_end_is_done() {
-        let told = |wait_status| code(EndReason::Signal, Some(ExitStatus::from_raw(wait_status)));
-        assert_eq!([told(2), told(15), told(9)], [0, 0, 0]);
-        assert_eq!([told(7 << 8), told(11)], [7, 139], "what it says by itself still counts");
+    fn command_that_the_recorder_ended_is_a_success() {
+        let ended = |wait_status| code(EndReason::Signal, Some(ExitStatus::from_raw(wait_status)));
+        assert_eq!([ended(2), ended(15), ended(9)], [0, 0, 0]);
+        assert_eq!([ended(7 << 8), ended(11)], [7, 139], "its own status still counts");
     }
 }

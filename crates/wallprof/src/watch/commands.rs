@@ -1,5 +1,4 @@
-//! What others ask of the service while it runs, and the way there: from the threads that serve clients to the one
-//! that holds the probes.
+//! Orders to the running service, and their channel: from the threads that serve clients to the one that holds the probes.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,25 +6,25 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// A snapshot of a large recording takes some seconds.
-const PATIENCE: Duration = Duration::from_secs(55);
+/// Limit on the time of an order: a snapshot of a large recording takes some seconds.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Who reads metrics gives up after some seconds; a second is told in milliseconds.
-const READERS_PATIENCE: Duration = Duration::from_secs(1);
+/// Limit on the time of a flush for a reader. Scrapers give up after some seconds; a flush takes milliseconds.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Order {
     Arm,
     Disarm,
     Status,
     Snapshot,
-    /// Somebody reads what is told, and shall be given what there is by now.
+    /// Flush the pending seconds, for a reader.
     Refresh,
-    /// The same, and goes on reading for a while.
-    Attend,
+    /// The same, for a reader that will read more: flush each second for some time.
+    RefreshAndStayFresh,
 }
 
-/// Whether it was done, and a sentence.
+/// The outcome of an order, with a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Done(String),
@@ -33,63 +32,63 @@ pub enum Reply {
     Failed(String),
 }
 
-/// A question with the way back.
+/// An order, and the channel for its reply.
 pub struct Command {
-    pub asked: Asked,
+    pub order: Order,
     pub reply: Sender<Reply>,
 }
 
-/// The end at which questions are asked.
-pub struct Asker {
+/// The sending end.
+pub struct OrderSender {
     commands: Sender<Command>,
     wake: UnixStream,
 }
 
-/// The end at which they arrive: readable when one has.
+/// The receiving end: its descriptor is readable when an order has arrived.
 pub struct Inbox {
     commands: Receiver<Command>,
     woken: UnixStream,
 }
 
 /// Both ends.
-pub fn commands() -> io::Result<(Asker, Inbox)> {
+pub fn commands() -> io::Result<(OrderSender, Inbox)> {
     let (wake, woken) = UnixStream::pair()?;
     woken.set_nonblocking(true)?;
     wake.set_nonblocking(true)?;
     let (sender, receiver) = channel();
-    Ok((Asker { commands: sender, wake }, Inbox { commands: receiver, woken }))
+    Ok((OrderSender { commands: sender, wake }, Inbox { commands: receiver, woken }))
 }
 
-impl Asker {
-    /// Asks, and waits for the reply.
-    pub fn ask(&self, asked: Asked) -> Reply {
-        self.ask_within(PATIENCE, asked)
+impl OrderSender {
+    /// Sends an order and waits for the reply.
+    pub fn send(&self, order: Order) -> Reply {
+        self.send_within(ORDER_TIMEOUT, order)
     }
 
-    /// Has everything told that there is by now, unless that takes too long.
-    pub fn refresh(&self, asked: Asked) {
-        // Whoever reads is given what has been told, as of whenever that was.
-        let _ = self.ask_within(READERS_PATIENCE, asked);
+    /// Has the pending seconds flushed, unless that takes too long.
+    pub fn refresh(&self, order: Order) {
+        // Without a flush, the reader gets the data of the last one.
+        let _ = self.send_within(REFRESH_TIMEOUT, order);
     }
 
-    fn ask_within(&self, patience: Duration, asked: Asked) -> Reply {
+    fn send_within(&self, timeout: Duration, order: Order) -> Reply {
         let (reply, answer) = channel();
-        let ending = || Reply::Failed("the watcher is ending".into());
-        if self.commands.send(Command { asked, reply }).is_err() {
+        let ending = || Reply::Failed("the watcher is stopping".into());
+        if self.commands.send(Command { order, reply }).is_err() {
             return ending();
         }
-        // A full pair has woken it already.
+        // A full socket has woken the service already.
         let _ = (&self.wake).write(b"x");
-        match answer.recv_timeout(patience) {
+        match answer.recv_timeout(timeout) {
             Ok(reply) => reply,
-            Err(RecvTimeoutError::Timeout) => Reply::Failed("the watcher takes too long: ask again".into()),
+            Err(RecvTimeoutError::Timeout) => Reply::Failed("the watcher takes too long: try again".into()),
             Err(RecvTimeoutError::Disconnected) => ending(),
         }
     }
 }
 
 impl Inbox {
-    /// The questions that have arrived.
+    /// The orders that have arrived.
     pub fn take(&self) -> Vec<Command> {
         let mut bytes = [0; 64];
         while matches!((&self.woken).read(&mut bytes), Ok(count) if count > 0) {}
@@ -108,21 +107,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_finds_its_reply() {
-        let (asker, inbox) = commands().unwrap();
-        let asking = std::thread::spawn(move || asker.ask(Asked::Status));
+    fn order_gets_its_reply() {
+        let (sender, inbox) = commands().unwrap();
+        let waiting = std::thread::spawn(move || sender.send(Order::Status));
         crate::record::ready(&[inbox.as_fd()], None).unwrap();
         let mut taken = inbox.take();
-        let command = taken.pop().expect("one question");
-        assert_eq!((command.asked, taken.len()), (Asked::Status, 0));
+        let command = taken.pop().expect("one order");
+        assert_eq!((command.order, taken.len()), (Order::Status, 0));
         command.reply.send(Reply::Done("fine".into())).unwrap();
-        assert_eq!(asking.join().unwrap(), Reply::Done("fine".into()));
+        assert_eq!(waiting.join().unwrap(), Reply::Done("fine".into()));
     }
 
     #[test]
-    fn nobody_waits_for_a_service_that_is_gone() {
-        let (asker, inbox) = commands().unwrap();
+    fn order_to_an_ended_service_fails_at_once() {
+        let (sender, inbox) = commands().unwrap();
         drop(inbox);
-        assert_eq!(asker.ask(Asked::Arm), Reply::Failed("the watcher is ending".into()));
+        assert_eq!(sender.send(Order::Arm), Reply::Failed("the watcher is stopping".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! `wallprof ctl`: tells a watcher what to do, over its socket.
+//! `wallprof ctl`: sends an order to a watcher over its socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::output::to_stdout;
 pub fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
     let socket = args.socket.clone().unwrap_or_else(usual_socket);
     let (method, path) = request(args.order);
-    let answered = ask(&socket, method, path, patience(args.order));
+    let answered = ask(&socket, method, path, timeout(args.order));
     let (status, answer) = answered.map_err(|error| failure(&socket, &error))?;
     match status {
-        // Whatever serves the socket: nothing of it reaches the terminal as it is.
+        // Another program may serve the socket: its text must not control the terminal.
         200 => to_stdout(|out| answer.lines().try_for_each(|line| Ok(writeln!(out, "{}", printable(line))?)))
             .map(|()| ExitCode::SUCCESS),
         _ => Err(Failure::failed(answer.trim_end())),
@@ -35,16 +35,16 @@ fn request(order: Order) -> (&'static str, &'static str) {
     }
 }
 
-/// A watcher says at once that it has heard. What it tells and writes before it pauses takes seconds on a busy machine; a
-/// snapshot is a file to be copied.
-fn patience(order: Order) -> Duration {
+/// A watcher acknowledges an order at once. On a busy machine it flushes for seconds before it pauses; a snapshot copies a
+/// file.
+fn timeout(order: Order) -> Duration {
     match order {
         Order::Arm | Order::Disarm | Order::Status => Duration::from_secs(30),
         Order::Snapshot => Duration::from_secs(90),
     }
 }
 
-/// That of the service, else that of a watcher started by hand.
+/// The socket of the service, else that of a watcher started by hand.
 fn usual_socket() -> PathBuf {
     let service = Path::new(RUN_FOLDER).join("wallprof").join(SOCKET_NAME);
     if service.exists() { service } else { Path::new(RUN_FOLDER).join(SOCKET_NAME) }
@@ -53,17 +53,17 @@ fn usual_socket() -> PathBuf {
 fn failure(socket: &Path, error: &io::Error) -> Failure {
     let (exit, advice) = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            (Exit::Failed, "no watcher serves it: start `wallprof watch`, or name its --socket")
+            (Exit::Failed, "no watcher serves it: start `wallprof watch`, or give its --socket")
         }
         io::ErrorKind::PermissionDenied => {
-            (Exit::Unavailable, "ask as the user that the watcher runs as, or root")
+            (Exit::Unavailable, "run ctl as the user of the watcher, or as root")
         }
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            (Exit::Failed, "the watcher takes too long: ask again")
+            (Exit::Failed, "the watcher takes too long: try again")
         }
-        _ => (Exit::Failed, "something else than a watcher may be there"),
+        _ => (Exit::Failed, "the socket may belong to another program"),
     };
-    Failure::new(exit, format!("cannot ask at {}: {error}: {advice}", socket.display()))
+    Failure::new(exit, format!("cannot reach a watcher at {}: {error}: {advice}", socket.display()))
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_there_is_told_with_what_to_do() {
+    fn missing_watcher_is_an_error_with_advice() {
         let args = CtlArgs { order: Order::Status, socket: Some("/nonexistent/socket".into()) };
         let failure = run(&args).unwrap_err();
         assert_eq!(failure.exit, Exit::Failed);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_status_changes_nothing() {
+    fn only_status_is_a_get() {
         let methods =
             [Order::Arm, Order::Disarm, Order::Status, Order::Snapshot].map(|order| request(order).0);
         assert_eq!(methods, ["POST", "POST", "GET", "POST"]);

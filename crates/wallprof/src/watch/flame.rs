@@ -1,5 +1,5 @@
-//! The flame graph of the last minute, drawn by a process of its own: what it needs is gone when it ends, and the
-//! locks that SQLite holds on the flight recording are this process's alone.
+//! The flame graph of the last minute, drawn by a child process. Its memory is freed when it ends. SQLite's locks belong to
+//! a process: a second connection in this one would drop those of the flight recording when it is closed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use wallprof_watch::Response;
 
-/// What the picture shows.
+/// The time that the picture covers.
 const SPAN: Duration = Duration::from_secs(60);
-/// A picture serves all who ask within this time.
+/// A picture serves all requests within this time.
 const FRESH: Duration = Duration::from_secs(5);
-/// Pictures are a megabyte, rarely two.
+/// Limit on a picture, which is one or two megabytes.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Draws, and keeps the last picture for a moment.
+/// Draws the picture, and caches it for a few seconds.
 pub struct LastMinute {
     recording: PathBuf,
     drawn: Mutex<Option<(Instant, Response)>>,
@@ -27,7 +27,7 @@ impl LastMinute {
         LastMinute { recording, drawn: Mutex::new(None) }
     }
 
-    /// The picture, or why there is none.
+    /// The picture, or an error as text.
     pub fn picture(&self) -> Response {
         let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, response)) = drawn.as_ref()
@@ -56,18 +56,18 @@ fn draw(recording: &Path) -> Response {
         Ok(child) => child,
         Err(error) => return Response::line(500, format_args!("the picture cannot be drawn: {error}")),
     };
-    let (picture, complaint) = (read(child.stdout.take()), read(child.stderr.take()));
+    let (picture, error) = (read(child.stdout.take()), read(child.stderr.take()));
     match child.wait() {
         Ok(status) if status.success() => Response::new("image/svg+xml", picture),
-        _ => Response::line(503, String::from_utf8_lossy(&complaint).trim_end()),
+        _ => Response::line(503, String::from_utf8_lossy(&error).trim_end()),
     }
 }
 
-/// A complaint is a line: it waits in its pipe until the picture is read.
+/// Errors are one line: they stay in their pipe until the picture is read.
 fn read(pipe: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // What could be read is all there is.
+        // After an error, the bytes so far are the result.
         let _ = pipe.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     bytes

@@ -1,4 +1,4 @@
-//! How old what readers are given may be: between the service, which in quiet times lets seconds wait, and those who serve.
+//! Whether a client's request needs a flush: shared by the service, which may keep seconds pending, and the HTTP server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use wallprof_model::MonoNs;
 
 const NEVER: u64 = u64::MAX;
 
-/// The moment from which on there is more to tell than has been told.
+/// The time at which the flushed data becomes stale, because a pending second is complete.
 pub struct Freshness {
     stale_at: AtomicU64,
 }
@@ -18,13 +18,13 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// What has been told is all there is until `stale_at`; `None`: the service tells every second by itself.
+    /// Sets the time at which the flushed data becomes stale; `None`: the service flushes every second by itself.
     pub fn set(&self, stale_at: Option<MonoNs>) {
         self.stale_at.store(stale_at.map_or(NEVER, |at| at.0), Ordering::Relaxed);
     }
 
-    /// Whether somebody has to ask the service to tell what there is at `now`: true for the first who reads, until the service
-    /// has told again.
+    /// Whether the caller must order a flush at `now`: true for the first caller after the data became stale, until the
+    /// next flush.
     pub fn claim(&self, now: MonoNs) -> bool {
         let at = self.stale_at.load(Ordering::Relaxed);
         now.0 >= at && self.stale_at.compare_exchange(at, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -36,13 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_who_reads_what_is_stale_asks() {
+    fn first_reader_of_stale_data_orders_a_flush() {
         let freshness = Freshness::default();
-        assert!(!freshness.claim(MonoNs(u64::MAX - 1)), "the service tells by itself");
+        assert!(!freshness.claim(MonoNs(u64::MAX - 1)), "the service flushes by itself");
         freshness.set(Some(MonoNs(10)));
         assert!(!freshness.claim(MonoNs(9)));
         assert!(freshness.claim(MonoNs(10)));
-        assert!(!freshness.claim(MonoNs(11)), "somebody has asked");
+        assert!(!freshness.claim(MonoNs(11)), "a flush was ordered");
         freshness.set(Some(MonoNs(20)));
         assert!(freshness.claim(MonoNs(25)));
         freshness.set(Some(MonoNs(30)));

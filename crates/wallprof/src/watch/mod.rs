@@ -1,6 +1,6 @@
-//! `wallprof watch`: records until it is stopped, under bounded memory, and tells what it sees as metrics.
+//! `wallprof watch`: records until it is stopped, in bounded memory, and exports metrics.
 //!
-//! Reads the options, checks that what they name exists, and takes the port and the socket before anything is loaded.
+//! Reads the options, checks that their targets exist, and binds the port and the socket before it loads the probes.
 
 mod commands;
 mod ctl;
@@ -42,18 +42,18 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     let address = port.address().unwrap_or(settings.listen);
     let socket = Listener::unix(&settings.socket).map_err(Failure::failed)?;
     let metrics = Arc::new(Mutex::new(Metrics::new(settings.severities.clone(), settings.max_series)));
-    let (asker, asked) = commands().map_err(|error| {
+    let (sender, inbox) = commands().map_err(|error| {
         Failure::failed(format!("cannot make a pair of sockets: {error}: start it again"))
     })?;
     let hosts = settings.hosts.clone();
     let mut service = Service::load(args, settings, Arc::clone(&metrics), Notifier::from_environment())?;
-    let site = WatchSite::new(metrics, asker, service.freshness(), service.page(), service.recording());
+    let site = WatchSite::new(metrics, sender, service.freshness(), service.page(), service.recording());
     let server = Server::start(vec![port, socket], Arc::new(site), hosts)
         .map_err(|error| Failure::failed(format!("cannot start serving: {error}: start it again")))?;
     say(&format!("watching {}: http://{address}/metrics", service.target()));
-    let ended = service.run(&signals, &asked);
-    // Nobody asks a service that is ending.
-    drop(asked);
+    let ended = service.run(&signals, &inbox);
+    // Orders that are still waiting fail now, instead of at their timeout.
+    drop(inbox);
     drop(server);
     service.finish()?;
     ended.map(|()| ExitCode::SUCCESS)

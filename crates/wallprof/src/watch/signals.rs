@@ -1,4 +1,4 @@
-//! What signals mean to the service: end, read the configuration again, keep a snapshot.
+//! The signals of the service: stop, reload the configuration, write a snapshot.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,14 +6,14 @@ use std::os::unix::net::UnixStream;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-/// Signals as something to poll, each meaning on its own descriptor.
+/// Descriptors to poll, one for each meaning of signals.
 pub struct Signals {
     stop: UnixStream,
     reload: UnixStream,
     snapshot: UnixStream,
 }
 
-/// What has arrived since it was last asked.
+/// The signals since the last call of [`Signals::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
     pub stop: bool,
@@ -22,9 +22,13 @@ pub struct Arrived {
 }
 
 impl Signals {
-    /// From here on the signals mean this, instead of the end of the process.
+    /// Installs the handlers: the signals no longer end the process.
     pub fn install() -> io::Result<Self> {
-        Ok(Signals { stop: on(&[SIGINT, SIGTERM])?, reload: on(&[SIGHUP])?, snapshot: on(&[SIGUSR1])? })
+        Ok(Signals {
+            stop: descriptor(&[SIGINT, SIGTERM])?,
+            reload: descriptor(&[SIGHUP])?,
+            snapshot: descriptor(&[SIGUSR1])?,
+        })
     }
 
     /// Readable when a signal has arrived.
@@ -37,7 +41,7 @@ impl Signals {
     }
 }
 
-fn on(signals: &[i32]) -> io::Result<UnixStream> {
+fn descriptor(signals: &[i32]) -> io::Result<UnixStream> {
     let (arrived, sender) = UnixStream::pair()?;
     arrived.set_nonblocking(true)?;
     for signal in signals {

@@ -1,4 +1,4 @@
-//! What the watcher's port and socket serve: which path gives what, and to whom.
+//! The pages and orders of the watcher's port and socket, and the clients that may use each.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +8,18 @@ use wallprof_watch::{
     Answer, CONTENT_TYPE, Client, Exposition, Method, Metrics, Page, Request, Response, Site, page,
 };
 
-use super::commands::{Asked, Asker, Reply};
+use super::commands::{Order, OrderSender, Reply};
 use super::flame::LastMinute;
 use super::freshness::Freshness;
 
-/// Metrics and pages for everyone who reaches the port; orders for those whom the socket lets in, and a snapshot for both.
+/// Metrics, pages and snapshots for all clients; other orders for clients of the socket.
 pub struct WatchSite {
     pages: Arc<Pages>,
-    asker: Arc<Mutex<Asker>>,
+    sender: Arc<Mutex<OrderSender>>,
     freshness: Arc<Freshness>,
 }
 
-/// What is read, made of what has been told.
+/// The pages, made from flushed data.
 struct Pages {
     metrics: Arc<Mutex<Metrics>>,
     exposition: Exposition,
@@ -30,7 +30,7 @@ struct Pages {
 impl WatchSite {
     pub fn new(
         metrics: Arc<Mutex<Metrics>>,
-        asker: Asker,
+        sender: OrderSender,
         freshness: Arc<Freshness>,
         page: Page,
         recording: PathBuf,
@@ -41,7 +41,7 @@ impl WatchSite {
             page,
             flame: LastMinute::of(recording),
         };
-        WatchSite { pages: Arc::new(pages), asker: Arc::new(Mutex::new(asker)), freshness }
+        WatchSite { pages: Arc::new(pages), sender: Arc::new(Mutex::new(sender)), freshness }
     }
 
     fn read(&self, path: &str) -> Answer {
@@ -49,33 +49,33 @@ impl WatchSite {
             "/metrics" => self.fresh(Pages::metrics),
             "/-/healthy" => Answer::Now(Response::line(200, "watching")),
             "/" => self.fresh(Pages::overview),
-            // Whoever looks at it may look at more, which would have to wait behind the drawing.
-            "/flame.svg" => self.after(Asked::Attend, Pages::flame),
-            _ => Answer::Now(Response::line(404, "nothing is here: try / or /metrics")),
+            // A client that looks at it is likely to read more, and that would wait for the drawing.
+            "/flame.svg" => self.after(Order::RefreshAndStayFresh, Pages::flame),
+            _ => Answer::Now(Response::line(404, "there is no such page: try / or /metrics")),
         }
     }
 
-    /// A page as of the last whole second. In a quiet time the first who asks for one waits until that is told, on the thread
-    /// for pages that take long, where few can wait; those who ask meanwhile are given what there is.
+    /// A page as of the last complete second. If that one is pending, the first request waits for the flush, on the thread
+    /// for long pages, whose queue is short. Requests meanwhile get the flushed data.
     fn fresh(&self, make: fn(&Pages) -> Response) -> Answer {
         match self.freshness.claim(clock::mono_now()) {
-            true => self.after(Asked::Refresh, make),
+            true => self.after(Order::Refresh, make),
             false => Answer::Now(make(&self.pages)),
         }
     }
 
-    fn after(&self, asked: Asked, make: fn(&Pages) -> Response) -> Answer {
-        let (asker, pages) = (Arc::clone(&self.asker), Arc::clone(&self.pages));
+    fn after(&self, order: Order, make: fn(&Pages) -> Response) -> Answer {
+        let (sender, pages) = (Arc::clone(&self.sender), Arc::clone(&self.pages));
         Answer::Later(Box::new(move || {
-            asker.lock().unwrap_or_else(PoisonError::into_inner).refresh(asked);
+            sender.lock().unwrap_or_else(PoisonError::into_inner).refresh(order);
             make(&pages)
         }))
     }
 
-    fn order(&self, client: Client, asked: Asked) -> Answer {
-        let asker = Arc::clone(&self.asker);
+    fn order(&self, client: Client, order: Order) -> Answer {
+        let sender = Arc::clone(&self.sender);
         let carry_out = Box::new(move || {
-            let reply = asker.lock().unwrap_or_else(PoisonError::into_inner).ask(asked);
+            let reply = sender.lock().unwrap_or_else(PoisonError::into_inner).send(order);
             match reply {
                 Reply::Done(text) => Response::line(200, text),
                 Reply::Refused(why) => Response::line(429, why),
@@ -109,16 +109,16 @@ impl Site for WatchSite {
         if request.foreign {
             return Answer::Now(Response::line(
                 403,
-                "this request comes from a page of another site, or asks for a host that is not this one (--host-names)",
+                "this request comes from a page of another site, or is for a host name that is not of this machine (--host-names)",
             ));
         }
         match (request.client, request.method, request.path.as_str()) {
-            (client, Method::Post, "/snapshot") => self.order(client, Asked::Snapshot),
-            (Client::Control, Method::Post, "/arm") => self.order(Client::Control, Asked::Arm),
-            (Client::Control, Method::Post, "/disarm") => self.order(Client::Control, Asked::Disarm),
-            (Client::Control, Method::Get, "/status") => self.order(Client::Control, Asked::Status),
+            (client, Method::Post, "/snapshot") => self.order(client, Order::Snapshot),
+            (Client::Control, Method::Post, "/arm") => self.order(Client::Control, Order::Arm),
+            (Client::Control, Method::Post, "/disarm") => self.order(Client::Control, Order::Disarm),
+            (Client::Control, Method::Get, "/status") => self.order(Client::Control, Order::Status),
             (_, Method::Post, _) | (_, Method::Get | Method::Head, "/snapshot") => {
-                Answer::Now(Response::line(405, "POST goes to /snapshot, everything else is read"))
+                Answer::Now(Response::line(405, "only /snapshot takes POST, all other pages take GET"))
             }
             (_, Method::Get | Method::Head, path) => self.read(path),
         }
@@ -139,9 +139,9 @@ mod tests {
         site_of(commands().unwrap().0)
     }
 
-    fn site_of(asker: Asker) -> WatchSite {
+    fn site_of(sender: OrderSender) -> WatchSite {
         let metrics = Arc::new(Mutex::new(Metrics::new(Severities::default(), 10)));
-        WatchSite::new(metrics, asker, Arc::default(), Page::default(), "/nonexistent.db".into())
+        WatchSite::new(metrics, sender, Arc::default(), Page::default(), "/nonexistent.db".into())
     }
 
     fn status(request: &Request) -> u16 {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_may_read() {
+    fn all_clients_may_read() {
         for path in ["/metrics", "/-/healthy", "/"] {
             assert_eq!(status(&request(Client::Network, Method::Get, path)), 200, "{path}");
             assert_eq!(status(&request(Client::Network, Method::Post, path)), 405, "{path}");
@@ -165,38 +165,42 @@ mod tests {
     }
 
     #[test]
-    fn orders_come_by_the_socket_only() {
+    fn orders_come_over_the_socket_only() {
         for path in ["/arm", "/disarm"] {
             assert_eq!(status(&request(Client::Network, Method::Post, path)), 405, "{path}");
-            assert_eq!(status(&request(Client::Control, Method::Post, path)), 500, "{path}: nobody is there");
+            assert_eq!(status(&request(Client::Control, Method::Post, path)), 500, "{path}: no service");
         }
         assert_eq!(status(&request(Client::Network, Method::Get, "/status")), 404);
-        assert_eq!(status(&request(Client::Network, Method::Get, "/snapshot")), 405, "a link must not");
+        assert_eq!(
+            status(&request(Client::Network, Method::Get, "/snapshot")),
+            405,
+            "a link must not cause one"
+        );
     }
 
     #[test]
-    fn the_first_who_reads_what_is_stale_has_it_told_and_nobody_else_waits() {
-        let (asker, inbox) = commands().unwrap();
-        let site = site_of(asker);
+    fn first_reader_of_stale_data_waits_for_a_flush_and_no_other_does() {
+        let (sender, inbox) = commands().unwrap();
+        let site = site_of(sender);
         let scrape = request(Client::Network, Method::Get, "/metrics");
-        assert!(matches!(site.answer(&scrape), Answer::Now(_)), "the service tells every second");
+        assert!(matches!(site.answer(&scrape), Answer::Now(_)), "the service flushes every second");
         site.freshness.set(Some(MonoNs(1)));
-        let Answer::Later(first) = site.answer(&scrape) else { panic!("it is given what is stale") };
-        assert!(matches!(site.answer(&scrape), Answer::Now(_)), "one asks for all");
-        let asking = std::thread::spawn(first);
+        let Answer::Later(first) = site.answer(&scrape) else { panic!("it got stale data") };
+        assert!(matches!(site.answer(&scrape), Answer::Now(_)), "one flush serves all");
+        let waiting = std::thread::spawn(first);
         crate::record::ready(&[inbox.as_fd()], None).unwrap();
-        let command = inbox.take().pop().expect("a question");
-        assert_eq!(command.asked, Asked::Refresh);
+        let command = inbox.take().pop().expect("an order");
+        assert_eq!(command.order, Order::Refresh);
         let metrics = &site.pages.metrics;
-        metrics.lock().unwrap().take(&Event::Loss { reason: "told_now".into(), count: 1 });
+        metrics.lock().unwrap().take(&Event::Loss { reason: "flushed_now".into(), count: 1 });
         metrics.lock().unwrap().end_seconds(1);
         command.reply.send(Reply::Done(String::new())).unwrap();
-        let body = asking.join().unwrap().body;
-        assert!(String::from_utf8_lossy(&body).contains("told_now"));
+        let body = waiting.join().unwrap().body;
+        assert!(String::from_utf8_lossy(&body).contains("flushed_now"));
     }
 
     #[test]
-    fn pages_of_other_sites_get_nothing() {
+    fn pages_of_other_sites_are_refused() {
         let foreign = Request { foreign: true, ..request(Client::Network, Method::Post, "/snapshot") };
         assert_eq!(status(&foreign), 403);
     }

@@ -1,4 +1,4 @@
-//! A connection's bytes, of which the server notes when some come and when none are taken.
+//! The byte stream of a connection; the server learns when bytes arrive and when the client stops taking them.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -29,7 +29,7 @@ impl Activity {
     fn note<T>(&mut self, written: Poll<T>) -> Poll<T> {
         if self.stalled != written.is_pending() {
             self.stalled = written.is_pending();
-            self.shared.takes(self.id, !self.stalled);
+            self.shared.set_stalled(self.id, self.stalled);
         }
         written
     }

@@ -1,4 +1,4 @@
-//! Asking a watcher over its control socket: one request, one answer.
+//! The client of the control socket: one request, one answer.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,29 +7,29 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// A server that is there says so within this time, whatever it was asked to do.
+/// A running server sends the first bytes of an answer within this time, for every order.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The status of an answer whose own status comes with its body ([`super::Answer::Order`]).
+/// The status of an answer whose final status comes in its body ([`super::Answer::Order`]).
 const PROMISED: u16 = 202;
-/// An answer is a line or a few.
+/// Limit on an answer, which is a few lines.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Sends `METHOD path`; the status of the answer and its body, which must be there whole after `patience`, and begin
-/// within two seconds.
+/// Sends `METHOD path` and returns the status and the body of the answer. The answer must start within two seconds and be
+/// complete within `patience`.
 ///
 /// # Errors
-/// Nobody is there, what is there speaks something else, or takes longer (`TimedOut`).
+/// No server listens, it does not speak HTTP, or it takes longer (`TimedOut`).
 pub fn ask(socket: &Path, method: &str, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut stream = connected(socket)?;
     stream.set_write_timeout(Some(SILENCE))?;
     // HTTP/1.0: the answer ends with the connection, without chunks.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: wallprof\r\n\r\n")?;
-    let answer = read(&mut stream, begun + patience.min(SILENCE), begun + patience)?;
+    let answer = read(&mut stream, started + patience.min(SILENCE), started + patience)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Without waiting for a server that accepts nobody.
+/// Connects without waiting for a server whose backlog is full.
 fn connected(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -39,7 +39,7 @@ fn connected(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Its first bytes until `first`, all of them until `last`.
+/// Reads the first bytes until `first`, the rest until `last`.
 fn read(stream: &mut UnixStream, first: Instant, last: Instant) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut bytes = [0; 4096];
@@ -96,16 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error() {
+    fn missing_server_is_an_error() {
         assert!(ask("/nonexistent/socket".as_ref(), "GET", "/status", SHORT).is_err());
     }
 
     #[test]
-    fn a_server_that_never_answers_or_never_ends_is_given_up() {
+    fn server_that_is_silent_or_endless_is_given_up() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("a socket");
-        let silent = ask(&path, "GET", "/status", SHORT).expect_err("nobody answers");
+        let silent = ask(&path, "GET", "/status", SHORT).expect_err("no answer");
         assert!(matches!(silent.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{silent}");
         let endless = std::thread::spawn(move || {
             // The first client is the one that gave up.

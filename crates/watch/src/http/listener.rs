@@ -1,4 +1,4 @@
-//! Where clients come in: a TCP port or a Unix socket.
+//! The listening socket: a TCP port or a Unix socket.
 
 use std::fmt;
 use std::fs;
@@ -12,52 +12,54 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use super::activity::Stream;
-use super::places::Class;
+use super::slots::Class;
 
-/// A place at which clients are accepted. A socket's file goes with it.
+/// A bound socket. The file of a Unix socket is removed with it.
 pub enum Listener {
     Tcp(TcpListener),
     Unix { listener: UnixListener, path: PathBuf },
 }
 
-/// Why nothing can be accepted there.
+/// Why an address cannot be listened on.
 #[derive(Debug)]
 pub struct ListenError {
-    place: String,
+    address: String,
     source: io::Error,
 }
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let advice = match self.source.kind() {
-            io::ErrorKind::AddrInUse => "another program is there: stop it, or choose another place",
-            io::ErrorKind::PermissionDenied => "choose a place that this user may take",
-            io::ErrorKind::AddrNotAvailable => "it is no address of this machine",
-            io::ErrorKind::NotFound => "its folder does not exist: create it, or choose another place",
-            _ => "choose another place",
+            io::ErrorKind::AddrInUse => {
+                "another program uses it: stop that program, or choose another address"
+            }
+            io::ErrorKind::PermissionDenied => "choose an address that this user may bind",
+            io::ErrorKind::AddrNotAvailable => "this machine does not have the address",
+            io::ErrorKind::NotFound => "its folder does not exist: create it, or choose another path",
+            _ => "choose another address",
         };
-        write!(f, "cannot listen on {}: {}: {advice}", self.place, self.source)
+        write!(f, "cannot listen on {}: {}: {advice}", self.address, self.source)
     }
 }
 
 impl Listener {
     /// # Errors
-    /// The address is taken, or not this machine's.
+    /// The address is in use, or this machine does not have it.
     pub fn tcp(address: SocketAddr) -> Result<Self, ListenError> {
-        let failed = |source| ListenError { place: address.to_string(), source };
+        let failed = |source| ListenError { address: address.to_string(), source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Listener::Tcp(listener))
     }
 
-    /// A socket for its owner alone (mode 0600), in place of one that nobody serves any more but never of another file.
+    /// A socket for its owner alone (mode 0600). It replaces a socket that no process serves any more, never another file.
     ///
     /// # Errors
-    /// Another process serves it, or there is something else.
+    /// Another process serves it, or the path is another kind of file.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
-        let failed = |source| ListenError { place: path.display().to_string(), source };
+        let failed = |source| ListenError { address: path.display().to_string(), source };
         remove_abandoned(path).map_err(failed)?;
-        // From its first moment on: a mode that is set later would leave a gap.
+        // By umask: a mode that is set after bind(2) would leave the socket open to others in between.
         let before = umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         umask(before);
@@ -66,7 +68,7 @@ impl Listener {
         Ok(Listener::Unix { listener, path: path.to_owned() })
     }
 
-    /// Where it listens: of port 0 the one that was given.
+    /// The address it listens on; for port 0 with the port that the kernel chose.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().ok(),
@@ -74,22 +76,22 @@ impl Listener {
         }
     }
 
-    /// For the event loop that is entered.
-    pub(super) fn into_door(self) -> io::Result<Door> {
+    /// Registers the socket with the current event loop.
+    pub(super) fn into_acceptor(self) -> io::Result<Acceptor> {
         let accept = match &self {
             Listener::Tcp(listener) => Accept::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?),
             Listener::Unix { listener, .. } => {
                 Accept::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?)
             }
         };
-        Ok(Door { accept, _listener: self })
+        Ok(Acceptor { accept, _listener: self })
     }
 }
 
 /// A listener in an event loop.
-pub(super) struct Door {
+pub(super) struct Acceptor {
     accept: Accept,
-    /// A socket's file goes with it.
+    /// Removes the socket's file.
     _listener: Listener,
 }
 
@@ -98,8 +100,8 @@ enum Accept {
     Unix(tokio::net::UnixListener),
 }
 
-impl Door {
-    /// The next client.
+impl Acceptor {
+    /// Waits for the next client.
     pub async fn accept(&self) -> io::Result<(Box<dyn Stream>, Class)> {
         match &self.accept {
             Accept::Tcp(listener) => {
@@ -118,13 +120,13 @@ impl Door {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Listener::Unix { path, .. } = self {
-            // Nothing can be done about a file that resists; the next watcher finds it abandoned.
+            // A file that cannot be removed is an abandoned socket, which the next watcher replaces.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// A killed watcher leaves its socket behind: nobody answers there.
+/// Removes the socket of a killed watcher: connections to it are refused.
 fn remove_abandoned(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_in_use_is_told() {
+    fn port_in_use_is_an_error() {
         let first = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a free port");
         let address = first.address().expect("an address");
         let error = Listener::tcp(address).err().expect("taken").to_string();
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_its_owner_s_and_goes_with_its_server() {
+    fn socket_has_mode_0600_and_is_removed_with_its_server() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ctl");
         let listener = Listener::unix(&path).expect("a socket");

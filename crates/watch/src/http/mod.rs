@@ -1,16 +1,16 @@
 //! HTTP for scrapers, browsers and `wallprof ctl`, by hyper, and the few lines of a client that ctl needs.
 //!
-//! What is here is policy: how many connections each kind of client may hold and which one goes first (`places`), how
-//! long each step may take (`activity` notes them), which requests come from a page of another site (`request`). Bodies
+//! This module is policy. `slots` limits the connections of each kind of client, the time of each step, and decides which
+//! connection is closed first. `activity` watches the steps. `request` detects requests from pages of other sites. Bodies
 //! of requests are not read.
 
 mod activity;
 mod ask;
 mod listener;
-mod places;
 mod request;
 mod response;
 mod server;
+mod slots;
 
 pub use ask::ask;
 pub use listener::{ListenError, Listener};

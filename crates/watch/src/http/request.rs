@@ -1,13 +1,13 @@
-//! What a request asks for, and whether a page of another site sent it. Pure.
+//! The request that is answered, and whether a page of another site sent it. Pure.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, ORIGIN, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 
-/// A longer head is refused.
+/// Limit on the head of a request.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// A longer body is refused; shorter ones are passed over.
+/// Limit on the body of a request, which is ignored.
 const MAX_BODY_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub enum Method {
     Post,
 }
 
-/// Who asks, by the way they came.
+/// The kind of client, by its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// Over TCP: anyone who reaches the port.
+    /// Over TCP: any client that reaches the port.
     Network,
-    /// Over the control socket, whose permissions have let them in.
+    /// Over the control socket, whose permissions allow the client.
     Control,
 }
 
@@ -32,13 +32,13 @@ pub struct Request {
     pub method: Method,
     /// Without the query.
     pub path: String,
-    /// Sent by a page of another site, or to a name that is none of this server's (DNS rebinding): a browser would let
-    /// that page send it, and with such a name read the answer, too.
+    /// Sent by a page of another site, or to a host name that this server does not have (DNS rebinding). A browser lets
+    /// such a page send the request and, with such a name, read the answer.
     pub foreign: bool,
 }
 
-/// The names by which clients may ask for this server, beside `localhost` and every IP address: a page of another site
-/// can have a name of its own resolve to this machine, but no address.
+/// The names of this server, besides `localhost` and every IP address. A page of another site can make its own host name
+/// resolve to this machine, but not an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNames(Vec<String>);
 
@@ -92,7 +92,7 @@ pub(super) fn request_from_parts(parts: &Parts, client: Client, hosts: &HostName
 
 fn is_foreign(headers: &HeaderMap, named: Option<&str>, hosts: &HostNames) -> Result<bool, u16> {
     let host = text(headers, &HOST)?;
-    // Without a name the client is no browser.
+    // A request without a host name does not come from a browser.
     if host.into_iter().chain(named).any(|host| !hosts.has(host)) {
         return Ok(true);
     }
@@ -162,14 +162,14 @@ mod tests {
         let rebound = asked(Client::Network, "GET", "http://evil.example/metrics", &[("Host", "127.0.0.1")]);
         assert!(rebound.unwrap().foreign);
         let control = asked(Client::Control, "POST", "/arm", &[("Host", "wallprof")]).unwrap();
-        assert!(!control.foreign, "the socket's permissions have let it in");
+        assert!(!control.foreign, "the socket's permissions allow it");
     }
 
     #[test]
     fn pages_of_other_sites_are_foreign() {
         let from = |header: (&str, &str)| foreign(&[("Host", "127.0.0.1:1"), header]);
         assert!(from(("Origin", "http://evil")) && from(("Origin", "null")));
-        assert!(from(("Origin", "https://127.0.0.1:1")), "not what this server speaks");
+        assert!(from(("Origin", "https://127.0.0.1:1")), "another scheme than this server's");
         assert!(from(("Sec-Fetch-Site", "cross-site")));
         assert!(!from(("Origin", "http://127.0.0.1:1")) && !from(("Sec-Fetch-Site", "same-origin")));
     }

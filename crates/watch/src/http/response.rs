@@ -1,4 +1,4 @@
-//! An answer: status, type and bytes, and the head they travel under.
+//! An answer: status, type and bytes, and its HTTP head.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -31,22 +31,22 @@ impl Response {
         Response { status, content_type: TEXT, body }
     }
 
-    /// As it is sent.
+    /// As hyper's type.
     pub(super) fn into_http(self) -> hyper::Response<Body> {
         let body = Either::Left(Full::new(Bytes::from_owner(self.body)));
         http(self.status, self.content_type, body)
     }
 }
 
-/// What travels behind a head.
+/// The body of an answer.
 pub(super) type Body = Either<Full<Bytes>, Promise>;
 
-/// An answer of which only the head is there: its status comes with the body, as its first word.
+/// An answer whose head is sent before it is known: its final status is the first word of the body.
 pub(super) fn promised(response: oneshot::Receiver<Response>) -> hyper::Response<Body> {
     http(202, TEXT, Either::Right(Promise(Some(response))))
 }
 
-/// Nothing here is to be kept by caches, framed by other sites or run.
+/// Answers must not be cached, framed by other sites, or interpreted as another type.
 fn http(status: u16, content_type: &'static str, body: Body) -> hyper::Response<Body> {
     let mut response = hyper::Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -59,7 +59,7 @@ fn http(status: u16, content_type: &'static str, body: Body) -> hyper::Response<
     response
 }
 
-/// A body that comes when the answer is there.
+/// A body that is sent when the answer is known.
 pub(super) struct Promise(Option<oneshot::Receiver<Response>>);
 
 impl hyper::body::Body for Promise {
@@ -72,7 +72,7 @@ impl hyper::body::Body for Promise {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Some(response) = &mut self.0 else { return Poll::Ready(None) };
         let response = ready!(Pin::new(response).poll(context))
-            .unwrap_or_else(|_| Response::line(503, "this server is ending"));
+            .unwrap_or_else(|_| Response::line(503, "this server is stopping"));
         self.0 = None;
         let text = [format!("{} ", response.status).as_bytes(), &response.body].concat();
         Poll::Ready(Some(Ok(Frame::data(text.into()))))

@@ -1,7 +1,7 @@
-//! Clients and their turns: one thread serves all of them, one more makes the pages that take long.
+//! The server: one thread serves all clients, a second one makes the pages that take long.
 //!
-//! Neither is the recorder's: it loses nothing to clients but the lock of the metrics while a text is rendered, once a
-//! second at most.
+//! Neither is the recorder's thread. Clients delay it only by the lock of the metrics, while a text is rendered, at most
+//! once a second.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,62 +19,63 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::activity::{Activity, Stream};
-use super::listener::{Door, Listener};
-use super::places::{Class, Places};
+use super::listener::{Acceptor, Listener};
 use super::request::{Client, HostNames, MAX_HEAD_BYTES, Request, request_from_parts};
 use super::response::{Body, Response, promised};
+use super::slots::{Class, Slots};
 
-/// Pages waiting to be made.
-const MOST_WAITING: usize = 4;
-/// After an error of accept(2), such as too many open files, clients wait this long.
+/// Limit on pages that wait to be made.
+const MAX_WAITING: usize = 4;
+/// The pause after an error of accept(2), such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What is served. Called on the thread that serves everyone: it must not take long.
+/// The pages of the server. `answer` runs on the thread that serves all clients: it must not take long.
 pub trait Site: Send + Sync + 'static {
     fn answer(&self, request: &Request) -> Answer;
 }
 
 pub enum Answer {
     Now(Response),
-    /// Made on a thread of its own, one after the other.
+    /// Made on the thread for pages, one after the other.
     Later(Box<dyn FnOnce() -> Response + Send>),
-    /// The same, for [`super::ask`]: the head goes at once, with status 202, so that the client knows that it was heard;
-    /// the status that it comes to is the body's first word.
+    /// The same, for [`super::ask`]: the head is sent at once, with status 202, so that the client knows that the order has
+    /// arrived. The final status is the first word of the body.
     Order(Box<dyn FnOnce() -> Response + Send>),
 }
 
-/// A page to be made, and where it goes.
-type Work = (Box<dyn FnOnce() -> Response + Send>, oneshot::Sender<Response>);
+/// A page to be made, and the channel for it.
+type Job = (Box<dyn FnOnce() -> Response + Send>, oneshot::Sender<Response>);
 
-/// Serves until it is dropped.
+/// A running server; dropping it stops it.
 pub struct Server {
     stop: Option<oneshot::Sender<Infallible>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    /// `hosts` are the names that clients over TCP may ask for.
+    /// `hosts` are the host names for clients over TCP.
     ///
     /// # Errors
-    /// No thread or no event loop could be had.
+    /// A thread or the event loop could not be created.
     pub fn start(listeners: Vec<Listener>, site: Arc<dyn Site>, hosts: HostNames) -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel();
-        let (work, to_do) = sync_channel(MOST_WAITING);
+        let (jobs, queue) = sync_channel(MAX_WAITING);
         let named = |name: &str| std::thread::Builder::new().name(name.into());
-        let maker = named("wallprof-pages").spawn(move || make_pages(&to_do))?;
+        let maker = named("wallprof-pages").spawn(move || make_pages(&queue))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let doors: Vec<Door> = {
+        let acceptors: Vec<Acceptor> = {
             let _entered = runtime.enter();
-            listeners.into_iter().map(Listener::into_door).collect::<io::Result<_>>()?
+            listeners.into_iter().map(Listener::into_acceptor).collect::<io::Result<_>>()?
         };
         let shared = Arc::new(Shared {
             site,
             hosts,
-            work,
+            jobs,
             connections: Mutex::default(),
             deadlines_changed: Notify::new(),
         });
-        let server = named("wallprof-http").spawn(move || runtime.block_on(serve(doors, shared, stopped)))?;
+        let server =
+            named("wallprof-http").spawn(move || runtime.block_on(serve(acceptors, shared, stopped)))?;
         Ok(Server { stop: Some(stop), threads: vec![server, maker] })
     }
 }
@@ -88,28 +89,28 @@ impl Drop for Server {
     }
 }
 
-/// Ends when nobody can ask any more.
-fn make_pages(to_do: &Receiver<Work>) {
-    while let Ok((make, made)) = to_do.recv() {
+/// Ends when the server has stopped.
+fn make_pages(queue: &Receiver<Job>) {
+    while let Ok((make, made)) = queue.recv() {
         let response = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make))
             .unwrap_or_else(|_| Response::line(500, "making this page failed"));
-        // A client that has gone needs no page.
+        // An error means that the client has closed the connection.
         let _ = made.send(response);
     }
 }
 
-/// Ends, with all connections, when the server is dropped.
-async fn serve(doors: Vec<Door>, shared: Arc<Shared>, stopped: oneshot::Receiver<Infallible>) {
-    for door in doors {
-        tokio::spawn(accept(door, Arc::clone(&shared)));
+/// Ends, and closes all connections, when the server is dropped.
+async fn serve(acceptors: Vec<Acceptor>, shared: Arc<Shared>, stopped: oneshot::Receiver<Infallible>) {
+    for acceptor in acceptors {
+        tokio::spawn(accept(acceptor, Arc::clone(&shared)));
     }
     tokio::spawn(expire(Arc::clone(&shared)));
     let _ = stopped.await;
 }
 
-async fn accept(door: Door, shared: Arc<Shared>) {
+async fn accept(acceptor: Acceptor, shared: Arc<Shared>) {
     loop {
-        match door.accept().await {
+        match acceptor.accept().await {
             Ok((stream, class)) => shared.admit(stream, class),
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -124,7 +125,7 @@ async fn expire(shared: Arc<Shared>) {
         let changed = shared.deadlines_changed.notified();
         match next {
             Some(next) => {
-                // Whatever comes first: a deadline moves only when something changes.
+                // A deadline moves only with a notification.
                 let _ = tokio::time::timeout_at(next.into(), changed).await;
             }
             None => changed.await,
@@ -132,23 +133,23 @@ async fn expire(shared: Arc<Shared>) {
     }
 }
 
-/// What all connections share.
+/// The state shared by all connections.
 pub(super) struct Shared {
     site: Arc<dyn Site>,
     hosts: HostNames,
-    work: SyncSender<Work>,
+    jobs: SyncSender<Job>,
     connections: Mutex<Connections>,
     deadlines_changed: Notify,
 }
 
 #[derive(Default)]
 struct Connections {
-    places: Places,
+    slots: Slots,
     tasks: HashMap<u64, AbortHandle>,
 }
 
 impl Connections {
-    /// Closes connections that have lost their places.
+    /// Closes connections that have lost their slots.
     fn close(&mut self, ids: impl IntoIterator<Item = u64>) {
         for id in ids {
             if let Some(task) = self.tasks.remove(&id) {
@@ -163,47 +164,47 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the places, closes the connections that have to go, and has deadlines looked at again.
-    fn change<Gone: IntoIterator<Item = u64>>(&self, change: impl FnOnce(&mut Places) -> Gone) {
+    /// Changes the slots, closes the connections that lost theirs, and updates the next deadline.
+    fn change<Closed: IntoIterator<Item = u64>>(&self, change: impl FnOnce(&mut Slots) -> Closed) {
         let mut connections = self.connections();
-        let gone = change(&mut connections.places);
-        connections.close(gone);
+        let closed = change(&mut connections.slots);
+        connections.close(closed);
         self.deadlines_changed.notify_one();
     }
 
     fn admit(self: &Arc<Self>, stream: Box<dyn Stream>, class: Class) {
         let mut connections = self.connections();
-        let Some(admitted) = connections.places.admit(class, Instant::now()) else { return };
+        let Some(admitted) = connections.slots.admit(class, Instant::now()) else { return };
         connections.close(admitted.instead_of);
         let client = if class == Class::Control { Client::Control } else { Client::Network };
-        let task = tokio::spawn(converse(Arc::clone(self), admitted.id, stream, client));
+        let task = tokio::spawn(serve_connection(Arc::clone(self), admitted.id, stream, client));
         connections.tasks.insert(admitted.id, task.abort_handle());
         self.deadlines_changed.notify_one();
     }
 
     fn leave(&self, id: u64) {
         let mut connections = self.connections();
-        connections.places.leave(id);
+        connections.slots.leave(id);
         connections.tasks.remove(&id);
     }
 
     fn expire(&self, now: Instant) -> Option<Instant> {
         let mut connections = self.connections();
-        let over = connections.places.expire(now);
+        let over = connections.slots.expire(now);
         connections.close(over);
-        connections.places.next_deadline()
+        connections.slots.next_deadline()
     }
 
     pub(super) fn received(&self, id: u64) {
-        self.change(|places| {
-            places.received(id, Instant::now());
+        self.change(|slots| {
+            slots.received(id, Instant::now());
             None
         });
     }
 
-    pub(super) fn takes(&self, id: u64, takes: bool) {
-        self.change(|places| {
-            places.takes(id, takes, Instant::now());
+    pub(super) fn set_stalled(&self, id: u64, stalled: bool) {
+        self.change(|slots| {
+            slots.set_stalled(id, stalled, Instant::now());
             None
         });
     }
@@ -214,8 +215,8 @@ impl Shared {
         client: Client,
         request: hyper::Request<Incoming>,
     ) -> Result<hyper::Response<Body>, Infallible> {
-        self.change(|places| {
-            places.answering(id, Instant::now());
+        self.change(|slots| {
+            slots.answering(id, Instant::now());
             None
         });
         let (parts, _) = request.into_parts();
@@ -223,7 +224,7 @@ impl Shared {
             Err(status) => Response::line(status, "this request cannot be answered").into_http(),
             Ok(request) => self.make(self.site.answer(&request)).await,
         };
-        self.change(|places| places.served(id, Instant::now()));
+        self.change(|slots| slots.served(id, Instant::now()));
         Ok(response)
     }
 
@@ -234,28 +235,30 @@ impl Shared {
             Answer::Order(make) => (make, true),
         };
         let (made, page) = oneshot::channel();
-        if self.work.try_send((make, made)).is_err() {
-            return Response::line(503, "too many pages are being made: try again in a moment").into_http();
+        if self.jobs.try_send((make, made)).is_err() {
+            return Response::line(503, "too many pages are being made: try again later").into_http();
         }
         match is_order {
             true => promised(page),
-            false => page.await.unwrap_or_else(|_| Response::line(503, "this server is ending")).into_http(),
+            false => {
+                page.await.unwrap_or_else(|_| Response::line(503, "this server is stopping")).into_http()
+            }
         }
     }
 }
 
 /// One connection from its first byte to its last.
-async fn converse(shared: Arc<Shared>, id: u64, stream: Box<dyn Stream>, client: Client) {
+async fn serve_connection(shared: Arc<Shared>, id: u64, stream: Box<dyn Stream>, client: Client) {
     let bytes = TokioIo::new(Activity::new(stream, Arc::clone(&shared), id));
     let service = service_fn(|request| shared.answer(id, client, request));
-    // How long a client may take is for `places` to say.
+    // `slots` limits the time of each step, not hyper.
     let mut connection = http1::Builder::new();
     connection
         .half_close(true)
         .title_case_headers(true)
         .header_read_timeout(None)
         .max_buf_size(MAX_HEAD_BYTES);
-    // What a client sends may be anything, and it may go at any time.
+    // An error is a client that sent no HTTP or closed the connection.
     let _ = connection.serve_connection(bytes, service).await;
     shared.leave(id);
 }
@@ -269,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers `/now` at once, `/later` when told to, anything else not at all well.
+    /// Answers `/now` at once, `/later` and `/order` when the gate opens; `/panic` fails.
     struct Pages {
         gate: std::sync::Mutex<Option<Receiver<()>>>,
     }
@@ -285,7 +288,7 @@ mod tests {
                         Response::line(429, "not now")
                     }))
                 }
-                "/panic" => Answer::Later(Box::new(|| panic!("as told"))),
+                "/panic" => Answer::Later(Box::new(|| panic!("on request"))),
                 "/later" => {
                     let gate = self.gate.lock().expect("unpoisoned").take();
                     Answer::Later(Box::new(move || {
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_in_the_making_keeps_nobody_waiting() {
+    fn page_in_the_making_delays_no_other_client() {
         let (_server, address, open) = server();
         let later = ask(address, "/later");
         assert!(answer(ask(address, "/now")).ends_with("now\n"));
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_fails_says_so_and_the_next_is_made() {
+    fn failed_page_is_status_500_and_the_next_is_made() {
         let (_server, address, open) = server();
         assert!(answer(ask(address, "/panic")).starts_with("HTTP/1.1 500 "));
         open.send(()).expect("it waits");
@@ -339,19 +342,19 @@ mod tests {
     fn too_many_pages_are_refused() {
         let (_server, address, open) = server();
         let (answered, answers) = mpsc::channel();
-        for _ in 0..MOST_WAITING + 2 {
+        for _ in 0..MAX_WAITING + 2 {
             let (stream, answered) = (ask(address, "/later"), answered.clone());
             std::thread::spawn(move || answered.send(answer(stream)));
         }
         // While the gate is closed no page is ready: the first answer is a refusal.
         assert!(answers.recv().expect("an answer").starts_with("HTTP/1.1 503 "));
         open.send(()).expect("it waits");
-        let made = (0..MOST_WAITING + 1).map(|_| answers.recv().expect("an answer"));
+        let made = (0..MAX_WAITING + 1).map(|_| answers.recv().expect("an answer"));
         assert!(made.filter(|text| text.ends_with("later\n")).count() > 0);
     }
 
     #[test]
-    fn more_clients_than_places_are_all_served_in_turn() {
+    fn more_clients_than_slots_are_all_served() {
         let (_server, address, _open) = server();
         let mut idle = Vec::new();
         for _ in 0..150 {
@@ -366,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_say_nothing_do_not_keep_others_out() {
+    fn silent_clients_do_not_block_others() {
         let (_server, address, _open) = server();
         let _silent: Vec<_> = (0..64).map(|_| TcpStream::connect(address).expect("a server")).collect();
         assert!(answer(ask(address, "/now")).ends_with("now\n"));
     }
 
     #[test]
-    fn a_dropped_server_is_gone() {
+    fn dropped_server_listens_no_more() {
         let (server, address, _open) = server();
         drop(server);
         assert!(TcpStream::connect(address).is_err());
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_connections_keep_neither_scrapers_nor_the_socket_out() {
+    fn slow_connections_block_neither_scrapers_nor_the_socket() {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("ctl");
         let port = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
@@ -408,17 +411,17 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_heard_at_once_and_its_status_comes_with_its_end() {
+    fn order_is_acknowledged_at_once_and_its_status_is_in_the_body() {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("ctl");
         let (open, gate) = mpsc::channel();
         let site = Arc::new(Pages { gate: std::sync::Mutex::new(Some(gate)) });
         let listener = Listener::unix(&socket).expect("a socket");
         let _server = Server::start(vec![listener], site, HostNames::default()).expect("threads");
-        let mut heard = UnixStream::connect(&socket).expect("a server");
-        heard.write_all(b"POST /order HTTP/1.0\r\n\r\n").expect("sent");
+        let mut acknowledged = UnixStream::connect(&socket).expect("a server");
+        acknowledged.write_all(b"POST /order HTTP/1.0\r\n\r\n").expect("sent");
         let mut bytes = [0; 1024];
-        let count = heard.read(&mut bytes).expect("a head");
+        let count = acknowledged.read(&mut bytes).expect("a head");
         assert!(
             bytes[..count].starts_with(b"HTTP/1.0 202 "),
             "{:?}",
@@ -426,14 +429,14 @@ mod tests {
         );
         open.send(()).expect("it waits");
         let mut body = String::new();
-        heard.read_to_string(&mut body).expect("a body");
+        acknowledged.read_to_string(&mut body).expect("a body");
         assert!(body.ends_with("429 not now\n"), "{body}");
         let asked = crate::ask(&socket, "POST", "/order", Duration::from_secs(60)).expect("an answer");
         assert_eq!(asked, (429, "not now\n".to_string()));
     }
 
     #[test]
-    fn a_head_without_end_is_refused() {
+    fn endless_head_is_refused() {
         let (_server, address, _open) = server();
         let mut stream = TcpStream::connect(address).expect("a server");
         // The server may refuse before all of it is sent.

@@ -1,0 +1,95 @@
+//! Orders to the service, and the hours of measuring.
+
+use wallprof_probe::clock;
+use wallprof_watch::Notice;
+
+use super::{Service, lock};
+use crate::failure::{Failure, say};
+use crate::watch::commands::{Command, Order, Reply};
+
+impl Service {
+    /// Arms or disarms, as the hours and orders say.
+    pub(super) fn follow_schedule(&mut self) -> Result<(), Failure> {
+        let wanted = self.schedule.is_armed(jiff::Zoned::now().time());
+        match wanted == self.is_armed() {
+            true => Ok(()),
+            false if wanted => self.arm(),
+            false => self.disarm(),
+        }
+    }
+
+    fn is_armed(&self) -> bool {
+        self.started && !self.engine.is_paused()
+    }
+
+    fn arm(&mut self) -> Result<(), Failure> {
+        if self.started {
+            self.engine.resume()?;
+        } else {
+            self.engine.arm()?;
+            self.engine.report_existing_threads()?;
+            self.started = true;
+        }
+        self.shorten_flush_interval();
+        self.show_armed(true);
+        Ok(())
+    }
+
+    fn disarm(&mut self) -> Result<(), Failure> {
+        if self.started {
+            self.engine.pause()?;
+        }
+        self.shorten_flush_interval();
+        self.show_armed(false);
+        Ok(())
+    }
+
+    fn show_armed(&self, armed: bool) {
+        lock(&self.metrics).set_armed(armed);
+        let state = if armed { "armed" } else { "disarmed" };
+        say(state);
+        self.notifier.send(Notice::Watchdog, &self.status_line());
+    }
+
+    /// Carries out an order. All complete seconds have been flushed before.
+    pub(super) fn obey(&mut self, command: Command) {
+        if command.order != Order::Refresh {
+            self.shorten_flush_interval();
+        }
+        let wanted = match command.order {
+            Order::Refresh | Order::RefreshAndStayFresh => {
+                return drop(command.reply.send(Reply::Done(String::new())));
+            }
+            Order::Arm => true,
+            Order::Disarm => false,
+            Order::Status => return drop(command.reply.send(Reply::Done(self.status()))),
+            Order::Snapshot => return self.snapshots.start_by_hand(clock::mono_now(), Some(command.reply)),
+        };
+        self.schedule.override_until_change(wanted, jiff::Zoned::now().time());
+        let reply = match self.follow_schedule() {
+            Ok(()) => Reply::Done(self.status_line()),
+            Err(failure) => Reply::Failed(failure.message),
+        };
+        // An error means that the client has closed the connection.
+        let _ = command.reply.send(reply);
+    }
+
+    pub(super) fn status_line(&self) -> String {
+        let state = if self.is_armed() { "armed" } else { "disarmed" };
+        format!("{state}, watching {}", self.target())
+    }
+
+    fn status(&self) -> String {
+        let metrics = lock(&self.metrics);
+        let stalls: Vec<_> =
+            metrics.stalls_by_severity().into_iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let stalls = if stalls.is_empty() { "none".to_string() } else { stalls.join(", ") };
+        format!(
+            "{}\nstalls: {stalls}\ncost: {:.3} % of one CPU\npace: {}\nrecording: {}",
+            self.status_line(),
+            self.budget.cost() * 100.0,
+            self.budget.pace(),
+            self.recording().display(),
+        )
+    }
+}

@@ -1,0 +1,351 @@
+//! The metrics so far, by process and thread name: events in, counters and histograms out.
+//!
+//! Owns the meaning of every metric. Pure: it reads no clock and writes no text. Only involuntary stalls are counted as
+//! stalls. The off-CPU histogram has waits of every reason, from switch-out to switch-in.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
+use wallprof_model::profile::KeptStall;
+use wallprof_model::{
+    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Metric, MonoNs, StallKind, ThreadInfo,
+    ThreadKey,
+};
+
+use crate::durations::{Durations, Exemplar};
+use crate::open::OpenStalls;
+use crate::series::{Family, Labels, OTHERS, Owner, SeriesPool};
+use crate::severity::Severities;
+
+/// Limit on the reasons of losses that are counted by name; there are some thirty.
+const MAX_LOSS_REASONS: usize = 64;
+/// The loss of a stall that is counted but not in the flight recording, whose size is bounded.
+const FOLDED: &str = "stalls_folded";
+/// Limit on the names of intruders on guarded CPUs; an IPI may come from any thread.
+const MAX_INTRUDERS: usize = 1024;
+/// Limit on counted stalls without an id yet.
+const MAX_WITHOUT_ID: usize = 4096;
+/// Flushes after the end of a thread in which its last events may still arrive.
+const LINGER: u64 = 3;
+
+/// The CPU time of wallprof itself since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct SelfCost {
+    pub process_cpu_ns: u64,
+    /// Of the BPF programs, estimated: one run in 61 is timed.
+    pub probe_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StallSum {
+    pub count: u64,
+    pub total_ns: u64,
+}
+
+/// The names of a thread; kept a little longer than the thread lives.
+struct NamedThread {
+    owner: Arc<Owner>,
+    /// The flush after which it ended.
+    ended: Option<u64>,
+}
+
+/// A counted stall; the recording gives it an id when it is written.
+struct StallWithoutId {
+    thread: ThreadKey,
+    kind: StallKind,
+    start: MonoNs,
+    labels: Labels,
+}
+
+pub struct Metrics {
+    severities: Severities,
+    names: HashMap<String, Arc<str>>,
+    threads: HashMap<ThreadKey, NamedThread>,
+    without_id: VecDeque<StallWithoutId>,
+    open: OpenStalls,
+    pub(crate) pool: SeriesPool,
+    pub(crate) stalls: Family<StallSum>,
+    pub(crate) off_cpu: Family<Durations>,
+    pub(crate) run_queue: Family<Durations>,
+    pub(crate) fault: Family<Durations>,
+    pub(crate) on_cpu: Family<u64>,
+    pub(crate) longest: Family<u64>,
+    pub(crate) intrusions: BTreeMap<(u32, &'static str, String), u64>,
+    pub(crate) lost: BTreeMap<String, u64>,
+    pub(crate) cost: SelfCost,
+    pub(crate) cost_share: f64,
+    pub(crate) armed: bool,
+    pub(crate) sample_hz: f64,
+    pub(crate) stack_threshold_ns: u64,
+    pub(crate) snapshots: u64,
+    /// How often seconds were flushed.
+    flushes: u64,
+    clock: Option<ClockAnchor>,
+    /// Counts changes: texts of the same generation are equal.
+    generation: u64,
+}
+
+impl Metrics {
+    /// `max_series` bounds all families together.
+    pub fn new(severities: Severities, max_series: usize) -> Self {
+        let names = severities.names().map(|name| (name.to_string(), Arc::from(name))).collect();
+        Metrics {
+            severities,
+            names,
+            threads: HashMap::new(),
+            without_id: VecDeque::new(),
+            open: OpenStalls::default(),
+            pool: SeriesPool::new(max_series),
+            stalls: Family::default(),
+            off_cpu: Family::default(),
+            run_queue: Family::default(),
+            fault: Family::default(),
+            on_cpu: Family::default(),
+            longest: Family::default(),
+            intrusions: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            cost: SelfCost::default(),
+            cost_share: 0.0,
+            armed: false,
+            sample_hz: 0.0,
+            stack_threshold_ns: 0,
+            snapshots: 0,
+            flushes: 0,
+            clock: None,
+            generation: 0,
+        }
+    }
+
+    /// Sorts later stalls by these severities.
+    pub fn set_severities(&mut self, severities: Severities) {
+        self.names = severities.names().map(|name| (name.to_string(), Arc::from(name))).collect();
+        self.severities = severities;
+    }
+
+    /// Counts an event. Events without a metric change nothing.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::Thread(info) => self.thread(info),
+            Event::ThreadEnd { thread, .. } => self.thread_ended(*thread),
+            Event::Ledger(delta) => self.ledger(delta),
+            Event::Clock(anchor) => self.clock = Some(*anchor),
+            Event::Latency(delta) => self.latency(delta),
+            Event::OffCpu(delta) => self.off_cpu(delta),
+            Event::Stall(stall) => self.stall(stall),
+            Event::Intrusion(delta) if !delta.allowed => self.intrusion(delta),
+            Event::Loss { reason, count } => self.count_loss(reason, *count),
+            Event::Overhead { process_cpu_ns, probe_ns, .. } => {
+                self.cost.process_cpu_ns += process_cpu_ns;
+                self.cost.probe_ns += probe_ns;
+            }
+            _ => {}
+        }
+    }
+
+    /// Marks `seconds` further seconds as complete: all of their events have been taken.
+    pub fn end_seconds(&mut self, seconds: u64) {
+        self.generation += 1;
+        self.flushes += 1;
+        let flushes = self.flushes;
+        self.threads.retain(|_, named| named.ended.is_none_or(|ended| ended + LINGER > flushes));
+        if self.pool.pass(seconds) {
+            let pool = &mut self.pool;
+            self.stalls.evict_stale(pool);
+            self.off_cpu.evict_stale(pool);
+            self.run_queue.evict_stale(pool);
+            self.fault.evict_stale(pool);
+            self.on_cpu.evict_stale(pool);
+        }
+    }
+
+    /// Counts changes: texts of the same generation are equal.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Makes exemplars of the counted stalls that are in the recording. A counted stall that is not is a loss: the
+    /// recording has only its sum. `epoch` converts a timestamp to the time of day.
+    pub fn add_exemplars(&mut self, kept: &[KeptStall], epoch: impl Fn(MonoNs) -> EpochNs) {
+        let ids: HashMap<_, _> =
+            kept.iter().map(|kept| ((kept.thread, kept.kind, kept.start), kept)).collect();
+        for stall in std::mem::take(&mut self.without_id) {
+            let Some(kept) = ids.get(&(stall.thread, stall.kind, stall.start)) else {
+                self.count_loss(FOLDED, 1);
+                continue;
+            };
+            let ns = kept.end.0.saturating_sub(kept.start.0);
+            let exemplar = Exemplar { stall_id: kept.id, ns, at: epoch(kept.end) };
+            self.add_exemplar(&stall, exemplar);
+        }
+    }
+
+    pub fn count_loss(&mut self, reason: &str, count: u64) {
+        let known = self.lost.contains_key(reason) || self.lost.len() < MAX_LOSS_REASONS;
+        let reason = if known { reason } else { "other" };
+        *self.lost.entry(reason.to_string()).or_default() += count;
+    }
+
+    /// While disarmed, nothing is measured and no stall is open.
+    pub fn set_armed(&mut self, armed: bool) {
+        self.armed = armed;
+        self.generation += 1;
+        if !armed {
+            self.open.clear();
+        }
+    }
+
+    /// Sets the sampling rate of stacks on each CPU, and the shortest wait that gets a stack.
+    pub fn set_pace(&mut self, sample_hz: f64, stack_threshold_ns: u64) {
+        (self.sample_hz, self.stack_threshold_ns) = (sample_hz, stack_threshold_ns);
+    }
+
+    /// Sets the recent cost of watching, as a share of one CPU.
+    pub fn set_cost(&mut self, share: f64) {
+        self.cost_share = share;
+    }
+
+    pub fn count_snapshot(&mut self) {
+        self.snapshots += 1;
+        self.generation += 1;
+    }
+
+    /// Stalls counted under each severity, all series together.
+    pub fn stalls_by_severity(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for (labels, sum) in self.stalls.iter() {
+            if let Some(severity) = &labels.severity {
+                *sums.entry(severity.to_string()).or_default() += sum.count;
+            }
+        }
+        sums
+    }
+
+    /// Starts to measure the longest stalls anew.
+    pub(crate) fn restart_longest(&mut self) {
+        self.longest.clear(&mut self.pool);
+    }
+
+    /// Counts the open stalls as they are at `now` among the longest ones.
+    pub(crate) fn note_open(&mut self, now: MonoNs) {
+        let open: Vec<_> = self.open.lateness_at(now).map(|(labels, ns)| (labels.clone(), ns)).collect();
+        for (labels, ns) in open {
+            self.note_longest(labels, ns);
+        }
+    }
+
+    fn note_longest(&mut self, labels: Labels, ns: u64) {
+        let longest = self.longest.at(labels, &mut self.pool);
+        *longest = (*longest).max(ns);
+    }
+
+    fn thread(&mut self, info: &ThreadInfo) {
+        let owner = Owner { process: info.process.clone(), thread: info.comm.clone() };
+        match self.threads.get_mut(&info.key) {
+            Some(named) if *named.owner == owner => {}
+            Some(named) => named.owner = Arc::new(owner),
+            None => {
+                self.threads.insert(info.key, NamedThread { owner: Arc::new(owner), ended: None });
+            }
+        }
+    }
+
+    fn thread_ended(&mut self, thread: ThreadKey) {
+        self.open.thread_ended(thread);
+        if let Some(named) = self.threads.get_mut(&thread) {
+            named.ended = Some(self.flushes);
+        }
+    }
+
+    fn labels(&self, thread: ThreadKey) -> Labels {
+        self.threads
+            .get(&thread)
+            .map_or_else(|| Labels::of(&self.pool.others()), |named| Labels::of(&named.owner))
+    }
+
+    fn ledger(&mut self, delta: &LedgerDelta) {
+        if delta.on_cpu_ns > 0 {
+            self.open.ran(delta.thread, delta.second);
+            *self.on_cpu.at(self.labels(delta.thread), &mut self.pool) += delta.on_cpu_ns;
+        }
+    }
+
+    fn latency(&mut self, delta: &LatencyDelta) {
+        let labels = self.labels(delta.thread);
+        let durations = match delta.metric {
+            Metric::RunQueue => self.run_queue.at(labels, &mut self.pool),
+            Metric::Fault => self.fault.at(labels, &mut self.pool),
+            Metric::OffCpu | Metric::Blocked(_) => return,
+        };
+        durations.add(delta.bucket, delta.cell);
+    }
+
+    fn off_cpu(&mut self, delta: &OffCpuDelta) {
+        let labels = self.labels(delta.thread).reason(delta.reason.name());
+        self.off_cpu.at(labels, &mut self.pool).add(delta.bucket, delta.cell);
+    }
+
+    /// Counted under the thread that ran there or sent the interrupt, else under the interrupt.
+    fn intrusion(&mut self, delta: &IntrusionDelta) {
+        let name = delta.thread.as_ref().map_or(&delta.what, |thread| &thread.comm);
+        let key = (delta.cpu, delta.kind.name(), name.clone());
+        let known = self.intrusions.contains_key(&key) || self.intrusions.len() < MAX_INTRUDERS;
+        let key = if known { key } else { (key.0, key.1, OTHERS.to_string()) };
+        // A new intruder is shown before the end of the second.
+        self.generation += u64::from(!self.intrusions.contains_key(&key));
+        *self.intrusions.entry(key).or_default() += delta.count;
+    }
+
+    fn stall(&mut self, stall: &Stall) {
+        if !stall.open {
+            self.open.end(stall.thread, stall.kind);
+        }
+        if stall.voluntary {
+            return;
+        }
+        let owner = self.labels(stall.thread);
+        let labels = owner.clone().reason(stall.reason.name());
+        if stall.open {
+            let reported_in = self.second_at(stall.end);
+            let late_since = MonoNs(stall.end.0.saturating_sub(stall.late_ns()));
+            self.open.start(stall.thread, stall.kind, late_since, owner, reported_in);
+            return;
+        }
+        let ns = stall.late_ns();
+        let severity = self.severity(ns);
+        let sum = self.stalls.at(labels.clone().severity(severity), &mut self.pool);
+        sum.count += 1;
+        sum.total_ns += ns;
+        self.note_longest(owner, ns);
+        if self.without_id.len() == MAX_WITHOUT_ID {
+            self.without_id.pop_front();
+        }
+        let (thread, kind, start) = (stall.thread, stall.kind, stall.start);
+        self.without_id.push_back(StallWithoutId { thread, kind, start, labels });
+    }
+
+    /// The second of the wall clock at `at`, by the last reading of both clocks.
+    fn second_at(&self, at: MonoNs) -> EpochSecond {
+        let epoch_ns =
+            self.clock.map_or(at.0, |clock| at.0.wrapping_add(clock.epoch.0.wrapping_sub(clock.mono.0)));
+        EpochSecond(u32::try_from(epoch_ns / 1_000_000_000).unwrap_or(u32::MAX))
+    }
+
+    fn severity(&self, ns: u64) -> Arc<str> {
+        let name = self.severities.of(ns);
+        self.names.get(name).cloned().unwrap_or_else(|| Arc::from(name))
+    }
+
+    fn add_exemplar(&mut self, stall: &StallWithoutId, exemplar: Exemplar) {
+        let series = match stall.kind {
+            StallKind::OffCpu => self.off_cpu.get_mut(&stall.labels),
+            StallKind::Fault => self.fault.get_mut(&Labels { reason: None, ..stall.labels.clone() }),
+        };
+        if let Some(durations) = series {
+            durations.set_exemplar(exemplar);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,209 @@
+//! What each event changes.
+
+use wallprof_model::{IntrusionKind, Reason, StallReason, ThreadRef};
+
+use wallprof_model::histogram::{Cell, bucket_from_ns};
+
+use super::*;
+
+pub(crate) fn thread(key: u32, process: &str, comm: &str) -> Event {
+    Event::Thread(ThreadInfo {
+        key: ThreadKey(key),
+        tid: key,
+        pid: key,
+        ns_tid: key,
+        ns_pid: key,
+        start_boot_ns: 0,
+        comm: comm.into(),
+        process: process.into(),
+        cgroup: None,
+        kernel_thread: false,
+    })
+}
+
+pub(crate) fn stall(key: u32, start: u64, ns: u64) -> Stall {
+    Stall::new(ThreadKey(key), StallReason::Blocked(Reason::Lock), MonoNs(start), ns)
+}
+
+pub(crate) fn stall_event(stall: Stall) -> Event {
+    Event::Stall(Box::new(stall))
+}
+
+pub(crate) fn off_cpu(key: u32, reason: StallReason, ns: u64) -> Event {
+    let cell = Cell { count: 1, total_ns: ns, max_ns: ns };
+    Event::OffCpu(OffCpuDelta { thread: ThreadKey(key), reason, bucket: bucket_from_ns(ns), cell })
+}
+
+pub(crate) fn metrics() -> Metrics {
+    let mut metrics = Metrics::new(Severities::default(), 1_000);
+    metrics.take(&thread(1, "server", "engine"));
+    metrics
+}
+
+fn counted(metrics: &Metrics) -> Vec<(String, u64, u64)> {
+    let name = |labels: &Labels| {
+        let severity = labels.severity.as_deref().unwrap_or("");
+        format!("{}/{}/{}", labels.owner.thread, labels.reason.unwrap_or(""), severity)
+    };
+    metrics.stalls.iter().map(|(labels, sum)| (name(labels), sum.count, sum.total_ns)).collect()
+}
+
+#[test]
+fn stall_is_counted_once_by_its_highest_severity() {
+    let mut metrics = metrics();
+    for ns in [60_000, 100_000, 600_000, 2_000_000] {
+        metrics.take(&stall_event(stall(1, 5, ns)));
+    }
+    let expected = [
+        ("engine/lock/critical", 2, 2_600_000),
+        ("engine/lock/info", 1, 60_000),
+        ("engine/lock/warning", 1, 100_000),
+    ];
+    assert_eq!(counted(&metrics), expected.map(|(name, count, ns)| (name.to_string(), count, ns)));
+    assert_eq!(metrics.stalls_by_severity()["critical"], 2);
+}
+
+/// A sleep of 20 ms that lasted `late_ns` longer.
+fn overslept(start: u64, late_ns: u64) -> Stall {
+    let asked_ns = 20_000_000;
+    let sleep =
+        Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Sleep), MonoNs(start), asked_ns + late_ns);
+    Stall { voluntary: false, asked_ns: Some(asked_ns), ..sleep }
+}
+
+#[test]
+fn overslept_wait_counts_by_its_lateness() {
+    let mut metrics = metrics();
+    (0..3).for_each(|n| metrics.take(&stall_event(overslept(n * 30_000_000, 60_000))));
+    metrics.take(&stall_event(stall(1, 200_000_000, 20_060_000)));
+    let expected = [("engine/lock/critical", 1, 20_060_000), ("engine/sleep/info", 3, 180_000)];
+    assert_eq!(counted(&metrics), expected.map(|(name, count, ns)| (name.to_string(), count, ns)));
+    assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).max(), Some(20_060_000));
+    metrics.restart_longest();
+    metrics.take(&stall_event(overslept(300_000_000, 60_000)));
+    assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [60_000]);
+}
+
+#[test]
+fn open_stall_is_late_since_the_end_of_its_timeout() {
+    let mut metrics = metrics();
+    metrics.take(&stall_event(Stall { open: true, ..overslept(0, 1_000_000) }));
+    metrics.note_open(MonoNs(25_000_000));
+    assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [5_000_000]);
+}
+
+#[test]
+fn voluntary_wait_is_no_stall() {
+    let mut metrics = metrics();
+    metrics.take(&stall_event(Stall { voluntary: true, ..stall(1, 5, 9_000_000) }));
+    assert!(counted(&metrics).is_empty());
+}
+
+#[test]
+fn open_stall_counts_when_it_ends() {
+    let mut metrics = metrics();
+    metrics.take(&stall_event(Stall { open: true, ..stall(1, 1_000, 1_000) }));
+    assert!(counted(&metrics).is_empty());
+    metrics.note_open(MonoNs(5_000));
+    assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [4_000]);
+    metrics.take(&stall_event(stall(1, 1_000, 700_000)));
+    metrics.restart_longest();
+    metrics.note_open(MonoNs(9_000));
+    assert_eq!((counted(&metrics).len(), metrics.longest.iter().count()), (1, 0));
+}
+
+#[test]
+fn earlier_second_that_is_flushed_late_leaves_a_stall_open() {
+    let mut metrics = metrics();
+    metrics.take(&Event::Clock(ClockAnchor { mono: MonoNs(0), epoch: EpochNs(100_000_000_000) }));
+    // The stall started at 103.5 and was found open at 105; the thread had run until 103.5.
+    metrics.take(&stall_event(Stall { open: true, ..stall(1, 3_500_000_000, 1_500_000_000) }));
+    let mut ledger = LedgerDelta::new(ThreadKey(1), EpochSecond(103));
+    ledger.on_cpu_ns = 7;
+    metrics.take(&Event::Ledger(ledger.clone()));
+    metrics.note_open(MonoNs(6_500_000_000));
+    assert_eq!(metrics.longest.iter().map(|(_, ns)| *ns).collect::<Vec<_>>(), [3_000_000_000]);
+    metrics.take(&Event::Ledger(LedgerDelta { second: EpochSecond(106), ..ledger }));
+    metrics.restart_longest();
+    metrics.note_open(MonoNs(7_500_000_000));
+    assert_eq!(metrics.longest.iter().count(), 0, "it has run since");
+}
+
+#[test]
+fn exemplars_point_to_recorded_stalls() {
+    let mut metrics = metrics();
+    metrics.take(&off_cpu(1, StallReason::Blocked(Reason::Lock), 2_000_000));
+    metrics.take(&stall_event(stall(1, 7, 2_000_000)));
+    let kept = KeptStall {
+        id: 42,
+        thread: ThreadKey(1),
+        kind: StallKind::OffCpu,
+        start: MonoNs(7),
+        end: MonoNs(2_000_007),
+    };
+    metrics.take(&stall_event(stall(1, 9, 2_000_000)));
+    metrics.add_exemplars(&[kept], |mono| EpochNs(mono.0));
+    assert_eq!(metrics.lost[FOLDED], 1, "the other one");
+    let (_, durations) = metrics.off_cpu.iter().next().expect("a series");
+    let (bucket, exemplar) = durations.exemplars.first_key_value().expect("an exemplar");
+    assert_eq!((durations.counts[*bucket], exemplar.stall_id, exemplar.ns), (1, 42, 2_000_000));
+    assert!(metrics.without_id.is_empty(), "a stall that was not kept gets no id later");
+}
+
+#[test]
+fn ended_thread_is_dropped_after_its_last_events() {
+    let mut metrics = metrics();
+    metrics.take(&Event::ThreadEnd { thread: ThreadKey(1), at: MonoNs(9) });
+    metrics.end_seconds(1);
+    metrics.take(&stall_event(stall(1, 5, 200_000)));
+    assert_eq!(counted(&metrics)[0].0, "engine/lock/warning");
+    (0..LINGER).for_each(|_| metrics.end_seconds(1));
+    assert!(metrics.threads.is_empty());
+}
+
+#[test]
+fn renamed_thread_has_its_own_series() {
+    let mut metrics = metrics();
+    metrics.take(&stall_event(stall(1, 5, 200_000)));
+    metrics.take(&thread(1, "server", "worker"));
+    metrics.take(&stall_event(stall(1, 300_000, 200_000)));
+    let names: Vec<_> = counted(&metrics).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["engine/lock/warning", "worker/lock/warning"]);
+}
+
+pub(crate) fn intrusion(name: &str, allowed: bool) -> Event {
+    Event::Intrusion(Box::new(IntrusionDelta {
+        cpu: 1,
+        kind: IntrusionKind::Task,
+        what: String::new(),
+        thread: Some(ThreadRef { comm: name.into(), ..ThreadRef::default() }),
+        allowed,
+        count: 2,
+        total_ns: 5,
+        max_ns: 4,
+    }))
+}
+
+#[test]
+fn allowed_thread_is_no_intruder_and_intruders_are_bounded() {
+    let mut metrics = metrics();
+    metrics.take(&intrusion("engine", true));
+    assert!(metrics.intrusions.is_empty());
+    let generation = metrics.generation();
+    metrics.take(&intrusion("cron-0", false));
+    assert!(metrics.generation() > generation, "an intruder is shown at once");
+    for number in 1..MAX_INTRUDERS + 10 {
+        metrics.take(&intrusion(&format!("cron-{number}"), false));
+    }
+    assert_eq!(metrics.intrusions[&(1, "task", "cron-0".into())], 2);
+    assert_eq!(metrics.intrusions[&(1, "task", OTHERS.into())], 20);
+}
+
+#[test]
+fn loss_reasons_are_bounded() {
+    let mut metrics = metrics();
+    for number in 0..1_000 {
+        metrics.count_loss(&format!("reason {number}"), 1);
+    }
+    assert_eq!((metrics.lost.len(), metrics.lost["other"]), (MAX_LOSS_REASONS + 1, 936));
+}
