@@ -1,19 +1,21 @@
 //! The capabilities of the program (capabilities(7)): never more than the command needs.
 //!
-//! A binary with capabilities from setcap(8) gives them to every user that may run it. So commands that only read and write
-//! files drop them first, and a recorder opens the files of its caller with the rights of the caller.
+//! A binary with capabilities from setcap(8) gives them to every user that may run it. So commands that only
+//! read and write files drop them first, and a recorder opens the files of its caller with the rights of the
+//! caller.
 
 use rustix::process::{geteuid, getuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// The capabilities of root over files. Recordings under sudo are given to the calling user, which needs them.
+/// The capabilities of root over files. Recordings under sudo are given to the calling user, which needs
+/// them.
 const ROOTS_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER);
 
-/// Drops every capability permanently; root keeps those over files. Must run before the first thread is started, since
-/// each thread has its own set.
+/// Drops every capability permanently; root keeps those over files. Must run before the first thread is
+/// started, since each thread has its own set.
 pub fn drop_for_files() {
     let kept = if is_root() { ROOTS_FILES } else { CapabilitySet::empty() };
     if let Ok(now) = capabilities(None) {
@@ -29,7 +31,8 @@ pub fn drop_for_files() {
     }
 }
 
-/// Runs `open` with the rights of the caller: this thread does without the capabilities of the binary meanwhile.
+/// Runs `open` with the rights of the caller: this thread does without the capabilities of the binary
+/// meanwhile.
 pub fn as_caller<T>(open: impl FnOnce() -> T) -> T {
     let given = capabilities(None).ok().filter(|now| !is_root() && !now.effective.is_empty());
     let Some(now) = given else { return open() };

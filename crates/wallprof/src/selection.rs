@@ -270,7 +270,8 @@ fn add_waits(
     Ok(())
 }
 
-/// The range, extended to seconds of the wall clock and limited to the recording: sums are stored by the second.
+/// The range, extended to seconds of the wall clock and limited to the recording: sums are stored by the
+/// second.
 fn whole_seconds(info: &RecordingInfo, requested: &Range<MonoNs>) -> Range<MonoNs> {
     let cuts = |at| info.start < at && at < info.end;
     let rounded = |at, round| if cuts(at) { second_of(info, at, round) } else { at };

@@ -77,7 +77,8 @@ fn check_folder(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The debug files to use: by build id in the system's folder, anywhere in the given folders, and from servers.
+/// The debug files to use: by build id in the system's folder, anywhere in the given folders, and from
+/// servers.
 fn options(
     args: &SymbolizeArgs,
     modules: &[UnnamedModule],
@@ -169,8 +170,8 @@ impl Named {
     }
 }
 
-/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions only if they
-/// belong to a function that starts at the same address.
+/// The lines to write for a frame. A frame with a name keeps it, and gets file, line and inlined functions
+/// only if they belong to a function that starts at the same address.
 fn useful(frame: &UnnamedFrame, mut lines: Vec<SymbolLine>) -> Option<Vec<SymbolLine>> {
     let physical = lines.last_mut()?;
     match &frame.name {

@@ -10,8 +10,8 @@ use wallprof_views::Style;
 /// The width if neither terminal nor environment has one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// The style for stdout: colour only on a terminal, and not with NO_COLOR (<https://no-color.org>) or TERM=dumb;
-/// the width of COLUMNS, else of the terminal; times of day in the local zone.
+/// The style for stdout: colour only on a terminal, and not with NO_COLOR (<https://no-color.org>) or
+/// TERM=dumb; the width of COLUMNS, else of the terminal; times of day in the local zone.
 pub fn style_for_stdout() -> Style {
     let terminal = io::stdout().is_terminal();
     let variable = |name: &str| present(env::var(name));

@@ -1,7 +1,7 @@
 //! The budget: the CPU time that watching may use, and the reduction of stacks before it is exceeded.
 //!
-//! Pure. Stacks are the most expensive part: near the limit, fewer samples and only longer waits get one. Counts,
-//! durations and ledgers stay exact.
+//! Pure. Stacks are the most expensive part: near the limit, fewer samples and only longer waits get one.
+//! Counts, durations and ledgers stay exact.
 
 use std::fmt;
 

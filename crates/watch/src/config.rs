@@ -1,7 +1,7 @@
 //! The configuration file: TOML with the names of the command line's options, and where each value stands.
 //!
-//! Pure: text in, values with their lines out. Values are interpreted together with the command line's options; an error
-//! there names the line that is kept here.
+//! Pure: text in, values with their lines out. Values are interpreted together with the command line's
+//! options; an error there names the line that is kept here.
 
 use std::fmt;
 

@@ -48,8 +48,8 @@ impl Exposition {
         Exposition { metrics, text: Mutex::default() }
     }
 
-    /// The text as of the last complete second. Open stalls last until `now`, the time of the request. The first request
-    /// in a second starts to measure the longest stalls anew.
+    /// The text as of the last complete second. Open stalls last until `now`, the time of the request. The
+    /// first request in a second starts to measure the longest stalls anew.
     pub fn text(&self, now: MonoNs) -> Arc<[u8]> {
         let mut rendered = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);

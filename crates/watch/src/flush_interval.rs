@@ -1,8 +1,8 @@
 //! How long complete seconds may stay pending before they are flushed, several at once.
 //!
-//! A flush costs 3 to 8 ms even for a second without events. After some seconds with little activity, the interval grows
-//! from one second to ten. The content of each second is the same in both cases. A reader makes the service flush, so that
-//! it sees all complete seconds.
+//! A flush costs 3 to 8 ms even for a second without events. After some seconds with little activity, the
+//! interval grows from one second to ten. The content of each second is the same in both cases. A reader
+//! makes the service flush, so that it sees all complete seconds.
 //!
 //! Pure. Owns the length of the interval and whether a flush is due.
 
@@ -12,8 +12,8 @@ const SETTLE_SECONDS: u64 = 10;
 const MAX_PENDING_SECONDS: u64 = 10;
 /// Little activity, by the second: stalls of all kinds …
 const MAX_STALLS: u64 = 200;
-/// … and runs of the BPF programs. Each run makes a row or two in the kernel's maps, which have capacity for two seconds of
-/// a busy machine and must hold the rows of all pending seconds.
+/// … and runs of the BPF programs. Each run makes a row or two in the kernel's maps, which have capacity for
+/// two seconds of a busy machine and must hold the rows of all pending seconds.
 const MAX_PROBE_RUNS: u64 = 2_500;
 
 /// The activity in some seconds.

@@ -1,5 +1,5 @@
-//! The always-on monitor without probes and recording: metrics from events, their text, the HTTP server that serves it,
-//! configuration, control, the hours of measuring, and the budget of CPU time.
+//! The always-on monitor without probes and recording: metrics from events, their text, the HTTP server that
+//! serves it, configuration, control, the hours of measuring, and the budget of CPU time.
 
 mod budget;
 mod config;

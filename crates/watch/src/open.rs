@@ -1,7 +1,7 @@
 //! Stalls that have started and not ended, such as a deadlock.
 //!
-//! Pure. Times are CLOCK_MONOTONIC in ns. The source reports an open stall once. It counts as open until the source
-//! reports its end, or running time of its thread.
+//! Pure. Times are CLOCK_MONOTONIC in ns. The source reports an open stall once. It counts as open until the
+//! source reports its end, or running time of its thread.
 
 use std::collections::HashMap;
 
@@ -45,8 +45,8 @@ impl OpenStalls {
         self.end(thread, StallKind::Fault);
     }
 
-    /// Removes stalls that were reported before this second, in which the thread ran: they are over, even if the event
-    /// of their end was lost.
+    /// Removes stalls that were reported before this second, in which the thread ran: they are over, even if
+    /// the event of their end was lost.
     pub fn ran(&mut self, thread: ThreadKey, second: EpochSecond) {
         for kind in [StallKind::OffCpu, StallKind::Fault] {
             if self.by_thread.get(&(thread, kind)).is_some_and(|open| open.reported_in < second) {

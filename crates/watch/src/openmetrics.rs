@@ -1,7 +1,8 @@
-//! OpenMetrics text, line by line: <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>.
+//! OpenMetrics text, line by line:
+//! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>.
 //!
-//! Owns the format and its escaping; knows no metric. `prometheus-client` 0.25 does not fit: its histograms can be neither
-//! created with filled buckets nor given exemplars by the caller.
+//! Owns the format and its escaping; knows no metric. `prometheus-client` 0.25 does not fit: its histograms
+//! can be neither created with filled buckets nor given exemplars by the caller.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! The hours of measuring, by the local time of day, and an operator's orders against them.
 //!
-//! Pure: the caller gives the time. There is no timer. Each call decides by the time of day alone, so that a step of the
-//! clock or a day of 23 hours needs no special case.
+//! Pure: the caller gives the time. There is no timer. Each call decides by the time of day alone, so that a
+//! step of the clock or a day of 23 hours needs no special case.
 
 use std::fmt;
 

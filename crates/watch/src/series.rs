@@ -1,7 +1,8 @@
 //! Series: values by labels, in a bounded number.
 //!
-//! A process that names a thread for each request could make any number of series. One limit holds for all families
-//! together. Beyond it, updates are counted under [`OTHERS`], so that totals stay right, and so is each such update.
+//! A process that names a thread for each request could make any number of series. One limit holds for all
+//! families together. Beyond it, updates are counted under [`OTHERS`], so that totals stay right, and so is
+//! each such update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +117,8 @@ impl SeriesPool {
         SeriesPool { others: Arc::new(Owner::others()), limit, used: 0, hits: 0, now: 0 }
     }
 
-    /// Moves on by some seconds; true if stale series should be evicted, because few are left below the limit.
+    /// Moves on by some seconds; true if stale series should be evicted, because few are left below the
+    /// limit.
     pub fn pass(&mut self, seconds: u64) -> bool {
         self.now += seconds;
         self.used * 10 >= self.limit * 9

@@ -45,7 +45,8 @@ impl Progress {
     }
 }
 
-/// `recording process 12 into wallprof.db (Ctrl-C ends it)`; with `-v` also the time until the probes were armed.
+/// `recording process 12 into wallprof.db (Ctrl-C ends it)`; with `-v` also the time until the probes were
+/// armed.
 pub fn armed_line(options: &RecordOptions, since_start: Duration) -> String {
     let what = subject(options);
     let took = match options.verbose {

@@ -22,7 +22,8 @@ use super::target::Target;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, say};
 
-/// The interval at which the rings are drained. They have several times the capacity that a busy machine needs.
+/// The interval at which the rings are drained. They have several times the capacity that a busy machine
+/// needs.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Makes the recording of `options`; `started` is the start of this process.
@@ -133,7 +134,8 @@ fn nothing_recorded(target: &Target) -> String {
     }
 }
 
-/// Ends a command that outlives the recording by SIGTERM, as perf does. A further signal to the recorder kills it.
+/// Ends a command that outlives the recording by SIGTERM, as perf does. A further signal to the recorder
+/// kills it.
 pub(super) fn end_command(command: &mut RunningCommand, signals: &StopSignals) -> io::Result<ExitStatus> {
     if let Some(status) = command.ended()? {
         return Ok(status);

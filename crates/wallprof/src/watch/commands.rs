@@ -1,4 +1,5 @@
-//! Orders to the running service, and their channel: from the threads that serve clients to the one that holds the probes.
+//! Orders to the running service, and their channel: from the threads that serve clients to the one that
+//! holds the probes.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +10,8 @@ use std::time::Duration;
 /// Limit on the time of an order: a snapshot of a large recording takes some seconds.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Limit on the time of a flush for a reader. Scrapers give up after some seconds; a flush takes milliseconds.
+/// Limit on the time of a flush for a reader. Scrapers give up after some seconds; a flush takes
+/// milliseconds.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,8 +35,8 @@ fn request(order: Order) -> (&'static str, &'static str) {
     }
 }
 
-/// A watcher acknowledges an order at once. On a busy machine it flushes for seconds before it pauses; a snapshot copies a
-/// file.
+/// A watcher acknowledges an order at once. On a busy machine it flushes for seconds before it pauses; a
+/// snapshot copies a file.
 fn timeout(order: Order) -> Duration {
     match order {
         Order::Arm | Order::Disarm | Order::Status => Duration::from_secs(30),

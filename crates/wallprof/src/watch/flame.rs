@@ -1,5 +1,6 @@
-//! The flame graph of the last minute, drawn by a child process. Its memory is freed when it ends. SQLite's locks belong to
-//! a process: a second connection in this one would drop those of the flight recording when it is closed.
+//! The flame graph of the last minute, drawn by a child process. Its memory is freed when it ends. SQLite's
+//! locks belong to a process: a second connection in this one would drop those of the flight recording when
+//! it is closed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Whether a client's request needs a flush: shared by the service, which may keep seconds pending, and the HTTP server.
+//! Whether a client's request needs a flush: shared by the service, which may keep seconds pending, and the
+//! HTTP server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,13 +19,14 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// Sets the time at which the flushed data becomes stale; `None`: the service flushes every second by itself.
+    /// Sets the time at which the flushed data becomes stale; `None`: the service flushes every second by
+    /// itself.
     pub fn set(&self, stale_at: Option<MonoNs>) {
         self.stale_at.store(stale_at.map_or(NEVER, |at| at.0), Ordering::Relaxed);
     }
 
-    /// Whether the caller must order a flush at `now`: true for the first caller after the data became stale, until the
-    /// next flush.
+    /// Whether the caller must order a flush at `now`: true for the first caller after the data became stale,
+    /// until the next flush.
     pub fn claim(&self, now: MonoNs) -> bool {
         let at = self.stale_at.load(Ordering::Relaxed);
         now.0 >= at && self.stale_at.compare_exchange(at, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -1,6 +1,7 @@
 //! `wallprof watch`: records until it is stopped, in bounded memory, and exports metrics.
 //!
-//! Reads the options, checks that their targets exist, and binds the port and the socket before it loads the probes.
+//! Reads the options, checks that their targets exist, and binds the port and the socket before it loads the
+//! probes.
 
 mod commands;
 mod ctl;

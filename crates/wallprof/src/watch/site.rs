@@ -55,8 +55,8 @@ impl WatchSite {
         }
     }
 
-    /// A page as of the last complete second. If that one is pending, the first request waits for the flush, on the thread
-    /// for long pages, whose queue is short. Requests meanwhile get the flushed data.
+    /// A page as of the last complete second. If that one is pending, the first request waits for the flush,
+    /// on the thread for long pages, whose queue is short. Requests meanwhile get the flushed data.
     fn fresh(&self, make: fn(&Pages) -> Response) -> Answer {
         match self.freshness.claim(clock::mono_now()) {
             true => self.after(Order::Refresh, make),

@@ -1,7 +1,7 @@
 //! Snapshots of the flight recording: ordered by hand, or triggered by a stall that is too late.
 //!
-//! Owns the time and the extent of a snapshot; crates/recording writes it, on a separate thread. A failure is reported to
-//! the client that ordered the snapshot, and does not end the service.
+//! Owns the time and the extent of a snapshot; crates/recording writes it, on a separate thread. A failure is
+//! reported to the client that ordered the snapshot, and does not end the service.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ impl Snapshots {
         self.folder = folder;
     }
 
-    /// Plans the snapshot of a stall that ended at `at`. False if another spike was less than a minute before.
+    /// Plans the snapshot of a stall that ended at `at`. False if another spike was less than a minute
+    /// before.
     pub fn spike(&mut self, at: MonoNs) -> bool {
         let is_first = self.last_spike.is_none_or(|last| at.0.saturating_sub(last.0) >= PAUSE_NS);
         if is_first {

@@ -1,4 +1,5 @@
-//! The byte stream of a connection; the server learns when bytes arrive and when the client stops taking them.
+//! The byte stream of a connection; the server learns when bytes arrive and when the client stops taking
+//! them.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -14,8 +14,8 @@ const PROMISED: u16 = 202;
 /// Limit on an answer, which is a few lines.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Sends `METHOD path` and returns the status and the body of the answer. The answer must start within two seconds and be
-/// complete within `patience`.
+/// Sends `METHOD path` and returns the status and the body of the answer. The answer must start within two
+/// seconds and be complete within `patience`.
 ///
 /// # Errors
 /// No server listens, it does not speak HTTP, or it takes longer (`TimedOut`).

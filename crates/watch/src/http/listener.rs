@@ -52,7 +52,8 @@ impl Listener {
         Ok(Listener::Tcp(listener))
     }
 
-    /// A socket for its owner alone (mode 0600). It replaces a socket that no process serves any more, never another file.
+    /// A socket for its owner alone (mode 0600). It replaces a socket that no process serves any more, never
+    /// another file.
     ///
     /// # Errors
     /// Another process serves it, or the path is another kind of file.

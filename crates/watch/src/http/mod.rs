@@ -1,8 +1,8 @@
 //! HTTP for scrapers, browsers and `wallprof ctl`, by hyper, and the few lines of a client that ctl needs.
 //!
-//! This module is policy. `slots` limits the connections of each kind of client, the time of each step, and decides which
-//! connection is closed first. `activity` watches the steps. `request` detects requests from pages of other sites. Bodies
-//! of requests are not read.
+//! This module is policy. `slots` limits the connections of each kind of client, the time of each step, and
+//! decides which connection is closed first. `activity` watches the steps. `request` detects requests from
+//! pages of other sites. Bodies of requests are not read.
 
 mod activity;
 mod ask;

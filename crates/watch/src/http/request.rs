@@ -32,13 +32,13 @@ pub struct Request {
     pub method: Method,
     /// Without the query.
     pub path: String,
-    /// Sent by a page of another site, or to a host name that this server does not have (DNS rebinding). A browser lets
-    /// such a page send the request and, with such a name, read the answer.
+    /// Sent by a page of another site, or to a host name that this server does not have (DNS rebinding). A
+    /// browser lets such a page send the request and, with such a name, read the answer.
     pub foreign: bool,
 }
 
-/// The names of this server, besides `localhost` and every IP address. A page of another site can make its own host name
-/// resolve to this machine, but not an address.
+/// The names of this server, besides `localhost` and every IP address. A page of another site can make its
+/// own host name resolve to this machine, but not an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNames(Vec<String>);
 

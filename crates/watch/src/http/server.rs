@@ -1,7 +1,7 @@
 //! The server: one thread serves all clients, a second one makes the pages that take long.
 //!
-//! Neither is the recorder's thread. Clients delay it only by the lock of the metrics, while a text is rendered, at most
-//! once a second.
+//! Neither is the recorder's thread. Clients delay it only by the lock of the metrics, while a text is
+//! rendered, at most once a second.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -38,8 +38,8 @@ pub enum Answer {
     Now(Response),
     /// Made on the thread for pages, one after the other.
     Later(Box<dyn FnOnce() -> Response + Send>),
-    /// The same, for [`super::ask`]: the head is sent at once, with status 202, so that the client knows that the order has
-    /// arrived. The final status is the first word of the body.
+    /// The same, for [`super::ask`]: the head is sent at once, with status 202, so that the client knows that
+    /// the order has arrived. The final status is the first word of the body.
     Order(Box<dyn FnOnce() -> Response + Send>),
 }
 

@@ -1,12 +1,14 @@
-//! Limits on the number of connections and on the time of each of their steps, and which one is closed for a new one.
+//! Limits on the number of connections and on the time of each of their steps, and which one is closed for a
+//! new one.
 //!
-//! Pure. There are three pools of slots, so that no kind of client can block another: the control socket, local clients
-//! that were served before (a Prometheus on this machine), and all others.
+//! Pure. There are three pools of slots, so that no kind of client can block another: the control socket,
+//! local clients that were served before (a Prometheus on this machine), and all others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The head of a request must be complete within this time, from its first byte or from the start of the connection.
+/// The head of a request must be complete within this time, from its first byte or from the start of the
+/// connection.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(5);
 /// Limit on the idle time between requests: scrapers keep their connection for the next scrape.
 const IDLE_TIME: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
 //! The metrics so far, by process and thread name: events in, counters and histograms out.
 //!
-//! Owns the meaning of every metric. Pure: it reads no clock and writes no text. Only involuntary stalls are counted as
-//! stalls. The off-CPU histogram has waits of every reason, from switch-out to switch-in.
+//! Owns the meaning of every metric. Pure: it reads no clock and writes no text. Only involuntary stalls are
+//! counted as stalls. The off-CPU histogram has waits of every reason, from switch-out to switch-in.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -164,8 +164,8 @@ impl Metrics {
         self.generation
     }
 
-    /// Makes exemplars of the counted stalls that are in the recording. A counted stall that is not is a loss: the
-    /// recording has only its sum. `epoch` converts a timestamp to the time of day.
+    /// Makes exemplars of the counted stalls that are in the recording. A counted stall that is not is a
+    /// loss: the recording has only its sum. `epoch` converts a timestamp to the time of day.
     pub fn add_exemplars(&mut self, kept: &[KeptStall], epoch: impl Fn(MonoNs) -> EpochNs) {
         let ids: HashMap<_, _> =
             kept.iter().map(|kept| ((kept.thread, kept.kind, kept.start), kept)).collect();

@@ -1,8 +1,8 @@
 //! The running service: seconds, signals and orders, one after the other on the thread that holds the probes.
 //!
-//! A second that fails is reported and counted, and the next one is tried. Only a lasting failure ends the service. With a
-//! long flush interval, the rings, the counters and the clock are still read every second, and several seconds are flushed
-//! at once.
+//! A second that fails is reported and counted, and the next one is tried. Only a lasting failure ends the
+//! service. With a long flush interval, the rings, the counters and the clock are still read every second,
+//! and several seconds are flushed at once.
 
 mod observer;
 mod orders;
@@ -187,8 +187,8 @@ impl Service {
     /// Drains the rings. Flushes the complete seconds if that is due, or `at_once`.
     fn drain(&mut self, at_once: bool) -> Result<(), Failure> {
         let (interval, snapshot_ns) = (&self.flush_interval, self.snapshot_ns.get());
-        // Other stalls may stay pending: a client that reads them causes a flush. Readers of the file itself are not
-        // noticed; they find late stalls by LATE_NS.
+        // Other stalls may stay pending: a client that reads them causes a flush. Readers of the file itself
+        // are not noticed; they find late stalls by LATE_NS.
         let is_due = |pending: &Untold| {
             at_once
                 || interval.is_due(activity_from(pending))
@@ -206,8 +206,9 @@ impl Service {
         Ok(())
     }
 
-    /// Runs once for all seconds of a flush, up to `flushed`. Cost and stalls are averaged over them. The snapshot of a
-    /// spike and the text for clients are not later than with a flush each second, because both cause a flush.
+    /// Runs once for all seconds of a flush, up to `flushed`. Cost and stalls are averaged over them. The
+    /// snapshot of a spike and the text for clients are not later than with a flush each second, because both
+    /// cause a flush.
     fn end_seconds(&mut self, flushed: MonoNs) {
         let kept: Vec<KeptStall> = self.engine.take_kept_stalls();
         let clock = self.engine.clock();
@@ -247,7 +248,8 @@ impl Service {
         }
     }
 
-    /// Lets later seconds stay pending, unless guarded CPUs, a high rate of stalls or a snapshot need each of them.
+    /// Lets later seconds stay pending, unless guarded CPUs, a high rate of stalls or a snapshot need each of
+    /// them.
     fn apply_flush_interval(&mut self, flushed: MonoNs) {
         let guards = !self.settings.record.guarded.cpus.is_empty();
         if guards || self.busy || self.snapshots.is_pending() {
@@ -265,7 +267,8 @@ impl Service {
         self.freshness.set(None);
     }
 
-    /// Counts a second that could not be read or written. The recording retries the rows that are not written yet.
+    /// Counts a second that could not be read or written. The recording retries the rows that are not written
+    /// yet.
     fn fail(&mut self, failure: Failure) -> Result<(), Failure> {
         self.failures += 1;
         let seconds = whole_seconds(std::mem::replace(&mut self.last_attempt, Instant::now())).max(1);

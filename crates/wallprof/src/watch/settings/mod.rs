@@ -1,7 +1,8 @@
 //! The settings of a watcher: options and configuration, merged and checked.
 //!
-//! An option on the command line overrides the same one in the file. An error names the option, or the file with line and
-//! field. The only inputs from outside are that file and the folders of a service in the environment.
+//! An option on the command line overrides the same one in the file. An error names the option, or the file
+//! with line and field. The only inputs from outside are that file and the folders of a service in the
+//! environment.
 
 mod file;
 mod folders;
