@@ -1,17 +1,18 @@
 #!/bin/bash
-# What runs per event or per byte, in the Bencher Metric Format, on stdout: an object of benchmarks, each with its measures, each
-# with a value and what it lay between.
+# Benchmarks of the code that runs per event or per byte, in the Bencher Metric Format, on stdout: an object
+# of benchmarks, each with its measures, each with a value and its range.
 #
 # usage: benches/bmf.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-w WALLPROF] PART…
 #
 #   times         ns of each Criterion bench: median, and its 95 % confidence interval
-#   instructions  of one round of each bench, counted by callgrind, and the measure "allocations", how often it asked for memory: the
-#                 same on a busy machine. Benches with threads are left out
+#   instructions  of one round of each bench, counted by callgrind, and the measure "allocations", the number of
+#                 allocations: independent of load. Benches with threads are left out
 #   probes        ns of a run of each BPF program under `perf bench sched pipe` on one CPU, by the kernel's run-time statistics; and
-#                 `probes/pipe`, what those of the switch path take of an operation that nothing records: the measure "share", in %
+#                 `probes/pipe`, their share of an operation without recording, for the switch path: the measure "share", in %
 #
-# `make bench` and `make bench-check` call it. The first two need cargo, valgrind and jq; the last one root, perf, bpftool and a
-# built wallprof; where the kernel does not allow it, that part is left out and stderr says so.
+# `make bench` and `make bench-check` call it. The first two need cargo, valgrind and jq; the last one root,
+# perf, bpftool and a built wallprof; if the kernel does not allow it, that part is skipped with a message on
+# stderr.
 set -euo pipefail
 
 rounds=9
@@ -22,10 +23,11 @@ wallprof=$(dirname "$0")/../target/release/wallprof
 # shellcheck source=benches/common.sh
 . "$(dirname "$0")/common.sh"
 
-# Each with its crate. Those that read recordings from elsewhere (intel-pt's `decode`) or print for eyes (symbols) are not among them.
+# Each with its crate. Benches that need external recordings (intel-pt's `decode`) or print text (symbols) are
+# excluded.
 timed=(live:records recording:second unwind:build unwind:walk views:stacks intel-pt:invented import:script)
 
-# And which measurements are counted: of `once_NAME`, a function of its own in the bench, which a test run calls once.
+# The counted measurements: `once_NAME`, a separate function in the bench that a test run calls once.
 counted=(live:records:stalls live:records:second recording:second:second unwind:walk:walk views:stacks:tree
     intel-pt:invented:packets intel-pt:invented:blocks intel-pt:invented:calls)
 
@@ -77,8 +79,8 @@ measure_times() {
 
 # --- instructions ---
 
-# What once_NAME and all that it calls did, "BENCHMARK INSTRUCTIONS ALLOCATIONS": counters begin where it does, and what they say where
-# it ends goes to a first file, callgrind.out.1.
+# What once_NAME and all that it calls did, "BENCHMARK INSTRUCTIONS ALLOCATIONS": counters begin where it
+# does, and what they say where it ends goes to a first file, callgrind.out.1.
 count_bench() { # CRATE BENCH NAME
     local once=$2::once_$3 program
     program=$(bench_program "$2")
@@ -87,7 +89,8 @@ count_bench() { # CRATE BENCH NAME
         "$program" --bench --test "/$3\$" >"$scratch/output" 2>&1 ||
         fail "$1's bench $2 does not run in valgrind: $(tail -1 "$scratch/output")"
     [[ -e $scratch/callgrind.out.1 ]] || fail "$1's bench $2 has no function once_$3 that callgrind saw"
-    # A function's name is given where its number comes first; who is called (cfn) comes before how often (calls).
+    # The first use of a function's number defines its name; the callee (cfn) precedes the number of calls
+    # (calls).
     awk -v benchmark="$1/$3" '
         match($0, /^c?fn=\([0-9]+\)/) {
             number = substr($0, index($0, "("), RLENGTH - index($0, "(") + 1)
@@ -116,7 +119,7 @@ programs() { # PID
         awk '{ runs[$1] += $2; ns[$1] += $3 } END { for (name in runs) print name, runs[name], ns[name] }'
 }
 
-# µs of CPU time of an operation: not what passes, which other programs change.
+# µs of CPU time of an operation. Elapsed time would depend on other programs.
 pipe() {
     local TIMEFORMAT='%U %S'
     { time taskset -c "$cpu" perf bench sched pipe -l "$operations" >/dev/null 2>&1; } 2>&1 |
@@ -138,10 +141,12 @@ probe_round() {
         awk -v least=$((operations / 10)) '$4 - $2 > least { print $1, $4 - $2, $5 - $3 }'
 }
 
-# What a switch runs. An operation makes two; whatever else runs meanwhile makes others, so runs are not counted, their price is.
+# The programs of a switch. An operation makes two switches. Other programs make more, so the cost of a run is
+# measured, not the number of runs.
 path='["on_switch", "on_switched", "on_waking"]'
 
-# The least of the rounds is the value: what else ran can only add. Half of the rounds are at most upper_value.
+# The value is the minimum of the rounds: other programs can only add to it. Half of the rounds are at most
+# upper_value.
 summarise_probes() {
     jq -Rn --argjson path "$path" '
         def spread: sort | { value: .[0], lower_value: .[0], upper_value: .[length / 2 | floor] };

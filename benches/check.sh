@@ -1,13 +1,14 @@
 #!/bin/bash
-# Whether anything that runs per event or per byte needs more instructions, or more often memory, than the stored baseline allows.
+# Checks the instructions and allocations of code that runs per event or per byte against the stored baseline.
 #
 # usage: benches/check.sh [-b BASELINE] [check|baseline]
 #
-#   check      counts the benches' instructions and allocations; ends with 1 and says what is slower, by how much
-#   baseline   does the same three times and stores the middle, the least and the most of each
+#   check      counts the benches' instructions and allocations; exit code 1 and a line for each one above its limit
+#   baseline   counts three times and stores median, minimum and maximum of each
 #
-# Other programs and slow days do not change the counts; a compiler, a C library and valgrind's idea of the CPU do: the baseline names
-# its own. Allowed is the most that the baseline saw, the width of what it saw, and 3 %. Neither root nor a build of wallprof is needed.
+# Other programs do not change the counts; the compiler, the C library and valgrind's model of the CPU do: the
+# baseline names its own. The limit is the maximum of the baseline, plus its range, plus 3 %. Neither root nor
+# a build of wallprof is needed.
 set -euo pipefail
 
 here=$(dirname "$(realpath "$0")")
@@ -17,14 +18,14 @@ runs=3
 # shellcheck source=benches/common.sh
 . "$here/common.sh"
 
-# What a count depends on besides the program.
+# The versions that a count depends on.
 toolchain() {
     echo "$(rustc --version), glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2), $(valgrind --version)"
 }
 
 # --- baseline ---
 
-# Of several results the middle, the least and the most of each measure.
+# Median, minimum and maximum of each measure of several results.
 spread() {
     jq -s 'reduce (.[] | to_entries[] | .key as $name | .value | to_entries[] | { name: $name, measure: .key, value: .value.value })
             as $one ({}; .[$one.name][$one.measure] += [$one.value])
@@ -42,14 +43,14 @@ store() {
 
 # --- check ---
 
-# A line for each measure of the baseline: benchmark, measure, count, the baseline's, limit. One that did not run counts -.
+# A line for each measure of the baseline: benchmark, measure, count (- if it did not run), baseline, limit.
 compare() {
     jq -r --slurpfile now "$scratch/now" '
         .benchmarks | to_entries[] | .key as $name | .value | to_entries[] | .key as $measure | .value
         | "\($name) \($measure) \($now[0][$name][$measure].value // "-") \(.value) \(.upper_value * 2 - .lower_value + .value * 0.03)"' "$baseline"
 }
 
-# Prints the lines of stdin for eyes; fails if one is beyond its limit or did not run.
+# Prints the lines of stdin as a table; fails if one is beyond its limit or did not run.
 judge() {
     awk 'function change(from, to) { return from == 0 ? (to > 0 ? "more" : "none") : sprintf("%+.2f %%", 100 * (to / from - 1)) }
          BEGIN { printf "%-18s %-12s %12s %12s %10s %10s\n", "", "", "now", "baseline", "change", "allowed" }

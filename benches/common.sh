@@ -1,5 +1,5 @@
-# What the benches share: waiting for recorders, facts of the machine and of processes. Sourced; the caller has set
-# $wallprof, $rounds and $scratch.
+# Functions of all benches: waiting for recorders, facts of the machine and of processes. Sourced; the caller
+# sets $wallprof, $rounds and $scratch.
 
 fail() {
     echo "$(basename "$0"): $*" >&2
@@ -46,7 +46,7 @@ interrupt() { # PID
     wait "$1" 2>/dev/null || true
 }
 
-# Becomes a command that Ctrl-C ends: background children of a script ignore it unless told not to.
+# Executes a command that Ctrl-C ends: background children of a script ignore SIGINT by default.
 background() {
     exec env --default-signal=INT "$@"
 }

@@ -1,14 +1,15 @@
 #!/bin/bash
-# What recording costs, measured beside its peers in the same run.
+# The cost of recording, measured beside its peers in the same run.
 #
-# usage: benches/overhead.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-s SECONDS] [-w WALLPROF] [pipe|recorder|all]
+# usage: benches/overhead.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-s SECONDS] [-w WALLPROF]
+# [pipe|recorder|all]
 #
 #   pipe      µs of a `perf bench sched pipe` operation (two switches) on one CPU: with nothing running, with
 #             wallprof, and with each peer, in interleaved rounds
 #   recorder  the recorder's own CPU time, memory and file, its time to armed, and the reader's time
 #
-# Needs root, taskset, perf (linux-perf) and, for the peers, libbpf-tools and bpftrace; stress-ng and python3 for the
-# second part. A peer that is missing gets a row that says so. Numbers mean something on a quiet machine only.
+# Needs root, taskset, perf (linux-perf) and, for the peers, libbpf-tools and bpftrace; stress-ng and python3
+# for the second part. The row of a missing peer says so. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=7
@@ -189,7 +190,7 @@ load_pipes() {
     wait "${pids[@]}"
 }
 
-# What is lost under LOAD must be counted, and little.
+# Losses under LOAD must be counted, and small.
 measure_losses() { # NAME LOAD
     local file=$scratch/losses.db switches started
     start_recorder -a -o "$file"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What importing Intel PT costs, beside perf.
+# The cost of importing Intel PT, beside perf.
 #
 # usage: benches/pt.sh [-r ROUNDS] [-w WALLPROF] [-d FOLDER] [trace|text|memory|decode|all]
 #
@@ -9,8 +9,9 @@
 #   memory  the import of an invented trace of 2 GB: peak of anonymous memory, and MB a second
 #   decode  blocks a second of one core, by the crate's own bench
 #
-# FOLDER holds big.perf.data.xz and target.elf.xz (../shared/pt). The best of interleaved rounds counts: others only add. Needs
-# perf, xz, `make release`, cargo for the last two, and room below TMPDIR: 2 GB for text, 3 GB for memory.
+# FOLDER holds big.perf.data.xz and target.elf.xz (../shared/pt). The best of interleaved rounds counts:
+# others only add. Needs perf, xz, `make release`, cargo for the last two, and free space below TMPDIR: 2 GB
+# for text, 3 GB for memory.
 set -euo pipefail
 
 rounds=5

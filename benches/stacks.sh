@@ -1,5 +1,5 @@
 #!/bin/bash
-# What whole stacks cost.
+# The cost of complete stacks.
 #
 # usage: benches/stacks.sh [-r ROUNDS] [-s SECONDS] [-w WALLPROF] [walk|arm|share|bytes|all]
 #
@@ -9,7 +9,7 @@
 #   share  wallprof's share of all CPU time, recorder and probes, -a -F 99 beside stress-ng --matrix 0
 #   bytes  the recording of SECONDS of -a -F 999 beside the same, against perf record --call-graph dwarf
 #
-# Needs root, gcc, stress-ng, node and perf for their parts. Numbers mean something on a quiet machine only.
+# Needs root, gcc, stress-ng, node and perf for their parts. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=7

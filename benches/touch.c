@@ -1,4 +1,4 @@
-// Touches fresh anonymous pages and prints what a minor fault takes, in ns.
+// Touches new anonymous pages and prints the time of a minor fault, in ns.
 //
 // usage: touch [ROUNDS]
 //

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What `wallprof watch` costs a machine that it is left on: the tail of what runs beside it, the pause that attaching
-# makes, and its own time and memory.
+# The permanent cost of `wallprof watch`: the latency tail of other programs, the pause while it attaches, and
+# its own CPU time and memory.
 #
 # usage: benches/watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [tail|attach|idle|all]
 #
@@ -11,7 +11,7 @@
 #   idle    CPU time of `watch -a` for a minute in which nothing else is done, from half a minute after its start on, and its
 #           memory
 #
-# Needs root; redis-server and redis-tools, rt-tests. Numbers mean something on a quiet machine only.
+# Needs root; redis-server and redis-tools, rt-tests. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=7
@@ -110,7 +110,7 @@ on_cpu_ns() { # PID
 measure_idle() {
     local before probes
     start_watcher
-    # A watcher is left on: code has been read by then, and a quiet time has begun.
+    # The steady state: unwind tables have been built, and the flush interval is long.
     sleep 30
     before=$(on_cpu_ns "$tool")
     sleep 60

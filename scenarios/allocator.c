@@ -19,7 +19,7 @@
 #define ENTRY_BYTES (16 << 10)
 #define TEXT_BYTES 4000
 
-static struct toll slow, trims;
+static struct durations slow, trims;
 static void *entries[ENTRIES], *between[ENTRIES];
 static struct run run = {.scenario = "allocator", .seconds = 10, .seed = 42};
 
@@ -39,7 +39,7 @@ SHOWN static void format_error(void) {
     text[0] = '\0';
     free(text);
     if (took_ns >= SLOW_NS)
-        add_to_toll(&slow, took_ns);
+        add_duration(&slow, took_ns);
 }
 
 SHOWN static void engine(struct actor *self) {
@@ -68,7 +68,7 @@ SHOWN static void fill_cache(void) {
 SHOWN static void trim_cache(void) {
     uint64_t start_ns = now_ns();
     malloc_trim(0);
-    add_to_toll(&trims, now_ns() - start_ns);
+    add_duration(&trims, now_ns() - start_ns);
 }
 
 SHOWN static void housekeeping(struct actor *self) {
@@ -81,8 +81,8 @@ SHOWN static void housekeeping(struct actor *self) {
 }
 
 static void print_truth(void) {
-    print_toll("slow", &slow);
-    print_toll("trims", &trims);
+    print_durations("slow", &slow);
+    print_durations("trims", &trims);
 }
 
 int main(int argc, char **argv) {
@@ -91,5 +91,5 @@ int main(int argc, char **argv) {
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     struct actor actors[] = {{.name = "engine", .act = engine}, {.name = "housekeeper", .act = housekeeping}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

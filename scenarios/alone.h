@@ -1,20 +1,20 @@
-// What a scenario needs that plays its part in its first thread, so that its stacks end at main and _start,
-// and that says which stacks it has: truth.h's protocol, without actors.
+// The base of scenarios with one thread, whose stacks end at main and _start, and that log their stacks: the
+// protocol of truth.h, without actors.
 //
 // More lines of truth:
 //   {"event":"stack", "thread", "state", "functions":[…]}
 //       The thread of this name has been in the first of these functions, running or blocked, for 1 ms or
-//       more. They called each other in this order, the innermost first, the last one is main. What the first
-//       one called is not listed.
+//       more. They called each other in this order, the innermost first, the last one is main. Callees of the
+//       first one are not listed.
 #pragma once
 
 #include "truth.h"
 
-// A function that keeps its own frame, whose caller knows nothing about it: what a caller knows of a callee,
-// gcc uses to save fewer registers.
+// A function that keeps its own frame and is opaque to its callers: gcc saves fewer registers in callers that
+// know their callee.
 #define OPAQUE __attribute__((noipa))
 
-// --- leaves: where stacks are looked at ---
+// --- leaves: where stacks are taken ---
 
 #define LEAF_NS (3 * NS_PER_MS)
 
@@ -25,7 +25,7 @@ OPAQUE static void spin_leaf(void) { spin_until(now_ns() + LEAF_NS); }
 
 OPAQUE static void sleep_leaf(void) { sleep_for(LEAF_NS); }
 
-// Waits in futex for a semaphore that nobody posts.
+// Waits in futex for a semaphore that is never posted.
 OPAQUE static void futex_leaf(void) {
     static sem_t never;
     uint64_t until_ns = read_clock(CLOCK_REALTIME) + LEAF_NS;
@@ -52,7 +52,7 @@ OPAQUE static uint64_t call_leaf(uint64_t depth) {
     return depth + 1;
 }
 
-// --- what is printed ---
+// --- output ---
 
 // `callers` is a list of names in JSON, as from `"f01","f00","main"`.
 static inline void print_stack(const char *thread, const char *state, const char *innermost,

@@ -1,4 +1,4 @@
-// backlog: datagrams arrive while nobody reads them.
+// backlog: datagrams arrive while no thread reads them.
 //
 // `feeder` sends a datagram every 5 ms to a UDP socket that `receiver` reads; both take a lock for each one.
 // Half-way through the run the feeder keeps the lock for 800 ms (keep_the_lock) and, once the receiver waits
@@ -105,5 +105,5 @@ int main(int argc, char **argv) {
     open_sockets();
     half_way = now_ns() + (uint64_t)(run.seconds * NS_PER_S / 2);
     struct actor actors[] = {{.name = "receiver", .act = receive}, {.name = "feeder", .act = feed}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

@@ -1,5 +1,5 @@
 // barrier: a thread that only computes is interrupted because another one asks all threads of the process to
-// agree on what is in memory.
+// agree on the content of memory.
 //
 // `worker`, pinned to one CPU, computes without a pause. `keeper`, pinned to the next one, asks for a memory
 // barrier on all CPUs that run a thread of the process, in a loop: ask_for_barrier. Each time the CPU of the
@@ -61,5 +61,5 @@ int main(int argc, char **argv) {
     membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
     struct actor actors[] = {{.name = "worker", .act = compute},
                              {.name = "keeper", .act = ask_again_and_again}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

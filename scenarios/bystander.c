@@ -139,5 +139,5 @@ int main(int argc, char **argv) {
         {.name = "syncer", .act = sync_often},   {.name = "listener", .act = listen_for_ring},
         {.name = "ringer", .act = ring},         {.name = "caller", .act = call},
         {.name = "spinner", .act = spin}};
-    play(actors, 7, &run, print_truth);
+    run_scenario(actors, 7, &run, print_truth);
 }

@@ -23,7 +23,7 @@ static const char *path = "/tmp/wallprof-coldfile";
 static int file;
 static char *map;
 static uint64_t touched;
-static struct toll slow;
+static struct durations slow;
 
 static void prepare_file(void) {
     static char page[PAGE];
@@ -53,7 +53,7 @@ SHOWN static void touch_page(volatile char *address) {
     uint64_t took = now_ns() - start;
     touched++;
     if (took >= SLOW_NS)
-        add_to_toll(&slow, took);
+        add_duration(&slow, took);
 }
 
 SHOWN static void read_cold(struct actor *self) {
@@ -67,7 +67,7 @@ SHOWN static void read_cold(struct actor *self) {
 
 static void print_truth(void) {
     printf("{\"event\":\"touched\",\"pages\":%llu}\n", (unsigned long long)touched);
-    print_toll("slow_touches", &slow);
+    print_durations("slow_touches", &slow);
 }
 
 int main(int argc, char **argv) {
@@ -75,6 +75,6 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, &own, 1);
     prepare_file();
     struct actor actors[] = {{.name = "reader", .act = read_cold}};
-    play(actors, 1, &run, print_truth);
+    run_scenario(actors, 1, &run, print_truth);
     unlink(path);
 }

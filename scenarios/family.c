@@ -21,7 +21,7 @@ static int book_file;
 // The pipe that heir waits at; its end opens it.
 static int heir_gate[2];
 
-// What orphans hold while they live: its end is read when all of them are gone.
+// Orphans hold this pipe open while they live: end of file means that all have ended.
 static int orphans[2];
 
 static pid_t fork_or_die(void) {

@@ -1,4 +1,4 @@
-// fault: page faults of a chosen length, a page of a cold file, and faults that fail.
+// fault: page faults of a given length, a page of a cold file, and faults that fail.
 //
 // The `reader` thread touches memory that a userfaultfd serves: the `server` thread fills each page in 1, 4
 // or 40 ms after it was touched, read or written, by the program itself (touch_page) or by the kernel inside
@@ -14,10 +14,10 @@
 //   {"event":"cold", "start_ns", "end_ns", "address", "file", "offset", "evicted"}
 //       the touch of a file's page, which was in memory unless `evicted`
 //   {"event":"failed", "segv", "bus", "slept_ns"}   signals caught, and the time asked for between them
-//   {"event":"fresh", "pages", "start_ns", "end_ns"}   what the spinner touched
+//   {"event":"fresh", "pages", "start_ns", "end_ns"}   the pages that the spinner touched
 //   {"event":"refused", "what"}   there are no served faults: userfaultfd is not permitted
 //   {"event":"stuck", "tid", "address", "since_ns"}   with -k, which is all there is then: the `stuck` thread
-//       reads a page that nobody serves, and never comes back
+//       reads a page that is never served, and does not return
 // Options: -k; -f FILE, the cold one (made if it is missing, 1 MiB); -t TIMES
 
 #include "truth.h"
@@ -291,7 +291,7 @@ int main(int argc, char **argv) {
     if (cold_path)
         prepare_cold_file();
     prepare_failures();
-    // Touched now: what is measured is no fault of the measuring.
+    // Touched now, so that the measurement itself causes no fault.
     for (size_t i = 0; i < SERVED; i++)
         served[i].end_ns = 1;
     struct actor actors[] = {{.name = "server", .act = serve_pages},
@@ -299,7 +299,7 @@ int main(int argc, char **argv) {
                              {.name = "spinner", .act = touch_fresh}};
     struct actor stuck = {.name = "stuck", .act = touch_never};
     if (!keeps_stuck || userfault < 0) {
-        play(actors, 3, &run, print_truth);
+        run_scenario(actors, 3, &run, print_truth);
         return 0;
     }
     // The stuck thread's actor never reports that it is done, and ends with the process.

@@ -106,6 +106,6 @@ int main(int argc, char **argv) {
     // Touched now, so that keeping the log costs no page faults.
     memset(syncs, 1, sizeof syncs);
     struct actor actors[] = {{.name = "writer", .act = write_records}};
-    play(actors, 1, &run, print_truth);
+    run_scenario(actors, 1, &run, print_truth);
     unlink(path);
 }

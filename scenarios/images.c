@@ -152,7 +152,7 @@ static pid_t fork_and_become(const char *path, const char *name) {
     return pid;
 }
 
-// What is done to the file while the program runs.
+// The change of the file while the program runs.
 enum fate { DELETED, REPLACED };
 
 static void run_copy(const char *name, enum fate fate) {

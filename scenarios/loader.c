@@ -54,7 +54,7 @@ static int find_symbols(struct dl_phdr_info *info, size_t size, void *data) {
     return 1;
 }
 
-// What `fill_pages` calls is bound before symbols are missing: its own search for one would never end.
+// The callees of `fill_pages` are bound first: with missing symbols, its own lookup of one would never end.
 static void bind_for_filling(void) {
     sleep_for(1);
     if (read(-1, NULL, 0) == 0 || ioctl(-1, 0) == 0)

@@ -42,7 +42,7 @@ SHOWN static void lock_mutex(pthread_mutex_t *mutex) { pthread_mutex_lock(mutex)
 
 SHOWN static void unlock_mutex(pthread_mutex_t *mutex) { pthread_mutex_unlock(mutex); }
 
-// Fills in who held the lock, if it had to be waited for.
+// Sets the owner of the lock, if the thread had to wait for it.
 SHOWN static void take_registry_lock(struct slow_operation *operation) {
     operation->waited = pthread_mutex_trylock(&registry) != 0;
     if (operation->waited) {
@@ -158,5 +158,5 @@ int main(int argc, char **argv) {
     memset(slow, 1, sizeof slow);
     memset(latencies, 1, sizeof latencies);
     struct actor actors[] = {{.name = "engine", .act = engine}, {.name = "housekeeper", .act = housekeeping}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

@@ -15,7 +15,7 @@
 #define LONG_NS NS_PER_MS
 
 static struct run run = {.scenario = "mapper", .seconds = 5, .seed = 42};
-static struct toll waits;
+static struct durations waits;
 
 SHOWN static void fill_memory(void) {
     void *pages = mmap(NULL, HOARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,7 +41,7 @@ SHOWN static void map_page(void) {
     munmap(page, 4096);
     uint64_t took = now_ns() - start;
     if (took >= LONG_NS)
-        add_to_toll(&waits, took);
+        add_duration(&waits, took);
 }
 
 SHOWN static void map_now_and_then(struct actor *self) {
@@ -52,10 +52,10 @@ SHOWN static void map_now_and_then(struct actor *self) {
     }
 }
 
-static void print_truth(void) { print_toll("waits", &waits); }
+static void print_truth(void) { print_durations("waits", &waits); }
 
 int main(int argc, char **argv) {
     take_options(argc, argv, &run, NULL, 0);
     struct actor actors[] = {{.name = "hoarder", .act = hoard}, {.name = "worker", .act = map_now_and_then}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

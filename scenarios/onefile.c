@@ -16,7 +16,7 @@
 #define LONG_NS NS_PER_MS
 
 static struct run run = {.scenario = "onefile", .seconds = 5, .seed = 42};
-static struct toll waits;
+static struct durations waits;
 static char *bulk;
 static int file, cpu;
 
@@ -41,7 +41,7 @@ SHOWN static void write_line(void) {
     write_all("a line\n", 7);
     uint64_t took = now_ns() - start;
     if (took >= LONG_NS)
-        add_to_toll(&waits, took);
+        add_duration(&waits, took);
 }
 
 SHOWN static void write_lines(struct actor *self) {
@@ -62,12 +62,12 @@ static void prepare(void) {
     write_bulk();
 }
 
-static void print_truth(void) { print_toll("waits", &waits); }
+static void print_truth(void) { print_durations("waits", &waits); }
 
 int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
     take_options(argc, argv, &run, &own, 1);
     prepare();
     struct actor actors[] = {{.name = "bulk", .act = write_much}, {.name = "notes", .act = write_lines}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

@@ -92,5 +92,5 @@ int main(int argc, char **argv) {
     lay_pipes();
     actors[0] = (struct actor){.name = "ping", .act = serve_ball, .index = 0};
     actors[1] = (struct actor){.name = "pong", .act = serve_ball, .index = 1};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

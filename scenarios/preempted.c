@@ -121,5 +121,5 @@ int main(int argc, char **argv) {
     memset(&gaps, 0, sizeof gaps);
     memset(&ran, 0, sizeof ran);
     struct actor actors[] = {{.name = "worker", .act = watch_clock}, {.name = "neighbour", .act = disturb}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

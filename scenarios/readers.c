@@ -117,5 +117,5 @@ int main(int argc, char **argv) {
     sem_init(&asked, 0, 0);
     struct actor actors[] = {{.name = "reader", .act = read_all},
                              {.name = "writer", .act = write_what_is_asked}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

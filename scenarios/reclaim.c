@@ -25,7 +25,7 @@ static struct group group = {.controller = "memory",
 static const char *path = "/tmp/wallprof-reclaim";
 static char *map;
 static uint64_t filled;
-static struct toll slow;
+static struct durations slow;
 
 static void prepare_file(void) {
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -43,7 +43,7 @@ SHOWN static void fill_page(volatile char *page) {
     uint64_t took = now_ns() - start;
     filled++;
     if (took >= SLOW_NS)
-        add_to_toll(&slow, took);
+        add_duration(&slow, took);
 }
 
 SHOWN static void fill_pages(struct actor *self) {
@@ -57,7 +57,7 @@ static void print_truth(void) {
     unlink(path);
     leave_group(&group);
     printf("{\"event\":\"filled\",\"pages\":%llu}\n", (unsigned long long)filled);
-    print_toll("slow_touches", &slow);
+    print_durations("slow_touches", &slow);
 }
 
 int main(int argc, char **argv) {
@@ -66,5 +66,5 @@ int main(int argc, char **argv) {
     prepare_file();
     enter_group(&group);
     struct actor actors[] = {{.name = "writer", .act = fill_pages}};
-    play(actors, 1, &run, print_truth);
+    run_scenario(actors, 1, &run, print_truth);
 }

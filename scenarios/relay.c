@@ -19,7 +19,7 @@
 
 static pthread_mutex_t prices = PTHREAD_MUTEX_INITIALIZER;
 static int request[2], reply[2];
-static struct toll waited;
+static struct durations waited;
 static struct run run = {.scenario = "relay", .seconds = 10, .seed = 42};
 
 SHOWN static void lock_mutex(pthread_mutex_t *mutex) { pthread_mutex_lock(mutex); }
@@ -45,7 +45,7 @@ SHOWN static void look_up(void) {
     uint64_t took_ns = now_ns() - start_ns;
     pthread_mutex_unlock(&prices);
     if (took_ns >= NS_PER_MS)
-        add_to_toll(&waited, took_ns);
+        add_duration(&waited, took_ns);
 }
 
 SHOWN static void front(struct actor *self) {
@@ -93,7 +93,7 @@ SHOWN static void back(struct actor *self) {
         answer();
 }
 
-static void print_truth(void) { print_toll("waited", &waited); }
+static void print_truth(void) { print_durations("waited", &waited); }
 
 int main(int argc, char **argv) {
     take_options(argc, argv, &run, NULL, 0);
@@ -101,5 +101,5 @@ int main(int argc, char **argv) {
         die("cannot make a pipe", errno);
     struct actor actors[] = {
         {.name = "front", .act = front}, {.name = "middle", .act = middle}, {.name = "back", .act = back}};
-    play(actors, 3, &run, print_truth);
+    run_scenario(actors, 3, &run, print_truth);
 }

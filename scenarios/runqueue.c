@@ -12,7 +12,7 @@
 
 #define PERIOD_NS (10 * NS_PER_MS)
 
-static struct toll late;
+static struct durations late;
 static int cpu;
 static struct run run = {.scenario = "runqueue", .seconds = 10, .seed = 42};
 
@@ -22,7 +22,7 @@ static void give_way(void) {
         die("cannot become a batch job", errno);
 }
 
-SHOWN static void serve(uint64_t due_ns) { add_to_toll(&late, now_ns() - due_ns); }
+SHOWN static void serve(uint64_t due_ns) { add_duration(&late, now_ns() - due_ns); }
 
 SHOWN static void serve_all(struct actor *self) {
     (void)self;
@@ -42,11 +42,11 @@ SHOWN static void spin_on(struct actor *self) {
         ;
 }
 
-static void print_truth(void) { print_toll("late", &late); }
+static void print_truth(void) { print_durations("late", &late); }
 
 int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
     take_options(argc, argv, &run, &own, 1);
     struct actor actors[] = {{.name = "server", .act = serve_all}, {.name = "hog", .act = spin_on}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

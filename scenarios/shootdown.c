@@ -1,4 +1,4 @@
-// shootdown: a thread that only computes is interrupted by what another thread does to their memory.
+// shootdown: a thread that only computes is interrupted by changes of another thread to their memory.
 //
 // `worker`, pinned to one CPU, computes without a pause. `mapper`, pinned to the next one, protects and
 // unprotects a page in a loop: protect_page. Each time the CPU of the worker must forget the page, and is
@@ -52,5 +52,5 @@ int main(int argc, char **argv) {
         die("cannot map a page", errno);
     struct actor actors[] = {{.name = "worker", .act = compute},
                              {.name = "mapper", .act = protect_again_and_again}};
-    play(actors, 2, &run, print_truth);
+    run_scenario(actors, 2, &run, print_truth);
 }

@@ -1,4 +1,4 @@
-// sleepers: threads that wait because they chose to. None of these waits is a stall.
+// sleepers: threads in voluntary waits. None of these waits is a stall.
 //
 //   sleeper       nanosleep, 20 ms at a time
 //   worker-0 …    a pool of workers on one condition variable
@@ -9,7 +9,7 @@
 //
 // Truth, besides truth.h's lines:
 //   {"event":"waits", "tid", "name", "count", "total_ns", "asked_ns"}   a thread's waits by its own clock,
-//       and the length each was asked to last (0: until someone ends it); one more line, with tid 0, is about
+//       and the timeout of each (0: until another thread ends it); one more line, with tid 0, is about
 //       all the threads named `short`
 // Options: -n N, workers (1 to 16).
 
@@ -169,5 +169,5 @@ int main(int argc, char **argv) {
     }
     sem_init(&posted, 0, 0);
     cast_all();
-    play(actors, actor_count, &run, print_truth);
+    run_scenario(actors, actor_count, &run, print_truth);
 }

@@ -103,5 +103,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "spin: no thread is called '%s': -t takes user, kernel or half\n", only);
         return 2;
     }
-    play(actors, actor_count, &run, print_truth);
+    run_scenario(actors, actor_count, &run, print_truth);
 }

@@ -34,5 +34,5 @@ int main(int argc, char **argv) {
     enter_group(&group);
     for (int i = 0; i < workers; i++)
         actors[i] = (struct actor){.name = "worker", .act = compute};
-    play(actors, workers, &run, print_truth);
+    run_scenario(actors, workers, &run, print_truth);
 }

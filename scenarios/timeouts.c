@@ -141,5 +141,5 @@ int main(int argc, char **argv) {
     cast("waiter", wait_for_plain, WAIT_NS);
     cast("pi-waiter", wait_for_inheriting, WAIT_NS);
     cast("keeper", keep, WAIT_NS);
-    play(actors, ACTORS, &run, print_truth);
+    run_scenario(actors, ACTORS, &run, print_truth);
 }

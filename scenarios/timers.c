@@ -1,12 +1,12 @@
-// timers: a thread sleeps until just after a moment for which very many timers are set.
+// timers: a thread sleeps until just after the time for which very many timers are set.
 //
-// `sleeper` sets thousands of timers to one moment (set_timers), and sleeps until 50 µs after it: doze. They
-// all come in one interrupt, which takes its time; what comes after them comes late. The interrupt lies in
+// `sleeper` sets thousands of timers to one time (set_timers), and sleeps until 50 µs after it: doze. They
+// all expire in one interrupt, which takes long and delays later timers. The interrupt lies in
 // the sleep, so it takes no running time from the sleeper.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"behind", "timers", "count"}   timers of one moment, and how often the sleep ended behind them
-//   {"event":"late", "count", "total_ns", "max_ns"}   how much later than asked for `sleeper` came back then
+//   {"event":"behind", "timers", "count"}   timers of one time, and how often the sleep ended after them
+//   {"event":"late", "count", "total_ns", "max_ns"}   how late `sleeper` woke then
 // Options: -c CPU, whose timers they are (default 0); -n TIMERS (default 15,000, or as many files as the
 // process may have open).
 
@@ -14,14 +14,14 @@
 
 #include <sys/timerfd.h>
 
-// Time to set them all: what is set too late has come already.
+// Time to set them all: a timer that is set too late has already expired.
 #define AHEAD_NS (60 * NS_PER_MS)
 #define BEHIND_NS (50 * NS_PER_US)
 // Files that the process needs otherwise.
 #define OTHER_FILES 64
 
 static struct run run = {.scenario = "timers", .seconds = 5, .seed = 42};
-static struct toll late;
+static struct durations late;
 static uint64_t count = 15000;
 static int *timers;
 static int cpu;
@@ -51,7 +51,7 @@ SHOWN static void set_timers(uint64_t at_ns) {
 
 SHOWN static void doze(uint64_t until_ns) {
     sleep_until(until_ns);
-    add_to_toll(&late, now_ns() - until_ns);
+    add_duration(&late, now_ns() - until_ns);
 }
 
 SHOWN static void sleep_behind_timers(struct actor *self) {
@@ -68,7 +68,7 @@ SHOWN static void sleep_behind_timers(struct actor *self) {
 static void print_truth(void) {
     printf("{\"event\":\"behind\",\"timers\":%llu,\"count\":%llu}\n", (unsigned long long)count,
            (unsigned long long)late.count);
-    print_toll("late", &late);
+    print_durations("late", &late);
 }
 
 int main(int argc, char **argv) {
@@ -77,5 +77,5 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, own, 2);
     make_timers();
     struct actor actors[] = {{.name = "sleeper", .act = sleep_behind_timers}};
-    play(actors, 1, &run, print_truth);
+    run_scenario(actors, 1, &run, print_truth);
 }

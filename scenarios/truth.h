@@ -1,21 +1,21 @@
-// What every scenario needs to tell the truth about itself: a clock, a pseudo-random sequence, named
-// threads that start and stop together, and JSON lines on stdout.
+// The base of all scenarios, which log their own behaviour: a clock, a pseudo-random sequence, named threads
+// that start and stop together, and JSON lines on stdout.
 //
 // Owns the protocol that the truth tests read, one JSON object a line:
 //   {"event":"start", "scenario", "pid", "mono_ns", "epoch_ns", "threads":[{"tid","name"}]}
-//       All threads exist and wait at the gate. mono_ns and epoch_ns are one moment on two clocks.
+//       All threads exist and wait at the gate. mono_ns and epoch_ns are one time on two clocks.
 //   … the scenario's own lines, documented at the top of its file …
 //   {"event":"thread", "tid", "name", "start_ns", "end_ns", "cpu_ns", "voluntary", "involuntary"}
-//       One thread's life between the gate and its end by its own clocks, and its context switches.
+//       The time of a thread between the gate and its end by its own clocks, and its context switches.
 //   {"event":"end", "mono_ns", "epoch_ns"}
 //       Nothing follows, and every thread but the main one is parked.
 // All other times are nanoseconds of CLOCK_MONOTONIC. Nothing is printed while the threads run, so
-// that printing is no part of what is measured.
+// that printing is not measured.
 //
 // Options of every scenario:
 //   -d SECONDS   how long the threads run (a number, fractions allowed)
 //   -s SEED      seed of the pseudo-random sequence
-//   -a ALIAS     name every thread but the first so; of a scenario that plays alone, that one
+//   -a ALIAS     the name of all threads but the first; of a scenario with one thread, of that one
 //   -g           gated: wait for a line on stdin before running, and for stdin's end before exiting
 // SIGTERM ends the run early, with all lines printed.
 #pragma once
@@ -103,7 +103,7 @@ struct run {
     bool gated;
 };
 
-// What all actors are named instead of their own names.
+// The name of all actors, instead of their own names.
 static const char *alias;
 
 static _Atomic uint64_t run_ends_at = UINT64_MAX;
@@ -121,7 +121,7 @@ static inline void end_run(int signal) {
 
 // --- the command line ---
 
-// An option of a scenario's own: what the usage calls its argument, and the one place where that goes.
+// An option of one scenario: the name of its argument in the usage, and the variable for its value.
 struct own_option {
     char letter;
     const char *argument; // NULL: it takes none
@@ -216,7 +216,7 @@ static inline void take_options(int argc, char **argv, struct run *run, const st
 struct actor {
     const char *name;
     void (*act)(struct actor *self);
-    int index; // tells actors with the same `act` apart
+    int index; // among the actors with the same `act`
     pid_t tid;
     uint64_t start_ns, end_ns, cpu_ns;
     long voluntary, involuntary;
@@ -301,9 +301,9 @@ static inline void dismiss_actors(struct actor *actors, int count) {
         pthread_join(actors[i].handle, NULL);
 }
 
-// --- what is printed ---
+// --- output ---
 
-// Prints one moment on both clocks: the tightest of several readings.
+// Prints the current time on both clocks, from the closest of several pairs of readings.
 static inline void print_clocks(void) {
     uint64_t mono = 0, epoch = 0, best = UINT64_MAX;
     for (int i = 0; i < 16; i++) {
@@ -344,28 +344,28 @@ static inline void print_end(void) {
     fflush(stdout);
 }
 
-// --- what took long ---
+// --- durations ---
 
-struct toll {
+struct durations {
     uint64_t count, total_ns, max_ns;
 };
 
-static inline void add_to_toll(struct toll *toll, uint64_t ns) {
-    toll->count++;
-    toll->total_ns += ns;
-    if (ns > toll->max_ns)
-        toll->max_ns = ns;
+static inline void add_duration(struct durations *durations, uint64_t ns) {
+    durations->count++;
+    durations->total_ns += ns;
+    if (ns > durations->max_ns)
+        durations->max_ns = ns;
 }
 
-static inline void print_toll(const char *event, const struct toll *toll) {
+static inline void print_durations(const char *event, const struct durations *durations) {
     printf("{\"event\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%llu}\n", event,
-           (unsigned long long)toll->count, (unsigned long long)toll->total_ns,
-           (unsigned long long)toll->max_ns);
+           (unsigned long long)durations->count, (unsigned long long)durations->total_ns,
+           (unsigned long long)durations->max_ns);
 }
 
 // --- the gate ---
 
-// Waits in poll, not in read, so that the main thread's wait is one it chose. False at stdin's end.
+// Waits in poll, not in read, so that the main thread's wait is voluntary. False at the end of stdin.
 static inline bool read_gate(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     char byte;
@@ -385,8 +385,9 @@ static inline void wait_for_leave(const struct run *run) {
         ;
 }
 
-// The whole play: start line, gate, run, the scenario's own truth, totals, end line, gate.
-static inline void play(struct actor *actors, int count, const struct run *run, void (*print_truth)(void)) {
+// Runs the scenario: start line, gate, threads, the lines of the scenario, totals, end line, gate.
+static inline void run_scenario(struct actor *actors, int count, const struct run *run,
+                                void (*print_truth)(void)) {
     assemble_actors(actors, count);
     print_start(actors, count, run);
     wait_for_go(run);

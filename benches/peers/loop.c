@@ -1,9 +1,9 @@
-// A latency loop: computes for 10 µs over and over and prints how long each turn really took.
+// A latency loop: computes for 10 µs over and over and prints the actual time of each turn.
 //
 // usage: loop SECONDS
 //
-// One line: turns, and P50, P99, P99.9 and the longest, in ns. What a turn takes beyond its 10 µs is what the
-// machine and whoever watches it took away.
+// One line: turns, and P50, P99, P99.9 and the maximum, in ns. Time of a turn beyond 10 µs was taken by the machine and
+// by the tool that observes it.
 
 #include <stdint.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include <time.h>
 
 #define TURN_NS 10000
-#define MOST_TURNS 10000000
+#define MAX_TURNS 10000000
 
-static uint32_t took[MOST_TURNS];
+static uint32_t took[MAX_TURNS];
 
 static uint64_t now_ns(void) {
     struct timespec now;
@@ -32,11 +32,11 @@ int main(int argc, char **argv) {
         fputs("usage: loop SECONDS\n", stderr);
         return 2;
     }
-    for (size_t i = 0; i < MOST_TURNS; i++)
+    for (size_t i = 0; i < MAX_TURNS; i++)
         took[i] = 1; // no page of it faults later
     uint64_t end = now_ns() + (uint64_t)(seconds * 1e9), last = now_ns();
     size_t turns = 0;
-    while (last < end && turns < MOST_TURNS) {
+    while (last < end && turns < MAX_TURNS) {
         uint64_t now;
         do
             now = now_ns();

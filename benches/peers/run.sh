@@ -1,15 +1,15 @@
 #!/bin/bash
-# wallprof and its peers side by side: what each does to a workload, what it takes itself, how long until a person
-# sees a picture, and how many of its stacks are whole.
+# wallprof beside its peers: the slowdown of a workload, the own cost of each tool, the time until a picture
+# is drawn, and the share of complete stacks.
 #
-# usage: benches/peers/run.sh [-r ROUNDS] [-s SECONDS] [-b SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l WORKLOAD,…] [-o FOLDER]
+# usage: benches/peers/run.sh [-r ROUNDS] [-s SECONDS] [-b SECONDS] [-c CPU] [-w WALLPROF] [-t TOOL,…] [-l
+# WORKLOAD,…] [-o FOLDER]
 #
-# Every round runs each workload for about SECONDS (-s) beside each tool, all interleaved, so that a noisy moment hits
-# all; each tool has been running for some seconds by then (-b), the second half of them beside the workload, in which
-# it reads what it must know.
-# Writes peers.md and one picture a workload into FOLDER (docs/peers); progress goes to stderr. Needs root. A tool or a
-# workload that is missing gets a row that says so. What has to be built is kept in target/peers. Numbers mean something
-# on a quiet machine only.
+# Every round runs each workload for about SECONDS (-s) beside each tool, all interleaved, so that a noisy
+# moment hits all; each tool has been running for some seconds by then (-b), the second half of them beside
+# the workload, in which it reads what it must know. Writes peers.md and one picture a workload into FOLDER
+# (docs/peers); progress goes to stderr. Needs root. A tool or a workload that is missing gets a row that says
+# so. What has to be built is kept in target/peers. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=5
@@ -32,15 +32,15 @@ say() { echo "peers: $*" >&2; }
 
 # --- one workload beside one tool ---
 
-# Appends "WORKLOAD TOOL METRIC VALUE" lines to $scratch/results. Of the tool: start (ms of its CPU time until it is
-# measured), cpu, and of what it hands its data to beside (% of one CPU, while the workload runs), finish (ms from then
-# to its end), and kib (a second of the whole recording).
+# Appends "WORKLOAD TOOL METRIC VALUE" lines to $scratch/results. Of the tool: start (ms of its CPU time until
+# it is measured), cpu, and of what it hands its data to beside (% of one CPU, while the workload runs),
+# finish (ms from then to its end), and kib (a second of the whole recording).
 measure() { # WORKLOAD TOOL
     local file=$scratch/recording armed started ended waited finish at_start at_end beside_at_start=0
     beside='' also=()
     "start_$2" "$file" || return 1
     armed=$(now_ms)
-    # What a start costs is no part of what running costs, nor is what it costs to meet a program for the first time.
+    # The cost of the start, and of reading a program for the first time, is not part of the cost of running.
     [[ -z $tool ]] || settle "$1"
     started=$(now_ms)
     [[ -z $tool ]] || at_start=$(cpu_of_all "$tool" "${also[@]}")
@@ -164,8 +164,8 @@ measure_picture() { # TOOL FILE
     folded_of "$1" "$2" | whole_share | awk -v at="picture $1" '{ print at, $0 }' >>"$scratch/results"
 }
 
-# Of the stacks of the workload's programs on stdin: "whole" and the % whose outermost frame is a beginning. Time
-# without a sample is no stack.
+# Of the stacks of the workload's programs on stdin: "whole" and the % whose outermost frame is a beginning.
+# Time without a sample is no stack.
 whole_share() {
     awk -v beginnings="$BEGINNINGS" '
         /^redis-/ {

@@ -1,4 +1,4 @@
-# Turns what run.sh measured into peers.md (stdout) and a picture a workload in `folder`.
+# Writes the results of run.sh as peers.md (stdout) and as one picture a workload in `folder`.
 #
 # Input: "tool NAME TITLE", "absent NAME WHY", "undrawn NAME WHY", "workload NAME TITLE", "missing WORKLOAD - WHY", and
 # "result WORKLOAD TOOL METRIC VALUE"; the workload `picture` is the way to a picture.
@@ -231,14 +231,14 @@ END {
     print "while the workload ran, and from then to its end, in which some do all their work; what its probes cost is in the workload's"
     print "slowdown. Written is the recording per second of its whole length."
     print ""
-    print "`by hand` is what it takes today to see much of what wallprof tells: perf for CPU time with whole stacks, perf sched for who ran"
+    print "`by hand` is the set of tools that shows most of the data of wallprof: perf for CPU time with complete stacks, perf sched for the threads that ran"
     print "instead, offcputime for waits by stack, all at once. The others see less: perf record, bpftrace as profile, OpenTelemetry and sysprof"
     print "see CPU time, 99 or 1,000 times a second, and no wait; perf sched, offcputime and runqlat see waits, and no CPU time."
     print ""
     print "Sampling is at 99 Hz where a tool lets it be chosen. sysprof samples 1,000 times a second, and its counters stay on: that is how it"
     print "comes. The OpenTelemetry profiler hands its samples to a collector and does not run without one; here that is a program which only"
     print "keeps what arrives, gzip-compressed as it was sent, at a lower priority. Its CPU is the figure after the +, and a real one would take more."
-    print "Where root may not raise RLIMIT_MEMLOCK, which kernels since 5.11 do not need for BPF, the profiler is told that it did."
+    print "Where root may not raise RLIMIT_MEMLOCK, which kernels since 5.11 do not need for BPF, the profiler gets success without effect."
     for (w = 1; w <= workloads; w++)
         print_workload(workload[w])
     print_pictures()

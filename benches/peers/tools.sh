@@ -1,8 +1,8 @@
-# The profilers that are compared. Sourced. For each NAME in $tools: start_NAME FILE begins to record the whole machine
-# into FILE, with its pid in $tool, those of further processes of it in $also, that of a process it hands its data to in
-# $beside, and returns when it records;
-# prepare_NAME, if there is one, comes once before all rounds, and flush_NAME FILE before an interrupt ends it. What a
-# tool cannot do goes to $scratch/why.
+# The profilers that are compared. Sourced. For each NAME in $tools: start_NAME FILE starts to record the
+# whole machine into FILE, with its pid in $tool, those of further processes of it in $also, that of a process
+# that receives its data in $beside, and returns when it records; prepare_NAME, if there is one, comes once
+# before all rounds, and flush_NAME FILE before an interrupt ends it. The reason why a tool cannot run goes to
+# $scratch/why.
 
 tools=(nothing wallprof by_hand perf_fp perf_dwarf perf_sched bpf_offcputime bpf_runqlat bpf_profile otel sysprof)
 
@@ -85,8 +85,8 @@ start_bpf_profile() {
     start_bpftrace "$1" 'profile:hz:99 { @[kstack, ustack, comm] = count(); }'
 }
 
-# Builds the profiler that otel/go.mod names, its collector, and what lets it start where root is not permitted to
-# raise a limit that it does not need.
+# Builds the profiler that otel/go.mod names, its collector, and what lets it start where root is not
+# permitted to raise a limit that it does not need.
 prepare_otel() {
     have go || PATH=$PATH:/usr/local/go/bin
     needs go '1.24 or newer, https://go.dev/dl' || return 1
@@ -108,7 +108,8 @@ start_otel() {
     return 1
 }
 
-# It hands over what it has every 5 s, and what it has when it is interrupted is lost: waits for the next time.
+# It hands over what it has every 5 s, and what it has when it is interrupted is lost: waits for the next
+# time.
 flush_otel() { # FILE
     wait_until "$tool" has_grown "$1" "$(stat -c %s "$1")" || true
 }
@@ -117,8 +118,8 @@ has_grown() { # PID FILE SIZE
     [[ $(stat -c %s "$2") -gt $3 ]]
 }
 
-# It is given its events by a service on the system bus, which asks polkit: a desktop runs all three. Where there is
-# no bus, one comes up in this mount namespace.
+# It is given its events by a service on the system bus, which asks polkit: a desktop runs all three. Where
+# there is no bus, one comes up in this mount namespace.
 prepare_sysprof() {
     needs sysprof-cli 'apt-get install sysprof' || return 1
     [[ ! -S /run/dbus/system_bus_socket ]] || return 0

@@ -4,8 +4,7 @@
 //
 // usage: unlimited COMMAND ARGUMENT…
 //
-// Setting that one limit does nothing then and is told as done, by a seccomp filter; the command runs at full
-// speed, as no one traces it.
+// A seccomp filter makes setting that one limit succeed without effect. The command runs at full speed, without a tracer.
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
-# The workloads. Sourced. run_NAME prints "METRIC VALUE" lines, smaller is better: `mean`, and `p50`, `p99` and `p999`
-# where the workload tells them, in µs. set_up_NAME and tear_down_NAME stand around all rounds.
+# The workloads. Sourced. run_NAME prints "METRIC VALUE" lines, smaller is better: `mean`, and `p50`, `p99`
+# and `p999` where the workload prints them, in µs. set_up_NAME and tear_down_NAME stand around all rounds.
 
 workloads=(pipe messaging matrix pgbench redis loop)
 
@@ -35,7 +35,7 @@ run_matrix() {
 }
 tear_down_matrix() { :; }
 
-# A cluster of its own, in memory: the disk's moods are not what is measured.
+# A separate cluster, in memory, so that the disk has no influence.
 set_up_pgbench() {
     local bin
     bin=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -1)

@@ -1,16 +1,18 @@
-# What a tool saw of the waits that a scenario logged of itself: one object of counts.
-# Input: the truth's lines, slurped. $waits: the tool's, as tools.sh says.
+# Compares the waits in a scenario's own log with those of a tool: one object of counts.
+# Input: the lines of the log, slurped. $waits: the tool's waits, in the form of tools.sh.
 #
-# A wait of the truth is { tid, start, end, cpu (of it the thread ran, by its CPU clock), reason, function, who }; what is null is not
-# asked. A part of the truth that the scenario tells in sums only is asked by the kernel's own count of its switches (`whole`).
+# A logged wait is { tid, start, end, cpu (running time in it, by the thread's CPU clock), reason, function,
+# who }; null fields are not compared. Where a scenario logs only sums, the kernel's count of switches is
+# compared (`whole`).
 
-# How far an edge may lie from the thread's own reading of the clock: the system call, the tool's work, an interrupt.
+# The tolerance of an edge against the thread's own reading of the clock: the system call, the tool's work, an
+# interrupt.
 def edge: 50000;
 
 def thread(name): [.[] | select(.event == "start").threads[] | select(.name == name).tid][0];
 def life($tid): [.[] | select(.event == "thread" and .tid == $tid)][0];
 
-# --- what was ---
+# --- logged waits ---
 
 def lock: thread("housekeeper") as $housekeeper
   | .[] | select(.event == "slow" and .waited and .end_ns - .start_ns - .cpu_ns > 300000)
@@ -44,7 +46,7 @@ def waits: [.[] | select(.event == "start").scenario][0] as $scenario
     elif $scenario == "deadlock" then [deadlock]
     else [] end;
 
-# Threads of which every wait is asked: reason, function and who of those that the thread entered by itself.
+# Threads of which every wait is compared: reason, function and waker of their voluntary switches.
 def whole:
   { sleeper: { reason: "sleep" }, poller: { reason: "poll" }, semaphore: { reason: "wait", who: thread("dispatcher") },
     "worker-0": { reason: "wait", who: thread("dispatcher") },
@@ -52,7 +54,7 @@ def whole:
     pong: { reason: "pipe", function: "await_ball", who: thread("ping") } } as $asked
   | [.[] | select(.event == "thread" and $asked[.name]) | . + $asked[.name]];
 
-# --- what was seen ---
+# --- waits of the tool ---
 
 # A right answer, a wrong one, or a question that was not asked.
 def mark($asked; right): if $asked == null then { asked: 0, right: 0 } else { asked: 1, right: (if right then 1 else 0 end) } end;
@@ -60,7 +62,7 @@ def times($count): map_values({ asked: (.asked * $count), right: (.right * $coun
 def sum: reduce .[] as $one ({}; reduce ($one | keys[]) as $key (.;
   .[$key].asked += $one[$key].asked | .[$key].right += $one[$key].right));
 
-# A wait that was for a CPU for the longer part is told as that.
+# A wait that was mostly for a CPU has the reason runnable.
 def right_reason($reason): .reason == $reason
   or (.reason == "runnable" and .end_ns != null and .runnable_ns * 2 > .end_ns - .start_ns);
 def has_function($function): .stack | any(. == $function or startswith($function + "+"));
@@ -69,7 +71,8 @@ def answers($asked): { reason: mark($asked.reason; right_reason($asked.reason)),
   stack: mark($asked.function; has_function($asked.function)), who: mark($asked.who; has_who($asked.who)) };
 def no_answers($asked): { reason: mark($asked.reason; false), stack: mark($asked.function; false), who: mark($asked.who; false) };
 
-# A wait that had begun before the recording and did not end in it: it is open, and began no later than the recording.
+# A wait that started before the recording and did not end in it is open, and starts no later than the
+# recording.
 def judge_open($mine): . as $was
   | [$mine[] | select(.end_ns == null)] as $found
   | if $found == [] then { seen: mark(1; false), length: mark(1; false) } + no_answers($was)
@@ -89,15 +92,16 @@ def judge_ended($mine): . as $was
             and ($found | map(.start_ns) | min) >= $was.start - $slack and ($found | map(.end_ns) | max) <= $was.end + $slack) }
         + ($found | max_by(.overlap) | answers($was)) end;
 
-# All waits of a thread's life: as many as the kernel counted switches, together as long as the thread did not run.
+# All waits of a thread's life: as many as the kernel counted switches, together as long as the thread did not
+# run.
 def judge_whole($mine): . as $was
   | [$mine[] | select(.end_ns != null and .start_ns >= $was.start_ns and .end_ns <= $was.end_ns)] as $found
   | ($was.voluntary + $was.involuntary) as $switches
   | ($was.end_ns - $was.start_ns - $was.cpu_ns) as $off
-  | ($found | map(.end_ns - .start_ns) | add // 0) as $told
+  | ($found | map(.end_ns - .start_ns) | add // 0) as $reported_ns
   | [$found[] | select(.reason != "preempted" and .reason != "runnable") | answers($was)] as $answers
   | { seen: { asked: $switches, right: ([$found | length, $switches] | min) },
-      length: (mark(1; ($told - $off | fabs) <= edge + $off / 100) | map_values(. * $switches)) }
+      length: (mark(1; ($reported_ns - $off | fabs) <= edge + $off / 100) | map_values(. * $switches)) }
     + (if $answers == [] then no_answers($was) | times($switches) else $answers | sum end);
 
 def of($tid): [$waits[] | select(.tid == $tid)];

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Whether a profiler tells the truth: each tool of tools.sh records the same scenarios, which log what they did by their own clocks,
-# and check.jq counts which of their waits the tool saw, and told with the right length, reason, stack and waker. Writes the table
-# of docs/truth.md.
+# Compares profilers with ground truth: each tool of tools.sh records the same scenarios, which log their
+# waits by their own clocks. check.jq counts the waits that the tool reported with the right length, reason,
+# stack and waker. Writes the table of docs/truth.md.
 #
 # usage: benches/truth/run.sh [-w WALLPROF] [-s SECONDS] [-o PAGE] [SCENARIO…]
 #
@@ -20,7 +20,7 @@ page=
 # A scenario is right if this share of the answers is: a hypervisor holds a CPU back unseen by either clock.
 right_share=0.99
 
-# What is played, and with which options; a line of what it is about.
+# The scenarios, their options, and a description of each.
 scenarios=(lock preempted fsync fault pingpong sleepers deadlock)
 declare -A options=([lock]='-n 30' [pingpong]='-w 200')
 declare -A about=(
@@ -47,7 +47,7 @@ start_scenario() { # NAME
     exec 3>"$scratch/gate"
     rm "$scratch/gate"
     wait_until "$scenario" has_told start || fail "$1 does not start"
-    # What is to be there before the recording is.
+    # Needed before the recording starts.
     [[ $1 != deadlock ]] || open_gate "$1"
 }
 
@@ -62,7 +62,8 @@ end_scenario() {
     wait "$scenario" 2>/dev/null || true
 }
 
-# The tool's answers to one scenario, as check.jq counts them; {} if it cannot run, or breaks down three times over.
+# The tool's answers to one scenario, as check.jq counts them; {} if it cannot run, or breaks down three times
+# over.
 ask() { # TOOL SCENARIO
     local try
     for ((try = 0; try < 3; try++)); do

@@ -1,13 +1,14 @@
-# The profilers that are asked. Sourced. For each NAME in $tools: start_NAME PID begins to record, with its own pid in $tool, and
-# returns when it records; waits_NAME prints what it saw once it has ended, one wait a line:
+# The profilers that are compared. Sourced. For each NAME in $tools: start_NAME PID starts to record, with its
+# own pid in $tool, and returns when it records; after its end, waits_NAME prints its waits, one a line:
 #
 #   {"tid", "start_ns", "end_ns", "reason", "stack": ["leaf", …], "who": [tid, …]}
 #
-# and runnable_ns, how long of it was for a CPU, where the tool tells. Times are nanoseconds of CLOCK_MONOTONIC; end_ns is null of a wait that had not ended. reason is one of those of
-# docs/truth.md, null where the tool tells none. who is who woke the thread, held what it waited for, or ran in its place.
-# What a tool cannot do here goes to $scratch/why.
+# and runnable_ns, the part that was for a CPU, if the tool reports it. Times are nanoseconds of
+# CLOCK_MONOTONIC; end_ns is null for an open wait. reason is one of docs/truth.md, null if the tool reports
+# none. who lists the waker, the owner of the lock, or the threads that ran instead. The reason why a tool
+# cannot run goes to $scratch/why.
 
-# shellcheck disable=SC2034 # for who sources this
+# shellcheck disable=SC2034 # used by scripts that source this file
 tools=(wallprof perf bpftrace otel)
 
 declare -A tool_title=(
@@ -17,7 +18,8 @@ declare -A tool_title=(
     [otel]='OpenTelemetry eBPF profiler'
 )
 
-# It has opened what it records with, and waits in poll or epoll_wait for what comes: both tools say nothing when they are ready.
+# The tool has opened its event descriptors and waits in poll or epoll_wait: both tools print nothing when
+# they are ready.
 is_waiting_for() { # PID PATTERN
     has_open "$1" "$2" && [[ $(cut -d' ' -f1 "/proc/$1/syscall") =~ ^(7|232|271|281)$ ]]
 }
@@ -28,7 +30,7 @@ start_wallprof() { # PID
     start_tool 'has_said recording' "$wallprof" record -p "$1" --min-stall 1us -o "$scratch/wallprof.db"
 }
 
-# A fault is told as such; whoever ran instead counts where nobody woke the thread.
+# A fault has the reason "fault". Without a waker, the threads that ran instead count.
 waits_wallprof() {
     local ahead
     ahead=$(jq -r 'select(.event == "start") | .epoch_ns - .mono_ns' "$scratch/truth")
@@ -47,7 +49,8 @@ of_threads() { # NAME…
         | join(" || ")' "$scratch/truth"
 }
 
-# The whole machine is recorded, because the waker may be anyone, and of it what PID's threads are in. perf answers a ping once it records.
+# Records the whole machine, because any thread may be the waker, filtered by the threads of PID. perf answers
+# a ping once it records.
 start_perf() { # PID
     local answer ping acknowledge
     needs perf 'apt-get install linux-perf' || return 1
@@ -64,26 +67,26 @@ start_perf() { # PID
     exec {ping}>&- {acknowledge}>&-
 }
 
-# A thread goes, with its stack and who comes; is woken, by whom; and comes back.
+# A thread is switched out, with its stack and the next thread; is woken by a waker; and is switched in.
 waits_perf() {
     perf script -i "$scratch/perf.data" --ns -F tid,time,event,trace,ip,sym 2>"$scratch/output" | awk '
         function field(name) { match($0, name "=[0-9A-Za-z+]+"); return substr($0, RSTART + length(name) + 1, RLENGTH - length(name) - 1) }
         function ns(text) { sub(/:$/, "", text); sub(/\./, "", text); return text }
-        function tell(tid, end) {
+        function print_wait(tid, end) {
             printf "{\"tid\":%d,\"start_ns\":%s,\"end_ns\":%s,\"reason\":%s,\"stack\":[%s],\"who\":[%d]}\n", tid, gone[tid], end,
                 state[tid] ~ /^R/ ? "\"preempted\"" : "null", substr(stack[tid], 2), tid in waker ? waker[tid] : next_one[tid]
             delete gone[tid]; delete waker[tid]; delete stack[tid]
         }
         /sched:sched_switch:/ {
             at = ns($2); leaves = field("prev_pid"); comes = field("next_pid")
-            if (comes in gone && comes) tell(comes, at)
+            if (comes in gone && comes) print_wait(comes, at)
             gone[leaves] = at; state[leaves] = field("prev_state"); next_one[leaves] = comes
             open = leaves; next
         }
         /sched:sched_waking:/ { woken = field("pid"); waker[woken] = $1; open = ""; next }
         NF == 0 { open = ""; next }
         open != "" { gsub(/["\\]/, "", $2); stack[open] = stack[open] ",\"" $2 "\"" }
-        END { for (tid in gone) if (tid) tell(tid, "null") }'
+        END { for (tid in gone) if (tid) print_wait(tid, "null") }'
 }
 
 # --- bpftrace ---

@@ -1,10 +1,10 @@
 #!/bin/bash
-# How many user stacks of real software are complete: records the whole machine while PostgreSQL under pgbench, Redis
-# under redis-benchmark, a C++, a Rust and a Go program, python3, node and java run together.
+# How many user stacks of real software are complete: records the whole machine while PostgreSQL under
+# pgbench, Redis under redis-benchmark, a C++, a Rust and a Go program, python3, node and java run together.
 #
 #   tests/complete/run.sh [SECONDS]
 #
-# Uses target/release/wallprof (WALLPROF names another), as root. What is not installed is left out with a message.
+# Uses target/release/wallprof (WALLPROF names another), as root. A missing program is skipped with a message.
 # Fails below 99.5 % of the stacks without run-time code (LEAST names another share). The recording stays in
 # target/complete.
 set -euo pipefail
@@ -35,7 +35,7 @@ clean_up() {
         as_postgres "$postgres/pg_ctl" -D "$FOLDER/postgres" -m immediate stop > /dev/null 2>&1 || true
     fi
     wait
-    # What node and java wrote for profilers.
+    # The files of node and java for profilers.
     for pid in "${pids[@]}"; do
         rm -f "/tmp/perf-$pid.map"
     done

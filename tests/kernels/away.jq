@@ -1,5 +1,5 @@
-# What the recording must say that was made while a CPU went away and came back, and the wall clock was stepped by an
-# hour: prints one sentence for each thing it does not.
+# The required content of a recording that was made while a CPU went offline and came back, and the wall clock
+# was stepped by an hour: prints one sentence for each thing it does not.
 
 def must(condition; sentence): if condition then empty else sentence end;
 def sum: add // 0;

@@ -1,5 +1,5 @@
-# What a recording of the lock scenario must say on any kernel: prints one sentence for each thing it does not.
-# Timing means nothing under emulation, so this is about what is there, and whether it agrees with itself.
+# The required content of a recording of the lock scenario on any kernel: prints one sentence for each missing
+# part. Times are meaningless under emulation, so presence and consistency are checked.
 #
 # Input: the report. Variables: $kernel, $tracepoints (lines of text), $truth and $stalls (arrays).
 
@@ -28,7 +28,7 @@ def threads_of_the_scenario:
       must(.states.blocked.lock > 0; "the engine was never blocked on a lock"),
       must(.states.blocked.sleep > 0; "the engine never slept between ticks")),
   must(($tracepoints | contains("local_timer_entry") | not) or ([.threads[].states.irq] | sum) > 0;
-    "no interrupt was counted, though the kernel tells of its vectors");
+    "no interrupt was counted, though the kernel has tracepoints of its vectors");
 
 # --- page faults ---
 
@@ -57,16 +57,16 @@ def stalls_of_the_engine:
     must($waits | map(select(names_the_kernel)) | length == ($waits | length); "the kernel's stack is missing");
 
 # Whatever the scenario itself saw waiting for more than a millisecond has its stall.
-def operations_are_told:
+def operations_are_reported:
   ($truth | map(select(.event == "start"))[0]) as $start
   | ($truth | map(select(.event == "slow" and .waited and .end_ns - .start_ns > 1000000))) as $slow
   | ($slow | map(
       (.start_ns - $start.mono_ns + $start.epoch_ns) as $from
       | (.end_ns - $start.mono_ns + $start.epoch_ns) as $to
-      | select(any($stalls[]; is_wait_for_lock and .start_ns < $to and .end_ns > $from)))) as $told
+      | select(any($stalls[]; is_wait_for_lock and .start_ns < $to and .end_ns > $from)))) as $reported
   | must($slow | length > 0; "the scenario never waited for its lock"),
-    must(($told | length) * 10 >= ($slow | length) * 9;
-      "\($told | length) of \($slow | length) waits for the lock have a stall");
+    must(($reported | length) * 10 >= ($slow | length) * 9;
+      "\($reported | length) of \($slow | length) waits for the lock have a stall");
 
 # --- losses ---
 
@@ -85,4 +85,4 @@ must(.unwinding.stacks > 0; "no stack was taken"),
 threads_of_the_scenario,
 faults_end,
 stalls_of_the_engine,
-operations_are_told
+operations_are_reported

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Boots Debian's kernels in an emulator, records the lock, chain and deadlock scenarios in each with the release binary,
-# checks what the recordings say (lock.jq, stuck.jq, away.jq), and writes docs/kernels.md.
+# Boots Debian's kernels in an emulator, records the lock, chain and deadlock scenarios in each with the
+# release binary, checks what the recordings say (lock.jq, stuck.jq, away.jq), and writes docs/kernels.md.
 #
 #   tests/kernels/run.sh              every series; 6.1, the oldest that is promised, must have run
 #   tests/kernels/run.sh 6.1 7.2      only these; writes no table
 #
-# Needs `make release` and the Debian packages qemu-system-x86, busybox-static, jq and sqlite3. No kernel is installed: its
-# image is taken out of its package and kept in target/kernels. A series that Debian no longer has is skipped with a
-# message.
+# Needs `make release` and the Debian packages qemu-system-x86, busybox-static, jq and sqlite3. No kernel is
+# installed: its image is taken out of its package and kept in target/kernels. A series that Debian no longer
+# has is skipped with a message.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,11 +19,12 @@ readonly TABLE=docs/kernels.md
 readonly REQUIRED=6.1
 readonly EVERY_SERIES=(6.1 6.12 6.18 newest)
 readonly AT_ONCE=2
-# On an idle machine a guest is up after 4 s and done after 40. The emulator now and then hangs before the guest's first
-# program (seen: once in 40 boots): then once more.
+# On an idle machine a guest is up after 4 s and done after 40. The emulator now and then hangs before the
+# guest's first program (seen: once in 40 boots): then once more.
 readonly UP_SECONDS=25
 readonly DONE_SECONDS=150
-# Of the 10,000 sleeps and more of bystander; how many carry a stack depends on the recorder's share of the CPU.
+# Of the 10,000 sleeps and more of bystander; how many carry a stack depends on the recorder's share of the
+# CPU.
 readonly ENOUGH_WAKEUPS=1000
 
 say() { echo "kernels: $*" >&2; }
@@ -56,7 +57,7 @@ write_apt_settings() {
 	END
 }
 
-# Fresh lists once a day. Without a network, what is there is used.
+# Updates the lists once a day. Without a network, the old ones are used.
 refresh_lists() {
     write_apt_settings
     if [ -z "$(find "$APT/lists" -maxdepth 1 -name '*_Packages*' -mtime -1 -print -quit)" ]; then
@@ -87,8 +88,8 @@ download() {
     [ -e "$STORE/vmlinuz-$release" ] && rm "$folder.log"
 }
 
-# Prints the release of a series whose kernel is in the store, downloaded if need be. A release in the lists may be
-# gone from the archive: then the one before it.
+# Prints the release of a series whose kernel is in the store, downloaded if need be. A release in the lists
+# may be gone from the archive: then the one before it.
 kernel_of() {
     local series=$1 release pattern=$1
     while read -r release; do
@@ -97,7 +98,7 @@ kernel_of() {
             return
         fi
     done < <(releases_of "$series" | head -3)
-    # None in the lists, or no network: what an earlier run has kept.
+    # None in the lists, or no network: use the package of an earlier run.
     [ "$series" != newest ] || pattern='*'
     find "$STORE" -maxdepth 1 -name "vmlinuz-$pattern.*" -printf '%f\n' | sed 's/^vmlinuz-//' | sort -rV | head -1
 }
@@ -116,14 +117,15 @@ make_initramfs() {
     (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
 }
 
-# Boots a release; the guest's results are in the folder $STORE/results-RELEASE. False: its first program never ran.
+# Boots a release; the guest's results are in the folder $STORE/results-RELEASE. False: its first program
+# never ran.
 boot() {
     local release=$1 results=$STORE/results-$1 emulator
     rm -rf "$results"
     mkdir -p "$results"
-    # One thread an emulator: with two, one CPU now and then runs into the breakpoint that a kernel puts where the other
-    # changes its code (a tracepoint that is switched on), and the kernel dies of it.
-    # A kernel doubts an emulated timer whose ticks come late on a busy machine, and gives up: no_timer_check.
+    # One thread an emulator: with two, one CPU now and then runs into the breakpoint that a kernel puts where
+    # the other changes its code (a tracepoint that is switched on), and the kernel dies of it. A kernel
+    # doubts an emulated timer whose ticks come late on a busy machine, and gives up: no_timer_check.
     nice timeout "$DONE_SECONDS" qemu-system-x86_64 -accel tcg,thread=single -cpu max -m 1024 -smp 2 \
         -nodefaults -nographic -monitor none -no-reboot \
         -kernel "$STORE/vmlinuz-$release" -initrd "$STORE/initramfs" \
@@ -161,7 +163,7 @@ boot_and_check() {
     if [ -s "$results/findings" ]; then
         sed "s/^/kernels: $release: /" "$results/findings" >&2
     else
-        say "$release: lock, chain and deadlock are recorded and told"
+        say "$release: lock, chain and deadlock are recorded and reported"
     fi
 }
 
@@ -173,7 +175,7 @@ findings() {
         echo "the guest did not finish: $(last_words "$results")"
         return
     fi
-    # What fails first makes the rest fail.
+    # The first failure causes the others.
     for command in programs record report lock runnable chain whole stacks stuck open faults switches \
         brief brief_back brief_missed away back barrier interrupted timers late bystander missed doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
@@ -211,13 +213,14 @@ stacks_are_whole() {
         echo "sixty functions were not seen running"
     grep -q "^chain;_start;.*;main;climb_chain;${functions}call_leaf;sleep_leaf;.*\[blocked:sleep\]" "$results/stacks.out" ||
         echo "sixty functions were not seen waiting"
-    # In the first milliseconds after its exec a program's mappings are not known yet; a guest takes longer for that.
+    # In the first milliseconds after its exec a program's mappings are not known yet; a guest takes longer
+    # for that.
     jq -r '.unwinding | (.incomplete.no_mappings // 0) as $early
         | select(.complete < (.stacks - $early) * 0.99 or $early > .stacks * 0.03)
         | "\(.complete) of \(.stacks) user stacks are whole: \(.incomplete)"' "$results/whole.out"
 }
 
-# What the doctor says, what the kernel has, and what was loaded must be the same.
+# The output of the doctor, the features of the kernel, and the loaded programs must agree.
 doctor_agrees() {
     local results=$1 subject tracepoint program has
     while IFS='|' read -r subject tracepoint program; do
@@ -233,7 +236,7 @@ doctor_agrees() {
 	END
 }
 
-# Software events and tracepoints beside the ledger: each program is told by its cookie which event it is.
+# Software events and tracepoints beside the ledger: the cookie of each program identifies its event.
 events_are_counted() {
     grep -q '^deadlock;.*pthread_create [0-9]' "$1/faults.out" || echo "no page fault was sampled where it happened"
     grep -q '__schedule_\[k\] [0-9]' "$1/switches.out" || echo "no switch was sampled where it happened"
@@ -299,7 +302,7 @@ write_table() {
 		program on a CPU that was offline meanwhile, for a moment, and for two seconds in which the wall clock was
 		stepped by an hour and back; and 10,000 wakeups by interrupts beside threads that they only happen to hit, none
 		of which may be named as a waker.
-		The oldest kernel that is supported is 6.1. What a kernel lacks is told from its type information, never from its
+		The oldest kernel that is supported is 6.1. Missing features of a kernel are detected by its type information, never by its
 		version, and `wallprof doctor` says the same as this table: the run compares them.
 
 		END
@@ -308,7 +311,7 @@ write_table() {
 		mapfile -t counts < <(cells stacks_cell "${releases[@]}"); row 'stacks of waits (`sched_exit_tp`)' "${counts[@]}"
 		mapfile -t counts < <(cells vectors_cell "${releases[@]}"); row 'a tracepoint for each interrupt vector' "${counts[@]}"
 		mapfile -t counts < <(cells cgroups_cell "${releases[@]}"); row 'moves into a recorded cgroup are seen' "${counts[@]}"
-		mapfile -t counts < <(cells faults_cell "${releases[@]}"); row 'page faults tell their access' "${counts[@]}"
+		mapfile -t counts < <(cells faults_cell "${releases[@]}"); row 'access of page faults is known' "${counts[@]}"
 		mapfile -t counts < <(cells programs_cell "${releases[@]}"); row 'programs loaded' "${counts[@]}"
 		mapfile -t counts < <(cells total_cell "${releases[@]}"); row 'instructions verified' "${counts[@]}"
 		cat <<-'END'

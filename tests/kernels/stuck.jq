@@ -1,4 +1,4 @@
-# What the stalls of the deadlock scenario must say on any kernel: prints one sentence for each thing they do not.
+# The required stalls of the deadlock scenario on any kernel: prints one sentence for each missing part.
 #
 # Its threads never come back: their stacks are read from outside, by an iterator over sleeping threads.
 #

@@ -1,4 +1,4 @@
-// A headless browser, and what every check with it asks for: no dialog that was not expected, nothing on the console,
+// A headless browser, and the requirements of every check: no unexpected dialog, nothing on the console,
 // nothing fetched from the network.
 
 import { chromium } from "playwright-core";

@@ -2,7 +2,7 @@
 //
 //   node diff.mjs FILE.svg DIFF.json
 //
-// DIFF.json is what `wallprof diff --json` says about the same recordings.
+// DIFF.json is the output of `wallprof diff --json` for the same recordings.
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -12,8 +12,8 @@ const [svg, json] = process.argv.slice(2);
 const said = JSON.parse(readFileSync(json, "utf8"));
 const LOCK = "take_registry_lock";
 const GREY = "#dedbd5";
-/** Room for boxes, in units of the picture. */
-const ROOM = 1180;
+/** The width for boxes, in units of the picture. */
+const WIDTH = 1180;
 
 /** The boxes that are shown. */
 const boxes = (page) =>
@@ -35,7 +35,7 @@ const boxes = (page) =>
       }),
   );
 
-const told = (page) => page.evaluate(() => document.getElementById("told").textContent.trim());
+const message = (page) => page.evaluate(() => document.getElementById("told").textContent.trim());
 
 const box = (page, name) => page.locator(`#frames > g[data-name="${name}"]`).first();
 
@@ -54,9 +54,9 @@ async function looksRight(page) {
   const news = said.stacks.find(leaf);
   const width = shown.filter((one) => one.name === "[blocked:lock]").map((one) => one.width);
   const all = shown.find((one) => one.name === "all threads in both");
-  check(all?.width === ROOM, "everything stands on one box");
+  check(all?.width === WIDTH, "everything stands on one box");
   const drawn = said.states.filter((state) => state.state !== "running").reduce((sum, state) => sum + state.b_ns, 0);
-  check(width.some((one) => Math.abs(one / ROOM - news.b_ns / drawn) < 0.002), `a box is as wide as its time: ${width}`);
+  check(width.some((one) => Math.abs(one / WIDTH - news.b_ns / drawn) < 0.002), `a box is as wide as its time: ${width}`);
   if (news.news) check(shown.some((one) => one.name === "[blocked:lock]" && isRed(one.fill)), "longer is red");
 }
 
@@ -65,10 +65,10 @@ async function zooms(page) {
   await box(page, LOCK).click();
   const zoomed = await boxes(page);
   const lock = zoomed.find((one) => one.name === LOCK);
-  check(Math.abs(lock.width - ROOM) < 0.01, `a box that is clicked fills the width: ${lock.width}`);
+  check(Math.abs(lock.width - WIDTH) < 0.01, `a box that is clicked fills the width: ${lock.width}`);
   check(zoomed.length < before.length, "what is beside it is gone");
   check(lock.label === LOCK, `its label has room now: ${lock.label}`);
-  check(zoomed.every((one) => one.x >= 9.9 && one.x + one.width <= 10.1 + ROOM), "nothing is drawn outside");
+  check(zoomed.every((one) => one.x >= 9.9 && one.x + one.width <= 10.1 + WIDTH), "nothing is drawn outside");
   await page.locator("#reset").click();
   const after = await boxes(page);
   check(after.length === before.length, "everything comes back");
@@ -80,12 +80,12 @@ async function searches(page, answers) {
   await page.locator("#search").click();
   const hits = (await boxes(page)).filter((one) => one.isHit);
   check(hits.length > 0 && hits.every((one) => one.name === LOCK), "what was found is marked");
-  check((await told(page)) === `${hits.length} frames match ^${LOCK}$`, `and counted: ${await told(page)}`);
+  check((await message(page)) === `${hits.length} frames match ^${LOCK}$`, `and counted: ${await message(page)}`);
   answers.push("(");
   await page.locator("#search").click();
-  check((await told(page)).startsWith("not a regular expression"), "a wrong expression is said to be one");
+  check((await message(page)).startsWith("not a regular expression"), "a wrong expression is said to be one");
   await page.locator("#reset").click();
-  check((await boxes(page)).every((one) => !one.isHit) && (await told(page)) === "", "and unmarked");
+  check((await boxes(page)).every((one) => !one.isHit) && (await message(page)) === "", "and unmarked");
 }
 
 await inBrowser(async (page, answers) => {

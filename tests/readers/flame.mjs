@@ -7,7 +7,7 @@ import { check, inBrowser } from "./browser.mjs";
 
 const [svg] = process.argv.slice(2);
 const LOCK = "take_registry_lock";
-/** What the script fills found boxes with. */
+/** The colour of boxes that match a search. */
 const FOUND = "rgb(230,0,230)";
 
 /** The boxes that are shown: title, left edge and width in percent, fill. */

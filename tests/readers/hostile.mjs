@@ -1,4 +1,4 @@
-// Opens a picture whose names were chosen to do harm: nothing of them runs, and nothing becomes part of the document.
+// Opens a picture with hostile names: no script in them runs, and none becomes an element of the document.
 //
 //   node hostile.mjs flame|diff FILE.svg NAME
 
@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { check, inBrowser } from "./browser.mjs";
 
 const [kind, svg, name] = process.argv.slice(2);
-/** What the pictures themselves have. */
+/** The elements of the pictures themselves. */
 const HANDLERS = { flame: "onload", diff: "" };
 const SHOWN = { flame: `${name} (`, diff: `${name}:` };
 

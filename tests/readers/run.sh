@@ -1,12 +1,12 @@
 #!/bin/bash
-# Opens what wallprof draws and exports with the programs people open it with: a browser, speedscope, go tool pprof,
+# Opens pictures and exports of wallprof in the usual programs: a browser, speedscope, go tool pprof,
 # inferno-flamegraph. Records the lock scenario for that.
 #
 #   tests/readers/run.sh
 #
-# Uses target/release/wallprof (WALLPROF names another) and target/scenarios. What is missing is skipped with a message;
-# with WALLPROF_REQUIRE_READERS=1 it is a failure, but for inferno-flamegraph, whose crate the unit tests run.
-# Pictures and exports stay in target/readers to be looked at.
+# Uses target/release/wallprof (WALLPROF names another) and target/scenarios. A missing program is skipped
+# with a message; with WALLPROF_REQUIRE_READERS=1 it is a failure, but for inferno-flamegraph, whose crate the
+# unit tests run. Pictures and exports stay in target/readers to be looked at.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -57,7 +57,7 @@ export_all() {
     "$WALLPROF" export "$STORE/lock.db" --to pprof -o "$STORE/lock.pb.gz"
 }
 
-# What all formats must agree on.
+# The facts on which all formats must agree.
 wall_ns() { awk '{ sum += $NF } END { printf "%.0f\n", sum }' "$STORE/lock.folded"; }
 
 check_pprof() {

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Whether the release is the same bytes wherever it is built: builds the last commit in two clones, in folders of different depth and
-# length, and compares.
+# Checks that the release has the same bytes in each folder: builds the last commit in two clones, in folders
+# of different depth and length, and compares.
 #
 # usage: tests/reproducible/run.sh
 #
-# The same compiler, clang and C libraries are those of this machine: what is compared is what folders do to a build.
+# Compiler, clang and C libraries are those of this machine: only the influence of folders is checked.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

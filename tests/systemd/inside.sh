@@ -1,4 +1,4 @@
-# What is tested inside the container, with systemd as process 1. Its last line says whether all of it holds.
+# The tests inside the container, with systemd as process 1. The last line is the result.
 set -uo pipefail
 
 readonly RECORDING=/var/lib/wallprof/wallprof.db
@@ -23,7 +23,7 @@ has_only_its_capabilities() {
 }
 serves() { curl -sf --max-time 5 localhost:9101/metrics | grep -q '^wallprof_armed 1'; }
 answers() { wallprof ctl status | grep -q '^armed'; }
-tells_of_a_reload() { journalctl -u wallprof --no-pager | grep -q 'the configuration is in force'; }
+reports_a_reload() { journalctl -u wallprof --no-pager | grep -q 'the configuration is in force'; }
 runs_again() { is ActiveState active && is NRestarts 1; }
 opens() { [[ $(wallprof report "$1" --json | grep -c '"schema"') == 1 ]]; }
 is_one_plain_file() { [[ -e $RECORDING && ! -e $RECORDING-wal ]]; }
@@ -47,7 +47,7 @@ check_all() {
     expect 'metrics are served' within serves
     expect 'wallprof ctl finds its socket' answers
     systemctl reload wallprof
-    expect 'a reload is told' within tells_of_a_reload
+    expect 'a reload is reported' within reports_a_reload
     systemctl kill -s KILL wallprof
     expect 'killed, it is started again' within runs_again
     expect 'what the killed one recorded is kept' opens "$RECORDING.old"

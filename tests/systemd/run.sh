@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs contrib/wallprof.service under the real systemd: started, reloaded, killed, restarted and stopped.
 #
-# systemd is process 1 of a container whose root is an overlay of this machine's, so that nothing is left behind. Needs
-# root, `make release` and the Debian package systemd; where no container can be made, that is said and nothing is tested.
+# systemd is process 1 of a container whose root is an overlay of this machine's, so that nothing is left
+# behind. Needs root, `make release` and the Debian package systemd; where no container can be made, that is
+# said and nothing is tested.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -13,7 +13,7 @@ import (
 )
 
 // store writes requests one after the other: the length in bytes, 4 of them, little-endian, then the request as it was
-// on its way, protobuf in gzip. The file is as large as what was sent.
+// on its way, protobuf in gzip. The file has the size of the sent data.
 type store struct {
 	lock sync.Mutex
 	to   io.Writer

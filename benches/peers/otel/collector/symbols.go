@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Where libraries lie, whose folder the profiler does not tell.
+// The folders of libraries, which the profiler does not report.
 var libraryFolders = []string{"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"}
 
-// objectFile is what the profiler tells of a mapped file: its name without a folder and its GNU build id. `executable`
-// is the whole path of the process' program.
+// objectFile is a mapped file as the profiler reports it: its name without a folder and its GNU build id. `executable` is
+// the full path of the process' program.
 type objectFile struct {
 	name, buildID, executable string
 }

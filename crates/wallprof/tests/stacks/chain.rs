@@ -18,7 +18,7 @@ fn sixty_functions_and_120_frames_of_one() {
 /// The program has no unwind entries.
 #[test]
 fn sixty_functions_found_by_their_instructions() {
-    sixty_functions("sixty_functions_found_by_their_instructions", "chain-untold");
+    sixty_functions("sixty_functions_found_by_their_instructions", "chain-bare");
 }
 
 fn sixty_functions(test: &str, program: &str) {
