@@ -3,25 +3,27 @@
 #   make test   installs what is missing, builds, and runs every test; those that record run as root
 # For developers:
 #   make lint      formatting and warnings of Rust and C
-#   make deny      licences, sources and doubles of the dependencies, by deny.toml
+#   make doc       the documentation of all crates, in target/doc; a warning is an error
+#   make deny      licences, sources and duplicates of the dependencies, by deny.toml
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
-#   make bench       what runs per event or per byte, into target/bench.json: docs/benchmarks.md
-#   make bench-check fails where that takes more instructions or allocations than benches/baseline.json has; make bench-baseline stores a new one
-#   make fuzz-smoke  two minutes of foreign bytes for all that reads them, from the seeds in fuzz/
-#   make hostile     the attacks of docs/reliability.md by name, with floods of a million rows
-#   make neighbours  the attacks of another user on `record -a` and `watch -a`, a minute each: half an hour as root
-#   make soak        the memory of `watch` under a mixed load, half an hour as root
-#   make truth     asks wallprof and its peers what the scenarios did, and writes docs/truth.md: who sees what, and who is right
-#   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on a quiet machine
-#   make reproducible  builds the release in two folders: the same bytes, or an error
-#   make complete  how many stacks of real software are complete: half a minute of servers, compiled and JIT programs
+#   make bench         benchmarks of the code that runs per event or per byte, into target/bench.json: docs/benchmarks.md
+#   make bench-check   fails if that code takes more instructions or allocations than in benches/baseline.json
+#   make bench-baseline  stores a new benches/baseline.json
+#   make fuzz-smoke    two minutes of fuzzing for the readers of foreign bytes, from the seeds in fuzz/
+#   make hostile       the attacks of docs/reliability.md by name, with floods of a million rows
+#   make neighbours    attacks of another user on `record -a` and `watch -a`, a minute each: half an hour as root
+#   make soak          the memory of `watch` under a mixed load, half an hour as root
+#   make truth     compares wallprof and its peers with the logs of the scenarios, and writes docs/truth.md
+#   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on an idle machine
+#   make reproducible  builds the release in two folders: different bytes are an error
+#   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 
 SHELL := /bin/bash
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-# Debian packages, each with the reason it is asked for.
+# Debian packages, each with its reason.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
 TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql
 LINT_PACKAGES := clang-format-19
@@ -52,50 +54,57 @@ why_linux-perf := perf bench makes switches to count and to time
 why_redis-server := tests on a program that has idle workers
 why_redis-tools := keeps it busy
 why_prometheus := scrapes the watcher, and checks the alert rules
-why_debuginfod := serves debug files of programs that tests split, and reads the cache that they come to lie in
+why_debuginfod := serves debug files of programs that tests split, and reads the cache of downloads
 why_openssl := serves them over TLS
 why_xz-utils := packs MiniDebugInfo
 why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
-why_busybox-static := what those kernels run besides wallprof
+why_busybox-static := the other programs on those kernels
 why_python3 := the programs of a hostile neighbour
 why_systemd := runs the service
-why_curl := asks the service for its metrics
+why_curl := reads the metrics of the service
 why_jq := checks what wallprof recorded there, and puts benchmarks together
-why_sqlite3 := asks a recording made there
-why_bpftool := tells the BPF programs' run time by name
+why_sqlite3 := queries a recording made there
+why_bpftool := prints the run time of each BPF program
 why_bpftrace := one of the profilers that are compared
 why_sysprof := another one
-why_dbus := sysprof is given its events over it
-why_polkitd := allows sysprof to have them
+why_dbus := gives events to sysprof
+why_polkitd := permits sysprof to have them
 why_postgresql := tests on a server that forks; a workload of the comparison
-why_time := measures what making a picture takes
+why_time := measures time and memory of drawing a picture
 why_valgrind := counts instructions
 
-# Only what is not installed, asked for once. `$(call install,PACKAGES)` says what it installs and why.
+# `$(call install,PACKAGES)` installs the missing packages at once, and prints them with their reasons. It
+# waits for another apt for ten minutes. The timeout of the lock does not apply to the lists that `update` writes.
 missing = $(strip $(foreach package,$(1),$(if $(filter ii,$(shell dpkg-query -W -f='$${db:Status-Abbrev}' $(package) 2>/dev/null)),,$(package))))
 install = $(if $(call missing,$(1)),$(call apt,$(call missing,$(1))))
+APT := env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600
 define apt
 	@echo "Installing Debian packages:"
 	@$(foreach package,$(1),echo "  $(package): $(why_$(package))";)
-	@command -v apt-get > /dev/null || { echo "There is no apt-get here: install them by hand, then make again." >&2; exit 1; }
-	$(SUDO) apt-get update -qq
-	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) < /dev/null
+	@command -v apt-get > /dev/null || { echo "There is no apt-get here: install them by hand, then run make again." >&2; exit 1; }
+	@until message=$$($(SUDO) $(APT) update -qq 2>&1); do \
+		[[ $$message == *"Could not get lock"* && $$SECONDS -lt 600 ]] || { echo "$$message" >&2; exit 1; }; \
+		sleep 2; \
+	done
+	$(SUDO) $(APT) install -y -qq --no-install-recommends $(1) < /dev/null
 
 endef
 
 TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
+# Relative relocations as a bit map (DT_RELR): 0.35 MB less.
+DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs
 
-.PHONY: demo test deny bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible complete readers lint release kernels systemd scenarios rust
+.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible complete readers lint release kernels systemd scenarios rust
 .PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
 
-# Tests that record need root; without it they are built here and run with sudo.
+# Tests that record need root; without it, cargo builds them as this user and runs them with sudo.
 ifneq ($(SUDO),)
 test: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER = sudo --preserve-env=WALLPROF_REQUIRE_BPF,WALLPROF_SKIPS,WALLPROF_FORBID_SKIPS
 endif
@@ -107,35 +116,40 @@ test: test-packages rust
 	@echo "$$(grep -c ^skipped $(WALLPROF_SKIPS)) tests were skipped, $$(grep -c ^excused $(WALLPROF_SKIPS)) parts were excused:"
 	@sort -u $(WALLPROF_SKIPS)
 
+doc: export RUSTDOCFLAGS = -Dwarnings
+doc: build-packages rust
+	cargo doc --no-deps --workspace
+
 lint: lint-packages rust
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	clang-format-19 --dry-run -Werror $$(git ls-files 'bpf/*.[ch]' 'scenarios/*.[ch]')
 
-# Known vulnerabilities too, where their list can be fetched.
+# Checks for known vulnerabilities, too, if their list can be fetched.
 deny: rust
-	@cargo deny --version > /dev/null 2>&1 || { echo "cargo-deny is missing: cargo install --locked cargo-deny, then make again." >&2; exit 1; }
+	@cargo deny --version > /dev/null 2>&1 || { echo "cargo-deny is missing: cargo install --locked cargo-deny, then run make again." >&2; exit 1; }
 	cargo deny --all-features check bans licenses sources
 	@if cargo deny fetch db > /dev/null 2>&1; then cargo deny --all-features check advisories; \
 	else echo "The list of known vulnerabilities cannot be fetched here: not checked." >&2; fi
 
-# With a target named, the flags are not those of build scripts and macros, which cannot be static. No LTO: a thin one
-# takes a build of 1:29 to 2:27 on two CPUs. The binary with symbols stays in target/TARGET/release.
-# No path of this machine is in it.
-release: export RUSTFLAGS = $(RELEASE_FLAGS)
+# With an explicit target, the flags do not apply to build scripts and macros, which cannot be static. The
+# profile is in Cargo.toml. The binary with symbols stays in target/TARGET/dist. It contains no path of this
+# machine.
+release: export RUSTFLAGS = $(DIST_FLAGS)
 release: build-packages rust
-	cargo build --release --package wallprof --target $(TARGET)
+	cargo build --profile dist --package wallprof --target $(TARGET)
 	mkdir -p target/release
 	rm -rf target/release/wallprof target/release/man target/release/completions
-	strip -o target/release/wallprof target/$(TARGET)/release/wallprof
+	strip -o target/release/wallprof target/$(TARGET)/dist/wallprof
 	@! readelf -lW target/release/wallprof | grep INTERP || { echo "target/release/wallprof is not static" >&2; exit 1; }
 	target/release/wallprof __documents target/release
 
-# Built as the release is: nothing twice, and what is counted is what people run.
+# Statically linked, as the release is. The profile is cargo's own: counts do not depend on the size of the
+# release.
 bench bench-check bench-baseline: export RUSTFLAGS = $(RELEASE_FLAGS)
 bench bench-check bench-baseline: export CARGO_BUILD_TARGET = $(TARGET)
 
-# Times mean something on a quiet machine only; instruction counts anywhere.
+# Times are meaningful on an idle machine only, instruction counts on each.
 bench: release bench-packages probe-bench-packages
 	benches/bmf.sh times instructions > target/bench.cargo.json
 	$(SUDO) benches/bmf.sh probes > target/bench.probes.json
@@ -151,40 +165,41 @@ bench-baseline: build-packages bench-packages rust
 truth: release scenarios truth-packages
 	$(SUDO) benches/truth/run.sh -o docs/truth.md
 
-# The OpenTelemetry profiler needs Go, flame graphs of perf need inferno; what is missing is said in its row.
+# The OpenTelemetry profiler needs Go, flame graphs of perf need inferno; the row of a missing tool says so.
 peers: release peers-packages
 	$(SUDO) env PATH="$$PATH" benches/peers/run.sh -r 3 -s 3 -b 3 -o docs/peers
 
-# Ten minutes: two builds from nothing.
+# Ten minutes or more: two builds from scratch.
 reproducible: build-packages rust
 	tests/reproducible/run.sh
 
 fuzz-smoke: build-packages fuzz-packages rust
 	fuzz/smoke.sh
 
-# The tests that these are run in CI by `make test`, with floods of 120,000 rows.
+# `make test` runs the same tests in CI, with floods of 120,000 rows.
 hostile: test-packages rust
 	tests/neighbours/attacks.sh
 
-# Not in CI: half an hour, and what it measures other programs on the machine would change.
+# Not in CI: it takes half an hour, and other programs on the machine would change its figures.
 neighbours: release neighbour-packages
 	$(SUDO) tests/neighbours/run.sh
 
 soak: release soak-packages
 	$(SUDO) benches/soak.sh
 
-# Pictures and exports, opened with the programs people open them with; what is missing is skipped and said.
+# Opens pictures and exports in their usual programs; a missing program is skipped with a message.
 readers: release scenarios reader-packages
 	tests/readers/run.sh
 
-# Not in CI: two minutes, and most of what it runs is not installed there. What is missing is left out and said.
+# Not in CI: two minutes, and most of its programs are not installed there. A missing program is skipped with
+# a message.
 complete: release
 	$(SUDO) tests/complete/run.sh
 
 kernels: release kernel-packages
 	tests/kernels/run.sh
 
-# Without root, or in a container that may make none: says so and tests nothing.
+# Without root, or in a container that may not create another one, it prints so and tests nothing.
 systemd: release systemd-packages
 	tests/systemd/run.sh
 
@@ -192,7 +207,7 @@ scenarios: build-packages
 	$(MAKE) --no-print-directory -C scenarios
 
 rust:
-	@command -v cargo > /dev/null || { echo "Rust is missing: install it as https://rustup.rs says, then make again." >&2; exit 1; }
+	@command -v cargo > /dev/null || { echo "Rust is missing: install it as https://rustup.rs says, then run make again." >&2; exit 1; }
 
 build-packages:
 	$(call install,$(BUILD_PACKAGES))

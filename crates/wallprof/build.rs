@@ -1,13 +1,17 @@
-//! Compiles the scenarios that `wallprof demo` runs into one program, which the binary carries.
+//! Compiles the scenarios of `wallprof demo` into one program, which the binary contains in compressed form.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::{env, fs, io};
 
-/// Those that show something to a reader of reports; a test compares them with the demo's own list.
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// The scenarios with an instructive report; a test compares them with the demo's own list.
 const SCENARIOS: [&str; 6] = ["lock", "preempted", "fsync", "pingpong", "deadlock", "sleepers"];
 
-/// As scenarios/Makefile has them, without debug information.
+/// The flags of scenarios/Makefile, without debug information.
 const FLAGS: [&str; 5] =
     ["-std=gnu11", "-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"];
 
@@ -25,14 +29,16 @@ fn main() {
     println!("cargo:rerun-if-changed={}", sources.join("truth.h").display());
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-env=WALLPROF_SCENARIOS={}", SCENARIOS.join(","));
-    link(&objects, &out.join("scenarios"));
+    let program = out.join("scenarios");
+    link(&objects, &program);
+    compress(&program, &out.join("scenarios.gz")).expect("OUT_DIR is writable");
 }
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// Chooses by the name it is started under. The scenarios' own truth is for tests: a demo shows the report.
+/// The scenario is selected by the name of the program file. Its printed truth is for tests and is discarded here.
 fn dispatcher_source() -> String {
     let mut source = String::from("#include <stdio.h>\n#include <string.h>\n");
     for scenario in SCENARIOS {
@@ -48,7 +54,7 @@ fn dispatcher_source() -> String {
     source + "    return 2;\n}\n"
 }
 
-/// Compiles `source`, whose `main` becomes `name`.
+/// Compiles `source`; its `main` gets the name `name`.
 fn compile(source: &Path, name: &str, out: &Path) -> PathBuf {
     let object = out.join(format!("{name}.o"));
     let mut command = Command::new("gcc");
@@ -57,7 +63,7 @@ fn compile(source: &Path, name: &str, out: &Path) -> PathBuf {
     object
 }
 
-/// Static, so that the demo runs wherever wallprof does; where no static libc is installed, as it can be had.
+/// Links statically, so that the demo runs on every machine; dynamically if no static libc is installed.
 fn link(objects: &[PathBuf], program: &Path) {
     let link = |kind: &str| {
         run(Command::new("gcc")
@@ -70,6 +76,13 @@ fn link(objects: &[PathBuf], program: &Path) {
         println!("cargo:warning=`wallprof demo` will need this machine's libc: {error}");
         link("-no-pie").unwrap_or_else(|error| panic!("the scenarios do not link: {error}"));
     }
+}
+
+/// gzip writes no time by default, so that equal programs give equal bytes.
+fn compress(program: &Path, compressed: &Path) -> io::Result<()> {
+    let mut encoder = GzEncoder::new(File::create(compressed)?, Compression::best());
+    io::copy(&mut File::open(program)?, &mut encoder)?;
+    encoder.finish().map(drop)
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

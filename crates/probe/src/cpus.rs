@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+/// More CPUs than any kernel is built for (`NR_CPUS` is at most 8192 on x86).
+const MAX_CPU: u32 = 65_535;
+
 /// Parses a CPU list: sorted, each CPU once; an empty text is an empty list. Errors name the part that is wrong.
 pub fn cpus_from_list(list: &str) -> Result<Vec<u32>, String> {
     let list = list.trim();
@@ -22,15 +25,18 @@ pub fn cpus_from_list(list: &str) -> Result<Vec<u32>, String> {
 
 fn cpu(text: &str) -> Option<u32> {
     let digits = text.trim();
-    let cpu = digits.parse().ok().filter(|cpu| *cpu < crate::bpf::constants::MAX_CPUS as u32);
+    let cpu = digits.parse().ok().filter(|cpu| *cpu <= MAX_CPU);
     cpu.filter(|_| !digits.starts_with('+'))
 }
 
 fn read_list(path: &str) -> Vec<u32> {
-    std::fs::read_to_string(path).ok().and_then(|list| cpus_from_list(&list).ok()).unwrap_or_default()
+    let list = std::fs::read_to_string(path).ok().and_then(|list| cpus_from_list(&list).ok());
+    let mut cpus = list.unwrap_or_default();
+    cpus.retain(|cpu| *cpu < crate::bpf::constants::MAX_CPUS as u32);
+    cpus
 }
 
-/// CPUs that are online; where that cannot be read, CPU 0.
+/// CPUs that are online, below `MAX_CPUS`. Where that cannot be read, CPU 0.
 pub fn online() -> Vec<u32> {
     read_online().unwrap_or_else(|| vec![0])
 }

@@ -23,6 +23,7 @@ mod tests {
         let cpus = |list: &str| cpus_from_option("-C", list);
         assert_eq!(cpus("0-3,5").unwrap(), [0, 1, 2, 3, 5]);
         assert_eq!(cpus("1,0,1").unwrap(), [0, 1]);
+        assert_eq!(cpus("65000").unwrap(), [65_000], "whether it exists is checked elsewhere");
         for list in ["", "-", "3-1", "a", "0-99999999", "1-", "0,", "+1", "0,,1"] {
             assert!(cpus(list).is_err(), "{list}");
         }

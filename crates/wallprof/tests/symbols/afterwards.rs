@@ -153,7 +153,7 @@ fn what_cannot_be_done_is_one_sentence() {
     let here = split.folder();
     assert!(sentence(&symbolize(&here.join("none.db"), Some(here)), 1).contains("there is no recording at"));
     assert!(sentence(&symbolize(&split.whole(), Some(here)), 1).contains("is not a wallprof recording"));
-    assert!(sentence(&symbolize(&file, Some(Path::new("/nowhere"))), 2).contains("is no folder"));
+    assert!(sentence(&symbolize(&file, Some(Path::new("/nowhere"))), 2).contains("is not a folder"));
     run(std::process::Command::new("mkdir").arg(here.join("empty")));
     assert!(stdout(&symbolize(&file, Some(&here.join("empty")))).contains("0 frames named, 2 remain"));
 }

@@ -69,7 +69,7 @@ fn a_recording_ends_without_a_servers_answer() {
     let split = Split::new();
     let silent = Silent::start();
     let said = record(&split, &split.stripped(), Some(&silent.url));
-    assert!(said.contains("not here in time") && said.contains("wallprof symbolize"), "{said}");
+    assert!(said.contains("not complete in time") && said.contains("wallprof symbolize"), "{said}");
     assert_eq!(known(&split), ["exported"]);
 }
 
