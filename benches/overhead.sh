@@ -212,7 +212,7 @@ for reason, count in sorted(report["losses"].items()):
 }
 
 measure_recorder() {
-    [[ -x $wallprof ]] || fail "$wallprof is not there: cargo build --release -p wallprof, or give -w"
+    [[ -x $wallprof ]] || fail "$wallprof does not exist: run make release, or give -w"
     have stress-ng || fail 'stress-ng is not installed: apt-get install stress-ng'
     echo
     echo "the recorder itself, $("$wallprof" --version)"
