@@ -44,8 +44,9 @@ struct {
     __type(value, struct unwind_process);
 } processes SEC(".maps");
 
-/* File → its table. Written and deleted by user space. Full: only known processes are walked through that
- * file. */
+/* File → its table. Written and deleted by user space. A file that was written to since, and another file that
+ * got the inode of a deleted one, have another key: their old table is not found. Full: only known processes
+ * are walked through that file. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, MAX_FILES);
@@ -98,16 +99,41 @@ struct vma_lookup {
     bool found;
 };
 
+/* From 6.13 on the highest bit of the nanoseconds says that the time was read (linux/fs.h,
+ * I_CTIME_QUERIED). stat(2) does not show it. */
+#define CTIME_NSEC_MASK 0x7fffffff
+
+/* The time of the last change of contents or attributes; users cannot set it. */
+ALWAYS_INLINE void read_change_time(struct file_key *key, struct inode *inode) {
+    struct inode___ctime_behind_accessors *behind = (void *)inode;
+    struct inode___ctime_as_timespec *plain = (void *)inode;
+
+    if (bpf_core_field_exists(inode->i_ctime_sec)) {
+        key->changed_sec = BPF_CORE_READ(inode, i_ctime_sec);
+        key->changed_nsec = BPF_CORE_READ(inode, i_ctime_nsec) & CTIME_NSEC_MASK;
+    } else if (bpf_core_field_exists(behind->__i_ctime)) {
+        key->changed_sec = BPF_CORE_READ(behind, __i_ctime.tv_sec);
+        key->changed_nsec = (u32)BPF_CORE_READ(behind, __i_ctime.tv_nsec) & CTIME_NSEC_MASK;
+    } else {
+        key->changed_sec = BPF_CORE_READ(plain, i_ctime.tv_sec);
+        key->changed_nsec = (u32)BPF_CORE_READ(plain, i_ctime.tv_nsec) & CTIME_NSEC_MASK;
+    }
+}
+
 static long read_vma(struct task_struct *task, struct vm_area_struct *vma, struct vma_lookup *lookup) {
     struct file *file = vma->vm_file;
+    struct inode *inode;
 
     if (!file)
         return 0;
+    inode = BPF_CORE_READ(file, f_inode);
     lookup->start = vma->vm_start;
     lookup->end = vma->vm_end;
     lookup->offset = (u64)vma->vm_pgoff * 4096;
-    lookup->file.inode = BPF_CORE_READ(file, f_inode, i_ino);
-    lookup->file.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+    lookup->file.inode = BPF_CORE_READ(inode, i_ino);
+    lookup->file.device = BPF_CORE_READ(inode, i_sb, s_dev);
+    lookup->file.size = BPF_CORE_READ(inode, i_size);
+    read_change_time(&lookup->file, inode);
     lookup->found = true;
     return 0;
 }

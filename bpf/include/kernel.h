@@ -112,10 +112,29 @@ struct super_block {
     unsigned long s_magic;
 };
 
+/* bpf/reason.h has the one of user space under the plain name. */
+struct timespec64___kernel {
+    s64 tv_sec;
+    long tv_nsec;
+};
+
 struct inode {
     u16 i_mode;
     unsigned long i_ino;
     struct super_block *i_sb;
+    s64 i_size;
+    s64 i_ctime_sec; /* 6.11+ */
+    u32 i_ctime_nsec;
+};
+
+/* 6.6 to 6.10 */
+struct inode___ctime_behind_accessors {
+    struct timespec64___kernel __i_ctime;
+};
+
+/* up to 6.5 */
+struct inode___ctime_as_timespec {
+    struct timespec64___kernel i_ctime;
 };
 
 struct sock_common {

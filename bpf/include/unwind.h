@@ -105,12 +105,17 @@ struct unwind_mapping {
     u32 pages;     /* 0: no table; with a directory that is not 0: code made at run time */
 };
 
-/* A file: inode number, and device as the kernel keeps it. */
+/* A file with its contents: inode number, device as the kernel keeps it, size in bytes, and time of the last
+ * change. */
 struct file_key {
     u64 inode;
+    u64 size;
+    u64 changed_sec;
+    u32 changed_nsec;
     u32 device;
-    u32 unused;
 };
+
+_Static_assert(sizeof(struct file_key) == 32, "a file's key has no padding");
 
 /* A file's table, for processes whose mappings are not known yet. */
 struct unwind_file {

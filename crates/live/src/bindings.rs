@@ -21,6 +21,8 @@ use crate::stacks::FileOf;
 /// Stacks that wait for their files to be read. A program that binds everything at its start makes some
 /// thousand.
 const MAX_WAITING: usize = 4096;
+/// Modules for which it is cached whether they are dynamic linkers. Twice as many are kept.
+const MAX_BINDERS: usize = 1 << 13;
 /// At most this many files of a process are searched for a function.
 const MAX_FILES: usize = 512;
 
@@ -39,6 +41,8 @@ struct Met {
 pub struct Bindings {
     /// Address ranges of a module's binding functions. Empty for all modules but dynamic linkers.
     binders: HashMap<ModuleId, Vec<Range<u64>>>,
+    /// Those of modules that were last used when `binders` was full.
+    old_binders: HashMap<ModuleId, Vec<Range<u64>>>,
     /// By the module that made the call.
     waiting: HashMap<ModuleId, Vec<Met>>,
     count: usize,
@@ -89,8 +93,15 @@ impl Bindings {
 
     fn is_binder(&mut self, frame: &Frame, known: &mut Processes) -> bool {
         let Some(module) = frame.module else { return false };
-        let binders = self.binders.entry(module).or_insert_with(|| binders_of(known.module_file(module)));
-        binders.iter().any(|range| range.contains(&frame.address))
+        if !self.binders.contains_key(&module) {
+            let before = self.old_binders.remove(&module);
+            let binders = before.unwrap_or_else(|| binders_of(known.module_file(module)));
+            if self.binders.len() >= MAX_BINDERS {
+                self.old_binders = std::mem::take(&mut self.binders);
+            }
+            self.binders.insert(module, binders);
+        }
+        self.binders[&module].iter().any(|range| range.contains(&frame.address))
     }
 }
 
@@ -200,6 +211,23 @@ mod tests {
         assert_eq!(emitted[0], Event::Binding(first));
         assert_eq!(emitted[MAX_WAITING], Event::Loss { reason: "bindings_full".into(), count: 3 });
         bindings.flush(&mut |_| None, &mut |event| panic!("{event:?}"));
+    }
+
+    #[test]
+    fn cache_of_binders_is_bounded() {
+        let mut bindings = bindings();
+        let mut processes = Processes::default();
+        let modules = (0..3 * MAX_BINDERS as u32).flat_map(|module| [module, 1]);
+        let linker_calls = modules.filter(|&module| {
+            // Unknown files are not read.
+            bindings.is_binder(&frame(module, 0x120), &mut processes)
+        });
+        assert_eq!(
+            linker_calls.count(),
+            3 * MAX_BINDERS + 1,
+            "the linker, which is in use, stays"
+        );
+        assert!(bindings.binders.len() + bindings.old_binders.len() <= 2 * MAX_BINDERS);
     }
 
     #[test]

@@ -1,10 +1,16 @@
-//! What the builders of unwind tables may take: each file its share, and all builders together a fixed amount.
+//! What the builders of unwind tables may take: each file its share, all builders together a fixed amount, and the
+//! files of each user a share of CPU time.
 
-use std::cell::{Cell, RefCell};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use wallprof_model::Owner;
+use wallprof_probe::clock;
 use wallprof_unwind::Budget;
+
+use crate::build_account::BuildAccounts;
+use crate::large_turn::LargeTurn;
 
 /// Each builder may hold this much at any time: libc's table takes 1 MB to build, sections included.
 const SMALL: u64 = 4 << 20;
@@ -12,39 +18,111 @@ const SMALL: u64 = 4 << 20;
 const LARGE: u64 = 80 << 20;
 /// Chromium's table takes 2 s on a busy CPU.
 const LONGEST: Duration = Duration::from_secs(15);
+/// The clock of CPU time, a system call, is read this often.
+const CHARGE_EVERY: Duration = Duration::from_millis(1);
 
-/// The budget of one file's build.
-pub(crate) struct BuildBudget<'l> {
-    /// Held by the one builder that has more than [`SMALL`].
-    large: &'l Mutex<()>,
-    held: RefCell<Option<MutexGuard<'l, ()>>>,
-    /// Waiting for others does not count.
-    until: Cell<Instant>,
+/// What all builders share.
+#[derive(Default)]
+pub(crate) struct SharedBudget {
+    pub(crate) accounts: BuildAccounts,
+    pub(crate) turn: LargeTurn,
 }
 
-impl<'l> BuildBudget<'l> {
-    pub(crate) fn new(large: &'l Mutex<()>) -> Self {
-        BuildBudget { large, held: RefCell::new(None), until: Cell::new(Instant::now() + LONGEST) }
+/// Why a build was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The file needs more memory or time than a file gets.
+    TooLarge,
+    /// Others have what it needs; it may be tried again.
+    NotNow,
+}
+
+/// The budget of one file's build.
+pub(crate) struct BuildBudget<'s> {
+    shared: &'s SharedBudget,
+    builder: u64,
+    owner: Owner,
+    /// When it last did something, by [`clock::mono_now`]: a builder that is stuck in a read does nothing.
+    last_sign: &'s AtomicU64,
+    has_turn: Cell<bool>,
+    /// Waiting for others does not count.
+    until: Cell<Instant>,
+    charged_at: Cell<Instant>,
+    charged_cpu_ns: Cell<u64>,
+    refusal: Cell<Option<Refusal>>,
+}
+
+impl<'s> BuildBudget<'s> {
+    pub(crate) fn new(
+        shared: &'s SharedBudget,
+        builder: u64,
+        owner: Owner,
+        last_sign: &'s AtomicU64,
+    ) -> Self {
+        let now = Instant::now();
+        BuildBudget {
+            shared,
+            builder,
+            owner,
+            last_sign,
+            has_turn: Cell::new(false),
+            until: Cell::new(now + LONGEST),
+            charged_at: Cell::new(now),
+            charged_cpu_ns: Cell::new(clock::thread_cpu_ns()),
+            refusal: Cell::new(None),
+        }
     }
 
-    fn wait_for_turn(&self) {
+    /// Why the build was ended, if it was.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.refusal.get()
+    }
+
+    fn refuse(&self, refusal: Refusal) -> bool {
+        self.refusal.set(Some(refusal));
+        false
+    }
+
+    fn wait_for_turn(&self) -> bool {
         let since = Instant::now();
-        // A builder that panicked holds nothing any more.
-        let turn = self.large.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.held.borrow_mut() = Some(turn);
+        self.has_turn.set(self.shared.turn.take(self.builder));
         self.until.set(self.until.get() + since.elapsed());
+        self.has_turn.get()
+    }
+
+    /// False: the owner's time is used up.
+    fn charge(&self, now: Instant) -> bool {
+        let cpu_ns = clock::thread_cpu_ns();
+        let before = self.charged_cpu_ns.replace(cpu_ns);
+        self.charged_at.set(now);
+        self.last_sign.store(clock::mono_now().0, Ordering::Relaxed);
+        self.shared.accounts.charge(self.owner, cpu_ns.saturating_sub(before), now)
     }
 }
 
 impl Budget for BuildBudget<'_> {
     fn allows(&self, held: u64) -> bool {
-        if held > LARGE || Instant::now() >= self.until.get() {
-            return false;
+        let now = Instant::now();
+        if held > LARGE || now >= self.until.get() {
+            return self.refuse(Refusal::TooLarge);
         }
-        if held > SMALL && self.held.borrow().is_none() {
-            self.wait_for_turn();
+        if held > SMALL && !self.has_turn.get() && !self.wait_for_turn() {
+            return self.refuse(Refusal::NotNow);
+        }
+        let is_due = now.saturating_duration_since(self.charged_at.get()) >= CHARGE_EVERY;
+        if is_due && !self.charge(now) {
+            return self.refuse(Refusal::NotNow);
         }
         true
+    }
+}
+
+impl Drop for BuildBudget<'_> {
+    fn drop(&mut self) {
+        self.charge(Instant::now());
+        if self.has_turn.get() {
+            self.shared.turn.give_back(self.builder);
+        }
     }
 }
 
@@ -53,19 +131,22 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
+    const ALICE: Owner = Owner::User(1000);
+
     #[test]
     fn one_builder_at_a_time_is_large_and_small_ones_go_on() {
-        let large = Mutex::new(());
-        let first = BuildBudget::new(&large);
-        assert!(first.allows(SMALL) && large.try_lock().is_ok(), "a small build takes no turn");
-        assert!(first.allows(SMALL + 1) && large.try_lock().is_err());
-        assert!(BuildBudget::new(&large).allows(SMALL), "small builds do not wait");
+        let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
+        let budget = |builder| BuildBudget::new(&shared, builder, Owner::System, &sign);
+        let first = budget(1);
+        assert!(first.allows(SMALL) && !first.has_turn.get(), "a small build takes no turn");
+        assert!(first.allows(SMALL + 1) && first.has_turn.get());
+        assert!(budget(2).allows(SMALL), "small builds do not wait");
         let (started, starts) = channel();
         std::thread::scope(|scope| {
-            let large = &large;
+            let (shared, sign) = (&shared, &sign);
             let second = scope.spawn(move || {
                 started.send(()).expect("a receiver");
-                BuildBudget::new(large).allows(LARGE)
+                BuildBudget::new(shared, 3, Owner::System, sign).allows(LARGE)
             });
             starts.recv().expect("started");
             drop(first);
@@ -75,10 +156,27 @@ mod tests {
 
     #[test]
     fn what_takes_too_much_is_refused() {
-        let large = Mutex::new(());
-        let budget = BuildBudget::new(&large);
-        assert!(budget.allows(LARGE) && !budget.allows(LARGE + 1));
+        let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
+        let budget = BuildBudget::new(&shared, 1, ALICE, &sign);
+        assert!(budget.allows(LARGE) && budget.refusal().is_none());
+        assert!(!budget.allows(LARGE + 1) && budget.refusal() == Some(Refusal::TooLarge));
         budget.until.set(Instant::now());
         assert!(!budget.allows(1), "its time is over");
+    }
+
+    #[test]
+    fn cpu_time_is_charged_to_the_owner_of_the_file() {
+        let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
+        let budget = BuildBudget::new(&shared, 1, ALICE, &sign);
+        // As if the build had begun with 14 s less on the thread's clock.
+        shared.accounts.charge(ALICE, 14_990_000_000, Instant::now());
+        let until = budget.charged_cpu_ns.get() + 20_000_000;
+        while clock::thread_cpu_ns() < until {
+            std::hint::spin_loop();
+        }
+        assert!(!budget.allows(1) && budget.refusal() == Some(Refusal::NotNow));
+        let other = BuildBudget::new(&shared, 2, Owner::User(1001), &sign);
+        assert!(other.allows(1), "another user has time");
+        assert!(sign.load(Ordering::Relaxed) > 0, "it is seen to be at work");
     }
 }

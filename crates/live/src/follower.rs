@@ -1,37 +1,40 @@
-//! The thread that keeps the kernel's walker informed: it waits for news about code, builds the unwind tables of files
-//! that appear, and tells which process has what mapped where.
+//! The thread that keeps the kernel's walker informed: it waits for news about code, has the unwind tables of files built
+//! that appear, and writes which process has what mapped where.
 //!
 //! Off the hot path, and event-driven: while nothing is mapped it sleeps.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use wallprof_model::ModuleId;
-use wallprof_probe::{
-    CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, FileImage, News, NotPlaced, Owner, PlacedTable,
-};
-use wallprof_symbols::{CodeRange, ModuleFile};
-use wallprof_unwind::{Table, TableError};
+use wallprof_model::{ModuleId, Owner};
+use wallprof_probe::{CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable};
+use wallprof_symbols::CodeRange;
+use wallprof_unwind::Table;
 
-use crate::build_budget::BuildBudget;
+use crate::builders::{Builders, Built, NotBuilt, Order, payer_of};
 use crate::known::{ChangedCode, KnownProcesses};
 
 /// News come in bursts, one exec some ten of them: after the first one this long is waited for the rest.
 const BURST: Duration = Duration::from_millis(4);
 /// How long the first look at all code may delay a recording. Tables that take longer come while it runs.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
-const MAX_BUILDERS: usize = 4;
+/// The end of a recording waits this long for the thread, which may be stuck in a file of another user.
+const LONGEST_END: Duration = Duration::from_secs(2);
+/// While tables are built or wait, it is looked at them this often.
+const LOOK: Duration = Duration::from_secs(1);
 /// What was taken out of the arena can be used again after this.
 const RETRY: Duration = Duration::from_millis(2_500);
+/// Modules of one owner that are tried again at once.
+const RETRIED: usize = 16;
 /// Tables that were refused are not built again more often than this.
 const RETRY_REFUSED: Duration = Duration::from_secs(30);
 
@@ -40,15 +43,17 @@ const RETRY_REFUSED: Duration = Duration::from_secs(30);
 pub struct TableCounts {
     /// Bytes of tables and lists in the kernel.
     pub bytes: AtomicU64,
-    /// Tables and lists for which there was no room.
+    /// Tables and lists for which there was no memory or number left.
     pub refused: AtomicU64,
     /// Tables for which one user's files have too much of the kernel's memory or rules already.
     pub over_quota: AtomicU64,
+    /// Mappings in lists for which one user's processes have too much of that memory.
+    pub mappings_over_quota: AtomicU64,
     /// Tables that had to go for others.
     pub evicted: AtomicU64,
     /// Files that could not be read, or ended before a part that they name.
     pub unreadable: AtomicU64,
-    /// Files whose table needs more memory or time than one file gets.
+    /// Files whose table needs more memory or time than one file gets, or more time than their user has for now.
     pub over_budget: AtomicU64,
 }
 
@@ -58,7 +63,8 @@ pub struct Follower {
     counts: Arc<TableCounts>,
     /// Gets a byte when CPUs come; dropped to stop the thread.
     bell: Option<PipeWriter>,
-    thread: Option<JoinHandle<()>>,
+    /// Closed by the thread at its end.
+    ended: Receiver<()>,
 }
 
 impl Follower {
@@ -69,10 +75,14 @@ impl Follower {
         let counts = Arc::new(TableCounts::default());
         let (rung, bell) = io::pipe()?;
         let (ready, looked) = channel();
-        let (shared, told) = (Arc::clone(&known), Arc::clone(&counts));
-        let thread = std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
+        let (ending, ended) = channel();
+        let (known_there, counts_there) = (Arc::clone(&known), Arc::clone(&counts));
+        // Detached: a thread that is stuck in a read cannot be waited for.
+        std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
+            let _ending: Sender<()> = ending;
             // Without the rings nothing would be followed, and every stack says so.
-            let work = code.split().and_then(|(tables, watch)| Work::new(tables, watch, shared, told));
+            let parts = code.split();
+            let work = parts.and_then(|(tables, watch)| Work::new(tables, watch, known_there, counts_there));
             let _ = work.and_then(|mut work| {
                 work.expect(&expected);
                 work.run(rung, ready)
@@ -80,7 +90,7 @@ impl Follower {
         })?;
         // A thread that gave up has dropped its end.
         let _ = looked.recv_timeout(FIRST_LOOK);
-        Ok(Follower { known, counts, bell: Some(bell), thread: Some(thread) })
+        Ok(Follower { known, counts, bell: Some(bell), ended })
     }
 
     /// Follows nothing: for sessions without a kernel.
@@ -100,7 +110,7 @@ impl Follower {
 
     /// Other CPUs are online than before: news come from them, too.
     pub fn follow_cpus(&mut self) {
-        // A thread that gave up hears nothing.
+        // A thread that gave up reads nothing.
         let _ = self.bell.as_mut().map(|bell| bell.write(&[0]));
     }
 }
@@ -108,10 +118,8 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.bell = None;
-        if let Some(thread) = self.thread.take() {
-            // It only ends when told to; a panic in it was reported when it happened.
-            let _ = thread.join();
-        }
+        // A panic in it was reported when it happened.
+        let _ = self.ended.recv_timeout(LONGEST_END);
     }
 }
 
@@ -132,40 +140,23 @@ enum Held {
     Absent,
 }
 
-/// A module to build a table for.
-struct Order {
-    module: ModuleId,
-    file: Option<ModuleFile>,
-    /// Of the file: how long it takes.
-    bytes: u64,
-}
-
-/// An order with its table, or the reason why there is none.
-struct Built {
-    order: Order,
-    table: Result<Table, NotBuilt>,
-}
-
-enum NotBuilt {
-    /// The file is gone, could not be read, or ended before a part that it names.
-    Unreadable,
-    OverBudget,
-    /// It has no unwind information that is understood.
-    Nothing,
-}
-
 struct Work {
     tables: CodeTables,
     watch: CodeWatch,
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
+    /// The modules whose tables were asked for; those that are evicted are not among them.
     held: HashMap<ModuleId, Held>,
-    /// What each process was told to have.
+    /// What each process's list was made of.
     shown: HashMap<u32, ChangedCode>,
     builders: Builders,
-    /// How many tables are being built.
-    building: usize,
-    /// Modules for which there was no room.
+    /// Modules whose tables are to be built, with the bytes of their files.
+    queue: BTreeSet<(u64, ModuleId)>,
+    /// Modules that wait for CPU time of their files' owners.
+    deferred: HashMap<Owner, BTreeSet<ModuleId>>,
+    /// Modules of which it was counted that they had to wait.
+    counted: HashSet<ModuleId>,
+    /// Modules whose tables fit when what was evicted for them has rested.
     waiting: Vec<ModuleId>,
     retry_at: Instant,
     /// Modules whose tables did not fit, and when they were last tried again.
@@ -189,7 +180,9 @@ impl Work {
             held: HashMap::new(),
             shown: HashMap::new(),
             builders: Builders::start()?,
-            building: 0,
+            queue: BTreeSet::new(),
+            deferred: HashMap::new(),
+            counted: HashSet::new(),
             waiting: Vec::new(),
             retry_at: Instant::now(),
             refused: HashSet::new(),
@@ -211,15 +204,16 @@ impl Work {
             self.watch.read(&mut news)?;
             self.follow(&mut news);
             self.take_built();
+            self.replace_stuck();
+            self.dispatch();
             self.counts.bytes.store(self.tables.bytes(), Ordering::Relaxed);
-            if self.building == 0
+            if self.is_idle()
                 && let Some(ready) = ready.take()
             {
-                // Whoever started this may have stopped waiting.
+                // The receiver may have stopped waiting.
                 let _ = ready.send(());
             }
-            let timeout = if self.waiting.is_empty() { None } else { Some(RETRY) };
-            let [rings, _] = self.watch.wait([rung.as_fd(), self.builders.done()], timeout)?;
+            let [rings, _] = self.watch.wait([rung.as_fd(), self.builders.done()], self.timeout())?;
             if rings {
                 match rung.read(&mut [0])? {
                     0 => return Ok(()),
@@ -230,13 +224,26 @@ impl Work {
         }
     }
 
-    /// Takes news in and tells the walker what follows from them; what is missing is built on the side.
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.builders.building() == 0
+    }
+
+    /// When to look again without news; `None`: never.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.is_idle() || !self.deferred.is_empty() || lock(&self.known).has_changes() {
+            return Some(LOOK);
+        }
+        (!self.waiting.is_empty()).then_some(RETRY)
+    }
+
+    /// Takes news in and writes for the walker what follows from them; what is missing is built on the side.
     fn follow(&mut self, news: &mut VecDeque<News>) {
         self.round += 1;
-        let (changed, gone) = {
+        let (changed, gone, evicted) = {
             let mut known = lock(&self.known);
             known.apply(news);
-            known.take_changes()
+            let (changed, gone) = known.take_changes();
+            (changed, gone, known.processes.take_evicted_modules())
         };
         let any_gone = !gone.is_empty();
         for pid in gone {
@@ -246,10 +253,11 @@ impl Work {
         if any_gone {
             self.retry_refused();
         }
-        let mut missing = match self.retry_at <= Instant::now() {
-            true => std::mem::take(&mut self.waiting),
-            false => Vec::new(),
-        };
+        if self.retry_at <= Instant::now() {
+            let waiting = std::mem::take(&mut self.waiting);
+            self.enqueue(waiting);
+        }
+        let mut missing = Vec::new();
         for code in changed {
             for module in code.ranges.iter().filter_map(|range| range.module) {
                 if let Entry::Vacant(place) = self.held.entry(module) {
@@ -259,27 +267,102 @@ impl Work {
             }
             self.show(code);
         }
-        let files: Vec<_> = {
-            let mut known = lock(&self.known);
-            missing.into_iter().map(|module| (module, known.processes.module_file(module))).collect()
-        };
-        let mut orders: Vec<Order> =
-            files.into_iter().map(|(module, file)| Order::new(module, file)).collect();
-        // Small ones first: a big program's table takes as long as those of all its libraries.
-        orders.sort_by_key(|order| order.bytes);
-        for order in orders {
-            self.building += usize::from(self.builders.order(order));
+        self.enqueue(missing);
+        // After the lists: none of them names an evicted module.
+        self.forget_modules(&evicted);
+    }
+
+    /// Small files first: a big program's table takes as long as those of all its libraries.
+    fn enqueue(&mut self, modules: Vec<ModuleId>) {
+        if modules.is_empty() {
+            return;
         }
+        let known = lock(&self.known);
+        let size = |module| known.processes.module_size(module).unwrap_or(0);
+        self.queue.extend(modules.into_iter().map(|module| (size(module), module)));
+    }
+
+    fn forget_modules(&mut self, evicted: &[ModuleId]) {
+        if evicted.is_empty() {
+            return;
+        }
+        for module in evicted {
+            self.counted.remove(module);
+            self.refused.remove(module);
+            if let Some(held) = self.held.remove(module) {
+                self.remove_table(held);
+            }
+        }
+        let gone: HashSet<&ModuleId> = evicted.iter().collect();
+        self.queue.retain(|(_, module)| !gone.contains(module));
+        self.waiting.retain(|module| !gone.contains(module));
+        self.deferred.values_mut().for_each(|modules| modules.retain(|module| !gone.contains(module)));
+        self.deferred.retain(|_, modules| !modules.is_empty());
+    }
+
+    /// Gives orders to the builders as long as these have capacity: each order holds a file open.
+    fn dispatch(&mut self) {
+        self.take_deferred();
+        while self.builders.have_capacity()
+            && let Some((_, module)) = self.queue.pop_first()
+        {
+            let file = lock(&self.known).processes.module_file(module);
+            let opened = file.as_ref().and_then(|file| file.file.as_deref());
+            let payer = opened.map_or(Owner::System, payer_of);
+            if self.builders.time_to_wait(payer).is_zero() {
+                self.builders.order(Order { module, file, payer });
+            } else {
+                self.defer(module, payer);
+            }
+        }
+    }
+
+    /// Puts a module off until its file's owner has CPU time again.
+    fn defer(&mut self, module: ModuleId, payer: Owner) {
+        if self.counted.insert(module) {
+            self.counts.over_budget.fetch_add(1, Ordering::Relaxed);
+        }
+        self.deferred.entry(payer).or_default().insert(module);
+    }
+
+    /// The newest modules of owners who have CPU time again: what runs now is more likely among them.
+    fn take_deferred(&mut self) {
+        let ready: Vec<Owner> = self
+            .deferred
+            .keys()
+            .copied()
+            .filter(|&owner| self.builders.time_to_wait(owner).is_zero())
+            .collect();
+        for owner in ready {
+            let Some(modules) = self.deferred.get_mut(&owner) else { continue };
+            let newest: Vec<ModuleId> = std::iter::from_fn(|| modules.pop_last()).take(RETRIED).collect();
+            if modules.is_empty() {
+                self.deferred.remove(&owner);
+            }
+            self.enqueue(newest);
+        }
+    }
+
+    /// Gives stuck builders up; the rest of their orders goes to others.
+    fn replace_stuck(&mut self) {
+        let (stuck, again) = self.builders.replace_stuck();
+        self.counts.unreadable.fetch_add(stuck.len() as u64, Ordering::Relaxed);
+        self.enqueue(again);
     }
 
     fn take_built(&mut self) {
         let mut new = HashSet::new();
-        while let Some(Built { order: Order { module, file, .. }, table }) = self.builders.take() {
-            self.building -= 1;
+        while let Some(Built { order, table, file: id }) = self.builders.take() {
+            let Order { module, file, payer } = order;
+            if !self.held.contains_key(&module) {
+                // It was evicted meanwhile.
+                continue;
+            }
             let file = file.as_ref().and_then(|file| file.file.as_deref());
             match table {
-                Ok(table) if self.place(module, file, &table) => _ = new.insert(module),
+                Ok(table) if self.place(module, file, id, &table) => _ = new.insert(module),
                 Ok(_) | Err(NotBuilt::Nothing) => {}
+                Err(NotBuilt::NotNow) => self.defer(module, payer),
                 Err(NotBuilt::Unreadable) => _ = self.counts.unreadable.fetch_add(1, Ordering::Relaxed),
                 Err(NotBuilt::OverBudget) => _ = self.counts.over_budget.fetch_add(1, Ordering::Relaxed),
             }
@@ -302,8 +385,14 @@ impl Work {
     /// Writes a process's list with the tables there are.
     fn show(&mut self, code: ChangedCode) {
         let mappings: Vec<CodeMapping> = code.ranges.iter().map(|range| self.mapping(range)).collect();
-        if !self.tables.set_process(code.pid, code.exec_id, &mappings) {
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        match self.tables.set_process(code.pid, code.exec_id, code.owner, &mappings) {
+            Ok(()) => {}
+            Err(NotPlaced::OverQuota) => {
+                self.counts.mappings_over_quota.fetch_add(mappings.len() as u64, Ordering::Relaxed);
+            }
+            Err(NotPlaced::Full | NotPlaced::TooManyRules) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.shown.insert(code.pid, code);
     }
@@ -321,16 +410,18 @@ impl Work {
     }
 
     /// True when the walker has the table now.
-    fn place(&mut self, module: ModuleId, file: Option<&File>, table: &Table) -> bool {
-        let owner = file.map_or(Owner::System, Owner::of);
+    fn place(&mut self, module: ModuleId, file: Option<&File>, id: Option<FileId>, table: &Table) -> bool {
+        let owner = file.map_or(Owner::System, owner_of);
         match self.tables.place(table, owner) {
             Ok(table) => {
-                let file = file.and_then(|file| FileId::of(file).ok());
                 let delta = lock(&self.known).processes.code_delta(module);
-                if let (Some(file), Some(delta)) = (file, delta) {
-                    self.tables.name_file(file, delta, &table);
+                if let (Some(id), Some(delta)) = (id, delta) {
+                    self.tables.name_file(id, delta, &table);
                 }
-                self.held.insert(module, Held::Placed { table, file, owner, last_used: self.round });
+                let held = Held::Placed { table, file: id, owner, last_used: self.round };
+                if let Some(before) = self.held.insert(module, held) {
+                    self.remove_table(before);
+                }
                 return true;
             }
             Err(reason) => {
@@ -391,103 +482,22 @@ impl Work {
             _ => None,
         });
         let Some((_, module)) = unused.min() else { return false };
-        if let Some(Held::Placed { table, file, .. }) = self.held.remove(&module) {
-            file.into_iter().for_each(|file| self.tables.forget_file(file));
-            self.tables.remove(table);
+        if let Some(held) = self.held.remove(&module) {
+            self.remove_table(held);
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
-}
 
-/// Threads that build tables: a big program takes seconds, during which news go on.
-struct Builders {
-    workers: Vec<Builder>,
-    built: Receiver<(usize, Built)>,
-    /// Gets a byte with each table.
-    done: PipeReader,
-}
-
-/// One of them, with a queue of its own: whoever waits for work waits for nobody's lock.
-struct Builder {
-    orders: Sender<Order>,
-    /// Bytes of the files whose tables it was ordered to build, and has not.
-    ahead: u64,
-}
-
-impl Builders {
-    fn start() -> io::Result<Self> {
-        let (finished, built) = channel();
-        let (done, bell) = io::pipe()?;
-        let bell = Arc::new(bell);
-        let large = Arc::new(Mutex::new(()));
-        let count = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_BUILDERS);
-        let mut workers = Vec::with_capacity(count);
-        for number in 0..count {
-            let (orders, ordered) = channel::<Order>();
-            let (finished, bell, large) = (finished.clone(), Arc::clone(&bell), Arc::clone(&large));
-            let tell = move |built| finished.send((number, built)).is_ok();
-            let work = move || build_until_closed(&ordered, &tell, &bell, &large);
-            // Detached: it ends with the sender of orders.
-            drop(std::thread::Builder::new().name("wallprof-tables".into()).spawn(work)?);
-            workers.push(Builder { orders, ahead: 0 });
+    fn remove_table(&mut self, held: Held) {
+        if let Held::Placed { table, file, .. } = held {
+            file.into_iter().for_each(|file| self.tables.forget_file(file, &table));
+            self.tables.remove(table);
         }
-        Ok(Builders { workers, built, done })
-    }
-
-    /// Gives an order to who has least to do. False when no builder lives.
-    fn order(&mut self, order: Order) -> bool {
-        let Some(worker) = self.workers.iter_mut().min_by_key(|worker| worker.ahead) else { return false };
-        worker.ahead = worker.ahead.saturating_add(order.bytes);
-        worker.orders.send(order).is_ok()
-    }
-
-    fn take(&mut self) -> Option<Built> {
-        let (number, built) = self.built.try_recv().ok()?;
-        // One byte for each; the next wait must not find an old one.
-        let _ = self.done.read(&mut [0]);
-        if let Some(worker) = self.workers.get_mut(number) {
-            worker.ahead = worker.ahead.saturating_sub(built.order.bytes);
-        }
-        Some(built)
-    }
-
-    fn done(&self) -> BorrowedFd<'_> {
-        self.done.as_fd()
     }
 }
 
-fn build_until_closed(
-    ordered: &Receiver<Order>,
-    tell: &dyn Fn(Built) -> bool,
-    mut bell: &PipeWriter,
-    large: &Mutex<()>,
-) {
-    while let Ok(order) = ordered.recv() {
-        let table = order.file.as_ref().map_or(Err(NotBuilt::Nothing), |file| table_of(file, large));
-        if !tell(Built { order, table }) {
-            return;
-        }
-        // The reader's end lives as long as the receiver.
-        let _ = bell.write(&[0]);
-    }
-}
-
-impl Order {
-    fn new(module: ModuleId, file: Option<ModuleFile>) -> Self {
-        let metadata = file.as_ref().and_then(|file| file.file.as_ref()?.metadata().ok());
-        // At least something: also an order without a file is one.
-        let bytes = metadata.map_or(0, |metadata| metadata.len()).saturating_add(1);
-        Order { module, file, bytes }
-    }
-}
-
-fn table_of(file: &ModuleFile, large: &Mutex<()>) -> Result<Table, NotBuilt> {
-    let Some(file) = &file.file else { return Err(NotBuilt::Nothing) };
-    let image = FileImage::open(file).map_err(|_| NotBuilt::Unreadable)?;
-    Table::from_image(&image, &BuildBudget::new(large)).map_err(|error| match error {
-        TableError::OverBudget | TableError::TooManyRows(_) => NotBuilt::OverBudget,
-        TableError::Truncated(_) => NotBuilt::Unreadable,
-        _ => NotBuilt::Nothing,
-    })
+/// The user to whom the memory of a file's table is charged.
+fn owner_of(file: &File) -> Owner {
+    file.metadata().map_or(Owner::System, |metadata| Owner::from_uid(metadata.uid()))
 }

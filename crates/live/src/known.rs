@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
+use wallprof_model::Owner;
 use wallprof_probe::{Mapping, News};
 use wallprof_symbols::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes};
 
@@ -13,11 +14,17 @@ use crate::strangers::{Stranger, Strangers};
 /// Stacks of a process that ended are on their way this long at most: they are told once a second.
 const RETIRE_AFTER: Duration = Duration::from_secs(3);
 
-/// A process whose code the walker should be told.
+/// The list of a process with more mappings than this is written once in [`LARGE_PAUSE`] at most.
+const LARGE: usize = 4_096;
+const LARGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A process whose list of mappings is to be written for the walker.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ChangedCode {
     pub pid: u32,
     pub exec_id: u32,
+    /// The user who pays for the list.
+    pub owner: Owner,
     pub ranges: Vec<CodeRange>,
 }
 
@@ -27,6 +34,8 @@ pub struct KnownProcesses {
     /// exec generation by pid, counted from what their threads say.
     generations: HashMap<u32, u32>,
     changed: BTreeSet<u32>,
+    /// When the lists of processes with many mappings were last taken.
+    large: HashMap<u32, Instant>,
     gone: Vec<u32>,
     /// Processes whose leader ended, oldest first.
     retiring: VecDeque<(Instant, u32)>,
@@ -92,14 +101,28 @@ impl KnownProcesses {
         self.retire(Instant::now());
     }
 
-    /// What the walker has not been told: processes with other code than before, and those that are gone.
+    /// What the walker's lists do not have yet: processes with other code than before, and those that are gone.
     pub fn take_changes(&mut self) -> (Vec<ChangedCode>, Vec<u32>) {
+        let now = Instant::now();
+        self.large.retain(|_, since| now.duration_since(*since) < LARGE_PAUSE);
         let changed = std::mem::take(&mut self.changed);
-        let code = changed.into_iter().filter_map(|pid| {
-            let exec_id = *self.generations.get(&pid)?;
-            Some(ChangedCode { pid, exec_id, ranges: self.processes.code(pid) })
-        });
-        (code.collect(), std::mem::take(&mut self.gone))
+        let (later, changed): (BTreeSet<u32>, BTreeSet<u32>) =
+            changed.into_iter().partition(|pid| self.large.contains_key(pid));
+        self.changed = later;
+        let code: Vec<ChangedCode> = changed.into_iter().filter_map(|pid| self.code(pid)).collect();
+        let large = code.iter().filter(|code| code.ranges.len() > LARGE).map(|code| (code.pid, now));
+        self.large.extend(large);
+        (code, std::mem::take(&mut self.gone))
+    }
+
+    /// Whether there is more to take later.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    fn code(&self, pid: u32) -> Option<ChangedCode> {
+        let exec_id = *self.generations.get(&pid)?;
+        Some(ChangedCode { pid, exec_id, owner: self.processes.owner(pid), ranges: self.processes.code(pid) })
     }
 
     /// Mappings that were not seen since the last call, whatever dropped them.
@@ -108,12 +131,16 @@ impl KnownProcesses {
     }
 
     /// What the tables of modules, mappings and run-time names had no place for since the last call, by reason.
-    pub fn take_full(&mut self) -> [(&'static str, u64); 3] {
+    pub fn take_full(&mut self) -> [(&'static str, u64); 4] {
         let losses = self.processes.losses();
         let before = std::mem::replace(&mut self.reported, losses);
         [
             ("modules_full", losses.modules.saturating_sub(before.modules)),
             ("process_mappings_full", losses.mappings.saturating_sub(before.mappings)),
+            (
+                "process_mappings_over_quota",
+                losses.mappings_over_quota.saturating_sub(before.mappings_over_quota),
+            ),
             ("jit_names_full", losses.jit_names.saturating_sub(before.jit_names)),
         ]
     }
@@ -163,7 +190,7 @@ impl KnownProcesses {
         }
     }
 
-    /// Forgets processes that ended a while ago: all their stacks were told.
+    /// Forgets processes that ended a while ago: all their stacks were emitted.
     fn retire(&mut self, now: Instant) {
         while let Some(&(since, pid)) = self.retiring.front()
             && now.duration_since(since) >= RETIRE_AFTER
@@ -225,6 +252,25 @@ mod tests {
         assert_eq!(changes(&mut known, [mapping(u32::MAX - 1)]), []);
         assert_eq!(changes(&mut known, [News::Lost { count: 3 }]), []);
         assert_eq!((known.take_losses(), known.take_losses()), (3, 0));
+    }
+
+    #[test]
+    fn list_of_a_process_with_many_mappings_is_taken_once_a_second() {
+        let mut known = KnownProcesses::default();
+        let (large, small) = (u32::MAX - 1, u32::MAX - 2);
+        let at = |pid, number: u64| match mapping(pid) {
+            News::Mapping(mapping) => News::Mapping(Mapping { start: number * 0x2000, ..mapping }),
+            other => other,
+        };
+        [large, small].into_iter().for_each(|pid| known.process(pid, 0));
+        let many = (1..LARGE as u64 + 2).map(|number| at(large, number));
+        assert_eq!(changes(&mut known, many.chain([at(small, 1)])).len(), 2);
+        let more = [at(large, 1 << 20), at(small, 2)];
+        assert_eq!(changes(&mut known, more), [(small, 0, 2)]);
+        assert!(known.has_changes());
+        known.large.values_mut().for_each(|since| *since -= LARGE_PAUSE);
+        assert_eq!(changes(&mut known, []), [(large, 0, LARGE + 2)]);
+        assert!(!known.has_changes());
     }
 
     #[test]

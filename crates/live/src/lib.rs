@@ -5,7 +5,9 @@
 
 pub mod accounts;
 mod bindings;
+mod build_account;
 mod build_budget;
+mod builders;
 mod counters;
 mod descriptors;
 mod fault_files;
@@ -14,6 +16,7 @@ mod guard;
 mod interrupts;
 mod kernel_side;
 mod known;
+mod large_turn;
 mod quotas;
 mod session;
 mod stacks;

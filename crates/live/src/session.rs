@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_model::{ClockAnchor, Event, FrameId, MonoNs, StackId, ThreadKey, ThreadRef};
+use wallprof_model::{ClockAnchor, Event, Forgotten, MonoNs, StackId, ThreadRef};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, ProbeOptions, Probes, Targets, reasons};
@@ -237,6 +237,8 @@ impl<K: KernelSide> Session<K> {
         self.flush(boundary.max(self.flushed_until), now, emit)?;
         let file_of = &mut |id| self.follower.known().processes.module_file(id);
         if self.stacks.name_when_due(seconds, file_of, emit) {
+            let unnamed = self.stacks.unnamed_modules();
+            self.follower.known().processes.set_unnamed_modules(unnamed);
             self.emit_jit_names(emit);
         }
         Ok(Some(MonoNs(self.flushed_until)))
@@ -327,9 +329,9 @@ impl<K: KernelSide> Session<K> {
     }
 
     /// The consumer has forgotten these: they are emitted again when they are used again.
-    pub fn forget(&mut self, threads: &[ThreadKey], stacks: &[StackId], frames: &[FrameId]) {
-        self.threads.forget(threads);
-        self.stacks.forget(stacks, frames);
+    pub fn forget(&mut self, forgotten: &Forgotten) {
+        self.threads.forget(&forgotten.threads);
+        self.stacks.forget(&forgotten.stacks, &forgotten.frames, &forgotten.modules);
     }
 
     pub fn is_paused(&self) -> bool {

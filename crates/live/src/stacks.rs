@@ -57,6 +57,8 @@ pub struct Stacks {
     /// Modules whose debug files were requested, or are not needed.
     asked: HashSet<ModuleId>,
     bindings: Bindings,
+    /// Modules that frames refer to.
+    modules: HashSet<ModuleId>,
     emitted: HashMap<u64, Emitted>,
     /// The consumer may forget what was emitted.
     forgetful: bool,
@@ -89,9 +91,12 @@ impl Stacks {
     }
 
     /// The consumer has forgotten these. They are emitted again when they are used again.
-    pub fn forget(&mut self, stacks: &[StackId], frames: &[FrameId]) {
+    pub fn forget(&mut self, stacks: &[StackId], frames: &[FrameId], modules: &[ModuleId]) {
         for stack in stacks {
             self.emitted.remove(&stack.0);
+        }
+        for module in modules {
+            self.modules.remove(module);
         }
         if !frames.is_empty() {
             let gone: HashSet<FrameId> = frames.iter().copied().collect();
@@ -129,13 +134,14 @@ impl Stacks {
             known.processes.normalise_user(process, addresses, &mut self.scratch);
         }
         self.emitted.insert(id, Emitted { interrupt, at: now });
-        for (id, module) in known.processes.take_new_modules() {
-            emit(Event::Module { id, module });
-        }
-        let mut ids = Vec::with_capacity(self.scratch.len());
-        for &frame in &self.scratch {
+        let scratch = std::mem::take(&mut self.scratch);
+        let mut ids = Vec::with_capacity(scratch.len());
+        for &frame in &scratch {
             let (frame_id, new) = self.frames.frame_id_in(process, frame);
             if let Some(frame) = new {
+                if let Some(id) = frame.module {
+                    self.emit_module(id, known, emit);
+                }
                 emit(Event::Frame { id: frame_id, frame });
                 known.processes.push_jit(process, frame_id, frame, now);
                 self.pending.push(frame_id, frame);
@@ -145,8 +151,24 @@ impl Stacks {
         let end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
         emit(Event::Stack { id: StackId(id), frames: ids, end });
         if record.tgid != 0 {
-            self.bindings.meet(StackId(id), process, &self.scratch, &mut known.processes);
+            self.bindings.meet(StackId(id), process, &scratch, &mut known.processes);
         }
+        self.scratch = scratch;
+    }
+
+    /// Emits a module before the first frame that refers to it. Its file is kept until the frames have names.
+    /// Most files that processes map are in no stack: those are not emitted.
+    fn emit_module(&mut self, id: ModuleId, known: &mut KnownProcesses, emit: &mut dyn FnMut(Event)) {
+        let Some(module) = known.processes.module(id).cloned() else { return };
+        known.processes.want_names(id);
+        if self.modules.insert(id) {
+            emit(Event::Module { id, module });
+        }
+    }
+
+    /// The modules of which frames wait for their names.
+    pub fn unnamed_modules(&self) -> HashSet<ModuleId> {
+        self.pending.modules().chain(self.named.modules()).collect()
     }
 
     /// The stack, if it was emitted. Id 0 means that none was taken. A stack that the kernel side dropped is
@@ -341,10 +363,10 @@ mod tests {
         record.address[0] = 0xffff_ffff_8100_0000;
         let emitted = events(&mut stacks, 9, &record);
         let Event::Frame { id: frame, .. } = emitted[0] else { panic!("{emitted:?}") };
-        stacks.forget(&[StackId(9)], &[]);
+        stacks.forget(&[StackId(9)], &[], &[]);
         assert_eq!(stacks.id(9), None);
         assert!(matches!(events(&mut stacks, 9, &record)[..], [Event::Stack { .. }]), "its frame is known");
-        stacks.forget(&[StackId(9)], &[frame]);
+        stacks.forget(&[StackId(9)], &[frame], &[]);
         assert!(matches!(events(&mut stacks, 9, &record)[..], [Event::Frame { .. }, Event::Stack { .. }]));
     }
 
@@ -374,6 +396,29 @@ mod tests {
             }
         });
         assert!(names.iter().any(|name| name.contains("stacks::tests::events")), "{names:?}");
+    }
+
+    #[test]
+    fn module_is_emitted_before_its_first_frame_and_again_when_it_was_forgotten() {
+        let pid = std::process::id();
+        let (mut stacks, mut known) = (Stacks::default(), KnownProcesses::default());
+        known.process(pid, 3);
+        let mut record = stack_record { tgid: pid, exec_id: 3, frames: 1, ..stack_record::default() };
+        let mut emit = |stacks: &mut Stacks, id, address: u64| {
+            record.address[0] = address;
+            let events = events_with(stacks, &mut known, id, &record);
+            let modules = events.iter().filter_map(|event| match event {
+                Event::Module { id, .. } => Some(*id),
+                _ => None,
+            });
+            modules.collect::<Vec<ModuleId>>()
+        };
+        let own = resident as fn() as usize as u64;
+        let [module] = emit(&mut stacks, 1, own)[..] else { panic!("one module, of all that are mapped") };
+        assert_eq!(stacks.unnamed_modules(), HashSet::from([module]));
+        assert_eq!(emit(&mut stacks, 2, own + 1), []);
+        stacks.forget(&[], &[], &[module]);
+        assert_eq!(emit(&mut stacks, 3, own + 2), [module]);
     }
 
     #[test]

@@ -4,12 +4,13 @@
 //! written before the list, and the list before the process.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use wallprof_model::Owner;
 use wallprof_unwind::{Rule, Table};
 
 use crate::arena::{Arena, SharedWords};
@@ -31,24 +32,6 @@ pub struct PlacedTable {
     /// The numbers of its rules in the kernel.
     rules: Vec<u32>,
     owner: Owner,
-}
-
-/// The user whose quota a table is charged to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
-    /// root, and memory without a file: without a quota.
-    System,
-    User(u32),
-}
-
-impl Owner {
-    /// The owner of a file.
-    pub fn of(file: &File) -> Self {
-        match file.metadata().map_or(0, |metadata| metadata.uid()) {
-            0 => Owner::System,
-            uid => Owner::User(uid),
-        }
-    }
 }
 
 /// The table for a mapping's addresses, as the walker reads it.
@@ -93,23 +76,42 @@ impl CodeMapping {
     }
 }
 
-/// A file by the kernel's identity of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A file with its contents, by the kernel's identity of it. A file that was written to is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,
     inode: u64,
+    size: u64,
+    /// Seconds and nanoseconds of the last change.
+    changed: (i64, i64),
 }
 
 impl FileId {
     pub fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(FileId { device: metadata.dev(), inode: metadata.ino() })
+        Ok(FileId::from(&file.metadata()?))
     }
 
     /// Within the kernel a device is (major << 20) | minor: linux/kdev_t.h.
     fn key(&self) -> file_key {
         let device = (libc::major(self.device) << 20) | libc::minor(self.device);
-        file_key { inode: self.inode, device, unused: 0 }
+        file_key {
+            inode: self.inode,
+            size: self.size,
+            changed_sec: self.changed.0 as u64,
+            changed_nsec: self.changed.1 as u32,
+            device,
+        }
+    }
+}
+
+impl From<&Metadata> for FileId {
+    fn from(metadata: &Metadata) -> Self {
+        FileId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
     }
 }
 
@@ -129,13 +131,27 @@ pub struct CodeTables {
     arena: Arena,
     rules: SharedWords,
     rule_numbers: RuleNumbers,
-    /// Bytes of tables by user, and the quota of a user.
+    /// Bytes of tables and lists by user, and the quota of a user.
     bytes_of: HashMap<u32, u64>,
     bytes_per_user: u64,
     processes: MapHandle,
     files: MapHandle,
-    /// Process → position and words of its list.
-    lists: HashMap<u32, (u32, usize)>,
+    /// File → directory of the table that it leads to.
+    named: HashMap<FileId, u32>,
+    /// By process.
+    lists: HashMap<u32, PlacedList>,
+}
+
+/// A process's list of mappings in the arena.
+struct PlacedList {
+    position: u32,
+    words: usize,
+    owner: Owner,
+}
+
+impl PlacedList {
+    /// The walker then looks into the process's memory itself.
+    const EMPTY: PlacedList = PlacedList { position: 0, words: 0, owner: Owner::System };
 }
 
 impl CodeTables {
@@ -154,15 +170,14 @@ impl CodeTables {
             bytes_per_user: budget / 4,
             processes,
             files,
+            named: HashMap::new(),
             lists: HashMap::new(),
         })
     }
 
     /// Copies a table into the kernel's memory.
     pub fn place(&mut self, table: &Table, owner: Owner) -> Result<PlacedTable, NotPlaced> {
-        if let Owner::User(uid) = owner
-            && self.bytes_of.get(&uid).copied().unwrap_or(0) + table.coverage().bytes > self.bytes_per_user
-        {
+        if !self.may_have(owner, table.coverage().bytes) {
             return Err(NotPlaced::OverQuota);
         }
         let shared = &mut self.rules;
@@ -218,39 +233,87 @@ impl CodeTables {
             pages: placed.pages.len() as u32,
         };
         // Full: such processes are walked once their mappings are entered.
-        let _ = self.files.update(bytes_of(&file.key()), bytes_of(&value), MapFlags::ANY);
-    }
-
-    pub fn forget_file(&mut self, file: FileId) {
-        // Not there: nothing to forget.
-        let _ = self.files.delete(bytes_of(&file.key()));
-    }
-
-    /// Enters the mappings of a process in this exec generation: ascending, not overlapping. False when there
-    /// is no memory for them.
-    pub fn set_process(&mut self, pid: u32, exec_id: u32, mappings: &[CodeMapping]) -> bool {
-        let mappings = &mappings[..mappings.len().min(c::MAX_MAPPINGS as usize)];
-        let words: Vec<u32> = mappings.iter().flat_map(CodeMapping::words).collect();
-        let Some(position) = self.arena.store(&words) else { return false };
-        let process = unwind_process { exec_id, list: position, mappings: mappings.len() as u32, unused: 0 };
-        let shown = self.processes.update(&pid.to_ne_bytes(), bytes_of(&process), MapFlags::ANY).is_ok();
-        if let Some((old, words)) = self.lists.insert(pid, (position, words.len())) {
-            self.arena.give_back(old, words);
+        if self.files.update(bytes_of(&file.key()), bytes_of(&value), MapFlags::ANY).is_ok() {
+            self.named.insert(file, placed.directory);
         }
-        shown
+    }
+
+    /// Removes the way from a file to this table; a newer table of the same file stays.
+    pub fn forget_file(&mut self, file: FileId, placed: &PlacedTable) {
+        if self.named.get(&file) == Some(&placed.directory) {
+            self.named.remove(&file);
+            // Not there: nothing to forget.
+            let _ = self.files.delete(bytes_of(&file.key()));
+        }
+    }
+
+    /// Writes what a process has mapped in this exec generation: ascending, not overlapping. `owner` is charged. On an
+    /// error the process has an empty list.
+    pub fn set_process(
+        &mut self,
+        pid: u32,
+        exec_id: u32,
+        owner: Owner,
+        mappings: &[CodeMapping],
+    ) -> Result<(), NotPlaced> {
+        let mappings = &mappings[..mappings.len().min(c::MAX_MAPPINGS as usize)];
+        let list = self.store_list(owner, mappings);
+        let (placed, count) = match &list {
+            Ok(list) => (list, mappings.len()),
+            Err(_) => (&PlacedList::EMPTY, 0),
+        };
+        let process = unwind_process { exec_id, list: placed.position, mappings: count as u32, unused: 0 };
+        let written = self.processes.update(&pid.to_ne_bytes(), bytes_of(&process), MapFlags::ANY).is_ok();
+        if !written {
+            // The map is full, so it has no older list of this process either.
+            list.into_iter().for_each(|list| self.remove_list(&list));
+            return Err(NotPlaced::Full);
+        }
+        let (old, outcome) = match list {
+            Ok(list) => (self.lists.insert(pid, list), Ok(())),
+            Err(reason) => (self.lists.remove(&pid), Err(reason)),
+        };
+        old.into_iter().for_each(|old| self.remove_list(&old));
+        outcome
     }
 
     pub fn forget_process(&mut self, pid: u32) {
         // Not there: nothing to forget.
         let _ = self.processes.delete(&pid.to_ne_bytes());
-        if let Some((position, words)) = self.lists.remove(&pid) {
-            self.arena.give_back(position, words);
+        if let Some(list) = self.lists.remove(&pid) {
+            self.remove_list(&list);
+        }
+    }
+
+    fn store_list(&mut self, owner: Owner, mappings: &[CodeMapping]) -> Result<PlacedList, NotPlaced> {
+        let words: Vec<u32> = mappings.iter().flat_map(CodeMapping::words).collect();
+        if words.is_empty() {
+            return Ok(PlacedList::EMPTY);
+        }
+        if !self.may_have(owner, words.len() as u64 * 4) {
+            return Err(NotPlaced::OverQuota);
+        }
+        let position = self.arena.store(&words).ok_or(NotPlaced::Full)?;
+        self.charge(owner, words.len());
+        Ok(PlacedList { position, words: words.len(), owner })
+    }
+
+    fn remove_list(&mut self, list: &PlacedList) {
+        if list.words > 0 {
+            self.arena.give_back(list.position, list.words);
+            self.discharge(list.owner, list.words);
         }
     }
 
     /// Bytes of tables and lists.
     pub fn bytes(&self) -> u64 {
         self.arena.taken_bytes()
+    }
+
+    /// Whether so many bytes more fit in the owner's quota.
+    fn may_have(&self, owner: Owner, bytes: u64) -> bool {
+        let Owner::User(uid) = owner else { return true };
+        self.bytes_of.get(&uid).copied().unwrap_or(0).saturating_add(bytes) <= self.bytes_per_user
     }
 
     fn charge(&mut self, owner: Owner, words: usize) {
@@ -291,6 +354,7 @@ fn renumbered(page: &[u32], numbers: &[u32], words: &mut Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::types::file_key;
 
     #[test]
     fn a_mapping_leads_to_its_tables_page_zero() {
@@ -304,6 +368,29 @@ mod tests {
         assert_eq!(at, 0x41_1234 - 0x40_0000);
         assert_eq!(mapping.words(), [0x7000_0000, 0, 0x5000, 0, 0x6fff_0000, 0, 16, 2]);
         assert_eq!(CodeMapping::new(1, 2, 3, None).words()[6..], [0, 0]);
+    }
+
+    #[test]
+    fn key_of_a_file_has_its_contents_in_it() {
+        let path = std::env::temp_dir().join(format!("wallprof-file-id-{}", std::process::id()));
+        std::fs::write(&path, "one").expect("written");
+        let file = File::open(&path).expect("a file");
+        let before = FileId::of(&file).expect("metadata");
+        assert_eq!(before.key().len(), size_of::<file_key>());
+        assert_eq!(FileId::of(&file).expect("metadata").key(), before.key());
+        // As long as before, and with its old time of modification.
+        let modified = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
+        let change_time = || file.metadata().map(|metadata| (metadata.ctime(), metadata.ctime_nsec()));
+        let old = change_time().expect("a time");
+        while change_time().expect("a time") == old {
+            std::fs::write(&path, "two").expect("written");
+            let writer = File::options().write(true).open(&path).expect("a file");
+            writer.set_modified(modified).expect("set back");
+        }
+        let after = FileId::of(&file).expect("metadata");
+        assert_eq!(file.metadata().and_then(|metadata| metadata.modified()).expect("a time"), modified);
+        assert_ne!(after.key(), before.key());
+        std::fs::remove_file(&path).expect("removed");
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod sideband;
 pub mod slices;
 mod tracefs;
 
-pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, Owner, PlacedTable};
+pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
 pub use code_watch::{CodeSide, CodeWatch};
 pub use counts::{KernelCounts, LOSS_NAMES, RunQueue};
 pub use cpu_events::try_event;

@@ -5,10 +5,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use wallprof_model::Owner;
 use wallprof_unwind::Rule;
 
 use crate::bpf::constants as c;
-use crate::code_tables::{NotPlaced, Owner};
+use crate::code_tables::NotPlaced;
 
 /// A walk that started before a rule lost its last table is over after this time.
 const REST: Duration = Duration::from_secs(2);

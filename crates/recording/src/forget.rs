@@ -69,6 +69,7 @@ pub(crate) struct Unused {
     stacks: Vec<StackId>,
     nodes: Vec<u32>,
     frames: Vec<u32>,
+    modules: Vec<u32>,
     texts: Vec<u32>,
 }
 
@@ -82,6 +83,7 @@ impl Unused {
             stacks: ids.stacks.idle(expired, AT_ONCE),
             nodes: tree.uses.idle(expired, AT_ONCE),
             frames: ids.frames.idle(expired, AT_ONCE),
+            modules: ids.modules.idle(expired, AT_ONCE),
             texts: texts.uses.idle(expired, AT_ONCE),
         }
     }
@@ -100,7 +102,7 @@ impl Unused {
         Ok(())
     }
 
-    fn rows(&self) -> [(&'static str, &[u32]); 10] {
+    fn rows(&self) -> [(&'static str, &[u32]); 11] {
         [
             (
                 "DELETE FROM counter WHERE series IN (SELECT id FROM counter_series WHERE thread = ?)",
@@ -114,6 +116,7 @@ impl Unused {
             ("DELETE FROM binding WHERE stack = ?", &self.nodes),
             ("DELETE FROM frame WHERE id = ?", &self.frames),
             ("DELETE FROM line WHERE frame = ?", &self.frames),
+            ("DELETE FROM module WHERE id = ?", &self.modules),
             ("DELETE FROM text WHERE id = ?", &self.texts),
         ]
     }
@@ -153,9 +156,16 @@ impl Unused {
         }
         for row in self.frames {
             ids.named_frames.remove(&row);
-            if let Some((key, names)) = ids.frames.remove(row) {
+            if let Some((key, needs)) = ids.frames.remove(row) {
                 forgotten.frames.extend(key);
-                names.iter().for_each(|&text| texts.uses.release(text));
+                needs.module.iter().for_each(|&module| ids.modules.release(module));
+                needs.texts.iter().for_each(|&text| texts.uses.release(text));
+            }
+        }
+        for row in self.modules {
+            if let Some((key, path)) = ids.modules.remove(row) {
+                forgotten.modules.extend(key);
+                path.iter().for_each(|path| texts.uses.release(path.get()));
             }
         }
         self.texts.into_iter().for_each(|text| texts.remove(text));

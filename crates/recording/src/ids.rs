@@ -13,8 +13,9 @@ pub const UNKNOWN_REFERENCE: &str = "unknown_reference";
 
 pub(crate) struct Ids {
     pub threads: Rows<ThreadKey, ThreadTexts>,
-    pub modules: Rows<ModuleId>,
-    pub frames: Rows<FrameId, FrameTexts>,
+    /// With the text of its path.
+    pub modules: Rows<ModuleId, Option<NonZeroU32>>,
+    pub frames: Rows<FrameId, FrameNeeds>,
     pub stacks: StackNodes,
     pub mentions: Rows<MentionRow>,
     pub wakers: Rows<SampleWaker>,
@@ -34,8 +35,13 @@ pub(crate) struct Ids {
 /// Rows of the texts that a thread's row names: its own name, its process's, its control group.
 pub(crate) type ThreadTexts = [Option<NonZeroU32>; 3];
 
-/// Rows of the texts that a frame's lines name.
-pub(crate) type FrameTexts = Box<[u32]>;
+/// What a frame's row needs.
+#[derive(Default)]
+pub(crate) struct FrameNeeds {
+    pub module: Option<u32>,
+    /// The texts that its lines name.
+    pub texts: Box<[u32]>,
+}
 
 /// Row numbers, counted from 1, by a key. `N` is what a row needs others to be there for.
 pub(crate) struct Rows<K, N = ()> {
@@ -157,7 +163,7 @@ impl Ids {
     pub fn new(counted: bool) -> Self {
         Ids {
             threads: Rows::new(counted),
-            modules: Rows::new(false),
+            modules: Rows::new(counted),
             frames: Rows::new(counted),
             stacks: StackNodes::new(counted),
             mentions: Rows::new(counted),
@@ -173,6 +179,7 @@ impl Ids {
 
     pub fn set_generation(&mut self, now: u32) {
         self.threads.set_generation(now);
+        self.modules.set_generation(now);
         self.frames.set_generation(now);
         self.stacks.set_generation(now);
         self.mentions.set_generation(now);

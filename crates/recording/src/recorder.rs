@@ -294,10 +294,12 @@ impl Recorder {
     }
 
     fn module(&mut self, id: ModuleId, module: Module) {
-        // Modules stay: there are few, and their sources tell each of them once.
         let path = self.text(&module.path);
-        self.texts.uses.hold(path);
         let id = self.ids.modules.define(id);
+        if let Some(needs) = self.ids.modules.needs_mut(id) {
+            *needs = NonZeroU32::new(path);
+            self.texts.uses.hold(path);
+        }
         let build_id = module.build_id.map(|mut bytes| {
             bytes.truncate(MAX_BUILD_ID_BYTES);
             bytes
@@ -308,6 +310,10 @@ impl Recorder {
     fn frame(&mut self, id: FrameId, frame: Frame) {
         let module = self.ids.module(frame.module);
         let id = self.ids.frames.define(id);
+        if let (Some(needs), Some(module)) = (self.ids.frames.needs_mut(id), module) {
+            needs.module = Some(module);
+            self.ids.modules.hold(module);
+        }
         self.pending.frames.push(FrameRow { id, frame, module });
     }
 
@@ -329,7 +335,7 @@ impl Recorder {
         let Some(needs) = self.ids.frames.needs_mut(frame) else { return };
         let texts: Box<[u32]> = lines.iter().flat_map(|line| [line.symbol, line.file]).flatten().collect();
         texts.iter().for_each(|&text| self.texts.uses.hold(text));
-        let before = std::mem::replace(needs, texts);
+        let before = std::mem::replace(&mut needs.texts, texts);
         before.iter().for_each(|&text| self.texts.uses.release(text));
     }
 

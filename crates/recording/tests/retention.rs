@@ -5,8 +5,10 @@ mod given;
 use given::flight::{Machine, NS, bounded, end_of};
 use given::references::{dangling, rows, unused_rows};
 use given::*;
-use wallprof_model::event::Stall;
-use wallprof_model::{EpochSecond, Event, StackEnd};
+use wallprof_model::event::{SampleDelta, Stall};
+use wallprof_model::{
+    EpochSecond, Event, Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId,
+};
 use wallprof_recording::{Recorder, Recording, StallFilter};
 
 const LARGE: u64 = 1 << 40;
@@ -215,6 +217,42 @@ fn a_stack_told_anew_leaves_what_rows_have() {
     assert_eq!((lengths[0], lengths[29]), (2, 1));
 }
 
+/// One of 20 programs a second, each of which runs once.
+fn run_new_program(recorder: &mut Recorder, second: u32, number: u32) {
+    let (module, frame) = (ModuleId(100 + number), FrameId(1_000 + number));
+    let stack = StackId(10_000 + u64::from(number));
+    let path = format!("/build/target/{number}");
+    recorder.take(Event::Module { id: module, module: Module { path, build_id: None } }).unwrap();
+    let at = Frame { kind: FrameKind::Native, module: Some(module), address: 0x1000 };
+    recorder.take(Event::Frame { id: frame, frame: at }).unwrap();
+    recorder.take(Event::Stack { id: stack, frames: vec![frame], end: StackEnd::Complete }).unwrap();
+    recorder.take(Event::Sample(SampleDelta { user: Some(stack), ..sample(second, 1) })).unwrap();
+}
+
+#[test]
+fn files_of_programs_that_ran_long_ago_leave_the_recording() {
+    let place = place();
+    let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
+    take_all(&mut recorder, definitions());
+    let (mut machine, mut forgotten) = (Machine::new(&mut recorder, 2), 0);
+    for second in 0..100 {
+        (0..20).for_each(|program| run_new_program(&mut recorder, second, 20 * second + program));
+        machine.second(&mut recorder, second);
+        forgotten += machine.forgotten_modules;
+    }
+    assert!(forgotten > 1_500, "{forgotten} of 2,000 modules");
+    let file = rusqlite::Connection::open(place.file()).unwrap();
+    let count = |sql: &str| file.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+    let left = count("SELECT count(*) FROM module");
+    assert!((11 * 20..500).contains(&left), "{left} modules are left");
+    let paths = "SELECT count(*) FROM text WHERE text LIKE '/build/target/%'";
+    assert!(count(paths) < 500, "{} paths", count(paths));
+    let nameless =
+        "SELECT count(*) FROM frame WHERE module IS NOT NULL AND module NOT IN (SELECT id FROM module)";
+    assert_eq!(count(nameless), 0, "a frame keeps its module");
+    assert_eq!(dangling(&place.file()), [""; 0]);
+}
+
 #[test]
 fn the_source_learns_what_it_has_to_tell_again() {
     let place = place();
@@ -223,6 +261,7 @@ fn the_source_learns_what_it_has_to_tell_again() {
     recorder.take(Event::Sample(sample(0, 1))).unwrap();
     recorder.take(Event::Ledger(ledger(0, NS))).unwrap();
     let (mut stacks, mut frames, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+    let mut modules = Vec::new();
     for second in 0..100 {
         recorder.commit(end_of(second)).unwrap();
         let forgotten = recorder.take_forgotten();
@@ -230,12 +269,14 @@ fn the_source_learns_what_it_has_to_tell_again() {
         stacks.extend(forgotten.stacks);
         frames.extend(forgotten.frames);
         threads.extend(forgotten.threads);
+        modules.extend(forgotten.modules);
     }
     stacks.sort_unstable();
     frames.sort_unstable();
     assert_eq!(stacks, [USER, KERNEL]);
     assert_eq!(frames.iter().map(|id| id.0).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(threads, [wallprof_model::ThreadKey(7)]);
+    assert_eq!(modules, [wallprof_model::ModuleId(3)]);
     recorder.take(Event::Sample(sample(100, 1))).unwrap();
     recorder.commit(end_of(100)).unwrap();
     let losses = recorder.finish(end_of(101)).unwrap().losses;

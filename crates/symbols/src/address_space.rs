@@ -3,7 +3,9 @@
 //! Owns no files and no module facts: a mapping carries the number that turns its addresses into ELF
 //! virtual addresses.
 
-use wallprof_model::{Frame, FrameKind, ModuleId};
+use wallprof_model::{Frame, FrameKind, ModuleId, Owner};
+
+use crate::mapping_quota::Charge;
 
 /// `vm.max_map_count` allows 65,530 mappings by default.
 const MAX_MAPPINGS: usize = 1 << 16;
@@ -29,24 +31,48 @@ pub(crate) struct Mapping {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressSpace {
     mappings: Vec<Mapping>,
+    charge: Charge,
+}
+
+/// Why a mapping is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotKept {
+    /// The process has too many.
+    TooMany,
+    /// The processes of its user have too many.
+    OverQuota,
 }
 
 impl AddressSpace {
-    /// Puts a mapping over whatever was there; false when there are too many to keep it.
-    pub(crate) fn map(&mut self, mapping: Mapping) -> bool {
+    /// The mappings are charged to this account from now on.
+    pub(crate) fn charge_to(&mut self, mut account: Charge) {
+        account.force(self.mappings.len());
+        self.charge = account;
+    }
+
+    /// Who pays for the mappings.
+    pub(crate) fn owner(&self) -> Owner {
+        self.charge.owner()
+    }
+
+    /// Puts a mapping over whatever was there.
+    pub(crate) fn map(&mut self, mapping: Mapping) -> Result<(), NotKept> {
         if mapping.start >= mapping.end {
-            return true;
+            return Ok(());
         }
         self.unmap(mapping.start, mapping.end);
         let at = self.mappings.partition_point(|known| known.start < mapping.start);
         if self.grow_neighbour(at, mapping) {
-            return true;
+            return Ok(());
         }
         if self.mappings.len() >= MAX_MAPPINGS {
-            return false;
+            return Err(NotKept::TooMany);
+        }
+        if !self.charge.set(self.mappings.len() + 1) {
+            return Err(NotKept::OverQuota);
         }
         self.mappings.insert(at, mapping);
-        true
+        Ok(())
     }
 
     /// Forgets what was mapped in `[start, end)`.
@@ -61,6 +87,8 @@ impl AddressSpace {
         let after = Mapping { start: end, ..last };
         let rests = [before, after].into_iter().filter(|rest| rest.start < rest.end);
         self.mappings.splice(from..to, rests);
+        // A hole in the middle leaves one more than there were.
+        self.charge.force(self.mappings.len());
     }
 
     /// The frame of `address`, unless nothing executable is known there.
@@ -96,6 +124,7 @@ impl AddressSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapping_quota::MappingQuota;
     use proptest::prelude::*;
 
     fn module(start: u64, end: u64, id: u32) -> Mapping {
@@ -109,8 +138,8 @@ mod tests {
     #[test]
     fn a_later_mapping_covers_an_earlier_one() {
         let mut space = AddressSpace::default();
-        space.map(module(0x1000, 0x9000, 1));
-        space.map(module(0x3000, 0x4000, 2));
+        space.map(module(0x1000, 0x9000, 1)).expect("kept");
+        space.map(module(0x3000, 0x4000, 2)).expect("kept");
         assert_eq!(space.frame(0x2fff), native(1, 0x1fff));
         assert_eq!(space.frame(0x3000), native(2, 0));
         assert_eq!(space.frame(0x8fff), native(1, 0x7fff));
@@ -122,7 +151,7 @@ mod tests {
     fn anonymous_memory_is_jit_at_its_own_address() {
         let mut space = AddressSpace::default();
         for page in [0x1000, 0x2000, 0x3000] {
-            space.map(Mapping { start: page, end: page + 0x1000, target: Target::Jit });
+            space.map(Mapping { start: page, end: page + 0x1000, target: Target::Jit }).expect("kept");
         }
         assert_eq!(space.mappings.len(), 1);
         assert_eq!(space.frame(0x2abc), Some(Frame { kind: FrameKind::Jit, module: None, address: 0x2abc }));
@@ -132,9 +161,27 @@ mod tests {
     fn mappings_are_bounded() {
         let mut space = AddressSpace::default();
         for index in 0..MAX_MAPPINGS as u64 {
-            assert!(space.map(module(index * 2, index * 2 + 1, 1)));
+            assert_eq!(space.map(module(index * 2, index * 2 + 1, 1)), Ok(()));
         }
-        assert!(!space.map(module(u64::MAX - 1, u64::MAX, 1)));
+        assert_eq!(space.map(module(u64::MAX - 1, u64::MAX, 1)), Err(NotKept::TooMany));
+    }
+
+    #[test]
+    fn mappings_of_one_user_are_bounded_over_all_processes() {
+        let mut quota = MappingQuota::default();
+        let mut space = || {
+            let mut space = AddressSpace::default();
+            space.charge_to(quota.account(Owner::User(1000)));
+            (0..MAX_MAPPINGS as u64).for_each(|index| _ = space.map(module(index * 2, index * 2 + 1, 1)));
+            space
+        };
+        let spaces: Vec<AddressSpace> = (0..5).map(|_| space()).collect();
+        let kept: usize = spaces.iter().map(|space| space.mappings().len()).sum();
+        assert_eq!(kept, 4 * MAX_MAPPINGS, "the fifth process has none");
+        let mut last = spaces[4].clone();
+        assert_eq!(last.map(module(1, 2, 1)), Err(NotKept::OverQuota));
+        drop(spaces);
+        assert_eq!(last.map(module(1, 2, 1)), Ok(()));
     }
 
     proptest! {
@@ -147,7 +194,8 @@ mod tests {
                 let known = (id > 0).then_some(id);
                 match known {
                     Some(id) => {
-                        space.map(Mapping { start, end, target: Target::Module { id: ModuleId(id), bias: 0 } });
+                        let target = Target::Module { id: ModuleId(id), bias: 0 };
+                        space.map(Mapping { start, end, target }).expect("kept");
                     }
                     None => space.unmap(start, end),
                 }

@@ -1,31 +1,32 @@
 //! Numbers for distinct frames.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
 
 use crate::process::ProcessKey;
 
-/// Half a million distinct frames take 18 MiB here. More come from memory that was never code.
+/// Half a million distinct frames take 22 MiB here. More come from memory that was never code.
 const MAX_FRAMES: usize = 1 << 19;
 
 /// The kernel addresses memory with 57 bits at most; this one nobody has.
 const OVERFLOW: Frame = Frame { kind: FrameKind::Jit, module: None, address: u64::MAX };
 
-/// A frame in 12 bytes.
+/// A frame in 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct PackedFrame {
     address: [u32; 2],
-    /// The module's number plus one, or for run-time code that of its process; shifted left by two, and the kind.
+    /// The module's number plus one, or for run-time code that of its process.
     origin: u32,
+    kind: FrameKind,
 }
 
 impl From<Frame> for PackedFrame {
     fn from(frame: Frame) -> Self {
-        let module = frame.module.map_or(0, |ModuleId(id)| id.wrapping_add(1));
         PackedFrame {
             address: [frame.address as u32, (frame.address >> 32) as u32],
-            origin: module << 2 | frame.kind as u32,
+            origin: frame.module.map_or(0, |ModuleId(id)| id.wrapping_add(1)),
+            kind: frame.kind,
         }
     }
 }
@@ -35,6 +36,7 @@ pub struct FrameTable {
     ids: HashMap<PackedFrame, FrameId>,
     /// Processes with run-time code, from 1 on: what is at an address there is at another one elsewhere.
     jit_processes: HashMap<ProcessKey, u32>,
+    next_jit_process: u32,
     next: u32,
     limit: usize,
     overflowed: u64,
@@ -48,7 +50,8 @@ impl Default for FrameTable {
 
 impl FrameTable {
     fn with_limit(limit: usize) -> Self {
-        FrameTable { ids: HashMap::new(), jit_processes: HashMap::new(), next: 0, limit, overflowed: 0 }
+        let (ids, jit_processes) = (HashMap::new(), HashMap::new());
+        FrameTable { ids, jit_processes, next_jit_process: 1, next: 0, limit, overflowed: 0 }
     }
 
     /// The number of `frame`, and the frame to announce under that number if it is new.
@@ -63,8 +66,12 @@ impl FrameTable {
     pub fn frame_id_in(&mut self, process: ProcessKey, frame: Frame) -> (FrameId, Option<Frame>) {
         let mut packed = PackedFrame::from(frame);
         if frame.kind == FrameKind::Jit {
-            let next = self.jit_processes.len() as u32 + 1;
-            packed.origin |= *self.jit_processes.entry(process).or_insert(next) << 2;
+            let next = &mut self.next_jit_process;
+            packed.origin = *self.jit_processes.entry(process).or_insert_with(|| {
+                let number = *next;
+                *next = next.wrapping_add(1).max(1);
+                number
+            });
         }
         self.packed_id(packed, frame)
     }
@@ -77,6 +84,9 @@ impl FrameTable {
     /// Forgets frames that `gone` says nobody knows any more; one that comes again is new.
     pub fn forget(&mut self, gone: impl Fn(FrameId) -> bool) {
         self.ids.retain(|_, id| !gone(*id));
+        let jit = self.ids.keys().filter(|frame| frame.kind == FrameKind::Jit);
+        let used: HashSet<u32> = jit.map(|frame| frame.origin).collect();
+        self.jit_processes.retain(|_, number| used.contains(number));
     }
 
     fn packed_id(&mut self, packed: PackedFrame, frame: Frame) -> (FrameId, Option<Frame>) {
@@ -119,6 +129,25 @@ mod tests {
         table.forget(|id| id == first);
         let (again, told) = table.frame_id(known);
         assert!(told == Some(known) && again != first && again != other);
+    }
+
+    #[test]
+    fn processes_without_frames_are_forgotten_and_their_numbers_are_not_used_again() {
+        let mut table = FrameTable::default();
+        let process = |pid| ProcessKey { pid, generation: 0 };
+        let jit = frame(FrameKind::Jit, None, 7);
+        let ids = [1, 2].map(|pid| table.frame_id_in(process(pid), jit).0);
+        table.forget(|id| id == ids[0]);
+        assert_eq!(table.jit_processes.len(), 1);
+        assert_eq!(table.frame_id_in(process(3), jit).1, Some(jit), "it shares no number with process 2");
+        assert_eq!(table.frame_id_in(process(2), jit), (ids[1], None));
+    }
+
+    #[test]
+    fn modules_with_large_numbers_are_distinct() {
+        let mut table = FrameTable::default();
+        let ids = [0, 1 << 30, 1 << 31].map(|id| table.frame_id(frame(FrameKind::Native, Some(id), 7)).0);
+        assert_eq!(ids, [FrameId(0), FrameId(1), FrameId(2)]);
     }
 
     #[test]

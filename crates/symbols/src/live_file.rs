@@ -15,13 +15,17 @@ use rustix::fs::OFlags;
 /// What the kernel appends to the path of a file that is no longer there.
 const DELETED: &[u8] = b" (deleted)";
 
-/// Which file, and which contents of it: a file written to since is another one.
+/// Which file, and which contents of it: a file written to since is another one. Its time of modification is no proof,
+/// because its owner can set it; the kernel alone sets the time of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileKey {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
+    /// Contents or attributes.
+    changed: (i64, i64),
+    links: u64,
 }
 
 impl FileKey {
@@ -31,12 +35,26 @@ impl FileKey {
             inode: metadata.ino(),
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            links: metadata.nlink(),
         }
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// Whether it is the same file, whatever was written to it in between.
     pub(crate) fn is_same_file(&self, other: &FileKey) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Whether `later` is this file after it lost a name, which changes the time of its last change, too.
+    pub(crate) fn is_unlinked(&self, later: &FileKey) -> bool {
+        later.links < self.links
+            && self.is_same_file(later)
+            && (self.size, self.modified) == (later.size, later.modified)
     }
 }
 
@@ -192,6 +210,24 @@ mod tests {
         std::fs::write(&path, "three").expect("written");
         let after = FileKey::of(&stat_regular(&path).expect("there"));
         assert_ne!(before, after);
-        assert!(before.is_same_file(&after));
+        assert!(before.is_same_file(&after) && !before.is_unlinked(&after));
+    }
+
+    #[test]
+    fn contents_with_an_old_time_of_modification_are_another_file() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, "one").expect("written");
+        let key = || FileKey::of(&stat_regular(&path).expect("there"));
+        let before = key();
+        let modified = stat_regular(&path).and_then(|metadata| metadata.modified()).expect("a time");
+        // The kernel's clock for files ticks a few times in 10 ms.
+        while key().changed == before.changed {
+            std::fs::write(&path, "two").expect("written");
+            let file = OpenOptions::new().write(true).open(&path).expect("a file");
+            file.set_modified(modified).expect("set back");
+        }
+        assert_eq!((key().modified, key().size), (before.modified, before.size));
+        assert_ne!(key(), before);
     }
 }

@@ -1,23 +1,26 @@
-//! The distinct files that code was mapped from: their numbers, their headers, and a bounded number of
-//! open descriptors, so that a file can still be read when its process, its name or its place is gone.
+//! The distinct files that code was mapped from: their identities, their headers, and a way to open them again when
+//! their process, their name or their place is gone.
+//!
+//! The table is bounded. A module that no process has mapped is evicted when the table or its user's quota is full,
+//! the one that was not mapped for longest first. Numbers are never given out again, so that an old one can only be
+//! unknown and never stand for another file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use wallprof_model::{Module, ModuleId};
+use wallprof_model::{Module, ModuleId, Owner};
 
 use crate::elf::ElfFacts;
 use crate::live_file::{FileKey, MappedFile, open_regular, stat_regular};
+use crate::module_quota::{ModuleQuota, Scope};
+use crate::open_files::OpenFiles;
 use crate::vdso;
 
-/// A third of the soft limit of 1,024 descriptors that most processes get.
-const MAX_OPEN_FILES: usize = 256;
-/// Each costs some 500 bytes; a process that maps more distinct files than this does it on purpose.
-const MAX_MODULES: usize = 1 << 14;
 /// Remembered file identities; past this the memory of them starts over.
 const MAX_FILE_KEYS: usize = 1 << 15;
 /// Files of one build id that a new one is compared with.
@@ -60,73 +63,140 @@ pub(crate) enum Identity {
     NotCode,
 }
 
-struct Entry {
+/// Where a module's file was, and which contents it had then.
+#[derive(Clone)]
+struct Origin {
     module: Module,
-    facts: Arc<ElfFacts>,
     /// Where the file was found, for opening it again; empty when it never was.
     found_at: PathBuf,
     key: Option<FileKey>,
-    open: Option<Arc<File>>,
-    last_used: u64,
 }
 
-/// All modules seen, by number.
+struct Entry {
+    origin: Origin,
+    facts: Arc<ElfFacts>,
+    /// Whose process mapped it first.
+    owner: Owner,
+    /// The clock when it was last mapped.
+    last_mapped: u64,
+}
+
+/// Who maps a file.
+#[derive(Clone, Copy)]
+pub(crate) struct MappedBy<'a> {
+    /// Pays for a module that is new.
+    pub owner: Owner,
+    /// The modules that processes have mapped, none of which is evicted.
+    pub all: &'a dyn Fn() -> HashSet<ModuleId>,
+}
+
+/// All modules that are known, by number.
 #[derive(Default)]
 pub(crate) struct Modules {
-    entries: Vec<Entry>,
+    entries: HashMap<ModuleId, Entry>,
+    /// The number of the next one.
+    next: u32,
     /// The modules of files with the same build id and different contents, the first one first.
     by_build_id: HashMap<Vec<u8>, Vec<ModuleId>>,
     by_file: HashMap<FileKey, ModuleId>,
     unread: HashMap<String, ModuleId>,
     vdso: Option<ModuleId>,
-    announced: usize,
-    open_files: usize,
+    open: OpenFiles,
+    quota: ModuleQuota,
+    /// Modules with frames that have no name yet.
+    wanted: HashSet<ModuleId>,
+    /// Those of them that were evicted.
+    unnamed: BTreeMap<ModuleId, Origin>,
+    /// Since the last [`Modules::take_evicted`].
+    evicted: Vec<ModuleId>,
     clock: u64,
+    /// The clock at the start of a batch.
+    batch_from: Option<u64>,
     refused: u64,
 }
 
 impl Modules {
-    /// Modules that have appeared since the last call.
-    pub(crate) fn take_new(&mut self) -> Vec<(ModuleId, Module)> {
-        let from = std::mem::replace(&mut self.announced, self.entries.len());
-        let new = self.entries.iter().enumerate().skip(from);
-        new.map(|(index, entry)| (ModuleId(index as u32), entry.module.clone())).collect()
+    /// All modules that are not evicted, by number.
+    pub(crate) fn all(&self) -> Vec<(ModuleId, Module)> {
+        let entries = self.entries.iter();
+        let mut all: Vec<_> = entries.map(|(&id, entry)| (id, entry.origin.module.clone())).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all
     }
 
-    /// How many mappings were left without a module because there were too many modules.
+    pub(crate) fn module(&self, id: ModuleId) -> Option<&Module> {
+        self.entries.get(&id).map(|entry| &entry.origin.module)
+    }
+
+    /// Of the file when it was first mapped: its bytes.
+    pub(crate) fn size(&self, id: ModuleId) -> Option<u64> {
+        Some(self.entries.get(&id)?.origin.key?.size())
+    }
+
+    /// How many mappings were left without a module because no module could be evicted for theirs.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
+    /// Modules that are gone since the last call. Nothing has them mapped.
+    pub(crate) fn take_evicted(&mut self) -> Vec<ModuleId> {
+        std::mem::take(&mut self.evicted)
+    }
+
+    /// A frame of this module waits for its name: the way to its file stays.
+    pub(crate) fn want(&mut self, id: ModuleId) {
+        self.wanted.insert(id);
+    }
+
+    /// Only frames of these modules wait for names.
+    pub(crate) fn set_wanted(&mut self, wanted: HashSet<ModuleId>) {
+        self.unnamed.retain(|id, _| wanted.contains(id));
+        self.wanted = wanted;
+    }
+
+    /// Modules that are identified from now on are evicted only after [`Modules::end_batch`]: their mappings are in no
+    /// process's memory yet.
+    pub(crate) fn start_batch(&mut self) {
+        self.batch_from = Some(self.clock);
+    }
+
+    pub(crate) fn end_batch(&mut self) {
+        self.batch_from = None;
+    }
+
     /// The module with its file, opened again if it had to be closed.
     pub(crate) fn file(&mut self, id: ModuleId) -> Option<ModuleFile> {
-        let index = id.0 as usize;
-        let entry = self.entries.get(index)?;
-        let module = entry.module.clone();
-        let open = entry.open.clone().filter(|file| entry.is_unchanged(file));
-        let file = open.or_else(|| entry.reopen().map(Arc::new));
+        let Some(entry) = self.entries.get(&id) else {
+            let origin = self.unnamed.get(&id)?;
+            return Some(ModuleFile { module: origin.module.clone(), file: origin.reopen().map(Arc::new) });
+        };
+        let module = entry.origin.module.clone();
+        let open = self.open.get(id).filter(|file| entry.origin.is_unchanged(file));
+        let file = open.or_else(|| entry.origin.reopen().map(Arc::new));
         if let Some(file) = &file {
-            self.keep_open(index, Arc::clone(file));
+            self.open.keep(id, Arc::clone(file));
         }
         Some(ModuleFile { module, file })
     }
 
     /// See [`ElfFacts::code_delta`].
     pub(crate) fn code_delta(&self, id: ModuleId) -> Option<u64> {
-        self.entries.get(id.0 as usize)?.facts.code_delta()
+        self.entries.get(&id)?.facts.code_delta()
     }
 
     /// The module of the vDSO at `start`, one for all processes of this one's word size.
-    pub(crate) fn vdso(&mut self, start: u64) -> Identity {
+    pub(crate) fn vdso(&mut self, start: u64, mapped_by: &MappedBy<'_>) -> Identity {
         if !vdso::is_own_kind(start) {
-            return self.unread_file(vdso::LABEL);
+            return self.unread_file(vdso::LABEL, mapped_by);
         }
         if let Some(id) = self.vdso {
             return self.known(id);
         }
         let read = vdso::image().and_then(|file| Some((ElfFacts::read(&file).ok()?, file)));
-        let Some((facts, file)) = read else { return self.unread_file(vdso::LABEL) };
-        let identity = self.adopt(vdso::LABEL, file, PathBuf::new(), facts);
+        let Some((facts, file)) = read else { return self.unread_file(vdso::LABEL, mapped_by) };
+        // One for all users.
+        let system = MappedBy { owner: Owner::System, ..*mapped_by };
+        let identity = self.adopt(vdso::LABEL, file, PathBuf::new(), facts, &system);
         if let Identity::Module(id, _) = identity {
             self.vdso = Some(id);
         }
@@ -135,49 +205,62 @@ impl Modules {
 
     /// The module that `mapped` shows. Reads headers only if the file is not known. Anybody can write a file with
     /// another's build id: it decides alone only where the file is out of reach and no two files have claimed it.
-    pub(crate) fn identify(&mut self, mapped: &MappedFile<'_>) -> Identity {
+    pub(crate) fn identify(&mut self, mapped: &MappedFile<'_>, mapped_by: &MappedBy<'_>) -> Identity {
         for (place, path) in mapped.places() {
             if let Ok(metadata) = stat_regular(&path)
                 && mapped.may_be(place, &metadata)
-                && let Some(identity) = self.identify_at(&path, mapped, &metadata)
+                && let Some(identity) = self.identify_at(&path, mapped, &metadata, mapped_by)
             {
                 return identity;
             }
         }
         match mapped.build_id.and_then(|build_id| self.by_build_id.get(build_id)).map(Vec::as_slice) {
             Some(&[id]) => self.known(id),
-            _ => self.not_elf(&label_from_path(mapped.path)),
+            _ => self.not_elf(&label_from_path(mapped.path), mapped_by),
         }
     }
 
     /// `None` when the file at `path` is not the mapped one.
-    fn identify_at(&mut self, path: &Path, mapped: &MappedFile<'_>, found: &Metadata) -> Option<Identity> {
+    fn identify_at(
+        &mut self,
+        path: &Path,
+        mapped: &MappedFile<'_>,
+        found: &Metadata,
+        mapped_by: &MappedBy<'_>,
+    ) -> Option<Identity> {
         if let Some(&id) = self.by_file.get(&FileKey::of(found)) {
-            let known = &self.entries[id.0 as usize].module.build_id;
-            let same = mapped.build_id.is_none_or(|wanted| known.as_deref() == Some(wanted));
+            let known = self.module(id)?.build_id.as_deref();
+            let same = mapped.build_id.is_none_or(|wanted| known == Some(wanted));
             return same.then(|| self.known(id));
         }
         let file = open_regular(path).ok()?;
         let label = label_from_path(mapped.path);
         let Ok(facts) = ElfFacts::read(&file) else {
-            return mapped.build_id.is_none().then(|| self.not_elf(&label));
+            return mapped.build_id.is_none().then(|| self.not_elf(&label, mapped_by));
         };
         let same = mapped.build_id.is_none_or(|wanted| facts.build_id.as_deref() == Some(wanted));
         // The kernel's links die with the process, the name may live on.
-        same.then(|| self.adopt(&label, file, mapped.name(), facts))
+        same.then(|| self.adopt(&label, file, mapped.name(), facts, mapped_by))
     }
 
-    fn adopt(&mut self, label: &str, file: File, found_at: PathBuf, facts: ElfFacts) -> Identity {
+    fn adopt(
+        &mut self,
+        label: &str,
+        file: File,
+        found_at: PathBuf,
+        facts: ElfFacts,
+        mapped_by: &MappedBy<'_>,
+    ) -> Identity {
         let key = file.metadata().ok().map(|metadata| FileKey::of(&metadata));
         let known = facts.build_id.as_ref().and_then(|build_id| self.same_contents(build_id, &file));
         let id = match known {
             Some(id) => id,
             None => {
                 let module = Module { path: label.to_owned(), build_id: facts.build_id.clone() };
-                let Some(id) = self.add(module, facts, found_at, key) else {
+                let Some(id) = self.add(Origin { module, found_at, key }, facts, mapped_by) else {
                     return Identity::NotCode;
                 };
-                self.keep_open(id.0 as usize, Arc::new(file));
+                self.open.keep(id, Arc::new(file));
                 id
             }
         };
@@ -191,59 +274,124 @@ impl Modules {
     fn same_contents(&self, build_id: &[u8], file: &File) -> Option<ModuleId> {
         let claims = self.by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
         let open = |id: &ModuleId| {
-            let entry = &self.entries[id.0 as usize];
-            entry
-                .open
-                .clone()
-                .filter(|known| entry.is_unchanged(known))
-                .or_else(|| entry.reopen().map(Arc::new))
+            let origin = &self.entries.get(id)?.origin;
+            let open = self.open.get(*id).filter(|known| origin.is_unchanged(known));
+            open.or_else(|| origin.reopen().map(Arc::new))
         };
         claims.copied().find(|id| open(id).is_some_and(|known| have_same_bytes(&known, file)))
     }
 
     /// A mapped file without ELF headers to read: a name that stands for shared memory means code written at
     /// run time, any other a file.
-    fn not_elf(&mut self, label: &str) -> Identity {
+    fn not_elf(&mut self, label: &str, mapped_by: &MappedBy<'_>) -> Identity {
         if names_run_time_code(label) {
             return Identity::NotCode;
         }
-        self.unread_file(label)
+        self.unread_file(label, mapped_by)
     }
 
-    fn unread_file(&mut self, label: &str) -> Identity {
+    fn unread_file(&mut self, label: &str, mapped_by: &MappedBy<'_>) -> Identity {
         if let Some(&id) = self.unread.get(label) {
+            self.touch(id);
             return Identity::Unread(id);
         }
         let module = Module { path: label.to_owned(), build_id: None };
-        let Some(id) = self.add(module, ElfFacts::default(), PathBuf::new(), None) else {
+        let origin = Origin { module, found_at: PathBuf::new(), key: None };
+        let Some(id) = self.add(origin, ElfFacts::default(), mapped_by) else {
             return Identity::NotCode;
         };
         self.unread.insert(label.to_owned(), id);
         Identity::Unread(id)
     }
 
-    fn add(
-        &mut self,
-        module: Module,
-        facts: ElfFacts,
-        found_at: PathBuf,
-        key: Option<FileKey>,
-    ) -> Option<ModuleId> {
-        if self.entries.len() >= MAX_MODULES {
+    /// `None`: there are too many, and none can be evicted; or all numbers are used up.
+    fn add(&mut self, origin: Origin, facts: ElfFacts, mapped_by: &MappedBy<'_>) -> Option<ModuleId> {
+        let next = self.next.checked_add(1).filter(|_| self.make_place(mapped_by));
+        let Some(next) = next else {
             self.refused += 1;
             return None;
-        }
-        let id = ModuleId(self.entries.len() as u32);
+        };
+        let id = ModuleId(std::mem::replace(&mut self.next, next));
         if let Some(build_id) = &facts.build_id {
             self.by_build_id.entry(build_id.clone()).or_default().push(id);
         }
-        let facts = Arc::new(facts);
-        self.entries.push(Entry { module, facts, found_at, key, open: None, last_used: 0 });
+        let owner = mapped_by.owner;
+        self.quota.charge(owner);
+        self.entries.insert(id, Entry { origin, facts: Arc::new(facts), owner, last_mapped: 0 });
+        self.touch(id);
         Some(id)
     }
 
-    fn known(&self, id: ModuleId) -> Identity {
-        Identity::Module(id, Arc::clone(&self.entries[id.0 as usize].facts))
+    /// Evicts modules until there is a place for one more. False: those that are left are mapped.
+    fn make_place(&mut self, mapped_by: &MappedBy<'_>) -> bool {
+        let now = Instant::now();
+        for scope in self.quota.full_scopes(mapped_by.owner) {
+            if self.quota.is_exhausted(scope, now) {
+                return false;
+            }
+            if !self.evict(scope, &(mapped_by.all)()) {
+                self.quota.exhaust(scope, now);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Evicts some of what nobody has mapped, the oldest first. False: there is nothing to evict.
+    fn evict(&mut self, scope: Scope, mapped: &HashSet<ModuleId>) -> bool {
+        let is_free = |id: &ModuleId, entry: &Entry| {
+            scope.contains(entry.owner)
+                && !mapped.contains(id)
+                && self.vdso != Some(*id)
+                && self.batch_from.is_none_or(|start| entry.last_mapped <= start)
+        };
+        let free = self.entries.iter().filter(|(id, entry)| is_free(id, entry));
+        let mut oldest: Vec<_> = free.map(|(id, entry)| (entry.last_mapped, *id)).collect();
+        oldest.sort_unstable();
+        oldest.truncate(self.quota.batch(scope));
+        let gone: HashSet<ModuleId> = oldest.into_iter().map(|(_, id)| id).collect();
+        gone.iter().for_each(|&id| self.remove(id));
+        self.by_file.retain(|_, id| !gone.contains(id));
+        self.unread.retain(|_, id| !gone.contains(id));
+        !gone.is_empty()
+    }
+
+    /// All but what `evict` removes for many at once.
+    fn remove(&mut self, id: ModuleId) {
+        let Some(entry) = self.entries.remove(&id) else { return };
+        self.quota.discharge(entry.owner);
+        self.open.close(id);
+        if let Some(build_id) = &entry.facts.build_id
+            && let Some(claims) = self.by_build_id.get_mut(build_id)
+        {
+            claims.retain(|claim| *claim != id);
+            if claims.is_empty() {
+                self.by_build_id.remove(build_id);
+            }
+        }
+        self.evicted.push(id);
+        if self.wanted.contains(&id) {
+            self.unnamed.insert(id, entry.origin);
+            if self.unnamed.len() > self.quota.limits.unnamed {
+                self.unnamed.pop_first();
+                self.refused += 1;
+            }
+        }
+    }
+
+    fn known(&mut self, id: ModuleId) -> Identity {
+        self.touch(id);
+        match self.entries.get(&id) {
+            Some(entry) => Identity::Module(id, Arc::clone(&entry.facts)),
+            None => Identity::NotCode,
+        }
+    }
+
+    fn touch(&mut self, id: ModuleId) {
+        self.clock += 1;
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.last_mapped = self.clock;
+        }
     }
 
     fn remember_file(&mut self, key: FileKey, id: ModuleId) {
@@ -252,26 +400,9 @@ impl Modules {
         }
         self.by_file.insert(key, id);
     }
-
-    /// Keeps `file` open, closing the one that was not used for longest when there are too many.
-    fn keep_open(&mut self, index: usize, file: Arc<File>) {
-        self.clock += 1;
-        let entry = &mut self.entries[index];
-        entry.last_used = self.clock;
-        if entry.open.replace(file).is_none() {
-            self.open_files += 1;
-        }
-        if self.open_files > MAX_OPEN_FILES {
-            let oldest = self.entries.iter_mut().filter(|entry| entry.open.is_some());
-            if let Some(oldest) = oldest.min_by_key(|entry| entry.last_used) {
-                oldest.open = None;
-                self.open_files -= 1;
-            }
-        }
-    }
 }
 
-impl Entry {
+impl Origin {
     /// Opens the file by name, if what is there now is still the same file.
     fn reopen(&self) -> Option<File> {
         open_regular(&self.found_at).ok().filter(|file| self.is_unchanged(file))
@@ -279,12 +410,13 @@ impl Entry {
 
     /// Whether the file has the contents that its headers were read from: it may have been written to since.
     fn is_unchanged(&self, file: &File) -> bool {
-        let key = file.metadata().ok().map(|metadata| FileKey::of(&metadata));
-        let same_contents = || match &self.module.build_id {
+        let Ok(metadata) = file.metadata() else { return false };
+        let key = FileKey::of(&metadata);
+        let same_build_id = || match &self.module.build_id {
             Some(build_id) => crate::elf::build_id(file).as_ref() == Some(build_id),
             None => false,
         };
-        key.is_some() && (key == self.key || same_contents())
+        self.key.is_some_and(|known| known == key || known.is_unlinked(&key)) || same_build_id()
     }
 }
 
@@ -318,19 +450,41 @@ pub(crate) fn label_from_path(path: &OsStr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::module_quota::ModuleLimits;
+    use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
+
+    const ROOT: MappedBy<'_> = MappedBy { owner: Owner::System, all: &HashSet::new };
+    const ALICE: Owner = Owner::User(1000);
+
+    fn few_modules() -> Modules {
+        let mut modules = Modules::default();
+        modules.quota.limits = ModuleLimits { in_all: 8, per_user: 4, of_users: 6, unnamed: 2 };
+        modules
+    }
+
+    /// Maps files without headers for `owner`, while `mapped` is mapped; the modules that they got.
+    fn map(modules: &mut Modules, owner: Owner, labels: &[&str], mapped: &[u32]) -> Vec<Option<u32>> {
+        let all = || mapped.iter().map(|&id| ModuleId(id)).collect();
+        let mapped_by = MappedBy { owner, all: &all };
+        let ids = labels.iter().map(|label| match modules.unread_file(label, &mapped_by) {
+            Identity::Unread(id) => Some(id.0),
+            _ => None,
+        });
+        ids.collect()
+    }
 
     #[test]
     fn only_names_of_shared_memory_mean_code_written_at_run_time() {
         let mut modules = Modules::default();
         for label in ["/memfd:jit (deleted)", "/dev/zero (deleted)", "/SYSV00000000 (deleted)", "/dev/shm/x"]
         {
-            assert!(matches!(modules.not_elf(label), Identity::NotCode), "{label}");
+            assert!(matches!(modules.not_elf(label, &ROOT), Identity::NotCode), "{label}");
         }
-        assert!(matches!(modules.not_elf("/opt/managed.dll"), Identity::Unread(ModuleId(0))));
-        assert!(matches!(modules.not_elf("/opt/managed.dll"), Identity::Unread(ModuleId(0))));
-        assert_eq!(modules.take_new()[0].1, Module { path: "/opt/managed.dll".into(), build_id: None });
-        assert!(modules.take_new().is_empty());
+        assert!(matches!(modules.not_elf("/opt/managed.dll", &ROOT), Identity::Unread(ModuleId(0))));
+        assert!(matches!(modules.not_elf("/opt/managed.dll", &ROOT), Identity::Unread(ModuleId(0))));
+        let module = Module { path: "/opt/managed.dll".into(), build_id: None };
+        assert_eq!(modules.all(), [(ModuleId(0), module)]);
     }
 
     /// Of a copy of a library with one byte behind its headers changed, and of an exact copy.
@@ -361,13 +515,13 @@ mod tests {
                 build_id: Some(&build_id),
                 inode,
             };
-            match modules.identify(&mapped) {
+            match modules.identify(&mapped, &ROOT) {
                 Identity::Module(id, _) => id,
                 other => panic!("{other:?}"),
             }
         });
         assert_eq!(identified, [ModuleId(0), ModuleId(1), ModuleId(1)]);
-        let modules = modules.take_new();
+        let modules = modules.all();
         assert_eq!(modules[1].1.path, paths[1].to_str().expect("UTF-8"));
         assert_eq!(modules[0].1.build_id, modules[1].1.build_id);
     }
@@ -380,12 +534,115 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_bounded_and_refusals_counted() {
-        let mut modules = Modules::default();
-        for index in 0..MAX_MODULES + 2 {
-            modules.unread_file(&format!("/{index}"));
-        }
-        assert_eq!((modules.entries.len(), modules.refused()), (MAX_MODULES, 2));
-        assert!(matches!(modules.unread_file("/0"), Identity::Unread(ModuleId(0))));
+    fn module_that_was_not_mapped_for_longest_is_evicted_and_its_number_is_not_used_again() {
+        let mut modules = few_modules();
+        let labels = ["/0", "/1", "/2", "/3", "/4", "/5", "/6", "/7", "/0"];
+        map(&mut modules, Owner::System, &labels, &[]);
+        assert_eq!(map(&mut modules, Owner::System, &["/8", "/9"], &[2]), [Some(8), Some(9)]);
+        assert_eq!(modules.take_evicted(), [ModuleId(1), ModuleId(3)], "/0 was mapped again, /2 still is");
+        assert!(modules.module(ModuleId(1)).is_none() && modules.file(ModuleId(1)).is_none());
+        assert_eq!(map(&mut modules, Owner::System, &["/1", "/0"], &[]), [Some(10), Some(0)]);
+        assert_eq!((modules.entries.len(), modules.unread.len(), modules.refused()), (8, 8, 0));
+    }
+
+    #[test]
+    fn files_of_one_user_displace_no_other_files() {
+        let mut modules = few_modules();
+        map(&mut modules, Owner::System, &["/lib"], &[]);
+        map(&mut modules, Owner::User(1001), &["/bob"], &[]);
+        let flood: Vec<String> = (0..50).map(|file| format!("/alice/{file}")).collect();
+        let flood: Vec<&str> = flood.iter().map(String::as_str).collect();
+        assert!(map(&mut modules, ALICE, &flood, &[]).iter().all(Option::is_some));
+        assert_eq!(map(&mut modules, Owner::System, &["/lib", "/bob"], &[]), [Some(0), Some(1)]);
+        assert_eq!(modules.entries.len(), 2 + 4);
+    }
+
+    #[test]
+    fn mapping_without_a_place_is_counted_and_others_get_theirs() {
+        let mut modules = few_modules();
+        let mine = map(&mut modules, ALICE, &["/0", "/1", "/2", "/3"], &[]);
+        let pinned: Vec<u32> = mine.into_iter().flatten().collect();
+        assert_eq!(map(&mut modules, ALICE, &["/4", "/5"], &pinned), [None, None]);
+        assert_eq!(modules.refused(), 2);
+        assert_eq!(map(&mut modules, Owner::System, &["/6"], &pinned), [Some(4)]);
+    }
+
+    #[test]
+    fn modules_of_one_batch_stay_until_it_ends() {
+        let mut modules = few_modules();
+        map(&mut modules, ALICE, &["/0", "/1"], &[]);
+        modules.start_batch();
+        let batch = map(&mut modules, ALICE, &["/2", "/3", "/4", "/5", "/6"], &[]);
+        assert_eq!(batch, [Some(2), Some(3), Some(4), Some(5), None], "only the ones before it are evicted");
+        modules.end_batch();
+        modules.quota.limits.per_user = 5;
+        assert_eq!(map(&mut modules, ALICE, &["/7"], &[]), [Some(6)]);
+    }
+
+    #[test]
+    fn evicted_module_can_be_opened_while_its_frames_wait_for_names() {
+        let file = |path: &str| File::open(path).expect("a library");
+        let mut modules = few_modules();
+        let path = "/lib64/ld-linux-x86-64.so.2";
+        let facts = ElfFacts::read(&file(path)).expect("an ELF file");
+        modules.adopt(path, file(path), path.into(), facts, &ROOT);
+        modules.want(ModuleId(0));
+        map(&mut modules, Owner::System, &["/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8"], &[]);
+        assert_eq!(modules.take_evicted(), [ModuleId(0)]);
+        let module = modules.file(ModuleId(0)).expect("its frames wait");
+        assert!(module.module.path == path && module.file.is_some());
+        modules.set_wanted(HashSet::new());
+        assert!(modules.file(ModuleId(0)).is_none());
+    }
+
+    #[test]
+    fn evicted_modules_without_names_are_bounded_and_counted() {
+        let mut modules = few_modules();
+        (0..20).for_each(|id| modules.want(ModuleId(id)));
+        let labels: Vec<String> = (0..20).map(|file| format!("/{file}")).collect();
+        map(&mut modules, Owner::System, &labels.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+        assert_eq!((modules.unnamed.len(), modules.refused()), (2, 20 - 8 - 2));
+    }
+
+    #[test]
+    fn file_that_comes_again_after_its_eviction_is_a_new_module() {
+        let library = "/lib64/ld-linux-x86-64.so.2";
+        let build_id = crate::elf::build_id_of_path(Path::new(library)).expect("a build id");
+        let mapped = MappedFile {
+            pid: u32::MAX,
+            start: 0,
+            end: 1,
+            path: OsStr::new(library),
+            build_id: Some(&build_id),
+            inode: None,
+        };
+        let mut modules = few_modules();
+        let id = |identity| match identity {
+            Identity::Module(id, _) => id,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(id(modules.identify(&mapped, &ROOT)), ModuleId(0));
+        assert_eq!(id(modules.identify(&mapped, &ROOT)), ModuleId(0));
+        map(&mut modules, Owner::System, &["/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8"], &[]);
+        assert_eq!(id(modules.identify(&mapped, &ROOT)), ModuleId(9));
+        assert_eq!(modules.by_build_id[&build_id], [ModuleId(9)]);
+    }
+
+    /// Of a file without a build id, which is known by its identity alone.
+    #[test]
+    fn unlinked_file_is_unchanged_and_a_written_one_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, "one").expect("written");
+        let file = File::open(&path).expect("a file");
+        let key = Some(FileKey::of(&file.metadata().expect("metadata")));
+        let module = Module { path: "file".into(), build_id: None };
+        let origin = Origin { module, found_at: path.clone(), key };
+        assert!(origin.is_unchanged(&file));
+        std::fs::remove_file(&path).expect("removed");
+        assert!(origin.is_unchanged(&file), "only its name is gone");
+        let writer = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        writer.expect("a file").set_len(100).expect("written");
+        assert!(!origin.is_unchanged(&file));
     }
 }

@@ -4,7 +4,7 @@
 //! Fed by `/proc/PID/maps` for processes that were there first, and by plain calls for everything that
 //! happens later. Normalising must be cheap and soon, because processes die.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -12,13 +12,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wallprof_model::{Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, SymbolLine};
+use wallprof_model::{Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, Owner, SymbolLine};
 
-use crate::address_space::{AddressSpace, Mapping, Target};
+use crate::address_space::{AddressSpace, Mapping, NotKept, Target};
 use crate::jit::JitCode;
 use crate::live_file::MappedFile;
+use crate::mapping_quota::MappingQuota;
 use crate::maps::{MapsLine, executable_maps};
-use crate::module::{Identity, ModuleFile, Modules};
+use crate::module::{Identity, MappedBy, ModuleFile, Modules};
+use crate::process_owner::owner_of_process;
 use crate::vdso;
 
 /// Images of one process that are kept: stacks of the previous ones may still be on their way.
@@ -27,6 +29,9 @@ const MAX_IMAGES: usize = 4;
 const LOWEST_ADDRESS: u64 = 0x1_0000;
 /// Above lies the kernel, on every 64-bit architecture.
 const HIGHEST_ADDRESS: u64 = 1 << 56;
+/// The owner of a process is read again each time that it has so many mappings more: a process can become another
+/// user's without an exec.
+const OWNER_EVERY: usize = 1 << 12;
 /// The pause after a look at `/proc/PID/maps` that explained nothing doubles from the first to the second.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
 const LONG_PAUSE: Duration = Duration::from_secs(512);
@@ -106,6 +111,8 @@ impl std::error::Error for ScanError {
 pub struct NormaliseLosses {
     /// Mappings beyond what one process can have.
     pub mappings: u64,
+    /// Mappings beyond what the processes of one user can have.
+    pub mappings_over_quota: u64,
     /// Mappings of files beyond the number of modules kept.
     pub modules: u64,
     /// Lists of run-time code's names that were too large, or of too many processes.
@@ -176,24 +183,30 @@ pub struct Processes {
     table: HashMap<u32, Process>,
     modules: Modules,
     jit: JitCode,
+    quota: MappingQuota,
     lost_mappings: u64,
+    mappings_over_quota: u64,
 }
 
 impl Processes {
     /// Reads the mappings a living process has now.
     pub fn scan(&mut self, process: ProcessKey) -> Result<(), ScanError> {
         let lines = executable_maps(process.pid).map_err(|cause| ScanError { pid: process.pid, cause })?;
+        self.charge(process);
+        self.modules.start_batch();
         let mappings: Vec<Mapping> = lines.iter().map(|line| self.mapping_from_line(process, line)).collect();
+        self.modules.end_batch();
         // What was known stays where nothing new covers it: a process that is ending has an empty map.
         let memory = Arc::make_mut(&mut self.image(process).memory);
-        let refused = mappings.into_iter().filter(|&mapping| !memory.map(mapping)).count();
-        self.lost_mappings += refused as u64;
+        let outcomes: Vec<_> = mappings.into_iter().map(|mapping| memory.map(mapping)).collect();
+        outcomes.into_iter().for_each(|outcome| self.count(outcome));
         Ok(())
     }
 
     /// A mapping was made; one that is not executable covers what was there.
     pub fn mmap(&mut self, event: &MmapEvent<'_>) {
         let process = self.newest(event.pid);
+        self.charge(process);
         let end = event.start.saturating_add(event.len);
         let mapping = event.executable.then(|| {
             let mapped = MappedFile {
@@ -208,8 +221,10 @@ impl Processes {
         });
         let memory = Arc::make_mut(&mut self.image(process).memory);
         match mapping {
-            Some(mapping) if !memory.map(mapping) => self.lost_mappings += 1,
-            Some(_) => {}
+            Some(mapping) => {
+                let outcome = memory.map(mapping);
+                self.count(outcome);
+            }
             None => memory.unmap(event.start, end),
         }
     }
@@ -314,9 +329,42 @@ impl Processes {
         }
     }
 
-    /// Modules that have appeared since the last call, to be announced before frames that refer to them.
-    pub fn take_new_modules(&mut self) -> Vec<(ModuleId, Module)> {
-        self.modules.take_new()
+    /// All modules that are known, by number.
+    pub fn modules(&self) -> Vec<(ModuleId, Module)> {
+        self.modules.all()
+    }
+
+    /// The module that a frame refers to; each module that a process has mapped is known.
+    pub fn module(&self, id: ModuleId) -> Option<&Module> {
+        self.modules.module(id)
+    }
+
+    /// Bytes of a module's file.
+    pub fn module_size(&self, id: ModuleId) -> Option<u64> {
+        self.modules.size(id)
+    }
+
+    /// Modules that are gone since the last call, because other files needed their places. No process has them mapped, and
+    /// their numbers are not used again.
+    pub fn take_evicted_modules(&mut self) -> Vec<ModuleId> {
+        self.modules.take_evicted()
+    }
+
+    /// A frame of this module waits for its name: the module's file can be found until
+    /// [`Processes::set_unnamed_modules`] says otherwise.
+    pub fn want_names(&mut self, id: ModuleId) {
+        self.modules.want(id);
+    }
+
+    /// The modules with frames that wait for names: no others do.
+    pub fn set_unnamed_modules(&mut self, modules: HashSet<ModuleId>) {
+        self.modules.set_wanted(modules);
+    }
+
+    /// The user who pays for what is kept of a process.
+    pub fn owner(&self, pid: u32) -> Owner {
+        let image = self.table.get(&pid).and_then(|process| process.images.last());
+        image.map_or(Owner::System, |image| image.memory.owner())
     }
 
     /// A module with its file, ready for [`crate::Resolver::resolve`] on any thread.
@@ -328,7 +376,8 @@ impl Processes {
     pub fn module_at(&mut self, path: &Path) -> Option<ModuleId> {
         let pid = std::process::id();
         let file = MappedFile { pid, start: 0, end: 0, path: path.as_os_str(), build_id: None, inode: None };
-        match self.modules.identify(&file) {
+        let (table, owner) = (&self.table, Owner::System);
+        match self.modules.identify(&file, &MappedBy { owner, all: &|| mapped_modules(table) }) {
             Identity::Module(id, _) => Some(id),
             _ => None,
         }
@@ -343,6 +392,7 @@ impl Processes {
     pub fn losses(&self) -> NormaliseLosses {
         NormaliseLosses {
             mappings: self.lost_mappings,
+            mappings_over_quota: self.mappings_over_quota,
             modules: self.modules.refused(),
             jit_names: self.jit.lost(),
         }
@@ -391,6 +441,26 @@ impl Processes {
         ProcessKey { pid, generation: image.map_or(0, |image| image.generation) }
     }
 
+    /// Before something is mapped: the process's memory is charged to its user. Memory that it still shares with its
+    /// parent becomes its own with this.
+    fn charge(&mut self, process: ProcessKey) {
+        let memory = &self.image(process).memory;
+        let len = memory.mappings().len();
+        let is_due = len.is_multiple_of(OWNER_EVERY) || Arc::strong_count(memory) > 1;
+        if is_due {
+            let account = self.quota.account(owner_of_process(process.pid));
+            Arc::make_mut(&mut self.image(process).memory).charge_to(account);
+        }
+    }
+
+    fn count(&mut self, outcome: Result<(), NotKept>) {
+        match outcome {
+            Ok(()) => {}
+            Err(NotKept::TooMany) => self.lost_mappings += 1,
+            Err(NotKept::OverQuota) => self.mappings_over_quota += 1,
+        }
+    }
+
     fn mapping_from_line(&mut self, process: ProcessKey, line: &MapsLine) -> Mapping {
         let mapped = MappedFile {
             pid: process.pid,
@@ -405,9 +475,12 @@ impl Processes {
 
     fn target(&mut self, process: ProcessKey, mapped: &MappedFile<'_>, file_offset: u64) -> Target {
         self.jit.mapped(process, mapped);
+        let owner = self.image(process).memory.owner();
+        let table = &self.table;
+        let mapped_by = MappedBy { owner, all: &|| mapped_modules(table) };
         let identity = match mapped.path.to_str() {
-            Some(vdso::LABEL) => self.modules.vdso(mapped.start),
-            _ if is_file_path(mapped.path) => self.modules.identify(mapped),
+            Some(vdso::LABEL) => self.modules.vdso(mapped.start, &mapped_by),
+            _ if is_file_path(mapped.path) => self.modules.identify(mapped, &mapped_by),
             _ => Identity::NotCode,
         };
         match identity {
@@ -421,6 +494,19 @@ impl Processes {
             Identity::NotCode => Target::Jit,
         }
     }
+}
+
+/// What processes have mapped, in all images that are kept.
+fn mapped_modules(table: &HashMap<u32, Process>) -> HashSet<ModuleId> {
+    let spaces = table.values().flat_map(|process| &process.images).map(|image| &image.memory);
+    let mut looked_at = HashSet::new();
+    let distinct = spaces.filter(|memory| looked_at.insert(Arc::as_ptr(memory)));
+    let targets = distinct.flat_map(|memory| memory.mappings()).map(|mapping| mapping.target);
+    let modules = targets.filter_map(|target| match target {
+        Target::Module { id, .. } => Some(id),
+        Target::Jit => None,
+    });
+    modules.collect()
 }
 
 /// The frames of a kernel stack, leaf first; see [`Processes::normalise_user`] for return addresses.

@@ -105,7 +105,7 @@ impl StoredProcesses {
         };
         let memory = Arc::make_mut(memory);
         match mapping {
-            Some(mapping) if !memory.map(mapping) => self.lost_mappings += 1,
+            Some(mapping) if memory.map(mapping).is_err() => self.lost_mappings += 1,
             Some(_) => {}
             None => memory.unmap(event.start, end),
         }

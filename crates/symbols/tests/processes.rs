@@ -102,7 +102,7 @@ fn a_program_in_another_mount_namespace_is_found() {
     assert!(!place.exists(), "the bind mount must not be visible here");
     let mut processes = Processes::default();
     assert_eq!(symbol(&mut processes, running.key(), running.addresses[0]).as_deref(), Some("wanted"));
-    let modules = processes.take_new_modules();
+    let modules = processes.modules();
     assert!(modules.iter().any(|(_, module)| Path::new(&module.path) == place));
 }
 
@@ -262,7 +262,7 @@ fn many_modules_need_few_descriptors() {
         let mapping = (start, start + 0x1000, 0x1000, path.to_string_lossy().into_owned());
         tell(&mut processes, u32::MAX, &mapping, None);
     }
-    let modules = processes.take_new_modules();
+    let modules = processes.modules();
     assert_eq!(modules.len(), 400);
     let open = std::fs::read_dir("/proc/self/fd").expect("readable").flatten();
     let held = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -287,7 +287,7 @@ fn a_program_run_from_memory_has_the_kernels_label_and_its_names() {
     drop(memory);
     let mut processes = Processes::default();
     assert_eq!(symbol(&mut processes, running.key(), running.addresses[0]).as_deref(), Some("wanted"));
-    let modules = processes.take_new_modules();
+    let modules = processes.modules();
     assert!(modules.iter().any(|(_, module)| module.path == "/memfd:in memory (deleted)"));
 }
 

@@ -23,11 +23,8 @@ fn a_function_of_the_symbol_table() {
     processes.scan(running.key()).expect("readable");
     let frame = frame(&mut processes, running.key(), running.addresses[0] + 4);
     assert_eq!(frame.kind, FrameKind::Native);
-    let module = processes
-        .take_new_modules()
-        .into_iter()
-        .find(|(id, _)| Some(*id) == frame.module)
-        .expect("announced");
+    let module =
+        processes.modules().into_iter().find(|(id, _)| Some(*id) == frame.module).expect("announced");
     assert_eq!(Path::new(&module.1.path), program.path);
     assert_eq!(module.1.build_id, build_id_of_path(&program.path));
     let line = SymbolLine { symbol: Some("wanted".into()), offset: Some(4), ..SymbolLine::default() };

@@ -98,7 +98,6 @@ mod tests {
     use super::*;
     use crate::{Table, TableError, Unlimited};
 
-    /// Small, so that tests that measure memory in parallel do not notice it.
     const LIBRARY: &str = "/lib64/ld-linux-x86-64.so.2";
 
     fn library() -> File {

@@ -31,6 +31,7 @@ impl<K: KernelSide> Session<K> {
         for (reason, count) in [
             ("unwind_tables_refused", &tables.refused),
             ("unwind_tables_over_quota", &tables.over_quota),
+            ("process_mappings_over_quota", &tables.mappings_over_quota),
             ("unwind_tables_evicted", &tables.evicted),
             ("unwind_files_unreadable", &tables.unreadable),
             ("unwind_tables_over_budget", &tables.over_budget),

@@ -32,6 +32,8 @@ pub struct Machine {
     next_frame: u32,
     next_thread: u32,
     server_is_told: bool,
+    /// In the last second.
+    pub forgotten_modules: usize,
 }
 
 /// The start of a recording of bounded size, which also starts at the `START`.
@@ -59,6 +61,7 @@ impl Machine {
             next_frame: 0,
             next_thread: 100,
             server_is_told: false,
+            forgotten_modules: 0,
         }
     }
 
@@ -76,6 +79,7 @@ impl Machine {
     }
 
     fn forget(&mut self, forgotten: &Forgotten) {
+        self.forgotten_modules = forgotten.modules.len();
         self.server_is_told &= !forgotten.threads.contains(&SERVER);
         for stack in &forgotten.stacks {
             self.told.remove(stack);

@@ -272,7 +272,7 @@ impl Engine {
     fn commit(&mut self, until: MonoNs) -> Result<(), Failure> {
         self.recorder.commit(until)?;
         let forgotten = self.recorder.take_forgotten();
-        self.session.forget(&forgotten.threads, &forgotten.stacks, &forgotten.frames);
+        self.session.forget(&forgotten);
         self.file_bytes = file_bytes(self.recorder.path());
         Ok(())
     }

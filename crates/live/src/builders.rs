@@ -1,0 +1,369 @@
+//! Threads that build unwind tables: a big program takes seconds, during which news about code go on.
+//!
+//! A read may take for ever, on a file system that a user serves. A builder that shows no sign of life is given up: its
+//! other orders come back, and a new thread takes its place. Nothing waits for it, also not the end of the recording.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use rustix::fs::fstatfs;
+use rustix::process::geteuid;
+use wallprof_model::{ModuleId, Owner};
+use wallprof_probe::{FileId, FileImage, clock};
+use wallprof_symbols::ModuleFile;
+use wallprof_unwind::{Table, TableError};
+
+use crate::build_budget::{BuildBudget, Refusal, SharedBudget};
+
+const MAX_BUILDERS: usize = 4;
+/// Each order holds a file open.
+const MAX_ORDERS_EACH: usize = 8;
+/// A builder without a sign of life for this long is stuck. One that waits for its turn shows none for 30 s at most.
+const STUCK_AFTER: Duration = Duration::from_secs(40);
+/// Further builders that get stuck are not replaced.
+const MAX_STUCK: usize = 4;
+/// Files on FUSE are served by programs of users (`linux/magic.h`).
+const FUSE: u64 = 0x6573_5546;
+
+/// A file to build a table for.
+pub(crate) struct Order {
+    pub module: ModuleId,
+    pub file: Option<ModuleFile>,
+    /// Of the file's user. root, and the recorder's own user, need no quota for the time of a build.
+    pub payer: Owner,
+}
+
+/// An order with its table, or the reason why there is none.
+pub(crate) struct Built {
+    pub order: Order,
+    pub table: Result<Table, NotBuilt>,
+    /// The file of which the table is, unless its attributes changed meanwhile.
+    pub file: Option<FileId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotBuilt {
+    /// The file is gone, could not be read, or ended before a part that it names; or its reads may never return.
+    Unreadable,
+    OverBudget,
+    /// Its owner's other files, or other builders, have what it needs.
+    NotNow,
+    /// It has no unwind information that is understood.
+    Nothing,
+}
+
+/// The threads, and what they share.
+pub(crate) struct Builders {
+    builders: Vec<Builder>,
+    next: u64,
+    built: Receiver<(u64, Built)>,
+    finished: Sender<(u64, Built)>,
+    /// Gets a byte with each table.
+    done: PipeReader,
+    bell: Arc<PipeWriter>,
+    shared: Arc<SharedBudget>,
+    stuck: Vec<u64>,
+}
+
+/// One of them, with a queue of its own: no builder waits for another one's lock.
+struct Builder {
+    number: u64,
+    orders: Sender<Order>,
+    /// What it was ordered to build, and has not.
+    ahead: VecDeque<ModuleId>,
+    state: Arc<BuilderState>,
+}
+
+/// What a builder and the follower know of each other.
+#[derive(Default)]
+struct BuilderState {
+    /// ns, by [`clock::mono_now`]; 0: it waits for orders.
+    last_sign: AtomicU64,
+    /// It takes no further order.
+    is_dismissed: AtomicBool,
+}
+
+impl Builders {
+    pub(crate) fn start() -> io::Result<Self> {
+        let (finished, built) = channel();
+        let (done, bell) = io::pipe()?;
+        let (bell, shared) = (Arc::new(bell), Arc::default());
+        let (builders, stuck) = (Vec::new(), Vec::new());
+        let mut all = Builders { builders, next: 0, built, finished, done, bell, shared, stuck };
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_BUILDERS);
+        for _ in 0..count {
+            all.add()?;
+        }
+        Ok(all)
+    }
+
+    /// Whether a file of this user may be read for its table now, and if not how long that takes.
+    pub(crate) fn time_to_wait(&self, payer: Owner) -> Duration {
+        self.shared.accounts.time_to_wait(payer, std::time::Instant::now())
+    }
+
+    /// Whether another order can be given.
+    pub(crate) fn have_capacity(&self) -> bool {
+        self.builders.iter().any(|builder| builder.ahead.len() < MAX_ORDERS_EACH)
+    }
+
+    /// How many tables are being built.
+    pub(crate) fn building(&self) -> usize {
+        self.builders.iter().map(|builder| builder.ahead.len()).sum()
+    }
+
+    /// Gives an order to the builder with the fewest orders. False when no builder lives.
+    pub(crate) fn order(&mut self, order: Order) -> bool {
+        let Some(builder) = self.builders.iter_mut().min_by_key(|builder| builder.ahead.len()) else {
+            return false;
+        };
+        let module = order.module;
+        if builder.ahead.is_empty() {
+            builder.state.last_sign.store(clock::mono_now().0, Ordering::Relaxed);
+        }
+        let is_taken = builder.orders.send(order).is_ok();
+        if is_taken {
+            builder.ahead.push_back(module);
+        }
+        is_taken
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Built> {
+        let (number, built) = self.built.try_recv().ok()?;
+        // One byte for each; the next wait must not find an old one.
+        let _ = self.done.read(&mut [0]);
+        match self.builders.iter_mut().find(|builder| builder.number == number) {
+            Some(builder) => builder.ahead.retain(|module| *module != built.order.module),
+            // It was given up, and came back.
+            None => self.stuck.retain(|stuck| *stuck != number),
+        }
+        Some(built)
+    }
+
+    /// Gives builders up that are stuck. The orders at which they are stuck, and those behind, which are to be given again.
+    pub(crate) fn replace_stuck(&mut self) -> (Vec<ModuleId>, Vec<ModuleId>) {
+        self.replace_silent(STUCK_AFTER)
+    }
+
+    fn replace_silent(&mut self, longest: Duration) -> (Vec<ModuleId>, Vec<ModuleId>) {
+        let now = clock::mono_now().0;
+        let is_stuck = |builder: &mut Builder| {
+            let last_sign = builder.state.last_sign.load(Ordering::Relaxed);
+            !builder.ahead.is_empty() && u128::from(now.saturating_sub(last_sign)) >= longest.as_nanos()
+        };
+        let stuck: Vec<Builder> = self.builders.extract_if(.., is_stuck).collect();
+        let (mut lost, mut again) = (Vec::new(), Vec::new());
+        for mut builder in stuck {
+            builder.state.is_dismissed.store(true, Ordering::Relaxed);
+            self.shared.turn.give_back(builder.number);
+            lost.extend(builder.ahead.pop_front());
+            again.extend(builder.ahead);
+            self.stuck.push(builder.number);
+            if self.stuck.len() <= MAX_STUCK {
+                // Without a thread the others build what is left.
+                let _ = self.add();
+            }
+        }
+        (lost, again)
+    }
+
+    /// Becomes readable when a table is built.
+    pub(crate) fn done(&self) -> BorrowedFd<'_> {
+        self.done.as_fd()
+    }
+
+    fn add(&mut self) -> io::Result<()> {
+        let (orders, ordered) = channel::<Order>();
+        let state = Arc::<BuilderState>::default();
+        self.next += 1;
+        let thread = BuilderThread {
+            number: self.next,
+            ordered,
+            finished: self.finished.clone(),
+            bell: Arc::clone(&self.bell),
+            shared: Arc::clone(&self.shared),
+            state: Arc::clone(&state),
+        };
+        // Detached: it ends with the sender of orders.
+        drop(std::thread::Builder::new().name("wallprof-tables".into()).spawn(move || thread.run())?);
+        self.builders.push(Builder { number: self.next, orders, ahead: VecDeque::new(), state });
+        Ok(())
+    }
+}
+
+struct BuilderThread {
+    number: u64,
+    ordered: Receiver<Order>,
+    finished: Sender<(u64, Built)>,
+    bell: Arc<PipeWriter>,
+    shared: Arc<SharedBudget>,
+    state: Arc<BuilderState>,
+}
+
+impl BuilderThread {
+    fn run(self) {
+        while let Ok(order) = self.ordered.recv() {
+            if self.state.is_dismissed.load(Ordering::Relaxed) {
+                return;
+            }
+            self.state.last_sign.store(clock::mono_now().0, Ordering::Relaxed);
+            let built = self.build(order);
+            self.state.last_sign.store(clock::mono_now().0, Ordering::Relaxed);
+            if self.finished.send((self.number, built)).is_err() {
+                return;
+            }
+            // The reader's end lives as long as the receiver.
+            let _ = (&*self.bell).write(&[0]);
+        }
+    }
+
+    fn build(&self, order: Order) -> Built {
+        let file = order.file.as_ref().and_then(|file| file.file.clone());
+        let Some(file) = file else { return Built { order, table: Err(NotBuilt::Nothing), file: None } };
+        // Orders wait behind others of the same owner.
+        if !self.shared.accounts.may_start(order.payer, std::time::Instant::now()) {
+            return Built { order, table: Err(NotBuilt::NotNow), file: None };
+        }
+        let before = FileId::of(&file).ok();
+        let table = self.table(&file, order.payer);
+        let after = FileId::of(&file).ok();
+        Built { order, table, file: before.filter(|_| before == after) }
+    }
+
+    fn table(&self, file: &File, payer: Owner) -> Result<Table, NotBuilt> {
+        if may_never_be_read(file) {
+            return Err(NotBuilt::Unreadable);
+        }
+        let contents =
+            |file: &File| file.metadata().ok().map(|now| (now.size(), now.mtime(), now.mtime_nsec()));
+        let before = contents(file);
+        let image = FileImage::open(file).map_err(|_| NotBuilt::Unreadable)?;
+        let budget = BuildBudget::new(&self.shared, self.number, payer, &self.state.last_sign);
+        let table = Table::from_image(&image, &budget);
+        if contents(file) != before {
+            return Err(NotBuilt::Unreadable);
+        }
+        table.map_err(|error| match (budget.refusal(), error) {
+            (Some(Refusal::NotNow), _) => NotBuilt::NotNow,
+            (Some(Refusal::TooLarge), _) | (None, TableError::OverBudget | TableError::TooManyRows(_)) => {
+                NotBuilt::OverBudget
+            }
+            (None, TableError::Truncated(_)) => NotBuilt::Unreadable,
+            (None, _) => NotBuilt::Nothing,
+        })
+    }
+}
+
+/// The user whose time a build takes.
+pub(crate) fn payer_of(file: &File) -> Owner {
+    let uid = file.metadata().map_or(0, |metadata| metadata.uid());
+    if uid == geteuid().as_raw() { Owner::System } else { Owner::from_uid(uid) }
+}
+
+/// Whether a program of a user answers reads of this file, whatever owner it names.
+fn may_never_be_read(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xffff_ffff == FUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use wallprof_model::Module;
+
+    fn order(module: u32, file: File, payer: Owner) -> Order {
+        let file = Some(Arc::new(file));
+        let described = Module { path: String::new(), build_id: None };
+        let file = Some(ModuleFile { module: described, file });
+        Order { module: ModuleId(module), file, payer }
+    }
+
+    fn library() -> File {
+        File::open("/lib64/ld-linux-x86-64.so.2").expect("glibc's linker")
+    }
+
+    fn next_built(builders: &mut Builders) -> Built {
+        let mut done = [PollFd::from_borrowed_fd(builders.done.as_fd(), PollFlags::IN)];
+        poll(&mut done, None).expect("a table");
+        builders.take().expect("a table for each byte")
+    }
+
+    #[test]
+    fn tables_come_with_the_files_they_are_of() {
+        let mut builders = Builders::start().expect("threads");
+        assert!(builders.order(order(7, library(), Owner::System)));
+        assert_eq!(builders.building(), 1);
+        let built = next_built(&mut builders);
+        assert_eq!((built.order.module, built.file), (ModuleId(7), FileId::of(&library()).ok()));
+        assert!(built.table.is_ok() && builders.building() == 0);
+    }
+
+    #[test]
+    fn files_of_a_user_without_time_wait_and_others_do_not() {
+        let mut builders = Builders::start().expect("threads");
+        let alice = Owner::User(1000);
+        builders.shared.accounts.charge(alice, 3_000_000_000, std::time::Instant::now());
+        assert!(builders.time_to_wait(alice) > Duration::from_secs(30));
+        assert!(builders.order(order(1, library(), alice)));
+        assert_eq!(next_built(&mut builders).table.err(), Some(NotBuilt::NotNow));
+        assert!(builders.order(order(2, library(), Owner::User(1001))));
+        assert!(next_built(&mut builders).table.is_ok());
+    }
+
+    #[test]
+    fn stuck_builder_is_replaced_and_its_other_orders_come_back() {
+        let mut builders = Builders::start().expect("threads");
+        // The only builder gets its orders, but its thread does not see them.
+        builders.builders.truncate(1);
+        let (orders, unread) = channel();
+        let builder = &mut builders.builders[0];
+        (builder.orders, builder.number) = (orders, 99);
+        assert!(builders.shared.turn.take(99));
+        (1..4).for_each(|module| assert!(builders.order(order(module, library(), Owner::System))));
+        assert_eq!(builders.replace_silent(STUCK_AFTER), (vec![], vec![]), "it has just begun");
+        let (lost, again) = builders.replace_silent(Duration::ZERO);
+        assert_eq!((lost, again), (vec![ModuleId(1)], vec![ModuleId(2), ModuleId(3)]));
+        assert_eq!((builders.building(), builders.builders.len(), &builders.stuck[..]), (0, 1, &[99][..]));
+        assert!(builders.order(order(4, library(), Owner::System)), "others are built");
+        assert!(next_built(&mut builders).table.is_ok());
+        assert!(builders.shared.turn.take(100), "a stuck builder has no turn");
+        drop(unread);
+    }
+
+    #[test]
+    fn stuck_builders_are_replaced_a_few_times_only() {
+        let mut builders = Builders::start().expect("threads");
+        builders.builders.truncate(1);
+        let mut unread = Vec::new();
+        for _ in 0..MAX_STUCK + 1 {
+            let (orders, ordered) = channel();
+            builders.builders[0].orders = orders;
+            unread.push(ordered);
+            assert!(builders.order(order(1, library(), Owner::System)));
+            builders.replace_silent(Duration::ZERO);
+        }
+        assert!(builders.builders.is_empty() && !builders.have_capacity());
+        assert!(!builders.order(order(1, library(), Owner::System)));
+    }
+
+    #[test]
+    fn files_are_paid_for_by_their_owners() {
+        let folder = std::env::temp_dir().join(format!("wallprof-payer-{}", std::process::id()));
+        std::fs::write(&folder, "").expect("written");
+        let file = File::open(&folder).expect("a file");
+        assert_eq!(payer_of(&file), Owner::System, "its own");
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&folder, Some(1000), None).expect("chown");
+            assert_eq!(payer_of(&file), Owner::User(1000));
+        }
+        std::fs::remove_file(&folder).expect("removed");
+        assert!(!may_never_be_read(&file), "no program serves it");
+    }
+}

@@ -1,0 +1,82 @@
+//! The files of modules that are held open: a bounded number, the one that was not used for longest goes first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
+use wallprof_model::ModuleId;
+
+/// A third of the soft limit of 1,024 descriptors that most processes get.
+const MAX_OPEN: u64 = 256;
+/// The recording, its journal, the rings and the counters need descriptors, too: with a low limit they get three
+/// quarters of it.
+const SHARE: u64 = 4;
+
+/// Open files by module.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    by_module: HashMap<ModuleId, (Arc<File>, u64)>,
+    by_use: BTreeMap<u64, ModuleId>,
+    clock: u64,
+}
+
+impl OpenFiles {
+    pub(crate) fn get(&self, id: ModuleId) -> Option<Arc<File>> {
+        self.by_module.get(&id).map(|(file, _)| Arc::clone(file))
+    }
+
+    /// Keeps `file` open, and closes others where there are too many.
+    pub(crate) fn keep(&mut self, id: ModuleId, file: Arc<File>) {
+        self.keep_at_most(limit(getrlimit(Resource::Nofile).current), id, file);
+    }
+
+    pub(crate) fn close(&mut self, id: ModuleId) {
+        if let Some((_, used)) = self.by_module.remove(&id) {
+            self.by_use.remove(&used);
+        }
+    }
+
+    fn keep_at_most(&mut self, limit: usize, id: ModuleId, file: Arc<File>) {
+        self.close(id);
+        self.clock += 1;
+        self.by_module.insert(id, (file, self.clock));
+        self.by_use.insert(self.clock, id);
+        while self.by_module.len() > limit
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.by_module.remove(&oldest);
+        }
+    }
+}
+
+/// How many files are held open where a process may have `descriptors`.
+fn limit(descriptors: Option<u64>) -> usize {
+    let share = descriptors.map_or(MAX_OPEN, |descriptors| descriptors / SHARE);
+    share.clamp(1, MAX_OPEN) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_leaves_most_descriptors_to_others() {
+        assert_eq!(limit(Some(230)), 57);
+        assert_eq!(limit(Some(3)), 1);
+        assert_eq!([limit(Some(1_024)), limit(Some(1 << 20)), limit(None)], [256; 3]);
+    }
+
+    #[test]
+    fn least_recently_used_file_is_closed() {
+        let mut open = OpenFiles::default();
+        let file = Arc::new(File::open("/dev/null").expect("a file"));
+        for id in [1, 2, 1, 3] {
+            open.keep_at_most(2, ModuleId(id), Arc::clone(&file));
+        }
+        assert_eq!([1, 2, 3].map(|id| open.get(ModuleId(id)).is_some()), [true, false, true]);
+        open.close(ModuleId(1));
+        assert!(open.get(ModuleId(1)).is_none());
+        assert_eq!((open.by_module.len(), open.by_use.len(), Arc::strong_count(&file)), (1, 1, 2));
+    }
+}
