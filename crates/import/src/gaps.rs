@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use wallprof_intel_pt::GapCause;
+use wallprof_model::Loss;
 
 /// Gaps by their cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,29 +31,29 @@ impl Gaps {
         self.corrected_times += other.corrected_times;
     }
 
-    /// As losses of a recording, by reason.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    /// As losses of a recording.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
         let by_cause = self.by_cause.iter().map(move |(&cause, &count)| (reason(cause), count));
         let others = [
-            ("trace_parts_left_out", self.left_out),
-            ("trace_without_synchronisation", self.unsynchronised),
-            ("trace_without_time", self.untimed),
-            ("trace_times_corrected", self.corrected_times),
+            (Loss::TracePartsLeftOut, self.left_out),
+            (Loss::TraceWithoutSynchronisation, self.unsynchronised),
+            (Loss::TraceWithoutTime, self.untimed),
+            (Loss::TraceTimesCorrected, self.corrected_times),
         ];
         by_cause.chain(others.into_iter().filter(|(_, count)| *count > 0))
     }
 }
 
-/// The cause as a loss's reason.
-fn reason(cause: GapCause) -> &'static str {
+/// The loss that a cause is.
+fn reason(cause: GapCause) -> Loss {
     match cause {
-        GapCause::Overflow => "trace_overflows",
-        GapCause::LostData => "trace_data_lost",
-        GapCause::BadPacket => "trace_bad_packets",
-        GapCause::NoCode => "trace_without_code",
-        GapCause::Mismatch => "trace_and_code_differ",
-        GapCause::UnknownReturn => "trace_unknown_returns",
-        GapCause::Endless => "trace_endless_code",
+        GapCause::Overflow => Loss::TraceOverflows,
+        GapCause::LostData => Loss::TraceDataLost,
+        GapCause::BadPacket => Loss::TraceBadPackets,
+        GapCause::NoCode => Loss::TraceWithoutCode,
+        GapCause::Mismatch => Loss::TraceAndCodeDiffer,
+        GapCause::UnknownReturn => Loss::TraceUnknownReturns,
+        GapCause::Endless => Loss::TraceEndlessCode,
     }
 }
 
@@ -70,10 +71,10 @@ mod tests {
         all.merge(&gaps);
         let losses: BTreeMap<_, _> = all.losses().collect();
         let expected = [
-            ("trace_overflows", 3),
-            ("trace_parts_left_out", 1),
-            ("trace_without_code", 5),
-            ("trace_without_synchronisation", 4),
+            (Loss::TraceOverflows, 3),
+            (Loss::TracePartsLeftOut, 1),
+            (Loss::TraceWithoutCode, 5),
+            (Loss::TraceWithoutSynchronisation, 4),
         ];
         assert_eq!(losses.into_iter().collect::<Vec<_>>(), expected);
         assert_eq!(Gaps::default().losses().count(), 0);

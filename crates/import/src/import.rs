@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use wallprof_intel_pt::replay::{Frame, Sides};
 use wallprof_intel_pt::{ThreadId, TimeConv};
-use wallprof_model::{Event, ModuleId, MonoNs};
-use wallprof_symbols::{FileSearch, KernelSymbols, ResolverOptions, StoredProcesses, UNREADABLE_DEBUG_FILES};
+use wallprof_model::{Event, Loss, ModuleId, MonoNs};
+use wallprof_symbols::{FileSearch, KernelSymbols, ResolverOptions, StoredProcesses};
 
 use crate::calls::tell_calls;
 use crate::error::{ImportError, Refusal};
@@ -168,7 +168,7 @@ impl<'a, S: Sink> Import<'a, S> {
         }
         self.read_features(&header, &file);
         if !header.is_finished() {
-            self.session.lose("perf_did_not_finish", 1);
+            self.session.lose(Loss::PerfDidNotFinish, 1);
         }
         self.teller.total = file.metadata().ok().map(|metadata| metadata.len());
         let seek = file.seek(SeekFrom::Start(header.data.offset));
@@ -230,8 +230,8 @@ impl<'a, S: Sink> Import<'a, S> {
     fn broken(&mut self, error: ReadError) -> Result<(), ImportError<S::Error>> {
         match error {
             ReadError::Io(cause) => return Err(ImportError::unreadable(self.input, cause)),
-            ReadError::Truncated => self.session.lose("input_truncated", 1),
-            ReadError::Damaged | ReadError::Packed => self.session.lose("input_damaged", 1),
+            ReadError::Truncated => self.session.lose(Loss::InputTruncated, 1),
+            ReadError::Damaged | ReadError::Packed => self.session.lose(Loss::InputDamaged, 1),
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl<'a, S: Sink> Import<'a, S> {
             kind::HEADER_ATTR => {
                 match attr_record(raw.body) {
                     Some((attr, ids)) => session.events.add(EventIds { attr: Attr::from_bytes(attr), ids }),
-                    None => session.lose("records_malformed", 1),
+                    None => session.lose(Loss::RecordsMalformed, 1),
                 }
                 session.unsettle();
             }
@@ -291,14 +291,14 @@ impl<'a, S: Sink> Import<'a, S> {
                 return Err(ImportError::refused(self.input, Refusal::IntelPtInPipe));
             }
             Ok(Some(Record::IntelPt { info, filters })) => session.describe_trace(info, filters),
-            Ok(Some(Record::OtherTrace)) => session.lose("hardware_trace_records", 1),
+            Ok(Some(Record::OtherTrace)) => session.lose(Loss::HardwareTraceRecords, 1),
             Ok(Some(Record::EventName { id, name })) => {
                 session.events.rename(id, lossy(name));
                 session.unsettle();
             }
             Ok(Some(Record::BuildId { path, build_id })) => session.facts.add_build_id(path, build_id),
             Ok(_) => {}
-            Err(_) => session.lose("records_malformed", 1),
+            Err(_) => session.lose(Loss::RecordsMalformed, 1),
         }
         Ok(())
     }
@@ -306,7 +306,7 @@ impl<'a, S: Sink> Import<'a, S> {
     fn finish(mut self, mut rounds: Rounds) -> Result<Outcome, ImportError<S::Error>> {
         let Import { session, teller, .. } = &mut self;
         rounds.finish(&mut taking(session, teller)).map_err(ImportError::Sink)?;
-        session.lose("records_late", rounds.late());
+        session.lose(Loss::RecordsLate, rounds.late());
         let calls = self.decode()?;
         let Import { session, teller, .. } = &mut self;
         session.finish();
@@ -321,9 +321,9 @@ impl<'a, S: Sink> Import<'a, S> {
             let tell = |event| teller.sink.take(event);
             let unreadable = stacks.name_all(options, tell).map_err(ImportError::Sink)?;
             if unreadable > 0 {
-                let loss = Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: unreadable };
+                let loss = Event::loss(Loss::DebugFilesUnreadable, unreadable);
                 teller.sink.take(loss).map_err(ImportError::Sink)?;
-                session.lose(UNREADABLE_DEBUG_FILES, unreadable);
+                session.lose(Loss::DebugFilesUnreadable, unreadable);
             }
         }
         Ok(Outcome {
@@ -431,10 +431,10 @@ fn decode_trace<S: Sink>(
         session.traced_until(time_conv.ns_from_ticks(last));
     }
     calls.gaps.losses().for_each(|(reason, count)| session.lose(reason, count));
-    session.lose("call_latencies_coarse", calls.coarse_latencies);
+    session.lose(Loss::CallLatenciesCoarse, calls.coarse_latencies);
     let mut count = 0;
     for thread in &calls.threads {
-        session.lose("call_paths_full", thread.tree.folded());
+        session.lose(Loss::CallPathsFull, thread.tree.folded());
         let mut out = std::mem::take(&mut session.out);
         let stacks = session.stacks();
         let key = intel_pt::thread_key(thread.thread);

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use wallprof_intel_pt::{Departure, TimeConv};
 use wallprof_model::event::{LedgerDelta, SampleDelta, Weighted};
 use wallprof_model::{
-    ClockAnchor, ClockMap, EpochNs, Event, MonoNs, Reason, StackEnd, StackId, State, ThreadKey,
+    ClockAnchor, ClockMap, EpochNs, Event, Loss, MonoNs, Reason, StackEnd, StackId, State, ThreadKey,
 };
 use wallprof_symbols::{FileSearch, MmapEvent};
 
@@ -154,10 +154,10 @@ impl Session {
     }
 
     pub(crate) fn trace_piece(&mut self, passed: Passed) {
-        self.lose("trace_bytes_missing", passed.missing);
+        self.lose(Loss::TraceBytesMissing, passed.missing);
         match &mut self.pt {
             Some(pt) => pt.add_piece(passed),
-            None => self.lose("hardware_trace_records", 1),
+            None => self.lose(Loss::HardwareTraceRecords, 1),
         }
     }
 
@@ -170,13 +170,13 @@ impl Session {
         }
         let pt = self.pt.take()?;
         if !self.is_traced {
-            self.lose("hardware_trace_records", pt.pieces());
+            self.lose(Loss::HardwareTraceRecords, pt.pieces());
             return None;
         }
-        self.lose("trace_parts_left_out", pt.refused_pieces());
-        self.lose("mappings_lost", pt.lost_mappings());
+        self.lose(Loss::TracePartsLeftOut, pt.refused_pieces());
+        self.lose(Loss::MappingsLost, pt.lost_mappings());
         let prepared = pt.prepared(|pmu| self.events.config_of(pmu), &self.options.trace);
-        self.lose("trace_filters_unknown", prepared.unknown_filters);
+        self.lose(Loss::TraceFiltersUnknown, prepared.unknown_filters);
         Some(prepared)
     }
 
@@ -228,9 +228,9 @@ impl Session {
         }
     }
 
-    pub(crate) fn lose(&mut self, reason: &'static str, count: u64) {
+    pub(crate) fn lose(&mut self, loss: Loss, count: u64) {
         if count > 0 {
-            let sum = self.losses.entry(reason).or_default();
+            let sum = self.losses.entry(loss.name()).or_default();
             *sum = sum.saturating_add(count);
         }
     }
@@ -284,7 +284,7 @@ impl Session {
         match Record::read(raw) {
             Ok(Some(record)) => self.take_record(time, id, record),
             Ok(None) => {}
-            Err(_) => self.lose("records_malformed", 1),
+            Err(_) => self.lose(Loss::RecordsMalformed, 1),
         }
     }
 
@@ -314,11 +314,11 @@ impl Session {
         if let Some(files) = &self.files {
             let (stacks, frames) = files.refused();
             let (counts, mappings) = (files.processes.counts(), files.processes.lost_mappings());
-            self.lose("stacks_full", stacks);
-            self.lose("frames_full", frames);
-            self.lose("mappings_lost", mappings);
-            self.lose("binaries_missing", counts.missing);
-            self.lose("binaries_different", counts.different);
+            self.lose(Loss::StacksFull, stacks);
+            self.lose(Loss::FramesFull, frames);
+            self.lose(Loss::MappingsLost, mappings);
+            self.lose(Loss::BinariesMissing, counts.missing);
+            self.lose(Loss::BinariesDifferent, counts.different);
         }
         let losses = self.losses.iter();
         self.out
@@ -389,15 +389,15 @@ impl Session {
             Record::Exit { pid, tid } => self.exit(time, pid, tid),
             Record::Switch { out, preempted, other } => self.switch(time, id, out, preempted, other),
             Record::TraceStart { pid, tid } => self.trace_start(time, id.cpu, Some(pid), tid),
-            Record::Lost(count) => self.lose("perf_lost_records", count),
-            Record::LostSamples(count) => self.lose("perf_lost_samples", count),
-            Record::Throttled => self.lose("perf_throttled", 1),
+            Record::Lost(count) => self.lose(Loss::PerfLostRecords, count),
+            Record::LostSamples(count) => self.lose(Loss::PerfLostSamples, count),
+            Record::Throttled => self.lose(Loss::PerfThrottled, 1),
             Record::Aux(filled) => match &mut self.pt {
                 Some(pt) => pt.filled(id.cpu, id.tid, filled),
-                None => self.lose("hardware_trace_records", 1),
+                None => self.lose(Loss::HardwareTraceRecords, 1),
             },
-            Record::OtherTrace => self.lose("hardware_trace_records", 1),
-            Record::DeferredCallchain => self.lose("deferred_callchains", 1),
+            Record::OtherTrace => self.lose(Loss::HardwareTraceRecords, 1),
+            Record::DeferredCallchain => self.lose(Loss::DeferredCallchains, 1),
             Record::FinishedRound
             | Record::EventName { .. }
             | Record::BuildId { .. }
@@ -535,17 +535,17 @@ impl Session {
         let Some(layout) = self.events.layout() else { return };
         let id = sample_id(layout, raw).id;
         let Some((_, event)) = self.events.by_id(id) else {
-            self.lose("samples_of_unknown_events", 1);
+            self.lose(Loss::SamplesOfUnknownEvents, 1);
             return;
         };
         let (attr, role, view) = (event.attr.clone(), event.role, event.view);
         let Ok(sample) = Sample::read(&attr, raw.body) else {
-            self.lose("records_malformed", 1);
+            self.lose(Loss::RecordsMalformed, 1);
             return;
         };
         let mode = raw.misc & misc::CPU_MODE;
         if matches!(mode, misc::GUEST_KERNEL | misc::GUEST_USER) {
-            self.lose("guest_samples", 1);
+            self.lose(Loss::GuestSamples, 1);
             return;
         }
         let time = sample.id.time.unwrap_or(self.now);
@@ -612,7 +612,7 @@ impl Session {
         let (Some(prev), Some(state), Some(next)) =
             (number(fields.prev_pid), number(fields.prev_state), number(fields.next_pid))
         else {
-            self.lose("records_malformed", 1);
+            self.lose(Loss::RecordsMalformed, 1);
             return;
         };
         let (prev, next) = (sample.id.tid.unwrap_or(prev as u32), next as u32);
@@ -647,7 +647,7 @@ impl Session {
     /// `sched_waking` and its kin, in the context of the waker.
     fn woken(&mut self, time: u64, sample: &Sample<'_>, fields: WakeFields, taken: &Taken) {
         let Some(tid) = fields.pid.integer(sample.raw) else {
-            self.lose("records_malformed", 1);
+            self.lose(Loss::RecordsMalformed, 1);
             return;
         };
         let tid = tid as u32;
@@ -742,7 +742,7 @@ impl Session {
             change(known, time, steps);
         });
         if key.is_none() && tid != 0 {
-            self.lose("samples_of_ended_threads", 1);
+            self.lose(Loss::SamplesOfEndedThreads, 1);
         }
         key
     }

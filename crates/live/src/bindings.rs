@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use wallprof_model::event::Binding;
-use wallprof_model::{Event, Frame, ModuleId, StackId};
+use wallprof_model::{Event, Frame, Loss, ModuleId, StackId};
 use wallprof_probe::FileImage;
 use wallprof_symbols::{
     LazyCalls, ModuleFile, ProcessKey, Processes, exports_function, may_be_dynamic_linker,
@@ -87,7 +87,7 @@ impl Bindings {
             }
         }
         if self.lost > 0 {
-            emit(Event::Loss { reason: "bindings_full".into(), count: std::mem::take(&mut self.lost) });
+            emit(Event::loss(Loss::BindingsFull, std::mem::take(&mut self.lost)));
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(emitted.len(), MAX_WAITING + 1);
         let first = Binding { stack: StackId(0), depth: 1, symbol: None, library: None };
         assert_eq!(emitted[0], Event::Binding(first));
-        assert_eq!(emitted[MAX_WAITING], Event::Loss { reason: "bindings_full".into(), count: 3 });
+        assert_eq!(emitted[MAX_WAITING], Event::loss(Loss::BindingsFull, 3));
         bindings.flush(&mut |_| None, &mut |event| panic!("{event:?}"));
     }
 

@@ -3,9 +3,6 @@
 
 use std::fs::File;
 
-/// The loss that counts seconds at whose end no file could be opened.
-pub(crate) const EXHAUSTED: &str = "file_descriptors_exhausted";
-
 /// Linux: include/uapi/asm-generic/errno-base.h.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use wallprof_model::{ModuleId, Owner};
+use wallprof_model::{Loss, ModuleId, Owner};
 use wallprof_probe::{CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable};
 use wallprof_symbols::CodeRange;
 use wallprof_unwind::Table;
@@ -55,6 +55,21 @@ pub struct TableCounts {
     pub unreadable: AtomicU64,
     /// Files whose table needs more memory or time than one file gets, or more time than their user has for now.
     pub over_budget: AtomicU64,
+}
+
+impl TableCounts {
+    /// What was lost since the last call.
+    pub fn take_losses(&self) -> [(Loss, u64); 6] {
+        [
+            (Loss::UnwindTablesRefused, &self.refused),
+            (Loss::UnwindTablesOverQuota, &self.over_quota),
+            (Loss::ProcessMappingsOverQuota, &self.mappings_over_quota),
+            (Loss::UnwindTablesEvicted, &self.evicted),
+            (Loss::UnwindFilesUnreadable, &self.unreadable),
+            (Loss::UnwindTablesOverBudget, &self.over_budget),
+        ]
+        .map(|(loss, count)| (loss, count.swap(0, Ordering::Relaxed)))
+    }
 }
 
 /// The running thread.

@@ -148,6 +148,7 @@ impl KernelSide for Probes {
             inbox.stalls.append(&mut received.stalls);
             inbox.works.append(&mut received.works);
             inbox.seconds.append(&mut received.seconds);
+            inbox.unknown += std::mem::take(&mut received.unknown);
         })
     }
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use wallprof_model::Owner;
+use wallprof_model::{Loss, Owner};
 use wallprof_probe::{Mapping, News};
 use wallprof_symbols::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes};
 
@@ -131,17 +131,17 @@ impl KnownProcesses {
     }
 
     /// What the tables of modules, mappings and run-time names had no place for since the last call, by reason.
-    pub fn take_full(&mut self) -> [(&'static str, u64); 4] {
+    pub fn take_full(&mut self) -> [(Loss, u64); 4] {
         let losses = self.processes.losses();
         let before = std::mem::replace(&mut self.reported, losses);
         [
-            ("modules_full", losses.modules.saturating_sub(before.modules)),
-            ("process_mappings_full", losses.mappings.saturating_sub(before.mappings)),
+            (Loss::ModulesFull, losses.modules.saturating_sub(before.modules)),
+            (Loss::ProcessMappingsFull, losses.mappings.saturating_sub(before.mappings)),
             (
-                "process_mappings_over_quota",
+                Loss::ProcessMappingsOverQuota,
                 losses.mappings_over_quota.saturating_sub(before.mappings_over_quota),
             ),
-            ("jit_names_full", losses.jit_names.saturating_sub(before.jit_names)),
+            (Loss::JitNamesFull, losses.jit_names.saturating_sub(before.jit_names)),
         ]
     }
 
@@ -287,8 +287,8 @@ mod tests {
         assert!(known.take_full().iter().all(|(_, count)| *count == 0), "they all have a place");
         changes(&mut known, (1_000..17_000).map(file));
         let full: HashMap<_, _> = known.take_full().into();
-        assert!(full["modules_full"] >= 17_000 - 16_384, "{full:?}");
-        assert_eq!(full["process_mappings_full"], 0);
+        assert!(full[&Loss::ModulesFull] >= 17_000 - 16_384, "{full:?}");
+        assert_eq!(full[&Loss::ProcessMappingsFull], 0);
         assert!(known.take_full().iter().all(|(_, count)| *count == 0), "reported already");
     }
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use wallprof_model::{Event, Frame, FrameId, ModuleId, MonoNs, StackEnd, StackId};
+use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, StackEnd, StackId};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::memory;
 use wallprof_symbols::{
     Batch, DebugFileServer, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames,
-    ProcessKey, Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, WorkLimits, lacks_debug_info,
-    normalise_kernel,
+    ProcessKey, Resolver, ResolverOptions, WorkLimits, lacks_debug_info, normalise_kernel,
 };
 
 use crate::bindings::Bindings;
@@ -296,7 +295,7 @@ impl Stacks {
 
 fn emit_unreadable(resolver: &Resolver, emit: &mut dyn FnMut(Event)) {
     if resolver.unreadable() > 0 {
-        emit(Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: resolver.unreadable() });
+        emit(Event::loss(Loss::DebugFilesUnreadable, resolver.unreadable()));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::counter::{Counter, CounterKey};
 use crate::guard::IntrusionDelta;
 use crate::histogram::Cell;
 use crate::lateness::Lateness;
+use crate::loss::Loss;
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::state::{Metric, Reason, StallKind, StallReason, State};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
@@ -76,6 +77,7 @@ pub enum Event {
         at: MonoNs,
         value: f64,
     },
+    /// Something that is not recorded; the reason is a name of [`Loss`].
     Loss {
         reason: String,
         count: u64,
@@ -88,6 +90,12 @@ pub enum Event {
         /// What unwind tables take in kernel memory now, bytes.
         table_bytes: u64,
     },
+}
+
+impl Event {
+    pub fn loss(loss: Loss, count: u64) -> Self {
+        Event::Loss { reason: loss.name().into(), count }
+    }
 }
 
 /// A user stack in which the dynamic linker binds a function at its first call.

@@ -3,6 +3,7 @@
 use std::io;
 
 use libbpf_rs::{Map, MapCore, MapFlags};
+use wallprof_model::Loss;
 
 use crate::bpf::{Plain, WallprofSkel, constants as c, cpu_state, loss_counts, record_from_bytes, run_queue};
 use crate::error::ProbeError;
@@ -24,22 +25,33 @@ pub struct RunQueue {
     pub looks: u64,
 }
 
-/// The names of [`KernelCounts::losses`].
-pub const LOSS_NAMES: [&str; c::LOSSES as usize] = [
-    "stalls_ring_full",
-    "stacks_full",
-    "samples_full",
-    "latency_full",
-    "interrupts_full",
-    "threads_no_memory",
-    "stack_scratch_busy",
-    "sleeps_without_wakeup",
-    "interrupt_depth",
-    "waits_folded",
-    "switches_unseen",
-    "guests_full",
-    "cross_calls_full",
-];
+impl KernelCounts {
+    /// Losses since `before`.
+    pub fn losses_since(&self, before: &KernelCounts) -> Vec<(Loss, u64)> {
+        let counts = (0..).zip(self.losses.iter().zip(before.losses));
+        counts.map(|(code, (now, before))| (loss_from_code(code), now.saturating_sub(before))).collect()
+    }
+}
+
+/// The loss that the kernel side counts under a number of `enum loss` (bpf/include/records.h).
+fn loss_from_code(code: u64) -> Loss {
+    match code {
+        c::LOSS_RING_FULL => Loss::StallsRingFull,
+        c::LOSS_STACKS_FULL => Loss::StacksFull,
+        c::LOSS_SAMPLES_FULL => Loss::SamplesFull,
+        c::LOSS_LATENCY_FULL => Loss::LatencyFull,
+        c::LOSS_INTERRUPTS_FULL => Loss::InterruptsFull,
+        c::LOSS_THREADS_FULL => Loss::ThreadsNoMemory,
+        c::LOSS_SCRATCH_BUSY => Loss::StackScratchBusy,
+        c::LOSS_NO_WAKEUP => Loss::SleepsWithoutWakeup,
+        c::LOSS_INTERRUPT_DEPTH => Loss::InterruptDepth,
+        c::LOSS_FOLDED => Loss::WaitsFolded,
+        c::LOSS_NO_SWITCH => Loss::SwitchesUnseen,
+        c::LOSS_GUESTS_FULL => Loss::GuestsFull,
+        c::LOSS_CROSS_CALLS_FULL => Loss::CrossCallsFull,
+        _ => Loss::KernelLossUnknown,
+    }
+}
 
 pub(crate) fn counts(skeleton: &WallprofSkel<'_>) -> Result<KernelCounts, ProbeError> {
     let mut counts = KernelCounts::default();
@@ -70,4 +82,23 @@ fn by_cpu<V: Plain>(map: &Map<'_>, what: &'static str) -> Result<Vec<V>, ProbeEr
     let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
     let values = values.map_err(|error| ProbeError::reading(what, io::Error::other(error)))?;
     Ok(values.iter().flatten().filter_map(|bytes| record_from_bytes(bytes)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_loss_of_the_kernel_side_has_a_name_of_its_own() {
+        let mut counts = KernelCounts::default();
+        counts.losses = std::array::from_fn(|code| code as u64 + 5);
+        let losses = counts.losses_since(&KernelCounts { losses: [5; c::LOSSES as usize], ..counts });
+        let names: HashSet<Loss> = losses.iter().map(|(loss, _)| *loss).collect();
+        assert_eq!(names.len() as u64, c::LOSSES);
+        assert!(!names.contains(&Loss::KernelLossUnknown));
+        assert!(losses.contains(&(Loss::CrossCallsFull, c::LOSS_CROSS_CALLS_FULL)));
+        assert_eq!(loss_from_code(c::LOSSES), Loss::KernelLossUnknown);
+    }
 }

@@ -10,7 +10,7 @@ use libbpf_rs::libbpf_sys::{bpf_map_create_opts, size_t};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
 
 use crate::bpf::{
-    WallprofSkel, constants as c, record_from_bytes, second_record, stall_record, thread_record, work_record,
+    Plain, WallprofSkel, constants as c, record_from_bytes, second_record, stall_record, thread_record, work_record,
 };
 use crate::cpus;
 use crate::error::ProbeError;
@@ -27,6 +27,8 @@ pub struct Inbox {
     pub stalls: Vec<stall_record>,
     pub works: Vec<work_record>,
     pub seconds: Vec<second_record>,
+    /// Records of an unknown type, or shorter than their type.
+    pub unknown: u64,
 }
 
 /// The rings of all CPUs.
@@ -83,14 +85,23 @@ fn new_ring(size: u32) -> libbpf_rs::Result<MapHandle> {
 }
 
 fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
-    match record_from_bytes::<u32>(bytes).map(u64::from) {
-        Some(c::RECORD_THREAD) => inbox.ended.extend(record_from_bytes::<thread_record>(bytes)),
-        Some(c::RECORD_STALL) => inbox.stalls.extend(record_from_bytes::<stall_record>(bytes)),
-        Some(c::RECORD_SECOND) => inbox.seconds.extend(record_from_bytes::<second_record>(bytes)),
-        Some(c::RECORD_WORK) => inbox.works.extend(record_from_bytes::<work_record>(bytes)),
-        _ => {}
-    }
+    let is_known = match record_from_bytes::<u32>(bytes).map(u64::from) {
+        Some(c::RECORD_THREAD) => push(&mut inbox.ended, bytes),
+        Some(c::RECORD_STALL) => push(&mut inbox.stalls, bytes),
+        Some(c::RECORD_SECOND) => push(&mut inbox.seconds, bytes),
+        Some(c::RECORD_WORK) => push(&mut inbox.works, bytes),
+        _ => false,
+    };
+    inbox.unknown += u64::from(!is_known);
     0
+}
+
+/// False for a record that is too short.
+fn push<T: Plain>(records: &mut Vec<T>, bytes: &[u8]) -> bool {
+    let record = record_from_bytes::<T>(bytes);
+    let is_whole = record.is_some();
+    records.extend(record);
+    is_whole
 }
 
 #[cfg(test)]
@@ -99,7 +110,7 @@ mod tests {
     use crate::bpf::bytes_of;
 
     #[test]
-    fn each_record_goes_to_the_list_of_its_type() {
+    fn record_goes_to_the_list_of_its_type_and_unknown_ones_are_counted() {
         let mut inbox = Inbox::default();
         let stall = stall_record { r#type: c::RECORD_STALL as u32, key: 7, ..Default::default() };
         take_record(&mut inbox, bytes_of(&stall));
@@ -111,6 +122,10 @@ mod tests {
         take_record(&mut inbox, bytes_of(&second));
         assert_eq!(inbox.seconds.iter().map(|second| second.key).collect::<Vec<_>>(), [8]);
         assert!(inbox.ended.is_empty());
+        assert_eq!(inbox.unknown, 2, "two records that are too short");
+        let other = stall_record { r#type: u32::MAX, ..stall };
+        take_record(&mut inbox, bytes_of(&other));
+        assert_eq!((inbox.unknown, inbox.stalls.len()), (3, 1));
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod tracefs;
 
 pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
 pub use code_watch::{CodeSide, CodeWatch};
-pub use counts::{KernelCounts, LOSS_NAMES, RunQueue};
+pub use counts::{KernelCounts, RunQueue};
 pub use cpu_events::try_event;
 pub use error::ProbeError;
 pub use features::{Features, KernelTypes};

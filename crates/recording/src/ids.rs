@@ -3,13 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 
-use wallprof_model::{CallPathId, CounterKey, FrameId, ModuleId, MonoNs, StackId, StallKind, ThreadKey};
+use wallprof_model::{
+    CallPathId, CounterKey, FrameId, Loss, ModuleId, MonoNs, StackId, StallKind, ThreadKey,
+};
 
 use crate::pending::{MentionRow, SampleWaker};
 use crate::uses::Uses;
 
 /// The reason under which events are counted that refer to what was never defined.
-pub const UNKNOWN_REFERENCE: &str = "unknown_reference";
+pub const UNKNOWN_REFERENCE: &str = Loss::UnknownReference.name();
 
 pub(crate) struct Ids {
     pub threads: Rows<ThreadKey, ThreadTexts>,

@@ -17,7 +17,7 @@ use wallprof_model::event::{
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
-    CallFrame, CallPath, ClockAnchor, Counter, CounterKey, Event, Forgotten, Frame, FrameId, Module,
+    CallFrame, CallPath, ClockAnchor, Counter, CounterKey, Event, Forgotten, Frame, FrameId, Loss, Module,
     ModuleId, MonoNs, StackEnd, StackId, StallKind, SymbolLine, ThreadInfo, ThreadKey, ThreadRef,
 };
 
@@ -39,7 +39,7 @@ use crate::schema::FIRST_EVENT;
 use crate::write::{self, Progress};
 
 /// The reason under which stalls are counted that the size budget folded.
-pub const STALLS_FOLDED: &str = "stalls_folded";
+pub const STALLS_FOLDED: &str = Loss::StallsFolded.name();
 
 /// What is known when a recording starts. Empty texts are unknown.
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,7 @@ use given::flight::{Machine, NS, bounded, end_of};
 use given::references::{dangling, rows, unused_rows};
 use given::*;
 use wallprof_model::event::{SampleDelta, Stall};
-use wallprof_model::{
-    EpochSecond, Event, Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId,
-};
+use wallprof_model::{EpochSecond, Event, Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId};
 use wallprof_recording::{Recorder, Recording, StallFilter};
 
 const LARGE: u64 = 1 << 40;
@@ -246,7 +244,8 @@ fn files_of_programs_that_ran_long_ago_leave_the_recording() {
     let left = count("SELECT count(*) FROM module");
     assert!((11 * 20..500).contains(&left), "{left} modules are left");
     let paths = "SELECT count(*) FROM text WHERE text LIKE '/build/target/%'";
-    assert!(count(paths) < 500, "{} paths", count(paths));
+    // A path goes some steps after its stack, node, frame and module.
+    assert!(count(paths) < 1_000, "{} paths", count(paths));
     let nameless =
         "SELECT count(*) FROM frame WHERE module IS NOT NULL AND module NOT IN (SELECT id FROM module)";
     assert_eq!(count(nameless), 0, "a frame keeps its module");

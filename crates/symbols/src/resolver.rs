@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use wallprof_model::SymbolLine;
+use wallprof_model::{Loss, SymbolLine};
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
 use crate::debug_reader::{ADDRESSES_A_PARSE, DebugFunction, DebugReader};
@@ -78,7 +78,7 @@ const MAX_DEBUG_FILES: usize = 3;
 const MAX_FOREIGN_SYMBOLS: u64 = 256 << 20;
 
 /// The loss that [`Resolver::unreadable`] counts.
-pub const UNREADABLE_DEBUG_FILES: &str = "debug_files_unreadable";
+pub const UNREADABLE_DEBUG_FILES: &str = Loss::DebugFilesUnreadable.name();
 
 /// Names addresses, module by module.
 pub struct Resolver {

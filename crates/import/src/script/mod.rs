@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use wallprof_intel_pt::TimeConv;
-use wallprof_model::{Event, MonoNs, ThreadKey};
+use wallprof_model::{Event, Loss, MonoNs, ThreadKey};
 
 use crate::calls::tell_calls;
 use crate::error::{ImportError, Refusal};
@@ -166,13 +166,14 @@ fn facts(script: &Script, start: MonoNs) -> RecordingFacts {
 
 fn losses(script: &Script) -> BTreeMap<&'static str, u64> {
     let others = [
-        ("branches_without_kind", script.counts.unflagged),
-        ("branches_without_target", script.counts.untargeted),
-        ("functions_or_threads_beyond_limit", script.refused),
-        ("call_paths_full", script.folded()),
-        ("call_latencies_coarse", script.coarse_latencies),
+        (Loss::BranchesWithoutKind, script.counts.unflagged),
+        (Loss::BranchesWithoutTarget, script.counts.untargeted),
+        (Loss::FunctionsOrThreadsBeyondLimit, script.refused),
+        (Loss::CallPathsFull, script.folded()),
+        (Loss::CallLatenciesCoarse, script.coarse_latencies),
     ];
-    script.counts.gaps.losses().chain(others).filter(|(_, count)| *count > 0).collect()
+    let all = script.counts.gaps.losses().chain(others).filter(|(_, count)| *count > 0);
+    all.map(|(loss, count)| (loss.name(), count)).collect()
 }
 
 #[cfg(test)]

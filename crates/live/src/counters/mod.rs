@@ -17,7 +17,7 @@ mod text;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, MonoNs, ThreadKey};
+use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, Loss, MonoNs, ThreadKey};
 use wallprof_probe::clock::{self, ProcessClock};
 
 use self::machine::Machine;
@@ -29,8 +29,6 @@ use crate::kernel_side::KernelSide;
 /// Processes whose counters are read. Further ones are counted as a loss.
 const MAX_PROCESSES: usize = 16;
 
-/// The loss that counts processes whose counters are not read.
-const LEFT_OUT: &str = "counters_processes_left_out";
 
 /// A process whose counters could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +121,7 @@ impl Counters {
             }
         }
         if left_out > self.left_out {
-            emit(Event::Loss { reason: LEFT_OUT.into(), count: left_out - self.left_out });
+            emit(Event::loss(Loss::CountersProcessesLeftOut, left_out - self.left_out));
             self.left_out = left_out;
         }
     }

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use wallprof_model::Event;
-use wallprof_probe::LOSS_NAMES;
+use wallprof_model::{Event, Loss};
 
 use super::{Session, SessionError};
 use crate::descriptors;
@@ -13,36 +12,14 @@ impl<K: KernelSide> Session<K> {
     /// Emits what was lost and used since the last call.
     pub(super) fn emit_cost(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let counts = self.kernel.counts()?;
-        for (index, name) in LOSS_NAMES.iter().enumerate() {
-            let count = counts.losses[index].saturating_sub(self.counts.losses[index]);
-            if count > 0 {
-                emit(Event::Loss { reason: (*name).to_string(), count });
-            }
-        }
-        let full = self.follower.known().take_full();
-        for (reason, count) in full.into_iter().filter(|(_, count)| *count > 0) {
-            emit(Event::Loss { reason: reason.into(), count });
-        }
-        let mappings = self.follower.known().take_losses();
-        if mappings > 0 {
-            emit(Event::Loss { reason: "mappings_ring_full".into(), count: mappings });
-        }
-        let tables = self.follower.counts();
-        for (reason, count) in [
-            ("unwind_tables_refused", &tables.refused),
-            ("unwind_tables_over_quota", &tables.over_quota),
-            ("process_mappings_over_quota", &tables.mappings_over_quota),
-            ("unwind_tables_evicted", &tables.evicted),
-            ("unwind_files_unreadable", &tables.unreadable),
-            ("unwind_tables_over_budget", &tables.over_budget),
-        ] {
-            let count = count.swap(0, Ordering::Relaxed);
-            if count > 0 {
-                emit(Event::Loss { reason: reason.into(), count });
-            }
-        }
-        if descriptors::are_exhausted() {
-            emit(Event::Loss { reason: descriptors::EXHAUSTED.into(), count: 1 });
+        let mut losses = counts.losses_since(&self.counts);
+        losses.push((Loss::RecordsUnknown, std::mem::take(&mut self.pending.unknown)));
+        losses.extend(self.follower.known().take_full());
+        losses.push((Loss::MappingsRingFull, self.follower.known().take_losses()));
+        losses.extend(self.follower.counts().take_losses());
+        losses.push((Loss::FileDescriptorsExhausted, descriptors::are_exhausted().into()));
+        for (loss, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
+            emit(Event::loss(loss, count));
         }
         let cpu_ns = self.kernel.own_cpu_ns();
         emit(Event::Overhead {

@@ -312,6 +312,7 @@ impl KernelSide for FakeKernel {
         inbox.stalls.extend(received.stalls);
         inbox.works.extend(received.works);
         inbox.seconds.extend(received.seconds);
+        inbox.unknown += received.unknown;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //! only.
 
 use wallprof_model::event::{KernelWork, Stall, WorkKind};
-use wallprof_model::{ClockAnchor, Event, MonoNs, ThreadKey};
+use wallprof_model::{ClockAnchor, Event, Loss, MonoNs, ThreadKey};
 use wallprof_probe::bpf::{constants as c, stall_record, work_record};
 
 use super::{SECOND_NS, Session, SessionError, is_user_process};
@@ -106,7 +106,7 @@ impl<K: KernelSide> Session<K> {
         let came = self.kernel.follow_cpus()?;
         if came > 0 {
             self.follower.follow_cpus();
-            emit(Event::Loss { reason: "cpus_came_online".into(), count: came as u64 });
+            emit(Event::loss(Loss::CpusCameOnline, came as u64));
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl<K: KernelSide> Session<K> {
 
 fn lose_stalls(count: u64, emit: &mut dyn FnMut(Event)) {
     if count > 0 {
-        emit(Event::Loss { reason: "stalls_of_unknown_threads".into(), count });
+        emit(Event::loss(Loss::StallsOfUnknownThreads, count));
     }
 }
 

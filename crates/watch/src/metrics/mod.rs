@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
-    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Metric, MonoNs, StallKind, ThreadInfo,
+    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, StallKind, ThreadInfo,
     ThreadKey,
 };
 
@@ -21,7 +21,7 @@ use crate::severity::Severities;
 /// Limit on the reasons of losses that are counted by name; there are some thirty.
 const MAX_LOSS_REASONS: usize = 64;
 /// The loss of a stall that is counted but not in the flight recording, whose size is bounded.
-const FOLDED: &str = "stalls_folded";
+const FOLDED: &str = Loss::StallsFolded.name();
 /// Limit on the names of intruders on guarded CPUs; an IPI may come from any thread.
 const MAX_INTRUDERS: usize = 1024;
 /// Limit on counted stalls without an id yet.

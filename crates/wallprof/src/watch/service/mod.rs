@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wallprof_live::Untold;
-use wallprof_model::MonoNs;
+use wallprof_model::{Loss, MonoNs};
 use wallprof_model::profile::KeptStall;
 use wallprof_probe::clock;
 use wallprof_probe::facts::files::HostFiles;
@@ -228,7 +228,7 @@ impl Service {
         if let Some(at) = totals.spike
             && !self.snapshots.spike(at)
         {
-            lock(&self.metrics).count_loss("snapshots_of_a_swarm", 1);
+            lock(&self.metrics).count_loss(Loss::SnapshotsOfASwarm.name(), 1);
         }
         self.proceed_with_snapshots(flushed);
         self.flush_interval.flushed(Activity {
@@ -244,7 +244,7 @@ impl Service {
         let mut metrics = lock(&self.metrics);
         (0..outcome.written).for_each(|_| metrics.count_snapshot());
         if outcome.failed > 0 {
-            metrics.count_loss("snapshots_failed", outcome.failed);
+            metrics.count_loss(Loss::SnapshotsFailed.name(), outcome.failed);
         }
     }
 
@@ -279,7 +279,7 @@ impl Service {
             say(&format!("{}; wallprof continues with the next second", failure.message));
         }
         let mut metrics = lock(&self.metrics);
-        metrics.count_loss("seconds_not_written", seconds);
+        metrics.count_loss(Loss::SecondsNotWritten.name(), seconds);
         metrics.end_seconds(seconds);
         if self.failures > MAX_FAILURES { Err(failure) } else { Ok(()) }
     }
