@@ -23,8 +23,8 @@ use wallprof_unwind::{Table, TableError};
 use crate::build_budget::{BuildBudget, Refusal, SharedBudget};
 
 const MAX_BUILDERS: usize = 4;
-/// Each order holds a file open.
-const MAX_ORDERS_EACH: usize = 8;
+/// Each order holds a file open. More than one, so that a builder does not wait for the next.
+const MAX_ORDERS_EACH: usize = 4;
 /// A builder without a sign of life for this long is stuck. One that waits for its turn shows none for 30 s at most.
 const STUCK_AFTER: Duration = Duration::from_secs(40);
 /// Further builders that get stuck are not replaced.

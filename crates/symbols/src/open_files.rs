@@ -7,11 +7,12 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit};
 use wallprof_model::ModuleId;
 
-/// A third of the soft limit of 1,024 descriptors that most processes get.
+/// A fourth of the soft limit of 1,024 descriptors that most processes get.
 const MAX_OPEN: u64 = 256;
-/// The recording, its journal, the rings and the counters need descriptors, too: with a low limit they get three
-/// quarters of it.
-const SHARE: u64 = 4;
+/// Programs and maps of the kernel side take 170 descriptors, counters 50, the recording and its journal a few. Where
+/// there are not many more, files are opened again each time that they are read.
+const RESERVED: u64 = 512;
+const MIN_OPEN: u64 = 4;
 
 /// Open files by module.
 #[derive(Default)]
@@ -52,8 +53,8 @@ impl OpenFiles {
 
 /// How many files are held open where a process may have `descriptors`.
 fn limit(descriptors: Option<u64>) -> usize {
-    let share = descriptors.map_or(MAX_OPEN, |descriptors| descriptors / SHARE);
-    share.clamp(1, MAX_OPEN) as usize
+    let left = descriptors.map_or(MAX_OPEN, |descriptors| descriptors.saturating_sub(RESERVED));
+    left.clamp(MIN_OPEN, MAX_OPEN) as usize
 }
 
 #[cfg(test)]
@@ -62,8 +63,8 @@ mod tests {
 
     #[test]
     fn cache_leaves_most_descriptors_to_others() {
-        assert_eq!(limit(Some(230)), 57);
-        assert_eq!(limit(Some(3)), 1);
+        assert_eq!(limit(Some(230)), 4);
+        assert_eq!(limit(Some(600)), 88);
         assert_eq!([limit(Some(1_024)), limit(Some(1 << 20)), limit(None)], [256; 3]);
     }
 
