@@ -3,6 +3,11 @@
 
 use std::fs::File;
 
+use rustix::process::{Resource, getrlimit};
+
+/// So many are left to what a recording cannot do without: lists of threads, its own files, files whose tables are built.
+pub(crate) const RESERVED: u64 = 40;
+
 /// Linux: include/uapi/asm-generic/errno-base.h.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
@@ -13,6 +18,14 @@ pub(crate) fn are_exhausted() -> bool {
     error.is_some_and(|error| matches!(error.raw_os_error(), Some(ENFILE | EMFILE)))
 }
 
+/// How many more files this process can open, as far as its own limit goes.
+pub(crate) fn left() -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").map(|files| files.count() as u64);
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // Not even that one can be opened.
+    open.map_or(0, |open| limit.saturating_sub(open))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -20,5 +33,12 @@ mod tests {
     #[test]
     fn files_can_be_opened_here() {
         assert!(!are_exhausted());
+    }
+
+    #[test]
+    fn open_files_are_not_left() {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let files: Vec<File> = (0..50).map(|_| File::open("/dev/null").expect("a file")).collect();
+        assert!(left() <= limit - files.len() as u64 && left() > 0);
     }
 }

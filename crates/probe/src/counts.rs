@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn every_loss_of_the_kernel_side_has_a_name_of_its_own() {
-        let mut counts = KernelCounts::default();
-        counts.losses = std::array::from_fn(|code| code as u64 + 5);
+        let losses = std::array::from_fn(|code| code as u64 + 5);
+        let counts = KernelCounts { losses, ..KernelCounts::default() };
         let losses = counts.losses_since(&KernelCounts { losses: [5; c::LOSSES as usize], ..counts });
         let names: HashSet<Loss> = losses.iter().map(|(loss, _)| *loss).collect();
         assert_eq!(names.len() as u64, c::LOSSES);

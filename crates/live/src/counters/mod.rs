@@ -24,11 +24,11 @@ use self::machine::Machine;
 use self::namespaces::{NamespaceId, Namespaces};
 use self::pace::Pace;
 use self::process::Process;
+use crate::descriptors;
 use crate::kernel_side::KernelSide;
 
 /// Processes whose counters are read. Further ones are counted as a loss.
 const MAX_PROCESSES: usize = 16;
-
 
 /// A process whose counters could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Counters {
         candidates.sort_by_key(|candidate| (std::cmp::Reverse(candidate.on_cpu_ns), candidate.pid));
         let mut left_out = 0;
         for candidate in candidates {
-            if self.processes.len() >= MAX_PROCESSES {
+            if self.processes.len() >= MAX_PROCESSES || descriptors::left() < descriptors::RESERVED {
                 left_out += 1;
             } else if let Some(process) = self.open(candidate) {
                 self.processes.insert(candidate.pid, process);
