@@ -41,8 +41,8 @@ mkdir -p artifacts
 for name in "${targets[@]}"; do
     mkdir "$scratch/$name"
     echo "$name: $each s from $(find "seeds/$name" -type f | wc -l) seeds"
-    # One seed: whoever runs it sees the same inputs, as far as they come in the time. An input that takes two minutes hangs: on a
-    # machine that others use, one of 0.1 s took 17.
+    # One seed: every run sees the same inputs, as far as the time goes. An input that takes two minutes hangs:
+    # on a machine that others use, one of 0.1 s took 17.
     "$built/$name" -seed=1 -max_total_time="$((each > 0 ? each : 1))" -timeout=120 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="artifacts/$name-" "$scratch/$name" "seeds/$name" >"$scratch/output" 2>&1 || {
         tail -40 "$scratch/output" >&2
