@@ -65,13 +65,8 @@ why_python3 := the programs of a hostile neighbour
 why_systemd := runs the service
 why_curl := reads the metrics of the service
 why_jq := checks what wallprof recorded there, and puts benchmarks together
-<<<<<<< HEAD
 why_sqlite3 := queries a recording made there
 why_bpftool := prints the run time of each BPF program
-=======
-why_sqlite3 := asks a recording made there
-why_bpftool := reads the BPF programs' run time by name
->>>>>>> 95f88e3 (docs: what fuzzing and hostile neighbours found)
 why_bpftrace := one of the profilers that are compared
 why_sysprof := another one
 why_dbus := gives events to sysprof
@@ -185,11 +180,7 @@ fuzz-smoke: build-packages fuzz-packages rust
 hostile: test-packages rust
 	tests/neighbours/attacks.sh
 
-<<<<<<< HEAD
 # Not in CI: it takes half an hour, and other programs on the machine would change its figures.
-=======
-# Not in CI: half an hour, and other programs on the machine would change the measurement.
->>>>>>> 95f88e3 (docs: what fuzzing and hostile neighbours found)
 neighbours: release neighbour-packages
 	$(SUDO) tests/neighbours/run.sh
 

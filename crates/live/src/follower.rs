@@ -112,7 +112,8 @@ impl Follower {
     #[cfg(test)]
     pub fn idle(known: KnownProcesses) -> Self {
         let (known, counts) = (Arc::new(Mutex::new(known)), Arc::new(TableCounts::default()));
-        Follower { known, counts, bell: None, thread: None }
+        let (_, ended) = channel();
+        Follower { known, counts, bell: None, ended }
     }
 
     pub fn known(&self) -> MutexGuard<'_, KnownProcesses> {
