@@ -44,9 +44,9 @@ struct {
     __type(value, struct unwind_process);
 } processes SEC(".maps");
 
-/* File → its table. Written and deleted by user space. A file that was written to since, and another file that
- * got the inode of a deleted one, have another key: their old table is not found. Full: only known processes
- * are walked through that file. */
+/* File → its table. Written and deleted by user space. A file that was written to since, and another file
+ * that got the inode of a deleted one, have another key: their old table is not found. Full: only known
+ * processes are walked through that file. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, MAX_FILES);
