@@ -71,8 +71,8 @@ mod tests {
         all.merge(&gaps);
         let losses: BTreeMap<_, _> = all.losses().collect();
         let expected = [
-            (Loss::TraceOverflows, 3),
             (Loss::TracePartsLeftOut, 1),
+            (Loss::TraceOverflows, 3),
             (Loss::TraceWithoutCode, 5),
             (Loss::TraceWithoutSynchronisation, 4),
         ];
