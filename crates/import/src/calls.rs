@@ -24,7 +24,7 @@ pub(crate) fn outside(frame: Frame) -> Option<Outside> {
 
 /// Tells all call paths of a thread. `name` tells a frame into `out` when it is new; `hand_on` takes what has gathered there.
 /// Returns the number of calls of functions.
-pub(crate) fn tell_calls<E>(
+pub(crate) fn emit_calls<E>(
     (key, calls): (ThreadKey, &ThreadCalls),
     time_conv: TimeConv,
     out: &mut Vec<Event>,

@@ -15,7 +15,7 @@ const MAX_PARTS: u64 = 3_600;
 /// Of a trace's stretches, which a damaged one has many of.
 const FEW_PARTS: u64 = 64;
 
-/// Who woke a thread.
+/// ThreadOfStep woke a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WokenBy {
     /// `None`: an interrupt.
@@ -25,24 +25,24 @@ pub(crate) struct WokenBy {
 
 /// A thread whose steps are told.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who<'a> {
+pub(crate) struct ThreadOfStep<'a> {
     pub key: ThreadKey,
     pub comm: &'a str,
     pub cpu: Option<u32>,
 }
 
 /// Tells steps of threads.
-pub(crate) struct Teller<'a> {
+pub(crate) struct StepEmitter<'a> {
     pub clock: &'a ClockMap,
     pub min_stall_ns: u64,
 }
 
-impl Teller<'_> {
+impl StepEmitter<'_> {
     pub(crate) fn second(&self, at: u64) -> EpochSecond {
         second_from_epoch(self.clock.epoch_from_mono(MonoNs(at)).0)
     }
 
-    pub(crate) fn tell(&self, who: Who<'_>, step: Step<WokenBy>, out: &mut Vec<Event>) {
+    pub(crate) fn emit(&self, who: ThreadOfStep<'_>, step: Step<WokenBy>, out: &mut Vec<Event>) {
         match step {
             Step::Spent { from, to, what } => self.spent(who.key, from, to, what, out),
             Step::Waited(wait) => self.waited(who, wait, out),
@@ -65,7 +65,7 @@ impl Teller<'_> {
         }
     }
 
-    fn waited(&self, who: Who<'_>, wait: Wait<WokenBy>, out: &mut Vec<Event>) {
+    fn waited(&self, who: ThreadOfStep<'_>, wait: Wait<WokenBy>, out: &mut Vec<Event>) {
         if wait.open {
             self.stalls(who, &wait, out);
             return;
@@ -121,7 +121,7 @@ impl Teller<'_> {
     }
 
     /// None where the wait was short. Two where it was chosen, and followed by a long wait for a CPU, which was not.
-    fn stalls(&self, who: Who<'_>, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
+    fn stalls(&self, who: ThreadOfStep<'_>, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
         if wait.to - wait.from < self.min_stall_ns {
             return;
         }
@@ -136,7 +136,7 @@ impl Teller<'_> {
     }
 }
 
-fn stall(who: Who<'_>, wait: &Wait<WokenBy>) -> Stall {
+fn stall(who: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
     let (blocked_ns, runnable_ns) = (wait.woken_at - wait.from, wait.to - wait.woken_at);
     let reason = match wait.why {
         Leave::Preempted => StallReason::Preempted,
@@ -219,8 +219,8 @@ mod tests {
         let anchor = ClockAnchor { mono: MonoNs(0), epoch: EpochNs(500 * MS) };
         let clock = ClockMap::new(vec![anchor]);
         let mut out = Vec::new();
-        let who = Who { key: ThreadKey(3), comm: "t", cpu: Some(1) };
-        Teller { clock: &clock, min_stall_ns: MS }.tell(who, step, &mut out);
+        let who = ThreadOfStep { key: ThreadKey(3), comm: "t", cpu: Some(1) };
+        StepEmitter { clock: &clock, min_stall_ns: MS }.emit(who, step, &mut out);
         out
     }
 

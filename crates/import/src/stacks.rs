@@ -204,7 +204,7 @@ impl Stacks {
     }
 
     /// Modules come before frames in them.
-    pub(crate) fn tell_modules(&mut self, out: &mut Vec<Event>) {
+    pub(crate) fn emit_modules(&mut self, out: &mut Vec<Event>) {
         for (id, module) in self.processes.take_new_modules() {
             out.push(Event::Module { id, module });
         }
@@ -212,7 +212,7 @@ impl Stacks {
 
     /// Tells what is in `room`.
     fn tell(&mut self, process: ProcessKey, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
-        self.tell_modules(out);
+        self.emit_modules(out);
         let room = std::mem::take(&mut self.room);
         let ids = room.iter().map(|&frame| self.frame(process, frame, out)).collect();
         self.room = room;

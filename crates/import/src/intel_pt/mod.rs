@@ -8,6 +8,7 @@ mod buffers;
 mod code;
 mod decoding;
 mod filters;
+mod frames;
 mod image;
 mod jit;
 mod kernel;
@@ -16,7 +17,6 @@ mod running;
 mod spaces;
 mod spill;
 mod switches;
-mod tell;
 mod waits;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -40,9 +40,9 @@ use switches::Switches;
 
 pub(crate) use code::Programs;
 pub(crate) use decoding::{DecodeError, Job, Watcher, decode};
+pub(crate) use frames::Frames;
 pub(crate) use kernel::{Kernel, folder as kernel_folder};
 pub(crate) use running::{Running, Traced};
-pub(crate) use tell::Frames;
 pub(crate) use waits::{LongWait, Waits};
 
 /// A thread as its traces and switches name it.

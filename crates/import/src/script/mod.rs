@@ -6,13 +6,13 @@
 //! 15 bytes behind it.
 
 mod flags;
+mod frames;
 mod input;
 mod line;
 mod merge;
 mod names;
 mod piece;
 mod read;
-mod tell;
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use wallprof_intel_pt::TimeConv;
 use wallprof_model::{Event, Loss, MonoNs, ThreadKey};
 
-use crate::calls::tell_calls;
+use crate::calls::emit_calls;
 use crate::error::{ImportError, Refusal};
-use crate::import::Sink;
 use crate::input::open_input;
 use crate::options::{Outcome, RecordingFacts};
+use crate::sink::Sink;
 use line::Line;
 use piece::Counts;
 use read::{Script, Text};
@@ -130,16 +130,16 @@ fn tell<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
     if script.counts.coarse {
         sink.take(Event::CallResolution(COARSE_NS))?;
     }
-    let mut frames = tell::Frames::new(&script.functions);
+    let mut frames = frames::Frames::new(&script.functions);
     let mut out = Vec::new();
     let mut calls = 0u64;
     for (number, thread) in script.threads.iter().enumerate() {
         let key = ThreadKey(number as u32);
-        tell::tell_thread(key, thread, &mut out);
+        frames::emit_thread(key, thread, &mut out);
         out.drain(..).try_for_each(|event| sink.take(event))?;
         let name = |frame, out: &mut Vec<Event>| Some(frames.of(frame, out));
         let hand_on = |out: &mut Vec<Event>| out.drain(..).try_for_each(|event| sink.take(event));
-        calls += tell_calls((key, &thread.calls), TimeConv::NANOSECONDS, &mut out, name, hand_on)?;
+        calls += emit_calls((key, &thread.calls), TimeConv::NANOSECONDS, &mut out, name, hand_on)?;
         sink.settled(MonoNs(end))?;
     }
     for (&reason, &count) in &outcome.losses {

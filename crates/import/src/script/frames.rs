@@ -81,7 +81,7 @@ impl<'a> Frames<'a> {
 }
 
 /// Tells who the thread is, from when to when it was seen, and that nothing more is known of that time.
-pub(super) fn tell_thread(key: ThreadKey, thread: &Thread, out: &mut Vec<Event>) {
+pub(super) fn emit_thread(key: ThreadKey, thread: &Thread, out: &mut Vec<Event>) {
     let ThreadCalls { first, last, .. } = thread.calls;
     out.push(Event::Thread(info(key, thread)));
     out.push(Event::ThreadSeen { thread: key, from: MonoNs(first) });

@@ -1,0 +1,268 @@
+//! One import's state: records in the order of time become events of the model.
+//!
+//! `records` has what each kind of record changes, `samples` what a sample means, `trace` what belongs to a hardware trace,
+//! `steps` what is emitted when a thread's timeline changes.
+
+mod records;
+mod samples;
+mod steps;
+mod trace;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use wallprof_model::{ClockAnchor, ClockMap, EpochNs, Event, MonoNs, StackId, ThreadKey};
+use wallprof_symbols::FileSearch;
+
+use crate::events::{Events, SampleClock};
+use crate::format::facts::Facts;
+use crate::format::record::{RawRecord, Record, kind};
+use crate::format::sample::sample_id;
+use crate::format::tracing::Formats;
+use crate::intel_pt::{IntelPt, Running, Waits};
+use crate::machine::{KernelBase, Machine};
+use crate::options::{ImportOptions, RecordingFacts};
+use crate::seconds::WokenBy;
+use crate::stacks::Stacks;
+use crate::threads::Threads;
+use crate::timeline::Step;
+use crate::unwinder::Unwinder;
+
+/// The clock of `perf record -k CLOCK_REALTIME`.
+const CLOCK_REALTIME: i32 = 0;
+
+/// What is known so far, and what has been said of it.
+pub(crate) struct Session {
+    options: ImportOptions,
+    pub facts: Facts,
+    pub formats: Formats,
+    pub events: Events,
+    settled: bool,
+    clock: ClockMap,
+    sample_clock: SampleClock,
+    threads: Threads,
+    files: Option<Stacks>,
+    unwinder: Unwinder,
+    kernel_base: Option<KernelBase>,
+    kernel_asked: bool,
+    system_wide: Option<bool>,
+    switch_ins_seen: bool,
+    start: Option<u64>,
+    now: u64,
+    samples: u64,
+    /// Of a recording with a hardware trace, which may be of another kind.
+    pt: Option<IntelPt>,
+    is_traced: bool,
+    waits: Waits,
+    /// What running time went to by the trace, and the threads of which samples say it too.
+    running: Running,
+    sampled: HashSet<ThreadKey>,
+    /// Something is known of what threads did.
+    is_accounted: bool,
+    /// The stacks of threads that had left their CPU when the trace ended, with when they left.
+    away: HashMap<ThreadKey, (u64, Option<StackId>)>,
+    losses: BTreeMap<&'static str, u64>,
+    /// Room for one walk.
+    addresses: Vec<u64>,
+    /// What is to be told, in order.
+    pub out: Vec<Event>,
+}
+
+impl Session {
+    pub(crate) fn new(options: ImportOptions) -> Self {
+        Session {
+            options,
+            facts: Facts::default(),
+            formats: Formats::default(),
+            events: Events::default(),
+            settled: false,
+            clock: ClockMap::default(),
+            sample_clock: SampleClock::default(),
+            threads: Threads::default(),
+            files: None,
+            unwinder: Unwinder::default(),
+            kernel_base: None,
+            kernel_asked: false,
+            system_wide: None,
+            switch_ins_seen: false,
+            start: None,
+            now: 0,
+            samples: 0,
+            pt: None,
+            is_traced: false,
+            waits: Waits::default(),
+            running: Running::default(),
+            sampled: HashSet::new(),
+            is_accounted: false,
+            away: HashMap::new(),
+            losses: BTreeMap::new(),
+            addresses: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Where in time a record belongs; `None`: it is not of the kernel, or says nothing of when.
+    pub(crate) fn time_of(&self, raw: RawRecord<'_>) -> Option<u64> {
+        let id = sample_id(self.events.layout()?, raw);
+        // What perf writes down of what it found has no time, or none that means anything.
+        id.time.filter(|time| *time != 0 && *time != u64::MAX)
+    }
+
+    pub(crate) fn options(&self) -> &ImportOptions {
+        &self.options
+    }
+
+    pub(crate) fn now(&self) -> MonoNs {
+        MonoNs(self.now)
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    pub(crate) fn threads(&self) -> u64 {
+        self.threads.count()
+    }
+
+    /// Whether anything is known of what threads did.
+    pub(crate) fn is_accounted(&self) -> bool {
+        self.is_accounted || self.samples > 0
+    }
+
+    pub(crate) fn lose(&mut self, reason: &'static str, count: u64) {
+        if count > 0 {
+            let sum = self.losses.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    pub(crate) fn losses(&self) -> &BTreeMap<&'static str, u64> {
+        &self.losses
+    }
+
+    pub(crate) fn stacks(&mut self) -> &mut Stacks {
+        let same_kernel = || Machine::this().is_recorded(&self.facts);
+        self.files.get_or_insert_with(|| {
+            Stacks::new(FileSearch {
+                root: self.options.symfs.clone(),
+                build_id_cache: self.options.build_id_cache.clone(),
+                same_kernel: same_kernel(),
+            })
+        })
+    }
+
+    /// What the recording is to begin with, once something with a time has come.
+    pub(crate) fn recording(&self) -> Option<RecordingFacts> {
+        let start = MonoNs(self.start?);
+        let facts = &self.facts;
+        let command = facts.command_line.iter().skip_while(|word| *word != "--").nth(1);
+        let name = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        Some(RecordingFacts {
+            start,
+            clock: self.clock.anchors().first().copied(),
+            kernel: facts.kernel.clone(),
+            arch: facts.arch.clone(),
+            cpus: facts.cpus,
+            hostname: facts.hostname.clone(),
+            command: command.map(name).unwrap_or_default(),
+            source: if self.is_traced { "intel-pt" } else { "perf.data" },
+        })
+    }
+
+    /// Takes a record whose time has come.
+    pub(crate) fn take(&mut self, time: Option<u64>, raw: RawRecord<'_>) {
+        self.settle();
+        if let Some(time) = time {
+            self.begin(time);
+            self.now = self.now.max(time);
+        }
+        if raw.kind == kind::SAMPLE {
+            self.take_sample(raw);
+            return;
+        }
+        let Some(layout) = self.events.layout() else { return };
+        let id = sample_id(layout, raw);
+        match Record::read(raw) {
+            Ok(Some(record)) => self.take_record(time, id, record),
+            Ok(None) => {}
+            Err(_) => self.lose("records_malformed", 1),
+        }
+    }
+
+    /// Nothing more comes: what threads do goes on to the recording's end.
+    pub(crate) fn finish(&mut self) {
+        let end = self.now;
+        for (tid, mut known) in self.threads.take_all() {
+            let mut steps = Vec::new();
+            known.timeline.finish(end, self.switch_ins_seen, &mut steps);
+            if let Some(&(left, stack)) = self.away.get(&known.key) {
+                steps.iter_mut().for_each(|step| give_stack(step, left, stack));
+            }
+            self.emit(&known, tid, steps);
+            if known.timeline.upto() < end {
+                let at = MonoNs(known.timeline.upto());
+                self.out.push(Event::ThreadEnd { thread: known.key, at });
+            }
+        }
+        for wait in self.waits.take_all() {
+            self.emit_wait(wait);
+        }
+        if self.is_traced {
+            let running = std::mem::take(&mut self.running);
+            let divided = running.finish(|thread| self.sampled.contains(&thread));
+            self.out.extend(divided.into_iter().map(Event::Ledger));
+        }
+        if let Some(files) = &self.files {
+            let (stacks, frames) = files.refused();
+            let (counts, mappings) = (files.processes.counts(), files.processes.lost_mappings());
+            self.lose("stacks_full", stacks);
+            self.lose("frames_full", frames);
+            self.lose("mappings_lost", mappings);
+            self.lose("binaries_missing", counts.missing);
+            self.lose("binaries_different", counts.different);
+        }
+        let losses = self.losses.iter();
+        self.out
+            .extend(losses.map(|(reason, count)| Event::Loss { reason: (*reason).into(), count: *count }));
+    }
+
+    fn settle(&mut self) {
+        if !self.settled {
+            self.settled = true;
+            self.events.settle(&self.facts, &self.formats);
+            let names = self.events.all().iter().filter_map(|event| {
+                event.view.map(|index| Event::EventName { index, name: event.name.clone() })
+            });
+            self.out.extend(names);
+        }
+    }
+
+    /// Events are known anew: a stream may announce some later than others.
+    pub(crate) fn unsettle(&mut self) {
+        self.settled = false;
+    }
+
+    fn begin(&mut self, time: u64) {
+        if self.start.is_some() {
+            return;
+        }
+        self.start = Some(time);
+        let anchor = match (self.facts.clock, self.events.clockid()) {
+            (Some(data), clockid) if clockid.is_none_or(|id| id.cast_unsigned() == data.clockid) => {
+                Some(ClockAnchor { mono: MonoNs(data.clock_ns), epoch: EpochNs(data.epoch_ns) })
+            }
+            (_, Some(CLOCK_REALTIME)) => Some(ClockAnchor { mono: MonoNs(time), epoch: EpochNs(time) }),
+            _ => None,
+        };
+        self.clock = ClockMap::new(anchor.into_iter().collect());
+    }
+}
+
+/// A wait that is under way when the recording ends has the stack with which the thread left, if it is that one's.
+fn give_stack(step: &mut Step<WokenBy>, left: u64, stack: Option<StackId>) {
+    if let Step::Waited(wait) = step
+        && wait.open
+        && wait.from <= left
+    {
+        wait.stacks.user = wait.stacks.user.or(stack);
+    }
+}
