@@ -1,4 +1,4 @@
-//! How fast the text that `perf script` prints of a trace becomes calls, on all CPUs.
+//! The speed at which the text that `perf script` prints of a trace becomes calls, on all CPUs.
 //!
 //! `cargo bench -p wallprof-import --bench script`
 
@@ -13,7 +13,7 @@ const ROUNDS: u64 = 20_000;
 /// Calls within calls before they return.
 const DEPTH: u64 = 5;
 
-/// Counts what it is told.
+/// Counts events.
 struct Count(u64);
 
 impl Sink for Count {
@@ -69,14 +69,14 @@ fn benches(criterion: &mut Criterion) {
     let text = text();
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path: PathBuf = folder.path().join("script.txt");
-    std::fs::write(&path, &text).expect("room for the text");
+    std::fs::write(&path, &text).expect("the text is written");
     let mut group = criterion.benchmark_group("import");
     group.throughput(Throughput::Bytes(text.len() as u64)).sample_size(10);
     group.bench_function("script", |bencher| {
         bencher.iter(|| {
             let mut count = Count(0);
             import_scripts(std::slice::from_ref(&path), &mut count).expect("it is perf's text");
-            assert!(count.0 > 0, "calls were told");
+            assert!(count.0 > 0, "calls were emitted");
             count.0
         });
     });

@@ -1,4 +1,5 @@
-//! What waits for its time: it comes out the earliest first, and of one time in the order in which it came.
+//! A queue by time: the earliest item comes out first; items of the same time come out in the order of
+//! insertion.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -12,9 +13,9 @@ pub(crate) struct ByTime<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// The time, and how many came before it.
+    /// The time, and the number of items inserted before.
     at: (u64, u64),
-    what: T,
+    item: T,
 }
 
 impl<T> Default for ByTime<T> {
@@ -24,18 +25,18 @@ impl<T> Default for ByTime<T> {
 }
 
 impl<T> ByTime<T> {
-    pub(crate) fn push(&mut self, time: u64, what: T) {
+    pub(crate) fn push(&mut self, time: u64, item: T) {
         self.count += 1;
-        self.waiting.push(Reverse(Waiting { at: (time, self.count), what }));
+        self.waiting.push(Reverse(Waiting { at: (time, self.count), item }));
     }
 
-    /// The first one with its time, if that `is_due`.
+    /// The first item with its time, if `is_due` is true of that time.
     pub(crate) fn pop_if(&mut self, is_due: impl FnOnce(u64) -> bool) -> Option<(u64, T)> {
         let Reverse(first) = self.waiting.peek()?;
         if !is_due(first.at.0) {
             return None;
         }
-        self.waiting.pop().map(|Reverse(first)| (first.at.0, first.what))
+        self.waiting.pop().map(|Reverse(first)| (first.at.0, first.item))
     }
 }
 
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_comes_first_and_of_one_time_who_came_first() {
+    fn earliest_comes_first_and_equal_times_keep_their_order() {
         let mut queue = ByTime::default();
         for (time, what) in [(7, 'c'), (3, 'a'), (7, 'd'), (5, 'b')] {
             queue.push(time, what);
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_due_stays() {
+    fn items_that_are_not_due_stay() {
         let mut queue = ByTime::default();
         queue.push(4, ());
         assert_eq!(queue.pop_if(|time| time < 4), None);

@@ -1,4 +1,5 @@
-//! A thread's call paths as events of the model: ticks become nanoseconds, and paths get the numbers that events name them by.
+//! A thread's call paths as events of the model: ticks become nanoseconds, and each path gets the number by
+//! which events refer to it.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,7 @@ use wallprof_intel_pt::TimeConv;
 use wallprof_intel_pt::replay::{CallTree, Frame, Numbers, PathId, ThreadCalls};
 use wallprof_model::{CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Outside, ThreadKey};
 
-/// What a frame that is no code stands for; `None`: a floor, which nobody sees.
+/// The meaning of a frame that is not code. `None`: code, or a floor, which is never shown.
 pub(crate) fn outside(frame: Frame) -> Option<Outside> {
     Some(match frame {
         Frame::Function(_) | Frame::Address(_) | Frame::Floor(_) => return None,
@@ -22,14 +23,14 @@ pub(crate) fn outside(frame: Frame) -> Option<Outside> {
     })
 }
 
-/// Tells all call paths of a thread. `name` tells a frame into `out` when it is new; `hand_on` takes what has gathered there.
-/// Returns the number of calls of functions.
+/// Emits all call paths of a thread. `name` emits a new frame into `out`; `deliver` takes the events that are
+/// pending there. Returns the number of calls of functions.
 pub(crate) fn emit_calls<E>(
     (key, calls): (ThreadKey, &ThreadCalls),
     time_conv: TimeConv,
     out: &mut Vec<Event>,
     mut name: impl FnMut(Frame, &mut Vec<Event>) -> Option<CallFrame<FrameId>>,
-    mut hand_on: impl FnMut(&mut Vec<Event>) -> Result<(), E>,
+    mut deliver: impl FnMut(&mut Vec<Event>) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut ids: HashMap<PathId, CallPathId> = HashMap::new();
     let (mut count, mut spent) = (0u64, 0u64);
@@ -49,12 +50,12 @@ pub(crate) fn emit_calls<E>(
         let id = CallPathId(ids.len() as u32);
         ids.insert(path, id);
         out.push(Event::CallPath(Box::new(CallPath { id, thread: key, parent, frame, numbers })));
-        hand_on(out)?;
+        deliver(out)?;
     }
     Ok(count)
 }
 
-/// All but the own time.
+/// All numbers but the own time.
 fn numbers_in_ns(numbers: &Numbers, time_conv: TimeConv) -> CallNumbers {
     let has_calls = numbers.calls > 0;
     CallNumbers {
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_code_and_floors_are_nothing_outside() {
+    fn code_and_floors_alone_have_no_meaning_outside() {
         let code = [Frame::Address(7), Frame::Floor(1)];
         assert!(code.into_iter().all(|frame| outside(frame).is_none()));
         for frame in [Frame::Unknown, Frame::SystemCall, Frame::PageFault, Frame::Lost, Frame::OffCpu] {
@@ -85,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn without_complete_calls_there_is_no_shortest_one() {
+    fn without_complete_calls_min_is_zero() {
         let mut numbers = Numbers::default();
         (numbers.partial_ticks, numbers.incomplete) = (10, 1);
-        let told = numbers_in_ns(&numbers, TimeConv { shift: 1, mult: 1, zero: 99 });
-        assert_eq!((told.min_ns, told.max_ns, told.total_ns, told.incomplete), (0, 0, 5, 1));
+        let numbers = numbers_in_ns(&numbers, TimeConv { shift: 1, mult: 1, zero: 99 });
+        assert_eq!((numbers.min_ns, numbers.max_ns, numbers.total_ns, numbers.incomplete), (0, 0, 5, 1));
     }
 }

@@ -1,14 +1,15 @@
-//! A sample's callchain, parted into the kernel's addresses and the thread's own.
+//! A sample's callchain, divided into the kernel's addresses and the thread's own.
 
 use crate::format::attr::{Attr, sample};
 use crate::format::record::misc;
 use crate::format::sample::Sample;
 
-/// Marks in callchains that say whose addresses follow (`PERF_CONTEXT_*`): negative numbers above this one.
+/// Marks in callchains (`PERF_CONTEXT_*`): negative numbers above this one. The addresses behind a mark
+/// belong to its context.
 const FIRST_MARK: u64 = -4095i64 as u64;
 const KERNEL: u64 = -128i64 as u64;
 const USER: u64 = -512i64 as u64;
-/// `kernel.perf_event_max_stack` unless somebody changed it.
+/// The default of `kernel.perf_event_max_stack`.
 const DEFAULT_MAX_STACK: u16 = 127;
 
 /// Addresses, leaf first.
@@ -16,7 +17,7 @@ const DEFAULT_MAX_STACK: u16 = 127;
 pub(crate) struct Chain {
     pub kernel: Vec<u64>,
     pub user: Vec<u64>,
-    /// As long as the kernel was told to make it at most.
+    /// The chain has the maximal length that was asked for, so it may be cut.
     pub full: bool,
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn chain_from_sample(attr: &Attr, mode: u16, taken: &Sample<'_>) -> C
             _ if address >= FIRST_MARK => context = address,
             KERNEL => chain.kernel.push(address),
             USER => chain.user.push(address),
-            // A guest's, or a hypervisor's.
+            // Of a virtual machine, or of a hypervisor.
             _ => {}
         }
     }
@@ -51,30 +52,30 @@ mod tests {
     use super::*;
     use crate::format::attr::tests::bytes;
 
-    fn parted(mode: u16, max_stack: u64, addresses: &[u64]) -> Chain {
+    fn divided(mode: u16, max_stack: u64, addresses: &[u64]) -> Chain {
         let attr = Attr::from_bytes(&bytes(128, &[(24, sample::CALLCHAIN), (108, max_stack)]));
         let words: Vec<u8> = addresses.iter().flat_map(|word| word.to_le_bytes()).collect();
         chain_from_sample(&attr, mode, &Sample { callchain: &words, ip: Some(5), ..Sample::default() })
     }
 
     #[test]
-    fn marks_part_the_chain() {
-        let chain = parted(misc::KERNEL, 0, &[KERNEL, 1, 2, USER, 3, -2048i64 as u64, 9]);
+    fn marks_divide_the_chain() {
+        let chain = divided(misc::KERNEL, 0, &[KERNEL, 1, 2, USER, 3, -2048i64 as u64, 9]);
         assert_eq!((chain.kernel, chain.user, chain.full), (vec![1, 2], vec![3], false));
     }
 
     #[test]
-    fn without_marks_the_mode_says_whose_it_is() {
-        assert_eq!(parted(misc::KERNEL, 0, &[1, 2]).kernel, [1, 2]);
-        assert_eq!(parted(misc::USER, 0, &[1, 2]).user, [1, 2]);
-        assert_eq!(parted(misc::USER, 0, &[]).user, [5]);
-        assert_eq!(parted(misc::KERNEL, 0, &[]).kernel, [5]);
+    fn without_marks_the_mode_decides() {
+        assert_eq!(divided(misc::KERNEL, 0, &[1, 2]).kernel, [1, 2]);
+        assert_eq!(divided(misc::USER, 0, &[1, 2]).user, [1, 2]);
+        assert_eq!(divided(misc::USER, 0, &[]).user, [5]);
+        assert_eq!(divided(misc::KERNEL, 0, &[]).kernel, [5]);
     }
 
     #[test]
-    fn a_chain_of_the_longest_length_was_cut() {
-        assert!(parted(misc::USER, 3, &[USER, 1, 2, 3]).full);
-        assert!(!parted(misc::USER, 3, &[USER, 1, 2]).full);
-        assert!(parted(misc::USER, 0, &[7; 127]).full);
+    fn chain_of_maximal_length_counts_as_cut() {
+        assert!(divided(misc::USER, 3, &[USER, 1, 2, 3]).full);
+        assert!(!divided(misc::USER, 3, &[USER, 1, 2]).full);
+        assert!(divided(misc::USER, 0, &[7; 127]).full);
     }
 }

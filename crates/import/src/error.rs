@@ -1,4 +1,4 @@
-//! Why nothing could be imported.
+//! Reasons why nothing could be imported.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::format::header::HeaderError;
 
-/// What failed, on which input; `S` is what the sink says.
+/// The failure, with the input it is about. `S` is the sink's own error.
 #[derive(Debug)]
 pub enum ImportError<S> {
     /// The input cannot be opened or read.
     Unreadable { input: PathBuf, cause: io::Error },
-    /// It is not perf.data, or not one that can be read.
+    /// The input is not perf.data, or not one that can be read.
     Refused { input: PathBuf, why: Refusal },
-    /// What was imported cannot be kept.
+    /// The sink cannot keep the events.
     Sink(S),
 }
 
@@ -26,12 +26,12 @@ pub enum Refusal {
     FileInPipe,
     Truncated,
     Oversized,
-    /// A hardware trace comes through a pipe: it is read more than once.
+    /// A hardware trace comes through a pipe. It cannot be read, because it is read more than once.
     IntelPtInPipe,
     Folder,
-    /// Text of a trace that does not say which kind of branch a line is.
+    /// Text of a trace whose lines lack the kind of branch.
     ScriptWithoutFlags,
-    /// Text of a trace that does not say where branches lead.
+    /// Text of a trace whose lines lack the targets of branches.
     ScriptWithoutTargets,
 }
 
@@ -84,7 +84,7 @@ fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
     match why {
         Refusal::NotPerfData => write!(
             f,
-            "{input} is neither perf.data nor what `perf script --itrace=cr` prints: give what perf wrote"
+            "{input} is neither perf.data nor the output of `perf script --itrace=cr`: give a file that perf wrote"
         ),
         Refusal::ByteSwapped => write!(
             f,

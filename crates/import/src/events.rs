@@ -1,5 +1,5 @@
-//! The events of a recording: which is the clock that running time is sampled by, which tell of switches and
-//! wakeups, and which are counted for what they are.
+//! The events of a recording. One is the clock that samples running time, some report switches and wakeups,
+//! the others are only counted.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::format::header::EventIds;
 use crate::format::tracing::{Field, Format, Formats};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
-/// No sample stands for more than an hour.
+/// The longest running time that one sample stands for: an hour.
 const MAX_WEIGHT_NS: u64 = 3_600 * NS_PER_SECOND;
-/// CPUs or threads by which intervals between samples are told.
-const MAX_SEATS: usize = 1 << 20;
+/// CPUs or threads for which the time of the last sample is kept.
+const MAX_SAMPLERS: usize = 1 << 20;
 
-/// Where the fields of `sched_switch` are.
+/// The fields of `sched_switch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SwitchFields {
     pub prev_pid: Field,
@@ -24,14 +24,14 @@ pub(crate) struct SwitchFields {
     pub next_comm: Option<Field>,
 }
 
-/// Where the fields of `sched_waking` and its kin are.
+/// The fields of `sched_waking`, `sched_wakeup` and `sched_wakeup_new`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WakeFields {
     pub pid: Field,
     pub common_flags: Option<Field>,
 }
 
-/// What a sample of an event means.
+/// The meaning of a sample of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Running time.
@@ -46,17 +46,17 @@ pub(crate) enum Role {
 pub(crate) struct Event {
     pub attr: Attr,
     pub role: Role,
-    /// As perf shows it.
+    /// As perf prints it.
     pub name: String,
-    /// Its number among the events that have a view of their own; the clock has none.
+    /// Its number among the events that have a view of their own. The clock has none.
     pub view: Option<u16>,
 }
 
-/// All events of a recording, known from its header or from the beginning of a stream.
+/// All events of a recording, known from its header or from the start of a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Events {
     known: Vec<EventIds>,
-    /// Names that the stream gives to single numbers.
+    /// Names that the stream gives to single event numbers.
     updates: HashMap<u64, String>,
     settled: Vec<Event>,
     by_id: HashMap<u64, usize>,
@@ -64,7 +64,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn add(&mut self, event: EventIds) {
-        /// As many as are read from a file's header.
+        /// The limit that holds for a file's header, too.
         const MAX_EVENTS: usize = 1 << 16;
         if self.known.len() < MAX_EVENTS {
             self.known.push(event);
@@ -77,7 +77,7 @@ impl Events {
         }
     }
 
-    /// Decides what each event is, once what is known of all of them is.
+    /// Decides the role of each event, once all are known.
     pub(crate) fn settle(&mut self, facts: &Facts, formats: &Formats) {
         let clock = self.known.iter().map(|event| &event.attr).find(|attr| is_clock(attr));
         let clock = clock.map(|attr| (attr.kind, attr.generic_config()));
@@ -89,8 +89,8 @@ impl Events {
                 true => Role::Clock,
                 false => format.and_then(role_from_format).unwrap_or(Role::Other),
             };
-            let given = event.ids.iter().find_map(|id| self.updates.get(id).or(facts.event_names.get(id)));
-            let name = given.cloned().unwrap_or_else(|| name_of(&attr, format));
+            let update = event.ids.iter().find_map(|id| self.updates.get(id).or(facts.event_names.get(id)));
+            let name = update.cloned().unwrap_or_else(|| name_of(&attr, format));
             let view = (role != Role::Clock).then_some(next_view);
             next_view = next_view.saturating_add(u16::from(view.is_some()));
             Event { attr, role, name, view }
@@ -101,7 +101,8 @@ impl Events {
         self.by_id = ids.collect();
     }
 
-    /// The event with this number; of a recording with a single one, also without.
+    /// The event with this number. In a recording with a single event, samples without a number are of that
+    /// event.
     pub(crate) fn by_id(&self, id: Option<u64>) -> Option<(usize, &Event)> {
         let at = match id {
             Some(id) => self.by_id.get(&id).copied().or((self.settled.len() == 1).then_some(0))?,
@@ -110,7 +111,7 @@ impl Events {
         Some((at, self.settled.get(at)?))
     }
 
-    /// The attr that says where every record has its id; all events agree on that.
+    /// The attr that says where each record has its id. All events of a recording agree on that.
     pub(crate) fn layout(&self) -> Option<&Attr> {
         self.known.first().map(|event| &event.attr)
     }
@@ -124,7 +125,7 @@ impl Events {
         &self.settled
     }
 
-    /// Whether switches come as records and as tracepoints: each is told twice.
+    /// Whether switches are recorded twice, as records and as tracepoints.
     pub(crate) fn switches_twice(&self) -> bool {
         let tracepoint = self.settled.iter().any(|event| matches!(event.role, Role::Switch(_)));
         tracepoint && self.known.iter().any(|event| event.attr.has_switches())
@@ -135,7 +136,7 @@ impl Events {
         self.known.iter().any(|event| event.attr.has_build_ids())
     }
 
-    /// The clock of all times, if it is not perf's own.
+    /// The clock of all times, unless it is perf's own.
     pub(crate) fn clockid(&self) -> Option<i32> {
         self.layout().and_then(Attr::clock)
     }
@@ -175,7 +176,7 @@ fn name_of(attr: &Attr, format: Option<&Format>) -> String {
     }
 }
 
-/// How much running time a sample of the clock stands for.
+/// The running time that a sample of the clock stands for.
 ///
 /// `cpu-clock` and `task-clock` count nanoseconds. A sample of `cycles` stands for the time since the sample
 /// before it on the same CPU, or for one interval at the rate asked for where that is much longer: the CPU was
@@ -186,20 +187,20 @@ pub(crate) struct SampleClock {
 }
 
 impl SampleClock {
-    /// `seat` tells apart what is sampled independently: CPUs, else threads.
-    pub(crate) fn weight_ns(&mut self, attr: &Attr, period: Option<u64>, seat: u64, time: u64) -> u64 {
+    /// `sampler`: the CPU or thread that is sampled independently of others.
+    pub(crate) fn weight_ns(&mut self, attr: &Attr, period: Option<u64>, sampler: u64, time: u64) -> u64 {
         let weight = match attr.kind {
             TYPE_SOFTWARE => period.unwrap_or_else(|| nominal_ns(attr)),
-            _ => self.interval_ns(nominal_ns(attr), seat, time),
+            _ => self.interval_ns(nominal_ns(attr), sampler, time),
         };
         weight.min(MAX_WEIGHT_NS)
     }
 
-    fn interval_ns(&mut self, nominal: u64, seat: u64, time: u64) -> u64 {
-        if self.last.len() >= MAX_SEATS {
+    fn interval_ns(&mut self, nominal: u64, sampler: u64, time: u64) -> u64 {
+        if self.last.len() >= MAX_SAMPLERS {
             self.last.clear();
         }
-        let last = self.last.insert(seat, time);
+        let last = self.last.insert(sampler, time);
         let interval = last.and_then(|last| time.checked_sub(last));
         interval.filter(|interval| *interval <= nominal.saturating_mul(2)).unwrap_or(nominal)
     }
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_clock_is_the_clock_and_others_are_counted() {
+    fn first_clock_gives_running_time_and_others_are_counted() {
         let events = events(&[attr(1, 9, 1), attr(0, 4 << 32, 99), attr(1, 0, 99), attr(0, 8 << 32, 99)]);
         let views: Vec<_> = events.all().iter().map(|event| (event.role, event.view)).collect();
         let other = |view| (Role::Other, Some(view));
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn tracepoints_are_known_by_their_format() {
+    fn tracepoints_are_found_by_their_format() {
         let events = events(&[attr(2, 316, 1), attr(2, 318, 1), attr(2, 999, 1)]);
         let roles: Vec<_> = events.all().iter().map(|event| event.role).collect();
         assert!(matches!(roles[..], [Role::Switch(_), Role::Wake(_), Role::Other]), "{roles:?}");
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nanoseconds_are_what_the_sample_says() {
+    fn weight_of_cpu_clock_is_the_period_of_the_sample() {
         let mut clock = SampleClock::default();
         let cpu_clock = attr(1, 0, 1_000);
         assert_eq!(clock.weight_ns(&cpu_clock, Some(250_000), 0, 5), 250_000);
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_stand_for_the_time_since_the_sample_before() {
+    fn weight_of_cycles_is_the_time_since_the_previous_sample() {
         let mut clock = SampleClock::default();
         let cycles = attr(0, 0, 1_000);
         let mut at = |cpu, time| clock.weight_ns(&cycles, Some(77), cpu, time);

@@ -1,4 +1,4 @@
-//! Where traces say nothing: counted by cause, and named as losses of a recording.
+//! Gaps in traces, counted by cause and named as losses of a recording.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,11 @@ pub(crate) struct Gaps {
     by_cause: BTreeMap<GapCause, u64>,
     /// Parts of the input that were left out.
     pub left_out: u64,
-    /// Pieces of traces without a synchronisation point, and without a time.
+    /// Pieces of traces without a synchronisation point.
     pub unsynchronised: u64,
+    /// Pieces of traces without a time.
     pub untimed: u64,
-    /// Cycle counts that could not be right.
+    /// Cycle counts that were implausible.
     pub corrected_times: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Opens an input that the user names, without waiting for ever.
+//! Opens an input that the user names, without waiting forever.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-/// How long a FIFO may be without a writer: opening one waits for it.
+/// How long a FIFO may lack a writer. Opening one waits for the writer.
 const WRITER_WAIT: Duration = Duration::from_secs(5);
 
 /// Opens a file, a device, or a FIFO that something writes to.
@@ -25,11 +25,11 @@ fn open_within(path: &Path, wait: Duration) -> io::Result<File> {
     if path.metadata()?.file_type().is_fifo() {
         return open_fifo(path.to_owned(), wait);
     }
-    // Should a FIFO take its place meanwhile: that opens at once and is empty.
+    // If a FIFO takes the file's place meanwhile, it opens at once and is empty.
     File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
 }
 
-/// On a thread of its own, which stays where it is if nothing ever writes: the error ends the program.
+/// Opens on a thread of its own. If nothing ever writes, the thread stays until the error ends the program.
 fn open_fifo(path: PathBuf, wait: Duration) -> io::Result<File> {
     let (opened, opening) = mpsc::channel();
     thread::spawn(move || opened.send(File::open(path)));

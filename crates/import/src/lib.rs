@@ -1,10 +1,10 @@
 //! Recordings of other profilers, turned into the events that wallprof records itself.
 //!
-//! [`import`] reads perf.data, a file or a stream, in constant memory, and tells a [`Sink`] what is in it: threads,
-//! running time by samples, waits by switches and wakeups, any other event by its count. User stacks come from
-//! callchains as they are, or from registers and stack dumps, unwound here. What is not known is unaccounted, and
-//! what is lost is counted. Text that `perf script` printed of an Intel PT trace becomes calls. [`TraceFile`] writes perf.data of
-//! traces that wallprof records itself.
+//! [`import`] reads perf.data, a file or a stream, in constant memory. It gives a [`Sink`] events: threads,
+//! running time by samples, waits by switches and wakeups, and counts of all other events. User stacks come
+//! from callchains, or are unwound from registers and stack dumps. Time of unknown state is unaccounted, and
+//! losses are counted. Text that `perf script` printed of an Intel PT trace becomes calls. [`TraceFile`]
+//! writes the perf.data of traces that wallprof records itself.
 
 mod build_budget;
 mod by_time;

@@ -1,5 +1,5 @@
-//! The machine that imports: whether it is the recorded one, and whether its kernel's symbols are the recorded
-//! kernel's.
+//! The importing machine: whether it is the recorded one, and whether its kernel's symbols fit the recorded
+//! kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use wallprof_symbols::{FileSearch, KernelSymbols};
 use crate::format::bytes::Bytes;
 use crate::format::facts::Facts;
 
-/// What perf calls the kernel's own code.
+/// perf's name of the kernel.
 pub(crate) const KERNEL: &[u8] = b"[kernel.kallsyms]";
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Where a symbol of the recorded kernel was when it ran: symbol tables of the same kernel after another boot
-/// have it elsewhere.
+/// The recorded address of the kernel's start. Symbol tables of the same kernel after another boot have
+/// another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelBase(pub u64);
 
-/// What is known of a machine and its kernel.
+/// The identity of a machine and its kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
     hostname: String,
@@ -28,7 +28,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The one this program runs on.
+    /// The machine that runs this program.
     pub(crate) fn this() -> Self {
         let read =
             |path| fs::read_to_string(path).map(|text: String| text.trim().to_owned()).unwrap_or_default();
@@ -39,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// Whether what was recorded is this machine with this kernel, as far as the recording says.
+    /// Whether the recording is of this machine with this kernel, as far as the recording says.
     pub(crate) fn is_recorded(&self, facts: &Facts) -> bool {
         let same_build = match (facts.build_id(KERNEL), &self.kernel_build_id) {
             (Some(recorded), Some(own)) => recorded == own,
@@ -52,14 +52,14 @@ impl Machine {
     }
 }
 
-/// The symbols of the recorded kernel: the running one's, or the copy in perf's cache.
+/// The symbols of the recorded kernel: those of the running kernel, or the copy in perf's cache.
 pub(crate) fn kernel_symbols(
     facts: &Facts,
     search: &FileSearch,
     base: Option<KernelBase>,
 ) -> Option<Arc<KernelSymbols>> {
     let own = search.same_kernel.then(KernelSymbols::load).and_then(Result::ok);
-    let fits = |symbols: &KernelSymbols| base.is_some_and(|base| begins_at(symbols, base));
+    let fits = |symbols: &KernelSymbols| base.is_some_and(|base| starts_at(symbols, base));
     let symbols = own.filter(fits).or_else(|| {
         let path = cached_symbols(search.build_id_cache.as_deref()?, facts.build_id(KERNEL)?);
         KernelSymbols::from_path(&path).ok().filter(fits)
@@ -67,7 +67,7 @@ pub(crate) fn kernel_symbols(
     Some(Arc::new(symbols))
 }
 
-fn begins_at(symbols: &KernelSymbols, base: KernelBase) -> bool {
+fn starts_at(symbols: &KernelSymbols, base: KernelBase) -> bool {
     symbols.symbol(base.0).is_some_and(|symbol| symbol.offset == 0)
 }
 
@@ -106,7 +106,7 @@ mod tests {
         assert!(
             !recorded("b", "6.1", &[1; 20]) && !recorded("a", "6.2", &[]) && !recorded("a", "6.1", &[2; 20])
         );
-        assert!(!Machine::default().is_recorded(&Facts::default()), "nothing known is nothing proven");
+        assert!(!Machine::default().is_recorded(&Facts::default()), "no facts prove nothing");
     }
 
     #[test]
@@ -128,8 +128,8 @@ mod tests {
         let symbols =
             KernelSymbols::from_reader(&b"ffffffff81000000 T startup_64\nffffffff81001000 T _etext\n"[..]);
         let symbols = symbols.expect("symbols");
-        assert!(begins_at(&symbols, KernelBase(0xffff_ffff_8100_0000)));
-        assert!(!begins_at(&symbols, KernelBase(0xffff_ffff_8200_0000)));
-        assert!(!begins_at(&symbols, KernelBase(0xffff_ffff_8100_0010)));
+        assert!(starts_at(&symbols, KernelBase(0xffff_ffff_8100_0000)));
+        assert!(!starts_at(&symbols, KernelBase(0xffff_ffff_8200_0000)));
+        assert!(!starts_at(&symbols, KernelBase(0xffff_ffff_8100_0010)));
     }
 }

@@ -1,4 +1,4 @@
-//! What an import is asked for, and what it says of the recording as a whole.
+//! Options of an import, and its outcome.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ pub struct ImportOptions {
     pub symfs: Option<PathBuf>,
     /// perf's copies of files by build id: `~/.debug`.
     pub build_id_cache: Option<PathBuf>,
-    /// Where debug files that are on no disk come from.
+    /// A server of debug files that are not on this machine.
     pub debug_server: Option<Arc<dyn DebugFileServer>>,
-    /// Waits at least this long are kept one by one.
+    /// Waits of at least this length are emitted one by one.
     pub min_stall_ns: u64,
-    /// Which part of a hardware trace is decoded.
+    /// The threads and CPUs of a hardware trace that are decoded.
     pub trace: TraceLimits,
 }
 
-/// Which part of a hardware trace is decoded; empty lists are everything.
+/// The threads and CPUs of a hardware trace that are decoded. An empty list is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceLimits {
     pub tids: Vec<u32>,
     pub cpus: Vec<u32>,
 }
 
-/// A stretch of time on the recording's own clock. The part that is decoded begins and ends at the next
-/// synchronisation points of the trace outside it, some microseconds away.
+/// An interval on the recording's own clock. The decoded part is cut at the next synchronisation points of
+/// the trace outside of it, some microseconds away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceWindow {
     pub from: Option<MonoNs>,
@@ -51,10 +51,10 @@ impl Default for ImportOptions {
     }
 }
 
-/// What a recording is to begin with. Empty texts are unknown.
+/// Facts about a recording, known at its start. Empty texts are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordingFacts {
-    /// The first moment that anything was recorded at, on the recording's own clock.
+    /// The first recorded time, on the recording's own clock.
     pub start: MonoNs,
     /// `None`: times of day are not known.
     pub clock: Option<ClockAnchor>,
@@ -68,18 +68,18 @@ pub struct RecordingFacts {
     pub source: &'static str,
 }
 
-/// What became of an import.
+/// The outcome of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The last moment that anything was recorded at.
+    /// The last recorded time.
     pub end: MonoNs,
     pub threads: u64,
     pub samples: u64,
     /// Calls of functions, where every call was traced.
     pub calls: Option<u64>,
-    /// Something is known of what threads did: a state, a wait, a call or a sample.
+    /// The activity of threads is known in part: a state, a wait, a call or a sample.
     pub accounted: bool,
     pub stacks: StackCounts,
-    /// By reason, as the recording has them.
+    /// By reason, as in the recording.
     pub losses: BTreeMap<&'static str, u64>,
 }

@@ -1,4 +1,4 @@
-//! What a timeline says, as events of the model: stretches cut into seconds of the wall clock, waits as
+//! Steps of a timeline as events of the model: intervals divided into seconds of the wall clock, waits as
 //! samples, latencies and stalls.
 
 use wallprof_model::event::{LatencyDelta, LedgerDelta, SampleDelta, Stall, Waker, WakerStacks, Weighted};
@@ -10,12 +10,12 @@ use wallprof_model::{
 use crate::timeline::{Leave, Spent, Step, Wait};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// A stretch of more than an hour is told in this many parts, each in the second in which it begins.
+/// The number of parts of an interval longer than an hour. Each part is in the second in which it starts.
 const MAX_PARTS: u64 = 3_600;
-/// Of a trace's stretches, which a damaged one has many of.
+/// The limit for intervals of a trace. A damaged trace has many.
 const FEW_PARTS: u64 = 64;
 
-/// ThreadOfStep woke a thread.
+/// The waker of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WokenBy {
     /// `None`: an interrupt.
@@ -23,7 +23,7 @@ pub(crate) struct WokenBy {
     pub stacks: crate::timeline::Stacks,
 }
 
-/// A thread whose steps are told.
+/// The thread of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadOfStep<'a> {
     pub key: ThreadKey,
@@ -31,7 +31,7 @@ pub(crate) struct ThreadOfStep<'a> {
     pub cpu: Option<u32>,
 }
 
-/// Tells steps of threads.
+/// Emits steps of threads.
 pub(crate) struct StepEmitter<'a> {
     pub clock: &'a ClockMap,
     pub min_stall_ns: u64,
@@ -42,10 +42,10 @@ impl StepEmitter<'_> {
         second_from_epoch(self.clock.epoch_from_mono(MonoNs(at)).0)
     }
 
-    pub(crate) fn emit(&self, who: ThreadOfStep<'_>, step: Step<WokenBy>, out: &mut Vec<Event>) {
+    pub(crate) fn emit(&self, thread: ThreadOfStep<'_>, step: Step<WokenBy>, out: &mut Vec<Event>) {
         match step {
-            Step::Spent { from, to, what } => self.spent(who.key, from, to, what, out),
-            Step::Waited(wait) => self.waited(who, wait, out),
+            Step::Spent { from, to, what } => self.spent(thread.key, from, to, what, out),
+            Step::Waited(wait) => self.waited(thread, wait, out),
         }
     }
 
@@ -65,20 +65,20 @@ impl StepEmitter<'_> {
         }
     }
 
-    fn waited(&self, who: ThreadOfStep<'_>, wait: Wait<WokenBy>, out: &mut Vec<Event>) {
+    fn waited(&self, thread: ThreadOfStep<'_>, wait: Wait<WokenBy>, out: &mut Vec<Event>) {
         if wait.open {
-            self.stalls(who, &wait, out);
+            self.stalls(thread, &wait, out);
             return;
         }
-        let mut switches = LedgerDelta::new(who.key, self.second(wait.from));
+        let mut switches = LedgerDelta::new(thread.key, self.second(wait.from));
         match wait.why {
             Leave::Preempted => switches.involuntary_switches = 1,
             Leave::Blocked(_) => switches.voluntary_switches = 1,
         }
         out.push(Event::Ledger(switches));
-        self.latencies(who.key, &wait, out);
-        self.samples(who.key, &wait, out);
-        self.stalls(who, &wait, out);
+        self.latencies(thread.key, &wait, out);
+        self.samples(thread.key, &wait, out);
+        self.stalls(thread, &wait, out);
     }
 
     fn latencies(&self, thread: ThreadKey, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
@@ -94,7 +94,7 @@ impl StepEmitter<'_> {
         }
     }
 
-    /// A wait counts whole in the second in which it ends.
+    /// A wait counts as a whole in the second in which it ends.
     fn samples(&self, thread: ThreadKey, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
         let (blocked, runnable) = (wait.woken_at - wait.from, wait.to - wait.woken_at);
         let mut add = |state, weight, waker| {
@@ -120,12 +120,12 @@ impl StepEmitter<'_> {
         }
     }
 
-    /// None where the wait was short. Two where it was chosen, and followed by a long wait for a CPU, which was not.
-    fn stalls(&self, who: ThreadOfStep<'_>, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
+    /// No stall if the wait was short. Two stalls if a voluntary wait was followed by a long wait for a CPU.
+    fn stalls(&self, thread: ThreadOfStep<'_>, wait: &Wait<WokenBy>, out: &mut Vec<Event>) {
         if wait.to - wait.from < self.min_stall_ns {
             return;
         }
-        let whole = stall(who, wait);
+        let whole = stall(thread, wait);
         let stalls = match wait.why {
             Leave::Blocked(reason) if reason.is_voluntary() => {
                 whole.divided_at_wakeup(reason, self.min_stall_ns)
@@ -136,7 +136,7 @@ impl StepEmitter<'_> {
     }
 }
 
-fn stall(who: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
+fn stall(thread: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
     let (blocked_ns, runnable_ns) = (wait.woken_at - wait.from, wait.to - wait.woken_at);
     let reason = match wait.why {
         Leave::Preempted => StallReason::Preempted,
@@ -144,8 +144,8 @@ fn stall(who: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
         Leave::Blocked(reason) => StallReason::Blocked(reason),
     };
     Stall {
-        thread: who.key,
-        comm: who.comm.to_owned(),
+        thread: thread.key,
+        comm: thread.comm.to_owned(),
         kind: StallKind::OffCpu,
         reason,
         voluntary: matches!(reason, StallReason::Blocked(reason) if Reason::is_voluntary(reason)),
@@ -155,7 +155,7 @@ fn stall(who: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
         blocked_ns,
         runnable_ns,
         syscall: None,
-        cpu: who.cpu,
+        cpu: thread.cpu,
         user: wait.stacks.user,
         kernel: wait.stacks.kernel,
         waker: wait.waker.as_ref().map(|by| Waker {
@@ -180,25 +180,25 @@ fn waker_stacks(by: &WokenBy) -> WakerStacks {
     }
 }
 
-/// `len` ns from `epoch` on, by second, in a few parts.
+/// `len` ns from `epoch` on, divided by second, in a few parts.
 pub(crate) fn few_parts(epoch: u64, len: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
     in_parts(epoch, len, FEW_PARTS)
 }
 
-/// `len` ns from `epoch` on, by second.
+/// `len` ns from `epoch` on, divided by second.
 fn parts(epoch: u64, len: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
     in_parts(epoch, len, MAX_PARTS)
 }
 
 fn in_parts(epoch: u64, len: u64, most: u64) -> impl Iterator<Item = (EpochSecond, u64)> {
-    let part = (len / most).max(SECOND_NS);
+    let length = (len / most).max(SECOND_NS);
     let end = epoch.saturating_add(len);
     let mut at = epoch;
     std::iter::from_fn(move || {
-        let next = (at - at % SECOND_NS).saturating_add(part).min(end);
-        let told = (next > at).then(|| (second_from_epoch(at), next - at));
+        let next = (at - at % SECOND_NS).saturating_add(length).min(end);
+        let part = (next > at).then(|| (second_from_epoch(at), next - at));
         at = next;
-        told
+        part
     })
 }
 
@@ -215,12 +215,12 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn told(step: Step<WokenBy>) -> Vec<Event> {
+    fn emitted(step: Step<WokenBy>) -> Vec<Event> {
         let anchor = ClockAnchor { mono: MonoNs(0), epoch: EpochNs(500 * MS) };
         let clock = ClockMap::new(vec![anchor]);
         let mut out = Vec::new();
-        let who = ThreadOfStep { key: ThreadKey(3), comm: "t", cpu: Some(1) };
-        StepEmitter { clock: &clock, min_stall_ns: MS }.emit(who, step, &mut out);
+        let thread = ThreadOfStep { key: ThreadKey(3), comm: "t", cpu: Some(1) };
+        StepEmitter { clock: &clock, min_stall_ns: MS }.emit(thread, step, &mut out);
         out
     }
 
@@ -235,12 +235,12 @@ mod tests {
             Event::Stall(stall) => Some((stall.reason, stall.end.0 - stall.start.0, stall.voluntary)),
             _ => None,
         };
-        told(Step::Waited(wait)).into_iter().filter_map(stall).collect()
+        emitted(Step::Waited(wait)).into_iter().filter_map(stall).collect()
     }
 
     #[test]
-    fn stretches_are_cut_at_seconds_of_the_wall_clock() {
-        let cells: Vec<_> = told(Step::Spent { from: 0, to: 2_000 * MS, what: Spent::OnCpu })
+    fn intervals_are_divided_at_seconds_of_the_wall_clock() {
+        let cells: Vec<_> = emitted(Step::Spent { from: 0, to: 2_000 * MS, what: Spent::OnCpu })
             .into_iter()
             .map(|event| match event {
                 Event::Ledger(delta) => (delta.second.0, delta.wall_ns, delta.on_cpu_ns),
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_time_makes_no_endless_list() {
+    fn damaged_time_makes_a_bounded_number_of_parts() {
         let parts: Vec<_> = parts(7, u64::MAX).collect();
         assert!(parts.len() as u64 <= MAX_PARTS + 1, "{}", parts.len());
         assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<u64>(), u64::MAX - 7);
     }
 
     #[test]
-    fn the_longer_part_names_a_stall() {
+    fn longer_part_is_the_reason_of_a_stall() {
         let other = Leave::Blocked(Reason::Other);
         assert_eq!(stalls(wait(other, 3 * MS, MS)), [(StallReason::Blocked(Reason::Other), 4 * MS, false)]);
         assert_eq!(stalls(wait(other, MS, 3 * MS)), [(StallReason::Runnable, 4 * MS, false)]);
@@ -277,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_samples_and_latencies_of_its_parts() {
-        let events = told(Step::Waited(wait(Leave::Blocked(Reason::Other), 3, 1)));
+    fn wait_becomes_samples_and_latencies_of_its_parts() {
+        let events = emitted(Step::Waited(wait(Leave::Blocked(Reason::Other), 3, 1)));
         let sample = |event: &Event| match event {
             Event::Sample(sample) => Some((sample.what, sample.weight, sample.second.0)),
             _ => None,
@@ -301,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn an_open_wait_is_a_stall_and_no_sample() {
+    fn open_wait_is_a_stall_without_samples() {
         let open = Wait { open: true, ..wait(Leave::Blocked(Reason::Other), 3 * MS, 0) };
-        assert!(matches!(&told(Step::Waited(open))[..], [Event::Stall(stall)] if stall.open));
+        assert!(matches!(&emitted(Step::Waited(open))[..], [Event::Stall(stall)] if stall.open));
     }
 }

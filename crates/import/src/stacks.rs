@@ -1,4 +1,4 @@
-//! Callchains and stack dumps → modules, frames and stacks of the model, each told once.
+//! Callchains and stack dumps become modules, frames and stacks of the model, each emitted once.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashSet};
@@ -12,15 +12,15 @@ use wallprof_symbols::{
     ProcessKey, Resolver, ResolverOptions, StoredProcesses, lacks_debug_info, normalise_kernel,
 };
 
-/// For so long an import waits for debug files that are under way.
+/// How long an import waits for debug files that are being downloaded.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Distinct stacks: 64 MiB here. A day of a large machine has some hundred thousand.
+/// The limit of distinct stacks: 64 MiB of memory. A day of a large machine has some hundred thousand.
 const MAX_STACKS: usize = 1 << 22;
-/// Frames of one stack.
+/// The limit of frames of one stack.
 pub(crate) const MAX_FRAMES: usize = 1024;
 
-/// How user stacks ended, by how often they were taken.
+/// The ends of user stacks, by the number of stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackCounts {
     pub taken: u64,
@@ -44,10 +44,10 @@ pub(crate) struct Stacks {
     kernel: Option<KernelStacks>,
     frames: FrameTable,
     pending: PendingFrames,
-    told: HashSet<u64>,
+    emitted: HashSet<u64>,
     refused: u64,
     counts: StackCounts,
-    room: Vec<Frame>,
+    scratch: Vec<Frame>,
 }
 
 impl Stacks {
@@ -57,14 +57,14 @@ impl Stacks {
             kernel: None,
             frames: FrameTable::default(),
             pending: PendingFrames::default(),
-            told: HashSet::new(),
+            emitted: HashSet::new(),
             refused: 0,
             counts: StackCounts::default(),
-            room: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
-    /// Without kernel symbols kernel frames stay without names.
+    /// Without kernel symbols kernel frames stay unnamed.
     pub(crate) fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.kernel = Some(KernelStacks::new(symbols));
     }
@@ -73,7 +73,7 @@ impl Stacks {
         self.kernel.as_ref().map(|kernel| Arc::clone(kernel.symbols()))
     }
 
-    /// The stack of a thread in user mode: where it was, then return addresses.
+    /// The stack of a thread in user mode: its address, then return addresses.
     pub(crate) fn user(
         &mut self,
         pid: u32,
@@ -85,17 +85,17 @@ impl Stacks {
             return None;
         }
         self.counts.add(end);
-        self.room.clear();
-        // A return address stands for its call: the address of the call's last byte.
+        self.scratch.clear();
+        // A return address is replaced by the address of the call's last byte.
         let calls = addresses
             .iter()
             .enumerate()
             .map(|(depth, &address)| address.saturating_sub(u64::from(depth > 0)));
-        self.room.extend(calls.map(|address| self.processes.frame(pid, address)));
-        self.tell(ProcessKey { pid, generation: 0 }, end, out)
+        self.scratch.extend(calls.map(|address| self.processes.frame(pid, address)));
+        self.emit(ProcessKey { pid, generation: 0 }, end, out)
     }
 
-    /// The kernel's part; `of_tracepoint`: it begins in the machinery of tracing.
+    /// The kernel stack. `of_tracepoint`: it starts in the code of tracing.
     pub(crate) fn kernel(
         &mut self,
         addresses: &[u64],
@@ -106,15 +106,15 @@ impl Stacks {
             Some(kernel) if of_tracepoint => kernel.trim_own_frames(addresses),
             _ => 0,
         };
-        self.room.clear();
-        normalise_kernel(&addresses[own..], &mut self.room);
-        if self.room.is_empty() {
+        self.scratch.clear();
+        normalise_kernel(&addresses[own..], &mut self.scratch);
+        if self.scratch.is_empty() {
             return None;
         }
-        self.tell(ProcessKey { pid: 0, generation: 0 }, StackEnd::Complete, out)
+        self.emit(ProcessKey { pid: 0, generation: 0 }, StackEnd::Complete, out)
     }
 
-    /// Whether the kernel was serving an interrupt; `None` where its functions are not known.
+    /// Whether the kernel was serving an interrupt; `None` if its functions are not known.
     pub(crate) fn is_interrupt(&mut self, kernel: &[u64]) -> Option<bool> {
         if kernel.is_empty() {
             return None;
@@ -126,12 +126,12 @@ impl Stacks {
         &self.counts
     }
 
-    /// Stacks beyond what is kept, and frames.
+    /// Stacks and frames beyond the limits.
     pub(crate) fn refused(&self) -> (u64, u64) {
         (self.refused, self.frames.overflowed())
     }
 
-    /// Asks for the debug files of these modules that are on no disk, and waits a bounded time for them.
+    /// Requests the debug files of these modules that are not on this machine, and waits a bounded time.
     pub(crate) fn download(
         &self,
         server: &dyn DebugFileServer,
@@ -153,17 +153,17 @@ impl Stacks {
         self.pending.modules()
     }
 
-    /// Names all frames, by everything there is; how many debug files could not be read.
+    /// Names all frames. Returns the number of debug files that could not be read.
     pub(crate) fn name_all<E>(
         &mut self,
         options: ResolverOptions,
-        mut tell: impl FnMut(Event) -> Result<(), E>,
+        mut emit: impl FnMut(Event) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut resolver = Resolver::new(options);
         while let Some(batch) = self.pending.take_batch() {
             let lines = self.lines(&mut resolver, &batch);
             for (frame, lines) in batch.ids.iter().zip(lines) {
-                tell(Event::Symbol { frame: *frame, lines })?;
+                emit(Event::Symbol { frame: *frame, lines })?;
             }
         }
         Ok(resolver.unreadable())
@@ -179,7 +179,7 @@ impl Stacks {
         lines.unwrap_or_default()
     }
 
-    /// A frame by itself, told when it is new.
+    /// The id of a frame, emitted when it is new.
     pub(crate) fn frame(&mut self, process: ProcessKey, frame: Frame, out: &mut Vec<Event>) -> FrameId {
         let (id, new) = self.frames.frame_id_in(process, frame);
         if let Some(frame) = new {
@@ -189,7 +189,7 @@ impl Stacks {
         id
     }
 
-    /// A stack of frames that were told, leaf first.
+    /// The stack of frames that were emitted, leaf first.
     pub(crate) fn of_frames(
         &mut self,
         ids: Vec<FrameId>,
@@ -200,41 +200,41 @@ impl Stacks {
             return None;
         }
         self.counts.add(end);
-        self.tell_stack(ids, end, out)
+        self.emit_stack(ids, end, out)
     }
 
-    /// Modules come before frames in them.
+    /// Emits new modules. They precede the frames in them.
     pub(crate) fn emit_modules(&mut self, out: &mut Vec<Event>) {
         for (id, module) in self.processes.take_new_modules() {
             out.push(Event::Module { id, module });
         }
     }
 
-    /// Tells what is in `room`.
-    fn tell(&mut self, process: ProcessKey, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
+    /// Emits the stack in `scratch`.
+    fn emit(&mut self, process: ProcessKey, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
         self.emit_modules(out);
-        let room = std::mem::take(&mut self.room);
-        let ids = room.iter().map(|&frame| self.frame(process, frame, out)).collect();
-        self.room = room;
-        self.tell_stack(ids, end, out)
+        let scratch = std::mem::take(&mut self.scratch);
+        let ids = scratch.iter().map(|&frame| self.frame(process, frame, out)).collect();
+        self.scratch = scratch;
+        self.emit_stack(ids, end, out)
     }
 
-    fn tell_stack(&mut self, ids: Vec<FrameId>, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
-        let name = name_of(&ids, end);
-        if !self.told.contains(&name) {
-            if self.told.len() >= MAX_STACKS {
+    fn emit_stack(&mut self, ids: Vec<FrameId>, end: StackEnd, out: &mut Vec<Event>) -> Option<StackId> {
+        let name = id_of(&ids, end);
+        if !self.emitted.contains(&name) {
+            if self.emitted.len() >= MAX_STACKS {
                 self.refused += 1;
                 return None;
             }
-            self.told.insert(name);
+            self.emitted.insert(name);
             out.push(Event::Stack { id: StackId(name), frames: ids, end });
         }
         Some(StackId(name))
     }
 }
 
-/// A stack's name is a hash over its content.
-fn name_of(frames: &[FrameId], end: StackEnd) -> u64 {
+/// A stack's id is a hash of its content.
+fn id_of(frames: &[FrameId], end: StackEnd) -> u64 {
     let mut hasher = DefaultHasher::new();
     (frames, end).hash(&mut hasher);
     hasher.finish()
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_is_told_once_with_its_frames_first() {
+    fn stack_is_emitted_once_after_its_frames() {
         let (mut stacks, mut out) = (Stacks::new(FileSearch::default()), Vec::new());
         let first = stacks.user(7, &[0x1000, 0x2000], StackEnd::FramePointerEnd, &mut out);
         let addresses: Vec<u64> = out
@@ -255,7 +255,7 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(addresses, [0x1000, 0x1fff], "callers stand for their call");
+        assert_eq!(addresses, [0x1000, 0x1fff], "callers have the address of their call");
         assert!(matches!(&out[2], Event::Stack { frames, .. } if frames.len() == 2));
         assert_eq!(stacks.user(7, &[0x1000, 0x2000], StackEnd::FramePointerEnd, &mut out), first);
         assert_eq!(out.len(), 3);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn no_frames_are_no_stack() {
+    fn no_frames_make_no_stack() {
         let (mut stacks, mut out) = (Stacks::new(FileSearch::default()), Vec::new());
         assert_eq!(stacks.user(7, &[], StackEnd::Complete, &mut out), None);
         assert_eq!(stacks.kernel(&[], true, &mut out), None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn without_kernel_symbols_nothing_is_known_of_interrupts() {
+    fn without_kernel_symbols_interrupts_are_unknown() {
         let mut stacks = Stacks::new(FileSearch::default());
         assert_eq!(stacks.is_interrupt(&[0xffff_ffff_8100_0000]), None);
         let text = "ffffffff81000000 T asm_common_interrupt\nffffffff81000100 T do_idle\n";

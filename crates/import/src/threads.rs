@@ -1,4 +1,4 @@
-//! Threads by tid: their names as records tell them, and the timelines of those that something happened to.
+//! Threads by tid: their names in records, and the timelines of threads with events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,10 +9,10 @@ use crate::timeline::Timeline;
 
 /// `pid_max` is 2^22 at most.
 const MAX_TIDS: usize = 1 << 22;
-/// The kernel's father of its own threads.
+/// The parent of all kernel threads.
 const KTHREADD: u32 = 2;
 
-/// What is known of a thread without anything of it having been recorded.
+/// The name of a thread, which may have no events.
 #[derive(Clone, Debug, Default)]
 struct Named {
     pid: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Known {
     pub key: ThreadKey,
     pub pid: u32,
     pub timeline: Timeline<WokenBy>,
-    /// Where it was last seen.
+    /// The CPU on which it was last seen.
     pub cpu: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// A thread's name; told again if the thread was told.
+    /// Sets a thread's name. It is emitted again if the thread was emitted before.
     pub(crate) fn name(&mut self, pid: u32, tid: u32, comm: String, out: &mut Vec<Event>) {
         let is_new = !self.named.contains_key(&tid);
         if is_new && self.named.len() >= MAX_TIDS {
@@ -52,7 +52,7 @@ impl Threads {
         }
     }
 
-    /// A name that another thread's event mentions, for one that has none.
+    /// Sets a name from another thread's event, if the thread has none.
     pub(crate) fn suggest(&mut self, tid: u32, comm: String, out: &mut Vec<Event>) {
         if tid != 0 && self.named.get(&tid).is_none_or(|named| named.comm.is_empty()) {
             let pid = self.pid(tid).unwrap_or(tid);
@@ -60,7 +60,7 @@ impl Threads {
         }
     }
 
-    /// A thread begins, with its parent's name.
+    /// A thread starts, with its parent's name.
     pub(crate) fn fork(&mut self, pid: u32, tid: u32, parent_pid: u32, parent_tid: u32) {
         self.ended.remove(&tid);
         if self.known.contains_key(&tid) || self.named.len() >= MAX_TIDS {
@@ -71,7 +71,8 @@ impl Threads {
         self.named.insert(tid, Named { pid, comm, kernel_thread });
     }
 
-    /// The thread, told at its first event; `None` for one that has ended, and for nobody.
+    /// The thread, which is emitted at its first event. `None` for a thread that has ended, and for the idle
+    /// task.
     pub(crate) fn meet(
         &mut self,
         pid: Option<u32>,
@@ -79,8 +80,8 @@ impl Threads {
         from: u64,
         out: &mut Vec<Event>,
     ) -> Option<&mut Known> {
-        let nobody = tid == 0 || tid > MAX_TIDS as u32;
-        if nobody || self.ended.contains(&tid) {
+        let is_no_thread = tid == 0 || tid > MAX_TIDS as u32;
+        if is_no_thread || self.ended.contains(&tid) {
             return None;
         }
         if !self.known.contains_key(&tid) {
@@ -98,7 +99,7 @@ impl Threads {
         self.known.get_mut(&tid)
     }
 
-    /// The thread has ended: what still comes of it is its way out.
+    /// The thread has ended. Later events are of its exit.
     pub(crate) fn end(&mut self, tid: u32) -> Option<Known> {
         self.named.remove(&tid);
         let known = self.known.remove(&tid);
@@ -108,7 +109,7 @@ impl Threads {
         known
     }
 
-    /// All that have not ended, by their tid.
+    /// All threads that have not ended, with their tids.
     pub(crate) fn take_all(&mut self) -> Vec<(u32, Known)> {
         let mut all: Vec<_> = self.known.drain().collect();
         all.sort_unstable_by_key(|(_, known)| known.key);
@@ -119,14 +120,14 @@ impl Threads {
         self.named.get(&tid).map_or("", |named| &named.comm)
     }
 
-    /// A thread as another one's event mentions it.
+    /// A reference to a thread from another one's event.
     pub(crate) fn reference(&self, pid: Option<u32>, tid: u32) -> ThreadRef {
         let known = self.known.get(&tid);
         let pid = known.map(|known| known.pid).or(pid).or_else(|| self.pid(tid)).unwrap_or(tid);
         ThreadRef { key: known.map(|known| known.key), pid, tid, comm: self.comm(tid).to_owned() }
     }
 
-    /// How many were told.
+    /// The number of threads that were emitted.
     pub(crate) fn count(&self) -> u64 {
         self.next.into()
     }
@@ -137,7 +138,7 @@ impl Threads {
 
     fn info(&self, key: ThreadKey, pid: u32, tid: u32) -> ThreadInfo {
         let named = self.named.get(&tid);
-        // As perf shows threads that nobody named.
+        // perf's form for threads without a name.
         let comm = named.map(|named| named.comm.clone()).filter(|comm| !comm.is_empty());
         let comm = comm.unwrap_or_else(|| format!(":{tid}"));
         let leader = self.named.get(&pid).map(|leader| leader.comm.clone());
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_told_at_their_first_event_and_when_renamed() {
+    fn threads_are_emitted_at_their_first_event_and_when_renamed() {
         let (mut threads, mut out) = (Threads::default(), Vec::new());
         threads.name(7, 7, "server".into(), &mut out);
         threads.fork(7, 8, 7, 7);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_thread_is_met_again_only_as_another_one() {
+    fn ended_thread_comes_back_as_another_one() {
         let (mut threads, mut out) = (Threads::default(), Vec::new());
         let first = threads.meet(Some(7), 7, 5, &mut out).map(|known| known.key);
         assert!(threads.end(7).is_some());
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_no_thread() {
+    fn idle_task_is_not_a_thread() {
         let (mut threads, mut out) = (Threads::default(), Vec::new());
         for tid in [0, u32::MAX] {
             assert!(threads.meet(None, tid, 5, &mut out).is_none());
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_threads_get_the_name_others_call_them_by() {
+    fn unnamed_threads_get_the_name_in_other_events() {
         let (mut threads, mut out) = (Threads::default(), Vec::new());
         threads.meet(None, 9, 5, &mut out);
         threads.suggest(9, "bash".into(), &mut out);

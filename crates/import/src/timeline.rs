@@ -1,31 +1,31 @@
-//! One thread over time, from what a perf.data file says of it: when it ran, when it waited, and what nobody
-//! knows.
+//! One thread's activity over time, by the records of a perf.data file: intervals on a CPU, waits, and time
+//! of unknown state.
 //!
-//! Pure. Two kinds of files: where switches are recorded both ways, running time is what lies between
-//! switch-in and switch-out; where they are not, it is what the samples stand for. A thread counts as the
-//! first kind from its first switch-in on.
+//! Pure. There are two kinds of files. If switches in both directions are recorded, running time is between
+//! switch-in and switch-out. Otherwise it is the weight of samples. A thread counts as the first kind from
+//! its first switch-in on.
 
 use wallprof_model::{Reason, StackId};
 
-/// What a stretch of a thread's time was spent on.
+/// The state in an interval of a thread's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spent {
     OnCpu,
     Runnable,
     Preempted,
     Blocked(Reason),
-    /// Between two events that do not say what was in between.
+    /// Between two events that do not show the state.
     Unknown,
 }
 
-/// Who ended a wait, and when.
+/// The end of a wait: its time and the waker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wake<W> {
     pub at: u64,
     pub waker: Option<W>,
 }
 
-/// Why a thread left its CPU.
+/// The reason why a thread left its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     Preempted,
@@ -44,7 +44,7 @@ pub(crate) struct Stacks {
 pub(crate) struct Wait<W> {
     pub from: u64,
     pub to: u64,
-    /// Where the blocked part ends and the runnable one begins.
+    /// The end of the blocked part and the start of the runnable one.
     pub woken_at: u64,
     pub why: Leave,
     pub stacks: Stacks,
@@ -53,7 +53,7 @@ pub(crate) struct Wait<W> {
     pub open: bool,
 }
 
-/// What a timeline says; stretches follow one another without gap or overlap.
+/// A step of a timeline. Intervals follow one another without gap or overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step<W> {
     Spent { from: u64, to: u64, what: Spent },
@@ -61,10 +61,10 @@ pub(crate) enum Step<W> {
 }
 
 #[derive(Clone, Debug)]
-enum Doing<W> {
-    /// Perhaps it runs, perhaps not.
+enum Activity<W> {
+    /// It may be running.
     Unknown,
-    /// `woken`: a wakeup that came while it ran; it ends the wait that is about to begin.
+    /// `woken`: a wakeup that came while it ran. It ends the next wait.
     Running {
         sure_until: u64,
         woken: Option<Wake<W>>,
@@ -76,7 +76,7 @@ enum Doing<W> {
         early: Option<Wake<W>>,
         wake: Option<Wake<W>>,
     },
-    /// Woken from a sleep whose beginning nobody saw, or new.
+    /// Woken from a sleep whose start was not recorded, or new.
     Runnable,
 }
 
@@ -84,129 +84,129 @@ enum Doing<W> {
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline<W> {
     upto: u64,
-    doing: Doing<W>,
+    activity: Activity<W>,
     /// Its switch-ins are recorded, too.
     exact: bool,
-    /// Sampled running time for which no room was found yet.
+    /// Sampled running time that is not assigned to an interval yet.
     credit: u64,
-    /// A trace follows it, and nothing says when it has a CPU.
+    /// A trace follows it, but no record shows when it has a CPU.
     is_followed: bool,
 }
 
 impl<W> Timeline<W> {
-    /// A thread of which the first thing is known at `from`.
+    /// A thread whose first event is at `from`.
     pub(crate) fn new(from: u64) -> Self {
-        Timeline { upto: from, doing: Doing::Unknown, exact: false, credit: 0, is_followed: false }
+        Timeline { upto: from, activity: Activity::Unknown, exact: false, credit: 0, is_followed: false }
     }
 
-    /// The time up to which everything is told.
+    /// The time up to which all steps were emitted.
     pub(crate) fn upto(&self) -> u64 {
         self.upto
     }
 
-    /// It was sampled running; the sample stands for `weight` ns before it.
+    /// It was sampled running. The sample has a weight of `weight` ns before it.
     pub(crate) fn sampled(&mut self, at: u64, weight: u64, steps: &mut Vec<Step<W>>) {
         self.credit = self.credit.saturating_add(weight);
-        match &mut self.doing {
-            Doing::Running { sure_until, .. } => *sure_until = at.max(*sure_until),
-            Doing::Waiting { .. } | Doing::Runnable => {
+        match &mut self.activity {
+            Activity::Running { sure_until, .. } => *sure_until = at.max(*sure_until),
+            Activity::Waiting { .. } | Activity::Runnable => {
                 self.lose_track(at, steps);
-                self.doing = Doing::Running { sure_until: at, woken: None };
+                self.activity = Activity::Running { sure_until: at, woken: None };
             }
-            Doing::Unknown => self.doubt(at, steps),
+            Activity::Unknown => self.doubt(at, steps),
         }
     }
 
-    /// Something else of it was recorded.
+    /// Another event of it was recorded.
     pub(crate) fn seen(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
-        if matches!(self.doing, Doing::Unknown) {
+        if matches!(self.activity, Activity::Unknown) {
             self.doubt(at, steps);
         }
     }
 
-    /// A trace of it begins, of a recording without switches: it lives until the recording ends, but when it
-    /// has a CPU is not known.
+    /// A trace of it starts in a recording without switches. It lives until the recording ends, but the times
+    /// on a CPU are not known.
     pub(crate) fn followed(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
         self.is_followed = true;
         self.seen(at, steps);
     }
 
     pub(crate) fn switch_out(&mut self, at: u64, why: Leave, stacks: Stacks, steps: &mut Vec<Step<W>>) {
-        let early = match std::mem::replace(&mut self.doing, Doing::Unknown) {
-            Doing::Running { woken, .. } => {
+        let early = match std::mem::replace(&mut self.activity, Activity::Unknown) {
+            Activity::Running { woken, .. } => {
                 self.run(at, steps);
                 woken.filter(|_| why != Leave::Preempted)
             }
-            doing => {
-                self.doing = doing;
+            activity => {
+                self.activity = activity;
                 self.lose_track(at, steps);
                 None
             }
         };
-        self.doing = Doing::Waiting { from: self.upto, why, stacks, early, wake: None };
+        self.activity = Activity::Waiting { from: self.upto, why, stacks, early, wake: None };
     }
 
-    /// The stacks of a switch-out that was told without.
+    /// Whether the last event was a switch-out.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.doing, Doing::Waiting { .. })
+        matches!(self.activity, Activity::Waiting { .. })
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        matches!(self.doing, Doing::Running { .. })
+        matches!(self.activity, Activity::Running { .. })
     }
 
     pub(crate) fn switch_in(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
-        match std::mem::replace(&mut self.doing, Doing::Unknown) {
-            Doing::Waiting { from, why, stacks, early, wake } => {
+        match std::mem::replace(&mut self.activity, Activity::Unknown) {
+            Activity::Waiting { from, why, stacks, early, wake } => {
                 let wake = wake.or(early.map(|wake| Wake { at: from, ..wake }));
                 self.end_wait(at, from, why, stacks, wake, false, steps);
             }
-            Doing::Runnable => self.spend(at, Spent::Runnable, steps),
-            Doing::Unknown => self.doubt(at, steps),
-            Doing::Running { sure_until, .. } => {
-                // A switch-out is missing since it was last seen running.
+            Activity::Runnable => self.spend(at, Spent::Runnable, steps),
+            Activity::Unknown => self.doubt(at, steps),
+            Activity::Running { sure_until, .. } => {
+                // The switch-out after it was last seen running is missing.
                 self.run(sure_until.min(at), steps);
                 self.spend(at, Spent::Unknown, steps);
             }
         }
         self.exact = true;
-        self.doing = Doing::Running { sure_until: self.upto, woken: None };
+        self.activity = Activity::Running { sure_until: self.upto, woken: None };
     }
 
     pub(crate) fn wake(&mut self, at: u64, waker: Option<W>, steps: &mut Vec<Step<W>>) {
-        match &mut self.doing {
-            Doing::Waiting { why: Leave::Blocked(_), wake, .. } => {
+        match &mut self.activity {
+            Activity::Waiting { why: Leave::Blocked(_), wake, .. } => {
                 wake.get_or_insert(Wake { at, waker });
             }
-            Doing::Running { woken, .. } => *woken = Some(Wake { at, waker }),
-            Doing::Unknown => {
+            Activity::Running { woken, .. } => *woken = Some(Wake { at, waker }),
+            Activity::Unknown => {
                 self.doubt(at, steps);
-                self.doing = Doing::Runnable;
+                self.activity = Activity::Runnable;
             }
-            Doing::Waiting { .. } | Doing::Runnable => {}
+            Activity::Waiting { .. } | Activity::Runnable => {}
         }
     }
 
     /// The thread has ended.
     pub(crate) fn end(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
-        match self.doing {
-            Doing::Running { .. } => self.run(at, steps),
+        match self.activity {
+            Activity::Running { .. } => self.run(at, steps),
             _ => self.lose_track(at, steps),
         }
-        self.doing = Doing::Unknown;
+        self.activity = Activity::Unknown;
         self.is_followed = false;
     }
 
-    /// The recording has ended. What a thread does goes on to there if the end of it would have been seen.
-    pub(crate) fn finish(&mut self, at: u64, switch_ins_are_seen: bool, steps: &mut Vec<Step<W>>) {
-        match std::mem::replace(&mut self.doing, Doing::Unknown) {
-            Doing::Running { .. } if self.exact => self.run(at, steps),
-            Doing::Waiting { from, why, stacks, early, wake } if switch_ins_are_seen => {
+    /// The recording has ended. The activity continues up to the end if its end would have been recorded.
+    pub(crate) fn finish(&mut self, at: u64, switch_ins_are_recorded: bool, steps: &mut Vec<Step<W>>) {
+        match std::mem::replace(&mut self.activity, Activity::Unknown) {
+            Activity::Running { .. } if self.exact => self.run(at, steps),
+            Activity::Waiting { from, why, stacks, early, wake } if switch_ins_are_recorded => {
                 let wake = wake.or(early.map(|wake| Wake { at: from, ..wake }));
                 self.end_wait(at, from, why, stacks, wake, true, steps);
             }
-            Doing::Runnable if switch_ins_are_seen => self.spend(at, Spent::Runnable, steps),
-            Doing::Running { sure_until, .. } => self.run(sure_until, steps),
+            Activity::Runnable if switch_ins_are_recorded => self.spend(at, Spent::Runnable, steps),
+            Activity::Running { sure_until, .. } => self.run(sure_until, steps),
             _ => {}
         }
         if self.is_followed {
@@ -241,16 +241,16 @@ impl<W> Timeline<W> {
         steps.push(Step::Waited(Wait { from, to, woken_at, why, stacks, waker, open }));
     }
 
-    /// It is known to have gone on since the last switch, but not when.
+    /// Its activity has changed since the last switch, but the time is not known.
     fn lose_track(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
-        if let Doing::Waiting { why: Leave::Blocked(reason), wake: Some(wake), .. } = &self.doing {
+        if let Activity::Waiting { why: Leave::Blocked(reason), wake: Some(wake), .. } = &self.activity {
             let (reason, woken_at) = (*reason, wake.at.min(at));
             self.spend(woken_at, Spent::Blocked(reason), steps);
         }
         self.doubt(at, steps);
     }
 
-    /// Running up to `at`: all of it where switches are known, else what samples stand for.
+    /// Running up to `at`: the whole interval if switches are known, else the weight of samples.
     fn run(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
         if self.exact {
             self.credit = 0;
@@ -260,7 +260,7 @@ impl<W> Timeline<W> {
         }
     }
 
-    /// Up to `at`: what samples stand for is running time, and lies next to `at`; the rest is unknown.
+    /// Up to `at`: the weight of samples is running time right before `at`, the rest is unknown.
     fn doubt(&mut self, at: u64, steps: &mut Vec<Step<W>>) {
         let sampled = if self.exact { 0 } else { self.credit.min(at.saturating_sub(self.upto)) };
         self.spend(at.saturating_sub(sampled), Spent::Unknown, steps);
@@ -282,8 +282,9 @@ mod tests {
 
     use super::*;
 
-    /// `S5`: sampled at 5, standing for 4 ns; `s`: seen; `f`: followed by a trace without switches; `p`, `b`:
-    /// switched out preempted or blocked; `i`: in; `w`: woken; `x`: ended; `.`: the recording ended.
+    /// `S5`: sampled at 5 with a weight of 4 ns; `s`: seen; `f`: followed by a trace without switches; `p`,
+    /// `b`: switched out preempted or blocked; `i`: switched in; `w`: woken; `x`: ended; `.`: the recording
+    /// ended.
     fn steps(events: &str) -> Vec<Step<u32>> {
         let mut timeline: Option<Timeline<u32>> = None;
         let mut steps = Vec::new();
@@ -308,7 +309,7 @@ mod tests {
         steps
     }
 
-    /// One letter for each ns: running, blocked, runnable, preempted, unknown.
+    /// One letter for each ns: running, blocked, woken, preempted, unknown.
     fn drawn(events: &str) -> String {
         let letter = |what: &Spent| match what {
             Spent::OnCpu => "R",
@@ -342,35 +343,35 @@ mod tests {
     }
 
     #[test]
-    fn a_wakeup_before_the_switch_out_ends_the_wait_at_its_start() {
+    fn wakeup_before_the_switch_out_ends_the_wait_at_its_start() {
         assert_eq!((drawn("i0 w2 b3 i6"), waits("i0 w2 b3 i6")), ("RRRwww".into(), vec![(3, 3, 6, true)]));
-        // It went on without sleeping, and slept later.
+        // It continued without sleeping, and slept later.
         assert_eq!(drawn("i0 w2 b3 w5 i6"), "RRRbbw");
         assert_eq!(drawn("i0 w2 p3 i5 b6 i8"), "RRRppRbb");
     }
 
     #[test]
-    fn without_switches_samples_say_how_long_it_ran() {
+    fn without_switches_samples_give_running_time() {
         assert_eq!(drawn("s0 S4 S10 s13"), "RRRR??RRRR???");
         assert_eq!(drawn("s0 S10 S14"), "??????RRRRRRRR");
     }
 
     #[test]
-    fn what_was_missed_is_unknown() {
-        // A switch-in is missing; a switch-out is; both ends of what is known count.
+    fn missed_switches_leave_unknown_time() {
+        // A switch-in is missing, a switch-out is missing, both are missing.
         assert_eq!(drawn("i0 b3 w5 b8 i9"), "RRRbb???b");
         assert_eq!(drawn("i0 S2 i6 b8"), "RR????RR");
         assert_eq!(drawn("i0 b2 S9 b12"), "RR???????RRR");
     }
 
     #[test]
-    fn switch_outs_alone_say_nothing_of_the_waits() {
+    fn switch_outs_alone_give_no_waits() {
         assert_eq!(drawn("s0 b3 b9 S20 b22"), "?????????".to_owned() + "???????" + "RRRR" + "??");
         assert!(waits("s0 b3 b9 S20 b22").is_empty());
     }
 
     #[test]
-    fn the_end_of_the_recording_leaves_waits_open() {
+    fn end_of_the_recording_leaves_waits_open() {
         assert_eq!(
             (drawn("i0 b3 .7"), drawn("i0 b3 w5 .7"), drawn("i0 .7")),
             ("RRRbbbb".into(), "RRRbbww".into(), "RRRRRRR".into())
@@ -381,22 +382,22 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_a_trace_follows_without_switches_lives_to_the_end() {
+    fn thread_followed_without_switches_lives_to_the_end() {
         assert_eq!((drawn("f0 s3 .7"), drawn("f2 x5 .9")), ("???????".into(), "???".into()));
         assert_eq!((drawn("s0 s3 .7"), drawn("f0 i2 b4 i6 .7")), ("???".into(), "??RRbbR".into()));
     }
 
     #[test]
-    fn a_new_thread_waits_for_its_first_cpu() {
+    fn new_thread_waits_for_its_first_cpu() {
         assert_eq!(drawn("w0 i3 x5"), "wwwRR");
     }
 
     proptest! {
         #[test]
-        fn stretches_follow_one_another(events in proptest::collection::vec((0u64..9, 0usize..9), 1..60)) {
+        fn intervals_follow_one_another(events in proptest::collection::vec((0u64..9, 0usize..9), 1..60)) {
             let mut at = 100;
             let text: Vec<String> = events.into_iter().map(|(delta, what)| {
-                // Also backwards, as damaged files go.
+                // Times may decrease, as in damaged files.
                 at = at + delta - 2;
                 format!("{}{at}", ["S", "s", "p", "b", "i", "w", "x", ".", "f"][what])
             }).collect();

@@ -1,7 +1,7 @@
-//! perf.data as `wallprof record --intel-pt` writes it, for itself and for perf: records and traces as the kernel and the
-//! processor wrote them. One decoder reads every trace, whoever recorded it.
+//! Writes the perf.data of `wallprof record --intel-pt`, for wallprof and for perf: records of the kernel and
+//! traces of the processor, unchanged. So one decoder reads all traces.
 //!
-//! Layouts as in `format`, and `tools/perf/Documentation/perf.data-file-format.txt` for the file as a whole.
+//! Layouts: as in `format`; `tools/perf/Documentation/perf.data-file-format.txt` for the file as a whole.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -12,23 +12,23 @@ use crate::format::header::{FILE_HEADER, MAGIC};
 use crate::format::record::{kind, misc};
 use crate::format::trace::INTEL_PT;
 
-/// What follows a record, in what is found rather than told by the kernel: nobody, at no time.
+/// The sample id of synthesised records: no thread, no time.
 const NO_SAMPLE_ID: [u8; 32] = [0; 32];
-/// perf pads texts to this.
+/// perf pads texts to a multiple of this.
 const TEXT_UNIT: usize = 64;
-/// Whose trace it is where it is a CPU's.
+/// The thread of a CPU's trace.
 const NO_THREAD: u32 = u32::MAX;
 
-/// The recorded events: all of one kind.
+/// The recorded events. All of them have the same attr.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceEvents {
-    /// `perf_event_attr` as the kernel was given it.
+    /// The `perf_event_attr` that was given to the kernel.
     pub attr: Vec<u8>,
-    /// The numbers they have in their records.
+    /// Their ids in records.
     pub ids: Vec<u64>,
 }
 
-/// How the trace was made. Bits are of the event's `config`.
+/// Parameters of the trace. Bits are those of the event's `config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceFacts {
     /// `perf_event_attr.type` of its events.
@@ -40,12 +40,12 @@ pub struct TraceFacts {
     pub mtc: u64,
     pub mtc_period: u64,
     pub cycles: u64,
-    /// Ticks of the time-stamp counter to those of the crystal.
+    /// The ratio of the time-stamp counter to the crystal's clock.
     pub tsc_to_crystal: (u32, u32),
     pub max_non_turbo_ratio: u32,
-    /// Each buffer was read once, and holds the last of its trace.
+    /// Each buffer was read once, and holds the end of its trace.
     pub is_snapshot: bool,
-    /// Records of switches are of whole CPUs, not of single threads.
+    /// Switches are recorded for whole CPUs, not for single threads.
     pub of_cpus: bool,
 }
 
@@ -58,11 +58,11 @@ pub struct MachineFacts {
     pub cpus: u32,
     /// The words of the command that made the recording.
     pub command_line: Vec<String>,
-    /// A time of records, and the time of day then; ns.
+    /// A time of records, and the time of day at that time; ns.
     pub clock: Option<(u64, u64)>,
 }
 
-/// Executable memory that was there before the recording.
+/// Executable memory that was mapped before the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundMapping<'a> {
     pub start: u64,
@@ -72,7 +72,7 @@ pub struct FoundMapping<'a> {
     pub path: &'a [u8],
 }
 
-/// A recording under way.
+/// A file that is being written.
 #[derive(Debug)]
 pub struct TraceFile<W> {
     out: W,
@@ -81,7 +81,7 @@ pub struct TraceFile<W> {
 }
 
 impl<W: Write + Seek> TraceFile<W> {
-    /// `out` is empty.
+    /// Starts a file. `out` is empty.
     pub fn create(out: W, events: &TraceEvents, facts: &TraceFacts) -> io::Result<Self> {
         let mut file = TraceFile { out, attr_len: events.attr.len(), ids: events.ids.len() };
         let header = file.header(0);
@@ -93,28 +93,28 @@ impl<W: Write + Seek> TraceFile<W> {
         Ok(file)
     }
 
-    /// A record as the kernel wrote it, with its header.
+    /// Writes a record of the kernel, with its header.
     pub fn record(&mut self, record: &[u8]) -> io::Result<()> {
         self.out.write_all(record)
     }
 
-    /// Part of a CPU's trace, `offset` bytes behind its begin, read at `ticks`.
+    /// Writes a part of a CPU's trace, `offset` bytes behind its start, read at `ticks`.
     pub fn trace(&mut self, cpu: u32, offset: u64, parts: [&[u8]; 2], ticks: u64) -> io::Result<()> {
         let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let padding = size.next_multiple_of(8) - size;
-        let whose = [cpu, NO_THREAD, cpu, 0].into_iter().flat_map(u32::to_le_bytes);
-        let body: Vec<u8> = words(&[size + padding, offset, ticks]).into_iter().chain(whose).collect();
+        let target = [cpu, NO_THREAD, cpu, 0].into_iter().flat_map(u32::to_le_bytes);
+        let body: Vec<u8> = words(&[size + padding, offset, ticks]).into_iter().chain(target).collect();
         self.out.write_all(&record(kind::AUXTRACE, 0, &body))?;
         parts.iter().try_for_each(|part| self.out.write_all(part))?;
         self.out.write_all(&[0; 8][..padding as usize])
     }
 
-    /// Everything that the pages of all CPUs held at one moment was written.
+    /// Ends a round: all records in the buffers of all CPUs were written.
     pub fn finish_round(&mut self) -> io::Result<()> {
         self.out.write_all(&record(kind::FINISHED_ROUND, 0, &[]))
     }
 
-    /// A thread that was there before the recording; `comm` is cut to what the kernel keeps of names.
+    /// Writes a thread that existed before the recording. `comm` is cut to the kernel's limit of names.
     pub fn found_thread(&mut self, pid: u32, tid: u32, comm: &[u8]) -> io::Result<()> {
         let mut body = ids(pid, tid);
         body.extend(&comm[..comm.len().min(15)]);
@@ -123,7 +123,8 @@ impl<W: Write + Seek> TraceFile<W> {
         self.out.write_all(&record(kind::COMM, 0, &body))
     }
 
-    /// Memory of a process that was there before the recording. Longer paths than Linux has are left out.
+    /// Writes memory of a process that existed before the recording. Paths longer than Linux allows are left
+    /// out.
     pub fn found_mapping(&mut self, pid: u32, mapping: &FoundMapping<'_>) -> io::Result<()> {
         const READ_AND_EXECUTE: u32 = 1 | 4;
         const PRIVATE: u32 = 2;
@@ -140,7 +141,7 @@ impl<W: Write + Seek> TraceFile<W> {
         self.out.write_all(&record(kind::MMAP2, misc::USER, &body))
     }
 
-    /// Bytes so far.
+    /// Bytes written so far.
     pub fn written(&mut self) -> io::Result<u64> {
         self.out.stream_position()
     }
@@ -165,7 +166,7 @@ impl<W: Write + Seek> TraceFile<W> {
         Ok(self.out)
     }
 
-    /// The file's header; its list of features is at its end, and empty until there are some.
+    /// The file's header. Its feature bits are at its end, and zero until features are written.
     fn header(&self, size: u64) -> Vec<u8> {
         let entry = self.attr_len as u64 + 16;
         let attrs_at = FILE_HEADER as u64 + 8 * self.ids as u64;
@@ -181,7 +182,7 @@ impl<W: Write + Seek> TraceFile<W> {
 }
 
 fn trace_info(facts: &TraceFacts) -> [u64; 19] {
-    /// `have_sched_switch` of perf: by records of threads, or of CPUs.
+    /// `have_sched_switch` of perf: records of threads, or of CPUs.
     const SWITCHES_OF_THREADS: u64 = 2;
     const SWITCHES_OF_CPUS: u64 = 3;
     let time = facts.time_conv.unwrap_or(TimeConv { shift: 0, mult: 0, zero: 0 });
@@ -197,7 +198,7 @@ fn trace_info(facts: &TraceFacts) -> [u64; 19] {
         facts.no_return_compression,
         if facts.of_cpus { SWITCHES_OF_CPUS } else { SWITCHES_OF_THREADS },
         facts.is_snapshot.into(),
-        // A buffer is a CPU's, whoever is traced.
+        // A buffer belongs to a CPU, even if single threads are traced.
         1,
         facts.mtc,
         facts.mtc_period,
@@ -205,7 +206,7 @@ fn trace_info(facts: &TraceFacts) -> [u64; 19] {
         denominator.into(),
         facts.cycles,
         facts.max_non_turbo_ratio.into(),
-        // No filter of addresses, and none of events.
+        // No address filters, no event filters.
         0,
         0,
     ]
@@ -224,11 +225,11 @@ fn features(machine: &MachineFacts) -> Vec<(u32, Vec<u8>)> {
     let mut command_line = (machine.command_line.len() as u32).to_le_bytes().to_vec();
     machine.command_line.iter().for_each(|word| command_line.extend(text(word)));
     features.push((feature::COMMAND_LINE, command_line));
-    // An index of pieces, which is empty: whoever reads the records finds them.
+    // An empty index of pieces. Readers find the pieces among the records.
     features.push((feature::AUXTRACE, words(&[0])));
     if let Some((clock_ns, epoch_ns)) = machine.clock {
         const VERSION: u32 = 1;
-        /// None of those that programs can ask: the scheduler's own.
+        /// None of the clocks that programs can read: the scheduler's own.
         const NO_CLOCK: u32 = u32::MAX;
         features.push((feature::CLOCK_DATA, [ids(VERSION, NO_CLOCK), words(&[epoch_ns, clock_ns])].concat()));
     }

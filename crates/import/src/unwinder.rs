@@ -1,5 +1,5 @@
-//! Stack dumps → user stacks: registers and the copied top of a stack, walked by the unwind tables of the files
-//! that were mapped.
+//! Stack dumps become user stacks: registers and the copied top of a stack, walked with the unwind tables of
+//! the mapped files.
 
 use std::cell::OnceCell;
 
@@ -11,7 +11,7 @@ use crate::build_budget::BuildBudget;
 use crate::format::sample::UserState;
 use crate::stacks::MAX_FRAMES;
 
-/// Numbers of x86's registers in perf (`arch/x86/include/uapi/asm/perf_regs.h`).
+/// perf's numbers of x86's registers (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod register {
     pub const BX: u32 = 1;
     pub const DI: u32 = 5;
@@ -23,14 +23,14 @@ mod register {
 /// `PERF_SAMPLE_REGS_ABI_64`.
 const ABI_64: u64 = 2;
 
-/// Tables by module, each made when the first stack leads through its file.
+/// Tables by module. Each is built when a stack first leads through its file.
 #[derive(Default)]
 pub(crate) struct Unwinder {
     tables: Vec<OnceCell<Option<Table>>>,
 }
 
 impl Unwinder {
-    /// Replaces the content of `frames` by where the thread was and its return addresses.
+    /// Replaces the content of `frames` by the thread's address and its return addresses.
     pub(crate) fn walk(
         &mut self,
         processes: &StoredProcesses,
@@ -99,7 +99,7 @@ impl CodeSpace for Space<'_> {
                 None => Code::NoTable,
             },
             Frame { kind: FrameKind::Jit, .. } => Code::Jit,
-            // In no mapping that was recorded.
+            // In no recorded mapping.
             Frame { .. } => Code::Jit,
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     const MASK: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 18;
 
     #[test]
-    fn memory_ends_where_the_copy_does() {
+    fn memory_ends_with_the_copy() {
         let bytes = words(&[1, 2]);
         let mut dump = Dump { from: 0x7000, bytes: &bytes };
         let at = [0x6fff, 0x7000, 0x7001, 0x7008, 0x7009, u64::MAX].map(|address| dump.word(address));

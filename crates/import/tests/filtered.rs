@@ -1,5 +1,5 @@
-//! Recordings of some functions only (`perf record --filter`), invented: their filters are found in the file,
-//! and resolved by what is mapped.
+//! Generated recordings with address filters (`perf record --filter`): the filters are read from the file and
+//! resolved by its mappings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use wallprof_intel_pt::replay::{CallTree, Frame, ThreadReplay, replay_segment};
 use wallprof_intel_pt::{FunctionId, RunCache, Segment, ThreadId};
 use wallprof_model::{CallFrame, CallPathId, Event, FrameId, MonoNs};
 
-/// Calls, incomplete ones, and those entered before, by path.
+/// Complete calls, incomplete ones, and those entered before the recording, by path.
 type Counts = BTreeMap<String, [u64; 3]>;
 
 /// A path's parent, its frame, and its calls as in [`Counts`].
@@ -75,7 +75,7 @@ impl Imported {
     }
 }
 
-/// What the decoder makes of the same trace, by the program and the filters as they were invented.
+/// The decoder's result for the same trace, with the generated program and filters.
 fn expected(generated: &Generated) -> Counts {
     let whole = Segment { start: 0, end: generated.trace.len(), first: true };
     let (decoded, stretches) = replay_segment(&generated.as_trace(), whole, TIME_CONV, &mut RunCache::new());
@@ -109,7 +109,7 @@ fn generated(seed: u64, tracing: Tracing) -> Generated {
     generate_traced(seed, plan, tracing)
 }
 
-/// The recording with its program and, where it is traced, its kernel.
+/// Writes the recording, its program and, if it is traced, its kernel.
 fn write(folder: &Path, generated: &Generated) {
     std::fs::create_dir_all(folder.join("root")).expect("made");
     std::fs::write(folder.join("root/program"), generated.program.to_elf()).expect("written");
@@ -132,7 +132,7 @@ fn imported(folder: &Path) -> (Outcome, Imported) {
 }
 
 #[test]
-fn filters_are_those_of_the_file() {
+fn filters_are_read_from_the_file() {
     let mut untraced = 0;
     for seed in 0..36 {
         let (ranges, kernel_ranges) = [(1, 0), (3, 0), (1, 2)][(seed % 3) as usize];
@@ -153,7 +153,7 @@ fn filters_are_those_of_the_file() {
     assert!(untraced > 100, "{untraced}");
 }
 
-/// The recording of seed 3 after `from` was replaced by `to` in it.
+/// The recording of seed 3 with `from` replaced by `to`.
 fn edited(from: &str, to: &str) -> (Outcome, Imported) {
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), &generated(3, Tracing { ranges: 2, ..Tracing::default() }));

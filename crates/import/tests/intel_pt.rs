@@ -1,5 +1,5 @@
-//! Recordings with Intel PT, invented and whole or damaged: what is imported is what the decoder tells of the same trace,
-//! and of a damaged one gaps and counts.
+//! Generated recordings with Intel PT, whole or damaged. An import of a whole one has the decoder's result
+//! for the same trace; an import of a damaged one has gaps and counts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ use wallprof_model::{
     CallFrame, CallPathId, Event, FrameId, MonoNs, StackId, StallReason, SymbolLine, ThreadKey,
 };
 
-/// A path's parent, its frame, and its calls: complete, incomplete, entered before; its own ns; and calls in its
-/// histogram.
-type ToldPath = (Option<CallPathId>, CallFrame<FrameId>, [u64; 5]);
+/// A path's parent, its frame, and its numbers: complete calls, incomplete ones, those entered before the
+/// recording, own ns, and calls in its histogram.
+type ImportedPath = (Option<CallPathId>, CallFrame<FrameId>, [u64; 5]);
 
-/// What was imported, by the names that users see.
+/// The imported events, by the names that users see.
 #[derive(Default)]
-struct Told {
+struct Imported {
     facts: RecordingFacts,
     tids: BTreeMap<ThreadKey, u32>,
     names: BTreeMap<FrameId, String>,
-    paths: BTreeMap<(ThreadKey, CallPathId), ToldPath>,
+    paths: BTreeMap<(ThreadKey, CallPathId), ImportedPath>,
     stacks: BTreeMap<StackId, Vec<FrameId>>,
     stalls: Vec<Stall>,
     on_cpu_ns: u64,
     wall_ns: u64,
-    /// All deltas together, by thread and second.
+    /// The sums of all deltas, by thread and second.
     ledgers: BTreeMap<(ThreadKey, u32), LedgerDelta>,
     window: TraceWindow,
 }
 
-impl Sink for Told {
+impl Sink for Imported {
     type Error = std::convert::Infallible;
 
     fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
@@ -91,7 +91,7 @@ fn name(lines: &[SymbolLine]) -> String {
 
 type Counts = BTreeMap<(u32, String), [u64; 3]>;
 
-impl Told {
+impl Imported {
     fn add(&mut self, delta: &LedgerDelta) {
         let new = || LedgerDelta::new(delta.thread, delta.second);
         let sum = self.ledgers.entry((delta.thread, delta.second.0)).or_insert_with(new);
@@ -111,7 +111,7 @@ impl Told {
             .for_each(|(to, ns)| *to += ns);
     }
 
-    /// Wall time, running time, user code, kernel, and running time that nothing divides, of all threads.
+    /// Wall time, running time, user code, kernel, and undivided running time of all threads.
     fn running(&self) -> [u64; 5] {
         self.ledgers.values().fold([0; 5], |sum, delta| {
             let numbers = [
@@ -125,7 +125,7 @@ impl Told {
         })
     }
 
-    /// In each second of each thread the states are no more than its wall time, and running time is divided.
+    /// In each second of each thread the states add up to at most its wall time, and running time is divided.
     fn assert_whole(&self) {
         for delta in self.ledgers.values() {
             let off_cpu = delta.blocked_ns.iter().sum::<u64>() + delta.runnable_ns + delta.preempted_ns;
@@ -135,7 +135,7 @@ impl Told {
         }
     }
 
-    /// Calls, incomplete ones, and those entered before, by tid and path.
+    /// Complete calls, incomplete ones, and those entered before the recording, by tid and path.
     fn counts(&self) -> Counts {
         let mut counts = Counts::new();
         for (&(thread, id), (_, _, numbers)) in &self.paths {
@@ -171,7 +171,7 @@ fn without_empty(mut counts: Counts) -> Counts {
     counts
 }
 
-/// What the decoder tells of the whole trace with the program and the switches as they were invented.
+/// The decoder's result for the whole trace, with the generated program and switches.
 fn replayed(generated: &Generated) -> Vec<ThreadCalls> {
     let mut replays: BTreeMap<ThreadId, ThreadReplay> = BTreeMap::new();
     let whole = Segment { start: 0, end: generated.trace.len(), first: true };
@@ -209,20 +209,20 @@ fn add_counts(generated: &Generated, calls: &ThreadCalls, counts: &mut Counts) {
     }
 }
 
-/// A folder with an invented recording and its program.
-struct Place {
+/// A folder with a generated recording and its program.
+struct TestRecording {
     folder: tempfile::TempDir,
     generated: Generated,
 }
 
-impl Place {
-    fn new(seed: u64, threads: usize, overflows: bool) -> Place {
+impl TestRecording {
+    fn new(seed: u64, threads: usize, overflows: bool) -> TestRecording {
         let plan = Plan { functions: 12, threads, instructions: 30_000, overflows, exceptions: true };
         let (folder, generated) = (tempfile::tempdir().expect("a folder"), generate(seed, plan));
         std::fs::create_dir(folder.path().join("root")).expect("made");
         std::fs::write(folder.path().join("root/program"), generated.program.to_elf()).expect("written");
         std::fs::write(folder.path().join("perf.data"), generated.to_perf_data("/program")).expect("written");
-        Place { folder, generated }
+        TestRecording { folder, generated }
     }
 
     fn file(&self) -> PathBuf {
@@ -233,38 +233,38 @@ impl Place {
         ImportOptions { symfs: Some(self.folder.path().join("root")), ..ImportOptions::default() }
     }
 
-    fn import(&self) -> (Outcome, Told) {
-        imported(&self.file(), &self.options(), Told::default()).expect("it is whole")
+    fn import(&self) -> (Outcome, Imported) {
+        imported(&self.file(), &self.options(), Imported::default()).expect("it is whole")
     }
 }
 
-fn imported(file: &Path, options: &ImportOptions, mut told: Told) -> Option<(Outcome, Told)> {
-    let outcome = import(file, options, &mut told).ok()?;
-    Some((outcome, told))
+fn imported(file: &Path, options: &ImportOptions, mut result: Imported) -> Option<(Outcome, Imported)> {
+    let outcome = import(file, options, &mut result).ok()?;
+    Some((outcome, result))
 }
 
 #[test]
-fn calls_are_those_that_the_decoder_tells() {
+fn calls_are_those_of_the_decoder() {
     for seed in 0..24 {
-        let place = Place::new(seed, 1 + seed as usize % 4, seed % 3 == 2);
-        let (outcome, told) = place.import();
-        let (found, expected) = (told.counts(), expected(&place.generated));
+        let recording = TestRecording::new(seed, 1 + seed as usize % 4, seed % 3 == 2);
+        let (outcome, result) = recording.import();
+        let (found, expected) = (result.counts(), expected(&recording.generated));
         let different = expected.iter().find(|(path, numbers)| found.get(*path) != Some(numbers));
         assert_eq!(different, None, "seed {seed}: {:?}", different.map(|(path, _)| found.get(path)));
         assert_eq!(found.len(), expected.len(), "seed {seed}");
-        assert_eq!((told.facts.source, outcome.calls), ("intel-pt", Some(told.calls())));
+        assert_eq!((result.facts.source, outcome.calls), ("intel-pt", Some(result.calls())));
         assert!(
             outcome.losses.keys().all(|reason| seed % 3 == 2 || !reason.starts_with("trace")),
             "{:?}",
             outcome.losses
         );
-        for (_, _, [calls, _, _, _, in_histogram]) in told.paths.values() {
+        for (_, _, [calls, _, _, _, in_histogram]) in result.paths.values() {
             assert_eq!(calls, in_histogram);
         }
     }
 }
 
-/// A compiler's dump of all functions of the program (`jitdump-specification.txt` in Linux' tools/perf).
+/// A compiler's dump of all functions of the program (`jitdump-specification.txt` in Linux's tools/perf).
 fn dump_of(generated: &Generated) -> Vec<u8> {
     let program = &generated.program;
     let mut bytes: Vec<u8> =
@@ -285,37 +285,38 @@ fn dump_of(generated: &Generated) -> Vec<u8> {
 }
 
 #[test]
-fn code_made_at_run_time_is_that_of_its_dump() {
-    let place = Place::new(17, 2, false);
-    std::fs::write(place.folder.path().join("root/jit-9.dump"), dump_of(&place.generated)).expect("written");
-    std::fs::write(place.file(), place.generated.to_perf_data("/jit-9.dump")).expect("written");
-    let (outcome, told) = place.import();
-    assert_eq!(told.counts(), expected(&place.generated));
+fn code_made_at_run_time_comes_from_its_dump() {
+    let recording = TestRecording::new(17, 2, false);
+    std::fs::write(recording.folder.path().join("root/jit-9.dump"), dump_of(&recording.generated))
+        .expect("written");
+    std::fs::write(recording.file(), recording.generated.to_perf_data("/jit-9.dump")).expect("written");
+    let (outcome, result) = recording.import();
+    assert_eq!(result.counts(), expected(&recording.generated));
     assert!(outcome.losses.keys().all(|reason| !reason.starts_with("trace")), "{:?}", outcome.losses);
 }
 
 #[test]
 fn own_times_add_up() {
-    let place = Place::new(19, 1, false);
-    let (_, told) = place.import();
-    let own: u64 = told.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
-    let calls = &replayed(&place.generated)[0];
+    let recording = TestRecording::new(19, 1, false);
+    let (_, result) = recording.import();
+    let own: u64 = result.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
+    let calls = &replayed(&recording.generated)[0];
     assert_eq!(own, TIME_CONV.delta_ns(calls.last - calls.first));
 }
 
 #[test]
-fn threads_run_when_they_have_the_cpu_and_wait_with_their_stacks() {
-    let place = Place::new(3, 4, false);
-    let options = ImportOptions { min_stall_ns: 0, ..place.options() };
-    let (_, told) = imported(&place.file(), &options, Told::default()).expect("it is whole");
-    assert!(told.on_cpu_ns > 0 && told.on_cpu_ns < told.wall_ns);
-    let in_paths: u64 = told.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
-    // From its first event to the last one of all: each path is rounded down.
-    assert!(in_paths <= told.wall_ns + 1_000, "{in_paths} of {}", told.wall_ns);
-    let (open, closed): (Vec<&Stall>, Vec<&Stall>) = told.stalls.iter().partition(|stall| stall.open);
+fn threads_run_on_their_cpu_and_wait_with_their_stacks() {
+    let recording = TestRecording::new(3, 4, false);
+    let options = ImportOptions { min_stall_ns: 0, ..recording.options() };
+    let (_, result) = imported(&recording.file(), &options, Imported::default()).expect("it is whole");
+    assert!(result.on_cpu_ns > 0 && result.on_cpu_ns < result.wall_ns);
+    let in_paths: u64 = result.paths.values().map(|(_, _, numbers)| numbers[3]).sum();
+    // From its first event to the last event of all threads. The time of each path is rounded down.
+    assert!(in_paths <= result.wall_ns + 1_000, "{in_paths} of {}", result.wall_ns);
+    let (open, closed): (Vec<&Stall>, Vec<&Stall>) = result.stalls.iter().partition(|stall| stall.open);
     assert!(!open.is_empty() && open.iter().all(|stall| stall.user.is_some()), "{open:?}");
-    told.assert_whole();
-    let [_, on_cpu, user, kernel, undivided] = told.running();
+    result.assert_whole();
+    let [_, on_cpu, user, kernel, undivided] = result.running();
     assert!(user > 0 && kernel > 0 && undivided <= on_cpu / 20, "{undivided} of {on_cpu} ns");
     assert!(closed.len() > 20, "{} waits", closed.len());
     let with_stack = closed.iter().filter(|stall| stall.user.is_some()).count();
@@ -323,96 +324,99 @@ fn threads_run_when_they_have_the_cpu_and_wait_with_their_stacks() {
     let reasons: Vec<bool> = closed.iter().map(|stall| stall.reason == StallReason::Preempted).collect();
     assert!(reasons.contains(&true) && reasons.contains(&false));
     for stack in closed.iter().filter_map(|stall| stall.user) {
-        let root = told.stacks[&stack].last().expect("a frame");
-        assert_eq!(told.names[root], "function_0");
+        let root = result.stacks[&stack].last().expect("a frame");
+        assert_eq!(result.names[root], "function_0");
     }
 }
 
 #[test]
-fn what_is_not_wanted_is_not_decoded() {
-    let place = Place::new(7, 3, false);
-    let (_, all) = place.import();
+fn parts_outside_the_limits_are_not_decoded() {
+    let recording = TestRecording::new(7, 3, false);
+    let (_, all) = recording.import();
     let limited = |trace: TraceLimits, window| {
-        let options = ImportOptions { trace, ..place.options() };
-        imported(&place.file(), &options, Told { window, ..Told::default() }).expect("it is whole").1
+        let options = ImportOptions { trace, ..recording.options() };
+        imported(&recording.file(), &options, Imported { window, ..Imported::default() })
+            .expect("it is whole")
+            .1
     };
     let one = limited(TraceLimits { tids: vec![PID + 1], cpus: vec![] }, TraceWindow::default());
     let tids: Vec<u32> = one.counts().into_keys().map(|(tid, _)| tid).collect();
     assert!(!tids.is_empty() && tids.iter().all(|tid| *tid == PID + 1));
     let other_cpu = TraceLimits { tids: vec![], cpus: vec![9] };
     assert!(limited(other_cpu, TraceWindow::default()).paths.is_empty());
-    let middle = MonoNs(TIME_CONV.ns_from_ticks(place.generated.end / 2 + 500_000_000));
+    let middle = MonoNs(TIME_CONV.ns_from_ticks(recording.generated.end / 2 + 500_000_000));
     let halves = [TraceWindow { from: Some(middle), to: None }, TraceWindow { from: None, to: Some(middle) }];
     let halves = halves.map(|window| limited(TraceLimits::default(), window).calls());
     assert!(halves.iter().all(|&calls| calls > 0 && calls < all.calls()), "{halves:?} of {}", all.calls());
-    // What lies in both is no more than a synchronisation point's worth.
+    // Both halves share at most the calls of one synchronisation point's segment.
     let sum: u64 = halves.iter().sum();
     assert!(sum >= all.calls() && sum <= all.calls() * 3 / 2, "{halves:?} of {}", all.calls());
 }
 
 #[test]
-fn without_the_program_there_are_gaps_and_no_names() {
-    let place = Place::new(5, 2, false);
-    let nowhere = place.folder.path().join("nowhere");
+fn without_the_program_there_are_gaps_without_names() {
+    let recording = TestRecording::new(5, 2, false);
+    let nowhere = recording.folder.path().join("nowhere");
     let options = ImportOptions { symfs: Some(nowhere), ..ImportOptions::default() };
-    let (outcome, told) = imported(&place.file(), &options, Told::default()).expect("it can be read");
+    let (outcome, result) =
+        imported(&recording.file(), &options, Imported::default()).expect("it can be read");
     assert_eq!(outcome.losses["binaries_missing"], 1);
     assert!(outcome.losses["trace_without_code"] > 0);
-    assert_eq!(told.calls(), 0);
+    assert_eq!(result.calls(), 0);
 }
 
 #[test]
-fn every_cut_is_survived() {
-    let place = Place::new(11, 2, false);
-    let whole = std::fs::read(place.file()).expect("readable");
-    let cut = place.folder.path().join("cut.data");
-    let all = place.import().1.calls();
+fn truncation_anywhere_does_not_panic() {
+    let recording = TestRecording::new(11, 2, false);
+    let whole = std::fs::read(recording.file()).expect("readable");
+    let cut = recording.folder.path().join("cut.data");
+    let all = recording.import().1.calls();
     for len in (0..whole.len()).step_by(whole.len() / 61) {
         std::fs::write(&cut, &whole[..len]).expect("written");
-        if let Some((_, told)) = imported(&cut, &place.options(), Told::default()) {
-            assert!(told.calls() <= all, "{len} bytes");
+        if let Some((_, result)) = imported(&cut, &recording.options(), Imported::default()) {
+            assert!(result.calls() <= all, "{len} bytes");
         }
     }
 }
 
 #[test]
-fn any_damage_is_survived() {
-    let place = Place::new(13, 3, true);
-    let whole = std::fs::read(place.file()).expect("readable");
-    let damaged = place.folder.path().join("damaged.data");
+fn damage_anywhere_does_not_panic() {
+    let recording = TestRecording::new(13, 3, true);
+    let whole = std::fs::read(recording.file()).expect("readable");
+    let damaged = recording.folder.path().join("damaged.data");
     let mut imports = 0;
     for turn in 0..150usize {
         let mut bytes = whole.clone();
         for at in 0..=turn % 5 {
-            // Anywhere, and among the records before the trace.
+            // Anywhere, or among the records before the trace.
             let range = if turn % 2 == 0 { bytes.len() } else { bytes.len().min(4_000) };
-            let place = (turn * 7_919 + at * 104_729) % range;
-            bytes[place] ^= 1 << (turn % 8);
+            let recording = (turn * 7_919 + at * 104_729) % range;
+            bytes[recording] ^= 1 << (turn % 8);
         }
         std::fs::write(&damaged, &bytes).expect("written");
-        imports += usize::from(imported(&damaged, &place.options(), Told::default()).is_some());
+        imports += usize::from(imported(&damaged, &recording.options(), Imported::default()).is_some());
     }
     assert!(imports > 75, "{imports} imports");
 }
 
 #[test]
-fn a_pipe_is_refused_in_one_sentence() {
-    let place = Place::new(1, 1, false);
+fn pipe_is_refused_in_one_sentence() {
+    let recording = TestRecording::new(1, 1, false);
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    let whole = std::fs::read(place.file()).expect("readable");
-    // The records of a file as a stream: perf's own header of 16 bytes, and what follows the attributes.
+    let whole = std::fs::read(recording.file()).expect("readable");
+    // The records of a file as a stream: a header of 16 bytes, and the bytes behind the attributes.
     let data_at = u64::from_le_bytes(whole[40..48].try_into().expect("eight bytes")) as usize;
     let stream = [&b"PERFILE2\x10\0\0\0\0\0\0\0"[..], &whole[data_at..]].concat();
     let sending = std::thread::spawn(move || drop(std::io::Write::write_all(&mut writer, &stream)));
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
     let error =
-        import(Path::new(&path), &ImportOptions::default(), &mut Told::default()).expect_err("a pipe");
+        import(Path::new(&path), &ImportOptions::default(), &mut Imported::default()).expect_err("a pipe");
     assert!(error.to_string().starts_with("Intel PT cannot be read from a pipe"), "{error}");
     drop(reader);
     sending.join().expect("sent");
 }
 
-/// The attr of perf's own file, as far as `record --intel-pt` has one, and with its fields in records.
+/// The attr of the generated file, with the sample fields of `record --intel-pt`.
 fn attr_of(perf_data: &[u8]) -> Vec<u8> {
     const WHO_WHEN_WHERE_WHICH: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 7 | 1 << 16;
     let mut attr = perf_data[120..232].to_vec();
@@ -430,12 +434,13 @@ fn switch(tid: u32, ticks: u64, misc: u16) -> Vec<u8> {
     header.into_iter().flatten().chain(ids).chain(rest).collect()
 }
 
-/// The same trace as `wallprof record --intel-pt` writes it: of threads, by pieces of a CPU's buffer.
+/// The same trace as `wallprof record --intel-pt` writes it: switches of threads, and pieces of a CPU's
+/// buffer.
 fn as_recorded(generated: &Generated, perf_data: &[u8]) -> std::io::Result<Vec<u8>> {
     with_other_buffers(generated, perf_data, &[])
 }
 
-/// And the traces of CPU 1 and on.
+/// The same, with the traces of CPU 1 and later CPUs.
 fn with_other_buffers(
     generated: &Generated,
     perf_data: &[u8],
@@ -462,7 +467,7 @@ fn with_other_buffers(
     let switches: Vec<_> = generated.schedule.switches().collect();
     let threads: std::collections::BTreeSet<u32> = switches
         .iter()
-        .filter(|switch| switch.thread != ThreadId::NOBODY)
+        .filter(|switch| switch.thread != ThreadId::NONE)
         .map(|switch| tid(switch.thread))
         .collect();
     for &tid in &threads {
@@ -477,13 +482,13 @@ fn with_other_buffers(
         path: b"/program",
     };
     file.found_mapping(PID, &mapping)?;
-    let mut last = ThreadId::NOBODY;
+    let mut last = ThreadId::NONE;
     for found in switches {
-        if last != ThreadId::NOBODY {
+        if last != ThreadId::NONE {
             let how = if found.departure == Departure::Preempted { OUT | PREEMPTED } else { OUT };
             file.record(&switch(tid(last), found.ticks - 1, how))?;
         }
-        if found.thread != ThreadId::NOBODY {
+        if found.thread != ThreadId::NONE {
             file.record(&switch(tid(found.thread), found.ticks.max(1), 0))?;
         }
         last = found.thread;
@@ -510,24 +515,26 @@ fn with_other_buffers(
 }
 
 #[test]
-fn what_record_writes_says_the_same_as_perfs_file() {
+fn recorded_file_gives_the_same_calls_as_perfs_file() {
     for seed in [2, 3, 7, 8] {
-        let place = Place::new(seed, 1 + seed as usize % 4, false);
-        let (_, of_perf) = place.import();
-        let perf_data = std::fs::read(place.file()).expect("readable");
-        let own = place.folder.path().join("own.data");
-        std::fs::write(&own, as_recorded(&place.generated, &perf_data).expect("in memory")).expect("written");
-        let (outcome, told) = imported(&own, &place.options(), Told::default()).expect("it is whole");
-        assert_eq!(told.counts(), of_perf.counts(), "seed {seed}");
+        let recording = TestRecording::new(seed, 1 + seed as usize % 4, false);
+        let (_, of_perf) = recording.import();
+        let perf_data = std::fs::read(recording.file()).expect("readable");
+        let own = recording.folder.path().join("own.data");
+        std::fs::write(&own, as_recorded(&recording.generated, &perf_data).expect("in memory"))
+            .expect("written");
+        let (outcome, result) =
+            imported(&own, &recording.options(), Imported::default()).expect("it is whole");
+        assert_eq!(result.counts(), of_perf.counts(), "seed {seed}");
         assert!(outcome.losses.keys().all(|reason| !reason.starts_with("trace")), "{:?}", outcome.losses);
-        assert_eq!((told.facts.source, told.facts.command.as_str()), ("intel-pt", "target"));
-        assert_eq!((told.facts.hostname.as_str(), told.facts.kernel.as_str()), ("db-1", "6.1"));
-        let anchor = told.facts.clock.expect("times of day are known");
+        assert_eq!((result.facts.source, result.facts.command.as_str()), ("intel-pt", "target"));
+        assert_eq!((result.facts.hostname.as_str(), result.facts.kernel.as_str()), ("db-1", "6.1"));
+        let anchor = result.facts.clock.expect("times of day are known");
         assert_eq!((anchor.mono.0, anchor.epoch.0), (5, 1_000_000_000));
     }
 }
 
-/// What `perf` prints of `file`; `None` without a perf.
+/// The output of `perf` for `file`; `None` without perf.
 fn perf(arguments: &[&str], file: &Path, root: &Path) -> Option<String> {
     let perf = std::process::Command::new("perf")
         .args(arguments)
@@ -543,14 +550,14 @@ fn perf(arguments: &[&str], file: &Path, root: &Path) -> Option<String> {
 }
 
 #[test]
-fn perf_reads_what_record_writes() {
-    let place = Place::new(2, 3, false);
-    let root = place.folder.path().join("root");
-    let perf_data = std::fs::read(place.file()).expect("readable");
-    let own = place.folder.path().join("own.data");
-    std::fs::write(&own, as_recorded(&place.generated, &perf_data).expect("in memory")).expect("written");
+fn perf_reads_a_recorded_file() {
+    let recording = TestRecording::new(2, 3, false);
+    let root = recording.folder.path().join("root");
+    let perf_data = std::fs::read(recording.file()).expect("readable");
+    let own = recording.folder.path().join("own.data");
+    std::fs::write(&own, as_recorded(&recording.generated, &perf_data).expect("in memory")).expect("written");
     let script = ["script", "--itrace=cr", "--ns", "-F", "tid,time,flags,ip,sym,addr"];
-    let Some(theirs) = perf(&script, &place.file(), &root) else {
+    let Some(theirs) = perf(&script, &recording.file(), &root) else {
         eprintln!("skipped: there is no perf here (Debian: linux-perf)");
         return;
     };
@@ -564,92 +571,92 @@ fn perf_reads_what_record_writes() {
     }
 }
 
-/// The trace of one thread, which begins at `ticks` by its record.
-fn of_one_thread(place: &Place, ticks: u64) -> Vec<u8> {
+/// The recording, with its ITRACE_START record at `ticks`.
+fn of_one_thread(recording: &TestRecording, ticks: u64) -> Vec<u8> {
     const ITRACE_START: [u8; 8] = [12, 0, 0, 0, 0, 0, 48, 0];
-    let mut bytes = std::fs::read(place.file()).expect("readable");
+    let mut bytes = std::fs::read(recording.file()).expect("readable");
     let at = bytes.windows(8).position(|header| header == ITRACE_START).expect("a record");
     bytes[at + 24..at + 32].copy_from_slice(&TIME_CONV.ns_from_ticks(ticks).to_le_bytes());
     bytes
 }
 
-/// Where the trace is in a file.
+/// The position of the trace in a file.
 fn trace_at(generated: &Generated, bytes: &[u8]) -> usize {
     bytes.windows(64).position(|window| window == &generated.trace[..64]).expect("the trace")
 }
 
-impl Place {
-    fn import_bytes(&self, bytes: &[u8]) -> (Outcome, Told) {
+impl TestRecording {
+    fn import_bytes(&self, bytes: &[u8]) -> (Outcome, Imported) {
         let file = self.folder.path().join("changed.data");
         std::fs::write(&file, bytes).expect("written");
-        imported(&file, &self.options(), Told::default()).expect("it can be read")
+        imported(&file, &self.options(), Imported::default()).expect("it can be read")
     }
 
-    /// With this trace in place of its own.
-    fn import_trace(&self, trace: Vec<u8>) -> (Outcome, Told) {
+    /// Imports the recording with another trace.
+    fn import_trace(&self, trace: Vec<u8>) -> (Outcome, Imported) {
         let changed = Generated { trace, ..self.generated.clone() };
         self.import_bytes(&changed.to_perf_data("/program"))
     }
 }
 
 #[test]
-fn without_switches_a_thread_ran_when_its_code_did_and_else_nothing_is_known() {
+fn without_switches_a_thread_ran_when_its_code_did_and_the_rest_is_unknown() {
     for seed in 0..12 {
-        let place = Place::new(seed, 1, false);
-        let (_, told) = place.import_bytes(&of_one_thread(&place, 1_000_000));
-        let calls = &replayed(&place.generated)[0];
+        let recording = TestRecording::new(seed, 1, false);
+        let (_, result) = recording.import_bytes(&of_one_thread(&recording, 1_000_000));
+        let calls = &replayed(&recording.generated)[0];
         let paths = calls.tree.paths(CallTree::ROOT);
         let in_code = |path: &&_| matches!(calls.tree.frame(**path), Frame::Function(_) | Frame::Address(_));
         let own = paths.iter().filter(in_code).map(|&path| calls.tree.numbers(path).self_ticks).sum();
-        let [wall, on_cpu, user, kernel, undivided] = told.running();
+        let [wall, on_cpu, user, kernel, undivided] = result.running();
         assert_eq!((user, kernel, undivided), (TIME_CONV.delta_ns(own), 0, 0), "seed {seed}");
         assert_eq!(on_cpu, user, "seed {seed}: to the nanosecond");
-        // It was in system calls, whose time is not the trace's.
-        let away: u64 = told.paths.values().map(|path| path.2[3]).sum::<u64>() - user;
+        // It was in system calls, whose time is not in the trace.
+        let away: u64 = result.paths.values().map(|path| path.2[3]).sum::<u64>() - user;
         assert!(away > 0 && wall >= user + away, "seed {seed}: {wall} of {user} and {away}");
-        told.assert_whole();
+        result.assert_whole();
     }
 }
 
 #[test]
 fn with_switches_all_running_time_is_divided() {
     for seed in 0..8 {
-        let place = Place::new(seed, 3, false);
-        let (_, told) = place.import();
-        told.assert_whole();
-        let in_code = replayed(&place.generated).iter().fold(0, |sum, calls| {
+        let recording = TestRecording::new(seed, 3, false);
+        let (_, result) = recording.import();
+        result.assert_whole();
+        let in_code = replayed(&recording.generated).iter().fold(0, |sum, calls| {
             let paths = calls.tree.paths(CallTree::ROOT).into_iter();
             let code = paths.filter(|&path| matches!(calls.tree.frame(path), Frame::Function(_)));
             sum + code.map(|path| calls.tree.numbers(path).self_ticks).sum::<u64>()
         });
-        let [_, _, user, ..] = told.running();
+        let [_, _, user, ..] = result.running();
         let (in_code, slack) = (TIME_CONV.delta_ns(in_code), 3_000);
         assert!(user.abs_diff(in_code) <= slack, "seed {seed}: {user} of {in_code} ns");
     }
 }
 
 #[test]
-fn a_thread_ends_with_its_own_trace_not_with_the_longest() {
+fn thread_ends_with_its_own_trace_and_not_with_the_longest() {
     for seed in [2, 3, 7, 8] {
-        let place = Place::new(seed, 2, false);
-        let perf_data = std::fs::read(place.file()).expect("readable");
-        let end = place.generated.end;
-        // Another CPU whose trace, begun before the end, goes on for 12.5 ms.
+        let recording = TestRecording::new(seed, 2, false);
+        let perf_data = std::fs::read(recording.file()).expect("readable");
+        let end = recording.generated.end;
+        // The trace of another CPU. It starts before the end and lasts 12.5 ms longer.
         let stamp = |ticks: u64| [&[0x19][..], &ticks.to_le_bytes()[..7]].concat();
         let psb = [0x02, 0x82].repeat(8);
         let later = [psb, stamp(end - 40_000), vec![0x02, 0x23], stamp(end + 31_250_000)].concat();
         let paths = |others: &[Vec<u8>], window| {
-            let own = place.folder.path().join("own.data");
-            let written = with_other_buffers(&place.generated, &perf_data, others).expect("in memory");
+            let own = recording.folder.path().join("own.data");
+            let written = with_other_buffers(&recording.generated, &perf_data, others).expect("in memory");
             std::fs::write(&own, written).expect("written");
-            let told = Told { window, ..Told::default() };
-            imported(&own, &place.options(), told).expect("it is whole").1.paths
+            let result = Imported { window, ..Imported::default() };
+            imported(&own, &recording.options(), result).expect("it is whole").1.paths
         };
         let until = |ticks| TraceWindow { from: None, to: Some(MonoNs(TIME_CONV.ns_from_ticks(ticks))) };
         let later = std::slice::from_ref(&later);
         let middle = until(end - 20_000);
         assert!(paths(later, middle) == paths(&[], middle), "seed {seed}: a window ends all threads");
-        // Without a window threads that are off the CPU stay there; all others end with their own trace.
+        // Without a window, threads that are off the CPU stay there. All others end with their own trace.
         let (all, alone) = (paths(later, TraceWindow::default()), paths(&[], TraceWindow::default()));
         assert_eq!(all.len(), alone.len(), "seed {seed}");
         for ((_, frame, numbers), (_, _, [.., expected, _])) in all.values().zip(alone.values()) {
@@ -661,65 +668,66 @@ fn a_thread_ends_with_its_own_trace_not_with_the_longest() {
 }
 
 #[test]
-fn a_trace_of_which_nothing_can_be_read_has_no_times() {
-    let place = Place::new(4, 1, false);
-    let size = place.generated.trace.len();
+fn trace_that_cannot_be_read_has_no_times() {
+    let recording = TestRecording::new(4, 1, false);
+    let size = recording.generated.trace.len();
     let rubbish: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
     for (trace, losses) in [(rubbish, 1), (vec![0; size], 0)] {
-        let (outcome, told) = place.import_trace(trace);
+        let (outcome, result) = recording.import_trace(trace);
         assert_eq!(outcome.losses.get("trace_without_synchronisation").copied().unwrap_or(0), losses);
         assert_eq!((outcome.calls, outcome.accounted), (Some(0), false));
-        assert_eq!(outcome.end.0, TIME_CONV.ns_from_ticks(place.generated.end), "the records' end");
-        assert!(told.paths.is_empty() && told.wall_ns <= outcome.end.0);
+        assert_eq!(outcome.end.0, TIME_CONV.ns_from_ticks(recording.generated.end), "the end of the records");
+        assert!(result.paths.is_empty() && result.wall_ns <= outcome.end.0);
     }
-    let (outcome, _) = place.import();
+    let (outcome, _) = recording.import();
     assert!(outcome.accounted && !outcome.losses.contains_key("trace_without_synchronisation"));
 }
 
 #[test]
-fn a_trace_without_a_time_is_counted() {
-    let place = Place::new(4, 1, false);
+fn trace_without_a_time_is_counted() {
+    let recording = TestRecording::new(4, 1, false);
     let psb = [0x02, 0x82].repeat(8);
     let untimed = [psb, vec![0x02, 0x03, 20, 0, 0x02, 0x23], vec![0x06; 50]].concat();
-    let (outcome, told) = place.import_trace(untimed);
+    let (outcome, result) = recording.import_trace(untimed);
     assert_eq!((outcome.losses["trace_without_time"], outcome.accounted), (1, false));
-    assert!(told.paths.is_empty() && outcome.end.0 == TIME_CONV.ns_from_ticks(place.generated.end));
+    assert!(result.paths.is_empty() && outcome.end.0 == TIME_CONV.ns_from_ticks(recording.generated.end));
 }
 
 #[test]
-fn the_last_piece_of_a_file_that_is_cut_short_is_decoded_as_far_as_it_goes() {
-    let place = Place::new(9, 1, false);
-    let whole = std::fs::read(place.file()).expect("readable");
-    let (at, size) = (trace_at(&place.generated, &whole), place.generated.trace.len());
-    let (outcome, all) = place.import();
+fn last_piece_of_a_truncated_file_is_decoded_as_far_as_it_goes() {
+    let recording = TestRecording::new(9, 1, false);
+    let whole = std::fs::read(recording.file()).expect("readable");
+    let (at, size) = (trace_at(&recording.generated, &whole), recording.generated.trace.len());
+    let (outcome, all) = recording.import();
     assert!(!outcome.losses.contains_key("trace_bytes_missing"));
     let mut before = 0;
     for part in 1..8 {
         let cut = size * part / 8;
-        let (outcome, told) = place.import_bytes(&whole[..at + cut]);
+        let (outcome, result) = recording.import_bytes(&whole[..at + cut]);
         let missing = size.next_multiple_of(8) - cut;
         assert_eq!(outcome.losses["trace_bytes_missing"], missing as u64, "{part} eighths");
         assert_eq!(outcome.losses["input_truncated"], 1);
-        assert!(told.calls() >= before && told.calls() < all.calls(), "{part} eighths");
-        before = told.calls();
+        assert!(result.calls() >= before && result.calls() < all.calls(), "{part} eighths");
+        before = result.calls();
     }
     assert!(before > all.calls() / 2, "{before} of {} calls", all.calls());
 }
 
 #[test]
-fn a_file_that_perf_did_not_finish_is_read() {
+fn file_that_perf_did_not_finish_is_read() {
     const SIZE_OF_DATA: std::ops::Range<usize> = 48..56;
     for threads in [1, 3] {
-        let place = Place::new(6, threads, false);
-        let mut bytes = std::fs::read(place.file()).expect("readable");
-        let end = trace_at(&place.generated, &bytes) + place.generated.trace.len().next_multiple_of(8);
-        // perf writes the size of the data and the features behind it when it ends.
+        let recording = TestRecording::new(6, threads, false);
+        let mut bytes = std::fs::read(recording.file()).expect("readable");
+        let end =
+            trace_at(&recording.generated, &bytes) + recording.generated.trace.len().next_multiple_of(8);
+        // perf writes the size of the data, and the features behind it, when it ends.
         bytes[SIZE_OF_DATA].fill(0);
         bytes.truncate(end);
-        let (outcome, told) = place.import_bytes(&bytes);
+        let (outcome, result) = recording.import_bytes(&bytes);
         assert_eq!(outcome.losses["perf_did_not_finish"], 1);
-        let (whole, expected) = place.import();
-        assert_eq!((told.counts(), told.running()), (expected.counts(), expected.running()));
+        let (whole, expected) = recording.import();
+        assert_eq!((result.counts(), result.running()), (expected.counts(), expected.running()));
         assert!(!whole.losses.contains_key("perf_did_not_finish"));
     }
 }
@@ -727,20 +735,22 @@ fn a_file_that_perf_did_not_finish_is_read() {
 #[test]
 fn damaged_cycle_counts_and_overflows_in_gaps_are_losses() {
     const OVERFLOW: [u8; 2] = [0x02, 0xf3];
-    let place = (0..99).map(|seed| Place::new(seed, 1, false)).find(|place| place.generated.settings.cycles);
-    let place = place.expect("some traces count cycles");
-    let (outcome, whole) = place.import();
+    let recording = (0..99)
+        .map(|seed| TestRecording::new(seed, 1, false))
+        .find(|recording| recording.generated.settings.cycles);
+    let recording = recording.expect("some traces count cycles");
+    let (outcome, whole) = recording.import();
     assert!(!outcome.losses.keys().any(|reason| reason.starts_with("trace")), "{:?}", outcome.losses);
-    let mut damaged = place.generated.trace.clone();
+    let mut damaged = recording.generated.trace.clone();
     let starts = wallprof_intel_pt::segment_starts(&damaged);
     let at = starts[starts.len() / 2];
     // A count of 2^40 cycles in front of a synchronisation point.
     damaged.splice(at..at, [0x07, 0x01, 0x01, 0x01, 0x01, 0x81, 0x02]);
-    let (outcome, told) = place.import_trace(damaged);
+    let (outcome, result) = recording.import_trace(damaged);
     assert_eq!(outcome.losses["trace_times_corrected"], 1);
-    assert_eq!(told.counts(), whole.counts());
-    assert_eq!(told.running()[2], whole.running()[2], "no time is invented");
-    let mut overflowed = place.generated.trace.clone();
+    assert_eq!(result.counts(), whole.counts());
+    assert_eq!(result.running()[2], whole.running()[2], "no time is invented");
+    let mut overflowed = recording.generated.trace.clone();
     overflowed.splice(at..at, OVERFLOW.repeat(3));
-    assert_eq!(place.import_trace(overflowed).0.losses["trace_overflows"], 3);
+    assert_eq!(recording.import_trace(overflowed).0.losses["trace_overflows"], 3);
 }

@@ -1,4 +1,4 @@
-//! Whole streams: what is in them is told, and damaged ones end in an error or a count.
+//! Whole streams are imported; damaged ones end in an error or a count.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use stream::{PERIOD_NS, Stream, two_threads};
 
 mod stream;
 
-/// Keeps what it is told, in so far as its order is right.
+/// Keeps the events, and checks the order of times.
 #[derive(Default)]
-struct Told {
+struct Imported {
     events: Vec<Event>,
     settled: u64,
 }
 
-impl Sink for Told {
+impl Sink for Imported {
     type Error = std::convert::Infallible;
 
     fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
@@ -40,13 +40,13 @@ impl Sink for Told {
     fn progress(&mut self, _bytes: u64, _of: Option<u64>) {}
 }
 
-fn told(bytes: &[u8]) -> (Result<Outcome, ImportError<std::convert::Infallible>>, Told) {
-    let mut told = Told::default();
-    let outcome = import_stream(bytes, &ImportOptions::default(), &mut told);
-    (outcome, told)
+fn imported_stream(bytes: &[u8]) -> (Result<Outcome, ImportError<std::convert::Infallible>>, Imported) {
+    let mut imported_stream = Imported::default();
+    let outcome = import_stream(bytes, &ImportOptions::default(), &mut imported_stream);
+    (outcome, imported_stream)
 }
 
-/// The records of a stream as perf writes them into a file, before it says in the header how many there are.
+/// The records of a stream in a file, as perf writes it before it completes the header.
 fn unfinished_file(stream: &Stream) -> Vec<u8> {
     const HEADER: u64 = 104;
     let fields = [HEADER, 152, HEADER, 0, HEADER, 0, 0, 0, 0, 0, 0, 0];
@@ -55,24 +55,27 @@ fn unfinished_file(stream: &Stream) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_with_stack_dumps_that_perf_did_not_finish_is_read_as_far_as_it_goes() {
+fn unfinished_file_with_stack_dumps_is_read_as_far_as_it_goes() {
     let stream = two_threads();
     let place = tempfile::tempdir().expect("a folder");
     let file = place.path().join("perf.data");
     let imported = |bytes: &[u8]| {
         std::fs::write(&file, bytes).expect("written");
-        let mut told = Told::default();
-        (import(&file, &ImportOptions::default(), &mut told).expect("it can be read"), told.events)
+        let mut imported_stream = Imported::default();
+        (
+            import(&file, &ImportOptions::default(), &mut imported_stream).expect("it can be read"),
+            imported_stream.events,
+        )
     };
     let whole = unfinished_file(&stream);
     let (outcome, events) = imported(&whole);
-    let (expected, expected_events) = told(&stream.bytes);
+    let (expected, expected_events) = imported_stream(&stream.bytes);
     let expected = expected.expect("it is whole");
     let losses = [("binaries_missing", 1), ("perf_did_not_finish", 1), ("perf_lost_records", 3)];
     assert_eq!((outcome.samples, outcome.stacks), (expected.samples, expected.stacks));
     assert_eq!((outcome.losses, outcome.end), (losses.into(), expected.end));
     assert_eq!(events.len(), expected_events.events.len() + 1, "one loss more");
-    // The end is missing, wherever it was cut.
+    // The file ends early, at any position.
     for len in (whole.len() / 2..whole.len()).step_by(37) {
         let (outcome, _) = imported(&whole[..len]);
         assert_eq!(outcome.losses["perf_did_not_finish"], 1);
@@ -85,38 +88,38 @@ fn a_file_with_stack_dumps_that_perf_did_not_finish_is_read_as_far_as_it_goes() 
 }
 
 #[test]
-fn two_threads_that_take_turns() {
-    let (outcome, told) = told(&two_threads().bytes);
+fn two_threads_take_turns_on_a_cpu() {
+    let (outcome, imported_stream) = imported_stream(&two_threads().bytes);
     let outcome = outcome.expect("it is whole");
     assert_eq!((outcome.threads, outcome.samples), (2, 20));
     assert_eq!(outcome.losses, [("binaries_missing", 1), ("perf_lost_records", 3)].into());
-    let stalls: Vec<_> = told
+    let stalls: Vec<_> = imported_stream
         .events
         .iter()
         .filter_map(|event| if let Event::Stall(stall) = event { Some(stall) } else { None })
         .collect();
-    // Both wait a millisecond at a time; main's last wait and the other's end with the recording and with its life.
+    // Each waits a millisecond at a time. The last waits end with the recording, and with the thread's life.
     assert!((18..=20).contains(&stalls.len()), "{} stalls", stalls.len());
     assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
 }
 
 #[test]
-fn more_losses_than_a_number_holds_are_the_largest_number() {
+fn number_of_losses_saturates() {
     let mut stream = two_threads();
     let end = 10_000 + 30 * PERIOD_NS;
     stream.lost(u64::MAX, end);
     stream.lost(u64::MAX, end + 1);
-    let (outcome, _) = told(&stream.bytes);
+    let (outcome, _) = imported_stream(&stream.bytes);
     assert_eq!(outcome.expect("it is whole").losses["perf_lost_records"], u64::MAX);
 }
 
 #[test]
-fn a_stream_may_end_anywhere() {
+fn stream_may_end_anywhere() {
     let Stream { bytes, records } = two_threads();
     for &at in &records {
         for end in [at, at + 4, at + 12] {
-            // The threads known by then are told; nothing follows what is missing.
-            if let (Ok(outcome), _) = told(&bytes[..end]) {
+            // The threads known by then are emitted.
+            if let (Ok(outcome), _) = imported_stream(&bytes[..end]) {
                 assert!(outcome.threads <= 2 && outcome.samples <= 20);
             }
         }
@@ -131,7 +134,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = value;
         }
-        let _ = told(&bytes);
+        let _ = imported_stream(&bytes);
     }
 
     #[test]
@@ -145,13 +148,13 @@ proptest! {
         for number in order {
             mixed.extend(record(number.index(records.len())));
         }
-        let _ = told(&mixed);
+        let _ = imported_stream(&mixed);
     }
 }
 
 /// The seeds of `fuzz/fuzz_targets/perf_data.rs`; WALLPROF_BLESS=1 writes them.
 #[test]
-fn the_fuzz_targets_seeds_are_streams() {
+fn seeds_of_the_fuzz_target_are_the_generated_streams() {
     let Stream { bytes, records } = two_threads();
     let seeds = [
         ("two_threads", &bytes[..]),
@@ -165,6 +168,9 @@ fn the_fuzz_targets_seeds_are_streams() {
             std::fs::create_dir_all(&folder).expect("a folder");
             std::fs::write(&path, expected).expect("written");
         }
-        assert!(std::fs::read(&path).expect("a seed") == expected, "{name} is not what the tests invent");
+        assert!(
+            std::fs::read(&path).expect("a seed") == expected,
+            "{name} differs from the generated stream"
+        );
     }
 }

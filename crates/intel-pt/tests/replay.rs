@@ -108,7 +108,7 @@ fn expected_calls(
     for call in truth.transfers.iter().filter(|transfer| transfer.is_call) {
         *expected.entry(frame(call.to)).or_default() += 1;
     }
-    let mut current = ThreadId::NOBODY;
+    let mut current = ThreadId::NONE;
     let mut expected_back = None;
     for event in events {
         match event.kind {

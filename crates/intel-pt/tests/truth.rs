@@ -52,7 +52,7 @@ fn in_segments(trace: &Trace<'_, Program>) -> Vec<Event> {
 
 /// Calls and returns by thread.
 fn transfers(events: &[Event]) -> BTreeMap<ThreadId, Vec<Transfer>> {
-    let mut thread = ThreadId::NOBODY;
+    let mut thread = ThreadId::NONE;
     let mut found: BTreeMap<ThreadId, Vec<Transfer>> = BTreeMap::new();
     for event in events {
         let is_call = match event.kind {

@@ -1,13 +1,13 @@
-//! `struct perf_event_attr`: what an event is, and which fields its samples have.
+//! `struct perf_event_attr`: an event, and the fields of its samples.
 //!
-//! It has grown with the kernel: what a longer one has beyond the known fields is left out, what a shorter
-//! one lacks is zero. See `perf_event_open(2)` and `include/uapi/linux/perf_event.h`.
+//! The structure has grown with the kernel. Fields beyond the known ones are ignored; fields that a shorter
+//! one lacks are zero. See `perf_event_open(2)` and `include/uapi/linux/perf_event.h`.
 
 use super::bytes::Bytes;
 
-/// Its length in the first kernel that had one.
+/// The size in the first kernel that had it.
 pub(crate) const FIRST_SIZE: u32 = 64;
-/// As far as this version reads.
+/// The size up to which fields are read here.
 const KNOWN_SIZE: usize = 112;
 
 /// Bits of [`Attr::sample_type`].
@@ -62,13 +62,13 @@ pub(crate) struct Attr {
     pub regs_user: u64,
     pub stack_user: u32,
     pub clockid: i32,
-    /// Frames of a callchain at most; 0: the kernel's default.
+    /// The largest number of frames of a callchain; 0: the kernel's default.
     pub max_stack: u16,
     flags: u64,
 }
 
 impl Attr {
-    /// Reads an attr of whatever length `bytes` has.
+    /// Reads an attr of any length.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let mut known = [0; KNOWN_SIZE];
         let len = bytes.len().min(KNOWN_SIZE);
@@ -113,12 +113,12 @@ impl Attr {
         self.flags & FLAG_FREQ != 0
     }
 
-    /// Whether records that are not samples say when, where and of whom they are, too.
+    /// Whether records other than samples carry time, CPU and thread, too.
     pub(crate) fn has_sample_ids(&self) -> bool {
         self.flags & FLAG_SAMPLE_ID_ALL != 0
     }
 
-    /// Whether switches are told as records of their own.
+    /// Whether switches are recorded as records of their own.
     pub(crate) fn has_switches(&self) -> bool {
         self.flags & FLAG_CONTEXT_SWITCH != 0
     }
@@ -128,12 +128,12 @@ impl Attr {
         self.flags & FLAG_BUILD_ID != 0
     }
 
-    /// The clock its times are by, if not perf's own.
+    /// The clock of its times, unless it is perf's own.
     pub(crate) fn clock(&self) -> Option<i32> {
         (self.flags & FLAG_USE_CLOCKID != 0).then_some(self.clockid)
     }
 
-    /// The name perf gives to events that have one of their own.
+    /// The name that perf gives to generic events.
     pub(crate) fn generic_name(&self) -> Option<&'static str> {
         const HARDWARE: [&str; 10] = [
             "cycles",
@@ -169,7 +169,7 @@ impl Attr {
         .copied()
     }
 
-    /// The config without the PMU's number, which hybrid CPUs keep in its upper half.
+    /// The config without the PMU's number, which hybrid CPUs have in its upper half.
     pub(crate) fn generic_config(&self) -> u64 {
         if self.kind == TYPE_HARDWARE { self.config & 0xffff_ffff } else { self.config }
     }
@@ -191,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn any_length_is_read() {
+    fn attrs_of_any_length_are_read() {
         let long = bytes(400, &[(8, 7), (24, sample::IP), (40, FLAG_FREQ), (80, 0xff), (392, u64::MAX)]);
         let attr = Attr::from_bytes(&long);
         assert_eq!((attr.config, attr.regs_user, attr.is_frequency()), (7, 0xff, true));
@@ -201,7 +201,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn later_fields_stand_where_the_kernel_puts_them() {
+    fn later_fields_are_at_the_kernels_offsets() {
         let attr = Attr::from_bytes(&bytes(
             136,
             &[(72, 5), (88, 8192), (92, 1), (40, FLAG_USE_CLOCKID), (108, 127)],

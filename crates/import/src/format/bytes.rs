@@ -1,4 +1,4 @@
-//! Little-endian integers and texts out of foreign bytes: every read is checked, none panics.
+//! Little-endian integers and texts from untrusted bytes. Every read is checked; none panics.
 
 /// Reads forward through bytes.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// As [`Bytes::take`], for a length as it stands in a file.
+    /// As [`Bytes::take`], for a length read from a file.
     pub(crate) fn take_u64(&mut self, len: u64) -> Option<&'a [u8]> {
         self.take(usize::try_from(len).ok()?)
     }
@@ -46,18 +46,18 @@ impl<'a> Bytes<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// `count` integers of 8 bytes, all of which are there.
+    /// `count` integers of 8 bytes. `None` unless all of them are there.
     pub(crate) fn u64s(&mut self, count: u64) -> Option<impl Iterator<Item = u64> + 'a> {
         let bytes = self.take_u64(count.checked_mul(8)?)?;
         Some(bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default())))
     }
 
-    /// What is left, up to the first NUL.
+    /// The remaining bytes up to the first NUL.
     pub(crate) fn c_string(&self) -> &'a [u8] {
         until_nul(self.rest)
     }
 
-    /// A text as perf's header writes it: a length of 4 bytes, and the text padded with NULs.
+    /// A text of perf's header: a length of 4 bytes, then the text, padded with NULs.
     pub(crate) fn text(&mut self) -> Option<String> {
         let len = self.u32()?;
         Some(lossy(until_nul(self.take(len as usize)?)))
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_end_where_the_bytes_do() {
+    fn reads_end_where_the_bytes_end() {
         let mut bytes = Bytes::new(&[1, 0, 2, 0, 0, 0, 3]);
         assert_eq!((bytes.u16(), bytes.u32()), (Some(1), Some(2)));
         assert_eq!((bytes.u16(), bytes.len()), (None, 1));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_overflow_are_no_numbers() {
+    fn counts_that_overflow_are_refused() {
         let mut bytes = Bytes::new(&[0; 16]);
         assert!(bytes.u64s(u64::MAX).is_none());
         assert!(bytes.u64s(3).is_none());

@@ -1,4 +1,4 @@
-//! What a perf.data file says about the machine and the recording: its feature sections.
+//! Facts about the machine and the recording, from the feature sections of a perf.data file.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) mod feature {
     pub const COMMAND_LINE: u32 = 11;
     pub const EVENT_NAMES: u32 = 12;
     pub const CLOCK_DATA: u32 = 29;
-    /// Those that are read into memory.
+    /// Features that are read into memory.
     pub const IS_READ: [u32; 8] =
         [BUILD_ID, HOSTNAME, OSRELEASE, ARCH, CPUS, COMMAND_LINE, EVENT_NAMES, CLOCK_DATA];
 }
@@ -26,7 +26,7 @@ pub(crate) mod feature {
 const MAX_BUILD_IDS: usize = 1 << 16;
 const MAX_NAMES: u32 = 1 << 16;
 
-/// The recording's clock and the time of day at one moment.
+/// The recording's clock and the time of day, read at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockData {
     pub clockid: u32,
@@ -34,7 +34,7 @@ pub(crate) struct ClockData {
     pub clock_ns: u64,
 }
 
-/// Texts are empty where nothing is said.
+/// Texts are empty where the file lacks them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub hostname: String,
@@ -51,7 +51,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Takes a feature's contents; what cannot be read of it is left out.
+    /// Takes the contents of a feature. Parts that cannot be read are ignored.
     pub(crate) fn take(&mut self, number: u32, bytes: &[u8]) {
         let mut bytes = Bytes::new(bytes);
         match number {
@@ -105,7 +105,7 @@ impl Facts {
     }
 }
 
-/// How many CPUs there could be, then how many there are.
+/// The feature has the number of configured CPUs, then that of the online ones.
 fn cpus_online(mut bytes: Bytes<'_>) -> Option<u32> {
     let _available = bytes.u32()?;
     bytes.u32()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_leaves_out() {
+    fn damaged_features_are_ignored() {
         for number in 0..32 {
             for bytes in [&[0xff; 64][..], &[0xff; 3], &[]] {
                 assert!(facts(number, bytes).build_ids.len() <= 1, "{number}");

@@ -1,26 +1,26 @@
-//! The address filters of a recording, as perf writes them behind the words of AUXTRACE_INFO: after `perf
-//! record --filter` has turned names into addresses.
+//! The address filters of a recording: text that perf writes behind the words of AUXTRACE_INFO. `perf record
+//! --filter` has turned names into addresses before.
 //!
-//! One filter is `ACTION ADDRESS[/SIZE][@FILE]`, where ACTION is `filter`, `start`, `stop` or `tracestop`,
-//! and numbers are as in C. Blanks and commas divide filters. With FILE the address is an offset in that
-//! file, without it an address of the kernel (perf-record(1), `--filter`).
+//! A filter is `ACTION ADDRESS[/SIZE][@FILE]`, where ACTION is `filter`, `start`, `stop` or `tracestop`, and
+//! numbers are written as in C. Blanks and commas separate filters. With FILE the address is an offset in
+//! that file, without it a kernel address (perf-record(1), `--filter`).
 
 use std::ops::Range;
 
-/// Four ranges are what processors have.
+/// Processors have four ranges.
 const MAX_FILTERS: usize = 1 << 10;
 
 /// One filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filter {
-    /// Code here is traced; `false`: reaching it stops the trace.
+    /// Code in the range is traced; `false`: reaching it stops the trace.
     pub is_traced: bool,
     /// Offsets in the file, or addresses of the kernel.
     pub range: Range<u64>,
     pub file: Option<Vec<u8>>,
 }
 
-/// The text is no list of filters.
+/// The text is not a list of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoFilters;
 
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Vec<Filter>, NoFilters> {
     Ok(filters)
 }
 
-/// What is left of the text.
+/// The rest of the text.
 struct Text<'a>(&'a [u8]);
 
 impl<'a> Text<'a> {
@@ -89,7 +89,7 @@ impl<'a> Text<'a> {
         u64::from_str_radix(digits, radix).map_err(|_| NoFilters)
     }
 
-    /// Blanks before a comma, or before the next action, end a filter; so does a file's name.
+    /// A filter ends at a comma, at blanks before a comma, before the next action, or with a file's name.
     fn is_at_end_of_filter(&self) -> bool {
         self.0.first().is_none_or(|byte| b" ,".contains(byte) || byte.is_ascii_lowercase())
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_and_commas_divide_filters() {
+    fn blanks_and_commas_separate_filters() {
         let kernel = 0xffff_ffff_8100_0000;
         let expected = [filter(true, kernel, kernel + 16, None), filter(true, 1, 3, Some("/a"))];
         for text in [
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_refused() {
+    fn malformed_filters_are_refused() {
         for text in [
             "filter",
             "filter ",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_filters_or_none() {
+    fn damaged_text_does_not_panic() {
         let whole = b"filter 0x1040/0x20@/usr/bin/prog,stop 4096/0x10@/lib/x.so";
         for at in 0..whole.len() {
             let _ = parse(&whole[..at]);

@@ -1,4 +1,4 @@
-//! How a perf.data file or stream begins, and the tables that a file's header leads to.
+//! The start of a perf.data file or stream, and the tables that a file's header points to.
 
 use std::fs::File;
 use std::io;
@@ -14,19 +14,19 @@ pub(crate) const FILE_HEADER: usize = 104;
 pub(crate) const MAGIC: &[u8; 8] = b"PERFILE2";
 const SWAPPED: &[u8; 8] = b"2ELIFREP";
 const FIRST_MAGIC: &[u8; 8] = b"PERFFILE";
-/// More events than any perf opens.
+/// More events than perf opens.
 const MAX_ATTRS: u64 = 1 << 16;
-/// Each event on each CPU has a number.
+/// Each event has a number on each CPU.
 const MAX_IDS: u64 = 1 << 20;
 /// An attr is 136 bytes today.
 const MAX_ATTR_SIZE: u64 = 4096;
-/// Of one feature that is read into memory; the largest is the table of build ids.
+/// The limit of a feature that is read into memory. The table of build ids is the largest.
 const MAX_FEATURE: u64 = 16 << 20;
 
-/// Why this is no input.
+/// Why an input is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// It does not begin as perf.data does.
+    /// It does not start as perf.data does.
     NotPerfData,
     /// Written on a machine of the other byte order.
     ByteSwapped,
@@ -39,7 +39,7 @@ pub(crate) enum HeaderError {
     Oversized,
 }
 
-/// Which of the two kinds of input begins with these bytes.
+/// The two kinds of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -103,7 +103,8 @@ impl FileHeader {
         Some(FileHeader { attr_size, attrs, data, features })
     }
 
-    /// Whether perf lived to say how long the data is; it runs to the end of the file otherwise.
+    /// Whether perf wrote the length of the data when it finished. Otherwise the data runs to the end of the
+    /// file.
     pub(crate) fn is_finished(&self) -> bool {
         self.data.size != 0
     }
@@ -117,7 +118,7 @@ impl FileHeader {
         (0..count).map(|index| self.event(file, index, &mut ids_left)).collect()
     }
 
-    /// An entry is an attr and where its numbers are.
+    /// An entry is an attr and the section with its numbers.
     fn event(&self, file: &File, index: u64, ids_left: &mut u64) -> Result<EventIds, HeaderError> {
         let offset = self.attrs.offset.checked_add(index * self.attr_size).ok_or(HeaderError::Truncated)?;
         let entry = read_at(file, Section { offset, size: self.attr_size }).ok_or(HeaderError::Truncated)?;
@@ -130,7 +131,7 @@ impl FileHeader {
         Ok(EventIds { attr: Attr::from_bytes(attr), ids })
     }
 
-    /// Where each feature is, by its number, as far as the file says.
+    /// The section of each feature, by its number. Unreadable ones are left out.
     pub(crate) fn features(&self, file: &File) -> Vec<(u32, Section)> {
         if !self.is_finished() {
             return Vec::new();
@@ -145,7 +146,7 @@ impl FileHeader {
     }
 }
 
-/// The bytes of a section; `None` when they are not all there, or more than anything of interest has.
+/// The bytes of a section; `None` if they are not all there, or exceed the limit of features.
 pub(crate) fn read_at(file: &File, section: Section) -> Option<Vec<u8>> {
     let end = section.offset.checked_add(section.size)?;
     if section.size > MAX_FEATURE || end > file.metadata().ok()?.len() {
@@ -156,7 +157,7 @@ pub(crate) fn read_at(file: &File, section: Section) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads part of a file from its beginning to its end.
+/// Reads a section of a file from its start to its end.
 pub(crate) struct SectionReader<'a> {
     pub file: &'a File,
     pub section: Section,
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn magics() {
+    fn magics_are_told_apart() {
         let kind = |magic: &[u8; 8], size: u64| {
             let mut start = [0; STREAM_HEADER];
             start[..8].copy_from_slice(magic);

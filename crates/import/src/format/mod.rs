@@ -1,6 +1,6 @@
-//! The perf.data format as it stands in a file or a stream: bytes → records, samples, facts about the host.
+//! The perf.data format of files and streams: bytes become records, samples and facts about the host.
 //!
-//! Knows nothing of what they mean. Sources: `perf_event_open(2)`,
+//! The meaning of records is not known here. Sources: `perf_event_open(2)`,
 //! `tools/perf/Documentation/perf.data-file-format.txt`, `tools/perf/util/header.c`.
 
 pub(crate) mod attr;

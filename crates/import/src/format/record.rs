@@ -1,7 +1,7 @@
-//! Records other than samples: what happened to threads, mappings and the recording itself.
+//! Records other than samples: changes of threads and mappings, and events of the recording itself.
 //!
-//! Layouts: `perf_event_open(2)` for the kernel's records, `tools/perf/Documentation/perf.data-file-format.txt`
-//! for those of perf itself (numbers from 64 on).
+//! Layouts: `perf_event_open(2)` for the kernel's records,
+//! `tools/perf/Documentation/perf.data-file-format.txt` for perf's own, whose numbers start at 64.
 
 use super::bytes::{Bytes, lossy, until_nul};
 use super::trace::{Filled, TraceInfo, filter_text};
@@ -22,7 +22,7 @@ pub(crate) mod kind {
     pub const SWITCH: u32 = 14;
     pub const SWITCH_CPU_WIDE: u32 = 15;
     pub const CALLCHAIN_DEFERRED: u32 = 22;
-    /// From here on records are perf's own and have no time.
+    /// From here on records are perf's own, and have no time.
     pub const FIRST_OF_PERF: u32 = 64;
     pub const HEADER_ATTR: u32 = 64;
     pub const TRACING_DATA: u32 = 66;
@@ -38,7 +38,7 @@ pub(crate) mod kind {
     pub const COMPRESSED2: u32 = 83;
 }
 
-/// Bits of a record's `misc`; several mean something else in each type.
+/// Bits of a record's `misc`. The meaning of several depends on the record type.
 pub(crate) mod misc {
     pub const CPU_MODE: u16 = 7;
     pub const KERNEL: u16 = 1;
@@ -59,12 +59,12 @@ const UPDATE_NAME: u64 = 2;
 /// SHA-1.
 const BUILD_ID_LEN: usize = 20;
 
-/// A record as it stands in the file.
+/// A record as it is in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRecord<'a> {
     pub kind: u32,
     pub misc: u16,
-    /// After the header of 8 bytes.
+    /// The bytes behind the header of 8 bytes.
     pub body: &'a [u8],
 }
 
@@ -77,16 +77,16 @@ pub(crate) struct Mapping<'a> {
     pub len: u64,
     pub file_offset: u64,
     pub path: &'a [u8],
-    /// Where the record says it has one. Linux 6.18 also says so when only another recording asked for it; there is
-    /// an inode in its place then.
+    /// Present if the record says that it has one. Linux 6.18 also says so if only another recording asked for
+    /// it; the field holds an inode then.
     pub build_id: Option<&'a [u8]>,
-    /// Means something where there is no build id.
+    /// Meaningful where there is no build id.
     pub inode: Option<u64>,
     pub executable: bool,
     pub kernel: bool,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Mapping(Mapping<'a>),
@@ -101,33 +101,33 @@ pub(crate) enum Record<'a> {
         parent_pid: u32,
         tid: u32,
         parent_tid: u32,
-        /// Written for a process that was there before: its memory is told of its own.
+        /// Written for a process that existed before the recording. Records of its own list its memory.
         found: bool,
     },
     Exit {
         pid: u32,
         tid: u32,
     },
-    /// Of whom: in the sample id.
+    /// The thread is in the sample id.
     Switch {
         out: bool,
         preempted: bool,
-        /// Pid and tid of who comes next, or was there before; only where switches of whole CPUs are recorded.
+        /// Pid and tid of the next thread, or of the previous one. Present only in recordings of whole CPUs.
         other: Option<(u32, u32)>,
     },
-    /// A hardware trace of this thread begins: it runs.
+    /// A hardware trace of this thread starts: the thread runs.
     TraceStart {
         pid: u32,
         tid: u32,
     },
-    /// Records that perf could not keep up with.
+    /// Records that the kernel dropped, because perf did not read the buffer in time.
     Lost(u64),
     LostSamples(u64),
-    /// The kernel stopped sampling for a while.
+    /// The kernel suspended sampling, because it took too much time.
     Throttled,
-    /// Part of a hardware trace was written.
+    /// The kernel wrote part of a hardware trace.
     Aux(Filled),
-    /// The user part of stacks that were told without it.
+    /// The user part of stacks that were recorded without it.
     DeferredCallchain,
     FinishedRound,
     EventName {
@@ -147,7 +147,7 @@ pub(crate) enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// `Ok(None)`: nothing of interest. `Err`: shorter than its type must be.
+    /// `Ok(None)`: a type of no interest. `Err`: shorter than its type must be.
     pub(crate) fn read(raw: RawRecord<'a>) -> Result<Option<Self>, Malformed> {
         let bytes = Bytes::new(raw.body);
         let read = match raw.kind {
@@ -178,7 +178,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A record is too short for what it is.
+/// A record is shorter than its type requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -216,7 +216,7 @@ fn mmap2<'a>(mut bytes: Bytes<'a>, misc: u16) -> Option<Record<'a>> {
         path: bytes.c_string(),
         build_id,
         inode,
-        // Mappings that perf writes down itself, of processes it found running, may have no protection.
+        // perf writes mappings of processes that ran before the recording. Those may lack a protection.
         executable: protection & PROT_EXEC != 0 || protection == 0 && misc & misc::MMAP_DATA == 0,
         kernel: misc & misc::CPU_MODE == misc::KERNEL,
     }))
@@ -254,7 +254,7 @@ fn lost_samples(mut bytes: Bytes<'_>) -> Option<Record<'_>> {
     Some(Record::LostSamples(bytes.u64()?))
 }
 
-/// Also the entries of the file's table of build ids.
+/// Reads the entries of a file's table of build ids, too.
 pub(crate) fn build_id(mut bytes: Bytes<'_>, misc: u16) -> Option<Record<'_>> {
     let _pid = bytes.u32()?;
     let field = bytes.take(24)?;
@@ -278,17 +278,17 @@ fn event_update(mut bytes: Bytes<'_>) -> Option<Option<Record<'_>>> {
     Some((what == UPDATE_NAME).then(|| Record::EventName { id, name: bytes.c_string() }))
 }
 
-/// Event numbers and the attr they belong to, from a record that announces an event in a stream.
+/// An attr and its event numbers, from the record that announces an event in a stream.
 pub(crate) fn attr_record(body: &[u8]) -> Option<(&[u8], Vec<u64>)> {
     let size = Bytes::new(body.get(4..)?).u32()?;
     let mut bytes = Bytes::new(body);
-    // The first kernels left the size 0.
+    // The first kernels wrote the size 0.
     let attr = bytes.take(if size == 0 { super::attr::FIRST_SIZE } else { size } as usize)?;
     let ids = bytes.u64s(bytes.len() as u64 / 8)?.collect();
     Some((attr, ids))
 }
 
-/// The name of a thread: at most 15 bytes, but a file may hold anything.
+/// The name of a thread. The kernel's limit is 15 bytes, but a file may hold any length.
 pub(crate) fn comm_from_bytes(bytes: &[u8]) -> String {
     const MAX_COMM: usize = 64;
     let bytes = until_nul(bytes);
@@ -326,7 +326,7 @@ mod tests {
         let Ok(Some(Record::Mapping(device))) = read(kind::MMAP2, misc::MMAP_BUILD_ID, &body) else {
             panic!("{body:?}")
         };
-        assert_eq!((device.inode, device.build_id), (Some(42), None), "a device number is no length");
+        assert_eq!((device.inode, device.build_id), (Some(42), None), "a device number is not a length");
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bit_means_depends_on_the_record() {
+    fn meaning_of_misc_bits_depends_on_the_record() {
         assert_eq!(
             read(kind::SWITCH, misc::SWITCH_OUT | misc::SWITCH_OUT_PREEMPT, &[]),
             Ok(Some(Record::Switch { out: true, preempted: true, other: None }))
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn short_records_are_malformed_and_unknown_ones_nothing() {
+    fn short_records_are_malformed_and_unknown_types_are_ignored() {
         for kind in [1, 2, 3, 4, 7, 10, 11, 12, 13, 15, 67, 70, 78] {
             assert_eq!(read(kind, 0, &[1, 2, 3]), Err(Malformed), "{kind}");
         }

@@ -1,4 +1,4 @@
-//! The records of a file or stream one after the other, in constant memory.
+//! The records of a file or stream, one after the other, in constant memory.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Take};
@@ -9,19 +9,19 @@ use super::trace::TracePiece;
 use super::tracing::Formats;
 use super::unpack::Unpacker;
 
-/// Larger than any record, so that one usually comes in one piece.
+/// Larger than any record, so that a record usually comes in one read.
 const BUFFER: usize = 256 << 10;
 const HEADER: usize = 8;
 
-/// Why there are no more records.
+/// Why no more records can be read.
 #[derive(Debug)]
 pub(crate) enum ReadError {
     Io(io::Error),
-    /// The input ends inside a record, or before its header said.
+    /// The input ends inside a record, or before the end that its header gives.
     Truncated,
-    /// A record is shorter than its own header: where the next one begins is not known.
+    /// A record's size is smaller than its header, so the start of the next one is not known.
     Damaged,
-    /// What perf compressed does not unpack.
+    /// Compressed records do not decompress.
     Packed,
 }
 
@@ -34,27 +34,28 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What comes next.
+/// The next item of the input.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
     Record(RawRecord<'a>),
     /// The formats of tracepoints, which follow their record.
     Formats(Formats),
-    /// Part of a hardware trace. Its bytes, which follow the record, were passed over.
+    /// Part of a hardware trace. Its bytes, which follow the record, were skipped.
     Trace(Passed),
 }
 
-/// Bytes of the input that were not read.
+/// Bytes of the input that were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub piece: TracePiece,
-    /// Where they are, counted from the first record.
+    /// Their position, counted from the first record.
     pub position: u64,
-    /// Bytes that should follow the record and do not: the input ends. They are not in the piece's size.
+    /// Bytes that should follow the record, but the input ends before. The size of `piece` does not include
+    /// them.
     pub missing: u64,
 }
 
-/// Where the next record is.
+/// The location of the next record.
 enum Place {
     /// In `body`.
     Plain {
@@ -62,7 +63,7 @@ enum Place {
         misc: u16,
     },
     Passed(Passed),
-    /// The first bytes of what is unpacked.
+    /// The first bytes of the decompressed ones.
     Unpacked {
         size: usize,
     },
@@ -74,18 +75,18 @@ pub(crate) struct Records<R> {
     limit: Option<u64>,
     body: Vec<u8>,
     unpacker: Option<Unpacker>,
-    /// Of the unpacked bytes, those of the record that was handed out.
+    /// Bytes of the returned record among the decompressed ones.
     used: usize,
     pass: Pass<R>,
     /// The input ended inside a hardware trace.
     is_cut: bool,
 }
 
-/// Passes over this many bytes, and says over how many it could.
+/// Skips the given number of bytes; returns how many there were.
 type Pass<R> = fn(&mut BufReader<R>, u64) -> io::Result<u64>;
 
 impl Records<File> {
-    /// As [`Records::new`], and what nobody reads is never looked at.
+    /// As [`Records::new`], but skipped bytes are not read.
     pub(crate) fn of_file(file: File, limit: Option<u64>) -> Self {
         Records { pass: seek_over, ..Records::new(file, limit) }
     }
@@ -104,7 +105,7 @@ fn read_over<R: Read>(input: &mut BufReader<R>, count: u64) -> io::Result<u64> {
 }
 
 impl<R: Read> Records<R> {
-    /// `limit`: bytes of records, where the header says so.
+    /// `limit`: the size of all records, where the header gives it.
     pub(crate) fn new(input: R, limit: Option<u64>) -> Self {
         let input = BufReader::with_capacity(BUFFER, input).take(limit.unwrap_or(u64::MAX));
         Records { input, limit, body: Vec::new(), unpacker: None, used: 0, pass: read_over, is_cut: false }
@@ -154,7 +155,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// The size of the next unpacked record, if it is whole.
+    /// The size of the next decompressed record, if it is complete.
     fn unpacked_record(&mut self) -> Result<Option<usize>, ReadError> {
         let Some(unpacker) = &mut self.unpacker else { return Ok(None) };
         let Some(header) = unpacker.peek(HEADER).map_err(|_| ReadError::Packed)? else { return Ok(None) };
@@ -165,7 +166,7 @@ impl<R: Read> Records<R> {
         Ok(unpacker.peek(size).map_err(|_| ReadError::Packed)?.map(|_| size))
     }
 
-    /// Reads a record into `body`; `None` where the input ends between records.
+    /// Reads a record into `body`. `None` if the input ends between records.
     fn read_record(&mut self) -> Result<Option<(u32, u16)>, ReadError> {
         let mut header = [0; HEADER];
         let count = read_up_to(&mut self.input, &mut header)?;
@@ -180,7 +181,7 @@ impl<R: Read> Records<R> {
         Ok(Some((kind, misc)))
     }
 
-    /// The body of a compressed record, which has its own size in the later of the two kinds.
+    /// Decompresses the body of a record. The later of the two kinds starts with its own size.
     fn unpack(&mut self, size_field: usize) -> Result<(), ReadError> {
         let mut packed = Bytes::new(&self.body);
         if size_field > 0 {
@@ -195,19 +196,19 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// A hardware trace follows its record, as far as the input goes.
+    /// Skips the hardware trace behind its record, as far as the input goes.
     fn pass_trace(&mut self) -> Result<Place, ReadError> {
         let mut piece = TracePiece::read(&self.body).ok_or(ReadError::Damaged)?;
         let position = self.position();
-        let room = self.input.limit();
-        let passed = (self.pass)(self.input.get_mut(), piece.size.min(room))?;
-        self.input.set_limit(room - passed);
+        let available = self.input.limit();
+        let passed = (self.pass)(self.input.get_mut(), piece.size.min(available))?;
+        self.input.set_limit(available - passed);
         let missing = piece.size - passed;
         (self.is_cut, piece.size) = (missing > 0, passed);
         Ok(Place::Passed(Passed { piece, position, missing }))
     }
 
-    /// Formats that cannot be read are none.
+    /// Formats that cannot be read count as empty.
     fn formats(&mut self) -> Result<Formats, ReadError> {
         let size = Bytes::new(&self.body).u32().ok_or(ReadError::Damaged)?;
         let mut payload = (&mut self.input).take(size.into());
@@ -216,7 +217,7 @@ impl<R: Read> Records<R> {
         if payload.limit() > 0 { Err(ReadError::Truncated) } else { Ok(formats.unwrap_or_default()) }
     }
 
-    /// Whether the end is one.
+    /// Whether the input may end here.
     fn end(&self) -> Result<(), ReadError> {
         let early = self.limit.is_some() && self.input.limit() > 0;
         let inside = self.unpacker.as_ref().is_some_and(Unpacker::has_rest);
@@ -228,7 +229,7 @@ fn header_fields(bytes: &mut Bytes<'_>) -> Option<(u32, u16)> {
     Some((bytes.u32()?, bytes.u16()?))
 }
 
-/// As much as there is.
+/// Fills the buffer as far as the input goes.
 pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < buffer.len() {
@@ -253,7 +254,7 @@ mod tests {
 
     type Found = Vec<(u32, Vec<u8>)>;
 
-    /// Kinds and bodies of all records, and how reading ended.
+    /// Kinds and bodies of all records, and the error that ended reading.
     fn all(bytes: &[u8], limit: Option<u64>) -> (Found, Result<(), String>) {
         let mut records = Records::new(bytes, limit);
         let mut found = Vec::new();
@@ -272,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn plain_records_come_as_they_are() {
+    fn plain_records_are_returned_unchanged() {
         let bytes = [record(3, b"abcdefgh"), record(68, b"")].concat();
         assert_eq!(all(&bytes, None), (vec![(3, b"abcdefgh".to_vec()), (68, vec![])], Ok(())));
-        assert_eq!(all(&bytes, Some(16)).0.len(), 1, "what follows the data is not a record");
+        assert_eq!(all(&bytes, Some(16)).0.len(), 1, "bytes behind the data are not a record");
     }
 
     #[test]
-    fn every_cut_is_noticed() {
+    fn truncation_anywhere_is_noticed() {
         let bytes = [record(3, b"abcdefgh"), record(4, b"ijkl")].concat();
         for len in 0..bytes.len() {
             let (found, end) = all(&bytes[..len], Some(bytes.len() as u64));
@@ -288,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_shorter_than_its_header_ends_it() {
+    fn record_shorter_than_its_header_is_damage() {
         let mut bytes = record(3, b"");
         bytes[6] = 7;
         assert_eq!(all(&bytes, None), (vec![], Err("Damaged".into())));
     }
 
     #[test]
-    fn compressed_records_may_cut_records_anywhere() {
+    fn compressed_records_may_divide_records_anywhere() {
         let inner: Vec<u8> = (1..200u32).flat_map(|at| record(9, &vec![at as u8; at as usize])).collect();
         let packed = zstd::stream::encode_all(&inner[..], 3).expect("packed");
         let bytes: Vec<u8> = packed.chunks(11).flat_map(|piece| record(kind::COMPRESSED, piece)).collect();
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_passed_over() {
+    fn traces_are_skipped() {
         let mut body = [0; 40];
         body[0] = 5;
         let mut trace = record(kind::AUXTRACE, &body);
@@ -321,7 +322,7 @@ mod tests {
             |size: u64, missing: u64| (kind::AUXTRACE, [48, size, missing].map(u64::to_le_bytes).concat());
         let expected = vec![place(5, 0), (4, b"x".to_vec())];
         assert_eq!(all(&bytes, None), (expected, Ok(())));
-        // An input that ends inside a trace has the part of it that is there.
+        // If the input ends inside a trace, the part that is there counts.
         let cut = (vec![place(4, 1)], Err("Truncated".into()));
         assert_eq!(all(&trace[..trace.len() - 1], None), cut);
         assert_eq!(all(&trace, Some(trace.len() as u64 - 1)), cut);
@@ -329,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn in_a_file_traces_are_passed_over_unread() {
+    fn traces_in_a_file_are_skipped_without_reading() {
         let mut body = [0; 40];
         body[..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
         let bytes = [record(kind::AUXTRACE, &body), vec![0; 100]].concat();
         let mut file = tempfile::tempfile().expect("a scratch file");
         std::io::Write::write_all(&mut file, &bytes).expect("written");
-        file.rewind().expect("at its beginning");
+        file.rewind().expect("at its start");
         let mut records = Records::of_file(file, None);
         let found = records.next();
         let Ok(Some(Item::Trace(Passed { piece, missing, .. }))) = found else { panic!("{found:?}") };
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_formats_do_not_hide_what_follows() {
+    fn unreadable_formats_do_not_hide_later_records() {
         let mut bytes = record(kind::TRACING_DATA, &8u32.to_le_bytes());
         bytes.extend(b"rubbish!");
         bytes.extend(record(4, b""));

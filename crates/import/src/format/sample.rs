@@ -1,14 +1,14 @@
-//! Samples, and the ids that other records end with, by the fields their event's attr names.
+//! Samples, and the ids at the end of other records, by the fields that their event's attr names.
 
 use super::attr::{Attr, read, sample};
 use super::bytes::Bytes;
 use super::record::{Malformed, RawRecord, kind};
 
-/// Branch stacks with this bit begin with an index more; with that one they end with counters.
+/// With this bit a branch stack starts with an index.
 const BRANCH_HW_INDEX: u64 = 1 << 17;
 const BRANCH_ENTRY_BYTES: u64 = 24;
 
-/// When, where and of whom a record is.
+/// Time, CPU, thread and event of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleId {
     pub pid: Option<u32>,
@@ -22,10 +22,10 @@ pub(crate) struct SampleId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UserState<'a> {
     pub abi: u64,
-    /// The set registers of `mask` in the order of their numbers, 8 bytes each.
+    /// The registers in `mask`, in the order of their numbers, 8 bytes each.
     pub registers: &'a [u8],
     pub mask: u64,
-    /// From the stack pointer upwards.
+    /// The bytes from the stack pointer upwards.
     pub stack: &'a [u8],
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Sample<'a> {
     pub period: Option<u64>,
     /// Addresses and context marks, 8 bytes each.
     pub callchain: &'a [u8],
-    /// Of a tracepoint: its fields.
+    /// The fields of a tracepoint.
     pub raw: &'a [u8],
     pub user: Option<UserState<'a>>,
 }
@@ -95,7 +95,7 @@ fn fields<'a>(attr: &Attr, mut bytes: Bytes<'a>) -> Option<Sample<'a>> {
     Some(found)
 }
 
-/// `Some(None)` for a field the sample does not have, `None` where it should and does not.
+/// `Some(None)`: the attr lacks the field. `None`: the attr has it, but the sample is too short.
 #[allow(clippy::option_option)]
 fn optional<T>(attr: &Attr, bit: u64, read: impl FnOnce() -> Option<T>) -> Option<Option<T>> {
     if attr.has(bit) { read().map(Some) } else { Some(None) }
@@ -122,12 +122,12 @@ fn skip_branches(branch_sample_type: u64, bytes: &mut Bytes<'_>) -> Option<()> {
     bytes.take_u64(count.checked_mul(BRANCH_ENTRY_BYTES + counters)?).map(drop)
 }
 
-/// The registers, and as much of the stack as was copied.
+/// The registers, and the copied part of the stack.
 #[allow(clippy::option_option)]
 fn user_state<'a>(attr: &Attr, bytes: &mut Bytes<'a>) -> Option<Option<UserState<'a>>> {
     let mut state = None;
     if attr.has(sample::REGS_USER) {
-        // No registers, of a thread that has no user mode.
+        // A kernel thread has no user registers.
         let abi = bytes.u64()?;
         if abi != 0 {
             let registers = bytes.take(attr.regs_user.count_ones() as usize * 8)?;
@@ -145,8 +145,8 @@ fn user_state<'a>(attr: &Attr, bytes: &mut Bytes<'a>) -> Option<Option<UserState
     Some(state)
 }
 
-/// The id of a record of any type, as far as it can be known before the record is read: the fields are at
-/// the same place in all events that may have written it.
+/// The id of a record of any type, before the record is read. Its fields have the same place in all events
+/// that may have written it.
 pub(crate) fn sample_id(attr: &Attr, raw: RawRecord<'_>) -> SampleId {
     match raw.kind {
         kind::SAMPLE => sample_head(attr, raw.body),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_come_in_the_kernels_order() {
+    fn fields_follow_the_kernels_order() {
         let attr = attr(
             sample::IDENTIFIER
                 | sample::IP
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_branches_are_passed_over() {
+    fn read_values_and_branches_are_skipped() {
         let format = read::GROUP | read::ID | read::TOTAL_TIME_ENABLED;
         let attr = attr(
             sample::READ | sample::RAW | sample::BRANCH_STACK | sample::REGS_USER,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_larger_than_the_record_are_malformed() {
+    fn sizes_beyond_the_record_are_malformed() {
         for bit in [sample::CALLCHAIN, sample::RAW, sample::BRANCH_STACK, sample::STACK_USER] {
             let attr = attr(bit, &[]);
             assert_eq!(Sample::read(&attr, &words(&[u64::MAX, 0])), Err(Malformed), "{bit:#x}");

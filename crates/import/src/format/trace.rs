@@ -1,8 +1,8 @@
-//! Records of hardware traces: what a trace is (AUXTRACE_INFO), where its bytes are (AUXTRACE), what of it was lost
-//! (AUX), and how its clock goes (TIME_CONV).
+//! Records of hardware traces: the kind of a trace (AUXTRACE_INFO), its bytes (AUXTRACE), lost parts (AUX),
+//! and the conversion of its clock (TIME_CONV).
 //!
-//! Layouts: `tools/perf/Documentation/perf.data-file-format.txt`, `tools/perf/util/intel-pt.h` for the order of the
-//! words of AUXTRACE_INFO, `perf_event_open(2)` for AUX.
+//! Layouts: `tools/perf/Documentation/perf.data-file-format.txt`; `tools/perf/util/intel-pt.h` for the order
+//! of the words of AUXTRACE_INFO; `perf_event_open(2)` for AUX.
 
 use wallprof_intel_pt::TimeConv;
 
@@ -11,7 +11,7 @@ use super::bytes::Bytes;
 /// `PERF_AUXTRACE_INTEL_PT`.
 pub(crate) const INTEL_PT: u32 = 1;
 
-/// What perf says of a whole Intel PT recording. Bits are of the event's `config`.
+/// Parameters of an Intel PT recording. Bits are those of the event's `config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceInfo {
     /// The number of the PMU: the `type` of its event's attr.
@@ -20,7 +20,7 @@ pub(crate) struct TraceInfo {
     pub time_conv: Option<TimeConv>,
     pub no_return_compression: u64,
     pub is_snapshot: bool,
-    /// Records say when threads had a CPU, or tracepoints do.
+    /// Records or tracepoints report when threads were on a CPU.
     pub has_switches: bool,
     pub mtc: u64,
     pub mtc_period: u64,
@@ -31,7 +31,7 @@ pub(crate) struct TraceInfo {
 }
 
 impl TraceInfo {
-    /// `Ok(None)`: of another kind of trace. Perfs of before 2016 write fewer words.
+    /// `Ok(None)`: another kind of trace. perf before 2016 writes fewer words.
     #[allow(clippy::option_option)]
     pub(crate) fn read(body: &[u8]) -> Option<Option<Self>> {
         let mut bytes = Bytes::new(body);
@@ -79,8 +79,8 @@ impl TraceInfo {
     }
 }
 
-/// The text of the recording's address filters, which follows the words of an AUXTRACE_INFO; perfs of before
-/// 2016 write none.
+/// The text of the recording's address filters, which follows the words of an AUXTRACE_INFO. perf before 2016
+/// writes none.
 pub(crate) fn filter_text(body: &[u8]) -> &[u8] {
     const LENGTH: usize = 8 * (1 + 16);
     let text = || {
@@ -92,7 +92,7 @@ pub(crate) fn filter_text(body: &[u8]) -> &[u8] {
     text().unwrap_or_default()
 }
 
-/// A record of its own, when the recording began before perf knew the numbers.
+/// TIME_CONV, written when the numbers were not known yet at the start of the recording.
 pub(crate) fn time_conv_record(body: &[u8]) -> Option<TimeConv> {
     let mut bytes = Bytes::new(body);
     let (shift, mult, zero) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
@@ -107,15 +107,15 @@ fn time_conv(shift: u64, mult: u64, zero: u64) -> TimeConv {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TracePiece {
     pub size: u64,
-    /// Of its first byte, among all that its buffer was given.
+    /// The position of its first byte among all bytes of its buffer.
     pub offset: u64,
-    /// The time-stamp counter when it was read.
+    /// The time-stamp counter at the reading of the piece.
     pub reference: u64,
-    /// The buffer.
+    /// The number of the buffer.
     pub index: u32,
-    /// Of a buffer that follows one thread.
+    /// The thread that the buffer follows.
     pub tid: Option<u32>,
-    /// Of a buffer that follows one CPU.
+    /// The CPU that the buffer follows.
     pub cpu: Option<u32>,
 }
 
@@ -124,7 +124,7 @@ impl TracePiece {
         let known = |number: u32| (number != u32::MAX).then_some(number);
         let mut bytes = Bytes::new(body);
         let (size, offset, reference) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-        // Records of the oldest perfs end here.
+        // Records of the oldest versions of perf end here.
         let (index, tid, cpu) = (bytes.u32(), bytes.u32(), bytes.u32());
         Some(TracePiece {
             size,
@@ -137,12 +137,12 @@ impl TracePiece {
     }
 }
 
-/// What the kernel put into a buffer.
+/// A part of a buffer that the kernel has filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filled {
     pub offset: u64,
     pub size: u64,
-    /// Behind it something is missing: the buffer was full, or somebody else used the hardware.
+    /// Bytes are missing behind it: the buffer was full, or another user had the hardware.
     pub lost: bool,
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_told_by_its_words() {
+    fn words_of_an_info_are_read() {
         let body = words(&[
             1,
             8,
@@ -201,7 +201,7 @@ mod tests {
         let mut body = words(&[0; 17]);
         assert_eq!(filter_text(&body), b"");
         body.extend(words(&[5]));
-        assert_eq!(filter_text(&body), b"", "a text that is not there");
+        assert_eq!(filter_text(&body), b"", "the text is missing");
         body.extend(b"stop \0\0\0");
         body.extend(words(&[1]));
         assert_eq!(filter_text(&body), b"stop ");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn other_and_short_ones_are_none() {
+    fn other_and_short_infos_are_none() {
         assert_eq!(TraceInfo::read(&words(&[2, 0, 0, 0, 0, 0])), Some(None));
         assert_eq!(TraceInfo::read(&words(&[1, 8])), None);
         assert_eq!(TraceInfo::read(&[]), None);
@@ -219,17 +219,17 @@ mod tests {
 
     #[test]
     fn a_piece_is_of_a_thread_or_a_cpu() {
-        let nobody = u64::from(u32::MAX);
-        let of_thread = TracePiece::read(&words(&[64, 128, 9, 77 << 32 | 3, nobody])).expect("a piece");
+        let none = u64::from(u32::MAX);
+        let of_thread = TracePiece::read(&words(&[64, 128, 9, 77 << 32 | 3, none])).expect("a piece");
         assert_eq!((of_thread.size, of_thread.offset, of_thread.index), (64, 128, 3));
         assert_eq!((of_thread.tid, of_thread.cpu), (Some(77), None));
-        let of_cpu = TracePiece::read(&words(&[64, 128, 9, nobody << 32, 2])).expect("a piece");
+        let of_cpu = TracePiece::read(&words(&[64, 128, 9, none << 32, 2])).expect("a piece");
         assert_eq!((of_cpu.tid, of_cpu.cpu), (None, Some(2)));
         assert_eq!(TracePiece::read(&words(&[64, 128])), None);
     }
 
     #[test]
-    fn losses_are_flags() {
+    fn flags_report_losses() {
         let filled = |flags| Filled::read(Bytes::new(&words(&[8, 16, flags]))).expect("whole").lost;
         assert_eq!([0, 1, 2, 4, 8].map(filled), [false, true, false, true, true]);
         assert_eq!(Filled::read(Bytes::new(&[0; 23])), None);

@@ -1,7 +1,7 @@
-//! The formats of tracepoints: which bytes of a sample's raw data are which field.
+//! The formats of tracepoints: the bytes of each field in the raw data of a sample.
 //!
-//! The layout is that of `trace.dat` from `tools/perf/util/trace-event-info.c`; a format's text is what
-//! tracefs shows as `events/SYSTEM/EVENT/format`.
+//! The layout is that of `trace.dat`, written by `tools/perf/util/trace-event-info.c`. A format's text is
+//! that of `events/SYSTEM/EVENT/format` in tracefs.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use super::bytes::{lossy, until_nul};
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
-/// The longest of the kernel's own are 30 KiB.
+/// The kernel's longest formats have 30 KiB.
 const MAX_FORMAT: u64 = 64 << 10;
 /// A kernel has some 2,500 tracepoints.
 const MAX_FORMATS: usize = 1 << 14;
@@ -23,7 +23,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Its value, for integers of up to 8 bytes.
+    /// The value of an integer of up to 8 bytes.
     pub(crate) fn integer(self, raw: &[u8]) -> Option<u64> {
         let bytes = self.bytes(raw).filter(|bytes| bytes.len() <= 8)?;
         let mut word = [0; 8];
@@ -41,7 +41,7 @@ impl Field {
 pub(crate) struct Format {
     /// `sched:sched_switch`.
     pub name: String,
-    /// Kept for the scheduler's tracepoints only: no others are looked into.
+    /// Kept for the scheduler's tracepoints only; the fields of others are not used.
     fields: HashMap<String, Field>,
 }
 
@@ -67,13 +67,13 @@ impl Formats {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let _page_size = u32_from(input)?;
-        // The formats of pages and of events as such: "header_page", "header_event".
+        // The formats of pages and of event headers: "header_page", "header_event".
         for _ in 0..2 {
             let _name = name(input)?;
             let size = u64_from(input)?;
             skip(input, size)?;
         }
-        // Those of tracers.
+        // The formats of tracers.
         for _ in 0..u32_from(input)? {
             let size = u64_from(input)?;
             skip(input, size)?;
@@ -123,7 +123,7 @@ fn field_from_line(line: &str) -> Option<(String, Field)> {
     Some((name, Field { offset, size }))
 }
 
-/// Bytes up to a NUL, which is read, too.
+/// Bytes up to a NUL, which is consumed.
 fn name(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut name = Vec::new();
     loop {
@@ -194,7 +194,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn fields_are_where_the_text_says() {
+    fn fields_are_at_the_offsets_of_the_text() {
         let formats = Formats::read(&mut &tracing_data()[..]).expect("formats");
         let format = &formats.by_id[&316];
         assert_eq!(format.name, "sched:sched_switch");
@@ -225,7 +225,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn huge_offsets_are_no_fields() {
+    fn huge_offsets_are_refused() {
         let line = "\tfield:int x;\toffset:18446744073709551615;\tsize:4;\tsigned:1;";
         let (_, field) = field_from_line(line).expect("a field");
         assert_eq!(field.integer(&[0; 16]), None);

@@ -1,6 +1,7 @@
-//! Records that perf compressed: one zstd stream, cut into records of the file at any byte.
+//! Decompression of the records that perf compressed: one zstd stream, divided among records of the file at
+//! any byte.
 //!
-//! Unpacks no further than the next whole record: a few bytes may stand for gigabytes.
+//! Decompresses up to the next complete record only, because a few bytes may expand to gigabytes.
 
 use std::io;
 
@@ -11,13 +12,13 @@ const MAX_RECORD: usize = 1 << 16;
 /// `perf record -z22` uses windows of 2^27 bytes.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// Compressed bytes that have come, and what they unpack to.
+/// Compressed bytes of the input, and their decompressed form.
 pub(crate) struct Unpacker {
     decoder: Decoder<'static>,
     packed: Vec<u8>,
     packed_at: usize,
-    /// Unpacked are the bytes from `start` to `end`.
-    room: Vec<u8>,
+    /// The bytes from `start` to `end` are decompressed.
+    buffer: Vec<u8>,
     start: usize,
     end: usize,
 }
@@ -26,44 +27,46 @@ impl Unpacker {
     pub(crate) fn new() -> io::Result<Self> {
         let mut decoder = Decoder::new()?;
         decoder.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG))?;
-        let room = vec![0; 2 * MAX_RECORD];
-        Ok(Unpacker { decoder, packed: Vec::new(), packed_at: 0, room, start: 0, end: 0 })
+        let buffer = vec![0; 2 * MAX_RECORD];
+        Ok(Unpacker { decoder, packed: Vec::new(), packed_at: 0, buffer, start: 0, end: 0 })
     }
 
-    /// More of the stream; everything before it has been asked for.
+    /// Adds bytes of the stream. All earlier bytes have been decompressed.
     pub(crate) fn feed(&mut self, packed: &[u8]) {
         self.packed.clear();
         self.packed.extend_from_slice(packed);
         self.packed_at = 0;
     }
 
-    /// The next `len` unpacked bytes, a record at most, which stay; `None` when more of the stream is needed.
+    /// The next `len` decompressed bytes, at most a record, without consuming them. `None` if more of the
+    /// stream is needed.
     pub(crate) fn peek(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         while self.end - self.start < len {
             if !self.unpack()? {
                 return Ok(None);
             }
         }
-        Ok(Some(&self.room[self.start..self.start + len]))
+        Ok(Some(&self.buffer[self.start..self.start + len]))
     }
 
     pub(crate) fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.end);
     }
 
-    /// Whether bytes are left that make no whole record.
+    /// Whether bytes are left that are not a complete record.
     pub(crate) fn has_rest(&self) -> bool {
         self.start < self.end
     }
 
-    /// Unpacks into the room behind what is there; false when nothing came of it.
+    /// Decompresses into the buffer, behind the bytes in it. Returns false if nothing was consumed or
+    /// produced.
     fn unpack(&mut self) -> io::Result<bool> {
         if self.start > MAX_RECORD {
-            self.room.copy_within(self.start..self.end, 0);
+            self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         let mut input = InBuffer::around(&self.packed[self.packed_at..]);
-        let mut output = OutBuffer::around(&mut self.room[self.end..]);
+        let mut output = OutBuffer::around(&mut self.buffer[self.end..]);
         let outcome = self.decoder.run(&mut input, &mut output);
         let (consumed, produced) = (input.pos(), output.pos());
         self.packed_at += consumed;
@@ -99,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn little_that_unpacks_to_much_is_unpacked_in_steps() {
+    fn zstd_bombs_are_decompressed_in_steps() {
         let bomb = packed(&vec![0; 64 << 20]);
         assert!(bomb.len() < 65_536);
         let mut unpacker = Unpacker::new().expect("a decoder");
@@ -108,7 +111,7 @@ mod tests {
             assert!(unpacker.peek(65_535).expect("sound").is_some());
             unpacker.consume(65_535);
         }
-        assert_eq!(unpacker.room.len(), 2 * MAX_RECORD);
+        assert_eq!(unpacker.buffer.len(), 2 * MAX_RECORD);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::format::tracing::Formats;
 use crate::input::open_input;
 use crate::intel_pt::{KernelFiles, kernel_folder};
 use crate::options::{ImportOptions, Outcome, TraceWindow};
-use crate::rounds::{Rounds, Waiting};
+use crate::rounds::{HeldRecord, Rounds};
 use crate::script;
 use crate::session::Session;
 use crate::sink::Sink;
@@ -203,7 +203,7 @@ impl<'a, S: Sink> Import<'a, S> {
             kind::FIRST_OF_PERF.. => return self.own_record(raw),
             _ => match session.time_of(raw) {
                 Some(time) => {
-                    let record = Waiting { kind: raw.kind, misc: raw.misc, body: raw.body.into() };
+                    let record = HeldRecord { kind: raw.kind, misc: raw.misc, body: raw.body.into() };
                     rounds.push(time, record, &mut taking(session, delivery))
                 }
                 None => {
@@ -305,12 +305,13 @@ impl<'a, S: Sink> Import<'a, S> {
 fn is_regular(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.is_file())
 }
+
 /// Gives records to the session in the order of time.
 fn taking<S: Sink>(
     session: &mut Session,
     delivery: &mut Delivery<'_, S>,
-) -> impl FnMut(u64, Waiting) -> Result<(), S::Error> {
-    |time, Waiting { kind, misc, body }| {
+) -> impl FnMut(u64, HeldRecord) -> Result<(), S::Error> {
+    |time, HeldRecord { kind, misc, body }| {
         session.take(Some(time), RawRecord { kind, misc, body: &body });
         delivery.deliver_batch(session)
     }

@@ -1,7 +1,9 @@
-//! Where the bytes of each trace are in the input: pieces of one buffer joined by their offset, in runs without a hole.
+//! The place of each trace's bytes in the input: pieces of a buffer, joined by their offsets into runs
+//! without a hole.
 //!
-//! A piece may begin before the one before it ended: perf fills pieces up to a multiple of eight, and then the later
-//! one has the right bytes. In snapshot mode each piece is what the buffer held at a moment, whatever was read before.
+//! A piece may start before the end of the previous one. perf pads pieces to a multiple of eight bytes, and
+//! then the later piece has the right bytes. In snapshot mode each piece is the whole buffer at the time of a
+//! snapshot, whatever was read before.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,9 +15,9 @@ const MAX_BUFFERS: usize = 1 << 16;
 /// Pieces of all buffers together, 24 bytes each.
 const MAX_PIECES: usize = 1 << 22;
 
-/// What a buffer follows.
+/// The thread or CPU that a buffer follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Whose {
+pub(crate) enum Followed {
     Cpu(u32),
     Thread(u32),
 }
@@ -26,7 +28,7 @@ pub(crate) struct Extent {
     /// Counted from the first record.
     pub position: u64,
     pub size: u64,
-    /// In the buffer's own count.
+    /// The position among all bytes of the buffer.
     pub offset: u64,
 }
 
@@ -39,10 +41,10 @@ impl Extent {
 /// One trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Buffer {
-    pub whose: Whose,
+    pub followed: Followed,
     /// A time near the trace's, in ticks.
     pub reference: u64,
-    /// Stretches of bytes without a hole.
+    /// Ranges of bytes without a hole.
     pub runs: Vec<Vec<Extent>>,
 }
 
@@ -58,25 +60,25 @@ struct Collected {
     extents: Vec<Extent>,
 }
 
-/// All pieces as they come.
+/// All pieces, in the order of the input.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    by_index: BTreeMap<(Whose, u32), Collected>,
+    by_index: BTreeMap<(Followed, u32), Collected>,
     pieces: usize,
-    /// Offsets behind which something is missing.
-    holes: HashMap<Whose, Vec<u64>>,
+    /// Offsets behind which bytes are missing.
+    holes: HashMap<Followed, Vec<u64>>,
     refused: u64,
 }
 
 impl Buffers {
     pub(crate) fn add(&mut self, passed: Passed) {
         let Passed { piece, position, .. } = passed;
-        let whose = match (piece.cpu, piece.tid) {
-            (Some(cpu), _) => Whose::Cpu(cpu),
-            (None, Some(tid)) => Whose::Thread(tid),
-            (None, None) => Whose::Cpu(piece.index),
+        let followed = match (piece.cpu, piece.tid) {
+            (Some(cpu), _) => Followed::Cpu(cpu),
+            (None, Some(tid)) => Followed::Thread(tid),
+            (None, None) => Followed::Cpu(piece.index),
         };
-        let key = (whose, piece.index);
+        let key = (followed, piece.index);
         let is_new = !self.by_index.contains_key(&key);
         if self.pieces >= MAX_PIECES || is_new && self.by_index.len() >= MAX_BUFFERS {
             self.refused += 1;
@@ -90,57 +92,57 @@ impl Buffers {
         known.extents.push(Extent { position, size: piece.size, offset: piece.offset });
     }
 
-    /// What the kernel says of a buffer's content.
+    /// A record that says how the kernel filled a buffer.
     pub(crate) fn filled(&mut self, cpu: Option<u32>, tid: Option<u32>, filled: Filled) {
         if !filled.lost || self.pieces >= MAX_PIECES {
             return;
         }
         self.pieces += 1;
         let at = filled.offset.saturating_add(filled.size);
-        for whose in [cpu.map(Whose::Cpu), tid.map(Whose::Thread)].into_iter().flatten() {
-            self.holes.entry(whose).or_default().push(at);
+        for followed in [cpu.map(Followed::Cpu), tid.map(Followed::Thread)].into_iter().flatten() {
+            self.holes.entry(followed).or_default().push(at);
         }
     }
 
-    /// How many there are.
+    /// The number of pieces.
     pub(crate) fn pieces(&self) -> u64 {
         self.by_index.values().map(|known| known.extents.len() as u64).sum()
     }
 
-    /// Pieces beyond what is kept.
+    /// Pieces beyond the limit.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
     /// The threads that have a buffer of their own.
-    pub(crate) fn followed(&self) -> Vec<u32> {
-        let thread = |key: &(Whose, u32)| match key.0 {
-            Whose::Thread(tid) => Some(tid),
-            Whose::Cpu(_) => None,
+    pub(crate) fn followed_threads(&self) -> Vec<u32> {
+        let thread = |key: &(Followed, u32)| match key.0 {
+            Followed::Thread(tid) => Some(tid),
+            Followed::Cpu(_) => None,
         };
         self.by_index.keys().filter_map(thread).collect()
     }
 
-    /// The traces. With `is_snapshot` each piece is a run of its own, whose bytes may overlap with those of others.
+    /// The traces. With `is_snapshot` each piece is a run of its own, and runs may overlap.
     pub(crate) fn joined(self, is_snapshot: bool) -> Vec<Buffer> {
         let Buffers { by_index, mut holes, .. } = self;
         holes.values_mut().for_each(|holes| holes.sort_unstable());
         let none = Vec::new();
         by_index
             .into_iter()
-            .map(|((whose, _), Collected { reference, extents })| {
-                let holes = holes.get(&whose).unwrap_or(&none);
+            .map(|((followed, _), Collected { reference, extents })| {
+                let holes = holes.get(&followed).unwrap_or(&none);
                 let runs = match is_snapshot {
                     true => extents.into_iter().map(|extent| vec![extent]).collect(),
                     false => runs(extents, holes),
                 };
-                Buffer { whose, reference, runs }
+                Buffer { followed, reference, runs }
             })
             .collect()
     }
 }
 
-/// Joins extents, and cuts them where something is missing.
+/// Joins extents, and divides them where bytes are missing.
 fn runs(extents: Vec<Extent>, holes: &[u64]) -> Vec<Vec<Extent>> {
     let mut runs: Vec<Vec<Extent>> = Vec::new();
     for extent in extents.into_iter().filter(|extent| extent.size > 0) {
@@ -152,7 +154,7 @@ fn runs(extents: Vec<Extent>, holes: &[u64]) -> Vec<Vec<Extent>> {
     runs.into_iter().flat_map(|run| cut(run, holes)).collect()
 }
 
-/// Whether `next` goes on where `run` ends, perhaps after bytes that were only filled up.
+/// Whether `next` continues `run`. Padding at the end of `run` is cut off.
 fn joins(run: &mut [Extent], next: &Extent) -> bool {
     let Some(last) = run.last_mut() else { return true };
     if next.offset > last.end() || next.offset <= last.offset {
@@ -197,7 +199,7 @@ mod tests {
         Passed { piece, position, missing: 0 }
     }
 
-    fn told(buffer: &Buffer) -> Vec<Vec<(u64, u64)>> {
+    fn extents(buffer: &Buffer) -> Vec<Vec<(u64, u64)>> {
         buffer
             .runs
             .iter()
@@ -213,33 +215,33 @@ mod tests {
             buffers.filled(Some(4), None, Filled { offset: 0, size: 1, lost: true });
         }
         let all = buffers.joined(is_snapshot);
-        assert_eq!((all.len(), all[0].whose, all[0].reference), (1, Whose::Cpu(3), 9));
-        told(&all[0])
+        assert_eq!((all.len(), all[0].followed, all[0].reference), (1, Followed::Cpu(3), 9));
+        extents(&all[0])
     }
 
     #[test]
     fn pieces_join_where_their_offsets_meet() {
         assert_eq!(joined(&[(100, 0, 8), (200, 8, 16)], &[], false), [[(100, 8), (200, 16)]]);
         assert_eq!(joined(&[(100, 0, 8), (200, 16, 16)], &[], false), [[(100, 8)], [(200, 16)]]);
-        // The first was filled up with three bytes; an empty one says nothing.
-        let filled_up = joined(&[(100, 0, 8), (150, 8, 0), (200, 5, 16)], &[], false);
-        assert_eq!(filled_up, [[(100, 5), (200, 16)]]);
+        // The first piece has three bytes of padding; an empty piece changes nothing.
+        let padded = joined(&[(100, 0, 8), (150, 8, 0), (200, 5, 16)], &[], false);
+        assert_eq!(padded, [[(100, 5), (200, 16)]]);
     }
 
     #[test]
-    fn what_the_kernel_could_not_write_is_a_hole() {
+    fn bytes_that_the_kernel_lost_are_a_hole() {
         assert_eq!(joined(&[(100, 0, 8), (200, 8, 16)], &[8], false), [[(100, 8)], [(200, 16)]]);
         assert_eq!(joined(&[(100, 0, 8)], &[3, 3], false), [[(100, 3)], [(103, 5)]]);
         assert_eq!(joined(&[(100, 0, 8)], &[0, 8], false), [[(100, 8)]]);
     }
 
     #[test]
-    fn snapshots_stand_for_themselves() {
+    fn snapshots_are_runs_of_their_own() {
         assert_eq!(joined(&[(100, 0, 8), (200, 4, 8)], &[], true), [[(100, 8)], [(200, 8)]]);
     }
 
     #[test]
-    fn any_offsets_are_harmless() {
+    fn arbitrary_offsets_do_not_panic() {
         for offset in [0, 1, u64::MAX - 3, u64::MAX] {
             let runs =
                 joined(&[(100, 7, 8), (200, offset, u64::MAX), (300, offset, 8)], &[u64::MAX - 1], false);

@@ -1,4 +1,4 @@
-//! The recorded programs, as the decoder asks for them: bytes and functions by space and address.
+//! The code of the recorded programs for the decoder: bytes and functions by space and address.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,14 +8,15 @@ use wallprof_model::{Frame, FrameKind, ModuleId};
 use wallprof_symbols::{FunctionTable, ResolverOptions, StoredProcesses};
 
 use super::Prepared;
-use super::decoding::Linked;
+use super::decoding::LinkageStubs;
 use super::filters::Filters;
 use super::image::{Bytes, Image};
 use super::jit::DumpFile;
 use super::kernel::{self, Kernel};
 use super::spaces::{Origin, Region, Spaces};
 
-/// Spaces, the files mapped in them, and the kernel. Files are opened when the first address in them is asked for.
+/// Spaces, the files mapped in them, and the kernel. A file is opened at the first request for one of its
+/// addresses.
 pub(crate) struct Programs<'a> {
     spaces: &'a Spaces,
     filters: &'a Filters,
@@ -27,11 +28,11 @@ pub(crate) struct Programs<'a> {
     next_id: AtomicU32,
 }
 
-/// What a function is, beyond its number.
+/// The place and name of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
     Known(Frame),
-    /// Made at run time: where, its name, and the number that it alone has.
+    /// Code that was made at run time. `number` is unique to this function.
     Made {
         address: u64,
         name: &'a str,
@@ -57,7 +58,7 @@ impl<'a> Programs<'a> {
         programs
     }
 
-    /// A dump's functions are known by where their bytes are in the file.
+    /// Functions of a dump are identified by the offsets of their bytes in the file.
     fn image_of_dump(&self, dump: &DumpFile) -> Image {
         let extents = dump.loads.iter().map(|load| (load.offset, load.offset + load.size));
         let functions = FunctionTable::of_extents(extents);
@@ -68,7 +69,7 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Where a function begins.
+    /// The entry of a function.
     pub(crate) fn entry(&self, id: FunctionId) -> Option<Entry<'a>> {
         if id.0 >= kernel::FIRST_ID {
             let address = self.kernel.entry(id)?;
@@ -94,7 +95,7 @@ impl<'a> Programs<'a> {
         Some(Frame { kind: FrameKind::Native, module: Some(ModuleId(index as u32)), address })
     }
 
-    /// An address without a function.
+    /// The frame of an address without a function.
     pub(crate) fn frame_of_address(&self, space: SpaceId, address: u64) -> Frame {
         if address >> 63 != 0 {
             return Frame { kind: FrameKind::Kernel, module: None, address };
@@ -119,14 +120,14 @@ impl<'a> Programs<'a> {
         }))
     }
 
-    /// The first of `count` ids that are nobody else's.
+    /// Reserves `count` ids; returns the first.
     fn take_ids(&self, count: u32) -> Option<u32> {
         let next = |first: u32| first.checked_add(count).filter(|&next| next <= kernel::FIRST_ID);
         self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 }
 
-impl Linked for Programs<'_> {
+impl LinkageStubs for Programs<'_> {
     fn is_stub(&self, function: FunctionId) -> bool {
         let images = self.images.iter().filter_map(OnceLock::get).filter(|image| image.first_id != 0);
         let mut numbered = images.filter_map(|image| {

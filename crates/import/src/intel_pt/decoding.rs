@@ -1,8 +1,9 @@
-//! Decodes all traces on all CPUs of this machine, and puts together what each thread did, in the order of time.
+//! Decodes all traces on all CPUs of this machine, and merges the activity of each thread in the order of
+//! time.
 //!
-//! Whoever decodes takes the earliest piece of all traces that is left. Results are put together in the order in which
-//! pieces were taken, and a stretch of a thread waits until no piece is left that could have an earlier one. A window
-//! bounds how far ahead of that decoding may be: memory does not grow with the trace.
+//! A worker takes the earliest remaining piece of all traces. Results are merged in the order in which their
+//! pieces were taken. A stretch of a thread is held back until no remaining piece can have an earlier one. A
+//! window bounds how far workers may be ahead, so that memory does not grow with the trace.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -12,7 +13,7 @@ use std::num::NonZero;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use wallprof_intel_pt::replay::{Frame, PathRoom, Recorder, Sides, Stretch, ThreadCalls, ThreadReplay};
+use wallprof_intel_pt::replay::{Frame, PathLimit, Recorder, Sides, Stretch, ThreadCalls, ThreadReplay};
 use wallprof_intel_pt::{
     ClockFacts, Code, Decoded, Event, EventKind, FunctionId, GapCause, RunCache, Schedule, Segment, Sink,
     Switch, ThreadId, TimeConv, Trace, decode_segment,
@@ -27,17 +28,17 @@ use crate::gaps::Gaps;
 const READ_AHEAD: usize = 32 << 20;
 const LARGEST_PIECE: usize = 256 << 10;
 const SMALLEST_PIECE: usize = 32 << 10;
-/// Pieces that each thread may be ahead.
+/// Pieces that each worker may be ahead.
 const WINDOW: usize = 2;
 
-/// One trace with what is needed to decode it.
+/// One trace with the data needed to decode it.
 pub(crate) struct Source<'a> {
     pub buffer: &'a Buffer,
     pub schedule: &'a Schedule,
     pub clock: ClockFacts,
 }
 
-/// What is decoded, and how.
+/// The input and the parameters of decoding.
 pub(crate) struct Job<'a, C> {
     pub file: &'a File,
     /// The position of the first record in `file`.
@@ -47,20 +48,20 @@ pub(crate) struct Job<'a, C> {
     pub time_conv: TimeConv,
     pub return_compression: bool,
     pub is_snapshot: bool,
-    /// In ticks; pieces that lie outside are left out.
+    /// In ticks. Pieces outside of `from..to` are left out.
     pub from: u64,
     pub to: u64,
     /// No CPU's trace is left out.
     pub has_all_cpus: bool,
-    /// When threads ended, in ticks.
+    /// The ends of threads, in ticks.
     pub ends: &'a HashMap<ThreadId, u64>,
 }
 
-/// What decoding tells while it goes on.
+/// Receives results while decoding goes on.
 pub(crate) trait Watcher {
     type Error;
 
-    /// The thread left its CPU at `ticks`, with these frames open, the outermost first.
+    /// The thread left its CPU at `ticks` with these frames open, the outermost first.
     fn departed(
         &mut self,
         thread: ThreadId,
@@ -68,17 +69,18 @@ pub(crate) trait Watcher {
         frames: &mut dyn Iterator<Item = Frame>,
     ) -> Result<(), Self::Error>;
 
-    /// What the thread's time went to, most of it between these ticks: all that was not in a call before.
+    /// The thread's time on the two sides, most of it between these ticks. Time inside of earlier calls is
+    /// not included.
     fn ran(&mut self, thread: ThreadId, ticks: (u64, u64), sides: Sides);
 
-    /// The trace has ended, and the thread had left its CPU at `ticks`, with these frames open.
+    /// The trace has ended. The thread had left its CPU at `ticks`, with these frames open.
     fn stays_away(&mut self, thread: ThreadId, ticks: u64, frames: &mut dyn Iterator<Item = Frame>);
 
-    /// So many bytes of the traces are done.
+    /// `bytes` of the traces are decoded.
     fn progress(&mut self, bytes: u64);
 }
 
-/// Why decoding ended early.
+/// Why decoding stopped early.
 #[derive(Debug)]
 pub(crate) enum DecodeError<E> {
     Input(io::Error),
@@ -91,19 +93,19 @@ pub(crate) struct Calls {
     /// By thread.
     pub threads: Vec<ThreadCalls>,
     pub gaps: Gaps,
-    /// Latencies that there was no room for.
+    /// Latencies beyond the limit of distinct ones.
     pub coarse_latencies: u64,
-    /// The last time that a trace has, in ticks.
+    /// The last time in the trace, in ticks.
     pub last: Option<u64>,
 }
 
-/// What is asked of the recorded programs besides [`Code`].
-pub(crate) trait Linked {
-    /// Whether the function only jumps to another one, as a stub of the linkage table does.
+/// A question about the recorded programs that [`Code`] does not have.
+pub(crate) trait LinkageStubs {
+    /// Whether the function only jumps to another one, as a stub of the procedure linkage table does.
     fn is_stub(&self, function: FunctionId) -> bool;
 }
 
-/// Counts gaps on their way to the replay.
+/// Counts gaps, and passes events on to the replay.
 struct Counted {
     recorder: Recorder,
     gaps: Gaps,
@@ -128,7 +130,7 @@ struct Taken {
     number: u64,
     source: usize,
     piece: Piece,
-    /// No later piece begins earlier.
+    /// No later piece starts earlier.
     frontier: u64,
 }
 
@@ -139,17 +141,17 @@ struct Done {
     first: bool,
     bytes: u64,
     frontier: u64,
-    /// When it was is known.
+    /// The time of the piece is known.
     has_time: bool,
     decoded: Decoded,
     stretches: Vec<Stretch>,
     gaps: Gaps,
 }
 
-/// The pieces that are left.
+/// The pieces that remain.
 struct Feed<'a> {
     readers: Vec<Reader<'a>>,
-    /// The next piece of each source, by its begin.
+    /// The next piece of each source, by its start.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     pieces: Vec<Option<Piece>>,
     next_number: u64,
@@ -162,7 +164,7 @@ impl<'a> Feed<'a> {
     fn new<C>(job: &Job<'a, C>) -> Self {
         let piece_size = READ_AHEAD / job.sources.len().max(1);
         let piece_size = piece_size.clamp(SMALLEST_PIECE, LARGEST_PIECE);
-        // To leave out what is not wanted, pieces must be small.
+        // A window of time is cut out exactly only with small pieces.
         let is_whole = job.from == 0 && job.to == u64::MAX;
         let piece_size = if is_whole { piece_size } else { 1 };
         let reader =
@@ -212,7 +214,7 @@ impl<'a> Feed<'a> {
 }
 
 /// Decodes everything.
-pub(crate) fn decode<C: Code + Linked + Sync, W: Watcher>(
+pub(crate) fn decode<C: Code + LinkageStubs + Sync, W: Watcher>(
     job: &Job<'_, C>,
     watcher: &mut W,
 ) -> Result<Calls, DecodeError<W::Error>> {
@@ -225,13 +227,13 @@ pub(crate) fn decode<C: Code + Linked + Sync, W: Watcher>(
     let merged = std::thread::scope(|scope| {
         for _ in 0..workers {
             let (feed, permits, results) = (&feed, &permits, results.clone());
-            scope.spawn(move || work(job, feed, permits, &results));
+            scope.spawn(move || decode_pieces(job, feed, permits, &results));
         }
         drop(results);
         for _ in 0..workers * WINDOW {
             let _ = permit.send(());
         }
-        // On an error the permit's sender goes, and so does everybody who waits for one.
+        // On an error the sender of permits is dropped, which ends all workers that wait for a permit.
         merger.run(done, permit, watcher)
     });
     merged.map_err(DecodeError::Watcher)?;
@@ -246,7 +248,7 @@ pub(crate) fn decode<C: Code + Linked + Sync, W: Watcher>(
 }
 
 /// Decodes pieces until none is left.
-fn work<C: Code>(
+fn decode_pieces<C: Code>(
     job: &Job<'_, C>,
     feed: &Mutex<Feed<'_>>,
     permits: &Mutex<Receiver<()>>,
@@ -269,7 +271,7 @@ fn decode_piece<C: Code>(job: &Job<'_, C>, taken: Taken, cache: &mut RunCache) -
         bytes: &piece.bytes,
         code: job.code,
         schedule,
-        // Where a piece does not say when it begins, it goes on from the one before.
+        // A piece without a start time continues the previous piece.
         clock: match piece.is_timed || piece.from == 0 {
             true => *clock,
             false => ClockFacts { reference_ticks: piece.from, ..*clock },
@@ -292,42 +294,42 @@ fn decode_piece<C: Code>(job: &Job<'_, C>, taken: Taken, cache: &mut RunCache) -
     Done { number, source, first, bytes, frontier, has_time, decoded, stretches, gaps }
 }
 
-/// Something that happened to a thread.
+/// An item of a thread, in the order of time.
 enum Item {
     Stretch(Box<Stretch>),
-    /// From here on the trace says nothing for a while.
+    /// From here on the trace has a gap.
     Lost(ThreadId),
 }
 
-/// Where the trace of one source is.
+/// The position in the trace of one source.
 #[derive(Clone, Copy, Default)]
 struct Position {
     /// The end of its last piece.
     last: Option<u64>,
-    /// The begin of its last stretch: the next one is later.
+    /// The start of its last stretch. The next one is later.
     from: u64,
 }
 
-/// Puts results together.
+/// Merges results.
 struct Merger<'j, 'a, C> {
     job: &'j Job<'a, C>,
     positions: Vec<Position>,
     waiting: ByTime<Item>,
     threads: HashMap<ThreadId, ThreadReplay>,
-    room: PathRoom,
+    limit: PathLimit,
     gaps: Gaps,
     last: Option<u64>,
     bytes: u64,
 }
 
-impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
+impl<'j, 'a, C: LinkageStubs> Merger<'j, 'a, C> {
     fn new(job: &'j Job<'a, C>) -> Self {
         Merger {
             job,
             positions: vec![Position::default(); job.sources.len()],
             waiting: ByTime::default(),
             threads: HashMap::new(),
-            room: PathRoom::default(),
+            limit: PathLimit::default(),
             gaps: Gaps::default(),
             last: None,
             bytes: 0,
@@ -381,7 +383,7 @@ impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
         }
     }
 
-    /// Between `last` and `next` nothing is known of whoever ran there.
+    /// Between `last` and `next` nothing is known of the threads on that CPU.
     fn lose(&mut self, source: usize, last: u64, next: u64) {
         self.gaps.add(GapCause::LostData, 1);
         let schedule = self.job.sources[source].schedule;
@@ -392,12 +394,12 @@ impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
         while let Some(switch) = cursor.advance(next) {
             lost.push((switch.ticks, switch.thread));
         }
-        for (ticks, thread) in lost.into_iter().filter(|(_, thread)| *thread != ThreadId::NOBODY) {
+        for (ticks, thread) in lost.into_iter().filter(|(_, thread)| *thread != ThreadId::NONE) {
             self.waiting.push(ticks.max(last), Item::Lost(thread));
         }
     }
 
-    /// Applies what is earlier than everything that is still to come.
+    /// Applies the items that are earlier than all future ones.
     fn release<W: Watcher>(&mut self, frontier: u64, watcher: &mut W) -> Result<(), W::Error> {
         let is_due = |ticks| ticks < frontier || frontier == u64::MAX;
         let code = self.job.code;
@@ -419,13 +421,13 @@ impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
     }
 
     fn replay(&mut self, thread: ThreadId) -> &mut ThreadReplay {
-        let (room, time_conv) = (&self.room, self.job.time_conv);
-        let new = || ThreadReplay::within(room.clone(), thread, time_conv);
+        let (limit, time_conv) = (&self.limit, self.job.time_conv);
+        let new = || ThreadReplay::within(limit.clone(), thread, time_conv);
         self.threads.entry(thread).or_insert_with(new)
     }
 
-    /// When threads that are off the CPU got one again, though no trace that could be decoded shows them
-    /// there.
+    /// The times at which threads that left their CPU came back, according to the schedule. No decodable
+    /// trace shows them there.
     fn returns(&self) -> HashMap<ThreadId, u64> {
         let since = |replay: &ThreadReplay| replay.away_since();
         let away: HashMap<ThreadId, u64> =
@@ -445,13 +447,13 @@ impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
 
     fn finish(self) -> Calls {
         let returns = self.returns();
-        let Merger { job, threads, room, gaps, last, .. } = self;
+        let Merger { job, threads, limit, gaps, last, .. } = self;
         let until = last.unwrap_or(0).min(job.to);
         let end = |thread, replay: &ThreadReplay| match replay.away_since() {
-            // What it does is not known behind its own last time.
+            // Its activity behind its own last time is not known.
             None => 0,
             Some(_) if !job.has_all_cpus => 0,
-            // It stays away.
+            // It stays off the CPU.
             Some(_) => {
                 let ended = job.ends.get(&thread).copied().unwrap_or(until);
                 returns.get(&thread).copied().unwrap_or(until).min(ended).min(until)
@@ -463,6 +465,6 @@ impl<'j, 'a, C: Linked> Merger<'j, 'a, C> {
         });
         let mut threads: Vec<ThreadCalls> = finished.collect();
         threads.sort_by_key(|calls| calls.thread);
-        Calls { threads, gaps, coarse_latencies: room.refused_latencies(), last }
+        Calls { threads, gaps, coarse_latencies: limit.refused_latencies(), last }
     }
 }

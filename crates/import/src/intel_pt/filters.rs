@@ -1,4 +1,4 @@
-//! Which code a recording's address filters leave out of its trace.
+//! The code that a recording's address filters leave out of its trace.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,13 +27,13 @@ impl Ranges {
 pub(crate) struct Filters {
     of_modules: HashMap<ModuleId, Ranges>,
     of_kernel: Ranges,
-    /// Only ranges are traced. Otherwise everything is, up to where a range stops it.
+    /// Only ranges are traced. Otherwise all code is traced, up to the ranges that stop the trace.
     limits: bool,
     stops: bool,
 }
 
 impl Filters {
-    /// `None`: no module stands for the file of one of them.
+    /// `None`: no module has the path of a filter's file.
     pub(crate) fn resolved(filters: &[Filter], modules: &HashMap<ModuleId, Vec<u8>>) -> Option<Filters> {
         let mut resolved = Filters::default();
         for filter in filters {
@@ -62,7 +62,7 @@ impl Filters {
         self.leave_out(Some(&self.of_kernel), address)
     }
 
-    /// Code at `offset` of what is mapped; `None`: nothing is known to be mapped, so no file of a filter is.
+    /// Code at `offset` of the mapped file. `None`: no mapping is known, so the code is in no filter's file.
     pub(crate) fn leave_out_user(&self, mapped: Option<(Origin, u64)>) -> bool {
         match mapped {
             Some((Origin::Module(module), offset)) => self.leave_out(self.of_modules.get(&module), offset),
@@ -77,8 +77,8 @@ impl Filters {
     }
 }
 
-/// The modules at the path `file`. Where there is none, those with its file name: the same directory may have
-/// several names (`/lib` and `/usr/lib`).
+/// The modules at the path `file`. If there is none, those with its file name, because a directory may have
+/// two names (`/lib` and `/usr/lib`).
 fn modules_of_file(file: &[u8], modules: &HashMap<ModuleId, Vec<u8>>) -> Vec<ModuleId> {
     let name = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
     let with = |is_it: &dyn Fn(&[u8]) -> bool| -> Vec<ModuleId> {
@@ -102,7 +102,7 @@ mod tests {
         Filters::resolved(&parse(text.as_bytes()).expect("filters"), &modules())
     }
 
-    /// Of these offsets of the module, those that are traced.
+    /// The offsets of the module that are traced.
     fn traced(filters: &Filters, module: u32, offsets: Range<u64>) -> Vec<u64> {
         let origin = Origin::Module(ModuleId(module));
         offsets.filter(|&offset| !filters.leave_out_user(Some((origin, offset)))).collect()
@@ -112,7 +112,7 @@ mod tests {
     fn only_ranges_are_traced() {
         let filters = resolved("filter 2/3@/bin/prog,filter 8/1@/bin/prog").expect("a module");
         assert_eq!(traced(&filters, 0, 0..10), [2, 3, 4, 8]);
-        assert_eq!(traced(&filters, 2, 0..10), [2, 3, 4, 8], "the file as it was mapped another time");
+        assert_eq!(traced(&filters, 2, 0..10), [2, 3, 4, 8], "another mapping of the file");
         assert_eq!(traced(&filters, 1, 0..10), []);
         assert!(filters.leave_out_user(None) && filters.leave_out_user(Some((Origin::Dump(0), 3))));
         assert!(filters.leave_out_kernel(2), "user code only");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_without_a_file_are_the_kernels() {
+    fn addresses_without_a_file_are_kernel_addresses() {
         let kernel = 0xffff_ffff_8100_0000;
         let filters = resolved("filter 0xffffffff81000000/2 filter 4/1@/bin/prog").expect("a module");
         let found: Vec<bool> = (0..3).map(|at| filters.leave_out_kernel(kernel + at)).collect();

@@ -1,4 +1,4 @@
-//! Frames of call paths as events of the model: the decoder's numbers for functions become frames.
+//! Frames of call paths as events of the model: the decoder's function ids become frames.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use super::code::{Entry, Programs};
 use crate::calls;
 use crate::stacks::Stacks;
 
-/// A call path's frame as an event names it.
+/// Frames of call paths, and the ids under which they were emitted.
 pub(crate) struct Frames<'a> {
     prepared: &'a Prepared,
     programs: &'a Programs<'a>,
-    /// Functions, which are the same whatever thread runs them.
+    /// Functions. They are the same for all threads.
     known: HashMap<Frame, CallFrame<FrameId>>,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Frames<'a> {
         Frames { prepared, programs, known: HashMap::new() }
     }
 
-    /// `None` only for a floor, which nobody sees.
+    /// `None` only for a floor, which is never shown.
     pub(crate) fn of(
         &mut self,
         thread: ThreadId,
@@ -41,9 +41,9 @@ impl<'a> Frames<'a> {
             Frame::Function(function) => match self.programs.entry(function) {
                 Some(Entry::Known(code)) => code,
                 Some(Entry::Made { address, name, number }) => {
-                    let told = made_at_run_time((pid, number), address, name, stacks, out);
-                    self.known.insert(frame, told.clone());
-                    return Some(told);
+                    let emitted = made_at_run_time((pid, number), address, name, stacks, out);
+                    self.known.insert(frame, emitted.clone());
+                    return Some(emitted);
                 }
                 None => return Some(CallFrame::Outside(Outside::Unknown)),
             },
@@ -51,11 +51,11 @@ impl<'a> Frames<'a> {
             _ => return calls::outside(frame).map(CallFrame::Outside),
         };
         let process = ProcessKey { pid: if code.kind == FrameKind::Kernel { 0 } else { pid }, generation: 0 };
-        let told = CallFrame::Code(stacks.frame(process, code, out));
+        let emitted = CallFrame::Code(stacks.frame(process, code, out));
         if frame.function().is_some() {
-            self.known.insert(frame, told.clone());
+            self.known.insert(frame, emitted.clone());
         }
-        Some(told)
+        Some(emitted)
     }
 
     /// The stack of a thread with these frames open, the outermost first.
@@ -78,7 +78,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// The same address may have held several functions: each has its number.
+/// An address may have held several functions over time, so `number` is part of the key.
 fn made_at_run_time(
     (pid, number): (u32, u32),
     address: u64,

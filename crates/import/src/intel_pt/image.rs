@@ -1,4 +1,4 @@
-//! The code of one file, read piece by piece as it is asked for, and the functions in it.
+//! The code of one file, read chunk by chunk on demand, and its functions.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use wallprof_symbols::{FunctionTable, ModuleFile, ResolverOptions};
 
-/// Bytes that are read at once: programs run a small part of their code.
+/// Bytes that are read at once. Programs run a small part of their code.
 const CHUNK: u64 = 16 << 10;
-/// Larger files are no programs.
+/// Larger files are not programs.
 const MAX_FILE: u64 = 8 << 30;
 
 /// Part of a file; `None` where it cannot be read.
@@ -31,7 +31,7 @@ impl Bytes {
         Bytes { file, len, chunks }
     }
 
-    /// What is at `offset`, up to `limit` bytes; more may follow.
+    /// Up to `limit` bytes at `offset`. More may follow.
     pub(crate) fn at(&self, offset: u64, limit: u64) -> Option<&[u8]> {
         let index = offset / CHUNK;
         let chunk = self.chunks.get(usize::try_from(index).ok()?)?;
@@ -57,7 +57,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// `take_ids` reserves that many ids.
+    /// `take_ids` reserves the given number of ids.
     pub(crate) fn new(
         module: Option<ModuleFile>,
         options: &ResolverOptions,
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_file_and_end_with_it() {
+    fn bytes_are_those_of_the_file() {
         let mut file = tempfile::tempfile().expect("a scratch file");
         let content: Vec<u8> = (0..CHUNK as u32 + 100).map(|at| (at % 251) as u8).collect();
         std::io::Write::write_all(&mut file, &content).expect("written");

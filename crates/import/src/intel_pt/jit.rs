@@ -1,7 +1,7 @@
-//! Code that was made at run time, as its compiler wrote it down: jitdump files, with the bytes of each function.
+//! Code that was made at run time: jitdump files, in which a compiler writes the bytes of each function.
 //!
-//! Format: `tools/perf/Documentation/jitdump-specification.txt` of Linux. Code that a compiler moves afterwards
-//! (record 1) is known at its first place only.
+//! Format: `tools/perf/Documentation/jitdump-specification.txt` of Linux. Code that a compiler moves later
+//! (record 1) is known at its first address only.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,26 +18,26 @@ const HEADER: usize = 40;
 const PREFIX: usize = 16;
 const LOAD: u32 = 0;
 const LOAD_FIELDS: usize = 40;
-/// The times are those of the time-stamp counter.
+/// Times are those of the time-stamp counter.
 const FLAG_ARCH_TIMESTAMP: u64 = 1;
 /// A server that compiles for hours makes some hundred thousand functions.
 const MAX_LOADS: usize = 1 << 20;
 /// Longer names are cut.
 const MAX_NAME: u64 = 4096;
 
-/// One function, made at a moment.
+/// One function, from the time at which it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// In ns, or in ticks where the dump says so.
     pub time: u64,
     pub address: u64,
     pub size: u64,
-    /// Where its bytes are in the file.
+    /// The offset of its bytes in the file.
     pub offset: u64,
     pub name: String,
 }
 
-/// What a dump says.
+/// The content of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dump {
     pub loads: Vec<Load>,
@@ -45,7 +45,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// As much as is whole.
+    /// Reads all complete records.
     pub(crate) fn read(file: &File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let mut input = BufReader::new(file);
@@ -80,7 +80,8 @@ fn header_fields(header: &[u8]) -> Option<(u64, bool)> {
     (magic == MAGIC && size as usize >= HEADER).then_some((size.into(), flags & FLAG_ARCH_TIMESTAMP != 0))
 }
 
-/// The record at `at`: where the next one is, and the function it tells of. `None` for one that is not whole.
+/// Reads the record at `at`. Returns the position of the next one, and the function, if it is a load. `None`:
+/// it is incomplete.
 fn record(input: &mut impl Read, at: u64, len: u64) -> io::Result<Option<(u64, Option<Load>)>> {
     let mut prefix = [0; PREFIX];
     input.read_exact(&mut prefix)?;
@@ -97,31 +98,37 @@ fn record(input: &mut impl Read, at: u64, len: u64) -> io::Result<Option<(u64, O
     }
     let mut fields = [0; LOAD_FIELDS];
     input.read_exact(&mut fields)?;
-    let room = u64::from(size).saturating_sub((PREFIX + LOAD_FIELDS) as u64);
-    Ok(Some((next, load(input, &fields, time, room, next)?)))
+    let available = u64::from(size).saturating_sub((PREFIX + LOAD_FIELDS) as u64);
+    Ok(Some((next, load(input, &fields, time, available, next)?)))
 }
 
-/// pid, tid, vma, address, size and number; then the name, and the code up to `end`.
-fn load(input: &mut impl Read, fields: &[u8], time: u64, room: u64, end: u64) -> io::Result<Option<Load>> {
+/// The fields are pid, tid, vma, address, size and number. The name follows, then the code up to `end`.
+fn load(
+    input: &mut impl Read,
+    fields: &[u8],
+    time: u64,
+    available: u64,
+    end: u64,
+) -> io::Result<Option<Load>> {
     let mut bytes = Bytes::new(fields);
     bytes.skip(16).unwrap_or_default();
     let (Some(address), Some(size)) = (bytes.u64(), bytes.u64()) else { return Ok(None) };
-    if size == 0 || size > room || address.checked_add(size).is_none() {
+    if size == 0 || size > available || address.checked_add(size).is_none() {
         return Ok(None);
     }
     let mut name = Vec::new();
-    input.take((room - size).min(MAX_NAME)).read_to_end(&mut name)?;
+    input.take((available - size).min(MAX_NAME)).read_to_end(&mut name)?;
     Ok(Some(Load { time, address, size, offset: end - size, name: lossy(until_nul(&name)) }))
 }
 
-/// A dump with its file: functions are numbered as they come.
+/// A dump with its file. Functions are numbered in the order of the file.
 #[derive(Debug)]
 pub(crate) struct DumpFile {
     pub file: Arc<File>,
     pub loads: Vec<Load>,
 }
 
-/// Opens the dump that a process mapped at `path`, if the file is called as dumps are.
+/// Opens the dump that a process mapped at `path`, if the file's name is that of a dump.
 pub(crate) fn open(path: &[u8], root: Option<&Path>) -> Option<(DumpFile, bool)> {
     let path = Path::new(OsStr::from_bytes(path));
     let name = path.file_name()?.as_bytes();
@@ -167,7 +174,7 @@ pub(crate) mod tests {
     fn read(bytes: &[u8]) -> io::Result<Dump> {
         let mut file = tempfile::tempfile().expect("a scratch file");
         file.write_all(bytes).expect("written");
-        file.rewind().expect("at its beginning");
+        file.rewind().expect("at its start");
         Dump::read(&file)
     }
 
@@ -175,7 +182,7 @@ pub(crate) mod tests {
     fn functions_come_with_their_bytes() {
         let bytes = dump(0, &[(10, 0x1000, "first", b"abc"), (20, 0x2000, "second", b"defg")]);
         let dump = read(&bytes).expect("readable");
-        let told: Vec<_> = dump
+        let functions: Vec<_> = dump
             .loads
             .iter()
             .map(|load| {
@@ -183,12 +190,12 @@ pub(crate) mod tests {
                 (load.time, load.address, load.name.as_str(), code)
             })
             .collect();
-        assert_eq!(told, [(10, 0x1000, "first", &b"abc"[..]), (20, 0x2000, "second", b"defg")]);
+        assert_eq!(functions, [(10, 0x1000, "first", &b"abc"[..]), (20, 0x2000, "second", b"defg")]);
         assert!(!dump.in_ticks && read(&super::tests::dump(1, &[])).expect("readable").in_ticks);
     }
 
     #[test]
-    fn a_dump_is_known_by_its_name_and_stays_below_the_root() {
+    fn dump_is_found_by_its_name_and_stays_below_the_root() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("tmp")).expect("made");
         std::fs::write(folder.path().join("tmp/jit-7.dump"), dump(1, &[(1, 16, "f", b"x")]))
@@ -202,7 +209,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damaged_dumps_end_where_the_damage_is() {
+    fn damaged_dumps_end_at_the_damage() {
         let whole = dump(0, &[(10, 0x1000, "first", b"abc"), (20, 0x2000, "second", b"defg")]);
         for len in HEADER..whole.len() {
             assert!(read(&whole[..len]).expect("readable").loads.len() < 2, "{len}");

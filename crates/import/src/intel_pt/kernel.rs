@@ -11,16 +11,16 @@ use wallprof_symbols::KernelSymbols;
 
 use crate::format::bytes::Bytes;
 
-/// A page of code.
+/// The size of a page of code.
 const CHUNK: u64 = 4 << 10;
-/// Code of a kernel and its modules that is kept.
+/// Pages of a kernel and its modules that are kept.
 const MAX_CHUNKS: usize = 64 << 10;
-/// Segments of a core file: perf writes one for the kernel, and one for each stretch of modules.
+/// The limit of segments of a core file. perf writes one for the kernel, and one for each range of modules.
 const MAX_SEGMENTS: u16 = 4096;
 const ELF_HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const PT_LOAD: u32 = 1;
-/// Ids of kernel functions are from here on.
+/// The first id of kernel functions.
 pub(crate) const FIRST_ID: u32 = FunctionId::FIRST_OF_KERNEL.0;
 
 /// File bytes `[offset, offset + size)` are at `address`.
@@ -31,15 +31,15 @@ struct Segment {
     offset: u64,
 }
 
-/// Code of the kernel, once it was read; `None` where that failed.
+/// Code of the kernel after the first read; `None` if reading failed.
 type Page = OnceLock<Option<Box<[u8]>>>;
 
-/// The recorded kernel. Without a core its code is not known, without symbols its functions.
+/// The recorded kernel. Without a core file its code is not known, without symbols its functions are not.
 #[derive(Default)]
 pub(crate) struct Kernel {
     core: Option<File>,
     segments: Vec<Segment>,
-    /// By segment, its pages.
+    /// The pages of each segment.
     pages: Vec<Vec<Page>>,
     symbols: Option<Arc<KernelSymbols>>,
     entries: Mutex<Entries>,
@@ -59,7 +59,7 @@ impl Kernel {
         let mut left = MAX_CHUNKS;
         for segment in segments {
             let pages = usize::try_from(segment.size.div_ceil(CHUNK)).unwrap_or(usize::MAX);
-            // The direct map of all memory is in some cores: not code, and beyond any bound.
+            // Some cores hold the direct map of all memory. It is not code, and exceeds the limit.
             if pages <= left {
                 left -= pages;
                 kernel.segments.push(segment);
@@ -92,7 +92,7 @@ impl Kernel {
         Some(Function { id: FunctionId(FIRST_ID | number), entry })
     }
 
-    /// The entry of a function that was told.
+    /// The entry of a function that `function` has returned.
     pub(crate) fn entry(&self, id: FunctionId) -> Option<u64> {
         let number = id.0.checked_sub(FIRST_ID)?;
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).all.get(number as usize).copied()
@@ -133,8 +133,8 @@ fn segment(header: &[u8]) -> Option<Segment> {
     (kind == PT_LOAD && address.checked_add(size).is_some()).then_some(Segment { address, size, offset })
 }
 
-/// Where perf keeps the kernel beside the recording: `perf record --kcore`.
-pub(crate) fn folder(recording: &Path) -> Option<PathBuf> {
+/// The folder in which `perf record --kcore` writes the kernel beside the recording.
+pub(crate) fn kernel_folder(recording: &Path) -> Option<PathBuf> {
     recording.parent().map(|folder| folder.join("kcore_dir")).filter(|folder| folder.is_dir())
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_where_the_segments_say() {
+    fn code_is_at_the_addresses_of_the_segments() {
         let code: Vec<u8> = (0..5000).map(|at| at as u8).collect();
         let kernel = kernel(&core(&[
             (4, 0, b"notes"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_numbered_as_they_come() {
+    fn functions_are_numbered_in_the_order_of_requests() {
         let kernel = kernel(&core(&[]));
         let first = kernel.function(0xffff_ffff_8100_0014).expect("a function");
         let again = kernel.function(0xffff_ffff_8100_0010).expect("a function");

@@ -1,8 +1,8 @@
-//! Intel PT in perf.data: what records say about a trace is gathered while they are read; when all were, the trace is
-//! decoded, and its calls are told.
+//! Intel PT in perf.data: facts about a trace are collected while records are read. After the last record the
+//! trace is decoded and its calls are emitted.
 //!
-//! The trace itself stays in its file. It is read in pieces, decoded on all CPUs, and forgotten; what stays is one tree
-//! of call paths a thread.
+//! The trace stays in its file. It is read in pieces, decoded on all CPUs and dropped. Only a tree of call
+//! paths remains for each thread.
 
 mod buffers;
 mod code;
@@ -30,7 +30,7 @@ use crate::format::filters::parse;
 use crate::format::records::Passed;
 use crate::format::trace::{Filled, TraceInfo};
 use crate::options::TraceLimits;
-use buffers::{Buffer, Buffers, Whose};
+use buffers::{Buffer, Buffers, Followed};
 use decoding::Source;
 use filters::Filters;
 use jit::DumpFile;
@@ -41,40 +41,40 @@ use switches::Switches;
 pub(crate) use code::Programs;
 pub(crate) use decoding::{DecodeError, Job, Watcher, decode};
 pub(crate) use frames::Frames;
-pub(crate) use kernel::{Kernel, folder as kernel_folder};
+pub(crate) use kernel::{Kernel, kernel_folder};
 pub(crate) use running::{Running, Traced};
 pub(crate) use waits::{LongWait, Waits};
 
-/// A thread as its traces and switches name it.
+/// The numbers of a thread in traces and switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Person {
+struct ThreadIds {
     tid: u32,
     pid: u32,
 }
 
-/// What was gathered of a recording with Intel PT.
+/// The facts collected about a recording with Intel PT.
 #[derive(Default)]
 pub(crate) struct IntelPt {
     info: Option<TraceInfo>,
     /// The text of the recording's address filters.
     filters: Vec<u8>,
-    /// The paths of mapped files, as filters name them.
+    /// The paths of mapped files, for the resolution of filters.
     files: HashMap<ModuleId, Vec<u8>>,
     time_conv: Option<TimeConv>,
     buffers: Buffers,
     switches: Switches,
     spaces: Spaces,
-    threads: BTreeMap<ThreadId, Person>,
+    threads: BTreeMap<ThreadId, ThreadIds>,
     ends: HashMap<ThreadId, u64>,
     dumps: Vec<DumpFile>,
-    /// Code that will be made, by its time: whose, and where.
-    coming: BTreeMap<u64, Vec<(u32, Region)>>,
+    /// Code that will be made, by its time: the process and the memory.
+    pending_code: BTreeMap<u64, Vec<(u32, Region)>>,
 }
 
 /// Dumps of all processes together.
 const MAX_DUMPS: usize = 4096;
 
-/// The decoder's number for a thread; it has 0 for nobody.
+/// The decoder's number for a thread. 0 is no thread.
 pub(crate) fn thread_id(key: ThreadKey) -> ThreadId {
     ThreadId(key.0.saturating_add(1))
 }
@@ -84,7 +84,7 @@ pub(crate) fn thread_key(thread: ThreadId) -> ThreadKey {
 }
 
 impl IntelPt {
-    /// Whether the recording says when threads had a CPU.
+    /// Whether the recording says when threads were on a CPU.
     pub(crate) fn has_switches(&self) -> bool {
         self.info.is_some_and(|info| info.has_switches)
     }
@@ -107,7 +107,7 @@ impl IntelPt {
         self.buffers.filled(cpu, tid, filled);
     }
 
-    /// From `time` on `cpu` runs this thread; `departure`: how the one before left.
+    /// From `time` on `cpu` runs this thread. `departure`: the way in which the previous thread left.
     pub(crate) fn switch_in(
         &mut self,
         cpu: u32,
@@ -122,15 +122,15 @@ impl IntelPt {
         self.switches.switch(cpu, time, thread, pid, self.spaces.of(pid), departure);
     }
 
-    /// From `time` on `cpu` runs nobody of interest.
+    /// From `time` on `cpu` runs no recorded thread.
     pub(crate) fn switch_out(&mut self, cpu: u32, time: u64, departure: Departure) {
-        self.switches.switch(cpu, time, ThreadId::NOBODY, 0, SpaceId::default(), departure);
+        self.switches.switch(cpu, time, ThreadId::NONE, 0, SpaceId::default(), departure);
     }
 
     /// A thread that a trace may follow.
     pub(crate) fn meet(&mut self, key: ThreadKey, tid: u32, pid: u32) -> ThreadId {
         let thread = thread_id(key);
-        self.threads.insert(thread, Person { tid, pid });
+        self.threads.insert(thread, ThreadIds { tid, pid });
         thread
     }
 
@@ -138,8 +138,8 @@ impl IntelPt {
         self.ends.insert(thread_id(key), time);
     }
 
-    /// The process maps `[start, start + len)` of the file at `path`; `located`: the module, and what makes
-    /// its addresses ELF virtual ones.
+    /// The process maps `[start, start + len)` of the file at `path`. `located`: the module, and the
+    /// difference between its addresses and ELF virtual ones.
     pub(crate) fn map(
         &mut self,
         pid: u32,
@@ -163,8 +163,8 @@ impl IntelPt {
         self.remapped(pid, time, before);
     }
 
-    /// The process maps the file at `path`, which may be the dump of a compiler. `has_its_clock`: times of records are by
-    /// the clock that dumps go by, CLOCK_MONOTONIC.
+    /// The process maps the file at `path`, which may be a compiler's dump. `has_its_clock`: times of records
+    /// are by CLOCK_MONOTONIC, the clock of dumps.
     pub(crate) fn dump(&mut self, pid: u32, path: &[u8], root: Option<&Path>, has_its_clock: bool) {
         if self.dumps.len() >= MAX_DUMPS {
             return;
@@ -180,14 +180,14 @@ impl IntelPt {
             let (start, end) = (load.address, load.address + load.size);
             let to_offset = load.offset.wrapping_sub(start);
             let region = Region { start, end, origin, bias: to_offset, to_offset };
-            self.coming.entry(time).or_default().push((pid, region));
+            self.pending_code.entry(time).or_default().push((pid, region));
         }
         self.dumps.push(dump);
     }
 
-    /// Everything that was made up to `time` is there.
+    /// Maps all code that was made up to `time`.
     fn advance(&mut self, time: u64) {
-        while let Some(first) = self.coming.first_entry().filter(|first| *first.key() <= time) {
+        while let Some(first) = self.pending_code.first_entry().filter(|first| *first.key() <= time) {
             let (time, made) = first.remove_entry();
             for (pid, region) in made {
                 let before = self.spaces.of(pid);
@@ -218,10 +218,10 @@ impl IntelPt {
         }
     }
 
-    /// Threads that buffers follow and nothing has told of.
-    pub(crate) fn strangers(&self) -> Vec<u32> {
-        let known: HashSet<u32> = self.threads.values().map(|person| person.tid).collect();
-        let followed = self.buffers.followed();
+    /// Threads that have a buffer of their own, but are in no record.
+    pub(crate) fn untracked(&self) -> Vec<u32> {
+        let known: HashSet<u32> = self.threads.values().map(|ids| ids.tid).collect();
+        let followed = self.buffers.followed_threads();
         followed.into_iter().filter(|tid| !known.contains(tid)).collect()
     }
 
@@ -237,7 +237,7 @@ impl IntelPt {
         self.spaces.lost()
     }
 
-    /// Everything that is needed to decode. `config`: of the trace's event.
+    /// Prepares the decoding. `config` is that of the trace's event.
     pub(crate) fn prepared(
         mut self,
         config: impl FnOnce(u32) -> Option<u64>,
@@ -249,33 +249,32 @@ impl IntelPt {
         let config = config(info.pmu).unwrap_or_default();
         let time_conv = self.time_conv.unwrap_or(TimeConv::NANOSECONDS);
         let wanted: Option<HashSet<ThreadId>> = (!limits.tids.is_empty()).then(|| {
-            let of_tid = |(_, person): &(&ThreadId, &Person)| limits.tids.contains(&person.tid);
+            let of_tid = |(_, ids): &(&ThreadId, &ThreadIds)| limits.tids.contains(&ids.tid);
             self.threads.iter().filter(of_tid).map(|(&thread, _)| thread).collect()
         });
-        let is_wanted = |buffer: &Buffer| match buffer.whose {
-            Whose::Cpu(cpu) => limits.cpus.is_empty() || limits.cpus.contains(&cpu),
-            Whose::Thread(tid) => limits.tids.is_empty() || limits.tids.contains(&tid),
+        let is_wanted = |buffer: &Buffer| match buffer.followed {
+            Followed::Cpu(cpu) => limits.cpus.is_empty() || limits.cpus.contains(&cpu),
+            Followed::Thread(tid) => limits.tids.is_empty() || limits.tids.contains(&tid),
         };
         let buffers: Vec<Buffer> =
             self.buffers.joined(info.is_snapshot).into_iter().filter(is_wanted).collect();
         let switches = &mut self.switches;
         let mut of_cpus: HashMap<u32, Arc<Schedule>> = HashMap::new();
-        let schedules = buffers.iter().map(|buffer| match buffer.whose {
-            Whose::Cpu(cpu) => {
+        let schedules = buffers.iter().map(|buffer| match buffer.followed {
+            Followed::Cpu(cpu) => {
                 let taken = || Arc::new(switches.take_cpu(cpu, time_conv, wanted.as_ref()));
                 Arc::clone(of_cpus.entry(cpu).or_insert_with(taken))
             }
-            Whose::Thread(tid) => {
-                // Of several threads with this number the first one is followed.
-                let found = self.threads.iter().find(|(_, person)| person.tid == tid);
-                let (thread, pid) =
-                    found.map_or((ThreadId::NOBODY, 0), |(thread, person)| (*thread, person.pid));
+            Followed::Thread(tid) => {
+                // Several threads had this number one after the other: the first one is followed.
+                let found = self.threads.iter().find(|(_, ids)| ids.tid == tid);
+                let (thread, pid) = found.map_or((ThreadId::NONE, 0), |(thread, ids)| (*thread, ids.pid));
                 Arc::new(switches.of_thread(thread, pid, time_conv))
             }
         });
         let schedules = schedules.collect();
         let ends = self.ends.iter().map(|(&thread, &time)| (thread, time_conv.ticks_from_ns(time))).collect();
-        let pids = self.threads.iter().map(|(&thread, person)| (thread, person.pid)).collect();
+        let pids = self.threads.iter().map(|(&thread, ids)| (thread, ids.pid)).collect();
         Prepared {
             has_all_cpus: limits.cpus.is_empty(),
             unknown_filters: u64::from(filters.is_none()),
@@ -299,7 +298,7 @@ impl IntelPt {
 /// A recording that is ready to be decoded.
 pub(crate) struct Prepared {
     pub time_conv: TimeConv,
-    /// All CPUs are decoded: a thread that is not seen any more is off the CPU.
+    /// All CPUs are decoded, so a thread that is not seen any more is off the CPU.
     pub has_all_cpus: bool,
     pub return_compression: bool,
     pub is_snapshot: bool,
@@ -307,9 +306,9 @@ pub(crate) struct Prepared {
     pub spaces: Spaces,
     pub dumps: Vec<DumpFile>,
     pub filters: Filters,
-    /// Texts of filters that are not understood, or name a file that is not mapped.
+    /// Number of filter texts that are not understood, or name a file that is not mapped.
     pub unknown_filters: u64,
-    /// When threads ended, in ticks.
+    /// The ends of threads, in ticks.
     pub ends: HashMap<ThreadId, u64>,
     /// The process of each thread.
     pub pids: HashMap<ThreadId, u32>,
@@ -331,7 +330,7 @@ impl Prepared {
             .collect()
     }
 
-    /// Why switches could not be read back, if that is so.
+    /// The error at reading switches back, if there was one.
     pub(crate) fn take_error(&self) -> Option<std::io::Error> {
         self.spill.take_error()
     }
@@ -357,12 +356,13 @@ fn clock(info: &TraceInfo, config: u64) -> ClockFacts {
     }
 }
 
-/// What stands in the bits `mask` of `config`.
+/// The bits `mask` of `config`, shifted down.
 fn field(config: u64, mask: u64) -> u64 {
     (config & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0)
 }
 
-/// How close two times may be and still be told apart: cycles are counted one by one, or the crystal's ticks in groups.
+/// The smallest difference between two times that the trace shows: one cycle, or a group of the crystal's
+/// ticks.
 fn resolution_ns(info: &TraceInfo, config: u64, time_conv: TimeConv) -> Option<u64> {
     const CYCLE_THRESHOLD: u64 = 0xf << 19;
     let ticks = if info.cycles != 0 && config & info.cycles != 0 {
@@ -380,14 +380,14 @@ fn resolution_ns(info: &TraceInfo, config: u64, time_conv: TimeConv) -> Option<u
     Some(time_conv.delta_ns(ticks.saturating_add(1)).max(1))
 }
 
-/// Where the recorded kernel's code and symbols are.
+/// The files with the recorded kernel's code and symbols.
 pub(crate) struct KernelFiles {
     pub core: Option<PathBuf>,
     pub symbols: Option<PathBuf>,
 }
 
 impl KernelFiles {
-    /// As perf keeps them beside a recording.
+    /// The files that perf writes beside a recording.
     pub(crate) fn beside(recording: &Path) -> Option<Self> {
         let folder = kernel_folder(recording)?;
         let file = |name| Some(folder.join(name)).filter(|path| path.is_file());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resolution_is_that_of_the_finest_clock() {
+    fn resolution_is_that_of_the_finest_clock() {
         let conv = TimeConv::NANOSECONDS;
         assert_eq!(resolution_ns(&info(), 2, conv), Some(2));
         assert_eq!(resolution_ns(&info(), 2 | 5 << 19, conv), Some(17));
@@ -421,13 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_where_their_mask_is() {
+    fn fields_are_read_by_their_mask() {
         assert_eq!(clock(&info(), 3 << 14 | 1).mtc_shift, 3);
         assert_eq!((field(u64::MAX, 0), field(6, 6)), (0, 3));
     }
 
     #[test]
-    fn code_that_is_made_over_other_code_is_another_space_from_then_on() {
+    fn code_made_over_other_code_gets_a_new_space() {
         let folder = tempfile::tempdir().expect("a folder");
         let loads: [(u64, u64, &str, &[u8]); 3] =
             [(10, 0x9000, "a", b"abcd"), (20, 0xa000, "b", b"efgh"), (30, 0x9002, "c", b"ijkl")];

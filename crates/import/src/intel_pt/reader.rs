@@ -1,5 +1,5 @@
-//! Reads one trace from its beginning to its end, in pieces that begin at a synchronisation point (PSB) and can be
-//! decoded on their own.
+//! Reads one trace from start to end, in pieces that start at a synchronisation point (PSB) and can be
+//! decoded alone.
 
 use std::fs::File;
 use std::io;
@@ -10,33 +10,35 @@ use wallprof_intel_pt::packets::{PSB, Packets, find_psb};
 
 use super::buffers::Buffer;
 
-/// Bytes behind the next synchronisation point that a piece has, too: what it says there ends the piece.
+/// Bytes behind the next synchronisation point that a piece includes, because the packets there end the
+/// piece.
 const TAIL: usize = 4 << 10;
-/// Read at a time.
+/// Bytes that are read at a time.
 const BLOCK: usize = 64 << 10;
-/// A trace has a synchronisation point at least every 64 MiB; without one in twice that the rest of a run is lost.
+/// A trace has a synchronisation point at least every 64 MiB. Without one in twice that size the rest of a
+/// run is lost.
 const MAX_PIECE: usize = 128 << 20;
-/// perf fills pieces up with packets that say nothing.
+/// perf pads pieces with PAD packets.
 const PADDING: u8 = 0;
-/// Packets of a synchronisation point before its time.
+/// The packets of a synchronisation point in front of its time.
 const MAX_PACKETS_TO_TIME: usize = 64;
 
 /// Part of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     pub bytes: Vec<u8>,
-    /// Where in `bytes` the next piece begins.
+    /// The start of the next piece in `bytes`.
     pub end: usize,
-    /// Nothing before it is known: the first of a run.
+    /// The first piece of a run: nothing before it is known.
     pub first: bool,
-    /// The time of its beginning in ticks, and of the next piece's as far as that is known.
+    /// The start time in ticks, and that of the next piece if it is known.
     pub from: u64,
     pub until: Option<u64>,
-    /// Its beginning says when it is.
+    /// The piece starts with a time.
     pub is_timed: bool,
 }
 
-/// A place in a trace.
+/// A position in a trace.
 pub(crate) struct Reader<'a> {
     file: &'a File,
     /// The position of the first record in `file`.
@@ -47,23 +49,24 @@ pub(crate) struct Reader<'a> {
     extent: usize,
     /// Bytes of the extent that were read.
     within: u64,
-    /// Read, and part of the next piece.
+    /// Bytes that were read and belong to the next piece.
     rest: Vec<u8>,
-    /// Whether `rest` begins a run, and whether its beginning was found.
+    /// `rest` starts a run.
     first: bool,
-    begun: bool,
+    /// The first synchronisation point of the run was found.
+    started: bool,
     from: u64,
     is_snapshot: bool,
-    /// The last segment of a snapshot, which the next one may have more of.
+    /// The last segment of a snapshot. The next snapshot may have more of it.
     held: Option<Piece>,
     damaged: u64,
     unsynchronised: u64,
-    /// The run whose first synchronisation point is looked for is more than padding.
+    /// The run has bytes other than padding before its first synchronisation point.
     has_bytes: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Pieces are of at least `piece_size` bytes, as far as there are as many.
+    /// Pieces have at least `piece_size` bytes, except at the end of a run.
     pub(crate) fn new(
         file: &'a File,
         base: u64,
@@ -81,7 +84,7 @@ impl<'a> Reader<'a> {
             within: 0,
             rest: Vec::new(),
             first: true,
-            begun: false,
+            started: false,
             from: 0,
             is_snapshot,
             held: None,
@@ -91,12 +94,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Runs of which something had to be left out.
+    /// Runs of which a part was left out.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// Runs without a synchronisation point: nothing of them can be read.
+    /// Runs without a synchronisation point, which cannot be decoded.
     pub(crate) fn unsynchronised(&self) -> u64 {
         self.unsynchronised
     }
@@ -104,7 +107,7 @@ impl<'a> Reader<'a> {
     /// `None` at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
         while self.run < self.buffer.runs.len() {
-            let before = if !self.begun { self.find_start()? } else { Start::Found(None) };
+            let before = if !self.started { self.find_start()? } else { Start::Found(None) };
             match before {
                 Start::Found(Some(held)) => return Ok(Some(held)),
                 Start::Found(None) if !self.rest.is_empty() => {
@@ -118,7 +121,8 @@ impl<'a> Reader<'a> {
         Ok(self.held.take())
     }
 
-    /// Brings the first synchronisation point of a run, or of what is new in a snapshot, to the beginning of `rest`.
+    /// Moves the first synchronisation point of a run, or of the new part of a snapshot, to the start of
+    /// `rest`.
     fn find_start(&mut self) -> io::Result<Start> {
         if !self.find_first()? {
             return Ok(Start::None);
@@ -137,7 +141,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.rest.drain(..start);
-        self.begun = true;
+        self.started = true;
         Ok(Start::Found(held))
     }
 
@@ -162,7 +166,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Piece { bytes, end, first, from, until, is_timed }))
     }
 
-    /// Passes over everything before the first synchronisation point.
+    /// Skips all bytes before the first synchronisation point.
     fn find_first(&mut self) -> io::Result<bool> {
         loop {
             if let Some(found) = find_psb(&self.rest, 0) {
@@ -181,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The first synchronisation point in `rest` at or after `from`, reading on as far as necessary.
+    /// The first synchronisation point in `rest` at or after `from`. Reads on as far as necessary.
     fn find_from(&mut self, from: usize) -> io::Result<Option<usize>> {
         let mut from = from;
         loop {
@@ -222,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// As [`time_at`], with the bits that a trace does not have.
+    /// As [`time_at`], with the high bits that a trace lacks.
     fn time_at(&self, bytes: &[u8], at: usize) -> Option<u64> {
         const TRACED_BITS: u64 = (1 << 56) - 1;
         time_at(bytes, at).map(|time| self.buffer.reference & !TRACED_BITS | time)
@@ -231,10 +235,10 @@ impl<'a> Reader<'a> {
     fn next_run(&mut self) {
         (self.run, self.extent, self.within) = (self.run + 1, 0, 0);
         self.rest.clear();
-        (self.first, self.begun) = (true, false);
+        (self.first, self.started) = (true, false);
     }
 
-    /// Keeps the last segment of the last piece of a snapshot; returns what is before it.
+    /// Keeps the last segment of the last piece of a snapshot. Returns the part in front of it.
     fn hold_back(&mut self, mut piece: Piece) -> Option<Piece> {
         let last = *wallprof_intel_pt::segment_starts(&piece.bytes).last()?;
         let time = self.time_at(&piece.bytes, last);
@@ -248,21 +252,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What there is at the beginning of a run.
+/// The start of a run.
 enum Start {
-    /// A synchronisation point, and what has to come first.
+    /// A synchronisation point, and the piece that comes before it.
     Found(Option<Piece>),
     None,
 }
 
-/// Where the news in a snapshot begin.
+/// The start of the new part of a snapshot.
 enum News {
-    /// At the segment that the one before ended with, of which there may be more.
+    /// The last segment of the previous snapshot, of which there may be more.
     More(usize),
     Later(usize),
 }
 
-/// `bytes` begin with a synchronisation point.
+/// `bytes` start with a synchronisation point.
 fn news(bytes: &[u8], held: &Piece) -> Option<News> {
     let last = time_at(&held.bytes, 0)?;
     let mut start = Some(0);
@@ -295,7 +299,7 @@ fn time_at(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use std::io::Write;
 
-    use super::super::buffers::{Extent, Whose};
+    use super::super::buffers::{Extent, Followed};
     use super::*;
 
     /// A synchronisation point at this time, and padding.
@@ -307,7 +311,7 @@ mod tests {
         bytes
     }
 
-    /// Runs of extents of these bytes, one file.
+    /// Writes runs of extents to one file and reads the pieces.
     fn read(runs: &[&[&[u8]]], piece_size: usize, is_snapshot: bool) -> Vec<(Vec<u8>, bool, u64)> {
         let mut file = tempfile::tempfile().expect("a scratch file");
         file.write_all(b"base").expect("written");
@@ -319,7 +323,7 @@ mod tests {
             extent
         };
         let runs: Vec<Vec<Extent>> = runs.iter().map(|run| run.iter().map(&mut place).collect()).collect();
-        let buffer = Buffer { whose: Whose::Cpu(0), reference: 0, runs };
+        let buffer = Buffer { followed: Followed::Cpu(0), reference: 0, runs };
         let mut reader = Reader::new(&file, 4, &buffer, piece_size, is_snapshot);
         let mut pieces = Vec::new();
         while let Some(piece) = reader.next().expect("readable") {
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_begin_at_synchronisation_points_wherever_extents_end() {
+    fn pieces_start_at_synchronisation_points_wherever_extents_end() {
         let trace = [segment(1, 40), segment(2, 3), segment(3, 7)].concat();
         for cut in [1, 20, 66, 70, trace.len() - 1] {
             let (one, other) = trace.split_at(cut);
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_begins_with_its_first_synchronisation_point() {
+    fn run_starts_at_its_first_synchronisation_point() {
         let lead = [&[0x55; 9][..], &segment(4, 2)].concat();
         let pieces = read(&[&[&segment(1, 0)], &[&[0; 99]], &[&lead]], 1, false);
         assert_eq!(pieces, [(segment(1, 0), true, 1), (segment(4, 2), true, 4)]);
@@ -359,21 +363,21 @@ mod tests {
     }
 
     #[test]
-    fn times_never_run_backwards() {
+    fn times_never_decrease() {
         let trace = [segment(9, 0), segment(3, 0), segment(12, 0)].concat();
         let froms: Vec<_> = read(&[&[&trace]], 1, false).into_iter().map(|piece| piece.2).collect();
         assert_eq!(froms, [9, 9, 12]);
     }
 
     #[test]
-    fn what_snapshots_have_in_common_comes_once() {
+    fn common_part_of_snapshots_is_read_once() {
         let old = [segment(1, 5), segment(2, 5), segment(3, 5)].concat();
-        // The same bytes, more of the last segment, and more.
+        // The same bytes, a longer last segment, and a new one.
         let new = [&segment(2, 5)[..], &segment(3, 9), &segment(4, 5)].concat();
         let pieces = read(&[&[&old], &[&new]], 1, true);
         let times: Vec<_> = pieces.iter().map(|piece| (piece.2, piece.0.len(), piece.1)).collect();
         assert_eq!(times, [(1, 31, true), (2, 31, false), (3, 35, false), (4, 31, false)]);
-        // Nothing new at all, and nothing in common.
+        // A snapshot without new bytes, and one that shares none.
         assert_eq!(read(&[&[&old], &[&old[31..]]], 1, true).len(), 3);
         let apart = read(&[&[&old], &[&segment(7, 5)]], 1, true);
         let times: Vec<_> = apart.iter().map(|piece| (piece.2, piece.1)).collect();

@@ -1,16 +1,17 @@
-//! Running time by the second: the trace says how much was user code and how much the kernel,
-//! records say how long the thread ran. Both clocks agree up to some microseconds, so what is too much in one
-//! second belongs to the next one.
+//! Running time by the second. The trace shows how much was user code and how much was the kernel; records
+//! show how long the thread ran. Both clocks agree up to some microseconds, so an excess in one second
+//! belongs to the next one.
 //!
-//! Without switches it is not known when a thread had a CPU. Then it ran at least as long as the trace shows
-//! code of it; all other time stays unaccounted.
+//! Without switches the times on a CPU are not known. The thread then ran at least as long as the trace shows
+//! its code; all other time stays unaccounted.
 
 use std::collections::{BTreeMap, HashMap};
 
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::{EpochSecond, ThreadKey};
 
-/// Seconds of all threads together, some 60 bytes each. Beyond that what comes joins the last known one.
+/// The limit of seconds of all threads together, some 60 bytes each. Beyond it time is added to the nearest
+/// known second.
 const MAX_SECONDS: usize = 1 << 19;
 
 /// A thread's time in the trace, ns.
@@ -18,18 +19,18 @@ const MAX_SECONDS: usize = 1 << 19;
 pub(crate) struct Traced {
     pub user: u64,
     pub kernel: u64,
-    /// In the kernel, or off the CPU where switches are not known.
+    /// In the kernel, or off the CPU if switches are not known.
     pub entered: u64,
 }
 
 impl Traced {
-    /// The part of it after `passed` of `len` ns.
+    /// The part of it in the first `passed` of `len` ns.
     pub(crate) fn share(self, passed: u64, len: u64) -> Traced {
         let part = |ns: u64| (u128::from(ns) * u128::from(passed) / u128::from(len.max(1))) as u64;
         Traced { user: part(self.user), kernel: part(self.kernel), entered: part(self.entered) }
     }
 
-    /// What came after `earlier`, which is part of it.
+    /// The difference to `earlier`, which is a part of it.
     pub(crate) fn since(self, earlier: Traced) -> Traced {
         Traced {
             user: self.user.saturating_sub(earlier.user),
@@ -48,7 +49,7 @@ impl Traced {
 /// One second of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
-    /// By its records: on a CPU, and doing nothing that is known.
+    /// By its records: time on a CPU, and time of unknown state.
     on_cpu: u64,
     unknown: u64,
     traced: Traced,
@@ -62,7 +63,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// What records say of a thread's time.
+    /// Adds a thread's time according to records.
     pub(crate) fn lived(&mut self, delta: &LedgerDelta) {
         let blocked = delta.blocked_ns.iter().fold(0u64, |sum, ns| sum.saturating_add(*ns));
         let off_cpu = blocked.saturating_add(delta.runnable_ns).saturating_add(delta.preempted_ns);
@@ -72,7 +73,7 @@ impl Running {
         second.unknown = second.unknown.saturating_add(delta.wall_ns.saturating_sub(known));
     }
 
-    /// What the trace says.
+    /// Adds a thread's time according to the trace.
     pub(crate) fn ran(&mut self, thread: ThreadKey, second: EpochSecond, traced: Traced) {
         self.second(thread, second).traced.add(traced);
     }
@@ -86,7 +87,7 @@ impl Running {
         seconds.entry(second).or_default()
     }
 
-    /// The threads' running time, divided. `is_sampled`: samples divide what the trace does not.
+    /// The threads' running time, divided into user and kernel. `is_sampled`: samples divide the rest.
     pub(crate) fn finish(self, is_sampled: impl Fn(ThreadKey) -> bool) -> Vec<LedgerDelta> {
         let mut threads: Vec<_> = self.threads.into_iter().collect();
         threads.sort_unstable_by_key(|(thread, _)| *thread);
@@ -105,7 +106,7 @@ impl Running {
     }
 }
 
-/// `left`: user and kernel time that the seconds before had no place for.
+/// `left`: user and kernel time that exceeded the running time of earlier seconds.
 fn divided(mut delta: LedgerDelta, spent: Second, left: &mut Traced, is_sampled: bool) -> LedgerDelta {
     left.add(Traced { entered: 0, ..spent.traced });
     let (mut on_cpu, mut unknown) = (spent.on_cpu, spent.unknown);
@@ -113,7 +114,7 @@ fn divided(mut delta: LedgerDelta, spent: Second, left: &mut Traced, is_sampled:
     delta.traced_kernel_ns = take(&mut left.kernel, &mut on_cpu);
     delta.traced_kernel_ns += take(&mut { spent.traced.entered }, &mut on_cpu);
     delta.undivided_ns = if is_sampled { 0 } else { on_cpu };
-    // Code that ran in time of which records say nothing: the thread had a CPU.
+    // Code ran in time of unknown state: the thread was on a CPU.
     let (user, kernel) = (take(&mut left.user, &mut unknown), take(&mut left.kernel, &mut unknown));
     delta.traced_user_ns += user;
     delta.traced_kernel_ns += kernel;
@@ -122,10 +123,10 @@ fn divided(mut delta: LedgerDelta, spent: Second, left: &mut Traced, is_sampled:
 }
 
 /// Moves as much as both have.
-fn take(from: &mut u64, room: &mut u64) -> u64 {
-    let ns = (*from).min(*room);
+fn take(from: &mut u64, available: &mut u64) -> u64 {
+    let ns = (*from).min(*available);
     *from -= ns;
-    *room -= ns;
+    *available -= ns;
     ns
 }
 
@@ -141,7 +142,7 @@ mod tests {
         LedgerDelta { wall_ns, on_cpu_ns, ..LedgerDelta::new(THREAD, EpochSecond(second)) }
     }
 
-    /// On-CPU time that is added, user, kernel, and undivided time, by second.
+    /// Added on-CPU time, user time, kernel time and undivided time, by second.
     fn finished(running: Running, is_sampled: bool) -> Vec<(u32, [u64; 4])> {
         let numbers = |delta: &LedgerDelta| {
             [delta.on_cpu_ns, delta.traced_user_ns, delta.traced_kernel_ns, delta.undivided_ns]
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_divides_running_time() {
+    fn trace_divides_running_time() {
         let running = || {
             let mut running = Running::default();
             running.lived(&second(1, 1_000, 900));
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_switches_a_thread_ran_when_code_was_seen() {
+    fn without_switches_thread_ran_when_its_code_was_traced() {
         let mut running = Running::default();
         running.lived(&second(1, 1_000_000, 0));
         running.ran(THREAD, EpochSecond(1), Traced { user: 750, kernel: 5, entered: 900_000 });
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_a_little_do_not_lose_time() {
+    fn small_clock_differences_lose_no_time() {
         let mut running = Running::default();
         (1..4).for_each(|at| running.lived(&second(at, 1_000, 1_000)));
         running.ran(THREAD, EpochSecond(1), Traced { user: 1_010, kernel: 30, entered: 7 });
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_were_not_traced_run_undivided() {
+    fn untraced_threads_run_undivided() {
         let mut running = Running::default();
         running.lived(&second(1, 1_000, 400));
         assert_eq!(finished(running, false), [(1, [0, 0, 0, 400])]);
@@ -200,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_divided_than_was_lived(
+        fn divided_time_is_at_most_recorded_time(
             seconds in
                 proptest::collection::vec((0u32..9, 0u64..1_000, 0u64..1_000, any::<[u16; 3]>()), 1..40),
         ) {

@@ -1,21 +1,21 @@
-//! The memory of the recorded processes over time, as the decoder numbers it: a new space where what is at an address
-//! changes, the same one where something is only added.
+//! The memory of the recorded processes over time, numbered for the decoder. A new space is made when the
+//! content of an address changes; an added mapping keeps the space.
 
 use std::collections::HashMap;
 
 use wallprof_intel_pt::SpaceId;
 use wallprof_model::ModuleId;
 
-/// Each state of each process's memory; a compiler that writes over its code makes one each time.
+/// The states of all processes' memory. A compiler that overwrites its code makes a new one each time.
 const MAX_SPACES: usize = 1 << 16;
 /// Mappings of all spaces together, 40 bytes each.
 const MAX_REGIONS: usize = 1 << 21;
 
-/// Where code is from.
+/// The origin of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Module(ModuleId),
-    /// The dump of a compiler with this number.
+    /// The dump of a compiler, by its number.
     Dump(u32),
 }
 
@@ -25,23 +25,23 @@ pub(crate) struct Region {
     pub start: u64,
     pub end: u64,
     pub origin: Origin,
-    /// Added to an address it is the ELF virtual address; in a dump the offset in the file.
+    /// The sum with an address is the ELF virtual address; in a dump, the offset in the file.
     pub bias: u64,
-    /// Added to an address it is the offset in the file.
+    /// The sum with an address is the offset in the file.
     pub to_offset: u64,
 }
 
 impl Region {
-    /// Whether both say the same of every address.
+    /// Whether both assign the same to every address.
     fn agrees(&self, other: &Region) -> bool {
         (self.origin, self.bias, self.to_offset) == (other.origin, other.bias, other.to_offset)
     }
 }
 
-/// All spaces, and the one that each process is in as of the last record.
+/// All spaces, and the current one of each process.
 #[derive(Debug)]
 pub(crate) struct Spaces {
-    /// The first one is empty, and is that of whoever is not known.
+    /// The first one is empty, and is that of unknown processes.
     all: Vec<Vec<Region>>,
     current: HashMap<u32, SpaceId>,
     regions: usize,
@@ -59,7 +59,7 @@ impl Spaces {
         self.current.get(&pid).copied().unwrap_or_default()
     }
 
-    /// What is at `address`.
+    /// The mapping at `address`.
     pub(crate) fn region(&self, space: SpaceId, address: u64) -> Option<&Region> {
         let regions = self.all.get(space.0 as usize)?;
         let after = regions.partition_point(|region| region.start <= address);
@@ -86,7 +86,7 @@ impl Spaces {
         }
     }
 
-    /// The process has something else there now, which is not known.
+    /// The process maps memory of unknown content there.
     pub(crate) fn unmap(&mut self, pid: u32, start: u64, end: u64) {
         let Some(regions) = self.current.get(&pid).map(|space| &self.all[space.0 as usize]) else { return };
         if overlapping(regions, start, end).is_empty() {
@@ -97,8 +97,8 @@ impl Spaces {
         }
     }
 
-    /// A child begins with its parent's memory. What either maps later does not matter to the other, which does not
-    /// run it.
+    /// A child starts with its parent's memory. Later mappings of one do not matter to the other, which does
+    /// not run them.
     pub(crate) fn fork(&mut self, parent: u32, child: u32) {
         if parent != child {
             match self.current.get(&parent).copied() {
@@ -108,24 +108,24 @@ impl Spaces {
         }
     }
 
-    /// The process starts over with empty memory.
+    /// The process starts again with empty memory.
     pub(crate) fn clear(&mut self, pid: u32) {
         self.current.remove(&pid);
     }
 
-    /// Mappings that there was no room for.
+    /// Mappings beyond the limit.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Whether nothing else is known where `region` is.
+    /// Whether the known content at `region` is the same.
     fn agrees(&self, pid: u32, region: &Region) -> bool {
         let Some(space) = self.current.get(&pid) else { return false };
         let known = overlapping(&self.all[space.0 as usize], region.start, region.end);
         known.iter().all(|known| known.agrees(region))
     }
 
-    /// Another space for the process, with the mappings of its present one.
+    /// Makes a new space for the process, with the mappings of its current one.
     fn renew(&mut self, pid: u32) -> Option<SpaceId> {
         let regions = match self.current.get(&pid) {
             Some(space) => self.all[space.0 as usize].clone(),
@@ -149,7 +149,7 @@ fn overlapping(regions: &[Region], start: u64, end: u64) -> &[Region] {
     regions.get(from..to).unwrap_or_default()
 }
 
-/// Takes `[start, end)` out.
+/// Removes `[start, end)`.
 fn cut(regions: &mut Vec<Region>, start: u64, end: u64) {
     let from = regions.partition_point(|region| region.end <= start);
     let to = regions.partition_point(|region| region.start < end);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_changes_no_space() {
+    fn added_mapping_keeps_the_space() {
         let mut spaces = Spaces::default();
         assert_eq!(spaces.of(7), SpaceId(0));
         spaces.map(7, region(0x1000, 0x2000, 1));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_makes_another_one() {
+    fn replaced_mapping_makes_a_new_space() {
         let mut spaces = Spaces::default();
         spaces.map(7, region(0x1000, 0x4000, 1));
         let before = spaces.of(7);
@@ -220,7 +220,7 @@ mod tests {
         spaces.clear(8);
         assert_eq!(spaces.of(8), SpaceId(0));
         spaces.fork(99, 7);
-        assert_eq!(spaces.of(7), SpaceId(0), "a parent nobody knows");
+        assert_eq!(spaces.of(7), SpaceId(0), "an unknown parent");
     }
 
     #[test]

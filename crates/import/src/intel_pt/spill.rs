@@ -1,5 +1,5 @@
-//! Packed switches that are too many for memory: they go to a file without a name in the folder for temporary files.
-//! Where none can be made, or it is full, they stay in memory.
+//! Packed switches beyond the memory limit go to an unnamed file in the folder for temporary files. If no
+//! file can be made, or the disk is full, they stay in memory.
 
 use std::fs::File;
 use std::io;
@@ -9,15 +9,15 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wallprof_intel_pt::Shelf;
 
-/// Bytes of packed switches in memory: some six millions of them.
+/// Bytes of packed switches in memory: some six million switches.
 const HELD: usize = 32 << 20;
 
-/// Takes what is beyond [`HELD`] bytes.
+/// Stores packed switches beyond [`HELD`] bytes.
 #[derive(Debug)]
 pub(crate) struct Spill {
     most_held: usize,
     held: AtomicUsize,
-    /// `None`: there is none to be had.
+    /// `None`: no file can be made.
     file: OnceLock<Option<File>>,
     end: AtomicU64,
     error: Mutex<Option<io::Error>>,
@@ -36,7 +36,7 @@ impl Default for Spill {
 }
 
 impl Spill {
-    /// Why something that was put here could not be read, if that is so.
+    /// The error at reading back, if there was one.
     pub(crate) fn take_error(&self) -> Option<io::Error> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_for_memory_is_in_a_file() {
+    fn switches_beyond_the_limit_go_to_a_file() {
         let spill = Spill { most_held: 5, ..Spill::default() };
         let places = [b"abc", b"def", b"ghi"].map(|bytes| spill.put(bytes));
         assert_eq!(places, [None, Some(0), Some(3)]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_and_no_switches() {
+    fn unreadable_switches_are_an_error() {
         let spill = Spill { most_held: 0, ..Spill::default() };
         assert_eq!(spill.put(b"abc"), Some(0));
         assert!(spill.get(2, 3).is_empty());

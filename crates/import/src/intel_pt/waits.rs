@@ -1,5 +1,5 @@
-//! Waits that are long enough to be told one by one. They are known before the trace is decoded, the calls that were
-//! open in them only then: they are kept until those are known.
+//! Waits that are long enough to be emitted one by one. They are known before the trace is decoded, but the
+//! calls that were open in them are known only after it. They are kept until then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::timeline::Wait;
 /// About 50 MiB.
 const MAX_WAITS: usize = 300_000;
 
-/// A wait with whose it is.
+/// A wait with its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct LongWait {
     pub key: ThreadKey,
@@ -22,7 +22,7 @@ pub(crate) struct LongWait {
     pub wait: Wait<WokenBy>,
 }
 
-/// Waits by thread, each thread's in the order of time.
+/// Waits by thread; those of a thread are in the order of time.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     of: HashMap<ThreadId, VecDeque<LongWait>>,
@@ -31,7 +31,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Gives the wait back where there is no room.
+    /// Keeps a wait. Returns it if the limit is reached.
     pub(crate) fn keep(
         &mut self,
         key: ThreadKey,
@@ -53,18 +53,18 @@ impl Waits {
         None
     }
 
-    /// The thread left its CPU at `time`: the waits before, and the one that begins there.
+    /// The thread left its CPU at `time`. Returns the waits before, and the one that starts there.
     pub(crate) fn at(&mut self, thread: ThreadId, time: u64) -> (Vec<LongWait>, Option<LongWait>) {
         let Some(waits) = self.of.get_mut(&thread) else { return (Vec::new(), None) };
         let past = waits.iter().take_while(|known| known.wait.to <= time).count();
         let before: Vec<LongWait> = waits.drain(..past).collect();
-        let begins = waits.front().is_some_and(|known| known.wait.from <= time);
-        let this = if begins { waits.pop_front() } else { None };
+        let starts = waits.front().is_some_and(|known| known.wait.from <= time);
+        let this = if starts { waits.pop_front() } else { None };
         self.count -= before.len() + usize::from(this.is_some());
         (before, this)
     }
 
-    /// All that are left, by thread.
+    /// All remaining waits, by thread.
     pub(crate) fn take_all(&mut self) -> Vec<LongWait> {
         let mut all: Vec<LongWait> = std::mem::take(&mut self.of).into_values().flatten().collect();
         all.sort_by_key(|wait| (wait.key, wait.wait.from));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_finds_its_wait_and_passes_those_it_has_missed() {
+    fn departure_finds_its_wait_and_returns_earlier_ones() {
         let mut waits = Waits::default();
         for (from, to) in [(10, 20), (30, 40), (50, 60), (70, 80)] {
             assert!(waits.keep(ThreadKey(3), "worker", None, wait(from, to)).is_none());
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((froms(&before), this.map(|wait| wait.wait.from)), (vec![], Some(10)));
         let (before, this) = waits.at(thread, 45);
         assert_eq!((froms(&before), this.is_none()), (vec![30], true));
-        // A little late: the trace's clock is not the record's.
+        // The trace's clock differs a little from that of the records.
         let (before, this) = waits.at(thread, 52);
         assert_eq!((froms(&before), this.map(|wait| wait.wait.from)), (vec![], Some(50)));
         assert_eq!(froms(&waits.take_all()), [70]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_time() {
+    fn waits_keep_the_name_of_their_time() {
         let mut waits = Waits::default();
         for comm in ["a", "a", "b"] {
             waits.keep(ThreadKey(1), comm, Some(1), wait(1, 2));

@@ -1,6 +1,7 @@
-//! What perf calls a branch: `call`, `tr end  syscall`, `hw int (x)` (`perf_sample__sprintf_flags` in perf's sources).
+//! perf's words for a branch: `call`, `tr end  syscall`, `hw int (x)` (`perf_sample__sprintf_flags` in perf's
+//! sources).
 
-/// How control went on.
+/// The kind of a transfer of control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Call,
@@ -12,7 +13,7 @@ pub(super) enum Flow {
     SoftwareInterrupt,
     InterruptReturn,
     Interrupt,
-    /// An interrupt, a fault or something else that is no instruction's doing.
+    /// An interrupt, a fault or another transfer that no instruction causes.
     Async,
     TransactionAbort,
     GuestEntry,
@@ -22,11 +23,11 @@ pub(super) enum Flow {
 /// The flags of one branch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
-    /// Tracing begins with it.
-    pub begin: bool,
+    /// Tracing starts with it.
+    pub start: bool,
     /// Tracing ends with it.
     pub end: bool,
-    /// `None`: no branch, only a begin or an end.
+    /// `None`: only a start or an end of tracing.
     pub flow: Option<Flow>,
     /// The processor was in a transaction.
     pub in_transaction: bool,
@@ -49,13 +50,13 @@ const FLOWS: [(&[u8], Flow); 13] = [
 ];
 
 impl Flags {
-    /// The flags that `text` starts with, and what follows them; `None` if there are none.
+    /// The flags at the start of `text`, and the text behind them. `None` if there are none.
     pub(super) fn parse(text: &[u8]) -> Option<(Flags, &[u8])> {
         let mut flags = Flags::default();
         let mut rest = text.trim_ascii_start();
         loop {
             if let Some(after) = word(rest, b"tr strt") {
-                flags.begin = true;
+                flags.start = true;
                 rest = after;
             } else if let Some(after) = word(rest, b"tr end") {
                 flags.end = true;
@@ -85,10 +86,10 @@ fn flow(text: &[u8]) -> Option<(Flow, &[u8])> {
     FLOWS.iter().find_map(|(name, flow)| Some((*flow, word(text, name)?)))
 }
 
-/// What follows `name`, and what newer perfs add to it behind a slash, if `text` starts with that.
+/// The text behind `name`, and behind a suffix that newer versions of perf add after a slash.
 #[inline]
 fn word<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    // Most words are told apart by their first letter, without a call that compares texts.
+    // The first letter differs for most words, so that most calls compare one byte.
     if text.first() != name.first() {
         return None;
     }
@@ -117,27 +118,27 @@ mod tests {
     }
 
     #[test]
-    fn every_word_that_perf_has() {
+    fn all_words_of_perf_are_known() {
         for (name, expected) in FLOWS {
             let name = std::str::from_utf8(name).unwrap();
             assert_eq!(parsed(&format!("  {name}   401 main+0x1")), Some((flow(expected), "401 main+0x1")));
             let end = Flags { end: true, ..flow(expected) };
             assert_eq!(parsed(&format!("tr end  {name}   401 x")), Some((end, "401 x")));
-            let begin = Flags { begin: true, ..flow(expected) };
-            assert_eq!(parsed(&format!("tr strt {name}  0 x")), Some((begin, "0 x")));
+            let start = Flags { start: true, ..flow(expected) };
+            assert_eq!(parsed(&format!("tr strt {name}  0 x")), Some((start, "0 x")));
         }
     }
 
     #[test]
-    fn begins_and_ends_need_no_branch() {
-        let begin = Flags { begin: true, ..Flags::default() };
-        assert_eq!(parsed("tr strt         0 [unknown]"), Some((begin, "0 [unknown]")));
-        assert_eq!(parsed("tr strt tr end  0 x"), Some((Flags { end: true, ..begin }, "0 x")));
+    fn starts_and_ends_need_no_branch() {
+        let start = Flags { start: true, ..Flags::default() };
+        assert_eq!(parsed("tr strt         0 [unknown]"), Some((start, "0 [unknown]")));
+        assert_eq!(parsed("tr strt tr end  0 x"), Some((Flags { end: true, ..start }, "0 x")));
         assert_eq!(parsed("tr end  0 x"), Some((Flags { end: true, ..Flags::default() }, "0 x")));
     }
 
     #[test]
-    fn what_else_perf_says_in_flags() {
+    fn suffixes_and_transactions_are_read() {
         assert_eq!(parsed("jcc/miss,not_taken/ 4 x"), Some((flow(Flow::ConditionalJump), "4 x")));
         let transaction = Flags { in_transaction: true, ..flow(Flow::Jump) };
         assert_eq!(parsed("jmp (x)     4 x"), Some((transaction, "4 x")));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_no_flags() {
+    fn other_words_are_refused() {
         for text in ["", "calling 4", "4 x", "call", "psb offs: 0x10", "(x) 4", "jmp (x 4 y"] {
             assert_eq!(parsed(text), None, "{text}");
         }

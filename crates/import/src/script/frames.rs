@@ -1,4 +1,4 @@
-//! What texts say, as events of the model.
+//! Functions and threads of a text as events of the model.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,16 +16,16 @@ use super::names::Named;
 use crate::calls;
 
 const SECOND: u64 = 1_000_000_000;
-/// Seconds are told one by one for a day.
+/// A thread's time is divided into seconds for a day.
 const LONGEST_SPAN: u64 = 86_400 * SECOND;
 
-/// The frames that were told, by what the replay calls them.
+/// The emitted frames, by the replay's frames.
 #[derive(Default)]
 pub(super) struct Frames<'a> {
     functions: &'a [Named],
     known: HashMap<CallTreeFrame, FrameId>,
     modules: HashMap<&'a [u8], ModuleId>,
-    /// Where functions were told to be: each is told somewhere else.
+    /// The places of emitted functions. Each function has its own.
     taken: HashSet<(FrameKind, Option<ModuleId>, u64)>,
 }
 
@@ -50,7 +50,8 @@ impl<'a> Frames<'a> {
         }
         let module = named.and_then(|named| self.module(&named.module, out));
         let kind = if address >> 63 != 0 { FrameKind::Kernel } else { FrameKind::Native };
-        // Programs that are mapped at the same address have other functions there: the text tells them apart by name.
+        // Programs mapped at the same address have different functions there, which the text distinguishes by
+        // name.
         let mut address = address;
         while !self.taken.insert((kind, module, address)) {
             address = address.wrapping_add(1);
@@ -59,7 +60,7 @@ impl<'a> Frames<'a> {
         self.known.insert(frame, id);
         out.push(Event::Frame { id, frame: Frame { kind, module, address } });
         if let Some(named) = named {
-            // perf leaves names of stubs as they are in the file.
+            // perf prints the names of stubs as they are in the file.
             let symbol = readable_name(&String::from_utf8_lossy(&named.symbol));
             let lines = vec![SymbolLine { symbol, offset: Some(0), ..SymbolLine::default() }];
             out.push(Event::Symbol { frame: id, lines });
@@ -80,17 +81,17 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Tells who the thread is, from when to when it was seen, and that nothing more is known of that time.
+/// Emits the thread, the interval in which it was seen, and that time as unaccounted.
 pub(super) fn emit_thread(key: ThreadKey, thread: &Thread, out: &mut Vec<Event>) {
     let ThreadCalls { first, last, .. } = thread.calls;
     out.push(Event::Thread(info(key, thread)));
     out.push(Event::ThreadSeen { thread: key, from: MonoNs(first) });
     out.push(Event::ThreadEnd { thread: key, at: MonoNs(last) });
-    let most = first.saturating_add(LONGEST_SPAN);
+    let limit = first.saturating_add(LONGEST_SPAN);
     let mut from = first;
     while from < last {
-        // Whatever a damaged time says, a recording does not grow with it.
-        let next = if from < most { (from / SECOND + 1) * SECOND } else { last };
+        // A damaged time must not make the recording grow.
+        let next = if from < limit { (from / SECOND + 1) * SECOND } else { last };
         let second = u32::try_from(from / SECOND).unwrap_or(u32::MAX);
         let mut ledger = LedgerDelta::new(key, EpochSecond(second));
         ledger.wall_ns = next.min(last) - from;
@@ -100,10 +101,10 @@ pub(super) fn emit_thread(key: ThreadKey, thread: &Thread, out: &mut Vec<Event>)
 }
 
 fn info(key: ThreadKey, thread: &Thread) -> ThreadInfo {
-    let tid = u32::try_from(thread.who.tid).unwrap_or(0);
+    let tid = u32::try_from(thread.id.tid).unwrap_or(0);
     let pid = thread.identity.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(tid);
-    let comm = match (&thread.identity.comm[..], thread.who.cpu) {
-        // As perf shows threads that nobody named.
+    let comm = match (&thread.identity.comm[..], thread.id.cpu) {
+        // perf's form for threads without a name.
         ([], _) if tid > 0 => format!(":{tid}"),
         ([], Some(cpu)) => format!("unknown on CPU {cpu}"),
         ([], None) => "unknown".to_owned(),

@@ -1,17 +1,17 @@
-//! Texts in blocks of whole lines.
+//! Divides a text into blocks of whole lines.
 
 use std::io::{self, Read};
 
 use crate::format::records::read_up_to;
 
-/// A line is at most as long; what follows is another line. Symbols of templates may be long.
+/// Longer lines are divided. Symbols of templates may be long.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Cuts a text into blocks.
+/// Divides a text into blocks.
 pub(super) struct Blocks<R> {
     text: R,
     size: usize,
-    /// The begin of a line whose end is not read yet.
+    /// The start of a line whose end is not read yet.
     rest: Vec<u8>,
     ended: bool,
     /// Bytes that were read.
@@ -19,12 +19,12 @@ pub(super) struct Blocks<R> {
 }
 
 impl<R: Read> Blocks<R> {
-    /// Blocks of about `size` bytes, which must be more than the longest line.
+    /// Blocks of about `size` bytes, at least the longest line.
     pub(super) fn new(text: R, size: usize) -> Self {
         Blocks { text, size: size.max(LONGEST_LINE), rest: Vec::new(), ended: false, position: 0 }
     }
 
-    /// The next block, in the memory of one that is done with, or of its own; `None` at the end.
+    /// The next block, in the memory of a used block or in new memory. `None` at the end.
     pub(super) fn next(&mut self, mut block: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         if self.ended {
             return Ok(None);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_end_with_lines_and_hold_everything() {
+    fn blocks_end_at_line_ends_and_hold_the_whole_text() {
         let line = "x".repeat(999) + "\n";
         let text = line.repeat(2_500) + "end";
         let blocks = blocks(text.as_bytes());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_cut() {
+    fn line_without_end_is_divided() {
         let text = vec![b'x'; LONGEST_LINE * 2 + 5];
         assert_eq!(blocks(&text).iter().map(Vec::len).collect::<Vec<_>>(), [LONGEST_LINE, LONGEST_LINE, 5]);
         assert!(blocks(b"").is_empty());

@@ -1,5 +1,5 @@
-//! One line of what `perf script` prints of a trace: a branch, an error of perf's decoder, a context switch, or
-//! something else. Nothing is allocated; what a line says is borrowed from it.
+//! One line of `perf script`'s output of a trace: a branch, an error of perf's decoder, a context switch, or
+//! another line. Nothing is allocated; the fields borrow from the line.
 //!
 //! The fields and their order are those of `process_event` in perf's `builtin-script.c`:
 //! `[comm] TID|PID/TID [[cpu]] time: [period] [event:] [flags] ip symbol [(dso)] => address symbol [(dso)]`.
@@ -13,7 +13,7 @@ pub(super) enum Line<'a> {
     Branch(Head<'a>, Branch<'a>),
     /// A branch whose kind is not printed.
     Unflagged,
-    /// A branch without the place that it leads to.
+    /// A branch without its target.
     Untargeted,
     Error(TraceError),
     /// The thread left its CPU.
@@ -21,7 +21,7 @@ pub(super) enum Line<'a> {
     Other,
 }
 
-/// What stands before the colon behind the time.
+/// The part in front of the colon behind the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head<'a> {
     pub comm: &'a [u8],
@@ -40,7 +40,7 @@ pub(super) struct Branch<'a> {
     pub to: Place<'a>,
 }
 
-/// An address as it is named; empty texts are unknown.
+/// An address with its names. Empty texts are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place<'a> {
     pub address: u64,
@@ -61,10 +61,10 @@ pub(super) struct TraceError {
 
 const ERROR: &[u8] = b"instruction trace error type ";
 const ARROW: &[u8] = b" => ";
-/// No function is that long: perf gives the last symbol before an address, however far away.
+/// No function is that long. perf prints the last symbol before an address, however far away.
 const LONGEST_FUNCTION: u64 = 1 << 24;
 
-/// Whether the line is of an event, whatever it was: a thread and a time.
+/// Whether the line is an event of any kind: it has a thread and a time.
 pub(super) fn is_event(line: &[u8]) -> bool {
     Head::parse(line).is_some()
 }
@@ -86,7 +86,7 @@ impl<'a> Line<'a> {
         };
         let (front, to) = (&rest[..arrow], &rest[arrow + ARROW.len()..]);
         let Some((flags, from)) = flags(front) else { return Line::Unflagged };
-        // What perf measured of the code between two branches stands behind a tab.
+        // perf's measurements of the code between two branches follow a tab.
         let to = memchr::memchr(b'\t', to).map_or(to, |tab| &to[..tab]);
         match (Place::parse(from), Place::parse(to)) {
             (Some(from), Some(to)) => Line::Branch(head, Branch { flags, from, to }),
@@ -96,8 +96,8 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The head, and what follows it. A thread's name may hold anything, so the time is the first that stands behind a
-    /// thread's number.
+    /// The head, and the rest of the line. A thread's name may hold any character, so the time is the first
+    /// one behind a thread's number.
     fn parse(line: &'a [u8]) -> Option<(Head<'a>, &'a [u8])> {
         memchr::memchr_iter(b':', line)
             .find_map(|colon| Some((Head::before(&line[..colon])?, &line[colon + 1..])))
@@ -156,16 +156,16 @@ fn time_from_text(text: &[u8]) -> Option<(u64, bool)> {
     Some((seconds.checked_mul(1_000_000_000)?.checked_add(ns)?, missing > 0))
 }
 
-/// Where the arrow between two places is: behind it stands an address.
+/// The position of the arrow between two places. An address follows it.
 fn arrow(text: &[u8]) -> Option<usize> {
-    // A searcher for the whole arrow costs more to set up than a line is long.
+    // Setting up a searcher for the whole arrow costs more than reading the line.
     memchr::memchr_iter(b'=', text).filter_map(|at| at.checked_sub(1)).find(|&at| {
         let to = text[at..].strip_prefix(ARROW).unwrap_or_default().trim_ascii_start();
         to.first().is_some_and(u8::is_ascii_hexdigit)
     })
 }
 
-/// What a line without an arrow is: samples of other events have flags, too.
+/// Classifies a line without an arrow. Samples of other events have flags, too.
 fn untargeted<'a>(text: &[u8]) -> Line<'a> {
     const BRANCHES: &[u8] = b"branches";
     let words = text.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
@@ -178,7 +178,7 @@ fn untargeted<'a>(text: &[u8]) -> Line<'a> {
     }
 }
 
-/// The flags, and what follows them. Before them a period and the event's name may stand.
+/// The flags, and the rest. A period and the event's name may precede them.
 fn flags(text: &[u8]) -> Option<(Flags, &[u8])> {
     let mut rest = text.trim_ascii_start();
     for _ in 0..3 {
@@ -210,8 +210,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A symbol may hold anything, so it ends at the last offset; a module's path may hold one as well, but no blank or end
-/// behind it.
+/// A symbol may hold any character, so it ends at the last offset. A module's path may look like an offset as
+/// well, but has no blank or end behind it.
 fn split_offset(text: &[u8]) -> Option<(&[u8], u64, &[u8])> {
     memchr::memrchr_iter(b'+', text).find_map(|plus| {
         let digits = text[plus + 1..].strip_prefix(b"0x")?;
@@ -220,7 +220,7 @@ fn split_offset(text: &[u8]) -> Option<(&[u8], u64, &[u8])> {
     })
 }
 
-/// `(/usr/lib/libc.so.6)`; perf's `([unknown])` is none.
+/// `(/usr/lib/libc.so.6)`; perf's `([unknown])` is empty.
 fn module(text: &[u8]) -> &[u8] {
     let inside = text.trim_ascii().strip_prefix(b"(").and_then(|text| text.strip_suffix(b")"));
     inside.filter(|module| *module != b"[unknown]").unwrap_or_default()
@@ -240,7 +240,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// `PERF_RECORD_SWITCH OUT preempt` and its kin. How a thread comes back its next branch tells.
+/// `PERF_RECORD_SWITCH OUT preempt` and similar lines. The next branch shows how the thread comes back.
 fn departure(text: &[u8]) -> Option<Departure> {
     let rest = text.trim_ascii_start().strip_prefix(b"PERF_RECORD_SWITCH")?;
     let rest = rest.strip_prefix(b"_CPU_WIDE").unwrap_or(rest).trim_ascii_start();
@@ -301,7 +301,7 @@ mod tests {
     const BRANCH: &str = "  call   401136 main+0x4 => 401020 puts@plt+0x0";
 
     #[test]
-    fn every_form_of_the_thread() {
+    fn all_forms_of_the_thread_are_read() {
         for (head, comm, pid, tid, cpu) in [
             ("12 3.000000005:", "", None, 12, None),
             ("   12/34     3.000000005:", "", Some(12), 34, None),
@@ -320,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn microseconds_are_times_too() {
+    fn times_in_microseconds_are_read() {
         let line = format!("1 7.000123:{BRANCH}");
         let (head, _) = branch(&line);
         assert_eq!((head.ns, head.coarse), (7_000_123_000, true));
     }
 
     #[test]
-    fn with_and_without_the_fields_that_perf_prints_by_default() {
+    fn fields_that_perf_prints_by_default_are_optional() {
         let expected = (place(0x40_1136, "main", 4, ""), place(0x40_1020, "puts@plt", 0, ""));
         for fields in ["", "  1 ", "  branches:uH: ", " 1   branches:uH: ", " 1 branches: "] {
             let line = format!("9 1.000000000:{fields}{BRANCH}\t IPC: 0.34 (10/29) ");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_hold_anything() {
+    fn symbols_may_hold_any_character() {
         for symbol in [
             "std::map<int, a b>::operator()(int, int) const",
             "operator=>",
@@ -359,14 +359,14 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_that_is_too_far_away_is_none() {
+    fn distant_symbol_is_ignored() {
         let (_, branch) = branch("9 1.0: call 401 _fini+0x7ffff81a3c14 (a) => 502 [unknown] (b)");
         assert_eq!((branch.from.symbol, branch.from.module), (&b""[..], &b"a"[..]));
         assert_eq!((branch.to.symbol, branch.to.module), (&b""[..], &b"b"[..]));
     }
 
     #[test]
-    fn errors_say_where_and_when() {
+    fn errors_have_a_place_and_a_time() {
         let line = " instruction trace error type 1 time 62.735347760 cpu -1 pid 3 tid 4 ip 0x7f code 7: Overflow packet";
         let expected =
             TraceError { ns: Some(62_735_347_760), tid: Some(4), cpu: None, cause: GapCause::Overflow };
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_say_how_a_thread_left() {
+    fn switches_have_a_departure() {
         let line = |rest: &str| format!("   a   34 [000]    3.000000005: {rest}");
         let departure = |rest: &str| match Line::parse(line(rest).as_bytes()) {
             Line::Switch(head, departure) => Some((head.tid, departure)),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_branch_is_something_else() {
+    fn other_lines_are_no_branches() {
         for line in [
             "",
             ":",
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_without_a_target_is_one() {
+    fn branch_without_a_target_is_reported() {
         for line in [
             "9 1.000000000:   call   401136 main+0x4 (/bin/true)",
             "9 1.000000000:   call   401136 main+0x4 =>",

@@ -1,9 +1,9 @@
-//! What `perf script` prints of Intel PT, every call and return or every branch a line, turned into calls.
+//! Turns `perf script`'s output of Intel PT into calls. Each line is a call, a return or another branch.
 //!
-//! Files are cut into blocks of whole lines, which are read on all CPUs; of a block only the calls that are open at its
-//! ends depend on the others. Blocks of several files are put together by their times, so that a thread's calls are whole
-//! whatever CPU it was on. A call's line does not tell where it returns to: a return belongs to it if it lands at most
-//! 15 bytes behind it.
+//! Files are divided into blocks of whole lines, which are parsed on all CPUs. Only the calls that are open
+//! at the ends of a block depend on other blocks. Blocks of several files are merged by time, so that a
+//! thread's calls are complete whatever CPU it was on. The line of a call lacks the return address. A return
+//! belongs to a call if it lands at most 15 bytes behind it.
 
 mod flags;
 mod frames;
@@ -32,21 +32,22 @@ use line::Line;
 use piece::Counts;
 use read::{Script, Text};
 
-/// How much of a text shows what it is.
+/// The size of the start by which a text is recognised.
 const START: u64 = 256 << 10;
 
-/// What the recording's source is called.
+/// The recording's source.
 const SOURCE: &str = "perf-script";
-/// What times in microseconds can tell apart.
+/// The resolution of times in microseconds.
 const COARSE_NS: u64 = 1_000;
 
-/// Whether a text that starts like this is what `perf script` prints. Where a trace was recorded with samples, its branches
-/// may come late.
+/// Whether `perf script` printed a text with this start. If a trace was recorded together with samples, its
+/// first branches may come late.
 fn is_script(start: &[u8]) -> bool {
     start.split(|byte| *byte == b'\n').any(|line| Line::parse(line) != Line::Other || line::is_event(line))
 }
 
-/// Imports texts of `perf script`, of one recording: of a CPU each, or of a part of its time. `-` is standard input.
+/// Imports texts of `perf script` of one recording. Each may have one CPU, or a part of the time. `-` is
+/// standard input.
 pub fn import_scripts<S: Sink>(paths: &[PathBuf], sink: &mut S) -> Result<Outcome, ImportError<S::Error>> {
     let inputs: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let mut texts = Vec::new();
@@ -59,7 +60,7 @@ pub fn import_scripts<S: Sink>(paths: &[PathBuf], sink: &mut S) -> Result<Outcom
     import(&inputs, texts, total, sink)
 }
 
-/// Imports a text of which `start` was read already, if it is one of a trace.
+/// Imports a text whose `start` was read already, if it is the text of a trace.
 pub(crate) fn import_started<S: Sink>(
     input: &Path,
     start: Vec<u8>,
@@ -109,10 +110,10 @@ fn import<S: Sink>(
             if untargeted > unflagged { Refusal::ScriptWithoutTargets } else { Refusal::ScriptWithoutFlags };
         return Err(ImportError::refused(inputs[0], without));
     }
-    tell(&script, sink).map_err(ImportError::Sink)
+    emit(&script, sink).map_err(ImportError::Sink)
 }
 
-fn tell<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
+fn emit<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
     let times = script.threads.iter().map(|thread| (thread.calls.first, thread.calls.last));
     let (start, end) =
         times.fold((u64::MAX, 0), |(start, end), (first, last)| (start.min(first), end.max(last)));
@@ -138,8 +139,8 @@ fn tell<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
         frames::emit_thread(key, thread, &mut out);
         out.drain(..).try_for_each(|event| sink.take(event))?;
         let name = |frame, out: &mut Vec<Event>| Some(frames.of(frame, out));
-        let hand_on = |out: &mut Vec<Event>| out.drain(..).try_for_each(|event| sink.take(event));
-        calls += emit_calls((key, &thread.calls), TimeConv::NANOSECONDS, &mut out, name, hand_on)?;
+        let deliver = |out: &mut Vec<Event>| out.drain(..).try_for_each(|event| sink.take(event));
+        calls += emit_calls((key, &thread.calls), TimeConv::NANOSECONDS, &mut out, name, deliver)?;
         sink.settled(MonoNs(end))?;
     }
     for (&reason, &count) in &outcome.losses {
@@ -155,7 +156,7 @@ fn facts(script: &Script, start: MonoNs) -> RecordingFacts {
         start,
         clock: None,
         kernel: String::new(),
-        // What has Intel PT.
+        // The only architecture with Intel PT.
         arch: "x86_64".to_owned(),
         cpus: script.cpus,
         hostname: String::new(),

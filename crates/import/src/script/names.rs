@@ -1,4 +1,4 @@
-//! The functions that a text names, each with one number for all threads that read it.
+//! The functions in a text, each with one number for all parsing threads.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,18 +8,18 @@ use wallprof_intel_pt::FunctionId;
 
 use super::line::Place;
 
-/// Distinct functions that are kept; more than any program has.
+/// The limit of distinct functions, more than any program has.
 const MOST: usize = 1 << 20;
-/// Bytes of all their names.
+/// The limit of bytes of all names.
 const MOST_BYTES: usize = 512 << 20;
 
-/// A function as it was first named.
+/// A function as it was first printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub symbol: Vec<u8>,
-    /// Empty: not known.
+    /// Empty if unknown.
     pub module: Vec<u8>,
-    /// Where it starts, in the process that it was first seen in.
+    /// Its start, in the first process with it.
     pub entry: u64,
 }
 
@@ -52,38 +52,38 @@ impl Names {
         table.bytes += bytes;
         let entry = place.address.wrapping_sub(place.offset);
         table.named.push(Named { symbol: key.0.clone(), module: key.1.clone(), entry });
-        // Number 0 is nobody's.
+        // Number 0 is that of unknown functions.
         let number = FunctionId(table.named.len() as u32);
         table.numbers.insert(key, number);
         number
     }
 
-    /// Whether the function is a stub of the linkage table, by its name.
+    /// Whether the function's name is that of a stub of the procedure linkage table.
     pub fn is_stub(&self, function: FunctionId) -> bool {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let named = (function.0 as usize).checked_sub(1).and_then(|index| table.named.get(index));
         named.is_some_and(|named| named.symbol.ends_with(b"@plt"))
     }
 
-    /// All of them, by their numbers less one, and how many there was no room for.
+    /// All functions by their numbers less one, and the count of those beyond the limit.
     pub fn into_all(self) -> (Vec<Named>, u64) {
         let table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
         (table.named, table.refused)
     }
 }
 
-/// A function as one thread that reads remembers it.
-struct Remembered {
+/// A function in the cache of one parsing thread.
+struct Cached {
     symbol: Box<[u8]>,
     module: Box<[u8]>,
     function: FunctionId,
     cold: bool,
 }
 
-/// What one thread that reads knows of [`Names`], without asking the others.
+/// The cache that one parsing thread has of [`Names`], without locks.
 pub(super) struct LocalNames<'a> {
     all: &'a Names,
-    known: HashMap<u64, Remembered, BuildHasherDefault<Hashed>>,
+    known: HashMap<u64, Cached, BuildHasherDefault<Hashed>>,
 }
 
 /// The function around a place.
@@ -98,7 +98,7 @@ impl<'a> LocalNames<'a> {
         LocalNames { all, known: HashMap::default() }
     }
 
-    /// A part that the compiler split off belongs to its function, and is not its entry.
+    /// A part that the compiler split off belongs to its function, but is not its entry.
     #[inline]
     pub fn around(&mut self, place: &Place<'_>) -> Around {
         if place.symbol.is_empty() {
@@ -106,12 +106,12 @@ impl<'a> LocalNames<'a> {
         }
         let hash = mixed(mixed(0, place.symbol), place.module);
         let all = self.all;
-        let known = self.known.entry(hash).or_insert_with(|| remember(all, place));
+        let known = self.known.entry(hash).or_insert_with(|| cached(all, place));
         let other;
         let known = if is_same(&known.symbol, place.symbol) && is_same(&known.module, place.module) {
             known
         } else {
-            other = remember(all, place);
+            other = cached(all, place);
             &other
         };
         Around { function: known.function, at_entry: place.offset == 0 && !known.cold }
@@ -125,9 +125,9 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-fn remember(all: &Names, place: &Place<'_>) -> Remembered {
+fn cached(all: &Names, place: &Place<'_>) -> Cached {
     let whole = without_cold(place.symbol);
-    Remembered {
+    Cached {
         symbol: place.symbol.into(),
         module: place.module.into(),
         function: all.number(whole, place),
@@ -223,7 +223,7 @@ mod tests {
         let names = Names::default();
         let mut local = LocalNames::new(&names);
         let hash = mixed(mixed(0, b"main"), b"");
-        local.known.insert(hash, remember(&names, &place("other", 0, "")));
+        local.known.insert(hash, cached(&names, &place("other", 0, "")));
         assert_eq!(local.around(&place("main", 0, "")).function, FunctionId(2));
     }
 }

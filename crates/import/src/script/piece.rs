@@ -1,4 +1,4 @@
-//! What a block of text says of each thread: its lines as events, replayed as far as the block goes by itself.
+//! The events of each thread in a block of text, replayed as far as the block alone allows.
 
 use std::collections::HashMap;
 
@@ -12,29 +12,30 @@ use super::line::{Branch, Head, Line, Place, TraceError};
 use super::names::{Around, LocalNames};
 use crate::gaps::Gaps;
 
-/// The shortest call, and how much longer the longest is: a return lands that far behind its call.
+/// The length of the shortest call instruction.
 const SHORTEST_CALL: u64 = 2;
+/// The longest call is this much longer. A return lands that far behind its call.
 pub(super) const SLACK: u64 = 15 - SHORTEST_CALL;
-/// `syscall` and `int`.
+/// The length of `syscall` and `int`.
 const SYSTEM_CALL: u64 = 2;
-/// The one thread that a recorder here follows.
+/// The one thread that a recorder follows here.
 pub(super) const FOLLOWED: ThreadId = ThreadId(1);
 
 /// A thread of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Who {
-    /// 0 and less: perf did not know who ran.
+pub(super) struct TextThreadId {
+    /// 0 and less: perf did not know the thread.
     pub tid: i32,
-    /// Only for those: they are nobody's stack but a CPU's.
+    /// Only for unknown threads, which have a stack for each CPU.
     pub cpu: Option<u32>,
 }
 
-/// How a thread stands between two of its lines.
+/// The state of a thread between two of its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Its next line goes on from where it is.
+pub(super) enum TraceState {
+    /// Its next line continues at its place.
     Running,
-    /// It is not traced: where it goes on is where its next line stands.
+    /// It is not traced. It continues at the place of its next line.
     Off,
     /// The same, behind a gap.
     Lost,
@@ -43,28 +44,28 @@ pub(super) enum Standing {
 /// A thread's part of a block.
 #[derive(Debug)]
 pub(super) struct Piece {
-    pub who: Who,
+    pub id: TextThreadId,
     pub from: u64,
     pub to: u64,
-    /// Where its first line stands; `None` if that says so itself.
-    pub stands: Option<Event>,
+    /// The place of its first line; `None` if that line has it itself.
+    pub first_place: Option<Event>,
     pub stretches: Vec<Stretch>,
-    /// `None`: as before.
-    pub standing: Option<Standing>,
+    /// `None`: as before the block.
+    pub trace_state: Option<TraceState>,
     /// It left its CPU and was not seen since.
     pub is_away: bool,
     pub cpu: Option<u32>,
 }
 
-/// Who ran first and last on a CPU.
+/// The first and the last thread on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shift {
+pub(super) struct CpuUse {
     pub cpu: u32,
-    pub first: Who,
+    pub first: TextThreadId,
     pub from: u64,
-    /// How many of `identities` had been seen by then.
+    /// The number of `identities` that had been seen before.
     pub seen: usize,
-    pub last: Who,
+    pub last: TextThreadId,
 }
 
 /// A thread's names.
@@ -74,13 +75,13 @@ pub(super) struct Identity {
     pub comm: Vec<u8>,
 }
 
-/// What a block says.
+/// The content of a block.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub pieces: Vec<Piece>,
-    pub shifts: Vec<Shift>,
-    pub identities: Vec<(Who, Identity)>,
-    /// When it was not known of anybody what they did, and how many of `identities` had been seen by then.
+    pub cpu_uses: Vec<CpuUse>,
+    pub identities: Vec<(TextThreadId, Identity)>,
+    /// Times at which the activity of all threads was unknown, and the number of `identities` seen before.
     pub lost_by_all: Vec<(u64, usize)>,
     pub counts: Counts,
     /// The time of the last line.
@@ -93,7 +94,7 @@ pub(super) struct Counts {
     pub gaps: Gaps,
     /// Branches whose kind is not printed.
     pub unflagged: u64,
-    /// Branches without the place that they lead to.
+    /// Branches without a target.
     pub untargeted: u64,
     /// Some times are in microseconds.
     pub coarse: bool,
@@ -109,8 +110,8 @@ impl Counts {
     }
 }
 
-/// Reads `block`, which consists of whole lines. `cut`: other inputs may have a part of a thread's time between two of
-/// its lines here, so it is in pieces that end wherever it may have left.
+/// Reads `block`, which consists of whole lines. `cut`: other inputs may have a part of a thread's time
+/// between two of its lines here, so a piece ends wherever the thread may have left.
 pub(super) fn parse_block(block: &[u8], names: &mut LocalNames<'_>, cut: bool) -> Parsed {
     let mut reader = Reader {
         names,
@@ -131,17 +132,17 @@ pub(super) fn parse_block(block: &[u8], names: &mut LocalNames<'_>, cut: bool) -
     reader.finish()
 }
 
-/// A thread in the block at hand.
+/// A thread in the current block.
 struct Track {
-    who: Who,
+    id: TextThreadId,
     identity: Identity,
     /// Empty between two pieces.
     recorder: Option<Recorder>,
     from: u64,
     to: u64,
-    stands: Option<Event>,
-    /// `None`: what came before the block decides.
-    standing: Option<Standing>,
+    first_place: Option<Event>,
+    /// `None`: the state before the block holds.
+    trace_state: Option<TraceState>,
     is_away: bool,
     cpu: Option<u32>,
     in_transaction: Option<bool>,
@@ -152,12 +153,12 @@ struct Reader<'a, 'b> {
     cut: bool,
     parsed: Parsed,
     tracks: Vec<Track>,
-    numbers: HashMap<Who, usize>,
-    last: Option<(Who, usize)>,
-    cpus: HashMap<u32, Shift>,
-    /// Where the last line was, and who ran there.
-    on_cpu: Option<(u32, Who)>,
-    /// Errors without a time, before the first line that has one.
+    numbers: HashMap<TextThreadId, usize>,
+    last: Option<(TextThreadId, usize)>,
+    cpus: HashMap<u32, CpuUse>,
+    /// The place of the last line, and the thread that ran there.
+    on_cpu: Option<(u32, TextThreadId)>,
+    /// Errors without a time, in front of the first line that has one.
     pending: Vec<TraceError>,
 }
 
@@ -187,14 +188,14 @@ impl Reader<'_, '_> {
         self.parsed.counts.branches += 1;
         self.parsed.counts.coarse |= head.coarse;
         self.time(head.ns);
-        let who = who(head, branch);
-        self.runs_on(head.cpu, who, head.ns);
+        let id = id(head, branch);
+        self.runs_on(head.cpu, id, head.ns);
         if is_idle(head, branch) {
             return;
         }
-        let number = self.track(who, head);
+        let number = self.track(id, head);
         let track = &mut self.tracks[number];
-        if self.cut && branch.flags.begin {
+        if self.cut && branch.flags.start {
             track.end_piece(&mut self.parsed.pieces);
         }
         track.cpu = head.cpu;
@@ -205,42 +206,42 @@ impl Reader<'_, '_> {
 
     /// The number of the thread's track.
     #[inline]
-    fn track(&mut self, who: Who, head: &Head<'_>) -> usize {
+    fn track(&mut self, id: TextThreadId, head: &Head<'_>) -> usize {
         if let Some((last, number)) = self.last
-            && last == who
+            && last == id
         {
             return number;
         }
         let next = self.tracks.len();
         let tracks = &mut self.tracks;
-        let number = *self.numbers.entry(who).or_insert_with(|| {
-            tracks.push(Track::new(who));
+        let number = *self.numbers.entry(id).or_insert_with(|| {
+            tracks.push(Track::new(id));
             next
         });
         self.tracks[number].name(head);
-        self.last = Some((who, number));
+        self.last = Some((id, number));
         number
     }
 
-    /// Who ran on the CPU before has left it, if it was not seen elsewhere since.
+    /// The previous thread on the CPU has left it, unless it was seen elsewhere since.
     #[inline]
-    fn runs_on(&mut self, cpu: Option<u32>, who: Who, ns: u64) {
+    fn runs_on(&mut self, cpu: Option<u32>, id: TextThreadId, ns: u64) {
         let Some(cpu) = cpu else { return };
-        if self.on_cpu.replace((cpu, who)) != Some((cpu, who)) {
-            self.comes_to(cpu, who, ns);
+        if self.on_cpu.replace((cpu, id)) != Some((cpu, id)) {
+            self.comes_to(cpu, id, ns);
         }
     }
 
-    fn comes_to(&mut self, cpu: u32, who: Who, ns: u64) {
+    fn comes_to(&mut self, cpu: u32, id: TextThreadId, ns: u64) {
         let seen = self.tracks.len();
-        let shift = self.cpus.entry(cpu).or_insert(Shift { cpu, first: who, from: ns, seen, last: who });
-        let before = std::mem::replace(&mut shift.last, who);
-        if before == who {
+        let cpu_use = self.cpus.entry(cpu).or_insert(CpuUse { cpu, first: id, from: ns, seen, last: id });
+        let before = std::mem::replace(&mut cpu_use.last, id);
+        if before == id {
             return;
         }
         if let Some(&number) = self.numbers.get(&before) {
             let track = &mut self.tracks[number];
-            if track.cpu == Some(cpu) && track.standing == Some(Standing::Running) && !track.is_away {
+            if track.cpu == Some(cpu) && track.trace_state == Some(TraceState::Running) && !track.is_away {
                 track.depart(ns, Departure::Unknown);
                 if self.cut {
                     track.end_piece(&mut self.parsed.pieces);
@@ -254,7 +255,7 @@ impl Reader<'_, '_> {
         if head.tid <= 0 {
             return;
         }
-        let number = self.track(Who { tid: head.tid, cpu: None }, head);
+        let number = self.track(TextThreadId { tid: head.tid, cpu: None }, head);
         let track = &mut self.tracks[number];
         track.open(head.ns);
         track.depart(head.ns, departure);
@@ -276,37 +277,37 @@ impl Reader<'_, '_> {
             return self.lose_all(ns, error.cause);
         };
         let head = Head { comm: b"", pid: None, tid, cpu: error.cpu, ns, coarse: false };
-        let number = self.track(Who { tid, cpu: None }, &head);
+        let number = self.track(TextThreadId { tid, cpu: None }, &head);
         self.tracks[number].lose(ns, error.cause);
     }
 
-    /// Who has left its CPU, or is not traced, lost nothing.
+    /// A thread that has left its CPU, or is not traced, lost nothing.
     fn lose_all(&mut self, ns: u64, cause: GapCause) {
         let seen = self.tracks.len();
         if self.parsed.lost_by_all.last().is_none_or(|last| last.1 != seen) {
             self.parsed.lost_by_all.push((ns, seen));
         }
-        let running = |track: &&mut Track| track.standing == Some(Standing::Running) && !track.is_away;
+        let running = |track: &&mut Track| track.trace_state == Some(TraceState::Running) && !track.is_away;
         self.tracks.iter_mut().filter(running).for_each(|track| track.lose(ns, cause));
     }
 
     fn finish(mut self) -> Parsed {
         for mut track in self.tracks {
             track.end_piece(&mut self.parsed.pieces);
-            self.parsed.identities.push((track.who, track.identity));
+            self.parsed.identities.push((track.id, track.identity));
         }
-        self.parsed.shifts = self.cpus.into_values().collect();
-        self.parsed.shifts.sort_unstable_by_key(|shift| (shift.from, shift.cpu));
+        self.parsed.cpu_uses = self.cpus.into_values().collect();
+        self.parsed.cpu_uses.sort_unstable_by_key(|cpu_use| (cpu_use.from, cpu_use.cpu));
         self.parsed
     }
 }
 
-fn who(head: &Head<'_>, branch: &Branch<'_>) -> Who {
+fn id(head: &Head<'_>, branch: &Branch<'_>) -> TextThreadId {
     let cpu = if head.tid > 0 || is_idle(head, branch) { None } else { head.cpu };
-    Who { tid: head.tid, cpu }
+    TextThreadId { tid: head.tid, cpu }
 }
 
-/// The idle task runs in the kernel only; whoever else has its number is somebody that perf did not know.
+/// The idle task runs in the kernel only. Other lines with its number are of a thread that perf did not know.
 fn is_idle(head: &Head<'_>, branch: &Branch<'_>) -> bool {
     head.tid == 0 && is_kernel(branch.from.address | branch.to.address)
 }
@@ -316,15 +317,15 @@ fn is_kernel(address: u64) -> bool {
 }
 
 impl Track {
-    fn new(who: Who) -> Track {
+    fn new(id: TextThreadId) -> Track {
         Track {
-            who,
+            id,
             identity: Identity::default(),
             recorder: None,
             from: 0,
             to: 0,
-            stands: None,
-            standing: None,
+            first_place: None,
+            trace_state: None,
             is_away: false,
             cpu: None,
             in_transaction: None,
@@ -339,11 +340,11 @@ impl Track {
         }
     }
 
-    /// A piece that begins now, if none is under way.
+    /// Starts a piece at `ns`, if none is open.
     fn open(&mut self, ns: u64) -> &mut Recorder {
-        let (from, to, stands) = (&mut self.from, &mut self.to, &mut self.stands);
+        let (from, to, first_place) = (&mut self.from, &mut self.to, &mut self.first_place);
         self.recorder.get_or_insert_with(|| {
-            (*from, *to, *stands) = (ns, ns, None);
+            (*from, *to, *first_place) = (ns, ns, None);
             let mut recorder = Recorder::new(TimeConv::NANOSECONDS).with_slack(SLACK);
             recorder.join(ns, Switch { ticks: ns, thread: FOLLOWED, ..Switch::default() });
             recorder
@@ -353,18 +354,18 @@ impl Track {
     fn end_piece(&mut self, pieces: &mut Vec<Piece>) {
         let Some(recorder) = self.recorder.take() else { return };
         pieces.push(Piece {
-            who: self.who,
+            id: self.id,
             from: self.from,
             to: self.to,
-            stands: self.stands.take(),
+            first_place: self.first_place.take(),
             stretches: recorder.finish(self.to),
-            standing: self.standing,
+            trace_state: self.trace_state,
             is_away: self.is_away,
             cpu: self.cpu,
         });
     }
 
-    fn tell(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         self.to = self.to.max(event.ticks);
         self.open(event.ticks).event(&event);
     }
@@ -374,20 +375,20 @@ impl Track {
             return;
         }
         self.is_away = true;
-        let switch = Switch { ticks: ns, thread: ThreadId::NOBODY, departure, ..Switch::default() };
-        self.tell(plain(ns, EventKind::Switch(switch)));
+        let switch = Switch { ticks: ns, thread: ThreadId::NONE, departure, ..Switch::default() };
+        self.record(plain(ns, EventKind::Switch(switch)));
     }
 
     fn lose(&mut self, ns: u64, cause: GapCause) {
         self.come_back(ns);
-        self.tell(plain(ns, EventKind::Gap(cause)));
-        self.standing = Some(Standing::Lost);
+        self.record(plain(ns, EventKind::Gap(cause)));
+        self.trace_state = Some(TraceState::Lost);
     }
 
     fn come_back(&mut self, ns: u64) {
         if std::mem::take(&mut self.is_away) && self.recorder.is_some() {
             let switch = Switch { ticks: ns, thread: FOLLOWED, ..Switch::default() };
-            self.tell(plain(ns, EventKind::Switch(switch)));
+            self.record(plain(ns, EventKind::Switch(switch)));
         }
     }
 
@@ -395,28 +396,29 @@ impl Track {
         self.come_back(ns);
         let is_new = self.recorder.is_none();
         self.open(ns);
-        if !branch.flags.begin {
-            self.stand(ns, &branch.from, from, is_new);
+        if !branch.flags.start {
+            self.resume(ns, &branch.from, from, is_new);
         }
         self.transaction(ns, branch.flags);
         let places = Places { ns, from: branch.from.address, to: branch.to.address, around: to };
-        self.standing = Some(Standing::Running);
+        self.trace_state = Some(TraceState::Running);
         self.flow(branch.flags, &places, from);
         self.to = self.to.max(ns);
     }
 
-    /// Where a line stands is where the thread went on, if it was not known to be anywhere.
-    fn stand(&mut self, ns: u64, place: &Place<'_>, around: Around, is_new: bool) {
+    /// A thread at an unknown place continues at the place of this line.
+    fn resume(&mut self, ns: u64, place: &Place<'_>, around: Around, is_new: bool) {
         if place.address == 0 {
             return;
         }
-        let kind = if self.standing == Some(Standing::Lost) { EventKind::Resume } else { EventKind::Begin };
+        let kind =
+            if self.trace_state == Some(TraceState::Lost) { EventKind::Resume } else { EventKind::Begin };
         let event =
             Event { ticks: ns, from: 0, to: place.address, function: around.function, at_entry: false, kind };
-        match self.standing {
-            Some(Standing::Running) => {}
-            Some(Standing::Off | Standing::Lost) => self.tell(event),
-            None if is_new => self.stands = Some(event),
+        match self.trace_state {
+            Some(TraceState::Running) => {}
+            Some(TraceState::Off | TraceState::Lost) => self.record(event),
+            None if is_new => self.first_place = Some(event),
             None => {}
         }
     }
@@ -424,31 +426,31 @@ impl Track {
     fn transaction(&mut self, ns: u64, flags: Flags) {
         let before = self.in_transaction.replace(flags.in_transaction);
         match (before, flags.in_transaction) {
-            (Some(false), true) => self.tell(plain(ns, EventKind::TransactionBegin)),
+            (Some(false), true) => self.record(plain(ns, EventKind::TransactionBegin)),
             (Some(true), false) if flags.flow != Some(Flow::TransactionAbort) => {
-                self.tell(plain(ns, EventKind::TransactionEnd));
+                self.record(plain(ns, EventKind::TransactionEnd));
             }
             _ => {}
         }
     }
 
     fn flow(&mut self, flags: Flags, places: &Places, from: Around) {
-        if flags.begin {
-            self.tell(places.event(EventKind::Begin));
+        if flags.start {
+            self.record(places.event(EventKind::Begin));
         } else if let Some(kind) = places.kind(flags)
             && !places.stays_inside(kind, from)
         {
-            self.tell(places.event(kind));
+            self.record(places.event(kind));
         }
         if flags.end || places.to == 0 {
             let (cause, return_to) = places.end(flags, from);
-            // A call or jump that leaves what is traced is in its target from there on.
+            // A call or jump out of the traced code is in its target from then on.
             let leaves =
                 matches!(places.kind(flags), None | Some(EventKind::Call { .. } | EventKind::Jump { .. }));
-            if leaves || flags.begin {
-                self.tell(plain(places.ns, EventKind::End { cause, return_to }));
+            if leaves || flags.start {
+                self.record(plain(places.ns, EventKind::End { cause, return_to }));
             }
-            self.standing = Some(Standing::Off);
+            self.trace_state = Some(TraceState::Off);
         }
     }
 }
@@ -467,12 +469,12 @@ impl Places {
         Event { ticks: self.ns, from: self.from, to: self.to, function, at_entry, kind }
     }
 
-    /// What a branch does; `None` for one that only leaves what is traced.
+    /// The kind of a branch; `None` for one that only leaves the traced code.
     fn kind(&self, flags: Flags) -> Option<EventKind> {
         if self.to == 0 {
             return None;
         }
-        // perf names no kind of direct jumps that leave what is traced.
+        // perf prints no kind for direct jumps that leave the traced code.
         let flow = flags.flow.or(flags.end.then_some(Flow::ConditionalJump))?;
         Some(match flow {
             Flow::Call => EventKind::Call { return_to: self.behind(SHORTEST_CALL) },
@@ -492,11 +494,11 @@ impl Places {
         })
     }
 
-    /// Why the trace ends here, and where it is expected back.
+    /// The cause of the end of tracing, and the address at which it is expected to resume.
     fn end(&self, flags: Flags, from: Around) -> (EndCause, u64) {
         let Around { function, at_entry } = self.around;
         match flags.flow {
-            _ if flags.begin => (EndCause::Other, 0),
+            _ if flags.start => (EndCause::Other, 0),
             Some(Flow::Call) if self.to != 0 => (EndCause::Other, 0),
             None | Some(Flow::Jump | Flow::ConditionalJump) if self.to != 0 => match at_entry {
                 true if function != from.function => (EndCause::Jump, 0),
@@ -517,7 +519,7 @@ impl Places {
         self.from.wrapping_add(length)
     }
 
-    /// Within a function, where most of them are, a jump changes nothing.
+    /// A jump within a function changes nothing. Most jumps are of this kind.
     fn stays_inside(&self, kind: EventKind, from: Around) -> bool {
         let is_jump = matches!(kind, EventKind::Jump { .. });
         is_jump && from.function != FunctionId::UNKNOWN && from.function == self.around.function

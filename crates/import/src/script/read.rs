@@ -1,4 +1,4 @@
-//! Reads texts on all CPUs: one thread cuts and merges, the others parse. What is read ahead is bounded.
+//! Reads texts on all CPUs. One thread divides and merges, the others parse. Reading ahead is bounded.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -12,33 +12,33 @@ use super::names::{LocalNames, Named, Names};
 use super::piece::{Counts, Parsed, parse_block};
 
 const BLOCK: usize = 2 << 20;
-/// Blocks that each thread may be ahead.
+/// Blocks that each parsing thread may be ahead.
 const AHEAD: usize = 2;
 
 /// A text to read.
 pub(crate) type Text<'a> = Box<dyn Read + Send + 'a>;
 
-/// All that the texts say.
+/// The content of all texts.
 #[derive(Debug)]
 pub(super) struct Script {
     pub threads: Vec<Thread>,
     pub functions: Vec<Named>,
     pub counts: Counts,
     pub cpus: u32,
-    /// Functions and threads that there was no room for.
+    /// Functions and threads beyond the limits.
     pub refused: u64,
-    /// Latencies that there was no room for.
+    /// Latencies beyond the limit.
     pub coarse_latencies: u64,
 }
 
 impl Script {
-    /// How often a call path came that there was no room for.
+    /// The number of calls whose path was beyond the limit.
     pub fn folded(&self) -> u64 {
         self.threads.iter().map(|thread| thread.calls.tree.folded()).sum()
     }
 }
 
-/// A block on its way to be parsed, and back.
+/// A block to be parsed.
 struct Block {
     number: u64,
     file: usize,
@@ -53,8 +53,8 @@ struct Done {
     bytes: Vec<u8>,
 }
 
-/// Reads `texts`, which are of one recording: of a CPU each, or of a part of its time. `progress` is told how many bytes
-/// were read. An error is that of the text with this index.
+/// Reads `texts` of one recording. Each may have one CPU, or a part of the time. `progress` gets the number
+/// of bytes read. An error has the index of its text.
 pub(super) fn read(
     texts: Vec<Text<'_>>,
     progress: &mut dyn FnMut(u64),
@@ -75,11 +75,11 @@ pub(super) fn read(
     });
     let merger = merged?;
     let (counts, cpus, refused) = (merger.counts.clone(), merger.cpus(), merger.refused);
-    let room = merger.room();
+    let limit = merger.limit();
     let threads = merger.finish();
-    let (functions, without_room) = names.into_all();
-    let refused = refused + without_room;
-    Ok(Script { threads, functions, counts, cpus, refused, coarse_latencies: room.refused_latencies() })
+    let (functions, refused_functions) = names.into_all();
+    let refused = refused + refused_functions;
+    Ok(Script { threads, functions, counts, cpus, refused, coarse_latencies: limit.refused_latencies() })
 }
 
 fn parse_all(blocks: &Mutex<Receiver<Block>>, names: &Names, cut: bool, results: &Sender<Done>) {
@@ -94,24 +94,24 @@ fn parse_all(blocks: &Mutex<Receiver<Block>>, names: &Names, cut: bool, results:
     }
 }
 
-/// The side that cuts and merges.
+/// The side that divides and merges.
 struct Reading<'a> {
     files: Vec<File<'a>>,
     merger: Merger<'a>,
-    /// Blocks that were given out.
+    /// Blocks that were sent to parsing threads.
     given: u64,
     /// Blocks that were merged.
     merged: u64,
     early: BTreeMap<u64, Done>,
-    /// Memory of blocks that are done with: fresh memory costs more than reading into it.
+    /// Memory of parsed blocks: reading into fresh memory costs page faults.
     used: Vec<Vec<u8>>,
 }
 
 struct File<'a> {
     blocks: Blocks<Text<'a>>,
-    /// The time of the last line that was merged; nothing earlier is expected of it.
+    /// The time of the last merged line. Later lines of the file are expected to be later.
     until: u64,
-    /// Blocks of it that are not merged yet.
+    /// Blocks of the file that are not merged yet.
     given: usize,
     ended: bool,
 }
@@ -141,7 +141,7 @@ impl<'a> Reading<'a> {
                 && let Some(block) = self.next_block()?
             {
                 progress(self.files.iter().map(|file| file.blocks.position).sum());
-                // Whoever parses lives as long as there is something to parse.
+                // Parsing threads run until the sender is dropped.
                 let _ = give.send(block);
             }
             if self.given == self.merged {
@@ -155,7 +155,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The next block of the file that is furthest behind, so that little waits for the others.
+    /// The next block of the file that is furthest behind, so that few items wait for the other files.
     fn next_block(&mut self) -> Result<Option<Block>, (usize, io::Error)> {
         loop {
             let open = self.files.iter_mut().enumerate().filter(|(_, file)| !file.ended);
@@ -183,11 +183,11 @@ impl<'a> Reading<'a> {
         self.merger.add(result.parsed, self.frontier());
     }
 
-    /// Everything before this time has come.
+    /// All items before this time have come.
     fn frontier(&self) -> u64 {
         let open = self.files.iter().filter(|file| !file.ended || file.given > 0);
         match &self.files[..] {
-            // The lines of one file stand in their order.
+            // The lines of one file are in order.
             [_] => u64::MAX,
             _ => open.map(|file| file.until).min().unwrap_or(u64::MAX),
         }

@@ -1,4 +1,4 @@
-//! What texts become, whatever the way they are cut, and on texts of real processors.
+//! The calls in texts, however the texts are divided, and in texts of real processors.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use super::names::{LocalNames, Named, Names};
 use super::piece::parse_block;
 use super::read::{Script, read};
 
-/// Text as perf prints it, from `TID NS FLAGS FROM TO [CPU]` with `symbol+offset` for places and `-` for none. The
-/// function `a` is at 0xa000, kernel functions have capital letters.
+/// Text as perf prints it, from `TID NS FLAGS FROM TO [CPU]`, with `symbol+offset` for places and `-` for
+/// none. The function `a` is at 0xa000; kernel functions have capital letters.
 fn text(lines: &str) -> String {
     lines.trim().lines().map(|line| perf_line(line.trim()) + "\n").collect()
 }
@@ -59,20 +59,20 @@ fn script(texts: &[&str]) -> Script {
 /// All paths of all threads: `tid a;b calls(incomplete) self`.
 fn paths(texts: &[&str]) -> Vec<String> {
     let script = script(texts);
-    told(&script.threads, &script.functions)
+    listed(&script.threads, &script.functions)
 }
 
-fn told(threads: &[Thread], functions: &[Named]) -> Vec<String> {
-    let mut told = Vec::new();
+fn listed(threads: &[Thread], functions: &[Named]) -> Vec<String> {
+    let mut listed = Vec::new();
     for thread in threads {
-        assert_whole(thread);
+        assert_complete(thread);
         let tree = &thread.calls.tree;
         for path in tree.paths(CallTree::ROOT).into_iter().skip(1) {
             let numbers = tree.numbers(path);
             let mark = if numbers.unwound > 0 { " unwound" } else { "" };
-            told.push(format!(
+            listed.push(format!(
                 "{} {} {}({}){mark} {}",
-                thread.who.tid,
+                thread.id.tid,
                 names(tree, path, functions),
                 numbers.calls,
                 numbers.incomplete,
@@ -80,8 +80,8 @@ fn told(threads: &[Thread], functions: &[Named]) -> Vec<String> {
             ));
         }
     }
-    told.sort();
-    told
+    listed.sort();
+    listed
 }
 
 fn names(tree: &CallTree, path: PathId, functions: &[Named]) -> String {
@@ -97,12 +97,12 @@ fn names(tree: &CallTree, path: PathId, functions: &[Named]) -> String {
     }
 }
 
-/// Nothing is open or made up, and all time is somewhere.
-fn assert_whole(thread: &Thread) {
+/// No call is open or invented, and all time belongs to a path.
+fn assert_complete(thread: &Thread) {
     let calls = &thread.calls;
     let all = calls.tree.paths(CallTree::ROOT);
     let spent: u64 = all.iter().map(|&path| calls.tree.numbers(path).self_ticks).sum();
-    assert_eq!(spent, calls.last - calls.first, "self times of {:?} add up to its span", thread.who);
+    assert_eq!(spent, calls.last - calls.first, "self times of {:?} add up to its span", thread.id);
     for path in all {
         assert!(!matches!(calls.tree.frame(path), Frame::Floor(_)));
         assert_eq!(calls.tree.numbers(path).histogram().count(), calls.tree.numbers(path).calls);
@@ -124,7 +124,7 @@ fn calls_and_returns() {
 }
 
 #[test]
-fn a_text_may_begin_anywhere() {
+fn text_may_start_anywhere() {
     let middle = text(CALLS).lines().skip(3).collect::<Vec<_>>().join("\n");
     assert_eq!(paths(&[&middle]), ["5 a 0(0) 10", "5 a;b 1(0) 40", "5 a;b;c 0(0) 0"]);
     let within = "5 100 jcc a+5 a+9\n5 120 call a+20 b\n5 150 jmp b+1 b+7";
@@ -158,7 +158,7 @@ fn system_calls_and_interrupts_have_frames_of_their_own() {
 }
 
 #[test]
-fn the_kernel_stands_on_what_it_interrupted() {
+fn kernel_frames_are_on_the_interrupted_ones() {
     let lines = "
         5 100 tr strt - a+1
         5 110 syscall a+5 E
@@ -174,7 +174,7 @@ fn the_kernel_stands_on_what_it_interrupted() {
 }
 
 #[test]
-fn a_gap_is_a_frame_and_later_returns_confirm_what_was_open() {
+fn gap_is_a_frame_and_later_returns_confirm_open_calls() {
     let lines = "
         5 7000000100 tr strt - a+1
         5 7000000110 call a+5 b
@@ -185,14 +185,14 @@ fn a_gap_is_a_frame_and_later_returns_confirm_what_was_open() {
     let errors: String = text(&lines.replace("5 7000000", "5 ")).replace("time 0.", "time 7.");
     let script = script(&[&errors]);
     assert_eq!(
-        told(&script.threads, &script.functions),
+        listed(&script.threads, &script.functions),
         ["5 a 0(0) 30", "5 a;b 0(1) 30", "5 a;b;[lost] 1(0) 30", "5 a;c 0(1) 0"]
     );
     assert_eq!(script.counts.gaps.losses().map(|(_, count)| count).sum::<u64>(), 1);
 }
 
 #[test]
-fn behind_a_gap_a_line_says_where_it_stands() {
+fn line_behind_a_gap_shows_the_place() {
     let lines = "
         5 100 tr strt - a+1
         5 110 call a+5 b
@@ -205,7 +205,7 @@ fn behind_a_gap_a_line_says_where_it_stands() {
 }
 
 #[test]
-fn behind_a_stub_that_perf_could_not_read_its_function_runs() {
+fn function_behind_an_unread_stub_is_found() {
     let stub = |next: &str| {
         let call = text("1 10 call b+5 c").replace(" c+0x0", " write@plt+0x0");
         paths(&[&(call + &text(&format!("1 12 error 5\n{next}\n1 40 return d+40 b+8")))])
@@ -217,7 +217,7 @@ fn behind_a_stub_that_perf_could_not_read_its_function_runs() {
     let mut expected = expected.map(str::to_owned);
     expected.sort();
     assert_eq!(found, expected);
-    // One that was read, and returned.
+    // A stub that was read, and returned.
     let read = text("1 10 call b+5 c\n1 12 return c+9 b+8").replace(" c+0x0", " write@plt+0x0");
     assert_eq!(paths(&[&read]), ["1 b 0(0) 0", "1 b;write@plt 1(0) 2"]);
 }
@@ -234,9 +234,9 @@ fn branches_without_a_target_are_counted() {
 }
 
 #[test]
-fn another_stack_of_go_is_not_below_the_one_that_it_left() {
-    // As `runtime.gogo` leads from the scheduler's stack (`b`, `c`) to a goroutine that was parked before the
-    // text begins (`p` was called by `r`).
+fn another_go_stack_is_not_below_the_previous_one() {
+    // `runtime.gogo` leads from the scheduler's stack (`b`, `c`) to a goroutine that was parked before the
+    // start of the text (`r` had called `p`).
     let lines = "1 10 call b+5 c\n1 12 call c+5 g\n1 20 jmp g+40 p+9\n1 30 return p+20 r+7\n1 40 call r+9 c\n\
                  1 50 return c+3 r+14";
     let expected =
@@ -266,7 +266,7 @@ fn jumps_into_functions_are_calls_and_cold_parts_are_not() {
 }
 
 #[test]
-fn who_is_on_the_cpu_took_it_from_somebody() {
+fn thread_on_a_cpu_displaces_the_previous_one() {
     let lines = "
         5 100 tr strt - A+1 @0
         5 110 call A+5 B @0
@@ -286,7 +286,7 @@ fn who_is_on_the_cpu_took_it_from_somebody() {
 }
 
 #[test]
-fn switches_say_why() {
+fn switches_have_reasons() {
     let lines = "
         5 100 tr strt - a+1
         5 110 tr end  syscall a+5 -
@@ -311,7 +311,7 @@ fn switches_say_why() {
 }
 
 #[test]
-fn nobody_known_has_a_stack_for_each_cpu_and_idle_has_none() {
+fn unknown_threads_have_a_stack_for_each_cpu_and_idle_has_none() {
     let lines = "
         -1 100 call a+5 b @0
         -1 110 call a+5 c @1
@@ -323,7 +323,7 @@ fn nobody_known_has_a_stack_for_each_cpu_and_idle_has_none() {
 }
 
 #[test]
-fn transactions_that_abort_never_happened() {
+fn aborted_transactions_count_for_nothing() {
     let lines = "
         5 100 tr strt - a+1
         5 105 jcc a+2 a+4
@@ -336,7 +336,7 @@ fn transactions_that_abort_never_happened() {
 }
 
 #[test]
-fn a_thread_that_moves_between_files_is_whole() {
+fn thread_that_moves_between_files_is_complete() {
     let one = "
         5 100 tr strt - a+1
         5 110 call a+5 b
@@ -361,7 +361,7 @@ fn a_thread_that_moves_between_files_is_whole() {
 }
 
 #[test]
-fn a_text_in_slices_is_the_whole_text() {
+fn divided_text_equals_the_whole_text() {
     let whole = text(CALLS);
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();
     for at in 0..=lines.len() {
@@ -370,7 +370,7 @@ fn a_text_in_slices_is_the_whole_text() {
     }
 }
 
-/// Threads of one file as they come out when it is read in blocks of so many lines.
+/// The threads of one file that is read in blocks of the given number of lines.
 fn in_blocks(text: &str, lines_a_block: usize) -> Vec<String> {
     let names = Names::default();
     let mut local = LocalNames::new(&names);
@@ -380,11 +380,11 @@ fn in_blocks(text: &str, lines_a_block: usize) -> Vec<String> {
         merger.add(parse_block(block.concat().as_bytes(), &mut local, false), u64::MAX);
     }
     let threads = merger.finish();
-    told(&threads, &names.into_all().0)
+    listed(&threads, &names.into_all().0)
 }
 
 #[test]
-fn a_call_out_of_the_filter_lasts_until_the_trace_comes_back() {
+fn call_out_of_the_filter_lasts_until_the_trace_resumes() {
     let lines = "
         5 100 tr strt - a
         5 110 tr end  call a+5 x
@@ -400,8 +400,8 @@ fn a_call_out_of_the_filter_lasts_until_the_trace_comes_back() {
 }
 
 #[test]
-fn a_tail_call_out_of_the_filter_nests_nothing() {
-    // perf 6.1 names no kind of jump.
+fn tail_call_out_of_the_filter_does_not_nest() {
+    // perf 6.1 prints no kind of jump.
     for flags in ["tr end ", "tr end  jmp", "tr end  jcc"] {
         let called = |at: u64| format!("5 {at} tr strt - a\n5 {} {flags} a+5 x\n", at + 10);
         let lines: String = (1..6).map(|turn| called(100 * turn)).collect();
@@ -410,7 +410,7 @@ fn a_tail_call_out_of_the_filter_nests_nothing() {
     }
 }
 
-/// Lines that mostly make sense, and some that do not.
+/// Lines that are mostly consistent, and some that are not.
 fn random_text() -> impl Strategy<Value = String> {
     let line = (0..3u32, 1..40u64, 0..16usize, 0..5u8, 0..5u8, 0..3u64, 0..3u32);
     proptest::collection::vec(line, 1..80).prop_map(|lines| {
@@ -455,7 +455,7 @@ fn random_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn the_division_into_blocks_changes_nothing(text in random_text()) {
+    fn division_into_blocks_changes_nothing(text in random_text()) {
         let whole = in_blocks(&text, usize::MAX);
         for lines in [1, 2, 7] {
             prop_assert_eq!(&in_blocks(&text, lines), &whole, "{} lines a block", lines);
@@ -463,7 +463,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_harmless(bytes in proptest::collection::vec(any::<u8>(), 0..300), texts in random_text()) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), texts in random_text()) {
         let names = Names::default();
         let mut mixed = texts.into_bytes();
         let at = mixed.len() / 2;
@@ -471,11 +471,11 @@ proptest! {
         let parsed = parse_block(&mixed, &mut LocalNames::new(&names), true);
         let mut merger = Merger::default();
         merger.add(parsed, u64::MAX);
-        merger.finish().iter().for_each(assert_whole);
+        merger.finish().iter().for_each(assert_complete);
     }
 }
 
-/// The folder of recordings that are not in the repository, where it is.
+/// The folder of recordings that are not in the repository, if it exists.
 fn captures() -> Option<Vec<PathBuf>> {
     let folder = Path::new(&std::env::var_os("WALLPROF_PT_DATA")?).join("magic-trace");
     let mut files: Vec<PathBuf> =
@@ -492,7 +492,7 @@ fn content(file: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn texts_of_real_processors_are_whole() {
+fn texts_of_real_processors_are_complete() {
     let Some(files) = captures() else { return };
     assert!(!files.is_empty());
     for file in files {
@@ -502,7 +502,7 @@ fn texts_of_real_processors_are_whole() {
         let branches = text.lines().filter(|line| line.contains(" => ")).count() as u64;
         let errors = text.lines().filter(|line| line.contains("instruction trace error")).count() as u64;
         let script = script(&[&text]);
-        script.threads.iter().for_each(assert_whole);
+        script.threads.iter().for_each(assert_complete);
         assert_eq!(script.counts.branches, branches, "{}", file.display());
         assert_eq!(
             script.counts.gaps.losses().map(|(_, count)| count).sum::<u64>(),
@@ -510,7 +510,7 @@ fn texts_of_real_processors_are_whole() {
             "{}",
             file.display()
         );
-        let whole = told(&script.threads, &script.functions);
+        let whole = listed(&script.threads, &script.functions);
         let parts = in_blocks(&text, 100);
         let different = whole.iter().zip(&parts).find(|(one, other)| one != other);
         assert_eq!((different, parts.len()), (None, whole.len()), "{}", file.display());

@@ -1,7 +1,7 @@
 //! One import's state: records in the order of time become events of the model.
 //!
-//! `records` has what each kind of record changes, `samples` what a sample means, `trace` what belongs to a hardware trace,
-//! `steps` what is emitted when a thread's timeline changes.
+//! `records` applies each kind of record, `samples` the samples. `trace` has the hardware trace. `steps`
+//! emits changes of a thread's timeline.
 
 mod records;
 mod samples;
@@ -30,7 +30,7 @@ use crate::unwinder::Unwinder;
 /// The clock of `perf record -k CLOCK_REALTIME`.
 const CLOCK_REALTIME: i32 = 0;
 
-/// What is known so far, and what has been said of it.
+/// The state of an import, and the pending events.
 pub(crate) struct Session {
     options: ImportOptions,
     pub facts: Facts,
@@ -49,21 +49,21 @@ pub(crate) struct Session {
     start: Option<u64>,
     now: u64,
     samples: u64,
-    /// Of a recording with a hardware trace, which may be of another kind.
+    /// Set by records of a hardware trace, also of one that is not Intel PT.
     pt: Option<IntelPt>,
     is_traced: bool,
     waits: Waits,
-    /// What running time went to by the trace, and the threads of which samples say it too.
+    /// Running time by the trace, and the threads that have samples, too.
     running: Running,
     sampled: HashSet<ThreadKey>,
-    /// Something is known of what threads did.
+    /// The activity of threads is known in part.
     is_accounted: bool,
-    /// The stacks of threads that had left their CPU when the trace ended, with when they left.
+    /// Threads that had left their CPU when the trace ended: the time, and the stack.
     away: HashMap<ThreadKey, (u64, Option<StackId>)>,
     losses: BTreeMap<&'static str, u64>,
-    /// Room for one walk.
+    /// Scratch buffer of one walk.
     addresses: Vec<u64>,
-    /// What is to be told, in order.
+    /// Pending events, in order.
     pub out: Vec<Event>,
 }
 
@@ -100,10 +100,10 @@ impl Session {
         }
     }
 
-    /// Where in time a record belongs; `None`: it is not of the kernel, or says nothing of when.
+    /// The time of a record; `None`: it is not from the kernel, or has no time.
     pub(crate) fn time_of(&self, raw: RawRecord<'_>) -> Option<u64> {
         let id = sample_id(self.events.layout()?, raw);
-        // What perf writes down of what it found has no time, or none that means anything.
+        // Records that perf synthesises for running processes have no time, or a meaningless one.
         id.time.filter(|time| *time != 0 && *time != u64::MAX)
     }
 
@@ -123,7 +123,7 @@ impl Session {
         self.threads.count()
     }
 
-    /// Whether anything is known of what threads did.
+    /// Whether any activity of threads is known.
     pub(crate) fn is_accounted(&self) -> bool {
         self.is_accounted || self.samples > 0
     }
@@ -150,7 +150,7 @@ impl Session {
         })
     }
 
-    /// What the recording is to begin with, once something with a time has come.
+    /// Facts for the start of the recording. `None` until a record has a time.
     pub(crate) fn recording(&self) -> Option<RecordingFacts> {
         let start = MonoNs(self.start?);
         let facts = &self.facts;
@@ -168,11 +168,11 @@ impl Session {
         })
     }
 
-    /// Takes a record whose time has come.
+    /// Takes a record, in the order of time.
     pub(crate) fn take(&mut self, time: Option<u64>, raw: RawRecord<'_>) {
         self.settle();
         if let Some(time) = time {
-            self.begin(time);
+            self.start_at(time);
             self.now = self.now.max(time);
         }
         if raw.kind == kind::SAMPLE {
@@ -188,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Nothing more comes: what threads do goes on to the recording's end.
+    /// Ends all threads' timelines at the end of the recording.
     pub(crate) fn finish(&mut self) {
         let end = self.now;
         for (tid, mut known) in self.threads.take_all() {
@@ -236,12 +236,12 @@ impl Session {
         }
     }
 
-    /// Events are known anew: a stream may announce some later than others.
+    /// Events are settled again, because a stream may announce some later than others.
     pub(crate) fn unsettle(&mut self) {
         self.settled = false;
     }
 
-    fn begin(&mut self, time: u64) {
+    fn start_at(&mut self, time: u64) {
         if self.start.is_some() {
             return;
         }
@@ -257,7 +257,8 @@ impl Session {
     }
 }
 
-/// A wait that is under way when the recording ends has the stack with which the thread left, if it is that one's.
+/// Gives a wait that is open at the recording's end the stack with which the thread left its CPU, if it left
+/// in that wait.
 fn give_stack(step: &mut Step<WokenBy>, left: u64, stack: Option<StackId>) {
     if let Step::Waited(wait) = step
         && wait.open

@@ -1,4 +1,4 @@
-//! Records that are no samples: mappings, names, births and deaths of threads, switches, losses.
+//! Records other than samples: mappings, names, starts and ends of threads, switches, losses.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +67,7 @@ impl Session {
             }
             return;
         }
-        // `perf inject` adds build ids that no event asked for; they are whole ones.
+        // `perf inject` adds build ids although no event asked for them. Those have their full length.
         let is_one = |id: &&[u8]| self.events.has_build_ids() || matches!(id.len(), 16 | 20);
         let mapped = mapping.build_id.filter(is_one);
         let inode = if mapped.is_some() { None } else { mapping.inode };
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// An event of this thread that says nothing of what it does.
+    /// A record of this thread that does not show its activity.
     fn see(&mut self, time: Option<u64>, pid: Option<u32>, tid: u32) {
         let Some(time) = time else { return };
         self.with_thread(pid, tid, time, time, |known, time, steps| known.timeline.seen(time, steps));
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// A record of a switch: both ways, without stacks.
+    /// A record of a switch, in or out. It has no stacks.
     fn switch(
         &mut self,
         time: Option<u64>,
@@ -134,10 +134,10 @@ impl Session {
         let twice = self.events.switches_twice();
         let key = self.with_thread(id.pid, tid, time, time, |known, time, steps| {
             known.cpu = id.cpu.or(known.cpu);
-            let told = twice && if out { known.timeline.is_waiting() } else { known.timeline.is_running() };
+            let known_already = if out { known.timeline.is_waiting() } else { known.timeline.is_running() };
             let why = if preempted { Leave::Preempted } else { Leave::Blocked(Reason::Other) };
             match out {
-                _ if told => {}
+                _ if twice && known_already => {}
                 true => known.timeline.switch_out(time, why, Stacks::default(), steps),
                 false => known.timeline.switch_in(time, steps),
             }
@@ -145,7 +145,7 @@ impl Session {
         let Some(cpu) = id.cpu.filter(|_| self.pt.is_some()) else { return };
         let departure = if preempted { Departure::Preempted } else { Departure::Blocked };
         match (out, key) {
-            // ThreadOfStep comes next has the CPU from here on, a moment before its own record says so.
+            // The next thread has the CPU from here on, a little before its own record.
             (true, _) => {
                 let (next_pid, next) = other.unwrap_or_default();
                 self.trace_switch(cpu, time, Some(next_pid), next, departure);
@@ -155,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Records of perf itself, which take effect where they stand.
+    /// Takes the index of event ids.
     pub(crate) fn id_index(&mut self, body: &[u8]) {
         if let Some(system_wide) = is_system_wide(body) {
             self.system_wide = Some(self.system_wide.unwrap_or(false) || system_wide);
@@ -177,13 +177,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_cpus_are_of_everything() {
+    fn events_of_cpus_are_system_wide() {
         let index = |entries: &[[u64; 4]]| {
             let words = std::iter::once(entries.len() as u64).chain(entries.concat());
             words.flat_map(u64::to_le_bytes).collect::<Vec<_>>()
         };
-        let nobody = u64::from(u32::MAX);
-        assert_eq!(is_system_wide(&index(&[[5, 0, 0, 77], [6, 1, 1, nobody]])), Some(true));
+        let no_thread = u64::from(u32::MAX);
+        assert_eq!(is_system_wide(&index(&[[5, 0, 0, 77], [6, 1, 1, no_thread]])), Some(true));
         assert_eq!(is_system_wide(&index(&[[5, 0, 0, 77]])), Some(false));
         assert_eq!(is_system_wide(&index(&[[5, 0, 0, 77]])[..20]), None);
     }

@@ -48,14 +48,14 @@ impl Session {
             return;
         }
         let time = sample.id.time.unwrap_or(self.now);
-        self.begin(time);
+        self.start_at(time);
         self.now = self.now.max(time);
         self.samples += 1;
         let taken = self.taken(&attr, role, mode, &sample);
         match role {
             Role::Clock => {
-                let seat = sample.id.cpu.or(sample.id.tid).unwrap_or(0);
-                let weight = self.sample_clock.weight_ns(&attr, sample.period, seat.into(), time);
+                let sampler = sample.id.cpu.or(sample.id.tid).unwrap_or(0);
+                let weight = self.sample_clock.weight_ns(&attr, sample.period, sampler.into(), time);
                 let state = if mode == misc::KERNEL { State::Kernel } else { State::User };
                 self.running(time, &sample, weight, state, &taken);
             }
@@ -126,7 +126,7 @@ impl Session {
         self.with_thread(sample.id.pid, prev, time, time, |known, time, steps| {
             known.timeline.switch_out(time, leave_from_state(state), taken.stacks, steps);
         });
-        // The events of single threads say who comes next, but not when that one leaves.
+        // Events of single threads show the next thread, but not its switch-out.
         if self.system_wide == Some(true) {
             self.switch_ins_seen = true;
             self.with_thread(None, next, time, time, |known, time, steps| {
@@ -143,7 +143,7 @@ impl Session {
         }
     }
 
-    /// `sched_waking` and its kin, in the context of the waker.
+    /// `sched_waking` and `sched_wakeup`, in the context of the waker.
     fn woken(&mut self, time: u64, sample: &Sample<'_>, fields: WakeFields, taken: &Taken) {
         let Some(tid) = fields.pid.integer(sample.raw) else {
             self.lose("records_malformed", 1);
@@ -158,12 +158,12 @@ impl Session {
         self.with_thread(None, tid, time, time, |known, time, steps| known.timeline.wake(time, waker, steps));
     }
 
-    /// `None` where it is not known whether an interrupt did it.
+    /// `None` if it is not known whether an interrupt woke the thread.
     fn waker(&self, sample: &Sample<'_>, flags: u64, taken: &Taken) -> Option<WokenBy> {
         let tid = sample.id.tid?;
         let interrupt = match flags {
             _ if tid == 0 || flags & IN_HARD_INTERRUPT != 0 => true,
-            // Deferred work on the way out of an interrupt, or work that a task does itself.
+            // A softirq on the way out of an interrupt, or one that a task runs itself.
             _ if flags & IN_SOFT_INTERRUPT != 0 => taken.interrupt?,
             _ => false,
         };
@@ -207,7 +207,7 @@ impl Session {
         taken
     }
 
-    /// Once, when the first kernel stack comes: by then a stream has said which kernel it is.
+    /// Called at the first kernel stack: by then a stream has named its kernel.
     pub(crate) fn find_kernel_symbols(&mut self) {
         if std::mem::replace(&mut self.kernel_asked, true) {
             return;
@@ -241,8 +241,8 @@ impl Session {
     }
 }
 
-/// `prev_state` is a bit mask; bits above the lowest eight say that the thread was preempted, or how it may be
-/// woken.
+/// `prev_state` is a bit mask. Bits above the lowest eight say that the thread was preempted, or how it may
+/// be woken.
 fn leave_from_state(state: u64) -> Leave {
     const STOPPED_OR_TRACED: u64 = 0x04 | 0x08;
     match state & 0xff {

@@ -1,4 +1,4 @@
-//! Steps of threads' timelines, and the events that say them.
+//! Steps of threads' timelines, and their events.
 
 use wallprof_model::{Event, ThreadKey};
 
@@ -8,7 +8,7 @@ use crate::threads::Known;
 use crate::timeline::{Spent, Step};
 
 impl Session {
-    /// Changes a thread's timeline and tells what that says. A thread first met is known from `from` on.
+    /// Changes a thread's timeline and emits its steps. The timeline of a new thread starts at `from`.
     pub(super) fn with_thread(
         &mut self,
         pid: Option<u32>,
@@ -29,7 +29,7 @@ impl Session {
         self.emit_steps(known.key, tid, known.cpu, steps);
     }
 
-    /// With a trace, long waits wait for their stacks.
+    /// With a trace, long waits are held until their stacks are known.
     fn emit_steps(&mut self, key: ThreadKey, tid: u32, cpu: Option<u32>, steps: Vec<Step<WokenBy>>) {
         let min_stall_ns = self.options.min_stall_ns;
         let is_known = |step: &Step<WokenBy>| !matches!(step, Step::Spent { what: Spent::Unknown, .. });

@@ -1,4 +1,4 @@
-//! The hardware trace of a recording: what records say of it, and what decoding it shows.
+//! The hardware trace of a recording: its records, and the results of decoding.
 
 use wallprof_intel_pt::{Departure, TimeConv};
 use wallprof_model::{MonoNs, StackId, ThreadKey};
@@ -11,7 +11,7 @@ use crate::seconds::{StepEmitter, ThreadOfStep, few_parts};
 use crate::timeline::Step;
 
 impl Session {
-    /// Gathers what is said of a hardware trace.
+    /// Collects facts about a hardware trace.
     pub(crate) fn intel_pt(&mut self) -> &mut IntelPt {
         self.pt.get_or_insert_default()
     }
@@ -36,11 +36,11 @@ impl Session {
         }
     }
 
-    /// All records were taken: what is needed to decode the trace.
+    /// Prepares decoding of the trace. Called after the last record.
     pub(crate) fn prepare_trace(&mut self) -> Option<Prepared> {
-        let strangers = self.pt.as_ref()?.strangers();
+        let untracked = self.pt.as_ref()?.untracked();
         let start = self.start.unwrap_or_default();
-        for tid in strangers {
+        for tid in untracked {
             self.trace_start(Some(start), None, None, tid);
         }
         let pt = self.pt.take()?;
@@ -55,19 +55,19 @@ impl Session {
         Some(prepared)
     }
 
-    /// The waits that wait for their stacks.
+    /// The waits that are held until their stacks are known.
     pub(crate) fn waits(&mut self) -> &mut Waits {
         &mut self.waits
     }
 
-    /// A wait, with its stacks or without.
+    /// Emits a wait, with or without stacks.
     pub(crate) fn emit_wait(&mut self, long: LongWait) {
         let LongWait { key, comm, cpu, wait } = long;
         let emitter = StepEmitter { clock: &self.clock, min_stall_ns: self.options.min_stall_ns };
         emitter.emit(ThreadOfStep { key, comm: &comm, cpu }, Step::Waited(wait), &mut self.out);
     }
 
-    /// What the thread's time between `from` and `to` went to, by the trace.
+    /// Adds the division of the thread's time between `from` and `to` by the trace.
     pub(crate) fn traced_running(&mut self, thread: ThreadKey, (from, to): (u64, u64), traced: Traced) {
         if traced == Traced::default() {
             return;
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// From `time` on `cpu` runs `tid`, or nobody.
+    /// From `time` on `cpu` runs `tid`, or no thread.
     pub(super) fn trace_switch(
         &mut self,
         cpu: u32,
@@ -115,7 +115,8 @@ impl Session {
         }
     }
 
-    /// A trace that follows a thread begins: it runs now. Records say when not, if there are any.
+    /// A trace that follows a thread starts: the thread runs now. Later records of switches say when it does
+    /// not.
     pub(super) fn trace_start(&mut self, time: Option<u64>, cpu: Option<u32>, pid: Option<u32>, tid: u32) {
         let Some(time) = time else { return };
         let has_switches = self.pt.as_ref().is_some_and(IntelPt::has_switches);

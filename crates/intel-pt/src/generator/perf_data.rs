@@ -79,7 +79,7 @@ pub struct PerfDataWriter<W> {
 impl<W: Write + Seek> PerfDataWriter<W> {
     /// A file with all but trace and switches. `image` is where the program's ELF is said to be.
     pub fn new(out: W, program: &Program, settings: Settings, threads: u32, image: &str) -> io::Result<Self> {
-        let last_thread = ThreadId::NOBODY;
+        let last_thread = ThreadId::NONE;
         let mut file = PerfDataWriter { out, settings, threads, last_thread, traced: 0, waiting: Vec::new() };
         file.out.write_all(&file.header(0))?;
         let attrs = [file.trace_attr(program.kernel.is_some()), side_band_attr()].concat();
@@ -248,7 +248,7 @@ fn fork_body(thread: u32) -> Vec<u8> {
 }
 
 fn tid(thread: ThreadId) -> u32 {
-    if thread == ThreadId::NOBODY { 0 } else { PID + thread.0 - 1 }
+    if thread == ThreadId::NONE { 0 } else { PID + thread.0 - 1 }
 }
 
 fn process(tid: u32) -> u32 {

@@ -6,8 +6,8 @@
 mod child_index;
 mod frame;
 mod functions;
+mod limit;
 mod numbers;
-mod room;
 mod stack;
 mod stretch;
 mod thread;
@@ -15,8 +15,8 @@ mod tree;
 
 pub use frame::{Frame, Sides};
 pub use functions::{FunctionNumbers, functions};
+pub use limit::PathLimit;
 pub use numbers::Numbers;
-pub use room::PathRoom;
 pub use stretch::{Recorder, Stretch};
 pub use thread::{ThreadCalls, ThreadReplay};
 pub use tree::{CallTree, PathId};

@@ -72,7 +72,7 @@ impl Recorder {
         let root = tree.new_root(Frame::Unknown);
         Recorder {
             stack: Stack::new(tree, time_conv),
-            thread: ThreadId::NOBODY,
+            thread: ThreadId::NONE,
             space: SpaceId::NOTHING,
             from: 0,
             event: None,
@@ -125,7 +125,7 @@ impl Recorder {
         self.root = next.new_root(Frame::Unknown);
         let tree = std::mem::replace(&mut self.stack.tree, next);
         let to = self.stack.last.max(self.from);
-        if self.thread != ThreadId::NOBODY {
+        if self.thread != ThreadId::NONE {
             let (thread, from) = (self.thread, self.from);
             self.stretches.push(Stretch { thread, from, to, departure, replaced: false, tree, epochs });
         }
@@ -157,7 +157,7 @@ impl Recorder {
         self.divide_long(ticks);
         if switch.thread != self.thread {
             self.end_stretch(ticks, Some(switch.departure));
-        } else if self.thread != ThreadId::NOBODY
+        } else if self.thread != ThreadId::NONE
             && switch.space == SpaceId::NOTHING
             && before != SpaceId::NOTHING
         {

@@ -1,7 +1,7 @@
 //! A thread's whole stack: puts its stretches together in the order of time, and decides what a segment alone could not.
 
 use super::frame::{Frame, Sides};
-use super::room::PathRoom;
+use super::limit::PathLimit;
 use super::stack::{Open, Stack, Standing, is_in_kernel};
 use super::stretch::{Epoch, Stretch};
 use super::tree::{CallTree, PathId};
@@ -10,7 +10,7 @@ use crate::event::{EndCause, Event, EventKind};
 use crate::schedule::{Departure, ThreadId};
 use crate::time_conv::TimeConv;
 
-/// Open calls of one thread, 12 MiB: more than a stack of 8 MiB has room for, and less than a damaged trace may invent.
+/// Open calls of one thread, 12 MiB: more than a stack of 8 MiB has limit for, and less than a damaged trace may invent.
 const MAX_DEPTH: usize = 1 << 18;
 
 /// All calls of one thread.
@@ -41,14 +41,14 @@ pub struct ThreadReplay {
 }
 
 impl ThreadReplay {
-    /// With room of its own.
+    /// With limit of its own.
     pub fn new(thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
-        ThreadReplay::within(PathRoom::default(), thread, time_conv)
+        ThreadReplay::within(PathLimit::default(), thread, time_conv)
     }
 
-    /// Call paths take their place in `room`.
-    pub fn within(room: PathRoom, thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
-        let mut tree = CallTree::within(room);
+    /// Call paths take their place in `limit`.
+    pub fn within(limit: PathLimit, thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
+        let mut tree = CallTree::within(limit);
         tree.new_root(Frame::Unknown);
         let stack = Stack::new(tree, time_conv);
         ThreadReplay {

@@ -2,8 +2,8 @@
 
 use super::child_index::ChildIndex;
 use super::frame::{Frame, Side, Sides};
+use super::limit::PathLimit;
 use super::numbers::Numbers;
-use super::room::PathRoom;
 
 /// A call path in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub struct CallTree {
     /// Nodes that are in no tree any more, to be used again.
     free: Vec<PathId>,
     /// `None`: for as many as there are.
-    room: Option<PathRoom>,
+    limit: Option<PathLimit>,
     folded: u64,
 }
 
@@ -47,12 +47,12 @@ impl CallTree {
     /// The roots come before all else.
     pub const ROOT: PathId = PathId(0);
 
-    /// A tree that keeps as many paths as there is room for; further ones count as their last frame by itself.
-    pub(super) fn within(room: PathRoom) -> CallTree {
-        CallTree { room: Some(room), ..CallTree::default() }
+    /// A tree that keeps as many paths as there is limit for; further ones count as their last frame by itself.
+    pub(super) fn within(limit: PathLimit) -> CallTree {
+        CallTree { limit: Some(limit), ..CallTree::default() }
     }
 
-    /// How often a path was asked for that there was no room for.
+    /// How often a path was asked for that there was no limit for.
     pub fn folded(&self) -> u64 {
         self.folded
     }
@@ -88,14 +88,14 @@ impl CallTree {
     /// A call seen from begin to end.
     #[inline]
     pub(super) fn complete(&mut self, path: PathId, ticks: u64, ns: u64) {
-        let room = self.room.as_ref();
-        let may_grow = || room.is_none_or(PathRoom::take_latency);
+        let limit = self.limit.as_ref();
+        let may_grow = || limit.is_none_or(PathLimit::take_latency);
         self.nodes[path.index()].numbers.complete(ticks, ns, may_grow);
     }
 
     fn merge(&mut self, path: PathId, numbers: &Numbers) {
-        let room = self.room.as_ref();
-        let may_grow = || room.is_none_or(PathRoom::take_latency);
+        let limit = self.limit.as_ref();
+        let may_grow = || limit.is_none_or(PathLimit::take_latency);
         self.nodes[path.index()].numbers.merge_within(numbers, may_grow);
     }
 
@@ -164,7 +164,7 @@ impl CallTree {
     fn may_grow(&self) -> bool {
         !self.free.is_empty()
             || self.nodes.len() <= OWN_PATHS
-            || self.room.as_ref().is_none_or(PathRoom::take_path)
+            || self.limit.as_ref().is_none_or(PathLimit::take_path)
     }
 
     fn new_child(&mut self, parent: PathId, frame: Frame) -> PathId {
@@ -173,13 +173,13 @@ impl CallTree {
         child
     }
 
-    /// Stands for the paths that there is no room for: what ends in `frame`, whoever called it; in the end, what ends in
+    /// Stands for the paths that there is no limit for: what ends in `frame`, whoever called it; in the end, what ends in
     /// anything.
     fn folded_child(&mut self, frame: Frame) -> PathId {
         self.folded += 1;
         let known = self.find(CallTree::ROOT, frame);
-        let has_room = || self.room.as_ref().is_none_or(PathRoom::take_function);
-        let frame = if known.is_some() || has_room() { frame } else { Frame::Unknown };
+        let may_add = || self.limit.as_ref().is_none_or(PathLimit::take_function);
+        let frame = if known.is_some() || may_add() { frame } else { Frame::Unknown };
         let known = known.or_else(|| self.find(CallTree::ROOT, frame));
         known.unwrap_or_else(|| self.new_child(CallTree::ROOT, frame))
     }
@@ -378,8 +378,8 @@ mod tests {
 
     #[test]
     fn a_full_tree_keeps_what_functions_did() {
-        let room = PathRoom::for_paths(100);
-        let mut trees = [CallTree::within(room.clone()), CallTree::within(room)];
+        let limit = PathLimit::for_paths(100);
+        let mut trees = [CallTree::within(limit.clone()), CallTree::within(limit)];
         for tree in &mut trees {
             tree.new_root(Frame::Unknown);
             for id in 1..4_000 {

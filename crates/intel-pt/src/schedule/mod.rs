@@ -16,7 +16,7 @@ pub struct ThreadId(pub u32);
 
 impl ThreadId {
     /// The idle task, or a thread nobody asked about.
-    pub const NOBODY: ThreadId = ThreadId(0);
+    pub const NONE: ThreadId = ThreadId(0);
 }
 
 /// How a thread left its CPU.
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(cursor.advance(30), Some(to(30, 3)));
         assert_eq!(cursor.advance(u64::MAX), None);
         assert_eq!(cursor.current(), to(30, 3));
-        assert_eq!(schedule.cursor_at(9).current().thread, ThreadId::NOBODY);
+        assert_eq!(schedule.cursor_at(9).current().thread, ThreadId::NONE);
     }
 
     #[test]

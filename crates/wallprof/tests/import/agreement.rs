@@ -1,5 +1,5 @@
-//! Stack dumps unwound here and by perf: the same stacks for at least 99 % of the samples, and a reason for
-//! each that differs.
+//! Stack dumps unwound by the import and by perf: the same stacks for at least 99 % of the samples, and a
+//! reason for each difference.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -9,14 +9,14 @@ use wallprof_model::StackEnd;
 use crate::collected::{Collected, Files};
 use crate::perf::{self, Printed, Recorded};
 
-/// How the stacks of one recording compare.
+/// The comparison of the stacks of one recording.
 #[derive(Debug, Default)]
 struct Comparison {
     samples: usize,
     same: usize,
-    /// perf stopped inside a function that has a caller, which ours went on to, as far as `_start` or the
-    /// thread's: in large programs it does so for one sample in a hundred, or for nearly all, from one
-    /// recording to the next.
+    /// perf stopped inside a function that has a caller. The import continued, as far as `_start` or the
+    /// thread's start function. In large programs perf does so for one sample in a hundred, or for nearly
+    /// all, from one recording to the next.
     perf_gave_up: usize,
     /// By reason.
     different: BTreeMap<String, usize>,
@@ -55,8 +55,8 @@ impl Comparison {
             self.same += 1;
             return;
         }
-        let begins_the_same = ours.iter().zip(theirs).all(|(a, b)| is_same_frame(a, b));
-        if end == StackEnd::Complete && ours.len() > theirs.len() && begins_the_same {
+        let common_start = ours.iter().zip(theirs).all(|(a, b)| is_same_frame(a, b));
+        if end == StackEnd::Complete && ours.len() > theirs.len() && common_start {
             self.perf_gave_up += 1;
             self.examples.entry("perf gave up".into()).or_insert_with(|| example(ours, theirs));
             return;
@@ -135,7 +135,8 @@ fn compiler() {
         comparison_of("gcc", &["g++", "-O1", "-c", "-o", "/dev/null", source.path().to_str().expect("text")]);
     let Some(comparison) = comparison else { return };
     let different = comparison.samples - comparison.same - comparison.perf_gave_up;
-    // Seen: 0.9 to 1.1 %, most of them in the dynamic linker, where perf takes a caller that leads nowhere.
+    // Measured: 0.9 to 1.1 %, most of them in the dynamic linker, where perf takes a caller that leads
+    // nowhere.
     assert!(different * 50 <= comparison.samples, "{comparison:#?}");
 }
 

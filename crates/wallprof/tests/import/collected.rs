@@ -1,4 +1,4 @@
-//! An import taken in as it comes, before a recording adds samples up.
+//! An import's events one by one, before a recording adds samples up.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use wallprof_import::{ImportOptions, Outcome, RecordingFacts, Sink, import};
 use wallprof_model::event::{SampleDelta, Weighted};
 use wallprof_model::{Event, Frame, FrameId, Module, ModuleId, MonoNs, StackEnd, StackId, State, ThreadKey};
 
-/// Everything that was told.
+/// All events of an import.
 #[derive(Default)]
 pub struct Collected {
     pub facts: RecordingFacts,
@@ -61,7 +61,7 @@ impl Collected {
         self.samples.iter().filter(move |sample| is_clock(sample.what))
     }
 
-    /// The user stack of a sample and how it ended, in perf's terms: offsets in files.
+    /// The user stack of a sample and its end, in perf's terms: offsets in files.
     pub fn user_stack(&self, sample: &SampleDelta, files: &mut Files) -> (Vec<(u64, String)>, StackEnd) {
         let Some(id) = sample.user else { return (Vec::new(), StackEnd::Complete) };
         let (frames, end) = &self.stacks[&id];
@@ -76,7 +76,7 @@ impl Collected {
     }
 }
 
-/// Virtual addresses of files, and the offsets they lie at.
+/// The segments of files, which convert virtual addresses to offsets.
 #[derive(Default)]
 pub struct Files {
     segments: HashMap<String, Vec<(u64, u64, u64)>>,
@@ -90,7 +90,7 @@ impl Files {
     }
 }
 
-/// Address, length and offset.
+/// Address, length and offset of each segment.
 fn segments(path: &str) -> Vec<(u64, u64, u64)> {
     let Ok(bytes) = std::fs::read(path) else { return Vec::new() };
     let header = object::elf::FileHeader64::<object::Endianness>::parse(&*bytes).expect("an ELF file");

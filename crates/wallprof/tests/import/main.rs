@@ -1,6 +1,7 @@
-//! `wallprof import` on what perf records here: the same samples, threads and stacks as perf's own reader shows.
+//! `wallprof import` of files that perf records here: the same samples, threads and stacks as perf's own
+//! reader prints.
 //!
-//! Skipped where perf does not work; a failure then with WALLPROF_REQUIRE_BPF=1, where it is installed.
+//! Skipped if perf does not work. With WALLPROF_REQUIRE_BPF=1 that is a failure, if perf is installed.
 
 mod agreement;
 mod collected;

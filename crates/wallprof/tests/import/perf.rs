@@ -1,4 +1,4 @@
-//! perf itself: records, and prints what it reads.
+//! Runs perf to record, and to print its recordings.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,17 +11,17 @@ pub struct Recorded {
     pub path: PathBuf,
 }
 
-/// What one sample's stack is, as `perf script` prints it.
+/// The stack of one sample, as `perf script` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Printed {
     pub tid: u32,
-    /// Offset in the file, or the address where there is none; and the file. Leaf first, the thread's own
+    /// Offset in the file, or the address if there is no file; and the file. Leaf first, the thread's own
     /// frames.
     pub user: Vec<(u64, String)>,
     pub kernel: usize,
 }
 
-/// Whether perf can sample here. Where it is installed and must, it is a failure if not.
+/// Whether perf can sample here. If it is required and installed, a failure to sample fails the test.
 pub fn works() -> bool {
     let Ok(version) = Command::new("perf").arg("--version").output() else { return false };
     let probe = record(&["-e", "cpu-clock"], &["true"]);
@@ -34,8 +34,8 @@ pub fn works() -> bool {
     works
 }
 
-/// Records `command`. Build ids are left to the mappings: perf 6.1 reads them wrongly on newer kernels when
-/// another recording asks for them at the same time, and ends.
+/// Records `command`. Build ids are left to the mappings: perf 6.1 misreads them on newer kernels, and ends,
+/// when another recording asks for them at the same time.
 pub fn record(options: &[&str], command: &[&str]) -> Option<Recorded> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join("perf.data");
@@ -49,7 +49,7 @@ pub fn record(options: &[&str], command: &[&str]) -> Option<Recorded> {
 }
 
 impl Recorded {
-    /// Every sample of a thread, in the order of time.
+    /// All samples of threads, in the order of time.
     pub fn script(&self) -> Vec<Printed> {
         let sane = self.folder.path().join("sane.data");
         std::fs::write(&sane, without_build_id_marks(&std::fs::read(&self.path).expect("readable")))
@@ -63,7 +63,7 @@ impl Recorded {
     }
 }
 
-/// ` 9040 12533.862009: cpu-clock: ` and lines of an address and a file, then an empty one.
+/// Lines such as ` 9040 12533.862009: cpu-clock: `, then lines of an address and a file, then an empty one.
 fn printed(text: &str) -> Vec<Printed> {
     let mut samples: Vec<Printed> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -80,7 +80,7 @@ fn printed(text: &str) -> Vec<Printed> {
     samples
 }
 
-/// The marks that mappings carry build ids, taken off: they carry inodes here (see [`record`]).
+/// Clears the marks that mappings carry build ids, because they carry inodes here (see [`record`]).
 fn without_build_id_marks(file: &[u8]) -> Vec<u8> {
     const MMAP2: u32 = 10;
     let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("8 bytes")) as usize;
@@ -97,7 +97,7 @@ fn without_build_id_marks(file: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where a path's file is, as perf names it.
+/// Whether both paths have the same file name. perf may print another path of the same file.
 pub fn is_same_file(a: &Path, b: &Path) -> bool {
     a.file_name() == b.file_name()
 }

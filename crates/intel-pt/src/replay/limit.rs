@@ -11,7 +11,7 @@ const MOST_LATENCIES: usize = 1 << 20;
 
 /// Room that several threads share. When there is none left, a quarter more is for functions by themselves.
 #[derive(Clone, Debug)]
-pub struct PathRoom(Arc<Left>);
+pub struct PathLimit(Arc<Left>);
 
 #[derive(Debug)]
 struct Left {
@@ -21,15 +21,15 @@ struct Left {
     refused_latencies: AtomicU64,
 }
 
-impl Default for PathRoom {
+impl Default for PathLimit {
     fn default() -> Self {
-        PathRoom::for_paths(MOST_PATHS)
+        PathLimit::for_paths(MOST_PATHS)
     }
 }
 
-impl PathRoom {
+impl PathLimit {
     pub fn for_paths(paths: usize) -> Self {
-        PathRoom(Arc::new(Left {
+        PathLimit(Arc::new(Left {
             paths: AtomicUsize::new(paths),
             functions: AtomicUsize::new(paths / 4),
             latencies: AtomicUsize::new(MOST_LATENCIES),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn whoever_shares_it_finds_what_others_left() {
-        let one = PathRoom::for_paths(8);
+        let one = PathLimit::for_paths(8);
         let other = one.clone();
         let taken = (0..20).filter(|turn| if turn % 2 == 0 { one.take_path() } else { other.take_path() });
         assert_eq!(taken.count(), 8);
