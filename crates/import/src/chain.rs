@@ -49,12 +49,13 @@ pub(crate) fn chain_from_sample(attr: &Attr, mode: u16, taken: &Sample<'_>) -> C
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record;
+
     use super::*;
-    use crate::format::attr::tests::bytes;
 
     fn divided(mode: u16, max_stack: u64, addresses: &[u64]) -> Chain {
-        let attr = Attr::from_bytes(&bytes(128, &[(24, sample::CALLCHAIN), (108, max_stack)]));
-        let words: Vec<u8> = addresses.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let attr = Attr::from_bytes(&record::attr(128, &[(24, sample::CALLCHAIN), (108, max_stack)]));
+        let words = record::words(addresses);
         chain_from_sample(&attr, mode, &Sample { callchain: &words, ip: Some(5), ..Sample::default() })
     }
 

@@ -218,12 +218,16 @@ fn nominal_ns(attr: &Attr) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record;
+
     use super::*;
-    use crate::format::attr::tests::bytes;
     use crate::format::tracing::tests::tracing_data;
 
     fn attr(kind: u64, config: u64, frequency: u64) -> Attr {
-        Attr::from_bytes(&bytes(128, &[(8, config), (16, frequency), (40, 1 << 10), (0, kind | 128 << 32)]))
+        Attr::from_bytes(&record::attr(
+            128,
+            &[(8, config), (16, frequency), (40, 1 << 10), (0, kind | 128 << 32)],
+        ))
     }
 
     fn events(attrs: &[Attr]) -> Events {

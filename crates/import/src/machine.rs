@@ -90,6 +90,8 @@ fn build_id_from_notes(notes: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record::halves;
+
     use super::*;
 
     #[test]
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn notes_hold_the_build_id() {
         let note = |name: &[u8], kind: u32, content: &[u8]| {
-            let mut bytes = [name.len() as u32, content.len() as u32, kind].map(u32::to_le_bytes).concat();
+            let mut bytes = halves(&[name.len() as u32, content.len() as u32, kind]);
             bytes.extend(name);
             bytes.extend(content);
             bytes

@@ -107,12 +107,10 @@ impl CodeSpace for Space<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use wallprof_intel_pt::generator::record::words;
     use wallprof_symbols::FileSearch;
 
-    fn words(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
+    use super::*;
 
     /// bx, bp, sp, ip and r10.
     const MASK: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 18;

@@ -8,6 +8,7 @@ use wallprof_import::{
     FoundMapping, ImportOptions, MachineFacts, Outcome, RecordingFacts, Sink, TraceEvents, TraceFacts,
     TraceFile, TraceLimits, TraceWindow, import,
 };
+use wallprof_intel_pt::generator::record::{jit_dump, pair, record, words};
 use wallprof_intel_pt::generator::{CODE_OFFSET, Generated, PID, Plan, TIME_CONV, TSC_CTC, generate};
 use wallprof_intel_pt::replay::{CallTree, Frame, ThreadCalls, ThreadReplay, replay_segment};
 use wallprof_intel_pt::{Departure, RunCache, Segment, ThreadId};
@@ -267,21 +268,13 @@ fn calls_are_those_of_the_decoder() {
 /// A compiler's dump of all functions of the program (`jitdump-specification.txt` in Linux's tools/perf).
 fn dump_of(generated: &Generated) -> Vec<u8> {
     let program = &generated.program;
-    let mut bytes: Vec<u8> =
-        [0x4a69_5444u32, 1, 40, 62, 0, PID].into_iter().flat_map(u32::to_le_bytes).collect();
-    bytes.extend([0; 16]);
-    for (index, function) in program.functions.iter().enumerate() {
+    let names: Vec<String> = (0..program.functions.len()).map(|index| program.name(index)).collect();
+    let functions = program.functions.iter().zip(&names).map(|(function, name)| {
         let from = (function.start - program.base) as usize;
-        let code = &program.code[from..from + (function.end - function.start) as usize];
-        let name = program.name(index) + "\0";
-        bytes.extend([0, (56 + name.len() + code.len()) as u32].into_iter().flat_map(u32::to_le_bytes));
-        let ids = u64::from(PID) << 32 | u64::from(PID);
-        let fields = [0, ids, function.start, function.start, code.len() as u64, index as u64];
-        bytes.extend(fields.into_iter().flat_map(u64::to_le_bytes));
-        bytes.extend(name.as_bytes());
-        bytes.extend(code);
-    }
-    bytes
+        let to = (function.end - program.base) as usize;
+        (0, function.start, name.as_str(), &program.code[from..to])
+    });
+    jit_dump(PID, 0, &functions.collect::<Vec<_>>())
 }
 
 #[test]
@@ -428,10 +421,7 @@ fn attr_of(perf_data: &[u8]) -> Vec<u8> {
 
 /// A switch of one thread, as the kernel writes it.
 fn switch(tid: u32, ticks: u64, misc: u16) -> Vec<u8> {
-    let ids = [PID, tid].into_iter().flat_map(u32::to_le_bytes);
-    let rest = [TIME_CONV.ns_from_ticks(ticks), 0, 7].into_iter().flat_map(u64::to_le_bytes);
-    let header = [14u32.to_le_bytes().to_vec(), misc.to_le_bytes().to_vec(), 40u16.to_le_bytes().to_vec()];
-    header.into_iter().flatten().chain(ids).chain(rest).collect()
+    record(14, misc, &words(&[pair(PID, tid), TIME_CONV.ns_from_ticks(ticks), 0, 7]))
 }
 
 /// The same trace as `wallprof record --intel-pt` writes it: switches of threads, and pieces of a CPU's

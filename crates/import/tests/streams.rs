@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, import, import_stream};
+use wallprof_intel_pt::generator::record::words;
 use wallprof_model::{Event, MonoNs};
 
 use stream::{PERIOD_NS, Stream, two_threads};
@@ -50,8 +51,7 @@ fn imported_stream(bytes: &[u8]) -> (Result<Outcome, ImportError<std::convert::I
 fn unfinished_file(stream: &Stream) -> Vec<u8> {
     const HEADER: u64 = 104;
     let fields = [HEADER, 152, HEADER, 0, HEADER, 0, 0, 0, 0, 0, 0, 0];
-    let header = b"PERFILE2".iter().copied().chain(fields.into_iter().flat_map(u64::to_le_bytes));
-    header.chain(stream.bytes[16..].iter().copied()).collect()
+    [b"PERFILE2", &words(&fields)[..], &stream.bytes[16..]].concat()
 }
 
 #[test]

@@ -176,23 +176,15 @@ impl Attr {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
+mod tests {
+    use wallprof_intel_pt::generator::record;
 
-    /// The bytes of an attr of `size` bytes with these fields set.
-    pub(crate) fn bytes(size: usize, fields: &[(usize, u64)]) -> Vec<u8> {
-        let mut bytes = vec![0; size];
-        bytes[4..8].copy_from_slice(&(size as u32).to_le_bytes());
-        for (at, value) in fields {
-            let width = (size - at).min(8);
-            bytes[*at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
-        }
-        bytes
-    }
+    use super::*;
 
     #[test]
     fn attrs_of_any_length_are_read() {
-        let long = bytes(400, &[(8, 7), (24, sample::IP), (40, FLAG_FREQ), (80, 0xff), (392, u64::MAX)]);
+        let long =
+            record::attr(400, &[(8, 7), (24, sample::IP), (40, FLAG_FREQ), (80, 0xff), (392, u64::MAX)]);
         let attr = Attr::from_bytes(&long);
         assert_eq!((attr.config, attr.regs_user, attr.is_frequency()), (7, 0xff, true));
         let short = Attr::from_bytes(&long[..FIRST_SIZE as usize]);
@@ -202,7 +194,7 @@ pub(crate) mod tests {
 
     #[test]
     fn later_fields_are_at_the_kernels_offsets() {
-        let attr = Attr::from_bytes(&bytes(
+        let attr = Attr::from_bytes(&record::attr(
             136,
             &[(72, 5), (88, 8192), (92, 1), (40, FLAG_USE_CLOCKID), (108, 127)],
         ));

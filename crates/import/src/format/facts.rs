@@ -123,15 +123,9 @@ fn clock_data(mut bytes: Bytes<'_>) -> Option<ClockData> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use wallprof_intel_pt::generator::record::{halves, header_text, record, words};
 
-    fn text(text: &str) -> Vec<u8> {
-        let padded = text.len() / 64 * 64 + 64;
-        let mut bytes = (padded as u32).to_le_bytes().to_vec();
-        bytes.extend(text.as_bytes());
-        bytes.resize(4 + padded, 0);
-        bytes
-    }
+    use super::*;
 
     fn facts(number: u32, bytes: &[u8]) -> Facts {
         let mut facts = Facts::default();
@@ -141,16 +135,16 @@ mod tests {
 
     #[test]
     fn texts_and_numbers() {
-        assert_eq!(facts(feature::HOSTNAME, &text("db-1")).hostname, "db-1");
+        assert_eq!(facts(feature::HOSTNAME, &header_text("db-1")).hostname, "db-1");
         assert_eq!(facts(feature::CPUS, &[8, 0, 0, 0, 4, 0, 0, 0]).cpus, 4);
-        let words = [&2u32.to_le_bytes()[..], &text("perf"), &text("record")].concat();
+        let words = [&halves(&[2])[..], &header_text("perf"), &header_text("record")].concat();
         assert_eq!(facts(feature::COMMAND_LINE, &words).command_line, ["perf", "record"]);
         assert_eq!(facts(feature::COMMAND_LINE, &words[..80]).command_line, [""; 0]);
     }
 
     #[test]
     fn clock_data_is_a_pair_of_times() {
-        let bytes: Vec<u8> = [1u64 << 32 | 1, 1_000, 5].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes = words(&[1 << 32 | 1, 1_000, 5]);
         let clock = ClockData { clockid: 1, epoch_ns: 1_000, clock_ns: 5 };
         assert_eq!(facts(feature::CLOCK_DATA, &bytes).clock, Some(clock));
         assert_eq!(facts(feature::CLOCK_DATA, &bytes[..23]).clock, None);
@@ -163,8 +157,7 @@ mod tests {
             field[..id.len()].copy_from_slice(id);
             field[20] = id.len() as u8;
             let body = [&[0xff; 4][..], &field, path].concat();
-            let size = (8 + body.len()) as u16;
-            [&67u32.to_le_bytes()[..], &misc.to_le_bytes(), &size.to_le_bytes(), &body].concat()
+            record(67, misc, &body)
         };
         let bytes = [entry(b"/a\0\0", 1 << 15, &[1; 8]), entry(b"/b\0", 0, &[2; 20]), entry(b"/c\0", 0, &[])]
             .concat();
@@ -175,11 +168,11 @@ mod tests {
 
     #[test]
     fn events_are_named_by_each_of_their_numbers() {
-        let mut bytes = [1u32.to_le_bytes(), 8u32.to_le_bytes()].concat();
+        let mut bytes = halves(&[1, 8]);
         bytes.extend([0; 8]);
-        bytes.extend(2u32.to_le_bytes());
-        bytes.extend(text("sched:sched_switch"));
-        bytes.extend([4u64, 5].iter().flat_map(|id| id.to_le_bytes()));
+        bytes.extend(halves(&[2]));
+        bytes.extend(header_text("sched:sched_switch"));
+        bytes.extend(words(&[4, 5]));
         let facts = facts(feature::EVENT_NAMES, &bytes);
         assert_eq!(facts.event_names.len(), 2);
         assert_eq!(facts.event_names[&5], "sched:sched_switch");

@@ -181,6 +181,8 @@ fn section(bytes: &mut Bytes<'_>) -> Option<Section> {
 mod tests {
     use std::io::{Read, Write};
 
+    use wallprof_intel_pt::generator::record::{attr, words};
+
     use super::*;
 
     fn file(bytes: &[u8]) -> File {
@@ -192,12 +194,9 @@ mod tests {
     /// A header for one attr of 64 bytes with two numbers, data of 8 bytes and features 3 and 70.
     fn sound() -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        let words = [104, 80, 104, 80, 200, 8, 0, 0, 1 << 3, 1 << 6, 0, 0];
-        bytes.extend(words.iter().flat_map(|word: &u64| word.to_le_bytes()));
-        bytes.extend(super::super::attr::tests::bytes(64, &[(8, 5)]));
-        bytes.extend([184u64, 16, 7, 8].iter().flat_map(|word| word.to_le_bytes()));
-        bytes.extend([0; 8]);
-        bytes.extend([240u64, 1, 241, 2].iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(words(&[104, 80, 104, 80, 200, 8, 0, 0, 1 << 3, 1 << 6, 0, 0]));
+        bytes.extend(attr(64, &[(8, 5)]));
+        bytes.extend(words(&[184, 16, 7, 8, 0, 240, 1, 241, 2]));
         bytes.extend(b"abc");
         bytes
     }

@@ -297,14 +297,12 @@ pub(crate) fn comm_from_bytes(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record::words;
+
     use super::*;
 
     fn read(kind: u32, misc: u16, body: &[u8]) -> Result<Option<Record<'_>>, Malformed> {
         Record::read(RawRecord { kind, misc, body })
-    }
-
-    fn words(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
     #[test]
@@ -365,7 +363,7 @@ mod tests {
 
     #[test]
     fn attrs_of_streams_end_where_their_ids_begin() {
-        let mut body = super::super::attr::tests::bytes(72, &[(8, 3)]);
+        let mut body = wallprof_intel_pt::generator::record::attr(72, &[(8, 3)]);
         body.extend(words(&[10, 11]));
         let (attr, ids) = attr_record(&body).expect("an attr");
         assert_eq!((attr.len(), ids), (72, vec![10, 11]));

@@ -245,11 +245,12 @@ pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record::{halves, record as with_misc, words};
+
     use super::*;
 
     fn record(kind: u32, body: &[u8]) -> Vec<u8> {
-        let size = (HEADER + body.len()) as u16;
-        [&kind.to_le_bytes()[..], &7u16.to_le_bytes(), &size.to_le_bytes(), body].concat()
+        with_misc(kind, 7, body)
     }
 
     type Found = Vec<(u32, Vec<u8>)>;
@@ -264,7 +265,7 @@ mod tests {
                 Ok(Some(Item::Formats(_))) => found.push((kind::TRACING_DATA, Vec::new())),
                 Ok(Some(Item::Trace(passed))) => {
                     let place = [passed.position, passed.piece.size, passed.missing];
-                    found.push((kind::AUXTRACE, place.map(u64::to_le_bytes).concat()));
+                    found.push((kind::AUXTRACE, words(&place)));
                 }
                 Ok(None) => return (found, Ok(())),
                 Err(error) => return (found, Err(format!("{error:?}"))),
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!((found.len(), end), (199, Ok(())));
         assert!(found.iter().enumerate().all(|(index, (_, body))| body.len() == index + 1));
         let sized = |piece: &[u8]| {
-            record(kind::COMPRESSED2, &[&(piece.len() as u64).to_le_bytes()[..], piece, &[0; 3]].concat())
+            record(kind::COMPRESSED2, &[&words(&[piece.len() as u64])[..], piece, &[0; 3]].concat())
         };
         let bytes: Vec<u8> = packed.chunks(100).flat_map(sized).collect();
         assert_eq!(all(&bytes, None).0, found);
@@ -318,8 +319,7 @@ mod tests {
         let mut trace = record(kind::AUXTRACE, &body);
         trace.extend(b"trace");
         let bytes = [trace.clone(), record(4, b"x")].concat();
-        let place =
-            |size: u64, missing: u64| (kind::AUXTRACE, [48, size, missing].map(u64::to_le_bytes).concat());
+        let place = |size: u64, missing: u64| (kind::AUXTRACE, words(&[48, size, missing]));
         let expected = vec![place(5, 0), (4, b"x".to_vec())];
         assert_eq!(all(&bytes, None), (expected, Ok(())));
         // If the input ends inside a trace, the part that is there counts.
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn unreadable_formats_do_not_hide_later_records() {
-        let mut bytes = record(kind::TRACING_DATA, &8u32.to_le_bytes());
+        let mut bytes = record(kind::TRACING_DATA, &halves(&[8]));
         bytes.extend(b"rubbish!");
         bytes.extend(record(4, b""));
         assert_eq!(all(&bytes, None), (vec![(kind::TRACING_DATA, vec![]), (4, vec![])], Ok(())));

@@ -191,15 +191,12 @@ fn trailing_id(attr: &Attr, body: &[u8]) -> Option<SampleId> {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record::{self, words};
+
     use super::*;
-    use crate::format::attr::tests::bytes;
 
     fn attr(sample_type: u64, more: &[(usize, u64)]) -> Attr {
-        Attr::from_bytes(&bytes(128, &[&[(24, sample_type)], more].concat()))
-    }
-
-    fn words(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        Attr::from_bytes(&record::attr(128, &[&[(24, sample_type)], more].concat()))
     }
 
     #[test]

@@ -158,11 +158,9 @@ impl Filled {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use wallprof_intel_pt::generator::record::words;
 
-    fn words(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
+    use super::*;
 
     #[test]
     fn words_of_an_info_are_read() {

@@ -156,6 +156,8 @@ fn skip(input: &mut impl Read, size: u64) -> io::Result<()> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use wallprof_intel_pt::generator::record::{halves, words};
+
     use super::*;
 
     const SWITCH: &str = "name: sched_switch\nID: 316\nformat:\n\
@@ -179,15 +181,14 @@ pub(crate) mod tests {
         bytes.extend(b"0.6\0\0\x08\0\x10\0\0");
         for part in [&b"header_page\0"[..], b"header_event\0"] {
             bytes.extend(part);
-            bytes.extend(3u64.to_le_bytes());
+            bytes.extend(words(&[3]));
             bytes.extend(b"abc");
         }
-        bytes.extend(0u32.to_le_bytes());
-        bytes.extend(1u32.to_le_bytes());
+        bytes.extend(halves(&[0, 1]));
         bytes.extend(b"sched\0");
-        bytes.extend(2u32.to_le_bytes());
+        bytes.extend(halves(&[2]));
         for text in [SWITCH, WAKING] {
-            bytes.extend((text.len() as u64).to_le_bytes());
+            bytes.extend(words(&[text.len() as u64]));
             bytes.extend(text.as_bytes());
         }
         bytes

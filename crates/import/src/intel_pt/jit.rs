@@ -147,28 +147,15 @@ pub(crate) fn open(path: &[u8], root: Option<&Path>) -> Option<(DumpFile, bool)>
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::io::Write;
+
+    use wallprof_intel_pt::generator::record::{JitFunction, jit_dump};
 
     use super::*;
 
-    pub(crate) fn dump(flags: u64, loads: &[(u64, u64, &str, &[u8])]) -> Vec<u8> {
-        let mut bytes: Vec<u8> =
-            [MAGIC, 1, HEADER as u32, 62, 0, 7].into_iter().flat_map(u32::to_le_bytes).collect();
-        bytes.extend([9, flags].into_iter().flat_map(u64::to_le_bytes));
-        // A record of another kind.
-        bytes.extend([2u32, 24].into_iter().flat_map(u32::to_le_bytes));
-        bytes.extend([0; 16]);
-        for (time, address, name, code) in loads {
-            let size = PREFIX + LOAD_FIELDS + name.len() + 1 + code.len();
-            bytes.extend([LOAD, size as u32].into_iter().flat_map(u32::to_le_bytes));
-            let fields = [*time, 7 << 32 | 7, *address, *address, code.len() as u64, 1];
-            bytes.extend(fields.into_iter().flat_map(u64::to_le_bytes));
-            bytes.extend(name.as_bytes());
-            bytes.push(0);
-            bytes.extend(*code);
-        }
-        bytes
+    fn dump(flags: u64, functions: &[JitFunction<'_>]) -> Vec<u8> {
+        jit_dump(7, flags, functions)
     }
 
     fn read(bytes: &[u8]) -> io::Result<Dump> {

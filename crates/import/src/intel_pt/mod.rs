@@ -397,6 +397,8 @@ impl KernelFiles {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record::jit_dump;
+
     use super::*;
 
     fn info() -> TraceInfo {
@@ -431,7 +433,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let loads: [(u64, u64, &str, &[u8]); 3] =
             [(10, 0x9000, "a", b"abcd"), (20, 0xa000, "b", b"efgh"), (30, 0x9002, "c", b"ijkl")];
-        std::fs::write(folder.path().join("jit-7.dump"), jit::tests::dump(0, &loads)).expect("written");
+        std::fs::write(folder.path().join("jit-7.dump"), jit_dump(7, 0, &loads)).expect("written");
         let mut pt = IntelPt::default();
         pt.dump(7, b"/jit-7.dump", Some(folder.path()), true);
         pt.dump(7, b"/jit-8.dump", Some(folder.path()), true);

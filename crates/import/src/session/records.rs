@@ -174,14 +174,13 @@ fn is_system_wide(body: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_intel_pt::generator::record::words;
+
     use super::*;
 
     #[test]
     fn events_of_cpus_are_system_wide() {
-        let index = |entries: &[[u64; 4]]| {
-            let words = std::iter::once(entries.len() as u64).chain(entries.concat());
-            words.flat_map(u64::to_le_bytes).collect::<Vec<_>>()
-        };
+        let index = |entries: &[[u64; 4]]| words(&[&[entries.len() as u64][..], &entries.concat()].concat());
         let no_thread = u64::from(u32::MAX);
         assert_eq!(is_system_wide(&index(&[[5, 0, 0, 77], [6, 1, 1, no_thread]])), Some(true));
         assert_eq!(is_system_wide(&index(&[[5, 0, 0, 77]])), Some(false));

@@ -1,7 +1,8 @@
-//! Invented streams of perf.data, as `perf record -o -` writes them: tools/perf/Documentation/perf.data-file-format.txt
-//! and perf_event_open(2).
+//! Generated streams of perf.data, as `perf record -o -` writes them.
 
-/// `PERF_RECORD_*`, and perf's own.
+use wallprof_intel_pt::generator::record::{attr, pair, record, text, words};
+
+/// `PERF_RECORD_*`, and types of perf's own.
 mod kind {
     pub const LOST: u32 = 2;
     pub const COMM: u32 = 3;
@@ -29,59 +30,58 @@ const EVENT_ID: u64 = 17;
 const CALLCHAIN_USER: u64 = (-512i64) as u64;
 pub const PERIOD_NS: u64 = 1_000_000;
 
-/// A stream under construction.
+/// A stream that is being built.
 pub struct Stream {
     pub bytes: Vec<u8>,
-    /// Where records begin.
+    /// The starts of records.
     pub records: Vec<usize>,
 }
 
 impl Stream {
-    /// With the attributes of `cpu-clock`.
+    /// A stream with the attributes of `cpu-clock`.
     pub fn new() -> Stream {
         let mut stream = Stream { bytes: b"PERFILE2".to_vec(), records: vec![] };
-        stream.bytes.extend(16u64.to_le_bytes());
-        let mut attr = vec![0u8; 136];
-        let mut put = |at: usize, value: u64| attr[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        // A software event (1), 136 bytes long.
-        put(0, 136 << 32 | 1);
-        put(16, PERIOD_NS);
-        put(24, SAMPLE_TYPE);
-        put(40, SAMPLE_ID_ALL | CONTEXT_SWITCH);
-        put(80, REGISTERS);
-        put(88, 64);
-        attr.extend(EVENT_ID.to_le_bytes());
-        stream.record(kind::HEADER_ATTR, 0, &attr);
+        stream.bytes.extend(words(&[16]));
+        const SOFTWARE: u32 = 1;
+        const SIZE: usize = 136;
+        let fields = [
+            (0, pair(SOFTWARE, SIZE as u32)),
+            (16, PERIOD_NS),
+            (24, SAMPLE_TYPE),
+            (40, SAMPLE_ID_ALL | CONTEXT_SWITCH),
+            (80, REGISTERS),
+            (88, 64),
+        ];
+        let mut event = attr(SIZE, &fields);
+        event.extend(words(&[EVENT_ID]));
+        stream.record(kind::HEADER_ATTR, 0, &event);
         stream
     }
 
     fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
         self.records.push(self.bytes.len());
-        self.bytes.extend(kind.to_le_bytes());
-        self.bytes.extend(misc.to_le_bytes());
-        self.bytes.extend((8 + body.len() as u16).to_le_bytes());
-        self.bytes.extend(body);
+        self.bytes.extend(record(kind, misc, body));
     }
 
-    /// A record that is no sample ends with who and when.
+    /// Adds a record other than a sample. It ends with thread, time and event.
     fn event(&mut self, kind: u32, misc: u16, body: &[u8], [pid, tid]: [u32; 2], time: u64) {
         let id = [words(&[pair(pid, tid), time, 0, EVENT_ID])].concat();
         self.record(kind, misc, &[body, &id].concat());
     }
 
     pub fn comm(&mut self, thread: [u32; 2], name: &str, time: u64) {
-        let body = [words(&[pair(thread[0], thread[1])]), text(name)].concat();
+        let body = [words(&[pair(thread[0], thread[1])]), text(name.as_bytes())].concat();
         self.event(kind::COMM, MISC_COMM_EXEC, &body, thread, time);
     }
 
-    /// 64 KiB of code.
+    /// Adds a mapping of 64 KiB of code.
     pub fn map(&mut self, thread: [u32; 2], start: u64, path: &str, time: u64) {
         let device_and_inode = [0u8; 24];
         let body = [
             words(&[pair(thread[0], thread[1]), start, 0x1_0000, 0]),
             device_and_inode.to_vec(),
             words(&[5 | 2 << 32]),
-            text(path),
+            text(path.as_bytes()),
         ];
         self.event(kind::MMAP2, MISC_USER, &body.concat(), thread, time);
     }
@@ -112,12 +112,12 @@ impl Stream {
         self.event(kind::LOST, 0, &words(&[EVENT_ID, events]), [0, 0], time);
     }
 
-    /// On CPU at `chain`, with a stack of 64 bytes.
+    /// Adds a sample at `chain`, with a stack of 64 bytes.
     pub fn sample(&mut self, [pid, tid]: [u32; 2], chain: &[u64], time: u64) {
         let mut body = words(&[EVENT_ID, chain[0], pair(pid, tid), time, 0, PERIOD_NS]);
         body.extend(words(&[1 + chain.len() as u64, CALLCHAIN_USER]));
         body.extend(words(chain));
-        // The registers of a 64-bit program, its stack, and how much of that is there.
+        // The registers of a 64-bit program, its stack, and the size of the copied part.
         body.extend(words(&[2, 0x7ffd_0000_0020, 0x7ffd_0000_0000, chain[0]]));
         body.extend(words(&[64, 0x7ffd_0000_0000, 1, 2, 3, 4, chain[0], 6, 7, 64]));
         self.record(kind::SAMPLE, MISC_USER, &body);
@@ -128,7 +128,7 @@ impl Stream {
     }
 }
 
-/// Two threads of one program that take turns on a CPU for 20 ms, and what goes with it.
+/// Two threads of one program that take turns on a CPU for 20 ms, with their other records.
 pub fn two_threads() -> Stream {
     let (main, other) = ([100, 100], [100, 101]);
     let code = 0x55_0000_0000;
@@ -149,19 +149,4 @@ pub fn two_threads() -> Stream {
     }
     stream.exit(other, 30_000_000);
     stream
-}
-
-fn words(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn pair(low: u32, high: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
-}
-
-/// Padded to 8 bytes, with a NUL.
-fn text(text: &str) -> Vec<u8> {
-    let mut bytes = text.as_bytes().to_vec();
-    bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
-    bytes
 }

@@ -1,6 +1,7 @@
 //! An invented program as an ELF file that profilers can read: its code, mapped as a whole, and its functions' names.
 
 use super::program::Program;
+use super::record::words;
 
 /// Where the code starts in the file.
 pub const CODE_OFFSET: u64 = 0x1000;
@@ -67,8 +68,4 @@ impl Program {
         }
         (symbols, names)
     }
-}
-
-pub(super) fn words(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

@@ -10,6 +10,7 @@ mod perf_data;
 mod program;
 mod random;
 mod ranges;
+pub mod record;
 
 pub use elf::CODE_OFFSET;
 pub use encoder::{Encoder, Settings, TSC_CTC};

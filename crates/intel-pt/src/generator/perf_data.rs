@@ -4,10 +4,11 @@
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use std::ops::Range;
 
-use super::elf::{CODE_OFFSET, words};
+use super::elf::CODE_OFFSET;
 use super::encoder::{Settings, TSC_CTC};
 use super::machine::Generated;
 use super::program::Program;
+use super::record::{halves, pair, record, text, words};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
 
@@ -221,7 +222,7 @@ fn kernel_mapping(kernel: &Program) -> Vec<u8> {
     let mut mapping = ids(NO_PROCESS, 0);
     let length = (kernel.code.len() as u64).next_multiple_of(0x1000);
     mapping.extend(words(&[kernel.base, length, kernel.base]));
-    mapping.extend(b"[kernel.kallsyms]_text\0\0");
+    mapping.extend(text(b"[kernel.kallsyms]_text"));
     mapping
 }
 
@@ -229,8 +230,7 @@ fn mapping(program: &Program, image: &str) -> Vec<u8> {
     let mut mapping = ids(PID, PID);
     let length = (program.code.len() as u64).next_multiple_of(0x1000);
     mapping.extend(words(&[program.base, length, CODE_OFFSET, 1 << 32 | 8, 1, 0, 2 << 32 | 5]));
-    mapping.extend(image.as_bytes());
-    mapping.resize((mapping.len() + 1).next_multiple_of(8), 0);
+    mapping.extend(text(image.as_bytes()));
     mapping
 }
 
@@ -242,9 +242,7 @@ fn side_band(kind: u32, misc: u16, mut body: Vec<u8>, tid: u32, ticks: u64) -> V
 }
 
 fn fork_body(thread: u32) -> Vec<u8> {
-    let mut fork: Vec<u8> = [PID, PID, PID + thread, PID].into_iter().flat_map(u32::to_le_bytes).collect();
-    fork.extend(words(&[0]));
-    fork
+    halves(&[PID, PID, PID + thread, PID, 0, 0])
 }
 
 fn tid(thread: ThreadId) -> u32 {
@@ -256,7 +254,7 @@ fn process(tid: u32) -> u32 {
 }
 
 fn ids(pid: u32, tid: u32) -> Vec<u8> {
-    [pid, tid].into_iter().flat_map(u32::to_le_bytes).collect()
+    halves(&[pid, tid])
 }
 
 /// The event that mappings and switches come with.
@@ -271,16 +269,9 @@ fn side_band_attr() -> Vec<u8> {
 fn attr(kind: u32, config: u64, flags: u64, ids_at: u64) -> Vec<u8> {
     const WITH_IDS: u64 = 4;
     let size = ATTR_SIZE - 16;
-    let mut attr = words(&[size << 32 | u64::from(kind), config, 1, SAMPLE_TYPE, WITH_IDS, flags]);
-    attr.resize(size as usize, 0);
+    let fields =
+        [(0, pair(kind, size as u32)), (8, config), (16, 1), (24, SAMPLE_TYPE), (32, WITH_IDS), (40, flags)];
+    let mut attr = super::record::attr(size as usize, &fields);
     attr.extend(words(&[ids_at, 8]));
     attr
-}
-
-fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
-    let mut record = kind.to_le_bytes().to_vec();
-    record.extend(misc.to_le_bytes());
-    record.extend((body.len() as u16 + 8).to_le_bytes());
-    record.extend(body);
-    record
 }
