@@ -59,7 +59,7 @@ fuzz_target!(|input: &[u8]| {
         check(options, mtc_shift, switches, &given, trace);
     } else {
         let mut random = Random::new(u64::from(program));
-        let mut program = Program::invent(&mut random, 12);
+        let mut program = Program::generate(&mut random, 12);
         if options & FILTERED != 0 {
             program = program.with_kernel(&mut random, 8);
             program.traced =

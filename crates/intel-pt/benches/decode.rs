@@ -1,5 +1,6 @@
-//! Packets, blocks and calls a second on a recording of 28 MB: `WALLPROF_PT_DATA=FOLDER cargo bench -p wallprof-intel-pt`,
-//! where FOLDER has big.perf.data.xz and target.elf.xz.
+//! Speed of reading packets, following blocks and replaying calls, on a recording of 28 MB:
+//! `WALLPROF_PT_DATA=FOLDER cargo bench -p wallprof-intel-pt`, where FOLDER has big.perf.data.xz and
+//! target.elf.xz.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Calls and returns of an invented trace, as Intel's decoder sees them.
+//! Calls and returns of a generated trace, by Intel's decoder.
 
 use libipt::enc_dec_builder::{EncoderDecoderBuilder, Frequency};
 use libipt::error::PtErrorCode;
@@ -15,7 +15,7 @@ pub struct Transfer {
     pub to: u64,
 }
 
-/// What libipt decodes, up to the end of the trace.
+/// The calls and returns that libipt decodes, up to the end of the trace.
 ///
 /// # Panics
 /// When libipt finds an error in the trace.
@@ -72,7 +72,7 @@ fn collect(decoder: &mut InsnDecoder) -> Vec<Transfer> {
     }
 }
 
-/// Reads the events that are due; says whether the trace goes on.
+/// Reads the pending events. Returns whether the trace continues.
 fn drain(decoder: &mut InsnDecoder) -> bool {
     loop {
         match decoder.event() {

@@ -1,7 +1,8 @@
-//! Writes an invented recording of any size, for tests of whatever reads perf.data:
-//! `cargo run --release -p wallprof-intel-pt --features generator --example generate -- --seed S --bytes N --out DIR`
-//! makes DIR/perf.data, the program that ran as DIR/target, and DIR/truth.txt with what was called how often, a line
-//! `FUNCTION CALLS RETURNS` each; calls are those by `call`, without jumps from function to function.
+//! Writes a generated recording of any size, to test readers of perf.data.
+//! `cargo run --release -p wallprof-intel-pt --features generator --example generate -- --seed S --bytes N
+//! --out DIR` writes DIR/perf.data, the traced program DIR/target, and DIR/truth.txt. The latter has a line
+//! `FUNCTION CALLS RETURNS` for each function; calls are those by `call`, without jumps from function to
+//! function.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,7 +20,7 @@ struct Options {
     seed: u64,
     bytes: u64,
     plan: Plan,
-    /// How long a thread stays on the CPU at least, in ns.
+    /// The shortest time of a thread on the CPU, in ns.
     switch_gap: u64,
     out: PathBuf,
 }
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes the recording, never holding more than a few MiB of it; returns the size of its trace in bytes.
+/// Writes the recording with a few MiB of memory. Returns the size of its trace in bytes.
 fn write(
     mut machine: Machine,
     options: &Options,

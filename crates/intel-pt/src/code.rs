@@ -1,24 +1,25 @@
-//! What the decoder asks of the recorded programs: the bytes of their code, and where functions start.
+//! The decoder's view of the recorded programs: the bytes of their code, and their functions.
 
-/// An address space as the caller numbers it: one for each state of a process's mappings. Addresses in the upper half
-/// belong to [`SpaceId::KERNEL`], whatever process runs.
+/// An address space, numbered by the caller: one for each state of a process's mappings. Addresses in the
+/// upper half belong to [`SpaceId::KERNEL`], whatever process runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(pub u32);
 
 impl SpaceId {
-    /// Nothing is mapped, as far as is known. A thread whose process comes to it has begun another program (`exec`).
+    /// No mapping is known. A thread whose process gets this space has started another program (`exec`).
     pub const NOTHING: SpaceId = SpaceId(0);
 
+    /// The kernel's code, which is the same in all spaces.
     pub const KERNEL: SpaceId = SpaceId(u32::MAX);
 
-    /// The space that `address` belongs to while `self` is the current process's.
+    /// The space of `address` while `self` is that of the current process.
     #[inline]
     pub fn of_address(self, address: u64) -> SpaceId {
         if address >> 63 != 0 { SpaceId::KERNEL } else { self }
     }
 }
 
-/// A function as the caller numbers it.
+/// A function, numbered by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 
@@ -26,25 +27,27 @@ impl FunctionId {
     /// No symbol covers the address.
     pub const UNKNOWN: FunctionId = FunctionId(0);
 
-    /// Functions of the kernel are numbered from here on.
+    /// The first number of a kernel function.
     pub const FIRST_OF_KERNEL: FunctionId = FunctionId(1 << 31);
 }
 
 /// The function around an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
+    /// Its number.
     pub id: FunctionId,
-    /// Where calls of it arrive. A cold part split off by the compiler has the id and the entry of its function.
+    /// The target of its calls. A cold part that the compiler split off has the id and the entry of its
+    /// function.
     pub entry: u64,
 }
 
-/// The recorded programs. Answers must not change: what the decoder has read once it does not ask again. A mapping that
-/// comes or goes is another space.
+/// The recorded programs. Answers must not change, because the decoder caches them. A changed mapping is
+/// another space.
 pub trait Code {
-    /// The code at `address`, as far as it is contiguous; `None` where no image is known.
+    /// The code at `address` up to the end of contiguous bytes; `None` if no image is known.
     fn bytes(&self, space: SpaceId, address: u64) -> Option<&[u8]>;
 
-    /// The function that `address` lies in.
+    /// The function around `address`.
     fn function(&self, space: SpaceId, address: u64) -> Option<Function>;
 
     /// Whether the recording was limited to some addresses (`perf record --filter`).

@@ -1,5 +1,5 @@
-//! What one instruction does to control flow, in the trace's terms: what follows without a packet, what consumes a branch
-//! result, what needs an address.
+//! The effect of one instruction on control flow, in the trace's terms: no packet, a branch result, or an
+//! address.
 
 use iced_x86::{Code as Opcode, Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
@@ -11,7 +11,7 @@ const LONGEST: usize = 15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Where the next instruction in memory starts.
+    /// The address of the next instruction in memory.
     pub next: u64,
     pub flow: Flow,
 }
@@ -20,7 +20,7 @@ pub struct Instruction {
 pub enum Flow {
     Next,
     Jump(u64),
-    /// Goes there or on, as a branch result says.
+    /// Continues there or behind it, by a branch result.
     Branch(u64),
     Call(u64),
     IndirectJump,
@@ -37,14 +37,14 @@ pub enum Far {
     Other,
 }
 
-/// Where code is read: the space and how the processor reads it.
+/// The way in which code is read: the space and the processor's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub space: SpaceId,
     pub size: CodeSize,
 }
 
-/// The instruction at `address`; `None` where there is no code, or bytes that are no instruction.
+/// The instruction at `address`; `None` without code, or if the bytes are not an instruction.
 pub fn decode(code: &impl Code, reading: Reading, address: u64) -> Option<Instruction> {
     let bytes = code.bytes(reading.space.of_address(address), address)?;
     if bytes.len() >= LONGEST {
@@ -96,7 +96,7 @@ fn flow_of_instruction(instruction: &iced_x86::Instruction) -> Flow {
         FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => Flow::Return,
         FlowControl::Return => Flow::Far(Far::SystemReturn),
         FlowControl::Call if is_near(instruction) => match instruction.near_branch_target() {
-            // Position-independent code asks for its own address this way; the processor does not count it as a call.
+            // Position-independent code reads its own address this way. The processor does not count it as a call.
             target if target == instruction.next_ip() => Flow::Next,
             target => Flow::Call(target),
         },

@@ -1,11 +1,12 @@
-//! What a packet of the trace can say (Intel SDM vol. 3, "Intel Processor Trace", packet definitions), one variant a
-//! packet, payloads as plain integers. Reading them from bytes is `packets`; what they mean for control flow is `flow`.
+//! The packets of the trace (Intel SDM vol. 3, "Intel Processor Trace", packet definitions), one variant a
+//! packet, with payloads as plain integers. `packets` reads them from bytes; `flow` applies their meaning for
+//! control flow.
 
 /// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
     Pad,
-    /// Start of a synchronisation point; the packets up to `PsbEnd` state where the processor is.
+    /// Start of a synchronisation point. The packets up to `PsbEnd` give the processor's state.
     Psb,
     PsbEnd,
     /// The processor's own buffer overflowed: packets were lost.
@@ -13,11 +14,11 @@ pub enum Packet {
     TraceStop,
     Tnt(Tnt),
     Tip(IpPayload),
-    /// Tracing goes on, at this address.
+    /// Tracing turns on, at this address.
     TipPge(IpPayload),
-    /// Tracing goes off.
+    /// Tracing turns off.
     TipPgd(IpPayload),
-    /// Where an asynchronous event, or the packet before it, happened.
+    /// The address of an asynchronous event, or of the packet before it.
     Fup(IpPayload),
     /// The low 56 bits of the time-stamp counter.
     Tsc(u64),
@@ -70,7 +71,7 @@ pub enum Packet {
     BlockEnd {
         ip_follows: bool,
     },
-    /// An interrupt, fault, `iret` … of the event trace; `vector` where the kind has one.
+    /// An interrupt, fault, `iret` or another event of the event trace; `vector` if the kind has one.
     ControlFlowEvent {
         kind: u8,
         vector: u8,
@@ -82,18 +83,18 @@ pub enum Packet {
     },
 }
 
-/// Results of conditional branches, and of returns that went where their call came from: the oldest is the highest
-/// of `count` bits, 1 is taken.
+/// Results of conditional branches, and of returns to their call's return address. The oldest is the highest
+/// of `count` bits; 1 is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tnt {
     pub bits: u64,
     pub count: u8,
 }
 
-/// An address as the packet carries it: how many bytes, and which bits of the last one they replace.
+/// An address as the packet has it: the number of bytes, and the bits of the last address that they replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpPayload {
-    /// The address is not in the trace (it lies outside what is traced).
+    /// The address is not in the trace, because it is outside of the traced code.
     Suppressed,
     Low16(u16),
     Low32(u32),
@@ -104,12 +105,12 @@ pub enum IpPayload {
     Full(u64),
 }
 
-/// The address that compressed ones refer to. A PSB resets it to 0.
+/// The address to which compressed addresses refer. A PSB resets it to 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastIp(u64);
 
 impl LastIp {
-    /// The address that `payload` says, which becomes the last one; `None` when it is suppressed.
+    /// The address of `payload`, which becomes the last one; `None` if it is suppressed.
     #[inline]
     pub fn update(&mut self, payload: IpPayload) -> Option<u64> {
         self.0 = match payload {

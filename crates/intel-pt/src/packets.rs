@@ -1,6 +1,7 @@
-//! Reads packets from bytes, and finds the next synchronisation point after bytes that are no packet.
+//! Reads packets from bytes, and finds the next synchronisation point after bytes that are not a packet.
 //!
-//! A reader owns a position and the one thing that changes how bytes are read: whether a block of BIP items is open.
+//! A reader has a position, and the one state that changes the meaning of bytes: whether a block of BIP items
+//! is open.
 
 use crate::packet::{BlockItemSize, CodeSize, IpPayload, Packet, Tnt};
 
@@ -8,16 +9,16 @@ use crate::packet::{BlockItemSize, CodeSize, IpPayload, Packet, Tnt};
 pub const PSB: [u8; 16] =
     [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
 
-/// Why no packet could be read.
+/// The reason why no packet could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
-    /// The bytes are no packet of the manual's.
+    /// The bytes are not a packet of the manual.
     Unknown { offset: usize },
     /// The trace ends inside a packet.
     Truncated { offset: usize },
 }
 
-/// A reader of packets. After an error it stays where it is: `seek_psb` goes on.
+/// A reader of packets. After an error it keeps its position; `seek_psb` moves on.
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
     bytes: &'a [u8],
@@ -30,17 +31,17 @@ impl<'a> Packets<'a> {
         Packets::starting_at(bytes, 0)
     }
 
-    /// A reader at byte `offset`, which must be a packet's first.
+    /// A reader at byte `offset`, which must be the first of a packet.
     pub fn starting_at(bytes: &'a [u8], offset: usize) -> Packets<'a> {
         Packets { bytes, at: offset.min(bytes.len()), block: None }
     }
 
-    /// Where the next packet starts.
+    /// The offset of the next packet.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Moves to the next PSB at or after the position plus one, and says whether there is one.
+    /// Moves to the next PSB at or after the position plus one. Returns whether there is one.
     pub fn seek_psb(&mut self) -> bool {
         self.block = None;
         let next = find_psb(self.bytes, self.at + 1);
@@ -256,7 +257,7 @@ impl Iterator for Packets<'_> {
 pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     let is_psb = |at: usize| bytes.get(at..at + PSB.len()).is_some_and(|window| window == PSB);
     let mut at = find_pattern(bytes, from)?;
-    // The packet before may end like a PSB begins: then the pattern is too long, and its end is what counts.
+    // The packet before may end like a PSB starts. Then the pattern is longer, and its end counts.
     while is_psb(at + 2) {
         at += 2;
     }
@@ -269,7 +270,8 @@ fn find_pattern(bytes: &[u8], from: usize) -> Option<usize> {
         if window == PSB {
             return Some(at);
         }
-        // The two bytes of a PSB alternate, so the window's last one says how far off the next start can be.
+        // The two bytes of a PSB alternate, so the last byte of the window gives the distance to the next
+        // possible start.
         at += match window[15] {
             0x82 => 2,
             0x02 => 1,
@@ -443,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn after_bytes_that_are_no_packet_a_psb_is_found_at_any_alignment() {
+    fn psb_is_found_at_any_alignment_after_unknown_bytes() {
         for junk in 1..40 {
             for byte in [0x02, 0x82, 0x41] {
                 let mut bytes = vec![byte; junk];

@@ -1,12 +1,12 @@
-//! The return addresses that a compressed return refers to: the last 64 calls, as the processor keeps them (SDM, "RET
-//! compression"). Not the call stack: it forgets at every PSB and never unwinds.
+//! The return addresses to which a compressed return refers: the last 64 calls, as the processor keeps them
+//! (SDM, "RET compression"). It is not the call stack: it is cleared at every PSB and never unwinds.
 
 use crate::code::SpaceId;
 use crate::run_cache::CallSite;
 
 const DEPTH: usize = 64;
 
-/// Where a call returns to.
+/// The return address of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReturnAddress {
     pub address: u64,
@@ -26,7 +26,7 @@ impl ReturnStack {
         ReturnStack { ring: [ReturnAddress::default(); DEPTH], top: 0, len: 0 }
     }
 
-    /// The oldest entry makes room when the stack is full.
+    /// The oldest entry is evicted when the stack is full.
     #[inline]
     pub fn push(&mut self, entry: ReturnAddress) {
         self.top = (self.top + 1) % DEPTH;

@@ -1,8 +1,8 @@
-//! Code as the trace sees it: runs, each from one address to the next place where the trace must say how it goes on, with
-//! the direct calls and jumps on the way followed. A run is decoded once and then only looked up; what comes after a
-//! branch or a return is remembered as a link.
+//! Runs of code: each goes from one address to the next place at which a packet is needed, and follows direct
+//! calls and jumps on the way. A run is decoded once and then looked up. The run after a branch or a return
+//! is cached as a link.
 //!
-//! Owns what is known of the code, nothing of the trace. One cache serves one thread of decoding.
+//! The cache holds knowledge of the code, none of the trace. One cache serves one decoding thread.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,12 +16,13 @@ use crate::packet::CodeSize;
 pub struct RunId(u32);
 
 impl RunId {
+    /// No run.
     pub const NONE: RunId = RunId(0);
-    /// Stands for all code that the cache has no room for; it never has any.
-    const NO_ROOM: RunId = RunId(1);
+    /// Stands for all code beyond the cache's limit. It never has code.
+    const OVER_LIMIT: RunId = RunId(1);
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Branch,
@@ -29,22 +30,22 @@ pub enum Exit {
     IndirectCall,
     Return,
     Far(Far),
-    /// The run was long enough; it goes on as the next one.
+    /// The run reached its limit. The next one continues it.
     Continue,
     /// No code is known there.
     Missing,
 }
 
-/// What the inner loop reads of a run: small, so that the cache of the processor holds many.
+/// The part of a run that the inner loop reads. It is small, so that the processor's cache holds many.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// What follows: not taken, taken. `NONE` until it was first asked for.
+    /// The runs after it: not taken, taken. `NONE` until the first request.
     next: [RunId; 2],
     first_step: u32,
     pub step_count: u8,
     pub blocks: u8,
     pub exit: Exit,
-    /// Its branch, when taken, goes to another function.
+    /// Its branch, if taken, goes to another function.
     pub leaves: bool,
 }
 
@@ -56,7 +57,7 @@ pub struct Site {
     /// The function around `start`, and whether that is its entry.
     pub function: FunctionId,
     pub at_entry: bool,
-    /// The instruction that ends the run, the one after it in memory, and where it goes.
+    /// The instruction that ends the run, and the next one in memory.
     pub source: u64,
     pub after: u64,
     target: u64,
@@ -83,14 +84,14 @@ pub enum StepKind {
     Jump,
 }
 
-/// A call instruction; what runs after it is remembered.
+/// A call instruction. The run after it is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallSite(u32);
 
 const MAX_STEPS: u8 = 64;
 const MAX_BLOCKS: u8 = 128;
 const MAX_INSTRUCTIONS: usize = 4096;
-/// About a gigabyte of runs would be 8 million; real programs execute well under one.
+/// A gigabyte of runs would be about 8 million. Real programs execute well under one million.
 const MAX_RUNS: usize = 4 << 20;
 
 /// Runs by their start.
@@ -111,11 +112,12 @@ impl Default for RunCache {
 }
 
 impl RunCache {
+    /// An empty cache.
     pub fn new() -> RunCache {
-        RunCache::with_room_for(MAX_RUNS)
+        RunCache::with_limit(MAX_RUNS)
     }
 
-    fn with_room_for(max_runs: usize) -> RunCache {
+    fn with_limit(max_runs: usize) -> RunCache {
         let mut cache = RunCache {
             runs: Vec::new(),
             sites: Vec::new(),
@@ -128,7 +130,7 @@ impl RunCache {
         cache
     }
 
-    /// Forgets everything; ids from before mean nothing.
+    /// Drops all runs. Earlier ids become invalid.
     pub fn clear(&mut self) {
         let reading = Reading { space: Default::default(), size: CodeSize::Bits64 };
         self.by_start.clear();
@@ -137,13 +139,13 @@ impl RunCache {
         self.sites.clear();
         self.returns.clear();
         self.returns.push(RunId::NONE);
-        for _ in [RunId::NONE, RunId::NO_ROOM] {
+        for _ in [RunId::NONE, RunId::OVER_LIMIT] {
             self.runs.push(Run::ending(Exit::Missing));
             self.sites.push(Site::starting(0, reading));
         }
     }
 
-    /// Whether it is time to `clear`: new code would not fit.
+    /// Whether the limit is reached. New code needs a `clear` first.
     pub fn is_full(&self) -> bool {
         self.runs.len() >= self.max_runs
     }
@@ -178,14 +180,15 @@ impl RunCache {
             return id;
         }
         if self.is_full() {
-            return RunId::NO_ROOM;
+            return RunId::OVER_LIMIT;
         }
         let id = self.build(code, reading, address);
         self.by_start.insert(start, id);
         id
     }
 
-    /// The run after the exit of `id`: behind its branch as `taken` says, or the continuation of a long run (not taken).
+    /// The run after the exit of `id`: behind its branch, by `taken`, or the continuation of a long run (not
+    /// taken).
     #[inline(always)]
     pub fn next(&mut self, code: &impl Code, id: RunId, taken: bool) -> RunId {
         let next = self.runs[id.0 as usize].next[usize::from(taken)];
@@ -198,13 +201,13 @@ impl RunCache {
         let site = *self.site(id);
         let address = if taken { site.target } else { site.after };
         let next = self.at(code, site.reading, address);
-        if next != RunId::NO_ROOM {
+        if next != RunId::OVER_LIMIT {
             self.runs[id.0 as usize].next[usize::from(taken)] = next;
         }
         next
     }
 
-    /// The run at `target`, where the indirect exit of `id` went.
+    /// The run at `target`, to which the indirect exit of `id` went.
     #[inline]
     pub fn target(&mut self, code: &impl Code, id: RunId, reading: Reading, target: u64) -> RunId {
         let (last, run) = self.site(id).last_target;
@@ -225,7 +228,7 @@ impl RunCache {
             return known;
         }
         let run = self.at(code, reading, address);
-        if call.0 != 0 && run != RunId::NO_ROOM {
+        if call.0 != 0 && run != RunId::OVER_LIMIT {
             self.returns[call.0 as usize] = run;
         }
         run
@@ -261,7 +264,7 @@ impl RunCache {
         self.add(run, site)
     }
 
-    /// Goes over one instruction, and says what follows; `None` when it ended the run.
+    /// Adds one instruction to the run. Returns the address of the next one; `None` if it ended the run.
     fn pass(
         &mut self,
         code: &impl Code,
@@ -323,7 +326,7 @@ impl Run {
 }
 
 impl Site {
-    /// Where the branch that ends the run goes when taken.
+    /// The target of the branch that ends the run.
     pub fn target(&self) -> u64 {
         self.target
     }
@@ -370,7 +373,7 @@ impl std::hash::Hash for Start {
     }
 }
 
-/// Folds the halves of a product: enough for addresses, and a few cycles.
+/// Folds the halves of a product, which is good enough for addresses and takes a few cycles.
 #[derive(Debug, Default)]
 struct StartHasher(u64);
 
@@ -411,7 +414,7 @@ mod tests {
     const READING: Reading = Reading { space: SpaceId(1), size: CodeSize::Bits64 };
 
     #[test]
-    fn a_run_follows_direct_calls_and_jumps_to_the_next_decision() {
+    fn run_follows_direct_calls_and_jumps_to_the_next_decision() {
         // nop; call 0x1010; at 0x1010: jmp 0x1020; at 0x1020: je 0x1000
         let mut bytes = vec![0x90, 0xe8, 0x0a, 0, 0, 0];
         bytes.resize(0x10, 0x90);
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_remember_what_comes_after_them() {
+    fn run_after_a_call_is_cached() {
         let mut bytes = vec![0xe8, 0x0b, 0, 0, 0, 0xc3];
         bytes.resize(0x10, 0x90);
         bytes.push(0xc3);
@@ -464,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn long_and_endless_code_is_cut() {
+    fn long_and_endless_code_is_divided() {
         let code = Bytes(vec![0x90; 3 * MAX_INSTRUCTIONS]);
         let mut cache = RunCache::new();
         let id = cache.at(&code, READING, 0x1000);
@@ -482,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_code_is_told_from_code_that_ends() {
+    fn missing_code_differs_from_code_that_ends() {
         let code = Bytes(vec![0x90; 4]);
         let mut cache = RunCache::new();
         let (there, nowhere) = (cache.at(&code, READING, 0x1000), cache.at(&code, READING, 0x5000));
@@ -491,9 +494,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_has_no_more_code_until_it_is_cleared() {
+    fn full_cache_has_no_new_code_until_it_is_cleared() {
         let code = Bytes(vec![0x90; 64]);
-        let mut cache = RunCache::with_room_for(10);
+        let mut cache = RunCache::with_limit(10);
         let first = cache.at(&code, READING, 0x1000);
         let ids: Vec<RunId> = (1..20).map(|offset| cache.at(&code, READING, 0x1000 + offset)).collect();
         assert!(cache.is_full() && cache.has_code(first));

@@ -1,28 +1,31 @@
-//! The time of the packet at hand, in ticks of the time-stamp counter, from TSC, TMA, MTC, CYC and CBR packets.
+//! The time of the current packet, in ticks of the time-stamp counter, from TSC, TMA, MTC, CYC and CBR
+//! packets.
 //!
-//! TSC packets are exact and rare. TMA ties the crystal's counter to one of them, from where MTC packets,
-//! exact too, count on; CYC packets fill in between, at the core's frequency that CBR states. Time never runs
-//! backwards between two PSBs: an estimate that was ahead waits until the exact times have caught up. An
-//! estimate that leads further than the next exact time is expected is bounded by it:
+//! TSC packets are exact and rare. A TMA packet ties the crystal's counter to one of them, and MTC packets,
+//! also exact, continue from there. CYC packets fill the time in between, at the core's frequency that CBR
+//! gives. Time never decreases between two PSBs: an estimate that was ahead stays until the exact times have
+//! caught up. An estimate that leads beyond the next expected exact time is limited by it:
 //! [`Stopwatch::cyc_within_limit`] and [`Stopwatch::judge`].
 
-/// What the recording's header says about the clocks.
+/// The parameters of the clocks in the recording's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockFacts {
     /// An MTC packet comes every `1 << mtc_shift` ticks of the crystal.
     pub mtc_shift: u8,
-    /// Ticks of the time-stamp counter per tick of the crystal, as a fraction; 0 when unknown (MTC is then ignored).
+    /// Ticks of the time-stamp counter per tick of the crystal, as a fraction; 0 if unknown (MTC is then
+    /// ignored).
     pub tsc_ctc_numerator: u32,
+    /// The fraction's denominator.
     pub tsc_ctc_denominator: u32,
     /// The ratio of the time-stamp counter to the bus clock, in CBR's unit; 0 when unknown.
     pub max_non_turbo_ratio: u8,
-    /// A time near the trace's: TSC packets carry 56 bits, the upper 8 are taken from here.
+    /// A time near the trace's. TSC packets have 56 bits; the upper 8 are taken from here.
     pub reference_ticks: u64,
 }
 
 const FRACTION: u32 = 20;
 
-/// A TSC packet with its TMA packet may slip past MTC packets that are a little older.
+/// A TSC packet with its TMA packet may overtake MTC packets that are a little older.
 const MOST_SLIPPED: u64 = 3;
 
 /// Follows the timing packets.
@@ -35,39 +38,41 @@ pub struct Stopwatch {
     since_anchor: u64,
     ticks_per_cycle: u64,
     crystal: Option<Crystal>,
-    /// Ticks from CYC packets between the last two exact times, for a frequency when CBR says none.
+    /// Core cycles since the last exact time, from which the frequency is measured if no CBR gives it.
     cycles_since_anchor: u64,
     seen_tsc: bool,
-    /// An estimate beyond this is checked against the packets that follow.
+    /// An estimate beyond this is checked against the packets ahead.
     limit: u64,
-    /// The next exact time, where it is known: no estimate passes it.
+    /// The next exact time, if it is known. No estimate passes it.
     ceiling: u64,
 }
 
-/// The next exact time in the trace, as far as one follows.
+/// The next exact time in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextExact {
+    /// An MTC packet with these eight bits.
     Mtc(u8),
-    /// The low 56 bits.
+    /// A TSC packet with these low 56 bits.
     Tsc(u64),
     /// The trace ends first, or a part of it is missing.
     None,
 }
 
-/// The crystal's counter, once a TMA packet has tied it to the time-stamp counter.
+/// The crystal's counter, after a TMA packet has tied it to the time-stamp counter.
 #[derive(Clone, Copy, Debug)]
 struct Crystal {
-    /// The time-stamp counter when the crystal's last counted tick, rounded to MTC's period, began.
+    /// The time-stamp counter at the start of the crystal's last counted tick, rounded to MTC's period.
     base: u64,
     ticks_since_base: u64,
     last_mtc: u8,
-    /// Bits of `last_mtc` that a 16-bit TMA could not say.
+    /// Bits of `last_mtc` that a 16-bit TMA cannot have.
     unknown_bits: u8,
     /// No MTC packet has come since the TMA packet.
     is_fresh: bool,
 }
 
 impl Stopwatch {
+    /// A stopwatch at the reference time.
     pub fn new(facts: ClockFacts) -> Stopwatch {
         Stopwatch {
             facts,
@@ -89,12 +94,12 @@ impl Stopwatch {
         self.now
     }
 
-    /// Whether a TSC packet has been seen: before it, the time is only near the reference.
+    /// Whether a TSC packet was read. Before it, the time is only near the reference.
     pub fn is_set(&self) -> bool {
         self.seen_tsc
     }
 
-    /// A PSB: what follows states the time anew, so what was estimated before does not hold it back.
+    /// A PSB: the packets behind it give the time again, so earlier estimates do not matter.
     pub fn psb(&mut self) {
         self.crystal = None;
         self.anchor = self.now;
@@ -103,19 +108,21 @@ impl Stopwatch {
         (self.limit, self.ceiling) = (u64::MAX, u64::MAX);
     }
 
-    /// The first TSC packet after a PSB may be earlier than an estimate before it.
+    /// The first TSC packet after a PSB, which may be earlier than an estimate before it.
     pub fn tsc_after_psb(&mut self, low56: u64) {
         let ticks = self.extended(low56);
         self.now = ticks;
         self.exact(ticks);
     }
 
+    /// Another TSC packet.
     pub fn tsc(&mut self, low56: u64) {
         let ticks = self.extended(low56);
         self.crystal = None;
         self.exact(ticks);
     }
 
+    /// A TMA packet.
     pub fn tma(&mut self, ctc: u16, fast: u16) {
         let shift = self.mtc_shift();
         let remainder = u64::from(ctc) & ((1 << shift) - 1);
@@ -133,6 +140,7 @@ impl Stopwatch {
         }
     }
 
+    /// An MTC packet.
     pub fn mtc(&mut self, mtc: u8) {
         let Some(mut crystal) = self.crystal_after(mtc) else { return };
         let missed = self.missed_wraps(&crystal).saturating_mul(256 << self.mtc_shift());
@@ -143,8 +151,8 @@ impl Stopwatch {
         }
     }
 
-    /// The crystal's counter after this packet, if it is later than the reference, and none was lost before
-    /// it.
+    /// The crystal's counter after this packet, if it is later than the reference and no packet before it was
+    /// lost.
     fn crystal_after(&self, mtc: u8) -> Option<Crystal> {
         let mut crystal = self.crystal?;
         if crystal.unknown_bits != 0 {
@@ -161,8 +169,8 @@ impl Stopwatch {
         Some(crystal)
     }
 
-    /// How often the eight bits of the crystal's counter must have come round without a packet, if the core's cycles are
-    /// counted: those say roughly what time it is.
+    /// The number of unrecorded wraps of the crystal's eight bits, if core cycles are counted: those give an
+    /// approximate time.
     fn missed_wraps(&self, crystal: &Crystal) -> u64 {
         let Some(elapsed) = self.ticks_from_crystal(crystal.ticks_since_base) else { return 0 };
         let Some(wrap) = self.wrap() else { return 0 };
@@ -174,8 +182,8 @@ impl Stopwatch {
         u32::from(self.facts.mtc_shift.min(16))
     }
 
-    /// As [`Stopwatch::cyc`], unless that leads further than the next exact time is expected. Then nothing is
-    /// counted, and the caller asks [`Stopwatch::judge`].
+    /// As [`Stopwatch::cyc`], unless the cycles lead beyond the next expected exact time. Then they are not
+    /// counted, and the caller must call [`Stopwatch::judge`].
     #[inline(always)]
     pub fn cyc_within_limit(&mut self, cycles: u64) -> bool {
         let ticks = cycles.saturating_mul(self.ticks_per_cycle);
@@ -190,13 +198,13 @@ impl Stopwatch {
         true
     }
 
-    /// Counts `cycles` that led beyond the limit, if the next exact time allows it, and bounds the time by
+    /// Counts `cycles` that led beyond the limit, if the next exact time allows them, and limits the time to
     /// that one. `ahead` is the estimate at that time with all cycles up to it, `stamp` the time of the next
-    /// TSC packet. Says whether the cycles up to there fit: damaged ones do not count.
+    /// TSC packet. Returns whether the cycles up to there fit. Damaged ones do not count.
     ///
-    /// An MTC packet has eight bits of the crystal's counter. Cycles may show that it went round more often,
-    /// since packets were lost; then they must lead to about a time that these bits can mean, which the next
-    /// TSC packet confirms.
+    /// An MTC packet has eight bits of the crystal's counter. Cycles may show further wraps, because packets
+    /// were lost. Then they must lead near a time that these bits allow, and the next TSC packet must confirm
+    /// it.
     pub fn judge(&mut self, cycles: u64, ahead: u64, next: NextExact, stamp: Option<u64>) -> bool {
         let (bound, fits) = match next {
             NextExact::Mtc(mtc) => self.judged_by_crystal(mtc, ahead, stamp),
@@ -218,7 +226,7 @@ impl Stopwatch {
         fits
     }
 
-    /// Cycles were judged since the last exact time. Those that lead beyond the bound do not count.
+    /// Whether cycles were judged since the last exact time. Cycles beyond the bound do not count.
     pub fn is_bounded(&self) -> bool {
         self.ceiling != u64::MAX
     }
@@ -232,7 +240,7 @@ impl Stopwatch {
         let wraps = (ahead.saturating_sub(first).saturating_add(wrap / 2)).checked_div(wrap).unwrap_or(0);
         let found = first.saturating_add(wraps.saturating_mul(wrap));
         let elapsed = found.saturating_sub(self.anchor);
-        // Over a long time any cycles come near to some round of the counter.
+        // Over a long time any number of cycles comes near some wrap of the counter.
         let tolerance = self.tolerance(if wraps == 0 { elapsed } else { elapsed / 8 });
         let confirmed = wraps == 0 || stamp.is_some_and(|stamp| found <= stamp.saturating_add(tolerance));
         match ahead.abs_diff(found) <= tolerance && confirmed {
@@ -241,22 +249,22 @@ impl Stopwatch {
         }
     }
 
-    /// By how much an estimate may miss an exact time after so many ticks: the core's clock may change before
-    /// a packet says so, and where none says it at all, it is known within what processors do.
+    /// The largest error of an estimate after `elapsed` ticks. The core's clock may change before a packet
+    /// reports it. If no packet reports it, it is known only within the range of processors.
     fn tolerance(&self, elapsed: u64) -> u64 {
         let drift = if self.facts.max_non_turbo_ratio == 0 { elapsed.saturating_mul(8) } else { elapsed / 8 };
         (self.most_ahead() / 2).saturating_add(drift).saturating_add(64)
     }
 
-    /// How far an estimate may lead before it is checked: MTC packets come once a period; without them
-    /// nothing says when the next exact time comes.
+    /// The largest lead of an estimate before it is checked. MTC packets come once a period; without them the
+    /// time of the next exact time is not known.
     fn most_ahead(&self) -> u64 {
         let period = self.crystal.and_then(|_| self.ticks_from_crystal(1 << self.mtc_shift()));
         period.unwrap_or(0).saturating_mul(2)
     }
 
-    /// Where no exact time follows: some seconds, in which tracing may have been off, or one round of the
-    /// crystal's counter.
+    /// The bound without a later exact time: some seconds, in which tracing may have been off, or one wrap of
+    /// the crystal's counter.
     fn unconfirmed(&self, ahead: u64) -> (u64, bool) {
         const WITHOUT_CRYSTAL: u64 = 1 << 33;
         let longest = self.crystal.and_then(|_| self.wrap()).unwrap_or(WITHOUT_CRYSTAL);
@@ -264,7 +272,7 @@ impl Stopwatch {
         (bound, ahead <= bound)
     }
 
-    /// Ticks in which the eight bits of the crystal's counter go round.
+    /// Ticks of one wrap of the crystal's eight bits.
     fn wrap(&self) -> Option<u64> {
         self.ticks_from_crystal(256 << self.mtc_shift())
     }
@@ -279,6 +287,7 @@ impl Stopwatch {
         self.extended(low56)
     }
 
+    /// A CYC packet.
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) {
         self.cycles_since_anchor = self.cycles_since_anchor.wrapping_add(cycles);
@@ -287,6 +296,7 @@ impl Stopwatch {
         self.advance(self.estimate());
     }
 
+    /// A CBR packet.
     pub fn cbr(&mut self, ratio: u8) {
         let full = u64::from(self.facts.max_non_turbo_ratio);
         if ratio != 0 && full != 0 {
@@ -319,7 +329,8 @@ impl Stopwatch {
         self.advance(ticks);
     }
 
-    /// Without CBR the frequency is what the last interval between exact times had, within what processors do.
+    /// Without CBR, the frequency is that of the last interval between exact times, within the range of
+    /// processors.
     fn measure(&mut self, ticks: u64) {
         if self.cycles_since_anchor < 64 || ticks >= 1 << 40 {
             return;
@@ -330,7 +341,7 @@ impl Stopwatch {
         }
     }
 
-    /// Of the times with these low 56 bits the one next to the time before it, or to the reference.
+    /// The time with these low 56 bits that is nearest to the previous time, or to the reference.
     fn extended(&self, low56: u64) -> u64 {
         const STEP: u64 = 1 << 56;
         let near = if self.seen_tsc { self.now } else { self.facts.reference_ticks };
@@ -355,7 +366,7 @@ impl Stopwatch {
 }
 
 impl Crystal {
-    /// The bits that TMA did not carry are those of the first MTC, or one less where the rest has wrapped.
+    /// The bits that TMA lacks are those of the first MTC, or one less if the rest has wrapped.
     fn assume_bits_of(&mut self, mtc: u8) {
         let known = !self.unknown_bits;
         let mut assumed = mtc & self.unknown_bits | self.last_mtc & known;
@@ -399,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crystal_counts_on_from_a_tsc_packet() {
+    fn crystal_counts_on_from_a_tsc_packet() {
         let mut watch = started(FACTS);
         watch.tma(0x1005, 30);
         watch.mtc(0x01);
@@ -410,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crystal_wraps_at_eight_bits() {
+    fn crystal_wraps_at_eight_bits() {
         let mut watch = started(FACTS);
         watch.tma(0x07f8, 0);
         watch.mtc(0x00);
@@ -418,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_mtc_period_leaves_bits_that_tma_does_not_have() {
+    fn long_mtc_period_leaves_bits_that_tma_lacks() {
         let mut watch = started(ClockFacts { mtc_shift: 12, ..FACTS });
         watch.tma(0xf000, 0);
         watch.mtc(0x60);
@@ -430,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_packets_of_the_crystal_are_told_by_the_cycles() {
+    fn lost_mtc_packets_are_found_by_the_cycles() {
         let mut watch = started(FACTS);
         watch.tma(0x1000, 0);
         watch.cbr(25);
@@ -445,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_packet_of_the_crystal_may_come_after_its_reference() {
+    fn older_mtc_packet_may_follow_its_reference() {
         let mut watch = started(FACTS);
         watch.tma(0x1000, 0);
         watch.mtc(0xff);
@@ -455,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_ahead_waits_for_the_exact_time() {
+    fn estimate_ahead_stays_until_the_exact_time() {
         let mut watch = started(FACTS);
         watch.tma(0x1000, 0);
         watch.cyc(900);
@@ -481,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_cycles_are_bounded_by_the_next_tick_of_the_crystal() {
+    fn damaged_cycles_are_limited_by_the_next_mtc_packet() {
         for damaged in [2_000, 30_000, 1 << 20, 1 << 40, u64::MAX] {
             let mut watch = started(FACTS);
             watch.tma(0x1000, 0);
@@ -499,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_over_lost_packets_of_the_crystal_count_where_a_stamp_confirms_them() {
+    fn cycles_over_lost_mtc_packets_count_if_a_tsc_packet_confirms_them() {
         let lost = 2 * 204_800 + 700;
         for (stamp, fits) in [(Some(2_000_000), true), (Some(1_100_000), false), (None, false)] {
             let mut watch = started(FACTS);
@@ -514,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_crystal_the_next_stamp_bounds_the_cycles() {
+    fn without_a_crystal_the_next_tsc_packet_limits_the_cycles() {
         let mut watch = started(FACTS);
         assert!(counted(&mut watch, 900, 100, NextExact::Tsc(1_001_000), Some(1_001_000)));
         watch.cyc(5_000);
@@ -539,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_bits_come_from_the_reference() {
+    fn upper_bits_come_from_the_reference() {
         let near = 3u64 << 56 | 10;
         for (low, expected) in [(5, 3u64 << 56 | 5), ((1 << 56) - 1, (3u64 << 56) - 1), (20, 3 << 56 | 20)] {
             let mut watch = Stopwatch::new(ClockFacts { reference_ticks: near, ..FACTS });

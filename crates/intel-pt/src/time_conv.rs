@@ -1,11 +1,14 @@
-//! From ticks of the time-stamp counter to perf's nanoseconds, by the numbers of a TIME_CONV record
+//! Converts ticks of the time-stamp counter to perf's nanoseconds, by the numbers of a TIME_CONV record
 //! (`perf_event_mmap_page` in linux/perf_event.h).
 
 /// `ns = zero + (ticks · mult >> shift)`, in wrapping arithmetic: `zero` is often a wrapped negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeConv {
+    /// The number of bits by which the product is shifted down.
     pub shift: u16,
+    /// The factor.
     pub mult: u64,
+    /// The time of tick 0.
     pub zero: u64,
 }
 
@@ -13,6 +16,7 @@ impl TimeConv {
     /// Ticks that are nanoseconds already.
     pub const NANOSECONDS: TimeConv = TimeConv { shift: 0, mult: 1, zero: 0 };
 
+    /// The time in ns at `ticks`.
     pub fn ns_from_ticks(&self, ticks: u64) -> u64 {
         self.zero.wrapping_add(self.delta_ns(ticks))
     }
@@ -26,7 +30,7 @@ impl TimeConv {
         ((u128::from(ticks) * u128::from(self.mult)) >> self.shift) as u64
     }
 
-    /// The first tick at or after `ns`; saturates where the formula has no inverse.
+    /// The first tick at or after `ns`. Saturates if the formula has no inverse.
     pub fn ticks_from_ns(&self, ns: u64) -> u64 {
         if self.mult == 0 || self.shift > 64 {
             return u64::MAX;
@@ -48,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_zero_wraps() {
+    fn negative_zero_wraps() {
         let conversion = TimeConv { zero: 0u64.wrapping_sub(100), ..TimeConv::NANOSECONDS };
         assert_eq!(conversion.ns_from_ticks(150), 50);
         assert_eq!(conversion.ticks_from_ns(50), 150);
@@ -60,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_is_the_first_tick_of_a_nanosecond() {
+    fn inverse_is_the_first_tick_of_a_nanosecond() {
         for ns in [0, 1, 399_999_999, 86_400_000_000_000] {
             let ticks = TWO_AND_A_HALF_GHZ.ticks_from_ns(ns);
             assert!(TWO_AND_A_HALF_GHZ.ns_from_ticks(ticks) >= ns);

@@ -1,4 +1,4 @@
-//! Traces of real processors: all their bytes are packets that we know.
+//! Traces of real processors: all their bytes are known packets.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Code for Nothing {
 }
 
 #[test]
-fn without_images_there_are_only_gaps_and_times_do_not_run_backwards() {
+fn without_images_there_are_only_gaps_and_times_do_not_decrease() {
     for (name, bytes) in CAPTURES {
         let schedule = Schedule::of_thread(ThreadId(1), Program::SPACE);
         let clock = ClockFacts {
@@ -75,7 +75,7 @@ fn without_images_there_are_only_gaps_and_times_do_not_run_backwards() {
             let expected = matches!(
                 event.kind,
                 EventKind::Switch(_)
-                    | EventKind::Begin
+                    | EventKind::Start
                     | EventKind::Gap(GapCause::NoCode | GapCause::Overflow)
             );
             assert!(expected, "{name}: {event:x?}");

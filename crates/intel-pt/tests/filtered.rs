@@ -1,5 +1,4 @@
-//! Traces of some functions only, invented: every event is what happened, and time is where the called
-//! functions are.
+//! Generated traces of some functions: every event is true, and time is charged to the called functions.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +58,7 @@ fn essence(event: &Event) -> Event {
 }
 
 #[test]
-fn every_event_is_what_happened() {
+fn every_event_is_true() {
     let mut ends = 0;
     for seed in 0..SEEDS {
         let generated = generated(seed);
@@ -80,32 +79,32 @@ fn every_event_is_what_happened() {
     assert!(ends > 50 * SEEDS as usize, "{ends}");
 }
 
-/// A frame that the trace can show, and how many calls are open when it runs.
+/// A frame that the trace can show, and the number of calls open when it runs.
 #[derive(Clone, Copy)]
 struct Shown {
     depth: usize,
     frame: Frame,
-    /// It was called by traced code, or returns to a known place.
+    /// It was called by traced code, or has a known return address.
     has_known_return: bool,
     return_to: u64,
 }
 
-/// Complete calls, incomplete ones, own ticks, and the number of intervals that those are the sum of.
+/// Complete calls, incomplete ones, own ticks, and the number of intervals in their sum.
 type Numbers = (u64, u64, u64, u64);
 
-/// The stack as far as the trace can show it, by the truth of what is open.
+/// The stack as far as the trace can show it, by the true open calls.
 #[derive(Default)]
 struct Reference {
     shown: Vec<Shown>,
     numbers: BTreeMap<Vec<Frame>, Numbers>,
     last: u64,
-    /// An interrupt had hit the first instruction of a function that is called now: addresses do not
+    /// An interrupt occurred at the first instruction of a function that is called now. Addresses do not
     /// distinguish the two.
     is_ambiguous: bool,
 }
 
 impl Reference {
-    /// `None`: addresses alone do not say what happened.
+    /// `None`: addresses alone do not determine the calls.
     fn of(generated: &Generated) -> Option<BTreeMap<Vec<Frame>, Numbers>> {
         let mut reference = Reference { last: generated.truth[0].event.ticks, ..Reference::default() };
         for truth in &generated.truth[1..] {
@@ -146,7 +145,7 @@ impl Reference {
                 self.pop();
                 self.shown.push(Shown { frame: target, ..top });
             }
-            EventKind::Begin => self.begin(&event, depth),
+            EventKind::Start => self.begin(&event, depth),
             EventKind::End { cause, return_to } => self.end(cause, return_to, depth),
             _ => panic!("{event:?}"),
         }
@@ -228,7 +227,7 @@ fn numbers(calls: &ThreadCalls) -> BTreeMap<Vec<Frame>, Numbers> {
     calls.tree.paths(CallTree::ROOT).into_iter().skip(1).map(of_path).collect()
 }
 
-/// Without parts of functions and without exceptions the stack is known whenever something is traced.
+/// Without parts of functions and without exceptions the stack is known whenever code is traced.
 fn whole_functions(seed: u64) -> Generated {
     let plan = Plan { exceptions: false, ..plan(seed) };
     generate_traced(seed, plan, Tracing { splits: false, ..tracing(seed) })
@@ -257,10 +256,10 @@ fn every_path_is_counted_as_often_as_the_trace_can_show_it() {
     assert!(compared > SEEDS * 9 / 10, "{compared}");
 }
 
-/// Where cycles are counted and each beginning has its time, the times of ends and beginnings are exact to a
-/// tick of the core's clock and one of rounding.
+/// If cycles are counted and each start has its time, the times of ends and starts are exact to a tick of the
+/// core's clock, and one of rounding.
 #[test]
-fn the_time_of_what_is_called_out_of_the_filter_is_its_own() {
+fn time_of_an_untraced_callee_is_its_own() {
     let mut visits = 0;
     for seed in 0..SEEDS {
         let generated = whole_functions(seed);
@@ -300,7 +299,7 @@ fn of_user(numbers: BTreeMap<Vec<Frame>, Numbers>) -> BTreeMap<Vec<Frame>, (u64,
 
 /// The kernel's code is not known, or not even its functions.
 #[test]
-fn a_kernel_without_an_image_changes_no_call_of_user_code() {
+fn kernel_without_an_image_changes_no_call_of_user_code() {
     let (mut calls, mut gaps) = (0, 0);
     for seed in 0..SEEDS {
         let mut generated = whole_functions(seed);

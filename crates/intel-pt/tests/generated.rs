@@ -1,4 +1,4 @@
-//! Decodes invented traces of many seeds and compares every event with what the machine did.
+//! Decodes generated traces of many seeds, and compares every event with the machine's.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn plan(seed: u64, overflows: bool) -> Plan {
     }
 }
 
-/// The trace in pieces of so many segments.
+/// The trace in pieces of this number of segments.
 fn pieces(generated: &Generated, segments: usize) -> Vec<Segment> {
     let mut starts: Vec<usize> = segment_starts(&generated.trace).into_iter().step_by(segments).collect();
     starts.push(generated.trace.len());
@@ -60,11 +60,11 @@ fn replay(generated: &Generated, segments: usize) -> BTreeMap<ThreadId, ThreadCa
 
 type Counts = BTreeMap<Vec<Frame>, (u64, u64)>;
 
-/// What the machine's own stack says: complete and incomplete calls of each path, by thread.
+/// The machine's own stack: complete and incomplete calls of each path, by thread.
 #[derive(Default)]
 struct Reference {
     stacks: BTreeMap<ThreadId, Vec<Frame>>,
-    /// How many of each thread's frames, from the outermost on, were open at a gap.
+    /// The number of each thread's frames, from the outermost on, that were open at a gap.
     suspect: BTreeMap<ThreadId, usize>,
     counts: BTreeMap<ThreadId, Counts>,
     current: ThreadId,
@@ -77,7 +77,7 @@ impl Reference {
         reference.finish()
     }
 
-    /// What is open at the end is incomplete, unless a gap has counted it already.
+    /// Calls that are open at the end are incomplete, unless a gap has counted them already.
     fn finish(mut self) -> BTreeMap<ThreadId, Counts> {
         for thread in self.stacks.keys().copied().collect::<Vec<_>>() {
             self.current = thread;
@@ -192,12 +192,12 @@ fn assert_true(seed: u64, overflows: bool) {
 }
 
 #[test]
-fn every_event_is_what_happened() {
+fn every_event_is_true() {
     (0..SEEDS).for_each(|seed| assert_true(seed, false));
 }
 
 #[test]
-fn every_event_outside_overflows_is_what_happened() {
+fn every_event_outside_overflows_is_true() {
     (0..SEEDS).for_each(|seed| assert_true(seed, true));
 }
 
@@ -219,7 +219,7 @@ fn every_path_is_counted_as_often_as_it_was_taken() {
     }
 }
 
-/// The truth with gaps at random places, in each of which nothing happened, and what is then to be counted.
+/// The truth with empty gaps at random places, and the expected counts.
 fn with_gaps(seed: u64, generated: &Generated) -> (Vec<Event>, BTreeMap<ThreadId, Counts>) {
     let mut random = Random::new(seed ^ 0x6a95);
     let mut reference = Reference::default();
@@ -240,7 +240,7 @@ fn with_gaps(seed: u64, generated: &Generated) -> (Vec<Event>, BTreeMap<ThreadId
 }
 
 #[test]
-fn gaps_change_nothing_but_the_frames_open_at_them() {
+fn gaps_change_only_the_frames_open_at_them() {
     for seed in 0..SEEDS {
         let generated = generate(seed, plan(seed, false));
         let (events, truth) = with_gaps(seed, &generated);
@@ -304,7 +304,7 @@ fn with_cycle_counts_times_are_within_25_ns() {
 }
 
 #[test]
-fn a_trace_taken_piece_by_piece_is_the_whole_one() {
+fn trace_taken_piece_by_piece_is_the_whole_one() {
     for seed in 0..20 {
         let plan = plan(seed, true);
         let whole = generate(seed, plan);

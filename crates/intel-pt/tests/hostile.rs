@@ -1,4 +1,4 @@
-//! Damaged and random traces: gaps, never a panic, a hang, or time that does not add up.
+//! Damaged and random traces make gaps, but no panic, no hang, and no time that does not add up.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,8 @@ fn flipped_bits() {
     }
 }
 
-/// Traces of some functions, with the kernel and without, whole and damaged, by their filters and by others.
+/// Traces of some functions, with and without the kernel, whole and damaged, with their own filters and with
+/// others.
 #[test]
 fn filtered_traces() {
     for seed in 0..SEEDS {
@@ -151,7 +152,7 @@ fn an_image_of_another_program() {
     }
 }
 
-/// Where the trace counts cycles: offset and length of the packets.
+/// Offset and length of the packets that count cycles.
 fn cycle_packets(bytes: &[u8]) -> Vec<(usize, usize)> {
     let mut packets = Packets::new(bytes);
     let mut found = Vec::new();
@@ -182,7 +183,7 @@ fn damaged_cycle_counts_are_bounded_and_counted() {
         let lives: BTreeMap<ThreadId, u64> =
             replay(&generated).iter().map(|calls| (calls.thread, calls.last)).collect();
         let mut random = Random::new(seed ^ 0xc7c);
-        // Not behind the last exact time, which nothing bounds exactly.
+        // The last exact time is left out, because nothing limits the cycles behind it exactly.
         let Some(&(at, len)) = cycles.get(random.below(cycles.len().max(2) / 2)) else { continue };
         // A count of some 2^40 cycles.
         generated.trace.splice(at..at + len, [0x07, 0x01, 0x01, 0x01, 0x01, 0x81, 0x02]);
@@ -227,6 +228,6 @@ fn without_code_all_is_one_gap() {
         let gaps: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
         assert!(gaps.contains(&EventKind::Gap(GapCause::NoCode)), "seed {seed}");
         let is_call = |kind: &EventKind| matches!(kind, EventKind::Call { .. } | EventKind::Return);
-        assert!(!gaps.iter().any(is_call), "seed {seed}: no frame is invented");
+        assert!(!gaps.iter().any(is_call), "seed {seed}: no frame is made up");
     }
 }

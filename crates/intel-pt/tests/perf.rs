@@ -1,4 +1,4 @@
-//! Invented traces as perf.data, decoded by perf: a third opinion, on the file's format too.
+//! Generated traces as perf.data, decoded by perf: an independent check, also of the file's format.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn ours(generated: &Generated) -> Vec<Transfer> {
     events.iter().filter_map(transfer).collect()
 }
 
-/// What `perf script` prints of calls and returns: `TIME: FLAGS FROM => TO`.
+/// The calls and returns that `perf script` prints: `TIME: FLAGS FROM => TO`.
 fn theirs(text: &str) -> Vec<Transfer> {
     text.lines().filter_map(transfer_from_line).collect()
 }
@@ -111,7 +111,7 @@ fn assert_same(seed: u64, generated: &Generated, ours: &[Transfer], theirs: &[Tr
     ours.len()
 }
 
-/// An event that both report. An address that one of them does not report is 0.
+/// An event that both report. An address that one of them lacks is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Branch {
     flags: &'static str,
@@ -119,7 +119,7 @@ struct Branch {
     to: u64,
 }
 
-/// Our events as perf prints them: a branch out of what is traced is one event.
+/// Our events in perf's form: a branch out of the traced code is one event.
 fn as_perf(events: &[Event]) -> Vec<Branch> {
     let mut branches: Vec<Branch> = Vec::new();
     let mut leaving: Option<(&'static str, u64)> = None;
@@ -143,7 +143,7 @@ fn as_perf(events: &[Event]) -> Vec<Branch> {
             EventKind::SystemCall { .. } => "syscall",
             EventKind::SystemReturn => "sysret",
             EventKind::Interrupt { .. } => "hw int",
-            EventKind::Begin => "tr strt",
+            EventKind::Start => "tr strt",
             EventKind::End { cause, return_to } => {
                 let (flags, to) = leaving.take().unwrap_or(match cause {
                     EndCause::SystemCall => ("tr end syscall", 0),
@@ -162,7 +162,7 @@ fn as_perf(events: &[Event]) -> Vec<Branch> {
     branches
 }
 
-/// perf's events, without jumps that stay in their function.
+/// perf's events, without jumps inside a function.
 fn branches_of_perf(generated: &Generated, text: &str) -> Vec<Branch> {
     let function = |address| generated.program.function_at(address);
     let branches = text.lines().filter_map(branch_from_line);
@@ -198,8 +198,7 @@ fn agrees(ours: &Branch, theirs: &Branch) -> bool {
         && (ours.to == theirs.to || ours.to == 0 || theirs.to == 0)
 }
 
-/// With one range, with several, with the kernel whole and in part, with and without the targets of direct
-/// branches.
+/// One range, several, the kernel whole and in part, with and without the targets of direct branches.
 fn filtered(seed: u64) -> Generated {
     let (ranges, kernel_ranges) = [(1, 0), (3, 0), (1, 1), (2, 2), (0, 1), (4, 0), (0, 0)][seed as usize % 7];
     let kernel = kernel_ranges > 0 || ranges == 0;

@@ -1,4 +1,4 @@
-//! Replays the synthetic recordings and compares what was counted with what really happened.
+//! Replays the synthetic recordings and compares the counts with the truth.
 
 mod support;
 
@@ -83,7 +83,7 @@ fn assert_invariants(calls: &ThreadCalls) {
     }
 }
 
-/// Without gaps a path's time is its own and its children's; after one, what was open counts no further.
+/// Without gaps a path's time is its own and its children's. After a gap, open calls count no further.
 fn assert_sums(calls: &ThreadCalls) {
     for path in calls.tree.paths(CallTree::ROOT).into_iter().skip(1) {
         let numbers = calls.tree.numbers(path);
@@ -93,7 +93,7 @@ fn assert_sums(calls: &ThreadCalls) {
     }
 }
 
-/// Calls of each function: those of the truth, and jumps to its entry and beginnings there, which are not in it.
+/// Calls of each function: those of the truth, and also jumps to its entry and starts there.
 fn expected_calls(
     truth: &Truth,
     events: &[Event],
@@ -116,7 +116,7 @@ fn expected_calls(
             _ if current != thread => {}
             EventKind::End { return_to, .. } => expected_back = Some(return_to),
             EventKind::Jump { .. } if event.at_entry => *expected.entry(frame(event.to)).or_default() += 1,
-            EventKind::Begin if event.at_entry && expected_back != Some(event.to) => {
+            EventKind::Start if event.at_entry && expected_back != Some(event.to) => {
                 *expected.entry(frame(event.to)).or_default() += 1;
             }
             _ => {}
@@ -166,7 +166,7 @@ fn gaps_change_nothing_else() {
 }
 
 #[test]
-fn the_division_into_segments_changes_nothing() {
+fn division_into_segments_changes_nothing() {
     for name in ["one_thread", "cpu_wide", "cpu_wide_ovf"] {
         let (Some(one), Some(three), Some(all)) =
             (replay(name, 1), replay(name, 3), replay(name, usize::MAX))

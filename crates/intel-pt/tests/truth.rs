@@ -1,4 +1,4 @@
-//! Decodes the synthetic recordings and compares every call and return with what really happened.
+//! Decodes the synthetic recordings, and compares every call and return with the truth.
 
 mod support;
 
@@ -70,7 +70,8 @@ fn transfers(events: &[Event]) -> BTreeMap<ThreadId, Vec<Transfer>> {
     found
 }
 
-/// `found` is the truth, but for calls that were still open when a loss began and that nothing in the trace proves.
+/// Compares `found` with the truth. Calls may be missing that were open at a loss, if nothing in the trace
+/// proves them.
 fn assert_equal(found: &[Transfer], truth: &Truth, decoding: &Decoding) {
     let mut expected = truth.transfers.iter().enumerate();
     let mut errors = Vec::new();

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use wallprof_intel_pt::Shelf;
+use wallprof_intel_pt::SwitchStore;
 
 /// Bytes of packed switches in memory: some six million switches.
 const HELD: usize = 32 << 20;
@@ -48,7 +48,7 @@ impl Spill {
     }
 }
 
-impl Shelf for Spill {
+impl SwitchStore for Spill {
     fn put(&self, bytes: &[u8]) -> Option<u64> {
         if self.held.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() <= self.most_held {
             return None;

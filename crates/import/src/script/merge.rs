@@ -186,7 +186,7 @@ impl Merging {
     fn resume(&mut self, first_place: Event, is_stub: &dyn Fn(FunctionId) -> bool) {
         let kind = match self.trace_state {
             TraceState::Running => return,
-            TraceState::Off => EventKind::Begin,
+            TraceState::Off => EventKind::Start,
             TraceState::Lost => EventKind::Resume,
         };
         self.replay_event(&Event { kind, ..first_place }, is_stub);

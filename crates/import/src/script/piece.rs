@@ -412,7 +412,7 @@ impl Track {
             return;
         }
         let kind =
-            if self.trace_state == Some(TraceState::Lost) { EventKind::Resume } else { EventKind::Begin };
+            if self.trace_state == Some(TraceState::Lost) { EventKind::Resume } else { EventKind::Start };
         let event =
             Event { ticks: ns, from: 0, to: place.address, function: around.function, at_entry: false, kind };
         match self.trace_state {
@@ -426,7 +426,7 @@ impl Track {
     fn transaction(&mut self, ns: u64, flags: Flags) {
         let before = self.in_transaction.replace(flags.in_transaction);
         match (before, flags.in_transaction) {
-            (Some(false), true) => self.record(plain(ns, EventKind::TransactionBegin)),
+            (Some(false), true) => self.record(plain(ns, EventKind::TransactionStart)),
             (Some(true), false) if flags.flow != Some(Flow::TransactionAbort) => {
                 self.record(plain(ns, EventKind::TransactionEnd));
             }
@@ -436,7 +436,7 @@ impl Track {
 
     fn flow(&mut self, flags: Flags, places: &Places, from: Around) {
         if flags.start {
-            self.record(places.event(EventKind::Begin));
+            self.record(places.event(EventKind::Start));
         } else if let Some(kind) = places.kind(flags)
             && !places.stays_inside(kind, from)
         {
@@ -484,7 +484,7 @@ impl Places {
             Flow::ConditionalJump => EventKind::Jump { indirect: false },
             Flow::SystemReturn | Flow::InterruptReturn => EventKind::SystemReturn,
             Flow::TransactionAbort => EventKind::TransactionAbort,
-            Flow::GuestExit => EventKind::Begin,
+            Flow::GuestExit => EventKind::Start,
             Flow::GuestEntry => return None,
             _ if flags.end => return None,
             Flow::SystemCall | Flow::SoftwareInterrupt => {

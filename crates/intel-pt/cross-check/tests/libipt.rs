@@ -1,4 +1,4 @@
-//! The encoder's traces, read by Intel's decoder: one misunderstanding cannot sit on both sides.
+//! Traces of the encoder, read by Intel's decoder, so that no misunderstanding is on both sides.
 
 use wallprof_intel_pt::generator::{Plan, generate};
 use wallprof_intel_pt::{Event, EventKind, RunCache, Segment, decode_segment};
@@ -16,8 +16,8 @@ fn ours(generated: &wallprof_intel_pt::generator::Generated) -> Vec<Transfer> {
     events.iter().filter_map(transfer).collect()
 }
 
-/// Without exceptions and long jumps: libipt leaves the call of a return that went elsewhere on its stack, the manual and
-/// perf take it off.
+/// Exceptions and long jumps are left out: libipt keeps the call of a return that went elsewhere on its
+/// stack; the manual and perf remove it.
 #[test]
 fn libipt_sees_the_same_calls_and_returns() {
     let mut compared = 0;
@@ -31,10 +31,10 @@ fn libipt_sees_the_same_calls_and_returns() {
         };
         let generated = generate(seed, plan);
         if generated.settings.deferred_targets {
-            continue; // libipt reads branch results to their end before it takes a target; perf compares these.
+            continue; // libipt reads all branch results before a target; the comparison with perf has these.
         }
         let (ours, theirs) = (ours(&generated), transfers(&generated));
-        // At the end libipt may run on as far as the code alone says, or not tell where the last transfer went.
+        // At the end libipt may continue as far as the code alone allows, or lack the last transfer's target.
         let common = ours.len().min(theirs.len());
         assert!(common + 1 >= ours.len(), "seed {seed}: {common} of {} {:?}", ours.len(), generated.settings);
         let different = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);

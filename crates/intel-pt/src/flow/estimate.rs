@@ -1,5 +1,5 @@
-//! Cycle counts that lead further than the next exact time is expected: the packets ahead say whether they
-//! can be right.
+//! Checks of cycle counts that lead beyond the next expected exact time. The packets ahead show whether they
+//! are possible.
 
 use super::Decoder;
 use crate::code::Code;
@@ -7,10 +7,10 @@ use crate::event::Sink;
 use crate::packet::Packet;
 use crate::stopwatch::NextExact;
 
-/// The next TSC packet. It is looked for once, so that all searches together read the trace once.
+/// The next TSC packet. It is searched once, so that all searches together read the trace once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stamp {
-    /// Where the search ended: what was found is the next one up to there.
+    /// The end of the search: the result is valid up to there.
     until: usize,
     low56: Option<u64>,
 }

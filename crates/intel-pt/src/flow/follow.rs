@@ -1,4 +1,5 @@
-//! Following the code: from run to run by the trace's word, and instruction by instruction where the trace names an address.
+//! Follows the code: from run to run by the packets, and instruction by instruction to an address in the
+//! trace.
 
 use super::Decoder;
 use crate::code::Code;
@@ -8,24 +9,25 @@ use crate::return_stack::ReturnAddress;
 use crate::run_cache::{CallSite, Exit, place};
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
-    /// Uses branch results until there are none, or a target is needed first.
+    /// Consumes branch results until none is left, or a target is needed first.
     #[inline(always)]
     pub(super) fn use_results(&mut self) -> Result<(), GapCause> {
         while self.result_count > 0 {
             let run = *self.cache.run(self.at);
             if run.step_count != 0 && !self.at_exit {
-                self.tell_steps();
+                self.emit_steps();
                 self.at_exit = true;
             }
             match run.exit {
                 Exit::Branch => {
                     let taken = self.next_result();
                     if run.leaves && taken {
-                        self.tell_taken_branch();
+                        self.emit_taken_branch();
                     }
                     self.at = self.cache.next(self.trace.code, self.at, taken);
                 }
-                // A return that is not compressed is never deferred, so results cannot wait behind one.
+                // A return that is not compressed is never deferred, so results cannot be left in front of
+                // one.
                 Exit::Return if !self.trace.return_compression => return Err(GapCause::Mismatch),
                 Exit::Return => self.compressed_return()?,
                 Exit::Continue => self.pass_on()?,
@@ -72,7 +74,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         Ok(())
     }
 
-    /// Moves to the exit of the run at hand and through it to `to`.
+    /// Moves to the exit of the current run, and through it to `to`.
     #[inline(always)]
     pub(super) fn arrive(&mut self, to: u64) -> Result<(), GapCause> {
         self.finish_steps()?;
@@ -89,7 +91,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                 Some(EventKind::Call { return_to: after })
             }
             Exit::Return => {
-                // Every near return takes its call off the stack (SDM, "RET compression"), compressed or not.
+                // Every near return removes its call from the stack (SDM, "RET compression"), compressed or
+                // not.
                 self.returns.pop();
                 Some(EventKind::Return)
             }
@@ -118,17 +121,17 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             Far::SystemCall | Far::Other => EventKind::SystemCall { return_to: after },
         };
         self.reschedule();
-        self.tell(kind, from, to);
-        self.stand_at_traced(to)
+        self.emit(kind, from, to);
+        self.move_to_traced(to)
     }
 
-    /// Passes long runs and tells all steps up to an exit that only the trace can open.
+    /// Passes long runs and emits all steps, up to an exit that needs a packet.
     #[inline(always)]
     pub(super) fn finish_steps(&mut self) -> Result<(), GapCause> {
         loop {
             let run = *self.cache.run(self.at);
             if run.step_count != 0 && !self.at_exit {
-                self.tell_steps();
+                self.emit_steps();
             }
             self.at_exit = true;
             if run.exit != Exit::Continue {
@@ -145,10 +148,10 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         Ok(())
     }
 
-    /// Goes instruction by instruction to `ip`, which must be reached without the trace's help.
+    /// Moves instruction by instruction to `ip`, which must be reached without a packet.
     pub(super) fn walk_to(&mut self, ip: u64) -> Result<(), GapCause> {
         self.walk(|address, _| address == ip)?;
-        self.stand_at_traced(ip)
+        self.move_to_traced(ip)
     }
 
     pub(super) fn walk(&mut self, arrived: impl Fn(u64, Flow) -> bool) -> Result<u64, GapCause> {
@@ -176,7 +179,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn walk_jump(&mut self, from: u64, to: u64) -> u64 {
         if place(self.trace.code, self.reading, from).0 != place(self.trace.code, self.reading, to).0 {
             let ticks = self.interval.between_results();
-            self.tell_at(ticks, EventKind::Jump { indirect: false }, from, to);
+            self.emit_at(ticks, EventKind::Jump { indirect: false }, from, to);
         }
         self.decoded.blocks += 1;
         to
@@ -184,7 +187,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
 
     pub(super) fn walk_call(&mut self, from: u64, return_to: u64, to: u64) -> u64 {
         let ticks = self.interval.between_results();
-        self.tell_at(ticks, EventKind::Call { return_to }, from, to);
+        self.emit_at(ticks, EventKind::Call { return_to }, from, to);
         self.push_return(return_to, Default::default());
         self.decoded.blocks += 1;
         to
@@ -196,20 +199,20 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.returns.push(ReturnAddress { address, site, space });
     }
 
-    /// The address that is executed next.
+    /// The address of the next instruction.
     pub(super) fn address(&self) -> u64 {
         let site = self.cache.site(self.at);
         if self.at_exit { site.source } else { site.start }
     }
 
-    pub(super) fn stand_at(&mut self, ip: u64) {
+    pub(super) fn move_to(&mut self, ip: u64) {
         self.reading.size = self.next_size;
         self.at = self.cache.at(self.trace.code, self.reading, ip);
         self.at_exit = false;
     }
 
-    pub(super) fn stand_at_traced(&mut self, ip: u64) -> Result<(), GapCause> {
-        self.stand_at(ip);
+    pub(super) fn move_to_traced(&mut self, ip: u64) -> Result<(), GapCause> {
+        self.move_to(ip);
         if self.cache.has_code(self.at) { Ok(()) } else { Err(GapCause::NoCode) }
     }
 }

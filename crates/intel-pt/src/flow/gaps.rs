@@ -1,4 +1,4 @@
-//! Beginnings, gaps and their ends, and switches of threads.
+//! Starts, gaps and their ends, and switches of threads.
 
 use super::{Decoder, State};
 use crate::code::Code;
@@ -6,14 +6,14 @@ use crate::event::{EventKind, GapCause, Sink};
 use crate::packet::Packet;
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
-    pub(super) fn begin(&mut self, ip: u64) {
+    pub(super) fn start(&mut self, ip: u64) {
         self.reschedule();
         if self.next_switch != u64::MAX {
             self.reschedule_by_next_time(ip);
         }
-        self.stand_at(ip);
+        self.move_to(ip);
         self.start_interval();
-        self.tell(EventKind::Begin, 0, ip);
+        self.emit(EventKind::Start, 0, ip);
         self.state = State::On;
         if !self.cache.has_code(self.at) {
             self.lose(GapCause::NoCode);
@@ -23,17 +23,17 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     /// Ends a gap, if the code at `ip` is known.
     pub(super) fn resume(&mut self, ip: u64) {
         self.reschedule();
-        self.stand_at(ip);
+        self.move_to(ip);
         if !self.cache.has_code(self.at) {
             return self.stay_lost(ip);
         }
         self.start_interval();
         self.state = State::On;
         self.fup_is_bound = false;
-        self.tell(EventKind::Resume, 0, ip);
+        self.emit(EventKind::Resume, 0, ip);
     }
 
-    /// What runs from now on is unknown, unless tracing is off.
+    /// The executed code is unknown from now on, unless tracing is off.
     #[cold]
     #[inline(never)]
     pub(super) fn lose(&mut self, cause: GapCause) {
@@ -46,7 +46,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         let from = if self.state == State::On { self.address() } else { 0 };
         let in_kernel = is_in_kernel(from) && !cause.loses_packets();
         if self.state != State::Lost || self.gap_in_kernel {
-            self.tell_bare(EventKind::Gap(cause), from);
+            self.emit_bare(EventKind::Gap(cause), from);
             self.gap_in_kernel = in_kernel;
         } else {
             self.decoded.further.add(cause);
@@ -54,33 +54,34 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.state = State::Lost;
         self.result_count = 0;
         self.at_exit = false;
-        // The kernel makes as many returns as calls: the user's stay on the processor's return stack.
+        // The kernel makes as many returns as calls, so the user's calls stay on the processor's return
+        // stack.
         if !self.gap_in_kernel {
             self.returns.clear();
         }
-        self.forget_pending();
+        self.clear_pending();
     }
 
-    /// The gap goes on at `ip`. Where it comes out of the kernel, it is a gap of user code from here on.
+    /// The gap continues at `ip`. If that is out of the kernel, it is a gap of user code from here on.
     fn stay_lost(&mut self, ip: u64) {
         if self.state != State::Lost {
             return;
         }
         if self.gap_in_kernel && !is_in_kernel(ip) {
-            self.tell_bare(EventKind::Gap(GapCause::NoCode), ip);
+            self.emit_bare(EventKind::Gap(GapCause::NoCode), ip);
             self.returns.clear();
         }
         self.gap_in_kernel = is_in_kernel(ip);
     }
 
-    /// The FUP that may follow says where execution goes on, not where an interrupt hit.
+    /// A FUP that follows has the address of the next instruction, not that of an interrupt.
     pub(super) fn overflow(&mut self) {
         self.lose_now(GapCause::Overflow);
         self.fup_is_bound = true;
     }
 
-    /// In the kernel the thread may change between any two packets; user code runs on until it enters the kernel, so a
-    /// switch at its time only says that the clocks differ a little.
+    /// In the kernel the thread may change between any two packets. User code runs until it enters the
+    /// kernel, so a switch in user code only shows that the clocks differ a little.
     #[inline(always)]
     pub(super) fn keep_schedule(&mut self) {
         if self.watch.now() >= self.next_switch && self.cache.site(self.at).start >> 63 != 0 {
@@ -88,8 +89,9 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
     }
 
-    /// Without cycle counts the time at hand may be that of a packet long before. If the next time in the trace comes while
-    /// tracing is still on, switches up to it happened before it came on: threads do not change in user code.
+    /// Without cycle counts the current time may be that of a much older packet. If the next time in the
+    /// trace comes while tracing is on, switches up to it happened before tracing came on, because threads do
+    /// not change in user code.
     fn reschedule_by_next_time(&mut self, ip: u64) {
         let now = self.next_time().filter(|_| ip >> 63 == 0).unwrap_or(0);
         if now >= self.next_switch {
@@ -97,7 +99,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
     }
 
-    /// What the next timing packet will say, if tracing stays on up to it.
+    /// The time of the next timing packet, if tracing stays on up to it.
     fn next_time(&self) -> Option<u64> {
         let (mut packets, mut watch) = (self.packets.clone(), self.watch.clone());
         while let Some(Ok(packet)) = packets.next_packet() {
@@ -113,7 +115,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         None
     }
 
-    /// Moves on to the thread that has the CPU at this time.
+    /// Moves on to the thread that runs at this time.
     pub(super) fn reschedule(&mut self) {
         self.reschedule_until(self.watch.now());
     }
@@ -122,7 +124,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         while let Some(switch) = self.cursor.advance(now) {
             self.reading.space = switch.space;
             let ticks = switch.ticks.max(self.interval.end).min(self.watch.now());
-            self.tell_bare_at(ticks, EventKind::Switch(switch), 0);
+            self.emit_bare_at(ticks, EventKind::Switch(switch), 0);
         }
         self.next_switch = self.cursor.next_ticks();
     }

@@ -1,6 +1,6 @@
-//! When something happened between two packets.
+//! Times of events between two packets.
 
-/// The time between the last two packets that moved the decoder, and how much of the last one is used.
+/// The time between the last two packets that moved the decoder, and the consumed part of the last one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     pub start: u64,
@@ -10,13 +10,13 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// When the code between the last result used and the next one ran: half-way.
+    /// The time of the code between the last consumed result and the next one: half-way.
     #[inline(always)]
     pub(super) fn between_results(&self) -> u64 {
         self.at(2 * self.used + 1)
     }
 
-    /// When the last result used came about.
+    /// The time of the last consumed result.
     #[inline(always)]
     pub(super) fn at_result(&self) -> u64 {
         self.at(2 * self.used)

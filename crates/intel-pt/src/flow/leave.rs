@@ -1,8 +1,8 @@
-//! Ends of tracing: which instruction turned it off, and where that went.
+//! Ends of tracing: the instruction that turned it off, and its target.
 //!
 //! A branch out of the recording's filters turns tracing off. Its packet holds the target or, on some
-//! processors, nothing (erratum SKL014 of Skylake, for direct branches). Then the filters themselves show
-//! which branch it was: the first direct one whose target they leave out.
+//! processors, nothing (erratum SKL014 of Skylake, for direct branches). Then the filters themselves show the
+//! branch: it is the first direct one whose target they leave out.
 
 use super::gaps::is_in_kernel;
 use super::{Decoder, Source, State};
@@ -28,12 +28,12 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                 self.state = State::Off;
             }
         }
-        self.forget_pending();
+        self.clear_pending();
     }
 
     fn leave_gap(&mut self) {
         if self.gap_in_kernel {
-            self.tell_end(EndCause::Gap, 0, 0);
+            self.emit_end(EndCause::Gap, 0, 0);
         }
         self.state = State::Off;
     }
@@ -41,7 +41,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     fn leave(&mut self, source: Source, ip: Option<u64>) -> Result<(), GapCause> {
         if let Source::Async(from) | Source::Abort(from) = source {
             let vector = self.vector.take();
-            self.tell_end(EndCause::Interrupt { vector }, from, from);
+            self.emit_end(EndCause::Interrupt { vector }, from, from);
             return Ok(());
         }
         let may_be_direct = !self.at_exit && (ip.is_some() || self.trace.code.is_filtered());
@@ -52,8 +52,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.leave_by_exit(ip)
     }
 
-    /// Goes to the direct branch that left what is traced, or to `ip` itself, and ends the trace there.
-    /// `false`: another instruction comes first.
+    /// Moves to the direct branch out of the traced code, or to `ip`, and ends the trace there. `false`:
+    /// another instruction comes first.
     fn leave_by_branch(&mut self, ip: Option<u64>) -> Result<bool, GapCause> {
         let (code, space) = (self.trace.code, self.reading.space);
         let leaves = |to: u64| match ip {
@@ -66,9 +66,9 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             Flow::Jump(to) | Flow::Call(to) => leaves(to),
             _ => true,
         })?;
-        self.stand_at(address);
+        self.move_to(address);
         if ip == Some(address) {
-            self.tell_end(EndCause::Other, address, address);
+            self.emit_end(EndCause::Other, address, address);
             return Ok(true);
         }
         let Some(instruction) = decode(code, self.reading, address) else { return Ok(false) };
@@ -80,7 +80,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         Ok(true)
     }
 
-    /// The run's exit left what is traced, to `ip` where that is known.
+    /// The run's exit left the traced code, to `ip` if that is known.
     fn leave_by_exit(&mut self, ip: Option<u64>) -> Result<(), GapCause> {
         let site = *self.cache.site(self.at);
         let (cause, return_to) = match (self.cache.run(self.at).exit, ip) {
@@ -93,38 +93,38 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
                 return Ok(());
             }
             (Exit::Far(Far::SystemCall), _) => (EndCause::SystemCall, site.after),
-            // From an interrupt of kernel code that is not traced.
+            // The return from an interrupt of kernel code that is not traced.
             (Exit::Far(Far::SystemReturn), Some(to)) if is_in_kernel(to) => (EndCause::Return, to),
             (Exit::Far(Far::SystemReturn), _) => (EndCause::SystemReturn, 0),
             (Exit::Return, _) => {
-                // Every near return takes its call off the stack, wherever it goes.
+                // Every near return removes its call from the stack, whatever its target.
                 self.returns.pop();
                 (EndCause::Return, ip.unwrap_or(0))
             }
             (Exit::Missing, _) => return Err(GapCause::NoCode),
             _ => (EndCause::Other, site.after),
         };
-        self.tell_end(cause, site.source, return_to);
+        self.emit_end(cause, site.source, return_to);
         Ok(())
     }
 
-    /// What is called runs without a trace, until it returns to `return_to`.
+    /// The called code is not traced until it returns to `return_to`.
     fn leave_by_call(&mut self, from: u64, return_to: u64, to: u64) {
-        self.tell(EventKind::Call { return_to }, from, to);
+        self.emit(EventKind::Call { return_to }, from, to);
         self.push_return(return_to, Default::default());
         self.decoded.blocks += 1;
-        self.tell_end(EndCause::Other, from, 0);
+        self.emit_end(EndCause::Other, from, 0);
     }
 
-    /// A part of a function that lies elsewhere is no other function.
+    /// A separate part of a function is not another function.
     fn leave_by_jump(&mut self, from: u64, to: u64, indirect: bool) {
         let (function, at_entry) = place(self.trace.code, self.reading, to);
         let leaves_function = function != place(self.trace.code, self.reading, from).0;
         if leaves_function {
-            self.tell(EventKind::Jump { indirect }, from, to);
+            self.emit(EventKind::Jump { indirect }, from, to);
         }
         self.decoded.blocks += 1;
         let cause = if leaves_function && at_entry { EndCause::Jump } else { EndCause::Other };
-        self.tell_end(cause, from, 0);
+        self.emit_end(cause, from, 0);
     }
 }

@@ -1,11 +1,12 @@
-//! Control flow from packets: follows the recorded code along the trace and tells what it did, as events.
+//! Control flow from packets: follows the recorded code along the trace and emits events.
 //!
-//! The decoder is lazy: it stands at the start of a run and moves when a packet says how that run ends. So at any packet
-//! all that is known to have been executed has been told, and nothing that is not.
+//! The decoder is lazy: it stays at the start of a run until a packet shows how that run ends. So at each
+//! packet exactly the code that is known to have been executed has been emitted.
 //!
-//! A trace is decoded in segments, each from a synchronisation point (PSB) to the next. Segments are independent: decoding
-//! two of them one after the other, or each alone, tells the same events.
+//! A trace is decoded in segments, each from a synchronisation point (PSB) to the next. Segments are
+//! independent: two of them together give the same events as each alone.
 
+mod emit;
 mod estimate;
 mod follow;
 mod gaps;
@@ -13,7 +14,6 @@ mod interval;
 mod leave;
 mod packets;
 mod synchronise;
-mod tell;
 #[cfg(test)]
 mod tests;
 
@@ -31,38 +31,46 @@ use crate::run_cache::{RunCache, RunId};
 use crate::schedule::{Cursor, Schedule};
 use crate::stopwatch::{ClockFacts, Stopwatch};
 
-/// A contiguous piece of one CPU's or thread's trace, and what is needed to read it.
+/// A contiguous part of one CPU's or thread's trace, and the data needed to read it.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace<'a, C> {
+    /// The bytes of the trace.
     pub bytes: &'a [u8],
+    /// The recorded programs.
     pub code: &'a C,
+    /// The threads that ran, by time.
     pub schedule: &'a Schedule,
+    /// The parameters of the clocks.
     pub clock: ClockFacts,
-    /// Whether returns may be compressed to a branch result (the recording did not ask for `noretcomp`).
+    /// Whether returns may be compressed to a branch result: the recording did not ask for `noretcomp`.
     pub return_compression: bool,
 }
 
-/// What was decoded, in numbers.
+/// Results of decoding, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// Straight pieces of code between transfers of any kind.
     pub blocks: u64,
-    /// The time of the segment's first synchronisation point, and of its last packet, in ticks.
+    /// The time of the segment's first synchronisation point, in ticks.
     pub first_ticks: u64,
+    /// The time of its last packet, in ticks.
     pub last_ticks: u64,
-    /// Whether the segment says what time it is: without that its times are near the clock's reference, and
-    /// not more.
+    /// Whether the segment has a time. Without one its times are only near the clock's reference.
     pub is_timed: bool,
-    /// Cycle counts that led beyond the exact times around them, and were bounded by those.
+    /// Cycle counts that led beyond the exact times around them, and were limited to those.
     pub corrected_times: u64,
+    /// Losses without an event.
     pub further: FurtherGaps,
 }
 
-/// What was lost while it was not known where the decoder is: no event of its own, but a loss.
+/// Losses while the decoder's place was not known already. They have no event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FurtherGaps {
+    /// Overflows of the processor's buffer.
     pub overflows: u64,
+    /// Bytes that are not a packet.
     pub bad_packets: u64,
+    /// Contradictions of code and trace, and all other causes.
     pub mismatches: u64,
 }
 
@@ -75,7 +83,7 @@ impl FurtherGaps {
         }
     }
 
-    /// By cause.
+    /// The numbers by cause.
     pub fn counts(&self) -> [(GapCause, u64); 3] {
         [
             (GapCause::Overflow, self.overflows),
@@ -85,7 +93,7 @@ impl FurtherGaps {
     }
 }
 
-/// Where segments of a trace start: its PSBs.
+/// The offsets of a trace's segments: its PSBs.
 pub fn segment_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut from = 0;
@@ -96,18 +104,18 @@ pub fn segment_starts(bytes: &[u8]) -> Vec<usize> {
     starts
 }
 
-/// Which part of the trace to decode.
+/// The part of the trace to decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Offset of a PSB.
     pub start: usize,
-    /// Offset of the PSB to stop at, or the trace's length.
+    /// Offset of the PSB at which to stop, or the trace's length.
     pub end: usize,
-    /// Nothing was decoded before this one: its first address is a beginning.
+    /// No segment was decoded before this one: its first address is a start.
     pub first: bool,
 }
 
-/// Tells `sink` what happened in `segment` of `trace`.
+/// Decodes `segment` of `trace` and emits its events to `sink`.
 pub fn decode_segment<C: Code>(
     trace: &Trace<'_, C>,
     segment: Segment,
@@ -133,7 +141,7 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     None,
-    /// Where an interrupt may have hit.
+    /// The address at which an interrupt may have occurred.
     Async(u64),
     Abort(u64),
 }
@@ -147,32 +155,33 @@ struct Decoder<'a, 'c, C, S> {
     last_ip: LastIp,
     watch: Stopwatch,
     cursor: Cursor<'a>,
-    /// When the next switch of the schedule happens.
+    /// The time of the schedule's next switch.
     next_switch: u64,
     reading: Reading,
     next_size: CodeSize,
     state: State,
-    /// The gap is one of kernel code, and the trace has shown no way out of the kernel yet.
+    /// The gap is one of kernel code, and the trace has not shown the return from the kernel yet.
     gap_in_kernel: bool,
     at: RunId,
-    /// The steps of the run at hand have been told: it waits at its exit.
+    /// The steps of the current run have been emitted: it waits at its exit.
     at_exit: bool,
-    /// Branch results to use, the oldest in the highest bit.
+    /// Branch results that are not consumed, the oldest in the highest bit.
     results: u64,
     result_count: u32,
     interval: Interval,
     returns: ReturnStack,
     synchronisation: Option<Synchronisation>,
     source: Source,
-    /// The last synchronisation point had no address: tracing is off, or comes out of an overflow and the address follows.
+    /// The last synchronisation point had no address: tracing is off, or an overflow ends and the address
+    /// follows.
     may_be_on: bool,
-    /// The next FUP says where the packet before it happened.
+    /// The next FUP belongs to the packet before it.
     fup_is_bound: bool,
     transaction: Option<(bool, bool)>,
     vector: Option<u8>,
-    /// Long runs that may still be passed without a packet; grows with the packets.
+    /// The number of long runs that may be passed without a packet. It grows with the packets.
     fuel: u32,
-    /// The next TSC packet, once it was looked for.
+    /// The next TSC packet, after it was searched.
     stamp: Stamp,
     decoded: Decoded,
 }
@@ -243,12 +252,12 @@ impl<'a, 'c, C: Code, S: Sink> Decoder<'a, 'c, C, S> {
         self.decoded.is_timed = self.watch.is_set();
     }
 
-    /// Handles the packets that are not most of a trace; says whether the segment is done.
+    /// Handles the less frequent packets. Returns whether the segment ends.
     #[inline(never)]
     fn other(&mut self, packet: Packet, offset: usize) -> bool {
         self.fuel = (self.fuel + 16).min(FULL_TANK);
         match packet {
-            Packet::Psb => return self.begin_synchronisation(offset),
+            Packet::Psb => return self.start_synchronisation(offset),
             Packet::PsbEnd => return self.end_synchronisation(),
             Packet::Tsc(ticks) => self.time_stamp(ticks),
             Packet::Tma { ctc, fast } => self.watch.tma(ctc, fast),

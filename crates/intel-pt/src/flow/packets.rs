@@ -1,4 +1,4 @@
-//! What each packet that moves the decoder asks of it.
+//! The effect of each packet that moves the decoder.
 
 use super::{Decoder, FULL_TANK, Source, State};
 use crate::code::Code;
@@ -40,7 +40,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         match self.state {
             State::On => self.keep_schedule(),
             State::Lost => return self.resume(ip),
-            State::Off => return self.begin(ip),
+            State::Off => return self.start(ip),
         }
         let results_wait = self.result_count > 0;
         if !results_wait {
@@ -53,7 +53,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         };
         if let Err(cause) = arrived.and_then(|()| self.use_results()) {
             self.lose(cause);
-            // Whatever led there (a breakpoint that the image does not show, code that was changed), it goes on at `ip`.
+            // Whatever led there (a breakpoint that the image lacks, changed code), execution continues at
+            // `ip`.
             if !results_wait {
                 self.resume(ip);
             }
@@ -62,17 +63,17 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
 
     pub(super) fn interrupt(&mut self, from: u64, ip: u64) -> Result<(), GapCause> {
         let vector = self.vector.take();
-        self.tell(EventKind::Interrupt { vector }, from, ip);
+        self.emit(EventKind::Interrupt { vector }, from, ip);
         self.reschedule();
-        self.stand_at_traced(ip)
+        self.move_to_traced(ip)
     }
 
     pub(super) fn abort(&mut self, from: u64, ip: u64) -> Result<(), GapCause> {
-        self.tell(EventKind::TransactionAbort, from, ip);
-        self.stand_at_traced(ip)
+        self.emit(EventKind::TransactionAbort, from, ip);
+        self.move_to_traced(ip)
     }
 
-    /// A FUP: the decoder moves to its address; what happened there the next packet says.
+    /// A FUP: the decoder moves to its address. The next packet shows the event there.
     pub(super) fn source_address(&mut self, payload: IpPayload) {
         let Some(ip) = self.last_ip.update(payload) else {
             return;
@@ -102,8 +103,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
         match transaction {
             Some((_, true)) => self.source = Source::Abort(ip),
-            Some((true, false)) => self.tell(EventKind::TransactionBegin, ip, ip),
-            Some((false, false)) => self.tell(EventKind::TransactionEnd, ip, ip),
+            Some((true, false)) => self.emit(EventKind::TransactionStart, ip, ip),
+            Some((false, false)) => self.emit(EventKind::TransactionEnd, ip, ip),
             None if bound => {}
             None => self.source = Source::Async(ip),
         }
@@ -112,19 +113,20 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     pub(super) fn enable(&mut self, payload: IpPayload) {
         let ip = self.last_ip.update(payload);
         if let Some(synchronisation) = &mut self.synchronisation {
-            // Erratum BDM70: inside a synchronisation point it says what the FUP would.
+            // Erratum BDM70: inside a synchronisation point it stands for the FUP.
             synchronisation.ip = ip.or(synchronisation.ip);
             return;
         }
         let Some(ip) = ip else {
             return self.lose_now(GapCause::Mismatch);
         };
-        self.forget_pending();
+        self.clear_pending();
         self.may_be_on = false;
         match self.state {
-            State::Off => self.begin(ip),
+            State::Off => self.start(ip),
             State::Lost => self.resume(ip),
-            // Some processors (family 6, model 79) put a synchronisation point with the address before the enabling.
+            // Some processors (family 6, model 79) write a synchronisation point with the address before the
+            // enabling.
             State::On if self.address() == ip && !self.at_exit => {}
             State::On => {
                 self.lose(GapCause::Mismatch);
@@ -133,8 +135,9 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
     }
 
-    /// An event-trace packet: an interrupt's vector belongs to the interrupt that follows; other events (`iret`, entering a
-    /// virtual machine …) are instructions, and an address with them is only that instruction's.
+    /// An event-trace packet. The vector of an interrupt belongs to the interrupt that follows. Other events
+    /// (`iret`, entering a virtual machine …) are instructions, and an address with them is only that
+    /// instruction's.
     pub(super) fn announce(&mut self, kind: u8, vector: u8, ip_follows: bool) {
         const INTERRUPT: u8 = 1;
         match kind {
@@ -143,7 +146,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
     }
 
-    /// A FUP directly after it says where the mode changed, not that something interrupted: that would come before.
+    /// A FUP directly after it is the place of the mode change. An interrupt would come before.
     pub(super) fn change_mode(&mut self, code: CodeSize) {
         self.next_size = code;
         let is_news = self.synchronisation.is_none() && self.source == Source::None;

@@ -1,4 +1,4 @@
-//! Synchronisation points: where a segment starts, and where the decoder's idea of the place is checked.
+//! Synchronisation points: a segment starts at one, and the decoder's place is checked at the others.
 
 use super::gaps::is_in_kernel;
 use super::{Decoder, Source, State};
@@ -13,15 +13,15 @@ use crate::schedule::Switch;
 pub(super) struct Synchronisation {
     pub ip: Option<u64>,
     pub seen_tsc: bool,
-    /// The first of the segment: it states what the segment before has told.
+    /// The first one of the segment. The previous segment emitted the same state.
     pub silent: bool,
     /// The first of the next segment.
     pub last: bool,
 }
 
 impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
-    /// Says whether the segment is done.
-    pub(super) fn begin_synchronisation(&mut self, offset: usize) -> bool {
+    /// Returns whether the segment ends.
+    pub(super) fn start_synchronisation(&mut self, offset: usize) -> bool {
         if self.cut_synchronisation() {
             return true;
         }
@@ -36,11 +36,11 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.last_ip = LastIp::default();
         self.returns.clear();
         self.watch.psb();
-        self.forget_pending();
+        self.clear_pending();
         false
     }
 
-    pub(super) fn forget_pending(&mut self) {
+    pub(super) fn clear_pending(&mut self) {
         self.source = Source::None;
         self.fup_is_bound = false;
         self.transaction = None;
@@ -57,7 +57,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         }
     }
 
-    /// Says whether this was the synchronisation point that ends the segment.
+    /// Returns whether this was the synchronisation point that ends the segment.
     pub(super) fn end_synchronisation(&mut self) -> bool {
         let Some(synchronisation) = self.synchronisation.take() else { return false };
         self.transaction = None;
@@ -75,8 +75,8 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         synchronisation.last
     }
 
-    /// Packets that belong to no synchronisation point end the one that is being read: it has said all it will, and there
-    /// may be no address in it though tracing is on. Says whether the segment is done: its last one is the next segment's.
+    /// Other packets end the current synchronisation point. It may lack an address although tracing is on.
+    /// Returns whether the segment ends: its last synchronisation point belongs to the next segment.
     #[inline(always)]
     pub(super) fn cut_synchronisation(&mut self) -> bool {
         match self.synchronisation.take() {
@@ -101,7 +101,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         false
     }
 
-    /// Starts the segment where its first synchronisation point says.
+    /// Starts the segment at the place of its first synchronisation point.
     pub(super) fn join(&mut self, ip: Option<u64>) {
         self.cursor = self.trace.schedule.cursor_at(self.watch.now());
         self.next_switch = self.cursor.next_ticks();
@@ -110,22 +110,22 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
         self.sink.join(self.watch.now(), self.cursor.current());
         if self.segment.first {
             let switch = Switch { ticks: self.watch.now(), ..self.cursor.current() };
-            self.tell_bare(EventKind::Switch(switch), 0);
+            self.emit_bare(EventKind::Switch(switch), 0);
         }
         if self.cache.is_full() {
             self.cache.clear();
         }
         let Some(ip) = ip else { return };
-        self.stand_at(ip);
+        self.move_to(ip);
         let known = self.cache.has_code(self.at);
         self.state = if known { State::On } else { State::Lost };
         self.gap_in_kernel = is_in_kernel(ip);
         if self.segment.first && known {
-            self.tell(EventKind::Begin, 0, ip);
+            self.emit(EventKind::Start, 0, ip);
         }
     }
 
-    /// A synchronisation point in the middle must agree with where the decoder is; its word counts.
+    /// Checks the decoder's place against a synchronisation point. The point prevails.
     pub(super) fn confirm(&mut self, ip: Option<u64>) {
         self.next_interval(0);
         if self.cache.is_full() {
@@ -141,10 +141,10 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
             }
             (State::On, None) => {
                 let from = self.address();
-                self.tell_end(EndCause::Other, from, from);
+                self.emit_end(EndCause::Other, from, from);
                 self.state = State::Off;
             }
-            (State::Off, Some(ip)) => self.begin(ip),
+            (State::Off, Some(ip)) => self.start(ip),
             (State::Lost, Some(ip)) => self.resume(ip),
             (State::Off | State::Lost, None) => self.state = State::Off,
         }

@@ -1,4 +1,5 @@
-//! An invented program as an ELF file that profilers can read: its code, mapped as a whole, and its functions' names.
+//! A generated program as an ELF file that profilers can read: its code, mapped as a whole, and its
+//! functions' names.
 
 use super::program::Program;
 use super::record::words;

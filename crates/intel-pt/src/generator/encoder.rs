@@ -1,16 +1,17 @@
-//! Writes the packets that a processor would, by the rules of the manual (Intel SDM vol. 3, "Intel Processor Trace"): when
-//! branch results are held back, when addresses and returns are compressed, what a synchronisation point states.
+//! Writes the packets of a processor, by the rules of the manual (Intel SDM vol. 3, "Intel Processor Trace"):
+//! the delay of branch results, the compression of addresses and returns, the contents of synchronisation
+//! points.
 
 use super::random::Random;
 
-/// How the processor is set up.
+/// The settings of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub cycles: bool,
     pub return_compression: bool,
     /// Branch results are collected to 47 instead of 6.
     pub long_results: bool,
-    /// Addresses of indirect jumps and calls wait until the branch results before them are full.
+    /// Targets of indirect jumps and calls are delayed until the branch results before them are full.
     pub deferred_targets: bool,
     /// Bytes between synchronisation points.
     pub psb_period: usize,
@@ -21,15 +22,15 @@ pub struct Settings {
     /// Ratios of the core's clock and of the time-stamp counter to the bus clock.
     pub core_ratio: u8,
     pub max_non_turbo_ratio: u8,
-    /// Where a direct branch goes out of what is traced, the end of tracing holds its target. It does not on
-    /// Skylake (erratum SKL014).
+    /// The end of tracing at a direct branch out of the traced code has its target. It does not on Skylake
+    /// (erratum SKL014).
     pub addressed_ends: bool,
-    /// Calls from before a branch out of what is traced stay on the return stack.
+    /// Calls from before a branch out of the traced code stay on the return stack.
     pub keeps_returns: bool,
 }
 
 impl Settings {
-    pub fn invent(random: &mut Random) -> Settings {
+    pub fn generate(random: &mut Random) -> Settings {
         let cycles = random.per_mille(800);
         Settings {
             cycles,
@@ -51,14 +52,14 @@ impl Settings {
 pub const TSC_CTC: (u32, u32) = (200, 2);
 const TICKS_PER_CRYSTAL: u64 = (TSC_CTC.0 / TSC_CTC.1) as u64;
 const RETURNS: usize = 64;
-/// So few cycles are passed one by one: that costs less than to find out what they lead to.
+/// Up to this number, cycles are passed one by one, which costs less than the search for the next tick.
 const FEW_CYCLES: u64 = 8;
 
 /// The processor's trace unit.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     settings: Settings,
-    /// What was written since `take`, and the number of bytes before.
+    /// Bytes written since `take`, and the number of bytes before.
     bytes: Vec<u8>,
     taken: usize,
     results: u64,
@@ -66,9 +67,9 @@ pub struct Encoder {
     deferred: Vec<u64>,
     last_ip: u64,
     returns: Vec<u64>,
-    /// Core cycles since power-on, and those that CYC packets have told.
+    /// Core cycles since power-on, and those that CYC packets have reported.
     core_cycles: u64,
-    told_cycles: u64,
+    reported_cycles: u64,
     ticks: u64,
     /// Ticks not yet whole, in units of the core's ratio.
     remainder: u64,
@@ -89,7 +90,7 @@ impl Encoder {
             last_ip: 0,
             returns: Vec::new(),
             core_cycles: 0,
-            told_cycles: 0,
+            reported_cycles: 0,
             ticks,
             remainder: 0,
             last_psb: 0,
@@ -123,20 +124,20 @@ impl Encoder {
         self.bytes
     }
 
-    /// Lets core cycles pass; MTC packets come at their ticks.
+    /// Lets core cycles pass. MTC packets are written at their ticks.
     pub fn pass(&mut self, cycles: u64) {
         let mut left = cycles;
         while left > 0 {
-            let quiet = if left > FEW_CYCLES { self.quiet_cycles().min(left) } else { 0 };
-            if quiet > 0 {
-                self.core_cycles += quiet;
-                self.remainder += quiet * self.ratio();
+            let uneventful = if left > FEW_CYCLES { self.uneventful_cycles().min(left) } else { 0 };
+            if uneventful > 0 {
+                self.core_cycles += uneventful;
+                self.remainder += uneventful * self.ratio();
                 self.ticks += self.remainder / self.core_ratio();
                 self.remainder %= self.core_ratio();
             } else {
                 self.pass_one();
             }
-            left -= quiet.max(1);
+            left -= uneventful.max(1);
         }
     }
 
@@ -150,8 +151,8 @@ impl Encoder {
         }
     }
 
-    /// How many cycles pass before the next tick that an MTC packet may come at.
-    fn quiet_cycles(&self) -> u64 {
+    /// The number of cycles before the next possible tick of an MTC packet.
+    fn uneventful_cycles(&self) -> u64 {
         let period = self.settings.mtc_shift.map_or(1 << 20, |shift| TICKS_PER_CRYSTAL << shift);
         let ticks = period - self.ticks % period;
         (ticks * self.core_ratio() - self.remainder - 1) / self.ratio()
@@ -202,12 +203,13 @@ impl Encoder {
         self.returns.push(return_to);
     }
 
-    /// A near return to what is not traced takes the last call off the stack.
+    /// A near return to code that is not traced removes the last call from the stack.
     pub fn forget_call(&mut self) {
         self.returns.pop();
     }
 
-    /// A near return. It takes the last call off the stack, and is compressed when it goes where that came from.
+    /// A near return. It removes the last call from the stack, and is compressed if its target is that call's
+    /// return address.
     pub fn returned(&mut self, to: u64) {
         if self.overflowing {
             return;
@@ -215,7 +217,7 @@ impl Encoder {
         if self.returns.pop() == Some(to) && self.settings.return_compression {
             return self.result(true);
         }
-        // What a return needs is never deferred: results before it must not be taken for its own.
+        // The results for a return are never deferred: results before it must not be taken for its own.
         self.target(to);
     }
 
@@ -244,7 +246,7 @@ impl Encoder {
             self.cycles();
             self.bytes.push(0x01);
         }
-        // No return is compressed whose call was before tracing was off.
+        // Returns to calls from before tracing was off are not compressed.
         self.returns.clear();
         self.enabled = false;
     }
@@ -264,7 +266,7 @@ impl Encoder {
         self.enabled = false;
     }
 
-    /// A system call, or a return from one: `to` is traced too.
+    /// A system call, or a return from one. `to` is traced, too.
     pub fn far(&mut self, to: u64) {
         self.target(to);
     }
@@ -284,7 +286,7 @@ impl Encoder {
         self.disable();
     }
 
-    /// The trace unit is on, and what runs is not traced.
+    /// The trace unit is on, but the current code is not traced.
     pub fn start(&mut self) {
         self.synchronise(0);
     }
@@ -305,7 +307,7 @@ impl Encoder {
         self.address(0x11, at);
     }
 
-    /// The buffer is full: nothing is written until `recover`.
+    /// The buffer is full: no packets are written until `recover`.
     pub fn overflow(&mut self) {
         self.flush();
         self.overflowing = true;
@@ -320,7 +322,8 @@ impl Encoder {
         self.overflowing
     }
 
-    /// The buffer has room again; `at` runs next, if tracing is on. Says whether a synchronisation point came with it.
+    /// The buffer has space again, and `at` is executed next, if tracing is on. Returns whether a
+    /// synchronisation point was written.
     pub fn recover(&mut self, at: u64) -> bool {
         self.overflowing = false;
         self.returns.clear();
@@ -328,7 +331,7 @@ impl Encoder {
         self.last_ip = 0;
         let synchronises = self.len() - self.last_psb >= self.settings.psb_period;
         if synchronises {
-            // It has no address: that follows.
+            // It has no address, because a FUP follows.
             let enabled = std::mem::replace(&mut self.enabled, false);
             self.synchronise(at);
             self.enabled = enabled;
@@ -341,7 +344,7 @@ impl Encoder {
         synchronises
     }
 
-    /// A synchronisation point, if it is time for one; `at` runs next.
+    /// Writes a synchronisation point if it is due. `at` is executed next.
     pub fn maybe_synchronise(&mut self, at: u64) {
         if !self.overflowing && self.len() - self.last_psb >= self.settings.psb_period {
             self.flush();
@@ -364,7 +367,7 @@ impl Encoder {
     }
 
     fn time_stamp(&mut self) {
-        self.told_cycles = self.core_cycles;
+        self.reported_cycles = self.core_cycles;
         self.bytes.push(0x19);
         self.bytes.extend(&self.ticks.to_le_bytes()[..7]);
         if self.settings.mtc_shift.is_some() {
@@ -383,7 +386,7 @@ impl Encoder {
         }
     }
 
-    /// Writes the branch results so far, and the addresses that waited for them.
+    /// Writes the collected branch results, and the targets that were delayed until then.
     fn flush(&mut self) {
         if self.result_count > 0 {
             self.cycles();
@@ -404,11 +407,11 @@ impl Encoder {
     }
 
     fn cycles(&mut self) {
-        let cycles = self.core_cycles - self.told_cycles;
+        let cycles = self.core_cycles - self.reported_cycles;
         if !self.settings.cycles || cycles == 0 {
             return;
         }
-        self.told_cycles = self.core_cycles;
+        self.reported_cycles = self.core_cycles;
         let mut rest = cycles >> 5;
         self.bytes.push((cycles as u8 & 31) << 3 | u8::from(rest > 0) << 2 | 3);
         while rest > 0 {

@@ -1,16 +1,16 @@
-//! Runs an invented program: threads on one CPU, with random branches, system calls, interrupts, switches, long jumps and
-//! exceptions. What it does is told to the encoder, and written down as the truth. Whoever takes both away now and then
-//! can run it for as long as they like.
+//! Runs a generated program: threads on one CPU, with random branches, system calls, interrupts, switches,
+//! long jumps and exceptions. Its actions go to the encoder, and are recorded as the truth. If both are taken
+//! from time to time, it can run for any time.
 
 use super::encoder::{Encoder, Settings};
-use super::program::{Deed, Program};
+use super::program::{Effect, Program};
 use super::random::Random;
 use crate::code::{Code, FunctionId};
 use crate::event::{EndCause, Event, EventKind, GapCause};
 use crate::replay::Frame;
 use crate::schedule::{Departure, Schedule, Switch, ThreadId};
 
-/// What there is to invent.
+/// The size and the features of the generated program.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub functions: usize,
@@ -23,10 +23,10 @@ pub struct Plan {
     pub exceptions: bool,
 }
 
-/// What of it is traced.
+/// The part of it that is traced.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tracing {
-    /// Ranges of the program's functions; 0 with no `kernel_ranges`: everything.
+    /// Ranges of the program's functions. 0 without `kernel_ranges`: all code is traced.
     pub ranges: usize,
     /// Ranges may end within a function, behind one of its jumps.
     pub splits: bool,
@@ -37,7 +37,7 @@ pub struct Tracing {
     pub addressed_ends: bool,
 }
 
-/// A trace, and what really happened.
+/// A trace, and its exact truth.
 #[derive(Clone, Debug)]
 pub struct Generated {
     pub program: Program,
@@ -45,16 +45,16 @@ pub struct Generated {
     pub trace: Vec<u8>,
     pub schedule: Schedule,
     pub truth: Vec<True>,
-    /// When the last packet was written.
+    /// The time of the last packet.
     pub end: u64,
 }
 
-/// Something that happened, and what it did to the stack of the thread that it happened to.
+/// An event, and its effect on the stack of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct True {
     pub event: Event,
     pub change: Change,
-    /// How many calls are open behind it, those included that no trace shows.
+    /// The number of open calls behind it, including calls that no trace shows.
     pub depth: usize,
 }
 
@@ -64,18 +64,18 @@ pub enum Change {
     Push(Frame),
     Pop(usize),
     Replace(Frame),
-    /// Another thread runs, the last one having left as the event says.
+    /// Another thread runs. The event has the departure of the last one.
     Switch(ThreadId),
 }
 
-/// Runs an invented program from `seed`.
+/// Runs a generated program from `seed`.
 pub fn generate(seed: u64, plan: Plan) -> Generated {
     let mut machine = Machine::new(seed, plan);
     machine.run(plan.instructions);
     machine.finish()
 }
 
-/// Runs an invented program from `seed`, of which some is traced, on one thread.
+/// Runs a generated program from `seed` on one thread, with a part of it traced.
 pub fn generate_traced(seed: u64, plan: Plan, tracing: Tracing) -> Generated {
     let mut machine = Machine::traced(seed, plan, tracing);
     machine.run(plan.instructions);
@@ -91,10 +91,10 @@ struct Thread {
     at: u64,
     /// Return addresses and functions, outermost first.
     stack: Vec<(u64, usize)>,
-    begun: bool,
+    started: bool,
 }
 
-/// How execution goes to another place.
+/// The way in which execution leaves a place.
 #[derive(Clone, Copy, Debug)]
 enum Exit {
     Jump { indirect: bool },
@@ -105,7 +105,7 @@ enum Exit {
     Interrupt,
 }
 
-/// An invented program while it runs.
+/// A generated program that runs.
 #[derive(Clone, Debug)]
 pub struct Machine {
     random: Random,
@@ -117,33 +117,33 @@ pub struct Machine {
     current: usize,
     switches: Vec<Switch>,
     truth: Vec<True>,
-    /// As much of the truth as packets prove.
+    /// The number of true events that packets prove.
     proven: usize,
     overflow_left: usize,
-    /// Ticks between two switches at least, and when the next one may be.
+    /// The smallest number of ticks between two switches, and the time from which the next one may happen.
     switch_gap: u64,
     switch_from: u64,
 }
 
 impl Machine {
-    /// A program and a processor from `seed`; nothing has run yet.
+    /// A program and a processor from `seed`, before the first instruction.
     pub fn new(seed: u64, plan: Plan) -> Machine {
         let mut random = Random::new(seed);
-        let program = Program::invent(&mut random, plan.functions.max(6));
-        let settings = Settings::invent(&mut random);
+        let program = Program::generate(&mut random, plan.functions.max(6));
+        let settings = Settings::generate(&mut random);
         Machine::started(random, program, settings, plan)
     }
 
-    /// The same, with `tracing` of one thread and without overflows.
+    /// The same, with `tracing`, one thread and no overflows.
     pub fn traced(seed: u64, plan: Plan, tracing: Tracing) -> Machine {
         let mut random = Random::new(seed);
         let functions = plan.functions.max(6);
-        let mut program = Program::invent(&mut random, functions);
+        let mut program = Program::generate(&mut random, functions);
         if tracing.kernel {
             program = program.with_kernel(&mut random, functions);
         }
-        program.invent_ranges(&mut random, tracing);
-        let mut settings = Settings::invent(&mut random);
+        program.generate_ranges(&mut random, tracing);
+        let mut settings = Settings::generate(&mut random);
         settings.addressed_ends = tracing.addressed_ends;
         settings.keeps_returns = random.per_mille(500);
         Machine::started(random, program, settings, Plan { threads: 1, overflows: false, ..plan })
@@ -155,7 +155,7 @@ impl Machine {
             id: ThreadId(index as u32 + 1),
             at: entry,
             stack: vec![(0, 0)],
-            begun: index == 0,
+            started: index == 0,
         };
         let mut machine = Machine {
             random,
@@ -179,10 +179,10 @@ impl Machine {
             departure: Departure::Unknown,
         };
         machine.switches.push(first);
-        machine.tell(EventKind::Switch(first), 0, 0, Change::Switch(ThreadId(1)));
+        machine.record(EventKind::Switch(first), 0, 0, Change::Switch(ThreadId(1)));
         if machine.program.is_traced(entry) {
             machine.encoder.enable(entry);
-            machine.tell(EventKind::Begin, 0, entry, Change::Push(Frame::Function(FunctionId(1))));
+            machine.record(EventKind::Start, 0, entry, Change::Push(Frame::Function(FunctionId(1))));
         } else {
             machine.encoder.start();
         }
@@ -190,7 +190,7 @@ impl Machine {
         machine
     }
 
-    /// Threads stay at least so many ticks on the CPU; without this about a microsecond.
+    /// Sets the shortest time of a thread on the CPU; the default is about a microsecond.
     pub fn with_switch_gap(mut self, ticks: u64) -> Machine {
         self.switch_gap = ticks;
         self
@@ -204,7 +204,7 @@ impl Machine {
         &self.settings
     }
 
-    /// Runs so many instructions more.
+    /// Runs this number of further instructions.
     pub fn run(&mut self, instructions: usize) {
         (0..instructions).for_each(|_| self.step());
     }
@@ -219,7 +219,7 @@ impl Machine {
         self.encoder.take()
     }
 
-    /// What happened since it was last taken, as far as packets prove it.
+    /// The true events since the last call, as far as packets prove them.
     pub fn take_truth(&mut self) -> Vec<True> {
         let unproven = self.truth.split_off(self.proven);
         self.proven = 0;
@@ -231,7 +231,7 @@ impl Machine {
         std::mem::take(&mut self.switches)
     }
 
-    /// Ends the trace; what was taken before is not in it.
+    /// Ends the trace. It does not include parts that were taken before.
     pub fn finish(mut self) -> Generated {
         if self.encoder.is_overflowing() {
             self.recover();
@@ -256,7 +256,7 @@ impl Machine {
         self.threads[self.current].at
     }
 
-    fn tell(&mut self, kind: EventKind, from: u64, to: u64, change: Change) {
+    fn record(&mut self, kind: EventKind, from: u64, to: u64, change: Change) {
         let function = self.program.function(Program::SPACE, to);
         let event = Event {
             ticks: self.encoder.ticks(),
@@ -285,22 +285,22 @@ impl Machine {
         }
         let instruction = self.program.instruction_at(at).expect("the machine stays in its program");
         let next = at + instruction.length;
-        match instruction.deed {
-            Deed::Plain => self.thread().at = next,
-            Deed::Branch { target, guard } => self.branch(target, next, guard),
-            Deed::Jump { target } => self.jump(target),
-            Deed::Call { target } => self.call(target, next, false),
-            Deed::CallAny => {
+        match instruction.effect {
+            Effect::Plain => self.thread().at = next,
+            Effect::Branch { target, guard } => self.branch(target, next, guard),
+            Effect::Jump { target } => self.jump(target),
+            Effect::Call { target } => self.call(target, next, false),
+            Effect::CallAny => {
                 let target = self.any_function(false);
                 self.call(target, next, true);
             }
-            Deed::Switch => self.switch_statement(),
-            Deed::TailAny => self.tail_any(),
-            Deed::Return => self.returned(),
-            Deed::SystemCall => self.system_call(next),
-            Deed::LongJump => self.land(false),
-            Deed::Throw => self.land(true),
-            Deed::SystemReturn => self.system_returned(),
+            Effect::Switch => self.switch_statement(),
+            Effect::TailAny => self.tail_any(),
+            Effect::Return => self.returned(),
+            Effect::SystemCall => self.system_call(next),
+            Effect::LongJump => self.land(false),
+            Effect::Throw => self.land(true),
+            Effect::SystemReturn => self.system_returned(),
         }
     }
 
@@ -312,14 +312,15 @@ impl Machine {
         self.encoder.maybe_synchronise(at);
     }
 
-    /// What was told so far follows from the packets once they are written.
+    /// All recorded events follow from the packets, after those are written.
     fn prove(&mut self) {
         if !self.encoder.is_overflowing() {
             self.proven = self.truth.len();
         }
     }
 
-    /// Goes from `at` to `to`, where the filters of the trace may begin or end. Says whether both are traced.
+    /// Executes a transfer from `at` to `to`, at which the filters may turn tracing on or off. Returns
+    /// whether both are traced.
     fn go(&mut self, at: u64, to: u64, exit: Exit) -> bool {
         let was_on = self.encoder.is_enabled();
         let is_traced = self.program.is_traced(to);
@@ -334,7 +335,7 @@ impl Machine {
 
     fn enter_filter(&mut self, to: u64) {
         self.encoder.enable(to);
-        self.tell(EventKind::Begin, 0, to, Change::Nothing);
+        self.record(EventKind::Start, 0, to, Change::Nothing);
         self.prove();
     }
 
@@ -348,11 +349,11 @@ impl Machine {
         let leaves_function = self.program.function_at(at) != self.program.function_at(to);
         let (cause, return_to) = match exit {
             Exit::Call { return_to, .. } => {
-                self.tell(EventKind::Call { return_to }, at, to, Change::Nothing);
+                self.record(EventKind::Call { return_to }, at, to, Change::Nothing);
                 (EndCause::Other, 0)
             }
             Exit::Jump { indirect } if leaves_function => {
-                self.tell(EventKind::Jump { indirect }, at, to, Change::Nothing);
+                self.record(EventKind::Jump { indirect }, at, to, Change::Nothing);
                 (if entry == Some(to) { EndCause::Jump } else { EndCause::Other }, 0)
             }
             Exit::Jump { .. } => (EndCause::Other, 0),
@@ -362,7 +363,7 @@ impl Machine {
             Exit::SystemReturn => (EndCause::SystemReturn, 0),
             Exit::Interrupt => (EndCause::Interrupt { vector: None }, at),
         };
-        self.tell(EventKind::End { cause, return_to }, at, 0, Change::Nothing);
+        self.record(EventKind::End { cause, return_to }, at, 0, Change::Nothing);
         self.prove();
     }
 
@@ -376,10 +377,10 @@ impl Machine {
         }
     }
 
-    /// Whether the guarded instruction at `next` can be run now.
+    /// Whether the guarded instruction at `next` can be executed now.
     fn may(&self, next: u64) -> bool {
-        match self.program.instruction_at(next).map(|instruction| instruction.deed) {
-            Some(Deed::LongJump | Deed::Throw) => self.plan.exceptions && self.landing().is_some(),
+        match self.program.instruction_at(next).map(|instruction| instruction.effect) {
+            Some(Effect::LongJump | Effect::Throw) => self.plan.exceptions && self.landing().is_some(),
             _ => self.threads[self.current].stack.len() < MAX_DEPTH,
         }
     }
@@ -387,16 +388,16 @@ impl Machine {
     fn jump(&mut self, target: u64) {
         let at = self.at();
         if self.go(at, target, Exit::Jump { indirect: false }) {
-            self.tell_tail(EventKind::Jump { indirect: false }, at, target);
+            self.record_tail(EventKind::Jump { indirect: false }, at, target);
         }
         self.enter_function(target);
     }
 
-    /// A jump is an event where it leaves the function.
-    fn tell_tail(&mut self, kind: EventKind, at: u64, target: u64) {
+    /// A jump to another function is an event.
+    fn record_tail(&mut self, kind: EventKind, at: u64, target: u64) {
         let function = self.program.function_at(target).expect("a target");
         if Some(function) != self.program.function_at(at) {
-            self.tell(kind, at, target, Change::Replace(Frame::Function(Program::id(function))));
+            self.record(kind, at, target, Change::Replace(Frame::Function(Program::id(function))));
         }
     }
 
@@ -420,7 +421,7 @@ impl Machine {
             self.encoder.indirect(target);
         }
         let change = Change::Push(Frame::Function(Program::id(function)));
-        self.tell(EventKind::Call { return_to }, at, target, change);
+        self.record(EventKind::Call { return_to }, at, target, change);
         if indirect {
             self.prove();
         }
@@ -459,7 +460,7 @@ impl Machine {
         };
         if self.go(at, target, Exit::Jump { indirect: true }) {
             self.encoder.indirect(target);
-            self.tell_tail(EventKind::Jump { indirect: true }, at, target);
+            self.record_tail(EventKind::Jump { indirect: true }, at, target);
             self.prove();
         }
         self.enter_function(target);
@@ -470,7 +471,7 @@ impl Machine {
         let (to, _) = self.thread().stack.pop().expect("a frame");
         if self.go(at, to, Exit::Return) {
             self.encoder.returned(to);
-            self.tell(EventKind::Return, at, to, Change::Pop(1));
+            self.record(EventKind::Return, at, to, Change::Pop(1));
             self.prove();
         }
     }
@@ -509,7 +510,7 @@ impl Machine {
         } else {
             self.encoder.indirect(to);
         }
-        self.tell(kind, at, to, Change::Pop(frames));
+        self.record(kind, at, to, Change::Pop(frames));
         self.prove();
     }
 
@@ -538,10 +539,10 @@ impl Machine {
         self.leave(EndCause::Interrupt { vector: None }, Frame::Interrupt, at, at);
     }
 
-    /// The kernel runs at `entry`, and goes back to `return_to`.
+    /// Enters the kernel at `entry`, which returns to `return_to`.
     fn enter_kernel(&mut self, at: u64, entry: u64, return_to: u64, exit: Exit) {
         let function = self.program.function_at(entry).expect("a function");
-        // The call is open behind what begins or goes on with it, and not behind an end of tracing.
+        // The call is open behind a start in the kernel, but not behind an end of tracing.
         let is_traced = self.program.is_traced(entry);
         if is_traced {
             self.thread().stack.push((return_to, function));
@@ -556,7 +557,7 @@ impl Machine {
                 Exit::Interrupt => EventKind::Interrupt { vector: None },
                 _ => EventKind::SystemCall { return_to },
             };
-            self.tell(kind, at, entry, Change::Push(Frame::Function(Program::id(function))));
+            self.record(kind, at, entry, Change::Push(Frame::Function(Program::id(function))));
             self.prove();
         }
     }
@@ -566,13 +567,13 @@ impl Machine {
         let (to, _) = self.thread().stack.pop().expect("a frame");
         if self.go(at, to, Exit::SystemReturn) {
             self.encoder.far(to);
-            self.tell(EventKind::SystemReturn, at, to, Change::Pop(1));
+            self.record(EventKind::SystemReturn, at, to, Change::Pop(1));
             self.prove();
         }
     }
 
     fn leave(&mut self, cause: EndCause, frame: Frame, at: u64, back_at: u64) {
-        self.tell(EventKind::End { cause, return_to: back_at }, at, 0, Change::Push(frame));
+        self.record(EventKind::End { cause, return_to: back_at }, at, 0, Change::Push(frame));
         self.prove();
         self.thread().at = back_at;
         let away = 50 + self.random.below(5_000) as u64;
@@ -583,9 +584,9 @@ impl Machine {
         (0..switches).for_each(|_| self.switch());
         let at = self.at();
         self.encoder.enable(at);
-        let new = !std::mem::replace(&mut self.thread().begun, true);
+        let new = !std::mem::replace(&mut self.thread().started, true);
         let change = if new { Change::Push(Frame::Function(FunctionId(1))) } else { Change::Pop(1) };
-        self.tell(if lost { EventKind::Resume } else { EventKind::Begin }, 0, at, change);
+        self.record(if lost { EventKind::Resume } else { EventKind::Start }, 0, at, change);
         self.prove();
     }
 
@@ -598,7 +599,7 @@ impl Machine {
         let thread = self.threads[next].id;
         let switch = Switch { ticks: self.encoder.ticks(), thread, space: Program::SPACE, departure };
         self.switches.push(switch);
-        self.tell(EventKind::Switch(switch), 0, 0, Change::Switch(thread));
+        self.record(EventKind::Switch(switch), 0, 0, Change::Switch(thread));
         self.encoder.sleep(100);
     }
 
@@ -615,14 +616,14 @@ impl Machine {
         }
     }
 
-    /// Says whether a synchronisation point came with it.
+    /// Returns whether a synchronisation point was written.
     fn recover(&mut self) -> bool {
         let at = self.at();
         let synchronises = self.encoder.recover(at);
         self.overflow_left = 0;
-        self.tell(EventKind::Gap(GapCause::Overflow), 0, 0, Change::Nothing);
+        self.record(EventKind::Gap(GapCause::Overflow), 0, 0, Change::Nothing);
         if self.encoder.is_enabled() {
-            self.tell(EventKind::Resume, 0, at, Change::Nothing);
+            self.record(EventKind::Resume, 0, at, Change::Nothing);
         }
         self.prove();
         synchronises

@@ -1,7 +1,7 @@
-//! Traces with their exact truth, from a seed, at any size: for tests.
+//! Traces with their exact truth, generated from a seed, at any size. For tests.
 //!
-//! A random program ([`Program`]) is run by a machine that knows what each of its instructions does; an encoder written
-//! from the manual's rules makes the packets. Neither shares code with the decoder.
+//! A machine runs a random program ([`Program`]) and knows the effect of each of its instructions. An encoder
+//! written from the manual's rules writes the packets. Neither shares code with the decoder.
 
 mod elf;
 mod encoder;
@@ -23,7 +23,7 @@ use crate::flow::Trace;
 use crate::stopwatch::ClockFacts;
 
 impl Generated {
-    /// What a recording's header would say about the clocks.
+    /// The parameters of the clocks, as in a recording's header.
     pub fn clock(&self) -> ClockFacts {
         ClockFacts {
             mtc_shift: self.settings.mtc_shift.unwrap_or(0),

@@ -1,5 +1,5 @@
-//! An invented trace as perf.data, the way `perf record -e intel_pt//u` writes it (perf.data-file-format.txt and
-//! perf-intel-pt(1) in the kernel's tree): of one thread, or of one CPU with its switches.
+//! A generated trace as perf.data, as `perf record -e intel_pt//u` writes it (perf.data-file-format.txt and
+//! perf-intel-pt(1) in the kernel's tree): the trace of one thread, or of one CPU with its switches.
 
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -47,9 +47,9 @@ const ATTRS_AT: u64 = 120;
 const PIECE: usize = 4 << 20;
 
 impl Generated {
-    /// perf.data, with the program's image said to be at `image`.
+    /// The recording as perf.data. `image` is the path of the program in it.
     pub fn to_perf_data(&self, image: &str) -> Vec<u8> {
-        self.written(image).expect("memory takes what is written")
+        self.written(image).expect("writing to memory succeeds")
     }
 
     fn written(&self, image: &str) -> io::Result<Vec<u8>> {
@@ -65,23 +65,25 @@ impl Generated {
     }
 }
 
-/// Writes perf.data as the trace comes. With one thread it is that thread's trace, with several one CPU's.
+/// Writes perf.data as the trace is generated. With one thread it is the trace of that thread, with several
+/// that of a CPU.
 #[derive(Debug)]
 pub struct PerfDataWriter<W> {
     out: W,
     settings: Settings,
     threads: u32,
     last_thread: ThreadId,
-    /// Bytes of trace in the file, and those that wait until they are a piece.
+    /// Bytes of trace in the file.
     traced: u64,
-    waiting: Vec<u8>,
+    /// Bytes that do not fill a piece yet.
+    pending: Vec<u8>,
 }
 
 impl<W: Write + Seek> PerfDataWriter<W> {
-    /// A file with all but trace and switches. `image` is where the program's ELF is said to be.
+    /// Writes all but the trace and the switches. `image` is the path of the program's ELF file.
     pub fn new(out: W, program: &Program, settings: Settings, threads: u32, image: &str) -> io::Result<Self> {
         let last_thread = ThreadId::NONE;
-        let mut file = PerfDataWriter { out, settings, threads, last_thread, traced: 0, waiting: Vec::new() };
+        let mut file = PerfDataWriter { out, settings, threads, last_thread, traced: 0, pending: Vec::new() };
         file.out.write_all(&file.header(0))?;
         let attrs = [file.trace_attr(program.kernel.is_some()), side_band_attr()].concat();
         file.out.write_all(&attrs)?;
@@ -90,7 +92,7 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         Ok(file)
     }
 
-    /// A round of perf's: each switch as the two threads see it, out and in.
+    /// A round of perf: each switch is recorded by both threads, out and in.
     pub fn switches(&mut self, switches: &[Switch]) -> io::Result<()> {
         const OUT: u16 = 0x2000;
         const PREEMPTED: u16 = 0x4000;
@@ -106,15 +108,15 @@ impl<W: Write + Seek> PerfDataWriter<W> {
 
     /// The next bytes of the trace, read from the processor's buffer at `ticks`.
     pub fn trace(&mut self, bytes: &[u8], ticks: u64) -> io::Result<()> {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.extend(bytes);
-        self.waiting = waiting.split_off(waiting.len() / PIECE * PIECE);
-        waiting.chunks(PIECE).try_for_each(|piece| self.piece(piece, ticks))
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.extend(bytes);
+        self.pending = pending.split_off(pending.len() / PIECE * PIECE);
+        pending.chunks(PIECE).try_for_each(|piece| self.piece(piece, ticks))
     }
 
-    /// Writes what is left and the sizes; returns what was written to.
+    /// Writes the rest and the sizes. Returns the output.
     pub fn finish(mut self, ticks: u64) -> io::Result<W> {
-        let mut rest = std::mem::take(&mut self.waiting);
+        let mut rest = std::mem::take(&mut self.pending);
         if !rest.is_empty() {
             rest.resize(rest.len().next_multiple_of(8), 0);
             self.piece(&rest, ticks)?;
@@ -131,8 +133,8 @@ impl<W: Write + Seek> PerfDataWriter<W> {
 
     fn piece(&mut self, piece: &[u8], ticks: u64) -> io::Result<()> {
         let size = piece.len() as u64;
-        let whose = if self.is_cpu_wide() { 0 } else { PID };
-        self.out.write_all(&side_band(AUX, 0, words(&[self.traced, size, 0]), whose, ticks))?;
+        let target = if self.is_cpu_wide() { 0 } else { PID };
+        self.out.write_all(&side_band(AUX, 0, words(&[self.traced, size, 0]), target, ticks))?;
         let (tid, cpu) = if self.is_cpu_wide() { (u32::MAX, 0) } else { (PID, u32::MAX) };
         let body = words(&[size, self.traced, ticks, u64::from(tid) << 32, u64::from(cpu)]);
         self.out.write_all(&record(AUXTRACE, 0, &body))?;
@@ -198,13 +200,14 @@ impl<W: Write + Seek> PerfDataWriter<W> {
         info[17] = filters.len() as u64;
         let mut info = words(&info);
         info.extend(filters.as_bytes());
-        // The text ends in a NUL, and is followed by what the processor says of its events.
+        // A NUL ends the text. The bytes behind it describe the processor's event trace.
         info.resize((info.len() + 1).next_multiple_of(8), 0);
         info
     }
 }
 
-/// What is traced, as `perf record --filter` has it: offsets in the program's file, addresses of the kernel.
+/// The traced ranges, as `perf record --filter` writes them: offsets in the program's file, addresses of the
+/// kernel.
 fn filters(program: &Program, image: &str) -> String {
     let filter = |range: &Range<u64>| {
         let size = range.end - range.start;
@@ -216,7 +219,7 @@ fn filters(program: &Program, image: &str) -> String {
     program.traced.iter().map(filter).collect::<Vec<_>>().join(",")
 }
 
-/// The kernel's own code, as perf finds it in /proc/kallsyms.
+/// The kernel's code, as perf reads it from /proc/kallsyms.
 fn kernel_mapping(kernel: &Program) -> Vec<u8> {
     const NO_PROCESS: u32 = u32::MAX;
     let mut mapping = ids(NO_PROCESS, 0);
@@ -234,7 +237,7 @@ fn mapping(program: &Program, image: &str) -> Vec<u8> {
     mapping
 }
 
-/// A record with the fields that tell it apart in a stream: whose it is, and when.
+/// A record with its sample id: thread and time.
 fn side_band(kind: u32, misc: u16, mut body: Vec<u8>, tid: u32, ticks: u64) -> Vec<u8> {
     body.extend(ids(process(tid), tid));
     body.extend(words(&[TIME_CONV.ns_from_ticks(ticks), 0, ID]));
@@ -257,7 +260,7 @@ fn ids(pid: u32, tid: u32) -> Vec<u8> {
     halves(&[pid, tid])
 }
 
-/// The event that mappings and switches come with.
+/// The attr of the event of mappings and switches.
 fn side_band_attr() -> Vec<u8> {
     const SOFTWARE: u32 = 1;
     const DUMMY: u64 = 9;

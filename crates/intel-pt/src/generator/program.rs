@@ -1,15 +1,16 @@
-//! An invented program: functions of random instructions, as machine code and as what each instruction does.
+//! A generated program: functions of random instructions, as machine code and as the effect of each
+//! instruction.
 
 use std::ops::Range;
 
 use super::random::Random;
 use crate::code::{Code, Function, FunctionId, SpaceId};
 
-/// What an instruction does. Addresses of targets are those of instructions.
+/// The effect of an instruction. Targets are addresses of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Effect {
     Plain,
-    /// Goes to the target or on; `guard` says that going on would call.
+    /// Continues at the target or behind it. `guard`: the next instruction is a call or a similar one.
     Branch {
         target: u64,
         guard: bool,
@@ -31,7 +32,7 @@ pub enum Deed {
     LongJump,
     /// The same by a return.
     Throw,
-    /// From the kernel to what it was called or interrupted by.
+    /// From the kernel to the interrupted code, or behind the system call.
     SystemReturn,
 }
 
@@ -39,17 +40,17 @@ pub enum Deed {
 pub struct Instruction {
     pub address: u64,
     pub length: u64,
-    pub deed: Deed,
+    pub effect: Effect,
 }
 
 #[derive(Clone, Debug)]
-pub struct InventedFunction {
+pub struct GeneratedFunction {
     pub start: u64,
     pub end: u64,
     pub instructions: Vec<Instruction>,
-    /// Where a long jump or an exception lands, and a switch goes.
+    /// The targets of long jumps, exceptions and switch statements.
     pub labels: Vec<u64>,
-    /// An entry of the procedure linkage table: nothing but a jump to a function.
+    /// An entry of the procedure linkage table, which only jumps to a function.
     pub is_stub: bool,
 }
 
@@ -58,30 +59,31 @@ pub struct InventedFunction {
 pub struct Program {
     pub base: u64,
     pub code: Vec<u8>,
-    pub functions: Vec<InventedFunction>,
-    /// The kernel that it calls, where that is traced: a program of its own. Its first function takes system
-    /// calls, its last one interrupts.
+    pub functions: Vec<GeneratedFunction>,
+    /// The kernel that it calls, if that is traced. It is a program of its own, whose first function takes
+    /// system calls and whose last one takes interrupts.
     pub kernel: Option<Box<Program>>,
-    /// The addresses that are traced; none: all.
+    /// The traced addresses; none: all.
     pub traced: Vec<Range<u64>>,
-    /// By offset of the code: the function around it, and its instruction there, 0 for none, counted from 1.
+    /// For each offset of the code: the function around it and its instruction there, counted from 1; 0 for
+    /// none.
     places: Vec<(u32, u32)>,
 }
 
-/// Numbers of kernel functions are from here on.
+/// The first number of kernel functions.
 const FIRST_OF_KERNEL: usize = FunctionId::FIRST_OF_KERNEL.0 as usize - 1;
 const KERNEL_BASE: u64 = 0xffff_ffff_8100_0000;
 
 impl Program {
     pub const SPACE: SpaceId = SpaceId(1);
 
-    pub fn invent(random: &mut Random, functions: usize) -> Program {
+    pub fn generate(random: &mut Random, functions: usize) -> Program {
         let base = if random.per_mille(500) { 0x40_1000 } else { 0x7f12_3456_7000 };
         let plans: Vec<Vec<Plan>> = (0..functions).map(|index| plan(random, index, functions)).collect();
         Program::assembled(base, &plans)
     }
 
-    /// Adds a kernel with so many functions.
+    /// Adds a kernel with this number of functions.
     pub fn with_kernel(mut self, random: &mut Random, functions: usize) -> Program {
         let plans: Vec<Vec<Plan>> =
             (0..functions).map(|index| kernel_plan(random, index, functions)).collect();
@@ -133,7 +135,7 @@ impl Program {
     }
 
     /// The function with this number.
-    pub fn numbered(&self, function: usize) -> &InventedFunction {
+    pub fn numbered(&self, function: usize) -> &GeneratedFunction {
         match (function.checked_sub(FIRST_OF_KERNEL), &self.kernel) {
             (Some(number), Some(kernel)) => &kernel.functions[number],
             _ => &self.functions[function],
@@ -150,7 +152,7 @@ impl Program {
         }
     }
 
-    /// Where the kernel takes system calls, and where it takes interrupts.
+    /// The kernel's entries of system calls and of interrupts.
     pub fn kernel_entries(&self) -> Option<(u64, u64)> {
         let functions = &self.kernel.as_ref()?.functions;
         Some((functions.first()?.start, functions.last()?.start))
@@ -169,14 +171,14 @@ impl Program {
         self.traced.is_empty() || self.traced.iter().any(|range| range.contains(&address))
     }
 
-    /// The id under which `function` is known as code.
+    /// The id of a function in events.
     pub fn id(function: usize) -> FunctionId {
         FunctionId(function as u32 + 1)
     }
 
     fn assemble(&mut self, plan: &[Plan], start: u64, starts: &[u64]) {
         let addresses = addresses(plan, start);
-        let mut function = InventedFunction {
+        let mut function = GeneratedFunction {
             start,
             end: *addresses.last().expect("an end"),
             instructions: Vec::new(),
@@ -185,9 +187,9 @@ impl Program {
         };
         for (index, planned) in plan.iter().enumerate() {
             let (address, next) = (addresses[index], addresses[index + 1]);
-            let deed = planned.deed(&addresses, starts);
-            planned.encode(&mut self.code, next, deed);
-            function.instructions.push(Instruction { address, length: next - address, deed });
+            let effect = planned.effect(&addresses, starts);
+            planned.encode(&mut self.code, next, effect);
+            function.instructions.push(Instruction { address, length: next - address, effect });
             if *planned == Plan::Label {
                 function.labels.push(address);
             }
@@ -227,12 +229,12 @@ fn is_in_kernel(program: &Program, address: u64) -> bool {
     address >> 63 != 0 && program.base >> 63 == 0
 }
 
-/// An instruction before it has an address.
+/// An instruction without an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Plain(u8),
     Label,
-    /// To the plan with this index.
+    /// To the instruction with this index.
     Branch {
         to: usize,
         guard: bool,
@@ -258,7 +260,7 @@ enum Plan {
     InterruptReturn,
 }
 
-/// Longest first; any of them does nothing.
+/// The longest first. None of them has an effect.
 const PLAIN: [&[u8]; 4] =
     [&[0x0f, 0x1f, 0x44, 0x00, 0x00], &[0x48, 0x89, 0xc3], &[0x90], &[0xb8, 0x01, 0x00, 0x00, 0x00]];
 
@@ -274,40 +276,40 @@ impl Plan {
         }
     }
 
-    fn deed(self, addresses: &[u64], starts: &[u64]) -> Deed {
+    fn effect(self, addresses: &[u64], starts: &[u64]) -> Effect {
         match self {
-            Plan::Plain(_) | Plan::Label => Deed::Plain,
-            Plan::Branch { to, guard, .. } => Deed::Branch { target: addresses[to], guard },
-            Plan::Jump { to } => Deed::Jump { target: addresses[to] },
-            Plan::Call { function } => Deed::Call { target: starts[function] },
-            Plan::Tail { function } => Deed::Jump { target: starts[function] },
-            Plan::CallAny => Deed::CallAny,
-            Plan::Switch => Deed::Switch,
-            Plan::TailAny => Deed::TailAny,
-            Plan::Return => Deed::Return,
-            Plan::SystemCall => Deed::SystemCall,
-            Plan::LongJump => Deed::LongJump,
-            Plan::Throw => Deed::Throw,
-            Plan::SystemReturn | Plan::InterruptReturn => Deed::SystemReturn,
+            Plan::Plain(_) | Plan::Label => Effect::Plain,
+            Plan::Branch { to, guard, .. } => Effect::Branch { target: addresses[to], guard },
+            Plan::Jump { to } => Effect::Jump { target: addresses[to] },
+            Plan::Call { function } => Effect::Call { target: starts[function] },
+            Plan::Tail { function } => Effect::Jump { target: starts[function] },
+            Plan::CallAny => Effect::CallAny,
+            Plan::Switch => Effect::Switch,
+            Plan::TailAny => Effect::TailAny,
+            Plan::Return => Effect::Return,
+            Plan::SystemCall => Effect::SystemCall,
+            Plan::LongJump => Effect::LongJump,
+            Plan::Throw => Effect::Throw,
+            Plan::SystemReturn | Plan::InterruptReturn => Effect::SystemReturn,
         }
     }
 
-    fn encode(self, code: &mut Vec<u8>, next: u64, deed: Deed) {
-        match (self, deed) {
+    fn encode(self, code: &mut Vec<u8>, next: u64, effect: Effect) {
+        match (self, effect) {
             (Plan::Plain(kind), _) => code.extend(PLAIN[usize::from(kind)]),
             (Plan::Label, _) => code.push(0x90),
             (Plan::SystemReturn, _) => code.extend([0x48, 0x0f, 0x07]),
             (Plan::InterruptReturn, _) => code.extend([0x48, 0xcf]),
-            (Plan::Branch { short: true, .. }, Deed::Branch { target, .. }) => {
+            (Plan::Branch { short: true, .. }, Effect::Branch { target, .. }) => {
                 code.extend([0x75, target.wrapping_sub(next) as u8]);
             }
-            (_, Deed::Branch { target, .. }) => relative(code, &[0x0f, 0x84], target, next),
-            (_, Deed::Jump { target }) => relative(code, &[0xe9], target, next),
-            (_, Deed::Call { target }) => relative(code, &[0xe8], target, next),
-            (_, Deed::CallAny) => code.extend([0xff, 0xd0]),
-            (_, Deed::Switch | Deed::TailAny | Deed::LongJump) => code.extend([0xff, 0xe0]),
-            (_, Deed::SystemCall) => code.extend([0x0f, 0x05]),
-            (_, Deed::Return | Deed::Throw | Deed::Plain | Deed::SystemReturn) => code.push(0xc3),
+            (_, Effect::Branch { target, .. }) => relative(code, &[0x0f, 0x84], target, next),
+            (_, Effect::Jump { target }) => relative(code, &[0xe9], target, next),
+            (_, Effect::Call { target }) => relative(code, &[0xe8], target, next),
+            (_, Effect::CallAny) => code.extend([0xff, 0xd0]),
+            (_, Effect::Switch | Effect::TailAny | Effect::LongJump) => code.extend([0xff, 0xe0]),
+            (_, Effect::SystemCall) => code.extend([0x0f, 0x05]),
+            (_, Effect::Return | Effect::Throw | Effect::Plain | Effect::SystemReturn) => code.push(0xc3),
         }
     }
 }
@@ -335,7 +337,7 @@ fn starts(base: u64, plans: &[Vec<Plan>]) -> Vec<u64> {
     starts
 }
 
-/// The body of a function. The first never returns; the last few are stubs.
+/// The body of a function. The first one never returns; the last few are stubs.
 fn plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
     if index > 1 && index + functions / 5 >= functions {
         return vec![Plan::TailAny];
@@ -360,7 +362,7 @@ fn plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
     plan
 }
 
-/// The body of a function of the kernel, without system calls and what goes elsewhere than to its caller.
+/// The body of a function of the kernel, without system calls, long jumps and exceptions.
 fn kernel_plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan> {
     let is_handler = index + 1 == functions;
     let mut plan = plan(random, if is_handler { 1 } else { index }, functions - 1);
@@ -378,8 +380,8 @@ fn kernel_plan(random: &mut Random, index: usize, functions: usize) -> Vec<Plan>
 
 fn piece(random: &mut Random, plan: &mut Vec<Plan>, functions: usize) {
     let here = plan.len();
-    let guarded = |plan: &mut Vec<Plan>, deed| {
-        plan.extend([Plan::Branch { to: here + 2, guard: true, short: true }, deed]);
+    let guarded = |plan: &mut Vec<Plan>, effect| {
+        plan.extend([Plan::Branch { to: here + 2, guard: true, short: true }, effect]);
     };
     match random.below(12) {
         0 | 1 => plan.push(Plan::Plain(random.below(4) as u8)),
@@ -391,7 +393,7 @@ fn piece(random: &mut Random, plan: &mut Vec<Plan>, functions: usize) {
         ]),
         3 => {
             let to = random.below(here);
-            // What is guarded is reached through its guard.
+            // A guarded instruction is reached through its guard.
             let guarded = to > 0 && matches!(plan[to - 1], Plan::Branch { guard: true, .. });
             plan.push(Plan::Branch { to: to - usize::from(guarded), guard: false, short: false });
         }
@@ -400,7 +402,7 @@ fn piece(random: &mut Random, plan: &mut Vec<Plan>, functions: usize) {
         8 => plan.extend([Plan::Jump { to: here + 2 }, Plan::Plain(1), Plan::Label]),
         9 => plan.push(Plan::SystemCall),
         10 => guarded(plan, if random.per_mille(500) { Plan::LongJump } else { Plan::Throw }),
-        // No label follows a call: its address would be that of a return.
+        // A call is not followed by a label, whose address would be that of a return.
         _ => plan.extend([
             Plan::Plain(2),
             Plan::Label,

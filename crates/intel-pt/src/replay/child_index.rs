@@ -1,14 +1,14 @@
-//! Finds a node's child by its frame: a table of nodes' numbers, four bytes each, which leaves it to the nodes themselves to
-//! say what they are.
+//! Finds a node's child by its frame: a hash table of node numbers, four bytes each. The nodes themselves
+//! hold the keys.
 
-/// An empty place, and one whose node was taken out.
+/// An empty place, and one whose node was removed.
 const FREE: u32 = u32::MAX;
 const GONE: u32 = u32::MAX - 1;
 const SMALLEST: usize = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChildIndex {
-    /// A power of two of them, at most three quarters full; none before the first node.
+    /// A power of two of places, at most three quarters full; none before the first node.
     places: Vec<u32>,
     /// Places that are not free.
     taken: usize,
@@ -16,7 +16,7 @@ pub(super) struct ChildIndex {
 }
 
 impl ChildIndex {
-    /// The node with this hash that `is_it`.
+    /// The node with this hash for which `is_it` is true.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.start(hash)?;
@@ -31,7 +31,7 @@ impl ChildIndex {
         }
     }
 
-    /// Adds a node that is not in it; `hash_of` says each node's hash.
+    /// Adds a node. `hash_of` returns a node's hash.
     pub(super) fn insert(&mut self, node: u32, hash_of: impl Fn(u32) -> u64) {
         if (self.taken + 1) * 4 > self.places.len() * 3 {
             self.grow(&hash_of);
@@ -40,7 +40,7 @@ impl ChildIndex {
         self.nodes += 1;
     }
 
-    /// Takes a node with this hash out, if it is there.
+    /// Removes a node with this hash, if it is in the table.
     pub(super) fn remove(&mut self, hash: u64, node: u32) {
         let Some(mut at) = self.start(hash) else { return };
         while self.places[at] != FREE {
@@ -62,7 +62,7 @@ impl ChildIndex {
         self.places[at] = node;
     }
 
-    /// Room for twice the nodes there are; those that were taken out leave their places.
+    /// Grows to twice the number of nodes. Removed nodes leave their places.
     fn grow(&mut self, hash_of: &impl Fn(u32) -> u64) {
         let places = (self.nodes * 2 + 1).next_power_of_two().max(SMALLEST);
         let old = std::mem::replace(&mut self.places, vec![FREE; places]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_what_was_put_in_and_not_taken_out() {
+    fn index_holds_inserted_nodes_until_they_are_removed() {
         let mut index = ChildIndex::default();
         assert_eq!(index.find(hash(5), |_| true), None);
         index.remove(hash(5), 5);

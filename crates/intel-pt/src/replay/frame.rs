@@ -1,10 +1,10 @@
-//! What a call path is made of: functions, and frames that say where time went outside the traced code.
+//! The frames of call paths: functions, and frames for time outside of the traced code.
 
 use crate::code::FunctionId;
 use crate::event::{EndCause, Event};
 use crate::schedule::Departure;
 
-/// Where code runs.
+/// The side on which code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     User,
@@ -13,7 +13,7 @@ pub(super) enum Side {
     Entered,
 }
 
-/// A thread's time by where it went, in ticks. What is in none of these is not known.
+/// A thread's time by side, in ticks. All other time is of unknown side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sides {
     /// In user code that the trace shows.
@@ -53,15 +53,15 @@ pub enum Frame {
     SystemCall,
     Interrupt,
     PageFault,
-    /// Tracing was off, for no reason that the trace tells.
+    /// Tracing was off for an unknown reason.
     Untraced,
-    /// What ran is not known: the trace has a gap.
+    /// The executed code is not known: the trace has a gap.
     Lost,
     Blocked,
     Preempted,
-    /// Off the CPU, and it is not known why.
+    /// Off the CPU for an unknown reason.
     OffCpu,
-    /// The floor of a stack whose lower part is not known: dissolved before anyone sees it.
+    /// The floor of a stack whose lower part is not known. It is removed before a result is returned.
     Floor(u32),
 }
 
@@ -74,7 +74,7 @@ impl Frame {
         }
     }
 
-    /// The frame of code that goes on somewhere in its middle.
+    /// The frame of code that continues somewhere in its middle.
     pub fn of_place(event: &Event) -> Frame {
         match event.function {
             FunctionId::UNKNOWN => Frame::Unknown,
@@ -102,7 +102,7 @@ impl Frame {
         }
     }
 
-    /// Where the processor was; `None`: off it, or it is not known.
+    /// The side of the processor; `None`: off the CPU, or not known.
     pub(super) fn side(self) -> Option<Side> {
         match self {
             Frame::Function(function) if function >= FunctionId::FIRST_OF_KERNEL => Some(Side::Kernel),
@@ -114,7 +114,7 @@ impl Frame {
         }
     }
 
-    /// Two numbers that no other frame has.
+    /// Two numbers that identify the frame.
     pub(super) fn code(self) -> (u64, u64) {
         match self {
             Frame::Function(function) => (0, function.0.into()),
@@ -140,7 +140,7 @@ impl Frame {
         }
     }
 
-    /// Whether it stands for time outside the traced code.
+    /// Whether it stands for time outside of the traced code.
     pub fn is_outside(self) -> bool {
         !matches!(self, Frame::Function(_) | Frame::Address(_) | Frame::Unknown | Frame::Floor(_))
     }

@@ -1,4 +1,4 @@
-//! Numbers per function, from those per path.
+//! Numbers of functions, from those of paths.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,16 @@ use super::frame::Frame;
 use super::numbers::Numbers;
 use super::tree::{CallTree, PathId};
 
-/// All calls of one function, whoever made them.
+/// All calls of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionNumbers {
-    /// The sums over its paths. With recursion, a call counts within the call that made it.
+    /// The sums over its paths. With recursion, a call counts within the call that made it, too.
     pub numbers: Numbers,
     /// Time during which at least one call of it was open.
     pub total_ticks: u64,
 }
 
-/// What `tree` says about each frame in it.
+/// The numbers of each frame in `tree`.
 pub fn functions(tree: &CallTree) -> HashMap<Frame, FunctionNumbers> {
     let mut found: HashMap<Frame, FunctionNumbers> = HashMap::new();
     let mut depth: HashMap<Frame, u32> = HashMap::new();

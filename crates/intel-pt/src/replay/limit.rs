@@ -1,15 +1,16 @@
-//! How many call paths are kept, over all threads, and how many distinct latencies of their calls: programs that call at
-//! random have no end of them.
+//! The limits of call paths over all threads, and of distinct latencies of their calls. Programs that call at
+//! random would have any number of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Some 60 MiB of them.
+/// Some 60 MiB.
 const MOST_PATHS: usize = 3 << 17;
 /// Buckets of all histograms beyond the first of each: some 40 MiB.
 const MOST_LATENCIES: usize = 1 << 20;
 
-/// Room that several threads share. When there is none left, a quarter more is for functions by themselves.
+/// Limits that several threads share. Beyond the paths, a quarter more is reserved for functions by
+/// themselves.
 #[derive(Clone, Debug)]
 pub struct PathLimit(Arc<Left>);
 
@@ -37,7 +38,7 @@ impl PathLimit {
         }))
     }
 
-    /// Whether there was room for one path more, which is taken now.
+    /// Reserves one path. Returns whether the limit allowed it.
     pub(super) fn take_path(&self) -> bool {
         take(&self.0.paths)
     }
@@ -46,14 +47,15 @@ impl PathLimit {
         take(&self.0.functions)
     }
 
-    /// Whether there was room for one distinct latency more, which is taken now.
+    /// Reserves one distinct latency. Returns whether the limit allowed it.
     pub(super) fn take_latency(&self) -> bool {
         let taken = take(&self.0.latencies);
         self.0.refused_latencies.fetch_add(u64::from(!taken), Ordering::Relaxed);
         taken
     }
 
-    /// How often a latency came that there was no room for: it counts with others up to twice or half as long.
+    /// The number of latencies beyond the limit. Each counts with others that are at most twice or half as
+    /// long.
     pub fn refused_latencies(&self) -> u64 {
         self.0.refused_latencies.load(Ordering::Relaxed)
     }
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_shares_it_finds_what_others_left() {
+    fn clones_share_the_limit() {
         let one = PathLimit::for_paths(8);
         let other = one.clone();
         let taken = (0..20).filter(|turn| if turn % 2 == 0 { one.take_path() } else { other.take_path() });

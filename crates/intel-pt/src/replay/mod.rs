@@ -1,7 +1,8 @@
-//! From events to call paths: one stack a thread, carried across CPUs and gaps, frames matched by return address.
+//! From events to call paths: one stack for each thread, kept across CPUs and gaps, with frames matched by
+//! return address.
 //!
-//! A segment is replayed alone into [`Stretch`]es, on any thread ([`replay_segment`]); a [`ThreadReplay`] takes those of
-//! one thread in the order of time and puts them together. The result is the same for any division into segments.
+//! [`replay_segment`] replays a segment alone into [`Stretch`]es, on any thread. A [`ThreadReplay`] merges
+//! those of one thread in the order of time. The result is the same for any division into segments.
 
 mod child_index;
 mod frame;
@@ -26,7 +27,7 @@ use crate::flow::{Decoded, Segment, Trace, decode_segment};
 use crate::run_cache::RunCache;
 use crate::time_conv::TimeConv;
 
-/// Decodes `segment` and replays it as far as it goes by itself.
+/// Decodes `segment` and replays it as far as it allows by itself.
 pub fn replay_segment<C: Code>(
     trace: &Trace<'_, C>,
     segment: Segment,

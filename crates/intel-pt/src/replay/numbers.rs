@@ -1,27 +1,28 @@
-//! What is counted for a call path or a function.
+//! The numbers of a call path or a function.
 
 use wallprof_model::Histogram;
 use wallprof_model::histogram::{Cell, bucket_from_ns};
 
-/// Times are in ticks where sums must be exact, in ns where they are latencies.
+/// Times are in ticks if sums must be exact, in ns if they are latencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Time in the path itself, not in what it called.
+    /// Time in the path itself, without its callees.
     pub self_ticks: u64,
-    /// Calls seen from begin to end.
+    /// Calls with a recorded start and end.
     pub calls: u64,
-    /// Calls whose end was not seen: open at a gap, or when the trace ended.
+    /// Calls whose end was not recorded: open at a gap, or at the end of the trace.
     pub incomplete: u64,
-    /// Entered before the trace, or during a gap: their time counts, their call does not.
+    /// Entered before the trace, or during a gap. Their time counts, their call does not.
     pub entered_before: u64,
     /// Of `calls`, those that ended by an exception, a `longjmp` or a return that skipped them.
     pub unwound: u64,
-    /// From begin to end of the complete calls.
+    /// The time of the complete calls.
     pub call_ticks: u64,
-    /// What was seen of the others.
+    /// The recorded time of the others.
     pub partial_ticks: u64,
-    /// The shortest and the longest complete call; `u64::MAX` and 0 without one.
+    /// The shortest complete call; `u64::MAX` without one.
     pub min_ticks: u64,
+    /// The longest complete call; 0 without one.
     pub max_ticks: u64,
     latency: Latency,
 }
@@ -44,7 +45,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// A call seen from begin to end. `may_grow`: whether there is room for one distinct latency more.
+    /// Adds a complete call. `may_grow`: whether one more distinct latency is allowed.
     #[inline]
     pub(super) fn complete(&mut self, ticks: u64, ns: u64, may_grow: impl FnMut() -> bool) {
         self.calls += 1;
@@ -63,7 +64,7 @@ impl Numbers {
         self.merge_within(other, || true);
     }
 
-    /// As [`Numbers::merge`]; `may_grow`: whether there is room for one distinct latency more.
+    /// As [`Numbers::merge`]. `may_grow`: whether one more distinct latency is allowed.
     pub(super) fn merge_within(&mut self, other: &Numbers, may_grow: impl FnMut() -> bool) {
         self.self_ticks = self.self_ticks.saturating_add(other.self_ticks);
         self.calls += other.calls;
@@ -77,7 +78,7 @@ impl Numbers {
         self.latency.merge(&other.latency, may_grow);
     }
 
-    /// All time from begin to end, whether the begin and the end were seen or not.
+    /// The time of all calls, complete or not.
     pub fn total_ticks(&self) -> u64 {
         self.call_ticks.saturating_add(self.partial_ticks)
     }
@@ -90,10 +91,11 @@ impl Numbers {
     }
 }
 
-/// Buckets of a histogram, beginning with the first, whose edges lie within a factor of two.
+/// Buckets of a histogram whose edges are within a factor of two.
 const BUCKETS_AN_OCTAVE: u16 = 16;
 
-/// Latencies by bucket; where there is no room for another one, those of an octave share one. Most paths have few calls, which fall into one: that needs no memory of its own.
+/// Latencies by bucket. Beyond the limit, those of an octave share one. Most paths have few calls in one
+/// bucket, which needs no memory of its own.
 #[derive(Clone, Debug, Default)]
 enum Latency {
     #[default]
@@ -102,7 +104,7 @@ enum Latency {
     Many(Box<Cells>),
 }
 
-/// Buckets in order; the next call mostly falls into the last one's.
+/// Buckets in order. The next call is mostly in the last one's.
 #[derive(Clone, Debug)]
 struct Cells {
     cells: Vec<(u16, Cell)>,
@@ -187,7 +189,7 @@ impl Cells {
         }
     }
 
-    /// The neighbour of the place `index`, where `bucket` would be, that is less than twice or more than half as long.
+    /// The neighbour of the place `index`, where `bucket` would be inserted, if it is in the same octave.
     fn of_octave(&self, bucket: u16, index: usize) -> Option<usize> {
         let is_near = |&near: &usize| {
             self.cells.get(near).is_some_and(|cell| cell.0 / BUCKETS_AN_OCTAVE == bucket / BUCKETS_AN_OCTAVE)
@@ -195,7 +197,7 @@ impl Cells {
         [index, index.wrapping_sub(1)].into_iter().find(is_near)
     }
 
-    /// Most paths have few latencies: their memory grows by little.
+    /// Most paths have few latencies, so memory grows in small steps.
     fn insert(&mut self, index: usize, bucket: u16, cell: Cell) {
         if self.cells.len() == self.cells.capacity() {
             self.cells.reserve_exact(2 + self.cells.len() / 4);
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_latencies_of_an_octave_share_a_bucket() {
+    fn beyond_the_limit_latencies_of_an_octave_share_a_bucket() {
         let mut left = [true, true].into_iter();
         let mut may_grow = || left.next().unwrap_or(false);
         let mut numbers = Numbers::default();
@@ -235,8 +237,8 @@ mod tests {
         }
         let histogram = numbers.histogram();
         assert_eq!((histogram.count(), histogram.total_ns()), (8, numbers.call_ticks));
-        let told: Vec<_> = numbers.latency.cells().map(|(_, cell)| (cell.count, cell.max_ns)).collect();
-        assert_eq!(told, [(1, 70), (2, 1_020), (2, 1_500), (2, 1_950), (1, 2_100)]);
+        let cells: Vec<_> = numbers.latency.cells().map(|(_, cell)| (cell.count, cell.max_ns)).collect();
+        assert_eq!(cells, [(1, 70), (2, 1_020), (2, 1_500), (2, 1_950), (1, 2_100)]);
     }
 
     #[test]

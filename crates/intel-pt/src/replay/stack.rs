@@ -1,5 +1,5 @@
-//! One thread's open calls over a tree of call paths: pushing, popping and charging time. Which of them an event asks for
-//! is decided elsewhere: in `stretch` for what a segment shows by itself, in `thread` for all the rest.
+//! One thread's open calls over a tree of call paths: pushing, popping and charging time. `stretch` decides
+//! which of them an event needs within a segment, `thread` decides all the rest.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use super::tree::{CallTree, PathId};
 use crate::event::Event;
 use crate::time_conv::TimeConv;
 
-/// What ending an open frame means.
+/// The way in which an open frame counts when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Its begin was seen: a call that counts.
+    /// Its start was recorded: a call that counts.
     Call,
-    /// Entered before it could be seen.
+    /// Entered before the recording of the thread.
     Before,
-    /// Counted as incomplete at a gap; kept in case later returns confirm it.
+    /// Counted as incomplete at a gap, and kept because later returns may confirm it.
     Hypothesis,
-    /// Below it nothing is known.
+    /// Nothing is known of the frames below it.
     Floor,
-    /// The floor of another stack of the thread. What is below it is on the stack that the thread left.
+    /// The floor of another stack of the thread. The frames below it are on the stack that the thread left.
     OtherStack,
 }
 
@@ -27,20 +27,20 @@ pub(super) enum Standing {
 pub(super) struct Open {
     pub path: PathId,
     pub frame: Frame,
-    /// Where it returns to; 0 when unknown.
+    /// Its return address; 0 if unknown.
     pub return_to: u64,
     pub since: u64,
     pub standing: Standing,
     /// The call was not to the function's entry: return trampolines call into their own middle.
     pub into_middle: bool,
-    /// It runs in the kernel: on top of all that runs in user code.
+    /// It runs in the kernel: it is above all frames of user code.
     pub in_kernel: bool,
-    /// The trace shows code of it.
+    /// The trace shows its code.
     pub is_traced: bool,
 }
 
 impl Open {
-    /// Where the processor is while it is the topmost frame. Code without a symbol may be on either side.
+    /// The side of the processor while it is the topmost frame. Code without a symbol may be on either side.
     pub fn side(&self) -> Option<Side> {
         match (self.frame, self.is_traced) {
             (Frame::Unknown, true) if self.in_kernel => Some(Side::Kernel),
@@ -54,17 +54,18 @@ impl Open {
 pub(super) struct Stack {
     pub tree: CallTree,
     pub open: Vec<Open>,
-    /// The time up to which all is charged.
+    /// The time up to which all time is charged.
     pub last: u64,
     pub time_conv: TimeConv,
-    /// How many bytes behind `return_to` a return may land: 0 where calls tell where they return to.
+    /// The distance behind `return_to` at which a return may land, in bytes. 0 if calls have exact return
+    /// addresses.
     pub slack: u64,
-    /// So many of the outermost frames are hypotheses, or floors between them.
+    /// The number of outermost frames that are hypotheses, or floors between them.
     suspected: usize,
 }
 
 impl Stack {
-    /// An empty one over `tree`.
+    /// An empty stack over `tree`.
     pub fn new(tree: CallTree, time_conv: TimeConv) -> Stack {
         Stack { tree, open: Vec::new(), last: 0, time_conv, slack: 0, suspected: 0 }
     }
@@ -75,7 +76,7 @@ impl Stack {
         open.return_to != 0 && address.wrapping_sub(open.return_to) <= self.slack
     }
 
-    /// Gives the time up to `ticks` to `path`, unless it is past already.
+    /// Charges the time up to `ticks` to `path`, unless it is charged already.
     #[inline]
     pub fn charge(&mut self, path: PathId, ticks: u64) {
         if ticks > self.last {
@@ -113,11 +114,18 @@ impl Stack {
 
     /// Opens the frame of a handler.
     pub fn enter(&mut self, parent: PathId, event: &Event, return_to: u64) {
-        self.stand(parent, Frame::of_target(event), return_to, Standing::Call, event);
+        self.push_traced(parent, Frame::of_target(event), return_to, Standing::Call, event);
     }
 
-    /// Opens `frame` below `parent` where `event` went.
-    pub fn stand(&mut self, parent: PathId, frame: Frame, return_to: u64, standing: Standing, event: &Event) {
+    /// Opens `frame` below `parent` at the target of `event`.
+    pub fn push_traced(
+        &mut self,
+        parent: PathId,
+        frame: Frame,
+        return_to: u64,
+        standing: Standing,
+        event: &Event,
+    ) {
         self.push(parent, frame, return_to, standing);
         if let Some(open) = self.open.last_mut() {
             open.in_kernel = is_in_kernel(event.to);
@@ -143,7 +151,8 @@ impl Stack {
         Some(open)
     }
 
-    /// Ends the topmost frames until `depth` are left; all but the lowest of them were skipped, not returned from.
+    /// Ends the topmost frames until `depth` are left. Only the lowest of them returned, the others were
+    /// skipped.
     pub fn unwind_to(&mut self, depth: usize) {
         self.leave_stacks(depth);
         while self.open.len() > depth {
@@ -155,7 +164,7 @@ impl Stack {
         }
     }
 
-    /// Ends the frames above `depth`, none of them by its own return.
+    /// Ends the frames above `depth`. None of them returned by itself.
     pub fn skip_to(&mut self, depth: usize) {
         self.leave_stacks(depth);
         while self.open.len() > depth {
@@ -166,7 +175,7 @@ impl Stack {
         }
     }
 
-    /// Takes away all other stacks above `depth`. What is open there has not ended, and is not seen any more.
+    /// Removes all other stacks above `depth`. Their open calls have not ended, but are not seen again.
     fn leave_stacks(&mut self, depth: usize) {
         let above = self.open.get(depth..).unwrap_or_default();
         let Some(floor) = above.iter().position(|open| open.standing == Standing::OtherStack) else { return };
@@ -180,13 +189,13 @@ impl Stack {
         }
     }
 
-    /// Where the stack that the thread is on begins.
+    /// The depth of the thread's current stack.
     pub fn base(&self) -> usize {
         let floor = self.open.iter().rposition(|open| open.standing == Standing::OtherStack);
         floor.map_or(0, |floor| floor + 1)
     }
 
-    /// Replaces the topmost frame as a tail call does: the new one returns where the old one would have.
+    /// Replaces the topmost frame like a tail call: the new frame has the old one's return address.
     pub fn replace(&mut self, parent: PathId, frame: Frame, standing: Standing) {
         let Some(old) = self.pop() else { return };
         self.push(parent, frame, old.return_to, standing);
@@ -205,12 +214,13 @@ impl Stack {
     pub fn returning_to(&self, address: u64) -> Option<usize> {
         self.open.iter().rposition(|open| {
             self.returns(open, address)
-                // An interrupted system call starts again: its instruction is two bytes long.
+                // An interrupted system call starts again. Its instruction has two bytes.
                 || open.frame == Frame::SystemCall && open.return_to == address.wrapping_add(2)
         })
     }
 
-    /// The topmost frame of the function at `event`'s target below the top, as the number of frames up to it.
+    /// The topmost frame of the function at `event`'s target, without the top itself, as the number of frames
+    /// up to it.
     pub fn landing(&self, event: &Event) -> Option<usize> {
         let function = Frame::of_place(event).function()?;
         let below = self.open.len().checked_sub(1)?;
@@ -218,7 +228,7 @@ impl Stack {
         Some(found + 1)
     }
 
-    /// Counts the open calls with these numbers, from the outermost on, as incomplete. Their frames stay, as
+    /// Counts the open calls with these indices as incomplete, from the outermost on. Their frames stay as
     /// hypotheses.
     pub fn suspect(&mut self, calls: Range<usize>) {
         for index in (calls.start.max(self.suspected)..calls.end).rev() {
@@ -236,7 +246,7 @@ impl Stack {
         }
     }
 
-    /// Ends the topmost frame, now. When it really ended is not known.
+    /// Ends the topmost frame now. Its real end is not known.
     pub fn drop_top(&mut self) {
         if let Some(top) = self.open.len().checked_sub(1) {
             self.suspect(top..top + 1);

@@ -1,5 +1,6 @@
-//! What one segment of a trace shows of a thread by itself: complete calls are counted, open ones kept, and events that
-//! depend on the stack below are kept as they are, for `thread` to apply when the segments are put together in order.
+//! The part of a thread's calls that one segment shows by itself. Complete calls are counted and open ones
+//! are kept. Events that depend on the stack below are kept, too; `thread` applies them when the segments are
+//! merged in order.
 
 use super::frame::Frame;
 use super::stack::{Open, Stack, Standing};
@@ -9,36 +10,38 @@ use crate::event::{EndCause, Event, EventKind, Sink};
 use crate::schedule::{Departure, Switch, ThreadId};
 use crate::time_conv::TimeConv;
 
-/// A longer stretch is divided, and so is a longer time without an event: times are added up by the second later.
-/// In ticks: a quarter of a second, and a twentieth.
+/// Longer stretches are divided, and so are longer times without an event, because times are summed by the
+/// second later. In ticks: a quarter of a second, and a twentieth.
 const LONG_STRETCH: u64 = 1 << 29;
-const LONG_STILL: u64 = 1 << 27;
+const LONG_PAUSE: u64 = 1 << 27;
 
 /// A thread's time on a CPU within one segment.
 #[derive(Clone, Debug)]
 pub struct Stretch {
+    /// The thread.
     pub thread: ThreadId,
-    /// In ticks.
+    /// The start, in ticks.
     pub from: u64,
+    /// The end, in ticks.
     pub to: u64,
-    /// How the thread left the CPU; `None` when the segment ended first.
+    /// The way in which the thread left the CPU; `None` if the segment ended first.
     pub departure: Option<Departure>,
-    /// It ended because the thread began another program (`exec`): nothing of its stack is left.
+    /// It ended because the thread started another program (`exec`), which has an empty stack.
     pub(super) replaced: bool,
     pub(super) tree: CallTree,
     pub(super) epochs: Vec<Epoch>,
 }
 
-/// What happened on top of the stack that `event` left.
+/// The calls on top of the stack that `event` left.
 #[derive(Clone, Debug)]
 pub(super) struct Epoch {
-    /// The event that started it; the first epoch of a stretch has none.
+    /// The event at its start. The first epoch of a stretch has none.
     pub event: Option<Event>,
-    /// Stands for the topmost frame at its begin. Its tree are the nodes from here to the next epoch's root.
+    /// Stands for the topmost frame at its start. Its tree has the nodes from here to the next epoch's root.
     pub root: PathId,
-    /// Calls left open, outermost first.
+    /// Open calls, the outermost first.
     pub open: Vec<Open>,
-    /// The time up to which it has charged.
+    /// The time up to which it has charged time.
     pub until: u64,
 }
 
@@ -48,13 +51,13 @@ impl Stretch {
         self.epochs.get(index + 1).map_or(self.tree.len(), |next| next.root.index())
     }
 
-    /// Whether nothing happened in `epoch`, which is one of the first.
+    /// Whether `epoch`, which is one of the first, is empty.
     pub(super) fn is_blank(&self, epoch: &Epoch) -> bool {
         epoch.event.is_none() && epoch.open.is_empty() && self.end_of_epoch(0) == epoch.root.index() + 1
     }
 }
 
-/// Takes a segment's events.
+/// Receives a segment's events.
 pub struct Recorder {
     stack: Stack,
     thread: ThreadId,
@@ -67,6 +70,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// A recorder of one segment. `time_conv` converts its times for histograms.
     pub fn new(time_conv: TimeConv) -> Recorder {
         let mut tree = CallTree::default();
         let root = tree.new_root(Frame::Unknown);
@@ -82,37 +86,37 @@ impl Recorder {
         }
     }
 
-    /// For sources that tell where a call was but not where it returns to: a call's `return_to` is then the first place
-    /// that it could return to, and returns up to `slack` bytes behind it are its own.
+    /// For sources that have the address of a call, but not its return address. `return_to` of a call is then
+    /// the first possible return address. A return up to `slack` bytes behind it ends the call.
     pub fn with_slack(mut self, slack: u64) -> Recorder {
         self.stack.slack = slack;
         self
     }
 
-    /// The stretches, in order; `ticks` is when the segment ended.
+    /// The stretches, in order. `ticks` is the end of the segment.
     pub fn finish(mut self, ticks: u64) -> Vec<Stretch> {
         self.divide_long(ticks);
         self.end_stretch(ticks, None);
         self.stretches
     }
 
-    /// Ends what is long by now, and lets time without an event up to `ticks` stand for itself.
+    /// Ends a long stretch. A long time without an event up to `ticks` becomes a stretch of its own.
     #[cold]
     #[inline(never)]
     fn divide(&mut self, ticks: u64) {
         let (thread, last) = (self.thread, self.stack.last);
         self.end_stretch(last, None);
-        self.begin_stretch(last, thread);
-        if ticks - last > LONG_STILL {
+        self.start_stretch(last, thread);
+        if ticks - last > LONG_PAUSE {
             self.end_stretch(ticks, None);
-            self.begin_stretch(ticks, thread);
+            self.start_stretch(ticks, thread);
         }
     }
 
     #[inline]
     fn divide_long(&mut self, ticks: u64) {
         let last = self.stack.last;
-        if ticks.saturating_sub(last) > LONG_STILL || last - self.from.min(last) > LONG_STRETCH {
+        if ticks.saturating_sub(last) > LONG_PAUSE || last - self.from.min(last) > LONG_STRETCH {
             self.divide(ticks.max(last));
         }
     }
@@ -131,7 +135,7 @@ impl Recorder {
         }
     }
 
-    fn begin_stretch(&mut self, ticks: u64, thread: ThreadId) {
+    fn start_stretch(&mut self, ticks: u64, thread: ThreadId) {
         self.thread = thread;
         self.from = ticks;
         self.stack.last = ticks;
@@ -144,7 +148,7 @@ impl Recorder {
         self.epochs.push(Epoch { event, root, open, until });
     }
 
-    /// Leaves `event` to those who know the stack below.
+    /// Keeps `event` for the merge, which knows the stack below.
     fn defer(&mut self, event: &Event) {
         self.end_epoch();
         self.root = self.stack.tree.new_root(Frame::Unknown);
@@ -166,13 +170,13 @@ impl Recorder {
                 stretch.replaced = true;
             }
         } else {
-            // It has the CPU already: what is mapped in its process is another space now.
+            // The same thread continues: its process's mappings have changed.
             return;
         }
-        self.begin_stretch(ticks, switch.thread);
+        self.start_stretch(ticks, switch.thread);
     }
 
-    /// The path of the topmost frame, or of what it stands on.
+    /// The path of the topmost frame, or of the root.
     #[inline]
     fn top(&self) -> PathId {
         self.stack.open.last().map_or(self.root, |open| open.path)
@@ -257,7 +261,7 @@ impl Recorder {
 impl Sink for Recorder {
     fn join(&mut self, ticks: u64, current: Switch) {
         self.space = current.space;
-        self.begin_stretch(ticks, current.thread);
+        self.start_stretch(ticks, current.thread);
     }
 
     #[inline]
@@ -276,7 +280,7 @@ impl Sink for Recorder {
             EventKind::End { cause, return_to } if depends_only_on_top(cause) => {
                 self.stack.push(self.top(), Frame::of_end(cause), return_to, Standing::Call);
             }
-            EventKind::Begin | EventKind::SystemReturn => self.came_back(event),
+            EventKind::Start | EventKind::SystemReturn => self.came_back(event),
             _ => self.defer(event),
         }
     }

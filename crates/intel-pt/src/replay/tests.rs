@@ -1,5 +1,5 @@
-//! The rules of the replay, one test a row: what events make of a stack, whether one recorder sees them all or each a
-//! recorder of its own.
+//! The rules of the replay, one test for each: the effect of events on a stack, whether one recorder takes
+//! all of them or each has a recorder of its own.
 
 use super::*;
 use crate::code::{FunctionId, SpaceId};
@@ -9,13 +9,13 @@ use crate::schedule::{Departure, Switch, ThreadId};
 const THREAD: ThreadId = ThreadId(1);
 const KERNEL: u64 = 1 << 63;
 
-/// The functions `a`, `b` … by their letter; an uppercase letter is one in the kernel.
+/// The functions `a`, `b` … by their letter. An uppercase letter is a function of the kernel.
 fn entry(name: char) -> u64 {
     let side = if name.is_uppercase() { KERNEL } else { 0 };
     (u64::from(u32::from(name)) * 0x1000) | side
 }
 
-/// `p` is a stub of the linkage table.
+/// `p` is a stub of the procedure linkage table.
 fn is_stub(function: FunctionId) -> bool {
     function == FunctionId(u32::from('p'))
 }
@@ -35,7 +35,7 @@ impl Script {
         self
     }
 
-    /// `site` is a place in a function, `a+5`: calls from there return there.
+    /// `site` is a place in a function, `a+5`, and the return address.
     fn call(self, ticks: u64, site: &str, to: char) -> Script {
         self.add(ticks, EventKind::Call { return_to: place(site) }, place(site) - 5, entry(to))
     }
@@ -53,10 +53,10 @@ impl Script {
     }
 
     fn begin(self, ticks: u64, at: &str) -> Script {
-        self.add(ticks, EventKind::Begin, 0, place(at))
+        self.add(ticks, EventKind::Start, 0, place(at))
     }
 
-    /// At the site `nowhere` it is not known where it returns to.
+    /// At the site `nowhere` the return address is not known.
     fn end(self, ticks: u64, cause: EndCause, site: &str) -> Script {
         let return_to = if site == "nowhere" { 0 } else { place(site) };
         self.add(ticks, EventKind::End { cause, return_to }, 0, 0)
@@ -79,7 +79,7 @@ impl Script {
         self.add(ticks, EventKind::Switch(switch), 0, 0)
     }
 
-    /// What the paths look like at time `end`; the same for any division into segments.
+    /// The paths at time `end`, which are the same for any division into segments.
     fn paths(&self, end: u64) -> Vec<String> {
         let whole = self.replayed(end, usize::MAX);
         for events_a_segment in 1..4 {
@@ -117,7 +117,8 @@ fn place(site: &str) -> u64 {
     entry(function.chars().next().expect("a letter")) + offset.parse::<u64>().expect("an offset")
 }
 
-/// Each path with its complete calls, those incomplete, `before` where it was entered before, and its self time.
+/// Each path with its complete calls, its incomplete ones, `before` if it was entered before, and its self
+/// time.
 fn paths(calls: &ThreadCalls) -> Vec<String> {
     let spent: u64 =
         calls.tree.paths(CallTree::ROOT).iter().map(|&path| calls.tree.numbers(path).self_ticks).sum();
@@ -161,7 +162,7 @@ fn calls_and_returns() {
 }
 
 #[test]
-fn a_return_may_land_a_little_behind_the_first_place_it_could() {
+fn return_may_land_a_little_behind_the_first_possible_address() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+7", 'b')
@@ -177,7 +178,7 @@ fn a_return_may_land_a_little_behind_the_first_place_it_could() {
     let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS).with_slack(13);
     recorder.finish(20).iter().for_each(|stretch| replay.add(stretch));
     rest.iter().for_each(|event| replay.event(event, &|_| false));
-    // The second return of `c` is one byte too far from its call: an exception that landed in `b`.
+    // The second return of `c` is one byte too far from its call, so it is an exception that landed in `b`.
     assert_eq!(
         paths(&replay.finish(60)),
         ["a 0(1) self 10", "a;b 1(0) self 30", "a;b;c 2(0) unwound self 20"]
@@ -185,7 +186,7 @@ fn a_return_may_land_a_little_behind_the_first_place_it_could() {
 }
 
 #[test]
-fn a_return_whose_call_was_not_seen_finds_a_parent() {
+fn return_without_a_recorded_call_finds_a_parent() {
     let script =
         Script::default().begin(0, "c+3").ret(10, "b+5").call(20, "b+9", 'c').ret(25, "b+9").ret(40, "a+5");
     assert_eq!(
@@ -195,7 +196,7 @@ fn a_return_whose_call_was_not_seen_finds_a_parent() {
 }
 
 #[test]
-fn a_return_to_a_deeper_frame_unwinds() {
+fn return_to_a_deeper_frame_unwinds() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+5", 'b')
@@ -209,7 +210,7 @@ fn a_return_to_a_deeper_frame_unwinds() {
 }
 
 #[test]
-fn an_exception_lands_in_a_function_on_the_stack() {
+fn exception_lands_in_a_function_on_the_stack() {
     let by_return = Script::default().begin(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').ret(30, "a+77");
     let by_jump = Script::default().begin(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').jump(30, "a+77");
     let expected = ["a 0(1) self 20", "a;b 1(0) unwound self 10", "a;b;c 1(0) unwound self 10"];
@@ -218,19 +219,19 @@ fn an_exception_lands_in_a_function_on_the_stack() {
 }
 
 #[test]
-fn a_return_to_nowhere_is_a_jump() {
+fn return_to_an_unknown_place_is_a_jump() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').ret(20, "x+77").ret(30, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 20", "a;b 1(0) self 10", "a;x 0(0) before self 10"]);
 }
 
 #[test]
-fn a_call_at_the_end_of_a_function_returns_to_the_next_ones_entry() {
+fn call_at_the_end_of_a_function_returns_to_the_next_ones_entry() {
     let script = Script::default().begin(0, "a").call(10, "b", 'c').ret(30, "b").ret(40, "z+9");
     assert_eq!(script.paths(45), ["z 0(0) before self 5", "z;a 1(0) self 20", "z;a;c 1(0) self 20"]);
 }
 
 #[test]
-fn a_trampoline_that_returns_to_a_function_calls_it() {
+fn trampoline_that_returns_to_a_function_calls_it() {
     // A call of `t`, which calls into its own middle and returns to the entry of `b`: a retpoline.
     let script = Script::default()
         .begin(0, "a")
@@ -245,20 +246,20 @@ fn a_trampoline_that_returns_to_a_function_calls_it() {
 }
 
 #[test]
-fn a_tail_call_replaces_its_caller() {
+fn tail_call_replaces_its_caller() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "c").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 10", "a;c 1(0) self 15"]);
 }
 
 #[test]
-fn a_stub_of_the_linkage_table_gives_way_to_its_function() {
-    // The stub is a function of its own; without a symbol it goes by its address.
+fn stub_of_the_linkage_table_is_replaced_by_its_function() {
+    // The stub is a function of its own. Without a symbol it has its address.
     let script = Script::default().begin(0, "a").call(10, "a+5", 'p').jump(11, "b").ret(20, "a+5");
     assert_eq!(script.paths(30), ["a 0(1) self 20", "a;b 1(0) self 9", "a;p 1(0) self 1"]);
 }
 
 #[test]
-fn a_begin_at_a_return_address_returns_there() {
+fn start_at_a_return_address_returns_there() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+5", 'b')
@@ -272,7 +273,7 @@ fn a_begin_at_a_return_address_returns_there() {
 }
 
 #[test]
-fn a_begin_elsewhere_keeps_the_stack() {
+fn start_at_another_place_keeps_the_stack() {
     let begin_at =
         |place| Script::default().begin(0, "a").end(10, EndCause::Other, "a+5").begin(20, place).paths(30);
     assert_eq!(begin_at("a+50"), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
@@ -280,8 +281,8 @@ fn a_begin_elsewhere_keeps_the_stack() {
 }
 
 #[test]
-fn a_trace_of_one_function_starts_at_that_function() {
-    // Called from two places, once with a call of its own, and once from a callback of something that is not traced.
+fn trace_of_one_function_starts_at_that_function() {
+    // Called from two places, once with a call of its own, and once from a callback of untraced code.
     let script = Script::default()
         .begin(0, "a")
         .end(10, EndCause::Return, "x+5")
@@ -307,7 +308,7 @@ fn a_trace_of_one_function_starts_at_that_function() {
 }
 
 #[test]
-fn it_is_known_which_side_of_the_kernels_door_time_went_to() {
+fn sides_of_user_code_and_kernel_entries_are_known() {
     let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
     let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
     recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
@@ -342,15 +343,14 @@ fn code_without_a_name_has_a_side_and_gaps_have_none() {
 }
 
 #[test]
-fn a_jump_to_a_cold_part_stays() {
+fn jump_to_a_cold_part_keeps_the_stack() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 25"]);
 }
 
 #[test]
-fn a_jump_into_the_middle_of_a_function_that_is_not_open_enters_another_stack() {
-    // As Go's `gogo` does: `c` was left by another switch before the trace, and its caller is found by its
-    // return.
+fn jump_into_a_function_that_is_not_open_enters_another_stack() {
+    // Go's `gogo` does this: another switch left `c` before the trace, and its caller is found by its return.
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+77");
     let there = script.ret(30, "d+5").call(35, "d+15", 'e').ret(38, "d+15");
     let elsewhere = [
@@ -361,7 +361,7 @@ fn a_jump_into_the_middle_of_a_function_that_is_not_open_enters_another_stack() 
         "d;e 1(0) self 3",
     ];
     assert_eq!(there.paths(40), elsewhere);
-    // Back again: the first stack goes on, and what is open on the other one has not ended.
+    // A jump back: the first stack continues, and the open calls of the other one have not ended.
     let there = Script::default().begin(0, "a").call(10, "a+5", 'b').call(15, "b+5", 'f').jump(20, "c+77");
     let back = there.call(24, "c+99", 'e').jump(30, "b+9").ret(40, "a+5");
     let expected = [
@@ -375,8 +375,9 @@ fn a_jump_into_the_middle_of_a_function_that_is_not_open_enters_another_stack() 
 }
 
 #[test]
-fn a_return_stays_on_its_stack() {
-    // `b` of the other stack has the same caller as the one that is open, as threads of Go that do the same.
+fn return_stays_on_its_stack() {
+    // `b` of the other stack has the same caller as the open one, as in goroutines that run the same
+    // function.
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').call(12, "b+5", 'g').jump(20, "c+9");
     let expected = [
         "a 0(1) self 10",
@@ -389,21 +390,21 @@ fn a_return_stays_on_its_stack() {
 }
 
 #[test]
-fn a_jump_to_a_part_without_its_functions_name_returns_where_the_function_does() {
+fn jump_to_an_unnamed_part_returns_with_its_function() {
     let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+9").ret(30, "a+5");
     let expected = ["a 0(1) self 20", "a;b 1(0) self 10", "c 0(0) before self 10"];
     assert_eq!(script.paths(40), expected);
 }
 
 #[test]
-fn a_jump_from_an_unknown_place_goes_on_in_its_function() {
+fn jump_from_an_unknown_place_continues_in_its_function() {
     let script = Script::default().jump(0, "c+9").ret(10, "a+5");
     let expected = ["a 0(0) before self 10", "a;[unknown] 0(0) before self 0", "a;c 0(0) before self 10"];
     assert_eq!(script.paths(20), expected);
 }
 
 #[test]
-fn stacks_that_are_left_again_and_again_add_up() {
+fn stacks_that_are_left_repeatedly_add_up() {
     let mut script = Script::default().begin(0, "a");
     for turn in 1..200 {
         let letter = ["b", "c", "d", "e", "a"][turn as usize % 5];
@@ -416,7 +417,7 @@ fn stacks_that_are_left_again_and_again_add_up() {
 }
 
 #[test]
-fn behind_a_stub_without_code_its_function_runs() {
+fn function_behind_a_stub_without_code_is_found() {
     let in_stub = || Script::default().begin(0, "a").call(10, "a+5", 'p').gap(11);
     let lost = "a;p;[lost] 1(0) self 9";
     assert_eq!(
@@ -427,7 +428,7 @@ fn behind_a_stub_without_code_its_function_runs() {
         in_stub().resume(20, "b+7").ret(30, "a+5").paths(40),
         ["a 0(1) self 20", "a;b 0(0) before self 10", "a;p 0(1) self 1", lost]
     );
-    // It has returned, or is a function that calls another.
+    // The stub has returned, or is a function that calls another one.
     assert_eq!(in_stub().resume(20, "a+5").paths(40), ["a 0(1) self 30", "a;p 0(1) self 1", lost]);
     assert_eq!(in_stub().resume(20, "a+50").paths(40), ["a 0(1) self 30", "a;p 0(1) self 1", lost]);
     let in_function = Script::default().begin(0, "a").call(10, "a+5", 'q').gap(11).resume(20, "b");
@@ -437,14 +438,14 @@ fn behind_a_stub_without_code_its_function_runs() {
 }
 
 #[test]
-fn recursion_keeps_its_levels_apart() {
+fn recursion_has_a_path_for_each_level() {
     let script =
         Script::default().begin(0, "a").call(1, "a+5", 'a').call(2, "a+5", 'a').ret(3, "a+5").ret(5, "a+5");
     assert_eq!(script.paths(6), ["a 0(1) self 2", "a;a 1(0) self 3", "a;a;a 1(0) self 1"]);
 }
 
 #[test]
-fn a_system_call_holds_its_wait() {
+fn system_call_includes_its_wait() {
     let script = Script::default()
         .begin(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
@@ -486,13 +487,13 @@ fn long_times_are_stretches_of_their_own() {
 }
 
 #[test]
-fn a_system_call_that_starts_again_is_one_wait() {
+fn restarted_system_call_is_one_wait() {
     let script = Script::default().begin(0, "a").end(10, EndCause::SystemCall, "a+5").begin(20, "a+3");
     assert_eq!(script.paths(30), ["a 0(1) self 20", "a;[syscall] 1(0) self 10"]);
 }
 
 #[test]
-fn an_interrupt_and_a_preemption_have_frames() {
+fn interrupt_and_preemption_have_frames() {
     let interrupt = EndCause::Interrupt { vector: None };
     let fault = EndCause::Interrupt { vector: Some(14) };
     let script = Script::default()
@@ -515,7 +516,7 @@ fn an_interrupt_and_a_preemption_have_frames() {
 }
 
 #[test]
-fn a_signal_handler_runs_on_top_and_leaves() {
+fn signal_handler_runs_on_top_and_leaves() {
     let script = Script::default()
         .begin(0, "a")
         .end(10, EndCause::Interrupt { vector: None }, "a+5")
@@ -536,7 +537,7 @@ fn a_signal_handler_runs_on_top_and_leaves() {
 }
 
 #[test]
-fn kernel_frames_stand_on_the_user_stack() {
+fn kernel_frames_are_above_the_user_stack() {
     let script = Script::default()
         .begin(0, "a")
         .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
@@ -551,7 +552,7 @@ fn kernel_frames_stand_on_the_user_stack() {
 }
 
 #[test]
-fn a_signal_leaves_the_kernel_elsewhere() {
+fn signal_leaves_the_kernel_at_another_place() {
     let script = Script::default()
         .begin(0, "a")
         .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
@@ -560,7 +561,7 @@ fn a_signal_leaves_the_kernel_elsewhere() {
 }
 
 #[test]
-fn a_kernel_alone_starts_anew_at_each_entry() {
+fn kernel_alone_has_a_new_stack_at_each_entry() {
     let away = |script: Script, ticks| script.end(ticks, EndCause::SystemReturn, "x");
     let script = Script::default().begin(0, "S").call(10, "S+5", 'T').ret(15, "S+5");
     let script = away(script, 20).begin(30, "S").call(40, "S+5", 'T').ret(45, "S+5");
@@ -572,7 +573,7 @@ fn a_kernel_alone_starts_anew_at_each_entry() {
 }
 
 #[test]
-fn a_replaced_program_leaves_nothing_below_the_new_one() {
+fn exec_leaves_nothing_below_the_new_program() {
     let exec = |ticks, space| EventKind::Switch(Switch { ticks, thread: THREAD, space, ..Switch::default() });
     let script = Script::default()
         .add(0, exec(0, SpaceId(1)), 0, 0)
@@ -596,15 +597,15 @@ fn a_replaced_program_leaves_nothing_below_the_new_one() {
 }
 
 #[test]
-fn a_program_that_nobody_asked_about_is_replaced_without_a_trace() {
-    let nobody = |ticks, space| {
+fn exec_of_an_untracked_program_changes_nothing() {
+    let other = |ticks, space| {
         EventKind::Switch(Switch { ticks, space, departure: Departure::Blocked, ..Switch::default() })
     };
     let script = Script::default()
         .begin(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
-        .add(20, nobody(20, SpaceId(7)), 0, 0)
-        .add(30, nobody(30, SpaceId::NOTHING), 0, 0)
+        .add(20, other(20, SpaceId(7)), 0, 0)
+        .add(30, other(30, SpaceId::NOTHING), 0, 0)
         .switch(40, THREAD, Departure::Unknown)
         .begin(50, "a+5");
     assert_eq!(
@@ -614,7 +615,7 @@ fn a_program_that_nobody_asked_about_is_replaced_without_a_trace() {
 }
 
 #[test]
-fn a_thread_that_moves_to_another_cpu_takes_its_stack_along() {
+fn thread_that_moves_to_another_cpu_keeps_its_stack() {
     let [here, there] = [Switch { thread: THREAD, ..Switch::default() }, Switch::default()];
     let first = Script::default()
         .begin(0, "a")
@@ -642,7 +643,7 @@ fn a_thread_that_moves_to_another_cpu_takes_its_stack_along() {
 }
 
 #[test]
-fn a_gap_that_hides_the_way_into_or_out_of_the_kernel_leaves_no_kernel_below_user_code() {
+fn gap_that_hides_a_kernel_transition_leaves_no_kernel_frames_below_user_code() {
     let into = Script::default()
         .begin(0, "a")
         .gap(10)
@@ -681,7 +682,7 @@ fn a_gap_that_hides_the_way_into_or_out_of_the_kernel_leaves_no_kernel_below_use
 }
 
 #[test]
-fn a_gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
+fn gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+5", 'b')
@@ -705,7 +706,7 @@ fn a_gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
 }
 
 #[test]
-fn a_gap_that_ends_in_an_unknown_place_finds_its_parents() {
+fn gap_that_ends_in_an_unknown_place_finds_its_parents() {
     let script = Script::default()
         .begin(0, "a")
         .gap(10)
@@ -714,7 +715,7 @@ fn a_gap_that_ends_in_an_unknown_place_finds_its_parents() {
         .call(35, "y+9", 'x')
         .ret(40, "y+9")
         .ret(50, "a+5");
-    // That `a` called `y` was not seen, but it was open when the gap began.
+    // The call of `y` by `a` was not recorded, but `a` was open when the gap started.
     assert_eq!(
         script.paths(60),
         ["a 0(1) self 20", "a;[lost] 1(0) self 10", "a;y 0(0) before self 15", "a;y;x 1(0) before self 15"]
@@ -722,17 +723,17 @@ fn a_gap_that_ends_in_an_unknown_place_finds_its_parents() {
 }
 
 #[test]
-fn an_aborted_transaction_drops_its_frames() {
+fn aborted_transaction_drops_its_frames() {
     let script = Script::default()
         .begin(0, "a")
-        .add(5, EventKind::TransactionBegin, place("a+5"), place("a+5"))
+        .add(5, EventKind::TransactionStart, place("a+5"), place("a+5"))
         .call(10, "a+9", 'b')
         .add(20, EventKind::TransactionAbort, place("b+3"), place("a+30"));
     assert_eq!(script.paths(30), ["a 0(1) self 20", "a;b 1(0) unwound self 10"]);
 }
 
 #[test]
-fn equal_and_backward_times_add_up() {
+fn equal_and_decreasing_times_add_up() {
     let script = Script::default()
         .begin(10, "a")
         .call(10, "a+5", 'b')
@@ -763,7 +764,7 @@ fn in_a_system_call() -> Script {
 }
 
 #[test]
-fn a_gap_of_kernel_code_ends_no_call_of_user_code() {
+fn gap_of_kernel_code_ends_no_call_of_user_code() {
     let script =
         in_a_system_call().gap_of_code(20, "S").resume(50, "b+5").ret(60, "a+5").call(70, "a+9", 'c');
     let script = script.ret(80, "a+9");
@@ -780,11 +781,11 @@ fn a_gap_of_kernel_code_ends_no_call_of_user_code() {
 }
 
 #[test]
-fn a_gap_of_data_or_user_code_ends_the_calls_of_both() {
+fn gap_of_data_or_user_code_ends_the_calls_of_both() {
     let expected = ["a 0(1) self 30", "a;b 0(1) self 20", "a;b;S 0(1) self 10", "a;b;S;[lost] 1(0) self 20"];
     let script = in_a_system_call().gap(30).resume(50, "b+5").ret(60, "a+5");
     assert_eq!(script.paths(80), expected);
-    // The gap comes out of the kernel into code of the user that is not known either.
+    // The gap comes out of the kernel into user code that is not known either.
     let script =
         in_a_system_call().gap_of_code(30, "S").gap_of_code(40, "a+9").resume(50, "b+5").ret(60, "a+5");
     assert_eq!(script.paths(80), expected);
@@ -794,7 +795,7 @@ fn a_gap_of_data_or_user_code_ends_the_calls_of_both() {
 
 #[test]
 fn calls_below_a_hypothesis_of_the_kernel_are_suspected_by_the_next_gap() {
-    // The kernel's frame is a hypothesis by the first gap, and is still there at the second one.
+    // The kernel's frame is a hypothesis after the first gap, and is still there at the second one.
     let script = in_a_system_call().gap_of_code(20, "S").resume(30, "S+3").gap(40).resume(50, "b+5");
     assert_eq!(
         script.paths(60),
@@ -803,7 +804,7 @@ fn calls_below_a_hypothesis_of_the_kernel_are_suspected_by_the_next_gap() {
 }
 
 #[test]
-fn each_of_many_gaps_counts_an_open_call_once() {
+fn many_gaps_count_an_open_call_once() {
     let mut script = Script::default().begin(0, "a").call(1, "a+5", 'b');
     for turn in 0..5 {
         script = script.gap(10 * turn + 2).resume(10 * turn + 4, "b+5").call(10 * turn + 5, "b+9", 'c');
@@ -816,15 +817,15 @@ fn each_of_many_gaps_counts_an_open_call_once() {
 }
 
 #[test]
-fn kernel_code_without_an_image_stands_on_the_system_call_that_led_there() {
-    // A filter each for the kernel and the user; the one of the kernel has no code.
+fn kernel_code_without_an_image_is_above_its_system_call() {
+    // A filter each for the kernel and for user code. The kernel's code is not known.
     let lost = Script::default()
         .begin(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
-        .add(20, EventKind::Begin, 0, KERNEL | 7)
+        .add(20, EventKind::Start, 0, KERNEL | 7)
         .gap_of_code(20, "S")
         .end(30, EndCause::Gap, "nowhere")
-        .add(40, EventKind::Begin, 0, KERNEL | 7)
+        .add(40, EventKind::Start, 0, KERNEL | 7)
         .gap_of_code(40, "S")
         .end(45, EndCause::Gap, "nowhere")
         .begin(50, "a+5")
@@ -840,7 +841,7 @@ fn kernel_code_without_an_image_stands_on_the_system_call_that_led_there() {
             "a;[syscall];[unknown];[untraced] 2(0) self 15",
         ]
     );
-    // With its code.
+    // The kernel's code is known.
     let known = Script::default()
         .begin(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
@@ -853,7 +854,7 @@ fn kernel_code_without_an_image_stands_on_the_system_call_that_led_there() {
 }
 
 #[test]
-fn the_time_of_a_call_out_of_the_filter_is_that_of_the_called_function() {
+fn time_of_a_call_out_of_the_filter_is_that_of_the_called_function() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+5", 'x')
@@ -871,7 +872,7 @@ fn the_time_of_a_call_out_of_the_filter_is_that_of_the_called_function() {
 }
 
 #[test]
-fn what_is_called_outside_may_call_back() {
+fn untraced_callee_may_call_back() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+5", 'x')
@@ -898,7 +899,7 @@ fn what_is_called_outside_may_call_back() {
 }
 
 #[test]
-fn a_tail_call_out_of_the_filter_returns_where_its_caller_would() {
+fn tail_call_out_of_the_filter_returns_to_its_callers_caller() {
     let script = Script::default()
         .begin(0, "a")
         .call(10, "a+5", 'b')
@@ -912,22 +913,22 @@ fn a_tail_call_out_of_the_filter_returns_where_its_caller_would() {
 }
 
 #[test]
-fn a_tail_call_to_an_unknown_caller_nests_nothing() {
+fn tail_call_to_an_unknown_caller_does_not_nest() {
     let mut script = Script::default();
     for turn in 0..5 {
         let at = 10 * turn;
         script = script.begin(at, "a").direct_jump(at + 4, "x").end(at + 4, EndCause::Jump, "nowhere");
     }
-    // How long `x` ran is not known: some of the time after it is its caller's.
+    // The time of `x` is not known: a part of the time after it is its caller's.
     assert_eq!(script.paths(50), ["[untraced] 4(1) self 30", "a 5(0) self 20", "x 0(5) self 0"]);
 }
 
 #[test]
-fn a_jump_to_a_part_that_is_not_traced_stays_in_its_function() {
+fn jump_to_an_untraced_part_stays_in_its_function() {
     let away = |script: Script, ticks| script.end(ticks, EndCause::Other, "nowhere");
     let back = away(Script::default().begin(0, "a"), 10).begin(20, "a+50");
     assert_eq!(back.paths(30), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
-    // It returned from there, and was called again, five times.
+    // It returned from there and was called again, five times.
     let mut script = Script::default();
     for turn in 0..5 {
         script = away(script.begin(10 * turn, "a"), 10 * turn + 4);

@@ -1,4 +1,5 @@
-//! A thread's whole stack: puts its stretches together in the order of time, and decides what a segment alone could not.
+//! A thread's whole stack: merges its stretches in the order of time, and decides the cases that a segment
+//! alone cannot.
 
 use super::frame::{Frame, Sides};
 use super::limit::PathLimit;
@@ -10,17 +11,21 @@ use crate::event::{EndCause, Event, EventKind};
 use crate::schedule::{Departure, ThreadId};
 use crate::time_conv::TimeConv;
 
-/// Open calls of one thread, 12 MiB: more than a stack of 8 MiB has limit for, and less than a damaged trace may invent.
+/// The limit of open calls of one thread: 12 MiB. It is more than a stack of 8 MiB can have, and bounds the
+/// calls of damaged traces.
 const MAX_DEPTH: usize = 1 << 18;
 
 /// All calls of one thread.
 #[derive(Clone, Debug)]
 pub struct ThreadCalls {
+    /// The thread.
     pub thread: ThreadId,
-    /// The first and the last time the trace knows of it, in ticks: its self times add up to the difference.
+    /// The first time of the thread in the trace, in ticks. Its self times add up to the difference to
+    /// `last`.
     pub first: u64,
+    /// The last time of the thread in the trace, in ticks.
     pub last: u64,
-    /// One root, at [`CallTree::ROOT`], which is no frame.
+    /// One root, at [`CallTree::ROOT`], which is not a frame.
     pub tree: CallTree,
 }
 
@@ -31,22 +36,22 @@ pub struct ThreadReplay {
     stack: Stack,
     first: Option<u64>,
     floors: u32,
-    /// The depth of the stack when the transaction under way began.
+    /// The depth of the stack at the start of the current transaction.
     transaction: Option<usize>,
-    /// Ticks at the begin of the stretch at hand that the one before it has told already: times in a damaged trace, or
-    /// of two CPUs, may not fit.
+    /// Ticks at the start of the current stretch that the previous one has counted already. Times in a
+    /// damaged trace, or of two CPUs, may overlap.
     overlap: u64,
-    /// Since they were last asked for.
+    /// The time by side since the last call of `take_sides`.
     sides: Sides,
 }
 
 impl ThreadReplay {
-    /// With limit of its own.
+    /// A replay with limits of its own.
     pub fn new(thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
         ThreadReplay::within(PathLimit::default(), thread, time_conv)
     }
 
-    /// Call paths take their place in `limit`.
+    /// A replay whose call paths count against `limit`.
     pub fn within(limit: PathLimit, thread: ThreadId, time_conv: TimeConv) -> ThreadReplay {
         let mut tree = CallTree::within(limit);
         tree.new_root(Frame::Unknown);
@@ -68,17 +73,17 @@ impl ThreadReplay {
         self
     }
 
-    /// Goes on with the thread's next stretch. Stretches come in the order of time.
+    /// Adds the thread's next stretch. Stretches come in the order of time.
     pub fn add(&mut self, stretch: &Stretch) {
         self.add_with_stubs(stretch, &|_| false);
     }
 
-    /// As [`ThreadReplay::add`]. `is_stub`: whether a function is a stub of the linkage table, which only
-    /// jumps to another.
+    /// As [`ThreadReplay::add`]. `is_stub`: whether a function is a stub of the procedure linkage table,
+    /// which only jumps to another function.
     pub fn add_with_stubs(&mut self, stretch: &Stretch, is_stub: &dyn Fn(FunctionId) -> bool) {
         let mut first = 0;
         if self.first.is_none() {
-            // Before its first event nothing is known of a thread; it starts there.
+            // Nothing is known of a thread before its first event, so it starts there.
             first = stretch.epochs.iter().take_while(|epoch| stretch.is_blank(epoch)).count();
             let Some(epoch) = stretch.epochs.get(first) else { return };
             self.start(epoch.event.map_or(stretch.from, |event| event.ticks));
@@ -102,30 +107,30 @@ impl ThreadReplay {
         }
     }
 
-    /// What is open, the outermost first; how the thread left its CPU is no part of it.
+    /// The open frames, the outermost first, without the frame of the departure from the CPU.
     pub fn frames(&self) -> impl Iterator<Item = Frame> + '_ {
         let frames = self.stack.open[self.stack.base()..].iter().map(|open| open.frame);
         frames.filter(|frame| !is_off_cpu(*frame) && !matches!(frame, Frame::Floor(_)))
     }
 
-    /// Where the processor was since the last call.
+    /// The time by side since the last call.
     pub fn take_sides(&mut self) -> Sides {
         std::mem::take(&mut self.sides)
     }
 
-    /// Since when it has been off the CPU, if it is.
+    /// The time at which it left the CPU, if it is off the CPU.
     pub fn away_since(&self) -> Option<u64> {
         self.stack.open.last().filter(|open| is_off_cpu(open.frame)).map(|open| open.since)
     }
 
-    /// A gap that the trace itself does not tell: data was lost between two pieces of it.
+    /// A gap outside of the trace: data between two pieces was lost.
     pub fn lose(&mut self, ticks: u64) {
         self.start(ticks);
         self.charge(ticks);
         self.gap(false);
     }
 
-    /// At `ticks` the thread began another program: its open calls never return.
+    /// The thread started another program at `ticks`: its open calls never return.
     fn execute(&mut self, ticks: u64) {
         self.start(ticks);
         self.charge(ticks);
@@ -133,7 +138,7 @@ impl ThreadReplay {
         self.stack.push(CallTree::ROOT, Frame::Untraced, 0, Standing::Before);
     }
 
-    /// Closes what is open. `ticks` is when the trace ended, as far as it concerns this thread.
+    /// Closes all open calls. `ticks` is the end of the thread's trace.
     pub fn finish(mut self, ticks: u64) -> ThreadCalls {
         self.start(ticks);
         self.charge(ticks);
@@ -160,7 +165,7 @@ impl ThreadReplay {
         if is_leaf && stretch.tree.numbers(epoch.root).self_ticks == 0 {
             return;
         }
-        self.stand_somewhere();
+        self.ensure_frame();
         let side = self.stack.open.last().and_then(Open::side);
         self.sides.add(stretch.tree.sides(epoch.root, end, side));
         let top = self.top();
@@ -175,8 +180,8 @@ impl ThreadReplay {
         }
     }
 
-    /// Time that belongs to no frame yet belongs to one that nothing is known of.
-    fn stand_somewhere(&mut self) {
+    /// Time without a frame belongs to an unknown one.
+    fn ensure_frame(&mut self) {
         if self.stack.open.is_empty() {
             self.stack.push(CallTree::ROOT, Frame::Unknown, 0, Standing::Before);
         }
@@ -198,7 +203,7 @@ impl ThreadReplay {
 
     fn charge(&mut self, ticks: u64) {
         if ticks > self.stack.last {
-            self.stand_somewhere();
+            self.ensure_frame();
             if let Some(open) = self.stack.open.last() {
                 self.sides.spend(open.side(), ticks - self.stack.last);
             }
@@ -219,23 +224,23 @@ impl ThreadReplay {
             EventKind::Interrupt { .. } => self.stack.enter(self.top(), event, event.from),
             EventKind::SystemReturn => self.system_returned(event),
             EventKind::End { cause, return_to } => self.ended(cause, return_to),
-            EventKind::Begin | EventKind::Resume => self.resumed(event, is_stub),
+            EventKind::Start | EventKind::Resume => self.resumed(event, is_stub),
             EventKind::Gap(cause) => self.gap(is_in_kernel(event.from) && !cause.loses_packets()),
-            EventKind::TransactionBegin => self.transaction = Some(self.stack.open.len()),
+            EventKind::TransactionStart => self.transaction = Some(self.stack.open.len()),
             EventKind::TransactionEnd => self.transaction = None,
             EventKind::TransactionAbort => self.aborted(),
             EventKind::Switch(_) => {}
         }
     }
 
-    /// What runs next is not traced.
+    /// The next code is not traced.
     fn ended(&mut self, cause: EndCause, return_to: u64) {
         match cause {
             EndCause::Return => return self.returned_untraced(return_to),
             EndCause::Jump if self.is_lowest_known() => {
-                // Its caller is not traced, so its return will not be seen.
+                // Its caller is not traced, so its return will not be recorded.
                 self.stack.drop_top();
-                return self.stand_on_untraced(self.untraced_caller().unwrap_or(0));
+                return self.return_to_untraced(self.untraced_caller().unwrap_or(0));
             }
             EndCause::SystemReturn => return self.left_kernel(),
             EndCause::Gap => self.end_gap(),
@@ -245,8 +250,8 @@ impl ThreadReplay {
     }
 
     fn returned(&mut self, event: &Event) {
-        self.stand_somewhere();
-        // Where a call returns to may be where another function starts.
+        self.ensure_frame();
+        // The return address of a call may be the entry of another function.
         if self.stack.open.last().is_some_and(|top| self.stack.returns(top, event.to)) {
             self.stack.pop();
             return;
@@ -268,28 +273,28 @@ impl ThreadReplay {
         }
     }
 
-    /// The trace is of some functions only, and the topmost frame returned to `address`, which is in none of them: to code that
-    /// a frame below had called, or else nothing of what was open is left.
+    /// Only some functions are traced, and the topmost frame returned to `address` in another one. That code
+    /// was called by a frame below; otherwise the stack becomes empty.
     fn returned_untraced(&mut self, address: u64) {
         let depth = self.stack.returning_to(address).or_else(|| self.untraced_caller());
         self.stack.pop();
-        self.stand_on_untraced(depth.unwrap_or(0));
+        self.return_to_untraced(depth.unwrap_or(0));
     }
 
-    /// The topmost frame of code that runs without a trace, as the number of frames up to it.
+    /// The topmost frame of untraced code, as the number of frames up to it.
     fn untraced_caller(&self) -> Option<usize> {
         Some(self.stack.open.iter().rposition(|open| is_away(open.frame))? + 1)
     }
 
-    /// Only `depth` frames are left, and what runs is not traced.
-    fn stand_on_untraced(&mut self, depth: usize) {
+    /// Keeps `depth` frames. The next code is not traced.
+    fn return_to_untraced(&mut self, depth: usize) {
         self.stack.unwind_to(depth);
         if self.stack.open.last().is_none_or(|top| !is_away(top.frame)) {
             self.stack.push(self.top(), Frame::Untraced, 0, Standing::Call);
         }
     }
 
-    /// Whether nothing is known of what the topmost frame returns to.
+    /// Whether the topmost frame's caller is not known.
     fn is_lowest_known(&self) -> bool {
         match &self.stack.open[..] {
             [.., floor, top] => {
@@ -300,14 +305,14 @@ impl ThreadReplay {
         }
     }
 
-    /// The topmost frame ended, and its call was not seen: its caller is one that was open before the gap, or one that was
-    /// entered before anything was seen.
+    /// The topmost frame ended, and its call was not recorded. Its caller was open before the gap, or was
+    /// entered before the recording.
     fn found_parent(&mut self, event: &Event) {
         if let [.., left, floor, _] = &self.stack.open[..]
             && floor.standing == Standing::OtherStack
             && self.stack.returns(left, event.to)
         {
-            // It was the same stack: the jump led to another part of the function that jumped.
+            // It is the same stack: the jump led to another part of the function that jumped.
             let left = self.stack.open.len() - 3;
             return self.stack.unwind_to(left);
         }
@@ -323,13 +328,13 @@ impl ThreadReplay {
         };
         let frame = Frame::of_place(event);
         self.stack.tree.insert_below(floor, frame);
-        self.stack.stand(floor, frame, 0, Standing::Before, event);
+        self.stack.push_traced(floor, frame, 0, Standing::Before, event);
         if let Some(parent) = self.stack.open.last_mut() {
             parent.since = since;
         }
     }
 
-    /// A return used as a jump: what called only to get there is gone with it.
+    /// A return used as a jump: a frame that called only for that ends with it.
     fn returned_to_entry(&mut self, event: &Event) {
         if let [.., below, top] = &self.stack.open[..]
             && top.into_middle
@@ -346,7 +351,7 @@ impl ThreadReplay {
     }
 
     fn jumped(&mut self, event: &Event, indirect: bool) {
-        self.stand_somewhere();
+        self.ensure_frame();
         let top = self.stack.open.last().map(|open| open.frame);
         if event.function.0 != 0 && top == Some(Frame::Function(event.function)) {
             return;
@@ -364,40 +369,41 @@ impl ThreadReplay {
         }
     }
 
-    /// A jump into the middle of a function that is not open: the thread goes on with another stack, as Go's
-    /// `gogo` does. Calls on the stack that it leaves stay open; a later jump may come back to them.
+    /// A jump into the middle of a function that is not open: the thread continues with another stack, as
+    /// Go's `gogo` does. Calls on the stack that it leaves stay open, because a later jump may come back to
+    /// them.
     fn changed_stack(&mut self, event: &Event) {
         if matches!(&self.stack.open[..], [only] if only.frame == Frame::Unknown) {
             return self.replace_top(Frame::of_place(event), Standing::Before);
         }
         self.floors += 1;
         let floor = Frame::Floor(self.floors);
-        self.stack.stand(CallTree::ROOT, floor, 0, Standing::OtherStack, event);
-        self.stack.stand(self.top(), Frame::of_place(event), 0, Standing::Before, event);
+        self.stack.push_traced(CallTree::ROOT, floor, 0, Standing::OtherStack, event);
+        self.stack.push_traced(self.top(), Frame::of_place(event), 0, Standing::Before, event);
     }
 
-    /// Back in user code, or in the kernel code that an interrupt hit.
+    /// Back in user code, or in interrupted kernel code.
     fn system_returned(&mut self, event: &Event) {
         if let Some(depth) = self.stack.returning_to(event.to) {
             return self.stack.unwind_to(depth);
         }
-        self.began(event);
+        self.continued(event);
     }
 
-    /// From the kernel to user code, of which nothing is traced: what ran in the kernel has ended.
+    /// From the kernel to untraced user code: the kernel's frames have ended.
     fn left_kernel(&mut self) {
-        self.stand_on_untraced(self.stack.below_kernel().unwrap_or(0));
+        self.return_to_untraced(self.stack.below_kernel().unwrap_or(0));
     }
 
-    /// As [`ThreadReplay::began`]. Behind a gap in a stub of the linkage table, the function that the stub
-    /// jumped to runs, or the one that called it.
+    /// As [`ThreadReplay::continued`]. Behind a gap in a stub of the procedure linkage table, the stub's
+    /// target runs, or the stub's caller.
     fn resumed(&mut self, event: &Event, is_stub: &dyn Fn(FunctionId) -> bool) {
         let is_in_stub = match &self.stack.open[..] {
             [.., stub, lost] if lost.frame == Frame::Lost => stub.frame.function().is_some_and(is_stub),
             _ => false,
         };
         if !is_in_stub || !self.is_elsewhere(event) {
-            return self.began(event);
+            return self.continued(event);
         }
         self.stack.pop();
         match event.at_entry {
@@ -406,15 +412,15 @@ impl ThreadReplay {
         }
     }
 
-    /// Whether user code goes on that is not open, or begins.
+    /// Whether user code runs that is not open, or starts.
     fn is_elsewhere(&self, event: &Event) -> bool {
         !is_in_kernel(event.to)
             && self.stack.returning_to(event.to).is_none()
             && (event.at_entry || self.stack.landing(event).is_none())
     }
 
-    /// Execution goes on at a place that no call or return led to.
-    fn began(&mut self, event: &Event) {
+    /// Execution continues at a place to which no call or return led.
+    fn continued(&mut self, event: &Event) {
         self.end_gap();
         if self.is_only_untraced() {
             self.stack.pop();
@@ -425,14 +431,14 @@ impl ThreadReplay {
         if !is_in_kernel(event.to)
             && let Some(depth) = self.stack.below_kernel()
         {
-            // User code runs: whatever was in the kernel has ended.
+            // User code runs, so all kernel frames have ended.
             self.stack.skip_to(depth);
         }
         if event.at_entry {
             self.end_departed();
-            return self.stand_on_floor(Frame::of_target(event), Standing::Call, event);
+            return self.push_on_floor(Frame::of_target(event), Standing::Call, event);
         }
-        // What the kernel runs stands on the user's stack, whatever led there.
+        // Kernel frames are above the user's stack, whatever led there.
         let lowest = match is_in_kernel(event.to) {
             true => self.stack.below_kernel().unwrap_or(self.stack.open.len()),
             false => 0,
@@ -448,11 +454,11 @@ impl ThreadReplay {
         }
         match self.stack.landing(event) {
             Some(depth) => self.stack.skip_to(depth),
-            None => self.stand_on_floor(frame, Standing::Before, event),
+            None => self.push_on_floor(frame, Standing::Before, event),
         }
     }
 
-    /// Whether all that is known of the thread is that it ran something that is not traced.
+    /// Whether the thread is only known to have run untraced code.
     fn is_only_untraced(&self) -> bool {
         matches!(&self.stack.open[..], [only] if only.frame == Frame::Untraced)
     }
@@ -463,8 +469,8 @@ impl ThreadReplay {
         }
     }
 
-    /// A function starts anew. If the topmost one had jumped to a part of it that is not traced, and its
-    /// caller is not traced either, it has returned in between.
+    /// A function starts again. If the topmost one had jumped to an untraced part of itself, and its caller
+    /// is not traced either, it has returned in between.
     fn end_departed(&mut self) {
         if let [.., below, top] = &self.stack.open[..]
             && top.frame == Frame::Untraced
@@ -482,15 +488,15 @@ impl ThreadReplay {
         }
     }
 
-    fn stand_on_floor(&mut self, frame: Frame, standing: Standing, event: &Event) {
+    fn push_on_floor(&mut self, frame: Frame, standing: Standing, event: &Event) {
         if !self.stack.open.is_empty() {
             self.floors += 1;
-            self.stack.stand(self.top(), Frame::Floor(self.floors), 0, Standing::Floor, event);
+            self.stack.push_traced(self.top(), Frame::Floor(self.floors), 0, Standing::Floor, event);
         }
-        self.stack.stand(self.top(), frame, 0, standing, event);
+        self.stack.push_traced(self.top(), frame, 0, standing, event);
     }
 
-    /// Nothing that is open is certain any more; after a gap of kernel code, nothing of the kernel's.
+    /// All open calls become hypotheses. After a gap of kernel code, only those of the kernel.
     fn gap(&mut self, of_kernel: bool) {
         let is_lost = self.stack.open.last().is_some_and(|open| open.frame == Frame::Lost);
         let end = self.stack.open.len() - usize::from(is_lost);
@@ -513,7 +519,7 @@ fn is_off_cpu(frame: Frame) -> bool {
     matches!(frame, Frame::Blocked | Frame::Preempted | Frame::OffCpu)
 }
 
-/// Whether `frame` stands for code that may call what is traced.
+/// Whether `frame` stands for code that may call traced code.
 fn is_away(frame: Frame) -> bool {
     frame == Frame::Untraced || is_kernel_entry(frame)
 }

@@ -1,4 +1,4 @@
-//! Call paths as a prefix tree, each node with its numbers.
+//! Call paths as a prefix tree. Each node has its numbers.
 
 use super::child_index::ChildIndex;
 use super::frame::{Frame, Side, Sides};
@@ -23,41 +23,41 @@ struct Node {
     parent: PathId,
     first_child: PathId,
     next_sibling: PathId,
-    /// The children that were asked for last, the latest first.
+    /// The two last requested children, the latest first.
     recent: [PathId; 2],
     numbers: Numbers,
 }
 
-/// Several trees in one arena; a thread's has one root.
+/// Several trees in one arena. A thread's tree has one root.
 #[derive(Clone, Debug, Default)]
 pub struct CallTree {
     nodes: Vec<Node>,
     children: ChildIndex,
-    /// Nodes that are in no tree any more, to be used again.
+    /// Nodes that are in no tree any more, for reuse.
     free: Vec<PathId>,
-    /// `None`: for as many as there are.
+    /// `None`: no limit.
     limit: Option<PathLimit>,
     folded: u64,
 }
 
-/// Paths that a tree may have whatever others have: a thread that comes late is not without any.
+/// Paths that a tree may have regardless of others, so that late threads have some, too.
 const OWN_PATHS: usize = 64;
 
 impl CallTree {
-    /// The roots come before all else.
+    /// The root, which is the first node.
     pub const ROOT: PathId = PathId(0);
 
-    /// A tree that keeps as many paths as there is limit for; further ones count as their last frame by itself.
+    /// A tree within a limit of paths. Further paths count as their last frame by itself.
     pub(super) fn within(limit: PathLimit) -> CallTree {
         CallTree { limit: Some(limit), ..CallTree::default() }
     }
 
-    /// How often a path was asked for that there was no limit for.
+    /// The number of requests for paths beyond the limit.
     pub fn folded(&self) -> u64 {
         self.folded
     }
 
-    /// Number of nodes ever made.
+    /// The number of nodes ever made.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -85,7 +85,7 @@ impl CallTree {
         &mut self.nodes[path.index()].numbers
     }
 
-    /// A call seen from begin to end.
+    /// Adds a complete call.
     #[inline]
     pub(super) fn complete(&mut self, path: PathId, ticks: u64, ns: u64) {
         let limit = self.limit.as_ref();
@@ -121,7 +121,7 @@ impl CallTree {
         self.add(frame, PathId::NONE)
     }
 
-    /// The path that `frame` makes of `parent`.
+    /// The path of `frame` below `parent`.
     #[inline]
     pub(super) fn child(&mut self, parent: PathId, frame: Frame) -> PathId {
         let [last, before] = self.nodes[parent.index()].recent;
@@ -144,7 +144,7 @@ impl CallTree {
         let child = match self.find(parent, frame) {
             Some(child) => child,
             None if self.may_grow() => self.new_child(parent, frame),
-            // What lies on a floor goes where the floor goes, in the end.
+            // Nodes below a floor move with the floor in the end.
             None if matches!(frame, Frame::Floor(_)) => self.new_child(parent, frame),
             None => return self.folded_child(frame),
         };
@@ -173,8 +173,8 @@ impl CallTree {
         child
     }
 
-    /// Stands for the paths that there is no limit for: what ends in `frame`, whoever called it; in the end, what ends in
-    /// anything.
+    /// Stands for all paths beyond the limit that end in `frame`. If that limit is reached as well, for all
+    /// further paths.
     fn folded_child(&mut self, frame: Frame) -> PathId {
         self.folded += 1;
         let known = self.find(CallTree::ROOT, frame);
@@ -216,7 +216,7 @@ impl CallTree {
         children
     }
 
-    /// Puts `frame` between `parent` and all that hangs below it.
+    /// Inserts `frame` between `parent` and all its children.
     pub(super) fn insert_below(&mut self, parent: PathId, frame: Frame) -> PathId {
         let children = self.take_children(parent);
         let between = self.child(parent, frame);
@@ -224,7 +224,7 @@ impl CallTree {
         between
     }
 
-    /// Hangs what is below `floor` to its parent, and takes `floor` away.
+    /// Moves the children of `floor` to its parent, and removes `floor`.
     pub(super) fn dissolve(&mut self, floor: PathId) {
         let Some(parent) = self.parent(floor) else { return };
         self.unlink(parent, floor);
@@ -252,8 +252,8 @@ impl CallTree {
         }
     }
 
-    /// Adds the nodes `from..to` of `other`, of which `from` is a root, to the path `at`; returns where each went. The first
-    /// `overlap` ticks of self time are known already, and not added.
+    /// Adds the nodes `from..to` of `other`, of which `from` is a root, to the path `at`. Returns the new
+    /// path of each. The first `overlap` ticks of self time are counted already, and not added.
     pub(super) fn graft(
         &mut self,
         other: &CallTree,
@@ -278,8 +278,8 @@ impl CallTree {
         places
     }
 
-    /// Where the processor was in the nodes `from..to`, of which `from` is a root that stands for a frame of
-    /// side `top`.
+    /// The time by side in the nodes `from..to`, of which `from` is a root that stands for a frame of side
+    /// `top`.
     pub(super) fn sides(&self, from: PathId, to: usize, top: Option<Side>) -> Sides {
         let mut sides = Sides::default();
         for (index, node) in self.nodes[from.index()..to].iter().enumerate() {
@@ -288,13 +288,13 @@ impl CallTree {
         sides
     }
 
-    /// Where `path` went in a graft that started at `from`.
+    /// The new path of `path` in a graft that started at `from`.
     pub(super) fn grafted(places: &[PathId], from: PathId, path: PathId) -> PathId {
         places[path.index() - from.index()]
     }
 }
 
-/// Mixes a path's step; steps come from the trace, and colliding ones only cost time.
+/// Hashes a step of a path. Steps come from the trace; collisions only cost time.
 #[inline]
 fn hash(parent: PathId, frame: Frame) -> u64 {
     let (kind, value) = frame.code();
@@ -347,13 +347,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_frames_make_the_same_path() {
+    fn same_frames_make_the_same_path() {
         let tree = grown(&[&[1, 2], &[1, 3], &[1, 2], &[1]]);
         assert_eq!(paths(&tree), ["1 1", "1;2 2", "1;3 1"]);
     }
 
     #[test]
-    fn a_parent_found_later_takes_all_that_was_there() {
+    fn parent_found_later_gets_all_children() {
         let mut tree = grown(&[&[1, 2], &[3]]);
         tree.insert_below(CallTree::ROOT, function(9));
         let path = tree.child(CallTree::ROOT, function(9));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_dissolves_into_what_is_below_it() {
+    fn dissolved_floor_merges_into_its_parent() {
         let mut tree = grown(&[&[1, 2], &[1, 4]]);
         let path = tree.child(CallTree::ROOT, function(1));
         let floor = tree.child(path, Frame::Floor(0));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tree_keeps_what_functions_did() {
+    fn full_tree_keeps_the_numbers_of_functions() {
         let limit = PathLimit::for_paths(100);
         let mut trees = [CallTree::within(limit.clone()), CallTree::within(limit)];
         for tree in &mut trees {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn dissolved_nodes_are_used_again() {
+    fn dissolved_nodes_are_reused() {
         let mut tree = grown(&[&[1, 2]]);
         for turn in 0..1_000 {
             let at = tree.child(CallTree::ROOT, function(1));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graft_merges_path_by_path() {
+    fn graft_merges_path_by_path() {
         let mut tree = grown(&[&[1, 2]]);
         let other = grown(&[&[2], &[2, 3], &[4]]);
         let at = tree.child(CallTree::ROOT, function(1));

@@ -1,6 +1,6 @@
-//! Which thread a CPU ran when. The decoder reads from it which address space it is in.
+//! The threads that a CPU ran, by time. The decoder reads its address space from it.
 //!
-//! A trace has as many switches as it likes, so they are packed, and read by a cursor, block by block.
+//! A trace may have any number of switches, so they are packed, and a cursor reads them block by block.
 
 mod packed;
 
@@ -10,22 +10,23 @@ use std::sync::Arc;
 use crate::code::SpaceId;
 use packed::{Packed, Unpacking};
 
-/// A thread as the caller numbers it.
+/// A thread, numbered by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId(pub u32);
 
 impl ThreadId {
-    /// The idle task, or a thread nobody asked about.
+    /// The idle task, or a thread outside of the recording.
     pub const NONE: ThreadId = ThreadId(0);
 }
 
-/// How a thread left its CPU.
+/// The way in which a thread left its CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Departure {
-    /// It had nothing to run.
+    /// It was blocked.
     Blocked,
-    /// It could have run on.
+    /// It was preempted, and could have continued.
     Preempted,
+    /// It is not known.
     #[default]
     Unknown,
 }
@@ -33,32 +34,35 @@ pub enum Departure {
 /// From `ticks` on the CPU runs `thread`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switch {
+    /// The time of the switch.
     pub ticks: u64,
+    /// The next thread.
     pub thread: ThreadId,
+    /// The address space of its process.
     pub space: SpaceId,
-    /// How the thread before it left.
+    /// The way in which the previous thread left.
     pub departure: Departure,
 }
 
-/// Takes packed switches that are too many for memory.
-pub trait Shelf: fmt::Debug + Send + Sync {
-    /// Where they are now; `None`: they are to stay in memory.
+/// Stores packed switches outside of memory.
+pub trait SwitchStore: fmt::Debug + Send + Sync {
+    /// Stores `bytes` and returns their place; `None`: they stay in memory.
     fn put(&self, bytes: &[u8]) -> Option<u64>;
 
-    /// What was put there; on an error nothing, which the shelf remembers.
+    /// The bytes at a place. On an error they are empty, and the store keeps the error.
     fn get(&self, place: u64, len: usize) -> Vec<u8>;
 }
 
-/// One CPU's switches by time, or the one thread of a per-thread trace: some five bytes each.
+/// One CPU's switches by time, or the one thread of a per-thread trace. A switch takes some five bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
     blocks: Vec<Packed>,
     count: usize,
-    shelf: Option<Arc<dyn Shelf>>,
+    store: Option<Arc<dyn SwitchStore>>,
 }
 
 impl Schedule {
-    /// `switches` in any order; those of equal times stay in the given one.
+    /// A schedule of `switches` in any order. Switches of equal times keep the given one.
     pub fn new(switches: impl IntoIterator<Item = Switch>) -> Schedule {
         let mut schedule = ScheduleBuilder::default();
         switches.into_iter().for_each(|switch| schedule.add(switch));
@@ -70,7 +74,7 @@ impl Schedule {
         Schedule::new([Switch { thread, space, ..Switch::default() }])
     }
 
-    /// How many switches there are.
+    /// The number of switches.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -81,15 +85,15 @@ impl Schedule {
 
     /// All switches by time.
     pub fn switches(&self) -> impl Iterator<Item = Switch> + '_ {
-        self.blocks.iter().flat_map(|block| Unpacking::new(block, self.shelf.as_deref()))
+        self.blocks.iter().flat_map(|block| Unpacking::new(block, self.store.as_deref()))
     }
 
-    /// All switches by time; what was read is forgotten.
+    /// All switches by time. Blocks are dropped as they are read.
     pub fn into_switches(self) -> impl Iterator<Item = Switch> {
-        let shelf = self.shelf;
+        let store = self.store;
         self.blocks
             .into_iter()
-            .flat_map(move |block| Unpacking::new(&block, shelf.as_deref()).collect::<Vec<Switch>>())
+            .flat_map(move |block| Unpacking::new(&block, store.as_deref()).collect::<Vec<Switch>>())
     }
 
     /// A cursor behind all switches up to `ticks`.
@@ -108,7 +112,7 @@ impl Schedule {
     }
 }
 
-/// A place between two switches.
+/// A position between two switches.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     schedule: &'a Schedule,
@@ -120,17 +124,17 @@ pub struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The switch in force; before the first one nobody is known to run.
+    /// The current switch. Before the first one no thread is known to run.
     pub fn current(&self) -> Switch {
         self.current
     }
 
-    /// When the next switch happens; `u64::MAX` when there is none.
+    /// The time of the next switch; `u64::MAX` if there is none.
     pub fn next_ticks(&self) -> u64 {
         self.next.map_or(u64::MAX, |switch| switch.ticks)
     }
 
-    /// Moves over the next switch, if it happened by `ticks`.
+    /// Moves over the next switch, if its time is at most `ticks`.
     #[inline]
     pub fn advance(&mut self, ticks: u64) -> Option<Switch> {
         let switch = self.next.filter(|switch| switch.ticks <= ticks)?;
@@ -146,43 +150,43 @@ impl Cursor<'_> {
             }
             let block = self.schedule.blocks.get(self.block)?;
             self.block += 1;
-            self.unpacking = Unpacking::new(block, self.schedule.shelf.as_deref());
+            self.unpacking = Unpacking::new(block, self.schedule.store.as_deref());
         }
     }
 }
 
 /// Switches in a block.
 const BLOCK: usize = 512;
-/// Switches that wait for earlier ones that come late.
+/// Switches that are held back for earlier ones that come late.
 const OPEN: usize = 2 * BLOCK;
-/// Switches that came later than that, at least, before they are put where they belong.
+/// The number of later ones, at least, before they are merged.
 const MANY_LATE: usize = 1 << 14;
 
-/// Packs switches as they come: nearly in the order of time.
+/// Packs switches that come nearly in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleBuilder {
     packed: Schedule,
     /// The time of the last packed switch.
     until: u64,
-    /// By time; none is earlier than the packed ones.
+    /// By time. None is earlier than the packed ones.
     open: Vec<Switch>,
-    /// Earlier than what is packed, as they came.
+    /// Earlier than the packed ones, in the order of insertion.
     late: Vec<Switch>,
 }
 
 impl ScheduleBuilder {
-    /// Packed switches go to `shelf`.
-    pub fn on(shelf: Arc<dyn Shelf>) -> ScheduleBuilder {
-        let packed = Schedule { shelf: Some(shelf), ..Schedule::default() };
+    /// A builder that stores packed switches in `store`.
+    pub fn on(store: Arc<dyn SwitchStore>) -> ScheduleBuilder {
+        let packed = Schedule { store: Some(store), ..Schedule::default() };
         ScheduleBuilder { packed, ..ScheduleBuilder::default() }
     }
 
-    /// Of equal times the first one comes first.
+    /// Adds a switch. Switches of equal times keep their order.
     pub fn add(&mut self, switch: Switch) {
         if switch.ticks < self.until {
             self.late.push(switch);
             if self.late.len() > MANY_LATE.max(self.packed.count / 4) {
-                self.put_late_in();
+                self.merge_late();
             }
             return;
         }
@@ -200,7 +204,7 @@ impl ScheduleBuilder {
 
     pub fn finish(mut self) -> Schedule {
         if !self.late.is_empty() {
-            self.put_late_in();
+            self.merge_late();
         }
         while !self.open.is_empty() {
             self.pack(BLOCK);
@@ -209,22 +213,22 @@ impl ScheduleBuilder {
         self.packed
     }
 
-    /// Packs the first of those that wait.
+    /// Packs the first held-back switches.
     fn pack(&mut self, most: usize) {
         let count = most.min(self.open.len());
         let Some(last) = count.checked_sub(1).and_then(|last| self.open.get(last)) else { return };
         self.until = last.ticks;
-        let block = Packed::new(self.open.drain(..count), self.packed.shelf.as_deref());
+        let block = Packed::new(self.open.drain(..count), self.packed.store.as_deref());
         self.packed.blocks.push(block);
         self.packed.count += count;
     }
 
-    /// Packs everything anew.
-    fn put_late_in(&mut self) {
+    /// Packs all switches again, with the late ones.
+    fn merge_late(&mut self) {
         let mut late = std::mem::take(&mut self.late);
         late.sort_by_key(|switch| switch.ticks);
-        let shelf = self.packed.shelf.clone();
-        let anew = Schedule { shelf, ..Schedule::default() };
+        let store = self.packed.store.clone();
+        let anew = Schedule { store, ..Schedule::default() };
         let packed = std::mem::replace(&mut self.packed, anew).into_switches();
         let open = std::mem::take(&mut self.open);
         self.until = 0;
@@ -250,13 +254,13 @@ mod tests {
         Switch { ticks, thread: ThreadId(thread), ..Switch::default() }
     }
 
-    /// A shelf in memory, which refuses every third block.
+    /// A store in memory that refuses every third block.
     #[derive(Debug, Default)]
     struct Memory {
         bytes: Mutex<(usize, Vec<u8>)>,
     }
 
-    impl Shelf for Memory {
+    impl SwitchStore for Memory {
         fn put(&self, bytes: &[u8]) -> Option<u64> {
             let mut known = self.bytes.lock().expect("nobody panicked");
             known.0 += 1;
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_starts_behind_what_has_happened_and_moves_in_order() {
+    fn cursor_starts_behind_earlier_switches_and_moves_in_order() {
         let schedule = Schedule::new([to(30, 3), to(10, 1), to(20, 2)]);
         let mut cursor = schedule.cursor_at(10);
         assert_eq!(cursor.current().thread, ThreadId(1));
@@ -284,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_a_few_bytes() {
+    fn switch_takes_a_few_bytes() {
         let switch = |number: u64| Switch {
             ticks: number * 2_500,
             thread: ThreadId((number % 60) as u32),
@@ -298,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_in_any_order_is_there_by_time(
+        fn switches_in_any_order_are_sorted_by_time(
             steps in proptest::collection::vec((0u64..9, any::<u32>(), any::<u32>(), 0usize..3), 0..4_000),
             back in proptest::collection::vec((0usize..4_000, 0usize..4_000), 0..40),
             asked in proptest::collection::vec(0u64..20_000, 0..40),
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_all_come_late_are_put_in_now_and_then() {
+    fn late_switches_are_merged_from_time_to_time() {
         let count = 3 * MANY_LATE as u64;
         let mut builder = ScheduleBuilder::default();
         for ticks in (0..count).rev() {

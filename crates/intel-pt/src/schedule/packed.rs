@@ -1,9 +1,9 @@
-//! A block of switches in a few bytes each: how much later than the one before, who, how the one before left, and which
-//! memory, as numbers of seven bits a byte (LEB128).
+//! A block of switches in a few bytes each: the time since the previous one, the thread with the previous
+//! one's departure, and the space, as numbers of seven bits a byte (LEB128).
 
 use std::borrow::Cow;
 
-use super::{Departure, Shelf, Switch, ThreadId};
+use super::{Departure, Switch, SwitchStore, ThreadId};
 use crate::code::SpaceId;
 
 /// Packed switches by time.
@@ -14,16 +14,16 @@ pub(super) struct Packed {
     place: Place,
 }
 
-/// Where the bytes of a block are.
+/// The location of a block's bytes.
 #[derive(Clone, Debug)]
 enum Place {
-    Here(Box<[u8]>),
-    Shelved { at: u64, len: usize },
+    InMemory(Box<[u8]>),
+    Stored { at: u64, len: usize },
 }
 
 impl Packed {
-    /// `switches` must be by time.
-    pub(super) fn new(switches: impl Iterator<Item = Switch>, shelf: Option<&dyn Shelf>) -> Packed {
+    /// `switches` must be sorted by time.
+    pub(super) fn new(switches: impl Iterator<Item = Switch>, store: Option<&dyn SwitchStore>) -> Packed {
         let mut bytes = Vec::new();
         let mut first = None;
         let mut before = 0;
@@ -33,9 +33,9 @@ impl Packed {
             pack(switch, before, &mut bytes);
             before = switch.ticks;
         }
-        let place = match shelf.and_then(|shelf| shelf.put(&bytes)) {
-            Some(at) => Place::Shelved { at, len: bytes.len() },
-            None => Place::Here(bytes.into()),
+        let place = match store.and_then(|store| store.put(&bytes)) {
+            Some(at) => Place::Stored { at, len: bytes.len() },
+            None => Place::InMemory(bytes.into()),
         };
         Packed { first: first.unwrap_or(0), place }
     }
@@ -43,13 +43,13 @@ impl Packed {
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
         match &self.place {
-            Place::Here(bytes) => size_of::<Packed>() + bytes.len(),
-            Place::Shelved { .. } => size_of::<Packed>(),
+            Place::InMemory(bytes) => size_of::<Packed>() + bytes.len(),
+            Place::Stored { .. } => size_of::<Packed>(),
         }
     }
 }
 
-/// Reads a block from its beginning.
+/// Reads a block from its start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unpacking<'a> {
     bytes: Cow<'a, [u8]>,
@@ -58,11 +58,11 @@ pub(super) struct Unpacking<'a> {
 }
 
 impl<'a> Unpacking<'a> {
-    pub(super) fn new(block: &'a Packed, shelf: Option<&dyn Shelf>) -> Self {
-        let bytes = match (&block.place, shelf) {
-            (Place::Here(bytes), _) => Cow::Borrowed(&bytes[..]),
-            (&Place::Shelved { at, len }, Some(shelf)) => Cow::Owned(shelf.get(at, len)),
-            (Place::Shelved { .. }, None) => Cow::default(),
+    pub(super) fn new(block: &'a Packed, store: Option<&dyn SwitchStore>) -> Self {
+        let bytes = match (&block.place, store) {
+            (Place::InMemory(bytes), _) => Cow::Borrowed(&bytes[..]),
+            (&Place::Stored { at, len }, Some(store)) => Cow::Owned(store.get(at, len)),
+            (Place::Stored { .. }, None) => Cow::default(),
         };
         Unpacking { bytes, at: 0, ticks: block.first }
     }
@@ -86,13 +86,13 @@ impl Iterator for Unpacking<'_> {
 
     fn next(&mut self) -> Option<Switch> {
         self.ticks = self.ticks.wrapping_add(self.number()?);
-        let who = self.number()?;
-        let departure = match who & 3 {
+        let thread_and_departure = self.number()?;
+        let departure = match thread_and_departure & 3 {
             0 => Departure::Blocked,
             1 => Departure::Preempted,
             _ => Departure::Unknown,
         };
-        let (thread, space) = (ThreadId((who >> 2) as u32), SpaceId(self.number()? as u32));
+        let (thread, space) = (ThreadId((thread_and_departure >> 2) as u32), SpaceId(self.number()? as u32));
         Some(Switch { ticks: self.ticks, thread, space, departure })
     }
 }

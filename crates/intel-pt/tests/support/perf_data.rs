@@ -1,4 +1,4 @@
-//! As much of perf.data as a recording with one trace needs.
+//! The part of perf.data that a recording with one trace needs.
 
 use wallprof_intel_pt::{ClockFacts, Schedule, SpaceId, Switch, ThreadId, TimeConv};
 
@@ -50,7 +50,7 @@ impl Recording {
     }
 }
 
-/// Each record of a switch out says who comes next.
+/// Each record of a switch out has the next thread.
 fn schedule_from(switches: &[(u16, u32, u64)], time_conv: TimeConv) -> Schedule {
     if switches.is_empty() {
         return Schedule::of_thread(ThreadId(5000), SpaceId(1));

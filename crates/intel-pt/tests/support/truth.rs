@@ -1,4 +1,4 @@
-//! What really happened in a synthetic recording.
+//! The truth of a synthetic recording.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
@@ -8,7 +8,7 @@ pub struct Transfer {
     pub ticks: u64,
 }
 
-/// The calls and returns of one thread, and how many of them were before each loss.
+/// The calls and returns of one thread, and the number of them before each loss.
 pub struct Truth {
     pub transfers: Vec<Transfer>,
     pub losses: Vec<usize>,

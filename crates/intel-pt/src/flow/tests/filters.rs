@@ -1,4 +1,4 @@
-//! Traces of some code only.
+//! Traces of a part of the code.
 
 use super::*;
 
@@ -26,14 +26,14 @@ impl Code for Filtered {
     }
 }
 
-/// The first function is traced, and no other one.
+/// Only the first function is traced.
 fn first_function(bytes: &[u8]) -> Filtered {
     Filtered { code: at_base(bytes), traced: vec![(BASE, BASE + 0x100)] }
 }
 
 type Events = Vec<(EventKind, u64, u64)>;
 
-/// What comes after the beginning when tracing ends, to `ip` or without an address.
+/// The events after the start, if tracing ends, to `ip` or without an address.
 fn ended(code: &impl Code, ip: Option<u64>) -> Events {
     let end = ip.map_or(PGD_WITHOUT_IP.to_vec(), |ip| address(PGD, ip));
     decode(code, &[&psb(Some(BASE), 1), &end])[1..].to_vec()
@@ -52,7 +52,7 @@ fn three_ways_out() -> Vec<u8> {
 }
 
 #[test]
-fn a_call_out_of_the_filter_names_what_runs_without_a_trace() {
+fn call_out_of_the_filter_names_the_untraced_function() {
     let code = first_function(&three_ways_out());
     let expected = [call(BASE + 1, 5, BASE + 0x200), end(EndCause::Other, BASE + 1)];
     assert_eq!(ended(&code, None), expected, "erratum SKL014");
@@ -61,7 +61,7 @@ fn a_call_out_of_the_filter_names_what_runs_without_a_trace() {
 }
 
 #[test]
-fn a_jump_out_of_the_filter_names_where_it_goes() {
+fn jump_out_of_the_filter_names_its_target() {
     let code = first_function(&three_ways_out());
     let packets = |ip: Option<u64>| {
         let end = ip.map_or(PGD_WITHOUT_IP.to_vec(), |ip| address(PGD, ip));
@@ -73,7 +73,7 @@ fn a_jump_out_of_the_filter_names_where_it_goes() {
 }
 
 #[test]
-fn a_taken_branch_out_of_the_filter_ends_tracing() {
+fn taken_branch_out_of_the_filter_ends_tracing() {
     let code = first_function(&three_ways_out());
     let packets = |end: &[u8]| decode(&code, &[&psb(Some(BASE + 11), 1), end])[1..].to_vec();
     let jump = (EventKind::Jump { indirect: false }, BASE + 11, BASE + 0x400);
@@ -82,7 +82,7 @@ fn a_taken_branch_out_of_the_filter_ends_tracing() {
 }
 
 #[test]
-fn a_branch_to_a_part_of_the_same_function_leaves_no_function() {
+fn branch_to_a_part_of_the_same_function_leaves_no_function() {
     // nop; jmp +0x80, which the filter leaves out
     let mut bytes = vec![0x90, 0xeb, 0x7d];
     bytes.resize(0x100, 0x90);
@@ -94,7 +94,7 @@ fn a_branch_to_a_part_of_the_same_function_leaves_no_function() {
 }
 
 #[test]
-fn the_trace_ends_at_the_first_branch_that_leaves_all_ranges() {
+fn trace_ends_at_the_first_branch_that_leaves_all_ranges() {
     // call +0x200, traced too; there: jmp +0x280, traced too; there: call +0x300
     let mut bytes = vec![0xe8, 0xfb, 0x01, 0, 0];
     bytes.resize(0x200, 0x90);
@@ -114,7 +114,7 @@ fn the_trace_ends_at_the_first_branch_that_leaves_all_ranges() {
 }
 
 #[test]
-fn an_indirect_branch_out_of_the_filter_goes_where_the_packet_says() {
+fn indirect_branch_out_of_the_filter_goes_to_the_address_of_the_packet() {
     for (bytes, is_call) in [([0xff, 0xd0], true), ([0xff, 0xe0], false)] {
         let code = first_function(&bytes);
         let expected = match is_call {
@@ -126,7 +126,7 @@ fn an_indirect_branch_out_of_the_filter_goes_where_the_packet_says() {
 }
 
 #[test]
-fn a_system_call_ends_a_filtered_trace_as_any_other() {
+fn system_call_ends_a_filtered_trace_like_any_other() {
     let code = first_function(&[0x90, 0x0f, 0x05, 0xe8, 0, 2, 0, 0]);
     let end = EventKind::End { cause: EndCause::SystemCall, return_to: BASE + 3 };
     assert_eq!(ended(&code, None), [(end, BASE + 1, 0)]);
@@ -141,7 +141,7 @@ fn a_system_call_ends_a_filtered_trace_as_any_other() {
 }
 
 #[test]
-fn a_range_that_stops_the_trace_ends_it_once() {
+fn range_that_stops_the_trace_ends_it_once() {
     let code = first_function(&three_ways_out());
     let stopped = [&PGD_WITHOUT_IP[..], &[0x02, 0x83]].concat();
     let expected = [BEGIN, call(BASE + 1, 5, BASE + 0x200), end(EndCause::Other, BASE + 1)];
@@ -150,7 +150,7 @@ fn a_range_that_stops_the_trace_ends_it_once() {
 }
 
 #[test]
-fn without_filters_an_end_without_an_address_goes_on_to_what_turned_tracing_off() {
+fn without_filters_an_end_without_an_address_is_at_the_instruction_that_turned_tracing_off() {
     // call +0x100; there: syscall
     let mut bytes = vec![0xe8, 0xfb, 0, 0, 0];
     bytes.resize(0x100, 0x90);
@@ -161,7 +161,7 @@ fn without_filters_an_end_without_an_address_goes_on_to_what_turned_tracing_off(
 }
 
 #[test]
-fn a_return_that_is_compressed_may_go_to_a_call_out_of_the_filter() {
+fn compressed_return_may_go_to_a_call_out_of_the_filter() {
     // The processor kept the call on its return stack while tracing was off.
     let code = first_function(&three_ways_out());
     let packets: [&[u8]; 4] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &address(PGE, BASE + 17), &TAKEN];
@@ -170,7 +170,7 @@ fn a_return_that_is_compressed_may_go_to_a_call_out_of_the_filter() {
 }
 
 #[test]
-fn a_return_out_of_the_filter_says_where_it_went() {
+fn return_out_of_the_filter_has_its_target() {
     let code = at_base(&[0x90, 0xc3, 0x90]);
     let end = |return_to| EventKind::End { cause: EndCause::Return, return_to };
     let packets = [&psb(Some(BASE), 1)[..], &address(PGD, BASE + 0x1000)];

@@ -1,4 +1,4 @@
-//! Traces that hold the kernel: with user code, or alone.
+//! Traces that include the kernel, with user code or alone.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn in_the_kernel_a_switch_comes_between_two_packets() {
     assert_eq!(
         kinds(&events)[1..],
         [
-            EventKind::Begin,
+            EventKind::Start,
             EventKind::SystemCall { return_to: BASE + 2 },
             EventKind::Switch(switch(20, 2)),
             EventKind::Call { return_to: KERNEL + 5 },
@@ -50,7 +50,7 @@ fn in_the_kernel_a_switch_comes_between_two_packets() {
 }
 
 #[test]
-fn in_user_code_a_switch_waits_until_the_kernel_was_entered() {
+fn in_user_code_a_switch_is_held_until_the_kernel_was_entered() {
     let schedule = Schedule::new([switch(0, 1), switch(20, 2)]);
     let packets: [&[u8]; 6] =
         [&psb(Some(BASE + 2), 1), &tsc(30), &NOT_TAKEN, &tsc(40), &PGD_WITHOUT_IP, &address(PGE, BASE + 2)];
@@ -58,11 +58,11 @@ fn in_user_code_a_switch_waits_until_the_kernel_was_entered() {
     bytes.resize(16, 0x90);
     let events = decode_with(&at_base(&bytes), &schedule, true, &packets);
     let end = EventKind::End { cause: EndCause::SystemCall, return_to: BASE + 6 };
-    assert_eq!(kinds(&events)[2..], [end, EventKind::Switch(switch(20, 2)), EventKind::Begin]);
+    assert_eq!(kinds(&events)[2..], [end, EventKind::Switch(switch(20, 2)), EventKind::Start]);
 }
 
 #[test]
-fn a_switch_that_the_time_of_an_enabling_is_too_old_to_know_comes_before_it() {
+fn switch_newer_than_the_time_of_an_enabling_comes_before_it() {
     // syscall; jne . in one space; jne .; syscall in the other.
     let code = Pieces(vec![
         (USER, BASE, vec![0x0f, 0x05, 0x75, 0xfe]),
@@ -73,32 +73,32 @@ fn a_switch_that_the_time_of_an_enabling_is_too_old_to_know_comes_before_it() {
     let enabling = address(PGE, BASE);
     let packets: [&[u8]; 6] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &enabling, &TAKEN, &tsc(30), &NOT_TAKEN];
     let events = decode_with(&code, &schedule, true, &packets);
-    assert_eq!(kinds(&events)[3..], [EventKind::Switch(second), EventKind::Begin], "{events:x?}");
+    assert_eq!(kinds(&events)[3..], [EventKind::Switch(second), EventKind::Start], "{events:x?}");
     // Tracing went off before the next time: the switch may be later.
     let packets: [&[u8]; 5] = [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &enabling, &PGD_WITHOUT_IP, &tsc(30)];
     let events = decode_with(&code, &schedule, true, &packets);
-    assert_eq!(kinds(&events)[3], EventKind::Begin, "{events:x?}");
+    assert_eq!(kinds(&events)[3], EventKind::Start, "{events:x?}");
 }
 
 #[test]
-fn a_kernel_alone_ends_where_it_goes_back_to_user_code() {
+fn kernel_alone_ends_at_the_return_to_user_code() {
     let end = EventKind::End { cause: EndCause::SystemReturn, return_to: 0 };
     let packets: [&[u8]; 5] =
         [&psb(None, 1), &address(PGE, KERNEL), &TAKEN, &PGD_WITHOUT_IP, &address(PGE, KERNEL)];
     assert_eq!(
         decode(&a_program_and_its_kernel(), &packets),
         [
-            (EventKind::Begin, 0, KERNEL),
+            (EventKind::Start, 0, KERNEL),
             call(KERNEL, 5, KERNEL + 0x100),
             (EventKind::Return, KERNEL + 0x100, KERNEL + 5),
             (end, KERNEL + 5, 0),
-            (EventKind::Begin, 0, KERNEL)
+            (EventKind::Start, 0, KERNEL)
         ]
     );
 }
 
 #[test]
-fn an_interrupt_in_the_kernel_returns_into_it() {
+fn interrupt_in_the_kernel_returns_into_it() {
     // nop … | the handler: iretq
     let mut kernel = vec![0x90; 0x100];
     kernel.extend([0x48, 0xcf]);
@@ -135,7 +135,7 @@ fn decode_after_system_call(code: &Pieces, packets: &[&[u8]]) -> Vec<(EventKind,
 }
 
 #[test]
-fn a_kernel_without_an_image_is_one_gap_up_to_user_code() {
+fn kernel_without_an_image_is_one_gap_up_to_user_code() {
     let entered = gap(GapCause::NoCode, KERNEL);
     let packets: [&[u8]; 4] = [&TAKEN, &address(TIP, KERNEL + 0x100), &NOT_TAKEN, &address(TIP, BASE + 2)];
     let resumed = (EventKind::Resume, 0, BASE + 2);
@@ -143,7 +143,7 @@ fn a_kernel_without_an_image_is_one_gap_up_to_user_code() {
 }
 
 #[test]
-fn a_gap_of_kernel_code_that_goes_on_in_user_code_is_a_gap_of_both() {
+fn gap_of_kernel_code_that_continues_in_user_code_is_a_gap_of_both() {
     let entered = gap(GapCause::NoCode, KERNEL);
     let elsewhere = address(TIP, 0x50_0000);
     let packets: [&[u8]; 4] = [&elsewhere, &address(TIP, KERNEL), &elsewhere, &elsewhere];
@@ -155,7 +155,7 @@ fn a_gap_of_kernel_code_that_goes_on_in_user_code_is_a_gap_of_both() {
 }
 
 #[test]
-fn tracing_that_goes_off_ends_a_gap_of_kernel_code() {
+fn disabled_tracing_ends_a_gap_of_kernel_code() {
     let entered = gap(GapCause::NoCode, KERNEL);
     let end = (EventKind::End { cause: EndCause::Gap, return_to: 0 }, 0, 0);
     assert_eq!(decode_after_system_call(&a_program_alone(), &[&PGD_WITHOUT_IP]), [entered, end]);

@@ -1,4 +1,4 @@
-//! Small programs and hand-written packets, each for one thing that the manual says.
+//! Small programs and hand-written packets, each for one rule of the manual.
 
 mod filters;
 mod kernel;
@@ -76,21 +76,21 @@ fn decode_with(
     events
 }
 
-/// The events, as far as the tests here look: kind, from, to; without the first, which names the thread.
+/// Kind, from and to of the events, without the first one, which names the thread.
 fn decode(code: &impl Code, packets: &[&[u8]]) -> Vec<(EventKind, u64, u64)> {
     let schedule = Schedule::of_thread(ThreadId(1), USER);
     let events = decode_with(code, &schedule, true, packets);
     events.iter().skip(1).map(|event| (event.kind, event.from, event.to)).collect()
 }
 
-const BEGIN: (EventKind, u64, u64) = (EventKind::Begin, 0, BASE);
+const BEGIN: (EventKind, u64, u64) = (EventKind::Start, 0, BASE);
 
 fn call(from: u64, length: u64, to: u64) -> (EventKind, u64, u64) {
     (EventKind::Call { return_to: from + length }, from, to)
 }
 
 #[test]
-fn nothing_is_told_before_the_trace_proves_it() {
+fn no_event_is_emitted_before_the_trace_proves_it() {
     // call +0x100; its target: jne .
     let mut bytes = vec![0xe8, 0xfb, 0x00, 0x00, 0x00];
     bytes.resize(0x100, 0x90);
@@ -101,7 +101,7 @@ fn nothing_is_told_before_the_trace_proves_it() {
 }
 
 #[test]
-fn a_compressed_return_goes_to_its_call() {
+fn compressed_return_goes_to_its_call() {
     // call +0x100; nop …; its target: ret
     let mut bytes = vec![0xe8, 0xfb, 0x00, 0x00, 0x00];
     bytes.resize(0x100, 0x90);
@@ -122,7 +122,7 @@ fn a_compressed_return_goes_to_its_call() {
 }
 
 #[test]
-fn a_target_may_come_after_later_results() {
+fn target_may_come_after_later_results() {
     // jmp *%rax; at +0x10: jne +0; at +0x12: jmp *%rax
     let mut bytes = vec![0xff, 0xe0];
     bytes.resize(0x10, 0x90);
@@ -139,18 +139,18 @@ fn a_target_may_come_after_later_results() {
 }
 
 #[test]
-fn a_system_call_ends_tracing_and_returns_behind_itself() {
+fn system_call_ends_tracing_and_returns_behind_itself() {
     // nop; syscall; nop
     let code = at_base(&[0x90, 0x0f, 0x05, 0x90]);
     let end = EventKind::End { cause: EndCause::SystemCall, return_to: BASE + 3 };
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &address(PGE, BASE + 3)]),
-        [BEGIN, (end, BASE + 1, 0), (EventKind::Begin, 0, BASE + 3)]
+        [BEGIN, (end, BASE + 1, 0), (EventKind::Start, 0, BASE + 3)]
     );
 }
 
 #[test]
-fn an_interrupt_ends_tracing_where_it_hit() {
+fn interrupt_ends_tracing_at_its_address() {
     let code = at_base(&[0x90; 16]);
     let end = |vector| EventKind::End { cause: EndCause::Interrupt { vector }, return_to: BASE + 2 };
     let fup = address(FUP, BASE + 2);
@@ -194,7 +194,7 @@ fn transactions() {
         decode(&code, &[&psb(Some(BASE), 1), &begin, &commit, &abort]),
         [
             BEGIN,
-            (EventKind::TransactionBegin, BASE + 2, BASE + 2),
+            (EventKind::TransactionStart, BASE + 2, BASE + 2),
             (EventKind::TransactionEnd, BASE + 4, BASE + 4),
             (EventKind::TransactionAbort, BASE + 8, BASE + 0x20)
         ]
@@ -202,7 +202,7 @@ fn transactions() {
 }
 
 #[test]
-fn an_address_that_belongs_to_a_packet_is_no_interrupt() {
+fn address_that_belongs_to_a_packet_is_not_an_interrupt() {
     // nop; nop; jmp *%rax
     let mut bytes = vec![0x90, 0x90, 0xff, 0xe0];
     bytes.resize(0x200, 0x90);
@@ -214,7 +214,7 @@ fn an_address_that_belongs_to_a_packet_is_no_interrupt() {
 }
 
 #[test]
-fn after_an_overflow_execution_goes_on_at_the_next_address() {
+fn after_an_overflow_execution_continues_at_the_next_address() {
     let mut bytes = vec![0x90, 0x90, 0xff, 0xe0];
     bytes.resize(0x200, 0x90);
     let code = at_base(&bytes);
@@ -230,11 +230,11 @@ fn after_an_overflow_execution_goes_on_at_the_next_address() {
     let dropped = decode(&code, &[&psb(Some(BASE), 1), &overflow, &TAKEN, &tip]);
     assert_eq!(dropped, [BEGIN, gap, resume(BASE + 0x100)], "erratum SKD010: the FUP is missing");
     let off = decode(&code, &[&psb(Some(BASE), 1), &overflow, &PGD_WITHOUT_IP, &address(PGE, BASE + 1)]);
-    assert_eq!(off, [BEGIN, gap, (EventKind::Begin, 0, BASE + 1)], "erratum APL11: it ends at once");
+    assert_eq!(off, [BEGIN, gap, (EventKind::Start, 0, BASE + 1)], "erratum APL11: it ends at once");
 }
 
 #[test]
-fn an_overflow_may_put_a_synchronisation_point_before_the_address() {
+fn overflow_may_write_a_synchronisation_point_before_the_address() {
     let mut bytes = vec![0x90, 0x90, 0xff, 0xe0];
     bytes.resize(0x200, 0x90);
     let code = at_base(&bytes);
@@ -273,7 +273,7 @@ fn missing_code_is_a_gap_until_known_code() {
 }
 
 #[test]
-fn a_synchronisation_point_elsewhere_is_a_gap_of_no_length() {
+fn synchronisation_point_at_another_place_is_a_gap_of_no_length() {
     let mut bytes = vec![0xff, 0xe0];
     bytes.resize(0x40, 0x90);
     assert_eq!(
@@ -283,13 +283,13 @@ fn a_synchronisation_point_elsewhere_is_a_gap_of_no_length() {
 }
 
 #[test]
-fn an_enabling_right_after_a_synchronisation_point_is_no_news() {
+fn enabling_right_after_a_synchronisation_point_changes_nothing() {
     let code = at_base(&[0x90; 8]);
     assert_eq!(decode(&code, &[&psb(None, 1), &psb(Some(BASE), 2), &address(PGE, BASE)]), [BEGIN]);
 }
 
 #[test]
-fn bytes_that_are_no_packet_are_a_gap_to_the_next_synchronisation_point() {
+fn unknown_bytes_are_a_gap_to_the_next_synchronisation_point() {
     let code = at_base(&[0x90; 8]);
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &[0x02, 0xff, 0x02], &psb(Some(BASE + 4), 9)]),
@@ -298,7 +298,7 @@ fn bytes_that_are_no_packet_are_a_gap_to_the_next_synchronisation_point() {
 }
 
 #[test]
-fn a_loop_without_a_way_out_is_left_by_a_gap() {
+fn endless_loop_is_left_by_a_gap() {
     // jmp .
     let code = at_base(&[0xeb, 0xfe, 0x90]);
     assert_eq!(
@@ -326,7 +326,7 @@ fn another_thread_has_another_address_space() {
     let packets: [&[u8]; 5] =
         [&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &tsc, &address(PGE, BASE), &[0b1111_1110]];
     let events = decode_with(&code, &schedule, true, &packets);
-    assert_eq!(events.last().map(|event| event.kind), Some(EventKind::Begin), "{events:x?}");
+    assert_eq!(events.last().map(|event| event.kind), Some(EventKind::Start), "{events:x?}");
     assert_eq!(events[3].kind, EventKind::Switch(switch(20, 2, 2)));
 }
 

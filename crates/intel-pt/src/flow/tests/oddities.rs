@@ -1,5 +1,5 @@
-//! What traces of real machines have beyond branches: code that is not what ran, packets of other features, events that
-//! come twice, synchronisation points with nothing between them.
+//! Features of real traces beyond branches: code that differs from the image, packets of other features,
+//! repeated events, empty synchronisation points.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn interrupted(vector: Option<u8>, at: u64) -> (EventKind, u64, u64) {
 }
 
 #[test]
-fn code_that_is_not_what_ran_is_a_gap_up_to_the_address_that_the_trace_says() {
+fn changed_code_is_a_gap_up_to_the_address_of_the_packet() {
     // The image has `jne .` where a breakpoint was, or a call that was patched in.
     let mut bytes = vec![0x75, 0xfe];
     bytes.resize(0x100, 0x90);
@@ -40,7 +40,7 @@ fn code_that_is_not_what_ran_is_a_gap_up_to_the_address_that_the_trace_says() {
 }
 
 #[test]
-fn each_packet_with_an_address_of_its_own_keeps_it() {
+fn packets_with_addresses_keep_them() {
     let fup = address(FUP, BASE + 1);
     let sequences: [&[&[u8]]; 6] = [
         &[&PTWRITE_WITH_IP, &fup],
@@ -61,7 +61,7 @@ fn each_packet_with_an_address_of_its_own_keeps_it() {
 }
 
 #[test]
-fn an_address_that_did_not_come_is_not_waited_for() {
+fn missing_address_is_not_waited_for() {
     let bytes = [0x74, 0x00, 0x90, 0x90, 0x90];
     let fup = address(FUP, BASE + 3);
     assert_eq!(
@@ -71,7 +71,7 @@ fn an_address_that_did_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn an_event_has_its_vector_and_data() {
+fn event_has_its_vector_and_data() {
     let page_fault = [&[0x02, 0x13, 0x81, 14][..], &[0x02, 0x53, 0, 0, 0x10, 0, 0, 0, 0, 0, 0]].concat();
     let fup = address(FUP, BASE + 1);
     assert_eq!(
@@ -81,9 +81,9 @@ fn an_event_has_its_vector_and_data() {
 }
 
 #[test]
-fn an_instruction_that_faults_again_and_again_is_left_and_begun_each_time() {
+fn repeated_fault_ends_and_starts_tracing_each_time() {
     let fault = [&address(FUP, BASE + 1)[..], &PGD_WITHOUT_IP, &address(PGE, BASE + 1)].concat();
-    let again = [interrupted(None, BASE + 1), (EventKind::Begin, 0, BASE + 1)];
+    let again = [interrupted(None, BASE + 1), (EventKind::Start, 0, BASE + 1)];
     let found = decode(&a_jump(), &[&psb(Some(BASE), 1), &fault, &fault, &address(TIP, BASE + 0x100)]);
     assert_eq!(found, [&[BEGIN][..], &again, &again, &[jump(BASE + 0x100)]].concat());
 }
@@ -95,39 +95,39 @@ fn code_that_runs_out_of_the_filter_ends_at_its_edge() {
     let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 3 };
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &address(PGD, BASE + 3), &address(PGE, BASE + 9)]),
-        [BEGIN, (end, BASE + 3, 0), (EventKind::Begin, 0, BASE + 9)]
+        [BEGIN, (end, BASE + 3, 0), (EventKind::Start, 0, BASE + 9)]
     );
 }
 
 #[test]
-fn a_trace_that_was_stopped_goes_on_where_it_is_started() {
+fn stopped_trace_continues_where_it_is_started() {
     let stop = [0x02, 0x83];
     let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 4 };
-    let expected = [BEGIN, (end, BASE + 2, 0), (EventKind::Begin, 0, BASE + 8)];
+    let expected = [BEGIN, (end, BASE + 2, 0), (EventKind::Start, 0, BASE + 8)];
     let start = address(PGE, BASE + 8);
     assert_eq!(decode(&a_jump(), &[&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &stop, &start]), expected);
     assert_eq!(decode(&a_jump(), &[&psb(Some(BASE), 1), &stop, &start]), expected);
 }
 
 #[test]
-fn overflows_one_after_the_other_are_one_gap() {
+fn consecutive_overflows_are_one_gap() {
     let packets: [&[u8]; 5] = [&psb(Some(BASE), 1), &OVERFLOW, &OVERFLOW, &OVERFLOW, &address(FUP, BASE + 1)];
     let gap = (EventKind::Gap(GapCause::Overflow), BASE, 0);
     assert_eq!(decode(&a_jump(), &packets), [BEGIN, gap, (EventKind::Resume, 0, BASE + 1)]);
 }
 
 #[test]
-fn synchronisation_points_with_nothing_between_them_say_nothing() {
+fn empty_synchronisation_points_emit_nothing() {
     let point = psb(Some(BASE), 1);
     let packets = [&point[..], &point, &point, &address(TIP, BASE + 0x100)].concat();
     assert_eq!(decode(&a_jump(), &[&packets]), [BEGIN, jump(BASE + 0x100)]);
     let [segments, whole] = divided(&a_jump(), &packets);
-    assert_eq!(segments, [EventKind::Begin, EventKind::Jump { indirect: true }]);
+    assert_eq!(segments, [EventKind::Start, EventKind::Jump { indirect: true }]);
     assert_eq!(segments, whole);
 }
 
 #[test]
-fn a_synchronisation_point_in_a_call_keeps_the_call_and_forgets_where_it_returns() {
+fn synchronisation_point_in_a_call_keeps_the_call_and_drops_its_return_address() {
     // call +0x100; there: nop; ret. The processor forgets too, and gives the return's address.
     let mut bytes = vec![0xe8, 0xfb, 0, 0, 0, 0x90];
     bytes.resize(0x100, 0x90);
@@ -148,7 +148,7 @@ fn calls_before_a_system_call_are_returned_from_by_a_bit() {
     assert_eq!(found.last(), Some(&(EventKind::Return, BASE + 0x102, BASE + 5)));
 }
 
-/// Events of each segment alone, and of all together.
+/// Events of the segments alone, and of all together.
 fn divided(code: &Pieces, packets: &[u8]) -> [Vec<EventKind>; 2] {
     let schedule = Schedule::of_thread(ThreadId(1), USER);
     let trace = Trace { bytes: packets, code, schedule: &schedule, clock: CLOCK, return_compression: true };
@@ -167,21 +167,21 @@ fn divided(code: &Pieces, packets: &[u8]) -> [Vec<EventKind>; 2] {
 }
 
 #[test]
-fn a_synchronisation_point_that_another_packet_breaks_into_still_starts_a_segment() {
+fn interrupted_synchronisation_point_still_starts_a_segment() {
     let broken = &psb(Some(BASE), 1)[..psb(Some(BASE), 1).len() - 2];
     let (tip, fup) = (address(TIP, BASE + 0x100), address(FUP, BASE + 1));
     let jump = EventKind::Jump { indirect: true };
     let gap = EventKind::Gap(GapCause::Overflow);
     let packets = [broken, &tip].concat();
-    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, jump]);
+    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Start, jump]);
     let packets = [broken, &OVERFLOW, &fup, &tip].concat();
-    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, gap, EventKind::Resume, jump]);
+    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Start, gap, EventKind::Resume, jump]);
     let enabling = [broken, &[PGE], &[0x02, 0x23], &tip].concat();
-    assert_eq!(divided(&a_jump(), &enabling)[0], [EventKind::Begin, jump]);
+    assert_eq!(divided(&a_jump(), &enabling)[0], [EventKind::Start, jump]);
     let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 4 };
     let packets = [broken, &PGD_WITHOUT_IP, &address(PGE, BASE)].concat();
-    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Begin, end, EventKind::Begin]);
-    // In the middle of a trace, and by another synchronisation point.
+    assert_eq!(divided(&a_jump(), &packets)[0], [EventKind::Start, end, EventKind::Start]);
+    // In the middle of a trace, and interrupted by another synchronisation point.
     for middle in [&[&OVERFLOW, &fup[..]].concat()[..], &psb(Some(BASE + 1), 3), &[0x02, 0xff]] {
         let packets = [&psb(Some(BASE), 1), broken, middle, &psb(Some(BASE + 1), 5), &tip].concat();
         let [segments, whole] = divided(&a_jump(), &packets);

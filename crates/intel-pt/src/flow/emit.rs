@@ -1,4 +1,4 @@
-//! Telling events: their times, and what lies at their addresses.
+//! Emission of events, with their times and functions.
 
 use super::Decoder;
 use super::interval::Interval;
@@ -20,7 +20,7 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     }
 
     #[inline(always)]
-    pub(super) fn tell_steps(&mut self) {
+    pub(super) fn emit_steps(&mut self) {
         let ticks = self.interval.between_results();
         let space = self.reading.space;
         for step in self.cache.steps(self.cache.run(self.at)) {
@@ -38,30 +38,30 @@ impl<C: Code, S: Sink> Decoder<'_, '_, C, S> {
     }
 
     #[cold]
-    pub(super) fn tell_taken_branch(&mut self) {
+    pub(super) fn emit_taken_branch(&mut self) {
         let site = *self.cache.site(self.at);
         let ticks = self.interval.at_result();
-        self.tell_at(ticks, EventKind::Jump { indirect: false }, site.source, site.target());
+        self.emit_at(ticks, EventKind::Jump { indirect: false }, site.source, site.target());
     }
 
-    pub(super) fn tell_end(&mut self, cause: EndCause, from: u64, return_to: u64) {
-        self.tell_bare(EventKind::End { cause, return_to }, from);
+    pub(super) fn emit_end(&mut self, cause: EndCause, from: u64, return_to: u64) {
+        self.emit_bare(EventKind::End { cause, return_to }, from);
     }
 
-    pub(super) fn tell(&mut self, kind: EventKind, from: u64, to: u64) {
-        self.tell_at(self.watch.now(), kind, from, to);
+    pub(super) fn emit(&mut self, kind: EventKind, from: u64, to: u64) {
+        self.emit_at(self.watch.now(), kind, from, to);
     }
 
-    pub(super) fn tell_at(&mut self, ticks: u64, kind: EventKind, from: u64, to: u64) {
+    pub(super) fn emit_at(&mut self, ticks: u64, kind: EventKind, from: u64, to: u64) {
         let (function, at_entry) = place(self.trace.code, self.reading, to);
         self.sink.event(&Event { ticks, from, to, function, at_entry, kind });
     }
 
-    pub(super) fn tell_bare(&mut self, kind: EventKind, from: u64) {
-        self.tell_bare_at(self.watch.now(), kind, from);
+    pub(super) fn emit_bare(&mut self, kind: EventKind, from: u64) {
+        self.emit_bare_at(self.watch.now(), kind, from);
     }
 
-    pub(super) fn tell_bare_at(&mut self, ticks: u64, kind: EventKind, from: u64) {
+    pub(super) fn emit_bare_at(&mut self, ticks: u64, kind: EventKind, from: u64) {
         self.sink.event(&Event { ticks, from, to: 0, function: FunctionId::UNKNOWN, at_entry: false, kind });
     }
 }

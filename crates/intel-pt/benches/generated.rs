@@ -1,6 +1,6 @@
-//! Packets, blocks and calls of an invented program's trace, which needs no recording.
+//! Packets, blocks and calls of a generated program's trace, which needs no recording.
 //!
-//! `cargo bench -p wallprof-intel-pt --bench invented`
+//! `cargo bench -p wallprof-intel-pt --bench generated`
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use wallprof_intel_pt::generator::{Generated, Plan, generate};
@@ -24,8 +24,8 @@ fn once_packets(generated: &Generated) -> usize {
 #[inline(never)]
 fn once_blocks(generated: &Generated) -> u64 {
     let mut sum = 0u64;
-    let tell = &mut |event: &Event| sum = sum.wrapping_add(event.to ^ event.ticks);
-    decode_segment(&generated.as_trace(), whole(generated), &mut RunCache::new(), tell);
+    let sink = &mut |event: &Event| sum = sum.wrapping_add(event.to ^ event.ticks);
+    decode_segment(&generated.as_trace(), whole(generated), &mut RunCache::new(), sink);
     sum
 }
 
