@@ -5,14 +5,19 @@
 /// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
+    /// Padding.
     Pad,
     /// Start of a synchronisation point. The packets up to `PsbEnd` give the processor's state.
     Psb,
+    /// End of a synchronisation point.
     PsbEnd,
     /// The processor's own buffer overflowed: packets were lost.
     Overflow,
+    /// Tracing was stopped by a filter.
     TraceStop,
+    /// Results of branches.
     Tnt(Tnt),
+    /// The target of an indirect branch, or of an event.
     Tip(IpPayload),
     /// Tracing turns on, at this address.
     TipPge(IpPayload),
@@ -24,7 +29,9 @@ pub enum Packet {
     Tsc(u64),
     /// The crystal's counter at the last TSC packet, and the TSC ticks since its last increment.
     Tma {
+        /// The low 16 bits of the crystal's counter.
         ctc: u16,
+        /// Ticks of the time-stamp counter since its last increment.
         fast: u16,
     },
     /// Eight bits of the crystal's counter.
@@ -33,52 +40,87 @@ pub enum Packet {
     Cyc(u64),
     /// Ratio of the core's clock to the bus clock.
     Cbr(u8),
+    /// The execution mode.
     ModeExec {
+        /// The size of code.
         code: CodeSize,
+        /// Interrupts are enabled.
         interrupts: bool,
     },
+    /// A transaction starts, ends or aborts.
     ModeTsx {
+        /// Inside of a transaction.
         inside: bool,
+        /// The transaction was aborted.
         abort: bool,
     },
+    /// The page table has changed.
     Pip {
+        /// The address of the page table.
         cr3: u64,
+        /// In a virtual machine.
         non_root: bool,
     },
+    /// The address of the control structure of a virtual machine.
     Vmcs(u64),
+    /// A value for maintenance.
     Mnt(u64),
+    /// A value that software wrote by `ptwrite`.
     PtWrite {
+        /// The value.
         value: u64,
+        /// A FUP follows.
         ip_follows: bool,
     },
+    /// An `mwait` instruction.
     Mwait {
+        /// The hints of the instruction.
         hints: u32,
+        /// The extensions of the instruction.
         extensions: u32,
     },
+    /// The processor enters a power state.
     PowerEntry(u16),
+    /// The processor leaves a power state.
     PowerExit(u64),
+    /// Execution stops in a power state.
     ExecStop {
+        /// A FUP follows.
         ip_follows: bool,
     },
+    /// A block of items starts.
     BlockBegin {
+        /// The kind of the block.
         kind: u8,
+        /// The size of its items.
         item: BlockItemSize,
     },
+    /// An item of a block.
     BlockItem {
+        /// The number of the item.
         id: u8,
+        /// Its value.
         value: u64,
     },
+    /// A block of items ends.
     BlockEnd {
+        /// A FUP follows.
         ip_follows: bool,
     },
     /// An interrupt, fault, `iret` or another event of the event trace; `vector` if the kind has one.
     ControlFlowEvent {
+        /// The kind of the event.
         kind: u8,
+        /// The vector of an interrupt or fault.
         vector: u8,
+        /// A FUP follows.
         ip_follows: bool,
     },
+    /// Data of the event that follows.
     EventData {
+        /// The kind of the data.
         kind: u8,
+        /// The data.
         value: u64,
     },
 }
@@ -87,7 +129,9 @@ pub enum Packet {
 /// of `count` bits; 1 is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tnt {
+    /// The results.
     pub bits: u64,
+    /// The number of results.
     pub count: u8,
 }
 
@@ -96,12 +140,15 @@ pub struct Tnt {
 pub enum IpPayload {
     /// The address is not in the trace, because it is outside of the traced code.
     Suppressed,
+    /// The low 16 bits.
     Low16(u16),
+    /// The low 32 bits.
     Low32(u32),
     /// 48 bits, sign-extended.
     Signed48(u64),
     /// 48 bits, the upper 16 from the last address.
     Low48(u64),
+    /// All 64 bits.
     Full(u64),
 }
 
@@ -128,8 +175,11 @@ impl LastIp {
 /// How the processor reads code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CodeSize {
+    /// Code of 16 bits.
     Bits16,
+    /// Code of 32 bits.
     Bits32,
+    /// Code of 64 bits.
     #[default]
     Bits64,
 }
@@ -137,7 +187,9 @@ pub enum CodeSize {
 /// Payload bytes of the items between BBP and BEP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockItemSize {
+    /// Four bytes.
     Four,
+    /// Eight bytes.
     Eight,
 }
 

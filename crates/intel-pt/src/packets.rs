@@ -13,9 +13,15 @@ pub const PSB: [u8; 16] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
     /// The bytes are not a packet of the manual.
-    Unknown { offset: usize },
+    Unknown {
+        /// The position of the first byte.
+        offset: usize,
+    },
     /// The trace ends inside a packet.
-    Truncated { offset: usize },
+    Truncated {
+        /// The position of the packet.
+        offset: usize,
+    },
 }
 
 /// A reader of packets. After an error it keeps its position; `seek_psb` moves on.
@@ -27,6 +33,7 @@ pub struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
+    /// A reader at the first byte.
     pub fn new(bytes: &'a [u8]) -> Packets<'a> {
         Packets::starting_at(bytes, 0)
     }

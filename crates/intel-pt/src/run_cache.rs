@@ -151,17 +151,17 @@ impl RunCache {
     }
 
     #[inline(always)]
-    pub fn run(&self, id: RunId) -> &Run {
+    pub(crate) fn run(&self, id: RunId) -> &Run {
         &self.runs[id.0 as usize]
     }
 
     #[inline(always)]
-    pub fn site(&self, id: RunId) -> &Site {
+    pub(crate) fn site(&self, id: RunId) -> &Site {
         &self.sites[id.0 as usize]
     }
 
     #[inline(always)]
-    pub fn steps(&self, run: &Run) -> &[Step] {
+    pub(crate) fn steps(&self, run: &Run) -> &[Step] {
         let first = run.first_step as usize;
         &self.steps[first..first + usize::from(run.step_count)]
     }

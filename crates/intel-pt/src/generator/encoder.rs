@@ -7,7 +7,9 @@ use super::random::Random;
 /// The settings of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// CYC packets are written.
     pub cycles: bool,
+    /// Returns are compressed.
     pub return_compression: bool,
     /// Branch results are collected to 47 instead of 6.
     pub long_results: bool,
@@ -21,6 +23,7 @@ pub struct Settings {
     pub mtc_shift: Option<u8>,
     /// Ratios of the core's clock and of the time-stamp counter to the bus clock.
     pub core_ratio: u8,
+    /// The ratio of the time-stamp counter to the bus clock.
     pub max_non_turbo_ratio: u8,
     /// The end of tracing at a direct branch out of the traced code has its target. It does not on Skylake
     /// (erratum SKL014).
@@ -30,6 +33,7 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Random settings.
     pub fn generate(random: &mut Random) -> Settings {
         let cycles = random.per_mille(800);
         Settings {
@@ -79,6 +83,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// A trace unit with no packets at `ticks`.
     pub fn new(settings: Settings, ticks: u64) -> Encoder {
         Encoder {
             settings,
@@ -99,6 +104,7 @@ impl Encoder {
         }
     }
 
+    /// The time, in ticks.
     pub fn ticks(&self) -> u64 {
         self.ticks
     }
@@ -108,6 +114,7 @@ impl Encoder {
         self.taken + self.bytes.len()
     }
 
+    /// Whether no packets were written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -193,6 +200,7 @@ impl Encoder {
         }
     }
 
+    /// A near call.
     pub fn call(&mut self, return_to: u64) {
         if self.overflowing {
             return;
@@ -318,6 +326,7 @@ impl Encoder {
         self.enabled
     }
 
+    /// Whether packets are being lost.
     pub fn is_overflowing(&self) -> bool {
         self.overflowing
     }

@@ -13,7 +13,9 @@ use crate::schedule::{Departure, Schedule, Switch, ThreadId};
 /// The size and the features of the generated program.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
+    /// The number of functions.
     pub functions: usize,
+    /// The number of threads.
     pub threads: usize,
     /// Instructions to run.
     pub instructions: usize,
@@ -32,6 +34,7 @@ pub struct Tracing {
     pub splits: bool,
     /// The kernel runs, and is traced.
     pub kernel: bool,
+    /// Ranges of the kernel's functions.
     pub kernel_ranges: usize,
     /// [`Settings::addressed_ends`].
     pub addressed_ends: bool,
@@ -40,10 +43,15 @@ pub struct Tracing {
 /// A trace, and its exact truth.
 #[derive(Clone, Debug)]
 pub struct Generated {
+    /// The traced program.
     pub program: Program,
+    /// The settings of the processor.
     pub settings: Settings,
+    /// The bytes of the trace.
     pub trace: Vec<u8>,
+    /// The threads that ran, by time.
     pub schedule: Schedule,
+    /// The true events, as far as packets prove them.
     pub truth: Vec<True>,
     /// The time of the last packet.
     pub end: u64,
@@ -52,17 +60,24 @@ pub struct Generated {
 /// An event, and its effect on the stack of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct True {
+    /// The event.
     pub event: Event,
+    /// Its effect on the stack.
     pub change: Change,
     /// The number of open calls behind it, including calls that no trace shows.
     pub depth: usize,
 }
 
+/// The effect of an event on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// None.
     Nothing,
+    /// A frame is opened.
     Push(Frame),
+    /// This number of frames end.
     Pop(usize),
+    /// The topmost frame is replaced, as by a tail call.
     Replace(Frame),
     /// Another thread runs. The event has the departure of the last one.
     Switch(ThreadId),
@@ -196,10 +211,12 @@ impl Machine {
         self
     }
 
+    /// The program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
+    /// The settings of the processor.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

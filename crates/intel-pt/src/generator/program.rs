@@ -57,8 +57,11 @@ pub struct GeneratedFunction {
 /// The program, mapped at one place in the one space [`Program::SPACE`].
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// The address of its first byte.
     pub base: u64,
+    /// Its machine code.
     pub code: Vec<u8>,
+    /// Its functions, by address.
     pub functions: Vec<GeneratedFunction>,
     /// The kernel that it calls, if that is traced. It is a program of its own, whose first function takes
     /// system calls and whose last one takes interrupts.
@@ -75,8 +78,10 @@ const FIRST_OF_KERNEL: usize = FunctionId::FIRST_OF_KERNEL.0 as usize - 1;
 const KERNEL_BASE: u64 = 0xffff_ffff_8100_0000;
 
 impl Program {
+    /// The address space of user code.
     pub const SPACE: SpaceId = SpaceId(1);
 
+    /// A random program with this number of functions.
     pub fn generate(random: &mut Random, functions: usize) -> Program {
         let base = if random.per_mille(500) { 0x40_1000 } else { 0x7f12_3456_7000 };
         let plans: Vec<Vec<Plan>> = (0..functions).map(|index| plan(random, index, functions)).collect();
@@ -158,6 +163,7 @@ impl Program {
         Some((functions.first()?.start, functions.last()?.start))
     }
 
+    /// The instruction at `address`.
     pub fn instruction_at(&self, address: u64) -> Option<Instruction> {
         if is_in_kernel(self, address) {
             return self.kernel.as_ref()?.instruction_at(address);

@@ -36,6 +36,7 @@ impl Sides {
         *sum = sum.saturating_add(ticks);
     }
 
+    /// Adds the times of `other`.
     pub fn add(&mut self, other: Sides) {
         self.spend(Some(Side::User), other.user);
         self.spend(Some(Side::Kernel), other.kernel);
@@ -43,21 +44,28 @@ impl Sides {
     }
 }
 
+/// A frame of a call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frame {
+    /// A function with a symbol.
     Function(FunctionId),
     /// Code without a symbol that was called at this address.
     Address(u64),
     /// Code without a symbol.
     Unknown,
+    /// A system call that is not traced.
     SystemCall,
+    /// An interrupt that is not traced.
     Interrupt,
+    /// A page fault that is not traced.
     PageFault,
     /// Tracing was off for an unknown reason.
     Untraced,
     /// The executed code is not known: the trace has a gap.
     Lost,
+    /// Off the CPU, blocked.
     Blocked,
+    /// Off the CPU, preempted.
     Preempted,
     /// Off the CPU for an unknown reason.
     OffCpu,
@@ -82,6 +90,7 @@ impl Frame {
         }
     }
 
+    /// The frame of the time after an end of tracing.
     pub fn of_end(cause: EndCause) -> Frame {
         const PAGE_FAULT: u8 = 14;
         match cause {
@@ -94,6 +103,7 @@ impl Frame {
         }
     }
 
+    /// The frame of the time off the CPU.
     pub fn of_departure(departure: Departure) -> Frame {
         match departure {
             Departure::Blocked => Frame::Blocked,

@@ -29,6 +29,7 @@ impl Default for PathLimit {
 }
 
 impl PathLimit {
+    /// A limit of `paths` call paths.
     pub fn for_paths(paths: usize) -> Self {
         PathLimit(Arc::new(Left {
             paths: AtomicUsize::new(paths),

@@ -60,6 +60,7 @@ impl Numbers {
         self.self_ticks = self.self_ticks.saturating_add(ticks);
     }
 
+    /// Adds the numbers of `other`.
     pub fn merge(&mut self, other: &Numbers) {
         self.merge_within(other, || true);
     }

@@ -62,10 +62,12 @@ impl CallTree {
         self.nodes.len()
     }
 
+    /// Whether the tree has no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
+    /// The last frame of a path.
     pub fn frame(&self, path: PathId) -> Frame {
         self.nodes[path.index()].frame
     }
@@ -75,6 +77,7 @@ impl CallTree {
         Some(self.nodes[path.index()].parent).filter(|&parent| parent != PathId::NONE)
     }
 
+    /// The numbers of a path.
     #[inline]
     pub fn numbers(&self, path: PathId) -> &Numbers {
         &self.nodes[path.index()].numbers
@@ -99,6 +102,7 @@ impl CallTree {
         self.nodes[path.index()].numbers.merge_within(numbers, may_grow);
     }
 
+    /// The paths with one frame more.
     pub fn children(&self, path: PathId) -> impl Iterator<Item = PathId> + '_ {
         let some = |path: PathId| Some(path).filter(|&path| path != PathId::NONE);
         let first = some(self.nodes[path.index()].first_child);

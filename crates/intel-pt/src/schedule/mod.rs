@@ -79,6 +79,7 @@ impl Schedule {
         self.count
     }
 
+    /// Whether there are no switches.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -202,6 +203,7 @@ impl ScheduleBuilder {
         }
     }
 
+    /// The schedule of all added switches.
     pub fn finish(mut self) -> Schedule {
         if !self.late.is_empty() {
             self.merge_late();
