@@ -179,8 +179,8 @@ fn name_of(attr: &Attr, format: Option<&Format>) -> String {
 /// The running time that a sample of the clock stands for.
 ///
 /// `cpu-clock` and `task-clock` count nanoseconds. A sample of `cycles` stands for the time since the sample
-/// before it on the same CPU, or for one interval at the rate asked for where that is much longer: the CPU was
-/// idle, or ran something that was not recorded.
+/// before it on the same CPU, or for one interval at the rate asked for where that is much longer: the CPU
+/// was idle, or ran something that was not recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampleClock {
     last: HashMap<u64, u64>,

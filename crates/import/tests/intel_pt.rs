@@ -739,7 +739,7 @@ fn damaged_cycle_counts_and_overflows_in_gaps_are_losses() {
     let (outcome, result) = recording.import_trace(damaged);
     assert_eq!(outcome.losses["trace_times_corrected"], 1);
     assert_eq!(result.counts(), whole.counts());
-    assert_eq!(result.running()[2], whole.running()[2], "no time is invented");
+    assert_eq!(result.running()[2], whole.running()[2], "no time is added");
     let mut overflowed = recording.generated.trace.clone();
     overflowed.splice(at..at, OVERFLOW.repeat(3));
     assert_eq!(recording.import_trace(overflowed).0.losses["trace_overflows"], 3);

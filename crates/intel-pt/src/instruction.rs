@@ -96,7 +96,8 @@ fn flow_of_instruction(instruction: &iced_x86::Instruction) -> Flow {
         FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => Flow::Return,
         FlowControl::Return => Flow::Far(Far::SystemReturn),
         FlowControl::Call if is_near(instruction) => match instruction.near_branch_target() {
-            // Position-independent code reads its own address this way. The processor does not count it as a call.
+            // Position-independent code reads its own address this way. The processor does not count it as a
+            // call.
             target if target == instruction.next_ip() => Flow::Next,
             target => Flow::Call(target),
         },

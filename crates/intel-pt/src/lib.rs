@@ -1,7 +1,8 @@
 //! Intel Processor Trace: packets → control flow → timed calls and returns → call paths.
 //!
-//! Pure: bytes of the trace and of the code come in as slices, events and numbers go out. The crate opens no file, reads
-//! no clock and starts no thread. Segments of a trace decode independently, on any thread of the caller.
+//! Pure: bytes of the trace and of the code come in as slices, events and numbers go out. The crate opens no
+//! file, reads no clock and starts no thread. Segments of a trace decode independently, on any thread of the
+//! caller.
 //!
 //! # Example
 //!
@@ -10,8 +11,8 @@
 //! ```
 //! use wallprof_intel_pt::packets::PSB;
 //! use wallprof_intel_pt::{
-//!     ClockFacts, Code, Event, EventKind, Function, FunctionId, RunCache, Schedule, Segment, SpaceId, ThreadId,
-//!     Trace, decode_segment,
+//!     ClockFacts, Code, Event, EventKind, Function, FunctionId, RunCache, Schedule, Segment, SpaceId,
+//!     ThreadId, Trace, decode_segment,
 //! };
 //!
 //! /// A program at 0x1000: `call 0x1010`. At 0x1010: `jne .`.

@@ -145,7 +145,7 @@ impl Reference {
                 self.pop();
                 self.shown.push(Shown { frame: target, ..top });
             }
-            EventKind::Start => self.begin(&event, depth),
+            EventKind::Start => self.start(&event, depth),
             EventKind::End { cause, return_to } => self.end(cause, return_to, depth),
             _ => panic!("{event:?}"),
         }
@@ -171,7 +171,7 @@ impl Reference {
         }
     }
 
-    fn begin(&mut self, event: &Event, depth: usize) {
+    fn start(&mut self, event: &Event, depth: usize) {
         self.pop_above(depth);
         let Some(top) = self.shown.last().copied() else {
             return self.push(depth, Frame::of_target(event), 0);

@@ -77,8 +77,8 @@ pub(crate) struct Mapping<'a> {
     pub len: u64,
     pub file_offset: u64,
     pub path: &'a [u8],
-    /// Present if the record says that it has one. Linux 6.18 also says so if only another recording asked for
-    /// it; the field holds an inode then.
+    /// Present if the record says that it has one. Linux 6.18 also says so if only another recording asked
+    /// for it; the field holds an inode then.
     pub build_id: Option<&'a [u8]>,
     /// Meaningful where there is no build id.
     pub inode: Option<u64>,

@@ -33,8 +33,8 @@ use crate::sink::Sink;
 
 /// Imports the perf.data file at `path`, or the text that `perf script` made of one. `-` is standard input.
 ///
-/// Records in front of a damaged place are imported, and the damage is counted among the losses. `Ok` without threads:
-/// the input holds nothing, and the sink may never have been started.
+/// Records in front of a damaged place are imported, and the damage is counted among the losses. `Ok` without
+/// threads: the input holds nothing, and the sink may never have been started.
 pub fn import<S: Sink>(
     path: &Path,
     options: &ImportOptions,

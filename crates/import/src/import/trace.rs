@@ -1,5 +1,5 @@
-//! Decoding of an import's hardware trace: waits get the stacks that the trace shows, running time is divided by it,
-//! and its calls are emitted.
+//! Decoding of an import's hardware trace: waits get the stacks that the trace shows, running time is divided
+//! by it, and its calls are emitted.
 
 use std::collections::HashMap;
 use std::fs::File;

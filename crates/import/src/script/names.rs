@@ -118,8 +118,8 @@ impl<'a> LocalNames<'a> {
     }
 }
 
-/// Texts of no length are not compared: glibc's `memcmp` for AVX-512 reads from the pointers all the same, behind a mask,
-/// and the processor takes some 150 ns to find that an empty slice's points nowhere.
+/// Texts of no length are not compared: glibc's `memcmp` for AVX-512 reads from the pointers all the same,
+/// behind a mask, and the processor takes some 150 ns to find that an empty slice's points nowhere.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
@@ -135,7 +135,7 @@ fn cached(all: &Names, place: &Place<'_>) -> Cached {
     }
 }
 
-/// `f.cold`, `f.cold.7` and `f() [clone .cold]` without what makes them parts.
+/// `f.cold`, `f.cold.7` and `f() [clone .cold]` without the suffix of a part.
 fn without_cold(symbol: &[u8]) -> &[u8] {
     let digits = symbol.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let numberless = symbol[..symbol.len() - digits].strip_suffix(b".").unwrap_or(symbol);
@@ -149,7 +149,7 @@ fn without_cold(symbol: &[u8]) -> &[u8] {
     symbol
 }
 
-/// Eight bytes at a time. Names that collide cost time and are still told apart.
+/// Eight bytes at a time. Names that collide cost time and still get different numbers.
 #[inline]
 fn mixed(mut state: u64, bytes: &[u8]) -> u64 {
     let mut mix = |word: u64| {

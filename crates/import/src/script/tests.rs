@@ -97,7 +97,7 @@ fn names(tree: &CallTree, path: PathId, functions: &[Named]) -> String {
     }
 }
 
-/// No call is open or invented, and all time belongs to a path.
+/// No call is open or made up, and all time belongs to a path.
 fn assert_complete(thread: &Thread) {
     let calls = &thread.calls;
     let all = calls.tree.paths(CallTree::ROOT);

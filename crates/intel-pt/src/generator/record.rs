@@ -1,4 +1,5 @@
-//! Bytes of perf.data: integers, texts, records and event attributes. All tests that need records build them here.
+//! Bytes of perf.data: integers, texts, records and event attributes. All tests that need records build them
+//! here.
 //!
 //! Layouts: `tools/perf/Documentation/perf.data-file-format.txt` and perf_event_open(2).
 
@@ -56,8 +57,8 @@ pub fn attr(size: usize, fields: &[(usize, u64)]) -> Vec<u8> {
 /// A function in a jitdump file: the time at which it was made, its address, its name and its code.
 pub type JitFunction<'a> = (u64, u64, &'a str, &'a [u8]);
 
-/// A jitdump file of the process `pid` (`tools/perf/Documentation/jitdump-specification.txt`). A record of another
-/// kind precedes the functions.
+/// A jitdump file of the process `pid` (`tools/perf/Documentation/jitdump-specification.txt`). A record of
+/// another kind precedes the functions.
 pub fn jit_dump(pid: u32, flags: u64, functions: &[JitFunction<'_>]) -> Vec<u8> {
     const MAGIC: u32 = 0x4a69_5444;
     const X86_64: u32 = 62;

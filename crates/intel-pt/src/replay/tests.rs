@@ -52,7 +52,7 @@ impl Script {
         self.add(ticks, EventKind::Jump { indirect: false }, 0, place(to))
     }
 
-    fn begin(self, ticks: u64, at: &str) -> Script {
+    fn start(self, ticks: u64, at: &str) -> Script {
         self.add(ticks, EventKind::Start, 0, place(at))
     }
 
@@ -157,14 +157,14 @@ fn name(frame: Frame) -> String {
 
 #[test]
 fn calls_and_returns() {
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').ret(30, "a+5").call(40, "a+9", 'b');
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').ret(30, "a+5").call(40, "a+9", 'b');
     assert_eq!(script.paths(45), ["a 0(1) self 20", "a;b 1(1) self 25"]);
 }
 
 #[test]
 fn return_may_land_a_little_behind_the_first_possible_address() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+7", 'b')
         .call(20, "b+7", 'c')
         .ret(30, "b+20")
@@ -188,7 +188,7 @@ fn return_may_land_a_little_behind_the_first_possible_address() {
 #[test]
 fn return_without_a_recorded_call_finds_a_parent() {
     let script =
-        Script::default().begin(0, "c+3").ret(10, "b+5").call(20, "b+9", 'c').ret(25, "b+9").ret(40, "a+5");
+        Script::default().start(0, "c+3").ret(10, "b+5").call(20, "b+9", 'c').ret(25, "b+9").ret(40, "a+5");
     assert_eq!(
         script.paths(50),
         ["a 0(0) before self 10", "a;b 0(0) before self 25", "a;b;c 1(0) before self 15"]
@@ -198,7 +198,7 @@ fn return_without_a_recorded_call_finds_a_parent() {
 #[test]
 fn return_to_a_deeper_frame_unwinds() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .call(20, "b+5", 'c')
         .call(30, "c+5", 'd')
@@ -211,8 +211,8 @@ fn return_to_a_deeper_frame_unwinds() {
 
 #[test]
 fn exception_lands_in_a_function_on_the_stack() {
-    let by_return = Script::default().begin(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').ret(30, "a+77");
-    let by_jump = Script::default().begin(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').jump(30, "a+77");
+    let by_return = Script::default().start(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').ret(30, "a+77");
+    let by_jump = Script::default().start(0, "a").call(10, "a+5", 'b').call(20, "b+5", 'c').jump(30, "a+77");
     let expected = ["a 0(1) self 20", "a;b 1(0) unwound self 10", "a;b;c 1(0) unwound self 10"];
     assert_eq!(by_return.paths(40), expected);
     assert_eq!(by_jump.paths(40), expected);
@@ -220,13 +220,13 @@ fn exception_lands_in_a_function_on_the_stack() {
 
 #[test]
 fn return_to_an_unknown_place_is_a_jump() {
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').ret(20, "x+77").ret(30, "a+5");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').ret(20, "x+77").ret(30, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 20", "a;b 1(0) self 10", "a;x 0(0) before self 10"]);
 }
 
 #[test]
 fn call_at_the_end_of_a_function_returns_to_the_next_ones_entry() {
-    let script = Script::default().begin(0, "a").call(10, "b", 'c').ret(30, "b").ret(40, "z+9");
+    let script = Script::default().start(0, "a").call(10, "b", 'c').ret(30, "b").ret(40, "z+9");
     assert_eq!(script.paths(45), ["z 0(0) before self 5", "z;a 1(0) self 20", "z;a;c 1(0) self 20"]);
 }
 
@@ -234,7 +234,7 @@ fn call_at_the_end_of_a_function_returns_to_the_next_ones_entry() {
 fn trampoline_that_returns_to_a_function_calls_it() {
     // A call of `t`, which calls into its own middle and returns to the entry of `b`: a retpoline.
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 't')
         .add(11, EventKind::Call { return_to: place("t+8") }, 0, place("t+9"))
         .ret(12, "b")
@@ -247,25 +247,25 @@ fn trampoline_that_returns_to_a_function_calls_it() {
 
 #[test]
 fn tail_call_replaces_its_caller() {
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "c").ret(35, "a+5");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').direct_jump(20, "c").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 10", "a;c 1(0) self 15"]);
 }
 
 #[test]
 fn stub_of_the_linkage_table_is_replaced_by_its_function() {
     // The stub is a function of its own. Without a symbol it has its address.
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'p').jump(11, "b").ret(20, "a+5");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'p').jump(11, "b").ret(20, "a+5");
     assert_eq!(script.paths(30), ["a 0(1) self 20", "a;b 1(0) self 9", "a;p 1(0) self 1"]);
 }
 
 #[test]
 fn start_at_a_return_address_returns_there() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .call(20, "b+5", 'c')
         .end(30, EndCause::Other, "c+5")
-        .begin(40, "a+5");
+        .start(40, "a+5");
     assert_eq!(
         script.paths(50),
         ["a 0(1) self 20", "a;b 1(0) self 10", "a;b;c 1(0) unwound self 10", "a;b;c;[untraced] 1(0) self 10"]
@@ -274,29 +274,29 @@ fn start_at_a_return_address_returns_there() {
 
 #[test]
 fn start_at_another_place_keeps_the_stack() {
-    let begin_at =
-        |place| Script::default().begin(0, "a").end(10, EndCause::Other, "a+5").begin(20, place).paths(30);
-    assert_eq!(begin_at("a+50"), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
-    assert_eq!(begin_at("b+50"), ["a 0(1) self 10", "a;[untraced] 1(0) self 10", "a;b 0(0) before self 10"]);
+    let start_at =
+        |place| Script::default().start(0, "a").end(10, EndCause::Other, "a+5").start(20, place).paths(30);
+    assert_eq!(start_at("a+50"), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
+    assert_eq!(start_at("b+50"), ["a 0(1) self 10", "a;[untraced] 1(0) self 10", "a;b 0(0) before self 10"]);
 }
 
 #[test]
 fn trace_of_one_function_starts_at_that_function() {
     // Called from two places, once with a call of its own, and once from a callback of untraced code.
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, EndCause::Return, "x+5")
-        .begin(20, "a")
+        .start(20, "a")
         .call(22, "a+5", 'b')
         .ret(25, "a+5")
         .end(30, EndCause::Return, "y+5")
-        .begin(40, "a")
+        .start(40, "a")
         .end(45, EndCause::Other, "a+9")
-        .begin(50, "a")
+        .start(50, "a")
         .end(53, EndCause::Return, "z+5")
-        .begin(60, "a+9")
+        .start(60, "a+9")
         .end(65, EndCause::Return, "x+7")
-        .begin(70, "a");
+        .start(70, "a");
     let expected = [
         "[untraced] 3(0) self 25",
         "a 3(1) self 37",
@@ -313,10 +313,10 @@ fn sides_of_user_code_and_kernel_entries_are_known() {
     let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
     recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
     let events = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .end(15, EndCause::SystemCall, "b+5")
-        .begin(35, "b+5")
+        .start(35, "b+5")
         .switch(40, ThreadId(2), Departure::Blocked);
     events.events.iter().for_each(|event| recorder.event(event));
     recorder
@@ -332,9 +332,9 @@ fn sides_of_user_code_and_kernel_entries_are_known() {
 #[test]
 fn code_without_a_name_has_a_side_and_gaps_have_none() {
     let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
-    let script = Script::default().begin(0, "5+5").gap(10).resume(30, "a+3").end(35, EndCause::Other, "a+9");
+    let script = Script::default().start(0, "5+5").gap(10).resume(30, "a+3").end(35, EndCause::Other, "a+9");
     // At 60 it is in the kernel, in code without a symbol.
-    let mut events = script.begin(50, "a+9").events;
+    let mut events = script.start(50, "a+9").events;
     let kernel = Event { ticks: 60, to: KERNEL | 5, at_entry: false, ..events[0] };
     events.push(kernel);
     events.push(Event { ticks: 67, ..events[1] });
@@ -344,14 +344,14 @@ fn code_without_a_name_has_a_side_and_gaps_have_none() {
 
 #[test]
 fn jump_to_a_cold_part_keeps_the_stack() {
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').direct_jump(20, "x+3").ret(35, "a+5");
     assert_eq!(script.paths(40), ["a 0(1) self 15", "a;b 1(0) self 25"]);
 }
 
 #[test]
 fn jump_into_a_function_that_is_not_open_enters_another_stack() {
     // Go's `gogo` does this: another switch left `c` before the trace, and its caller is found by its return.
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+77");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').jump(20, "c+77");
     let there = script.ret(30, "d+5").call(35, "d+15", 'e').ret(38, "d+15");
     let elsewhere = [
         "a 0(1) self 10",
@@ -362,7 +362,7 @@ fn jump_into_a_function_that_is_not_open_enters_another_stack() {
     ];
     assert_eq!(there.paths(40), elsewhere);
     // A jump back: the first stack continues, and the open calls of the other one have not ended.
-    let there = Script::default().begin(0, "a").call(10, "a+5", 'b').call(15, "b+5", 'f').jump(20, "c+77");
+    let there = Script::default().start(0, "a").call(10, "a+5", 'b').call(15, "b+5", 'f').jump(20, "c+77");
     let back = there.call(24, "c+99", 'e').jump(30, "b+9").ret(40, "a+5");
     let expected = [
         "a 0(1) self 20",
@@ -378,7 +378,7 @@ fn jump_into_a_function_that_is_not_open_enters_another_stack() {
 fn return_stays_on_its_stack() {
     // `b` of the other stack has the same caller as the open one, as in goroutines that run the same
     // function.
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').call(12, "b+5", 'g').jump(20, "c+9");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').call(12, "b+5", 'g').jump(20, "c+9");
     let expected = [
         "a 0(1) self 10",
         "a;b 0(1) self 2",
@@ -391,7 +391,7 @@ fn return_stays_on_its_stack() {
 
 #[test]
 fn jump_to_an_unnamed_part_returns_with_its_function() {
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b').jump(20, "c+9").ret(30, "a+5");
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b').jump(20, "c+9").ret(30, "a+5");
     let expected = ["a 0(1) self 20", "a;b 1(0) self 10", "c 0(0) before self 10"];
     assert_eq!(script.paths(40), expected);
 }
@@ -405,7 +405,7 @@ fn jump_from_an_unknown_place_continues_in_its_function() {
 
 #[test]
 fn stacks_that_are_left_repeatedly_add_up() {
-    let mut script = Script::default().begin(0, "a");
+    let mut script = Script::default().start(0, "a");
     for turn in 1..200 {
         let letter = ["b", "c", "d", "e", "a"][turn as usize % 5];
         script = script.call(turn * 10, "z+5", 'x').jump(turn * 10 + 5, &format!("{letter}+9"));
@@ -418,7 +418,7 @@ fn stacks_that_are_left_repeatedly_add_up() {
 
 #[test]
 fn function_behind_a_stub_without_code_is_found() {
-    let in_stub = || Script::default().begin(0, "a").call(10, "a+5", 'p').gap(11);
+    let in_stub = || Script::default().start(0, "a").call(10, "a+5", 'p').gap(11);
     let lost = "a;p;[lost] 1(0) self 9";
     assert_eq!(
         in_stub().resume(20, "b").ret(30, "a+5").paths(40),
@@ -431,7 +431,7 @@ fn function_behind_a_stub_without_code_is_found() {
     // The stub has returned, or is a function that calls another one.
     assert_eq!(in_stub().resume(20, "a+5").paths(40), ["a 0(1) self 30", "a;p 0(1) self 1", lost]);
     assert_eq!(in_stub().resume(20, "a+50").paths(40), ["a 0(1) self 30", "a;p 0(1) self 1", lost]);
-    let in_function = Script::default().begin(0, "a").call(10, "a+5", 'q').gap(11).resume(20, "b");
+    let in_function = Script::default().start(0, "a").call(10, "a+5", 'q').gap(11).resume(20, "b");
     let called = "a;q;b 1(0) unwound self 10";
     let expected = ["a 0(1) self 10", "a;q 0(1) self 1", "a;q;[lost] 1(0) self 9", called];
     assert_eq!(in_function.ret(30, "a+5").paths(30), expected);
@@ -440,18 +440,18 @@ fn function_behind_a_stub_without_code_is_found() {
 #[test]
 fn recursion_has_a_path_for_each_level() {
     let script =
-        Script::default().begin(0, "a").call(1, "a+5", 'a').call(2, "a+5", 'a').ret(3, "a+5").ret(5, "a+5");
+        Script::default().start(0, "a").call(1, "a+5", 'a').call(2, "a+5", 'a').ret(3, "a+5").ret(5, "a+5");
     assert_eq!(script.paths(6), ["a 0(1) self 2", "a;a 1(0) self 3", "a;a;a 1(0) self 1"]);
 }
 
 #[test]
 fn system_call_includes_its_wait() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
         .switch(12, ThreadId(2), Departure::Blocked)
         .switch(100, THREAD, Departure::Unknown)
-        .begin(103, "a+5");
+        .start(103, "a+5");
     assert_eq!(
         script.paths(110),
         ["a 0(1) self 17", "a;[syscall] 1(0) self 5", "a;[syscall];[blocked] 1(0) self 88"]
@@ -462,10 +462,10 @@ fn system_call_includes_its_wait() {
 fn long_times_are_stretches_of_their_own() {
     const LONG: u64 = 1 << 32;
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .end(20, EndCause::SystemCall, "b+5")
-        .begin(20 + LONG, "b+5")
+        .start(20 + LONG, "b+5")
         .ret(30 + LONG, "a+5");
     let syscall = format!("a;b;[syscall] 1(0) self {LONG}");
     assert_eq!(script.paths(40 + LONG), ["a 0(1) self 20", "a;b 1(0) self 20", syscall.as_str()]);
@@ -488,7 +488,7 @@ fn long_times_are_stretches_of_their_own() {
 
 #[test]
 fn restarted_system_call_is_one_wait() {
-    let script = Script::default().begin(0, "a").end(10, EndCause::SystemCall, "a+5").begin(20, "a+3");
+    let script = Script::default().start(0, "a").end(10, EndCause::SystemCall, "a+5").start(20, "a+3");
     assert_eq!(script.paths(30), ["a 0(1) self 20", "a;[syscall] 1(0) self 10"]);
 }
 
@@ -497,13 +497,13 @@ fn interrupt_and_preemption_have_frames() {
     let interrupt = EndCause::Interrupt { vector: None };
     let fault = EndCause::Interrupt { vector: Some(14) };
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, interrupt, "a+5")
         .switch(11, ThreadId(2), Departure::Preempted)
         .switch(51, THREAD, Departure::Unknown)
-        .begin(52, "a+5")
+        .start(52, "a+5")
         .end(60, fault, "a+6")
-        .begin(67, "a+6");
+        .start(67, "a+6");
     assert_eq!(
         script.paths(70),
         [
@@ -518,12 +518,12 @@ fn interrupt_and_preemption_have_frames() {
 #[test]
 fn signal_handler_runs_on_top_and_leaves() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, EndCause::Interrupt { vector: None }, "a+5")
-        .begin(12, "h")
+        .start(12, "h")
         .ret(20, "r+1")
         .end(22, EndCause::SystemCall, "r+9")
-        .begin(23, "a+5");
+        .start(23, "a+5");
     assert_eq!(
         script.paths(30),
         [
@@ -539,7 +539,7 @@ fn signal_handler_runs_on_top_and_leaves() {
 #[test]
 fn kernel_frames_are_above_the_user_stack() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
         .call(12, "S+5", 'T')
         .add(15, EventKind::Interrupt { vector: Some(32) }, place("T+8"), entry('I'))
@@ -554,7 +554,7 @@ fn kernel_frames_are_above_the_user_stack() {
 #[test]
 fn signal_leaves_the_kernel_at_another_place() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
         .add(20, EventKind::SystemReturn, 0, place("b+40"));
     assert_eq!(script.paths(30), ["a 0(1) self 10", "a;S 1(0) unwound self 10", "a;b 0(0) before self 10"]);
@@ -563,9 +563,9 @@ fn signal_leaves_the_kernel_at_another_place() {
 #[test]
 fn kernel_alone_has_a_new_stack_at_each_entry() {
     let away = |script: Script, ticks| script.end(ticks, EndCause::SystemReturn, "x");
-    let script = Script::default().begin(0, "S").call(10, "S+5", 'T').ret(15, "S+5");
-    let script = away(script, 20).begin(30, "S").call(40, "S+5", 'T').ret(45, "S+5");
-    let script = away(script, 50).begin(60, "I");
+    let script = Script::default().start(0, "S").call(10, "S+5", 'T').ret(15, "S+5");
+    let script = away(script, 20).start(30, "S").call(40, "S+5", 'T').ret(45, "S+5");
+    let script = away(script, 50).start(60, "I");
     assert_eq!(
         script.paths(70),
         ["I 0(1) self 10", "S 2(0) self 30", "S;T 2(0) self 10", "[untraced] 2(0) self 20"]
@@ -577,13 +577,13 @@ fn exec_leaves_nothing_below_the_new_program() {
     let exec = |ticks, space| EventKind::Switch(Switch { ticks, thread: THREAD, space, ..Switch::default() });
     let script = Script::default()
         .add(0, exec(0, SpaceId(1)), 0, 0)
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .add(15, exec(15, SpaceId(2)), 0, 0)
         .end(20, EndCause::SystemCall, "b+5")
         .add(40, exec(40, SpaceId::NOTHING), 0, 0)
         .add(45, exec(45, SpaceId(3)), 0, 0)
-        .begin(50, "c");
+        .start(50, "c");
     assert_eq!(
         script.paths(60),
         [
@@ -602,12 +602,12 @@ fn exec_of_an_untracked_program_changes_nothing() {
         EventKind::Switch(Switch { ticks, space, departure: Departure::Blocked, ..Switch::default() })
     };
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
         .add(20, other(20, SpaceId(7)), 0, 0)
         .add(30, other(30, SpaceId::NOTHING), 0, 0)
         .switch(40, THREAD, Departure::Unknown)
-        .begin(50, "a+5");
+        .start(50, "a+5");
     assert_eq!(
         script.paths(60),
         ["a 0(1) self 20", "a;[syscall] 1(0) self 20", "a;[syscall];[blocked] 1(0) self 20"]
@@ -618,11 +618,11 @@ fn exec_of_an_untracked_program_changes_nothing() {
 fn thread_that_moves_to_another_cpu_keeps_its_stack() {
     let [here, there] = [Switch { thread: THREAD, ..Switch::default() }, Switch::default()];
     let first = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .end(20, EndCause::Interrupt { vector: None }, "b+7")
         .switch(25, ThreadId(2), Departure::Preempted);
-    let second = Script::default().switch(45, THREAD, Departure::Unknown).begin(50, "b+7").ret(60, "a+5");
+    let second = Script::default().switch(45, THREAD, Departure::Unknown).start(50, "b+7").ret(60, "a+5");
     let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
     for (script, current, end) in [(&first, here, 100), (&second, there, 70)] {
         let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
@@ -645,7 +645,7 @@ fn thread_that_moves_to_another_cpu_keeps_its_stack() {
 #[test]
 fn gap_that_hides_a_kernel_transition_leaves_no_kernel_frames_below_user_code() {
     let into = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .gap(10)
         .resume(20, "T+8")
         .ret(30, "S+5")
@@ -662,7 +662,7 @@ fn gap_that_hides_a_kernel_transition_leaves_no_kernel_frames_below_user_code() 
         ]
     );
     let out_of = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .add(10, EventKind::SystemCall { return_to: place("a+5") }, place("a+3"), entry('S'))
         .call(15, "S+5", 'T')
         .gap(20)
@@ -684,7 +684,7 @@ fn gap_that_hides_a_kernel_transition_leaves_no_kernel_frames_below_user_code() 
 #[test]
 fn gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .call(20, "b+5", 'c')
         .gap(30)
@@ -708,7 +708,7 @@ fn gap_ends_calls_as_incomplete_and_later_returns_confirm_the_stack() {
 #[test]
 fn gap_that_ends_in_an_unknown_place_finds_its_parents() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .gap(10)
         .resume(20, "x+8")
         .ret(30, "y+5")
@@ -725,7 +725,7 @@ fn gap_that_ends_in_an_unknown_place_finds_its_parents() {
 #[test]
 fn aborted_transaction_drops_its_frames() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .add(5, EventKind::TransactionStart, place("a+5"), place("a+5"))
         .call(10, "a+9", 'b')
         .add(20, EventKind::TransactionAbort, place("b+3"), place("a+30"));
@@ -735,7 +735,7 @@ fn aborted_transaction_drops_its_frames() {
 #[test]
 fn equal_and_decreasing_times_add_up() {
     let script = Script::default()
-        .begin(10, "a")
+        .start(10, "a")
         .call(10, "a+5", 'b')
         .ret(10, "a+5")
         .call(8, "a+9", 'c')
@@ -745,7 +745,7 @@ fn equal_and_decreasing_times_add_up() {
 
 #[test]
 fn recursion_counts_once_in_a_functions_total() {
-    let script = Script::default().begin(0, "a").call(1, "a+5", 'a').ret(3, "a+5");
+    let script = Script::default().start(0, "a").call(1, "a+5", 'a').ret(3, "a+5");
     let mut replay = ThreadReplay::new(THREAD, TimeConv::NANOSECONDS);
     let mut recorder = Recorder::new(TimeConv::NANOSECONDS);
     recorder.join(0, Switch { thread: THREAD, ..Switch::default() });
@@ -759,7 +759,7 @@ fn recursion_counts_once_in_a_functions_total() {
 
 /// `a` calls `b`, which makes a system call.
 fn in_a_system_call() -> Script {
-    let script = Script::default().begin(0, "a").call(10, "a+5", 'b');
+    let script = Script::default().start(0, "a").call(10, "a+5", 'b');
     script.add(20, EventKind::SystemCall { return_to: place("b+5") }, place("b+3"), entry('S'))
 }
 
@@ -805,7 +805,7 @@ fn calls_below_a_hypothesis_of_the_kernel_are_suspected_by_the_next_gap() {
 
 #[test]
 fn many_gaps_count_an_open_call_once() {
-    let mut script = Script::default().begin(0, "a").call(1, "a+5", 'b');
+    let mut script = Script::default().start(0, "a").call(1, "a+5", 'b');
     for turn in 0..5 {
         script = script.gap(10 * turn + 2).resume(10 * turn + 4, "b+5").call(10 * turn + 5, "b+9", 'c');
         script = script.ret(10 * turn + 6, "b+9");
@@ -820,7 +820,7 @@ fn many_gaps_count_an_open_call_once() {
 fn kernel_code_without_an_image_is_above_its_system_call() {
     // A filter each for the kernel and for user code. The kernel's code is not known.
     let lost = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
         .add(20, EventKind::Start, 0, KERNEL | 7)
         .gap_of_code(20, "S")
@@ -828,7 +828,7 @@ fn kernel_code_without_an_image_is_above_its_system_call() {
         .add(40, EventKind::Start, 0, KERNEL | 7)
         .gap_of_code(40, "S")
         .end(45, EndCause::Gap, "nowhere")
-        .begin(50, "a+5")
+        .start(50, "a+5")
         .end(60, EndCause::Return, "x+5");
     assert_eq!(
         lost.paths(70),
@@ -843,28 +843,28 @@ fn kernel_code_without_an_image_is_above_its_system_call() {
     );
     // The kernel's code is known.
     let known = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .end(10, EndCause::SystemCall, "a+5")
-        .begin(20, "S")
+        .start(20, "S")
         .end(30, EndCause::Return, "T+5")
-        .begin(40, "S")
+        .start(40, "S")
         .end(45, EndCause::Return, "T+5")
-        .begin(50, "a+5");
+        .start(50, "a+5");
     assert_eq!(known.paths(60), ["a 0(1) self 20", "a;[syscall] 1(0) self 25", "a;[syscall];S 2(0) self 15"]);
 }
 
 #[test]
 fn time_of_a_call_out_of_the_filter_is_that_of_the_called_function() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'x')
         .end(10, EndCause::Other, "nowhere")
-        .begin(40, "a+5")
+        .start(40, "a+5")
         .call(45, "a+9", 'x')
         .end(45, EndCause::Other, "nowhere")
-        .begin(65, "a+9")
+        .start(65, "a+9")
         .end(70, EndCause::Return, "y+5")
-        .begin(100, "a");
+        .start(100, "a");
     assert_eq!(
         script.paths(110),
         ["[untraced] 1(0) self 30", "a 1(1) self 30", "a;x 2(0) self 0", "a;x;[untraced] 2(0) self 50"]
@@ -874,17 +874,17 @@ fn time_of_a_call_out_of_the_filter_is_that_of_the_called_function() {
 #[test]
 fn untraced_callee_may_call_back() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'x')
         .end(10, EndCause::Other, "nowhere")
-        .begin(20, "b")
+        .start(20, "b")
         .end(25, EndCause::Return, "x+5")
-        .begin(30, "b")
+        .start(30, "b")
         .call(32, "b+5", 'y')
         .end(32, EndCause::Other, "nowhere")
-        .begin(35, "b+5")
+        .start(35, "b+5")
         .end(40, EndCause::Return, "x+9")
-        .begin(50, "a+5");
+        .start(50, "a+5");
     assert_eq!(
         script.paths(60),
         [
@@ -901,11 +901,11 @@ fn untraced_callee_may_call_back() {
 #[test]
 fn tail_call_out_of_the_filter_returns_to_its_callers_caller() {
     let script = Script::default()
-        .begin(0, "a")
+        .start(0, "a")
         .call(10, "a+5", 'b')
         .direct_jump(20, "x")
         .end(20, EndCause::Jump, "nowhere")
-        .begin(40, "a+5");
+        .start(40, "a+5");
     assert_eq!(
         script.paths(50),
         ["a 0(1) self 20", "a;b 1(0) self 10", "a;x 1(0) self 0", "a;x;[untraced] 1(0) self 20"]
@@ -917,7 +917,7 @@ fn tail_call_to_an_unknown_caller_does_not_nest() {
     let mut script = Script::default();
     for turn in 0..5 {
         let at = 10 * turn;
-        script = script.begin(at, "a").direct_jump(at + 4, "x").end(at + 4, EndCause::Jump, "nowhere");
+        script = script.start(at, "a").direct_jump(at + 4, "x").end(at + 4, EndCause::Jump, "nowhere");
     }
     // The time of `x` is not known: a part of the time after it is its caller's.
     assert_eq!(script.paths(50), ["[untraced] 4(1) self 30", "a 5(0) self 20", "x 0(5) self 0"]);
@@ -926,12 +926,12 @@ fn tail_call_to_an_unknown_caller_does_not_nest() {
 #[test]
 fn jump_to_an_untraced_part_stays_in_its_function() {
     let away = |script: Script, ticks| script.end(ticks, EndCause::Other, "nowhere");
-    let back = away(Script::default().begin(0, "a"), 10).begin(20, "a+50");
+    let back = away(Script::default().start(0, "a"), 10).start(20, "a+50");
     assert_eq!(back.paths(30), ["a 0(1) self 20", "a;[untraced] 1(0) self 10"]);
     // It returned from there and was called again, five times.
     let mut script = Script::default();
     for turn in 0..5 {
-        script = away(script.begin(10 * turn, "a"), 10 * turn + 4);
+        script = away(script.start(10 * turn, "a"), 10 * turn + 4);
     }
     assert_eq!(script.paths(50), ["a 0(5) self 20", "a;[untraced] 4(1) self 30"]);
 }

@@ -264,7 +264,7 @@ mod tests {
 
     impl SwitchStore for Memory {
         fn put(&self, bytes: &[u8]) -> Option<u64> {
-            let mut known = self.bytes.lock().expect("nobody panicked");
+            let mut known = self.bytes.lock().expect("no thread panicked");
             known.0 += 1;
             let place = known.1.len() as u64;
             known.1.extend(bytes);
@@ -272,7 +272,7 @@ mod tests {
         }
 
         fn get(&self, place: u64, len: usize) -> Vec<u8> {
-            self.bytes.lock().expect("nobody panicked").1[place as usize..][..len].to_vec()
+            self.bytes.lock().expect("no thread panicked").1[place as usize..][..len].to_vec()
         }
     }
 

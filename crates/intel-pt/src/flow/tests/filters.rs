@@ -144,7 +144,7 @@ fn system_call_ends_a_filtered_trace_like_any_other() {
 fn range_that_stops_the_trace_ends_it_once() {
     let code = first_function(&three_ways_out());
     let stopped = [&PGD_WITHOUT_IP[..], &[0x02, 0x83]].concat();
-    let expected = [BEGIN, call(BASE + 1, 5, BASE + 0x200), end(EndCause::Other, BASE + 1)];
+    let expected = [START, call(BASE + 1, 5, BASE + 0x200), end(EndCause::Other, BASE + 1)];
     assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &stopped]), expected);
     assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &[0x02, 0x83]]), expected, "without the end itself");
 }

@@ -83,7 +83,7 @@ fn decode(code: &impl Code, packets: &[&[u8]]) -> Vec<(EventKind, u64, u64)> {
     events.iter().skip(1).map(|event| (event.kind, event.from, event.to)).collect()
 }
 
-const BEGIN: (EventKind, u64, u64) = (EventKind::Start, 0, BASE);
+const START: (EventKind, u64, u64) = (EventKind::Start, 0, BASE);
 
 fn call(from: u64, length: u64, to: u64) -> (EventKind, u64, u64) {
     (EventKind::Call { return_to: from + length }, from, to)
@@ -96,8 +96,8 @@ fn no_event_is_emitted_before_the_trace_proves_it() {
     bytes.resize(0x100, 0x90);
     bytes.extend([0x75, 0xfe, 0xc3]);
     let code = at_base(&bytes);
-    assert_eq!(decode(&code, &[&psb(Some(BASE), 1)]), [BEGIN]);
-    assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &TAKEN]), [BEGIN, call(BASE, 5, BASE + 0x100)]);
+    assert_eq!(decode(&code, &[&psb(Some(BASE), 1)]), [START]);
+    assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &TAKEN]), [START, call(BASE, 5, BASE + 0x100)]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn compressed_return_goes_to_its_call() {
     bytes.push(0xc3);
     let code = at_base(&bytes);
     let returned = (EventKind::Return, BASE + 0x100, BASE + 5);
-    assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &TAKEN]), [BEGIN, call(BASE, 5, BASE + 0x100), returned]);
+    assert_eq!(decode(&code, &[&psb(Some(BASE), 1), &TAKEN]), [START, call(BASE, 5, BASE + 0x100), returned]);
     let gap = |cause, from| (EventKind::Gap(cause), from, 0);
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &NOT_TAKEN])[2],
@@ -145,7 +145,7 @@ fn system_call_ends_tracing_and_returns_behind_itself() {
     let end = EventKind::End { cause: EndCause::SystemCall, return_to: BASE + 3 };
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &address(PGE, BASE + 3)]),
-        [BEGIN, (end, BASE + 1, 0), (EventKind::Start, 0, BASE + 3)]
+        [START, (end, BASE + 1, 0), (EventKind::Start, 0, BASE + 3)]
     );
 }
 
@@ -172,7 +172,7 @@ fn kernel_code_is_the_same_in_every_space() {
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &address(TIP, KERNEL), &address(TIP, BASE + 2)]),
         [
-            BEGIN,
+            START,
             (EventKind::SystemCall { return_to: BASE + 2 }, BASE, KERNEL),
             (EventKind::SystemReturn, KERNEL + 1, BASE + 2)
         ]
@@ -187,13 +187,13 @@ fn kernel_code_is_the_same_in_every_space() {
 #[test]
 fn transactions() {
     let code = at_base(&[0x90; 0x40]);
-    let begin = [&[0x99, 0x21][..], &address(FUP, BASE + 2)].concat();
+    let start = [&[0x99, 0x21][..], &address(FUP, BASE + 2)].concat();
     let commit = [&[0x99, 0x20][..], &address(FUP, BASE + 4)].concat();
     let abort = [&[0x99, 0x22][..], &address(FUP, BASE + 8), &address(TIP, BASE + 0x20)].concat();
     assert_eq!(
-        decode(&code, &[&psb(Some(BASE), 1), &begin, &commit, &abort]),
+        decode(&code, &[&psb(Some(BASE), 1), &start, &commit, &abort]),
         [
-            BEGIN,
+            START,
             (EventKind::TransactionStart, BASE + 2, BASE + 2),
             (EventKind::TransactionEnd, BASE + 4, BASE + 4),
             (EventKind::TransactionAbort, BASE + 8, BASE + 0x20)
@@ -209,7 +209,7 @@ fn address_that_belongs_to_a_packet_is_not_an_interrupt() {
     let ptwrite = [&[0x02, 0x92, 1, 0, 0, 0][..], &address(FUP, BASE + 1)].concat();
     assert_eq!(
         decode(&at_base(&bytes), &[&psb(Some(BASE), 1), &ptwrite, &address(TIP, BASE + 0x100)]),
-        [BEGIN, (EventKind::Jump { indirect: true }, BASE + 2, BASE + 0x100)]
+        [START, (EventKind::Jump { indirect: true }, BASE + 2, BASE + 0x100)]
     );
 }
 
@@ -225,12 +225,12 @@ fn after_an_overflow_execution_continues_at_the_next_address() {
     let tip = address(TIP, BASE + 0x100);
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &overflow, &address(FUP, BASE + 1), &tip]),
-        [BEGIN, gap, resume(BASE + 1), jump]
+        [START, gap, resume(BASE + 1), jump]
     );
     let dropped = decode(&code, &[&psb(Some(BASE), 1), &overflow, &TAKEN, &tip]);
-    assert_eq!(dropped, [BEGIN, gap, resume(BASE + 0x100)], "erratum SKD010: the FUP is missing");
+    assert_eq!(dropped, [START, gap, resume(BASE + 0x100)], "erratum SKD010: the FUP is missing");
     let off = decode(&code, &[&psb(Some(BASE), 1), &overflow, &PGD_WITHOUT_IP, &address(PGE, BASE + 1)]);
-    assert_eq!(off, [BEGIN, gap, (EventKind::Start, 0, BASE + 1)], "erratum APL11: it ends at once");
+    assert_eq!(off, [START, gap, (EventKind::Start, 0, BASE + 1)], "erratum APL11: it ends at once");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn overflow_may_write_a_synchronisation_point_before_the_address() {
     let gap = (EventKind::Gap(GapCause::Overflow), BASE, 0);
     let resume = (EventKind::Resume, 0, BASE + 1);
     let jump = (EventKind::Jump { indirect: true }, BASE + 2, BASE + 0x100);
-    assert_eq!(decode(&code, &[&packets]), [BEGIN, gap, resume, jump]);
+    assert_eq!(decode(&code, &[&packets]), [START, gap, resume, jump]);
     let schedule = Schedule::of_thread(ThreadId(1), USER);
     let trace =
         Trace { bytes: &packets, code: &code, schedule: &schedule, clock: CLOCK, return_compression: true };
@@ -264,7 +264,7 @@ fn missing_code_is_a_gap_until_known_code() {
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &unknown, &TAKEN, &unknown, &TAKEN, &back]),
         [
-            BEGIN,
+            START,
             (EventKind::Jump { indirect: true }, BASE, 0x50_0000),
             (EventKind::Gap(GapCause::NoCode), 0x50_0000, 0),
             (EventKind::Resume, 0, BASE + 2)
@@ -278,14 +278,14 @@ fn synchronisation_point_at_another_place_is_a_gap_of_no_length() {
     bytes.resize(0x40, 0x90);
     assert_eq!(
         decode(&at_base(&bytes), &[&psb(Some(BASE), 1), &psb(Some(BASE + 0x20), 9)]),
-        [BEGIN, (EventKind::Gap(GapCause::Mismatch), BASE, 0), (EventKind::Resume, 0, BASE + 0x20)]
+        [START, (EventKind::Gap(GapCause::Mismatch), BASE, 0), (EventKind::Resume, 0, BASE + 0x20)]
     );
 }
 
 #[test]
 fn enabling_right_after_a_synchronisation_point_changes_nothing() {
     let code = at_base(&[0x90; 8]);
-    assert_eq!(decode(&code, &[&psb(None, 1), &psb(Some(BASE), 2), &address(PGE, BASE)]), [BEGIN]);
+    assert_eq!(decode(&code, &[&psb(None, 1), &psb(Some(BASE), 2), &address(PGE, BASE)]), [START]);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn unknown_bytes_are_a_gap_to_the_next_synchronisation_point() {
     let code = at_base(&[0x90; 8]);
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &[0x02, 0xff, 0x02], &psb(Some(BASE + 4), 9)]),
-        [BEGIN, (EventKind::Gap(GapCause::BadPacket), BASE, 0), (EventKind::Resume, 0, BASE + 4)]
+        [START, (EventKind::Gap(GapCause::BadPacket), BASE, 0), (EventKind::Resume, 0, BASE + 4)]
     );
 }
 
@@ -303,7 +303,7 @@ fn endless_loop_is_left_by_a_gap() {
     let code = at_base(&[0xeb, 0xfe, 0x90]);
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &TAKEN]),
-        [BEGIN, (EventKind::Gap(GapCause::Endless), BASE, 0)]
+        [START, (EventKind::Gap(GapCause::Endless), BASE, 0)]
     );
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &address(FUP, BASE + 2)])[1..],
@@ -337,7 +337,7 @@ fn code_of_32_bits_is_read_as_such() {
     let mode = [0x99, 0x02];
     let enable = address(PGE, BASE);
     let events = decode(&code, &[&psb(None, 1), &mode, &enable, &TAKEN, &NOT_TAKEN, &address(FUP, BASE + 3)]);
-    assert_eq!(events, [BEGIN]);
+    assert_eq!(events, [START]);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn changed_code_is_a_gap_up_to_the_address_of_the_packet() {
     assert_eq!(
         decode(&at_base(&bytes), &packets),
         [
-            BEGIN,
+            START,
             (EventKind::Gap(GapCause::Mismatch), BASE, 0),
             (EventKind::Resume, 0, BASE + 0x100),
             (EventKind::Jump { indirect: true }, BASE + 0x100, BASE + 0x20)
@@ -56,7 +56,7 @@ fn packets_with_addresses_keep_them() {
     for sequence in sequences {
         let packets = sequence.concat();
         let found = decode(&a_jump(), &[&psb(Some(BASE), 1), &packets, &address(TIP, BASE + 0x100)]);
-        assert_eq!(found, [BEGIN, jump(BASE + 0x100)], "{packets:x?}");
+        assert_eq!(found, [START, jump(BASE + 0x100)], "{packets:x?}");
     }
 }
 
@@ -66,7 +66,7 @@ fn missing_address_is_not_waited_for() {
     let fup = address(FUP, BASE + 3);
     assert_eq!(
         decode(&at_base(&bytes), &[&psb(Some(BASE), 1), &PTWRITE_WITH_IP, &TAKEN, &fup, &PGD_WITHOUT_IP]),
-        [BEGIN, interrupted(None, BASE + 3)]
+        [START, interrupted(None, BASE + 3)]
     );
 }
 
@@ -85,7 +85,7 @@ fn repeated_fault_ends_and_starts_tracing_each_time() {
     let fault = [&address(FUP, BASE + 1)[..], &PGD_WITHOUT_IP, &address(PGE, BASE + 1)].concat();
     let again = [interrupted(None, BASE + 1), (EventKind::Start, 0, BASE + 1)];
     let found = decode(&a_jump(), &[&psb(Some(BASE), 1), &fault, &fault, &address(TIP, BASE + 0x100)]);
-    assert_eq!(found, [&[BEGIN][..], &again, &again, &[jump(BASE + 0x100)]].concat());
+    assert_eq!(found, [&[START][..], &again, &again, &[jump(BASE + 0x100)]].concat());
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn code_that_runs_out_of_the_filter_ends_at_its_edge() {
     let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 3 };
     assert_eq!(
         decode(&code, &[&psb(Some(BASE), 1), &address(PGD, BASE + 3), &address(PGE, BASE + 9)]),
-        [BEGIN, (end, BASE + 3, 0), (EventKind::Start, 0, BASE + 9)]
+        [START, (end, BASE + 3, 0), (EventKind::Start, 0, BASE + 9)]
     );
 }
 
@@ -103,7 +103,7 @@ fn code_that_runs_out_of_the_filter_ends_at_its_edge() {
 fn stopped_trace_continues_where_it_is_started() {
     let stop = [0x02, 0x83];
     let end = EventKind::End { cause: EndCause::Other, return_to: BASE + 4 };
-    let expected = [BEGIN, (end, BASE + 2, 0), (EventKind::Start, 0, BASE + 8)];
+    let expected = [START, (end, BASE + 2, 0), (EventKind::Start, 0, BASE + 8)];
     let start = address(PGE, BASE + 8);
     assert_eq!(decode(&a_jump(), &[&psb(Some(BASE), 1), &PGD_WITHOUT_IP, &stop, &start]), expected);
     assert_eq!(decode(&a_jump(), &[&psb(Some(BASE), 1), &stop, &start]), expected);
@@ -113,14 +113,14 @@ fn stopped_trace_continues_where_it_is_started() {
 fn consecutive_overflows_are_one_gap() {
     let packets: [&[u8]; 5] = [&psb(Some(BASE), 1), &OVERFLOW, &OVERFLOW, &OVERFLOW, &address(FUP, BASE + 1)];
     let gap = (EventKind::Gap(GapCause::Overflow), BASE, 0);
-    assert_eq!(decode(&a_jump(), &packets), [BEGIN, gap, (EventKind::Resume, 0, BASE + 1)]);
+    assert_eq!(decode(&a_jump(), &packets), [START, gap, (EventKind::Resume, 0, BASE + 1)]);
 }
 
 #[test]
 fn empty_synchronisation_points_emit_nothing() {
     let point = psb(Some(BASE), 1);
     let packets = [&point[..], &point, &point, &address(TIP, BASE + 0x100)].concat();
-    assert_eq!(decode(&a_jump(), &[&packets]), [BEGIN, jump(BASE + 0x100)]);
+    assert_eq!(decode(&a_jump(), &[&packets]), [START, jump(BASE + 0x100)]);
     let [segments, whole] = divided(&a_jump(), &packets);
     assert_eq!(segments, [EventKind::Start, EventKind::Jump { indirect: true }]);
     assert_eq!(segments, whole);
@@ -128,12 +128,12 @@ fn empty_synchronisation_points_emit_nothing() {
 
 #[test]
 fn synchronisation_point_in_a_call_keeps_the_call_and_drops_its_return_address() {
-    // call +0x100; there: nop; ret. The processor forgets too, and gives the return's address.
+    // call +0x100; there: nop; ret. The processor drops it, too, and writes the target of the return.
     let mut bytes = vec![0xe8, 0xfb, 0, 0, 0, 0x90];
     bytes.resize(0x100, 0x90);
     bytes.extend([0x90, 0xc3]);
     let packets: [&[u8]; 3] = [&psb(Some(BASE), 1), &psb(Some(BASE + 0x101), 9), &address(TIP, BASE + 5)];
-    let expected = [BEGIN, call(BASE, 5, BASE + 0x100), (EventKind::Return, BASE + 0x101, BASE + 5)];
+    let expected = [START, call(BASE, 5, BASE + 0x100), (EventKind::Return, BASE + 0x101, BASE + 5)];
     assert_eq!(decode(&at_base(&bytes), &packets), expected);
 }
 
