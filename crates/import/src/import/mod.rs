@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use wallprof_model::Event;
-use wallprof_symbols::{ResolverOptions, UNREADABLE_DEBUG_FILES};
+use wallprof_model::{Event, Loss};
+use wallprof_symbols::ResolverOptions;
 
 use crate::delivery::Delivery;
 use crate::error::{ImportError, Refusal};
@@ -128,7 +128,7 @@ impl<'a, S: Sink> Import<'a, S> {
         }
         self.read_features(&header, &file);
         if !header.is_finished() {
-            self.session.lose("perf_did_not_finish", 1);
+            self.session.lose(Loss::PerfDidNotFinish, 1);
         }
         self.delivery.total = file.metadata().ok().map(|metadata| metadata.len());
         let seek = file.seek(SeekFrom::Start(header.data.offset));
@@ -190,8 +190,8 @@ impl<'a, S: Sink> Import<'a, S> {
     fn broken(&mut self, error: ReadError) -> Result<(), ImportError<S::Error>> {
         match error {
             ReadError::Io(cause) => return Err(ImportError::unreadable(self.input, cause)),
-            ReadError::Truncated => self.session.lose("input_truncated", 1),
-            ReadError::Damaged | ReadError::Packed => self.session.lose("input_damaged", 1),
+            ReadError::Truncated => self.session.lose(Loss::InputTruncated, 1),
+            ReadError::Damaged | ReadError::Packed => self.session.lose(Loss::InputDamaged, 1),
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl<'a, S: Sink> Import<'a, S> {
             kind::HEADER_ATTR => {
                 match attr_record(raw.body) {
                     Some((attr, ids)) => session.events.add(EventIds { attr: Attr::from_bytes(attr), ids }),
-                    None => session.lose("records_malformed", 1),
+                    None => session.lose(Loss::RecordsMalformed, 1),
                 }
                 session.unsettle();
             }
@@ -251,14 +251,14 @@ impl<'a, S: Sink> Import<'a, S> {
                 return Err(ImportError::refused(self.input, Refusal::IntelPtInPipe));
             }
             Ok(Some(Record::IntelPt { info, filters })) => session.describe_trace(info, filters),
-            Ok(Some(Record::OtherTrace)) => session.lose("hardware_trace_records", 1),
+            Ok(Some(Record::OtherTrace)) => session.lose(Loss::HardwareTraceRecords, 1),
             Ok(Some(Record::EventName { id, name })) => {
                 session.events.rename(id, lossy(name));
                 session.unsettle();
             }
             Ok(Some(Record::BuildId { path, build_id })) => session.facts.add_build_id(path, build_id),
             Ok(_) => {}
-            Err(_) => session.lose("records_malformed", 1),
+            Err(_) => session.lose(Loss::RecordsMalformed, 1),
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl<'a, S: Sink> Import<'a, S> {
     fn finish(mut self, mut rounds: Rounds) -> Result<Outcome, ImportError<S::Error>> {
         let Import { session, delivery, .. } = &mut self;
         rounds.finish(&mut taking(session, delivery)).map_err(ImportError::Sink)?;
-        session.lose("records_late", rounds.late());
+        session.lose(Loss::RecordsLate, rounds.late());
         let calls = self.decode()?;
         let Import { session, delivery, .. } = &mut self;
         session.finish();
@@ -281,9 +281,9 @@ impl<'a, S: Sink> Import<'a, S> {
             let emit = |event| delivery.sink.take(event);
             let unreadable = stacks.name_all(options, emit).map_err(ImportError::Sink)?;
             if unreadable > 0 {
-                let loss = Event::Loss { reason: UNREADABLE_DEBUG_FILES.into(), count: unreadable };
+                let loss = Event::loss(Loss::DebugFilesUnreadable, unreadable);
                 delivery.sink.take(loss).map_err(ImportError::Sink)?;
-                session.lose(UNREADABLE_DEBUG_FILES, unreadable);
+                session.lose(Loss::DebugFilesUnreadable, unreadable);
             }
         }
         Ok(Outcome {

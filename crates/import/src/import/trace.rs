@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wallprof_intel_pt::replay::{Frame, Sides};
 use wallprof_intel_pt::{ThreadId, TimeConv};
-use wallprof_model::{Event, ModuleId, MonoNs};
+use wallprof_model::{Event, Loss, ModuleId, MonoNs};
 use wallprof_symbols::{FileSearch, KernelSymbols, StoredProcesses};
 
 use super::{Import, resolver_options};
@@ -108,10 +108,10 @@ fn decode_trace<S: Sink>(
         session.traced_until(time_conv.ns_from_ticks(last));
     }
     calls.gaps.losses().for_each(|(reason, count)| session.lose(reason, count));
-    session.lose("call_latencies_coarse", calls.coarse_latencies);
+    session.lose(Loss::CallLatenciesCoarse, calls.coarse_latencies);
     let mut count = 0;
     for thread in &calls.threads {
-        session.lose("call_paths_full", thread.tree.folded());
+        session.lose(Loss::CallPathsFull, thread.tree.folded());
         let mut out = std::mem::take(&mut session.out);
         let stacks = session.stacks();
         let key = intel_pt::thread_key(thread.thread);

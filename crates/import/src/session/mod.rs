@@ -10,7 +10,7 @@ mod trace;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use wallprof_model::{ClockAnchor, ClockMap, EpochNs, Event, MonoNs, StackId, ThreadKey};
+use wallprof_model::{ClockAnchor, ClockMap, EpochNs, Event, Loss, MonoNs, StackId, ThreadKey};
 use wallprof_symbols::FileSearch;
 
 use crate::events::{Events, SampleClock};
@@ -128,9 +128,9 @@ impl Session {
         self.is_accounted || self.samples > 0
     }
 
-    pub(crate) fn lose(&mut self, reason: &'static str, count: u64) {
+    pub(crate) fn lose(&mut self, loss: Loss, count: u64) {
         if count > 0 {
-            let sum = self.losses.entry(reason).or_default();
+            let sum = self.losses.entry(loss.name()).or_default();
             *sum = sum.saturating_add(count);
         }
     }
@@ -184,7 +184,7 @@ impl Session {
         match Record::read(raw) {
             Ok(Some(record)) => self.take_record(time, id, record),
             Ok(None) => {}
-            Err(_) => self.lose("records_malformed", 1),
+            Err(_) => self.lose(Loss::RecordsMalformed, 1),
         }
     }
 
@@ -214,11 +214,11 @@ impl Session {
         if let Some(files) = &self.files {
             let (stacks, frames) = files.refused();
             let (counts, mappings) = (files.processes.counts(), files.processes.lost_mappings());
-            self.lose("stacks_full", stacks);
-            self.lose("frames_full", frames);
-            self.lose("mappings_lost", mappings);
-            self.lose("binaries_missing", counts.missing);
-            self.lose("binaries_different", counts.different);
+            self.lose(Loss::StacksFull, stacks);
+            self.lose(Loss::FramesFull, frames);
+            self.lose(Loss::MappingsLost, mappings);
+            self.lose(Loss::BinariesMissing, counts.missing);
+            self.lose(Loss::BinariesDifferent, counts.different);
         }
         let losses = self.losses.iter();
         self.out

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use wallprof_intel_pt::Departure;
-use wallprof_model::{Event, MonoNs, Reason};
+use wallprof_model::{Event, Loss, MonoNs, Reason};
 use wallprof_symbols::MmapEvent;
 
 use super::Session;
@@ -44,15 +44,15 @@ impl Session {
             Record::Exit { pid, tid } => self.exit(time, pid, tid),
             Record::Switch { out, preempted, other } => self.switch(time, id, out, preempted, other),
             Record::TraceStart { pid, tid } => self.trace_start(time, id.cpu, Some(pid), tid),
-            Record::Lost(count) => self.lose("perf_lost_records", count),
-            Record::LostSamples(count) => self.lose("perf_lost_samples", count),
-            Record::Throttled => self.lose("perf_throttled", 1),
+            Record::Lost(count) => self.lose(Loss::PerfLostRecords, count),
+            Record::LostSamples(count) => self.lose(Loss::PerfLostSamples, count),
+            Record::Throttled => self.lose(Loss::PerfThrottled, 1),
             Record::Aux(filled) => match &mut self.pt {
                 Some(pt) => pt.filled(id.cpu, id.tid, filled),
-                None => self.lose("hardware_trace_records", 1),
+                None => self.lose(Loss::HardwareTraceRecords, 1),
             },
-            Record::OtherTrace => self.lose("hardware_trace_records", 1),
-            Record::DeferredCallchain => self.lose("deferred_callchains", 1),
+            Record::OtherTrace => self.lose(Loss::HardwareTraceRecords, 1),
+            Record::DeferredCallchain => self.lose(Loss::DeferredCallchains, 1),
             Record::FinishedRound
             | Record::EventName { .. }
             | Record::BuildId { .. }

@@ -2,7 +2,7 @@
 
 use wallprof_intel_pt::Departure;
 use wallprof_model::event::{LedgerDelta, SampleDelta, Weighted};
-use wallprof_model::{Event, Reason, StackEnd, State, ThreadKey};
+use wallprof_model::{Event, Loss, Reason, StackEnd, State, ThreadKey};
 use wallprof_symbols::FileSearch;
 
 use super::Session;
@@ -34,17 +34,17 @@ impl Session {
         let Some(layout) = self.events.layout() else { return };
         let id = sample_id(layout, raw).id;
         let Some((_, event)) = self.events.by_id(id) else {
-            self.lose("samples_of_unknown_events", 1);
+            self.lose(Loss::SamplesOfUnknownEvents, 1);
             return;
         };
         let (attr, role, view) = (event.attr.clone(), event.role, event.view);
         let Ok(sample) = Sample::read(&attr, raw.body) else {
-            self.lose("records_malformed", 1);
+            self.lose(Loss::RecordsMalformed, 1);
             return;
         };
         let mode = raw.misc & misc::CPU_MODE;
         if matches!(mode, misc::GUEST_KERNEL | misc::GUEST_USER) {
-            self.lose("guest_samples", 1);
+            self.lose(Loss::GuestSamples, 1);
             return;
         }
         let time = sample.id.time.unwrap_or(self.now);
@@ -111,7 +111,7 @@ impl Session {
         let (Some(prev), Some(state), Some(next)) =
             (number(fields.prev_pid), number(fields.prev_state), number(fields.next_pid))
         else {
-            self.lose("records_malformed", 1);
+            self.lose(Loss::RecordsMalformed, 1);
             return;
         };
         let (prev, next) = (sample.id.tid.unwrap_or(prev as u32), next as u32);
@@ -146,7 +146,7 @@ impl Session {
     /// `sched_waking` and `sched_wakeup`, in the context of the waker.
     fn woken(&mut self, time: u64, sample: &Sample<'_>, fields: WakeFields, taken: &Taken) {
         let Some(tid) = fields.pid.integer(sample.raw) else {
-            self.lose("records_malformed", 1);
+            self.lose(Loss::RecordsMalformed, 1);
             return;
         };
         let tid = tid as u32;
@@ -235,7 +235,7 @@ impl Session {
             change(known, time, steps);
         });
         if key.is_none() && tid != 0 {
-            self.lose("samples_of_ended_threads", 1);
+            self.lose(Loss::SamplesOfEndedThreads, 1);
         }
         key
     }

@@ -1,7 +1,7 @@
 //! The hardware trace of a recording: its records, and the results of decoding.
 
 use wallprof_intel_pt::{Departure, TimeConv};
-use wallprof_model::{MonoNs, StackId, ThreadKey};
+use wallprof_model::{Loss, MonoNs, StackId, ThreadKey};
 
 use super::Session;
 use crate::format::records::Passed;
@@ -29,10 +29,10 @@ impl Session {
     }
 
     pub(crate) fn trace_piece(&mut self, passed: Passed) {
-        self.lose("trace_bytes_missing", passed.missing);
+        self.lose(Loss::TraceBytesMissing, passed.missing);
         match &mut self.pt {
             Some(pt) => pt.add_piece(passed),
-            None => self.lose("hardware_trace_records", 1),
+            None => self.lose(Loss::HardwareTraceRecords, 1),
         }
     }
 
@@ -45,13 +45,13 @@ impl Session {
         }
         let pt = self.pt.take()?;
         if !self.is_traced {
-            self.lose("hardware_trace_records", pt.pieces());
+            self.lose(Loss::HardwareTraceRecords, pt.pieces());
             return None;
         }
-        self.lose("trace_parts_left_out", pt.refused_pieces());
-        self.lose("mappings_lost", pt.lost_mappings());
+        self.lose(Loss::TracePartsLeftOut, pt.refused_pieces());
+        self.lose(Loss::MappingsLost, pt.lost_mappings());
         let prepared = pt.prepared(|pmu| self.events.config_of(pmu), &self.options.trace);
-        self.lose("trace_filters_unknown", prepared.unknown_filters);
+        self.lose(Loss::TraceFiltersUnknown, prepared.unknown_filters);
         Some(prepared)
     }
 
