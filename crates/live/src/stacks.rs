@@ -36,10 +36,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The end of a recording spends this long on files that others can write. An ordinary program takes a
 /// second.
 const FULL_NAMING: WorkLimits =
-    WorkLimits { per_file: Duration::from_secs(5), in_all: Duration::from_secs(15) };
+    WorkLimits { per_file: Duration::from_secs(5), in_all: Duration::from_secs(15), bytes: 2 << 30 };
 /// The same for each time that frames are named by symbol tables while probes run.
 const QUICK_NAMING: WorkLimits =
-    WorkLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3) };
+    WorkLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3), bytes: 512 << 20 };
 
 /// Finds a module's file. Asked before the file is read, so that no lock is held while it is read.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;

@@ -1,39 +1,26 @@
-//! Debug information of one file: functions, inlined functions, files and lines. The one home of blazesym.
+//! A thread that parses the debug information of one protected file.
 //!
-//! Owns a thread that blazesym runs on, since a crafted file can keep it busy for as long as its author likes
-//! and it cannot be interrupted. A reader whose deadline is over is abandoned: its thread ends after the
-//! address that it is at, or with the process.
+//! Such a file is honest, but may be large: a signal must end a recording while the thread is busy. The thread is
+//! abandoned then and ends after the address that it is at, or with the process. Files of others never come
+//! here ([`crate::reader`]).
 
 use std::fs::File;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
-use wallprof_model::SymbolLine;
-
-use crate::demangle::readable_name;
-use crate::live_file::FileKey;
+use crate::debug_parser::{Answer, Parser};
 use crate::work_limits::Deadline;
 
-/// Addresses that one parse of debug information answers before it starts over: what it keeps grows with the
-/// compilation units that were asked for (a thousand scattered addresses of a Rust program: 27 MiB).
-pub(crate) const ADDRESSES_A_PARSE: usize = 128;
-/// `PATH_MAX`.
-const MAX_PATH: usize = 4096;
-/// How often the deadline is looked at while the thread works.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the deadline is looked at while the thread is busy.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// As the first thread of a process has it.
 const STACK_SIZE: usize = 8 << 20;
 
 pub(crate) struct DebugReader {
-    /// By which the file counts as unreadable.
-    pub key: FileKey,
     /// `None` from the end on.
     requests: Option<Sender<Vec<u64>>>,
     answers: Receiver<Answer>,
@@ -41,32 +28,12 @@ pub(crate) struct DebugReader {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The function at an address.
-pub(crate) struct DebugFunction {
-    /// Innermost first.
-    pub lines: Vec<SymbolLine>,
-    pub start: u64,
-    /// Whether it is known to reach to the address.
-    pub sized: bool,
-}
-
-/// One for each address that was asked for.
-pub(crate) struct Answer {
-    pub functions: Vec<Option<DebugFunction>>,
-    pub is_damaged: bool,
-}
-
 impl DebugReader {
     /// `path` leads to `file`, which stays open as long as the reader lives.
-    pub(crate) fn start(
-        path: PathBuf,
-        file: Arc<File>,
-        key: FileKey,
-        debug_dirs: Vec<PathBuf>,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(path: PathBuf, file: Arc<File>, debug_dirs: Vec<PathBuf>) -> io::Result<Self> {
         let (requests, asked) = channel::<Vec<u64>>();
         let (answering, answers) = channel();
-        let work = move || {
+        let parse = move || {
             let _file = file;
             let mut parser = Parser::new(path, debug_dirs);
             while let Ok(addresses) = asked.recv() {
@@ -75,15 +42,17 @@ impl DebugReader {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("symbols".into()).stack_size(STACK_SIZE).spawn(work)?;
-        Ok(DebugReader { key, requests: Some(requests), answers, thread: Some(thread) })
+        let thread =
+            std::thread::Builder::new().name("symbols".into()).stack_size(STACK_SIZE).spawn(parse)?;
+        Ok(DebugReader { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// At most [`ADDRESSES_A_PARSE`] addresses at once; `None` when the deadline is over, from then on.
-    pub(crate) fn functions(&mut self, addresses: Vec<u64>, deadline: &Deadline) -> Option<Answer> {
-        self.requests.as_ref()?.send(addresses).ok()?;
+    /// At most [`crate::debug_parser::ADDRESSES_A_PARSE`] addresses at once; `None` when the deadline is over,
+    /// from then on.
+    pub(crate) fn functions(&mut self, addresses: &[u64], deadline: &Deadline) -> Option<Answer> {
+        self.requests.as_ref()?.send(addresses.to_vec()).ok()?;
         loop {
-            match self.answers.recv_timeout(LOOK) {
+            match self.answers.recv_timeout(POLL_INTERVAL) {
                 Ok(answer) => return Some(answer),
                 Err(RecvTimeoutError::Timeout) if !deadline.is_over() => {}
                 Err(_) => {
@@ -107,81 +76,4 @@ impl Drop for DebugReader {
             let _ = thread.join();
         }
     }
-}
-
-struct Parser {
-    symbolizer: Symbolizer,
-    path: PathBuf,
-    debug_dirs: Vec<PathBuf>,
-    /// Addresses looked up since the last start.
-    asked: usize,
-}
-
-impl Parser {
-    fn new(path: PathBuf, debug_dirs: Vec<PathBuf>) -> Self {
-        Parser { symbolizer: symbolizer(&debug_dirs), path, debug_dirs, asked: 0 }
-    }
-
-    fn answer(&mut self, addresses: &[u64]) -> Answer {
-        if self.asked + addresses.len() > ADDRESSES_A_PARSE {
-            self.asked = 0;
-            self.symbolizer = symbolizer(&self.debug_dirs);
-        }
-        self.asked += addresses.len();
-        let found: Vec<_> = addresses.iter().map(|&address| self.function(address)).collect();
-        let is_damaged = found.iter().any(Result::is_err);
-        Answer { functions: found.into_iter().map(|found| found.unwrap_or(None)).collect(), is_damaged }
-    }
-
-    /// A damaged file must not end the recorder: blazesym's arithmetic on untrusted sizes is checked in debug
-    /// builds only, and there it panics.
-    fn function(&self, address: u64) -> Result<Option<DebugFunction>, Damaged> {
-        let source = Source::Elf(Elf::new(&self.path));
-        let attempt = || self.symbolizer.symbolize_single(&source, Input::VirtOffset(address));
-        let symbolized = catch_unwind(AssertUnwindSafe(attempt)).ok().and_then(Result::ok);
-        Ok(symbolized.ok_or(Damaged)?.as_sym().map(function_from_symbol))
-    }
-}
-
-struct Damaged;
-
-fn symbolizer(debug_dirs: &[PathBuf]) -> Symbolizer {
-    Symbolizer::builder()
-        .enable_auto_reload(false)
-        .enable_code_info(true)
-        .enable_inlined_fns(true)
-        .enable_demangling(false)
-        .set_debug_dirs(Some(debug_dirs))
-        .build()
-}
-
-fn function_from_symbol(symbol: &Sym<'_>) -> DebugFunction {
-    let sized = symbol.size.is_some_and(|size| symbol.offset < size);
-    DebugFunction { lines: lines_from_symbol(symbol), start: symbol.addr, sized }
-}
-
-/// blazesym lists the physical function first and inlined ones outermost first.
-fn lines_from_symbol(symbol: &Sym<'_>) -> Vec<SymbolLine> {
-    let inlined = symbol.inlined.iter().rev().map(|inlined| SymbolLine {
-        symbol: readable_name(&inlined.name),
-        offset: None,
-        inlined: true,
-        ..line_from_code(inlined.code_info.as_ref())
-    });
-    let physical = SymbolLine {
-        symbol: readable_name(&symbol.name),
-        offset: Some(symbol.offset as u64),
-        inlined: false,
-        ..line_from_code(symbol.code_info.as_deref())
-    };
-    inlined.chain([physical]).collect()
-}
-
-fn line_from_code(code: Option<&CodeInfo<'_>>) -> SymbolLine {
-    let path = |code: &CodeInfo<'_>| {
-        let path = code.to_path();
-        let bytes = path.as_os_str().as_encoded_bytes();
-        String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_PATH)]).into_owned()
-    };
-    SymbolLine { file: code.map(path), line: code.and_then(|code| code.line), ..SymbolLine::default() }
 }

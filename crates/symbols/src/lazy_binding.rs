@@ -9,6 +9,7 @@ use std::fs::File;
 use crate::demangle::readable_name;
 use crate::elf::Fields;
 use crate::exported::exporting_table;
+use crate::file_access::FileAccess;
 use crate::module::ModuleFile;
 use crate::needed::needs_nothing;
 use crate::plt::PltNames;
@@ -31,7 +32,7 @@ const STB_LOCAL: u8 = 0;
 /// Whether a module can be a dynamic linker: a file that needs no interpreter and no library. Some other files are
 /// so, too.
 pub fn may_be_dynamic_linker(file: &File) -> bool {
-    needs_nothing(file)
+    FileAccess::of(file) != FileAccess::Served && needs_nothing(file)
 }
 
 /// The lazily bound calls of one module.
@@ -51,7 +52,7 @@ pub struct BoundFunction {
 impl<'m> LazyCalls<'m> {
     /// `None` for a module without a file, or whose file is damaged.
     pub fn read(module: &'m ModuleFile) -> Option<Self> {
-        let file = module.file.as_deref()?;
+        let file = readable_here(module)?;
         let sections = Sections::read(file).ok()?;
         let stubs = PltNames::read(file, &sections);
         Some(LazyCalls { file, sections, stubs })
@@ -78,7 +79,12 @@ impl<'m> LazyCalls<'m> {
 
 /// Whether a module exports a function of this name.
 pub fn exports_function(module: &ModuleFile, symbol: &str) -> bool {
-    module.file.as_deref().and_then(|file| exports(file, symbol)).unwrap_or(false)
+    readable_here(module).and_then(|file| exports(file, symbol)).unwrap_or(false)
+}
+
+/// The module's file, unless a read of it may block for ever.
+fn readable_here(module: &ModuleFile) -> Option<&File> {
+    module.file.as_deref().filter(|file| FileAccess::of(file) != FileAccess::Served)
 }
 
 fn exports(file: &File, symbol: &str) -> Option<bool> {

@@ -11,12 +11,14 @@
 
 mod address_space;
 mod debug_file;
+mod debug_parser;
 mod debug_reader;
 mod debug_server;
 mod debug_tree;
 mod demangle;
 mod elf;
 mod exported;
+mod file_access;
 mod frame_table;
 mod function_table;
 mod jit;
@@ -32,14 +34,17 @@ mod module;
 mod module_quota;
 mod needed;
 mod open_files;
+mod parsed_module;
 mod pending;
 mod plt;
 mod private_copy;
 mod process;
 mod process_owner;
 mod read_at;
+mod reader;
 mod resolver;
 mod section;
+mod served_module;
 mod stored;
 mod vdso;
 mod work_limits;
@@ -61,6 +66,7 @@ pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
 };
+pub use reader::{READER_ARGUMENT, ReaderCommand, dispatch_reader, run_reader};
 pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};
 pub use work_limits::WorkLimits;

@@ -93,6 +93,11 @@ impl ListedSymbols {
         Some(ListedSymbols { bytes, table, strings, wide: sections.wide, unsized_symbols })
     }
 
+    /// How much is read for any number of addresses; the names of those that are found come on top.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.table.size
+    }
+
     /// For each of the addresses, which ascend, its function under its encoded name.
     pub(crate) fn functions(
         &self,

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use crate::file_access::cached_attributes;
+
 /// What the kernel appends to the path of a file that is no longer there.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -43,6 +45,20 @@ impl FileKey {
     /// Bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Of an open file, without a request to the file system; see [`crate::file_access`].
+    pub(crate) fn of_file(file: &File) -> io::Result<Self> {
+        let attributes = cached_attributes(file)?;
+        let (modified, changed) = (attributes.stx_mtime, attributes.stx_ctime);
+        Ok(FileKey {
+            device: rustix::fs::makedev(attributes.stx_dev_major, attributes.stx_dev_minor),
+            inode: attributes.stx_ino,
+            size: attributes.stx_size,
+            modified: (modified.tv_sec, modified.tv_nsec.into()),
+            changed: (changed.tv_sec, changed.tv_nsec.into()),
+            links: attributes.stx_nlink.into(),
+        })
     }
 
     /// Whether it is the same file, whatever was written to it in between.
@@ -211,6 +227,8 @@ mod tests {
         let after = FileKey::of(&stat_regular(&path).expect("there"));
         assert_ne!(before, after);
         assert!(before.is_same_file(&after) && !before.is_unlinked(&after));
+        let file = File::open(&path).expect("readable");
+        assert_eq!(FileKey::of_file(&file).expect("attributes"), after, "both ways to read a key agree");
     }
 
     #[test]

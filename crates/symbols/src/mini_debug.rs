@@ -27,6 +27,11 @@ pub(crate) fn exists(sections: &Sections) -> bool {
     sections.has_bytes(SECTION)
 }
 
+/// Bytes of the section as it lies in the file.
+pub(crate) fn packed_size(sections: &Sections) -> u64 {
+    sections.named(SECTION).map_or(0, |section| section.size)
+}
+
 /// The unpacked file; an error where the section is damaged or unpacks to too much. `None`: there is none.
 pub(crate) fn unpack<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<io::Result<Vec<u8>>> {
     let section = sections.named(SECTION).filter(|section| section.has_bytes())?;

@@ -7,10 +7,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create};
-use rustix::process::geteuid;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use crate::elf::ElfHeader;
 use crate::read_at::read_bounded;
@@ -21,18 +20,6 @@ const CHUNK: u64 = 1 << 20;
 const MAX_NAMES: u64 = 1 << 20;
 /// Sections begin at multiples of this.
 const ALIGN: u64 = 16;
-
-/// File systems whose files another program or machine can cut short, whatever their owner and mode say:
-/// FUSE, NFS, 9p, SMB (`linux/magic.h`).
-const SERVED: [u64; 6] = [0x6573_5546, 0x6969, 0x0102_1997, 0x517b, 0xfe53_4d42, 0xff53_4d42];
-
-/// Whether only root and the recorder's own user can write to the file.
-pub(crate) fn is_protected(file: &File) -> bool {
-    let (Ok(metadata), Ok(system)) = (file.metadata(), fstatfs(file)) else { return false };
-    let own = [0, geteuid().as_raw()];
-    let is_local = !SERVED.contains(&(system.f_type as u64 & 0xffff_ffff));
-    is_local && own.contains(&metadata.uid()) && metadata.mode() & 0o022 == 0
-}
 
 /// The copy. An error where the file was cut short meanwhile, or where it has more than `limit` bytes of
 /// symbols and debug information.
@@ -214,22 +201,6 @@ mod tests {
         for cut in [len - 1, len / 2, 64, 0] {
             file.set_len(cut).expect("cut");
             assert!(private_copy(&file, &sections, u64::MAX).is_err(), "cut to {cut} bytes");
-        }
-    }
-
-    #[test]
-    fn a_file_is_protected_unless_others_may_write_to_it() {
-        use std::os::unix::fs::PermissionsExt;
-        let file = file_of(b"x");
-        let protected = |mode| {
-            file.set_permissions(std::fs::Permissions::from_mode(mode)).expect("changed");
-            is_protected(&file)
-        };
-        assert_eq!([0o755, 0o600, 0o775, 0o666].map(protected), [true, true, false, false]);
-        if geteuid().is_root() {
-            file.set_permissions(std::fs::Permissions::from_mode(0o755)).expect("changed");
-            std::os::unix::fs::fchown(&file, Some(65534), None).expect("changed");
-            assert!(!is_protected(&file), "its owner can change its mode");
         }
     }
 }

@@ -102,6 +102,14 @@ impl Sections {
         found.fold(0, |sum, section| sum.saturating_add(section.size))
     }
 
+    /// How large its debug sections and full symbols are: what a private copy has.
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        let copied =
+            |section: &&Section| section.is_debug() || matches!(&*section.name, ".symtab" | ".strtab");
+        let found = self.all.iter().filter(|section| section.has_bytes()).filter(copied);
+        found.fold(0, |sum, section| sum.saturating_add(section.size))
+    }
+
     /// Whether the file names other files to read debug information from.
     pub(crate) fn refers_to_other_files(&self) -> bool {
         [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"].into_iter().any(|name| self.has_bytes(name))

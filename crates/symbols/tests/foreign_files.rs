@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use support::{Program, compile_c};
 use wallprof_model::{Module, SymbolLine};
-use wallprof_symbols::{ModuleFile, Resolver, ResolverOptions, WorkLimits};
+use wallprof_symbols::{ModuleFile, ReaderCommand, Resolver, ResolverOptions, WorkLimits};
 
 /// Memory of the process is compared, so that one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -36,8 +36,13 @@ fn module(path: &Path) -> ModuleFile {
     ModuleFile { module: Module { path: "/foreign".into(), build_id: None }, file: Some(Arc::new(file)) }
 }
 
+fn options() -> ResolverOptions {
+    let reader = ReaderCommand::new(env!("CARGO_BIN_EXE_wallprof-symbol-reader"), &[]);
+    ResolverOptions { debug_dirs: vec![], reader: Some(reader), ..ResolverOptions::default() }
+}
+
 fn resolver() -> Resolver {
-    Resolver::new(ResolverOptions { debug_dirs: vec![], ..ResolverOptions::default() })
+    Resolver::new(options())
 }
 
 /// The addresses of `wanted` and what is behind it.
@@ -216,8 +221,8 @@ fn a_file_of_others_is_read_within_its_time_and_a_protected_one_as_long_as_it_ta
     let addresses = addresses(&program.path);
     for (mode, unreadable) in [(0o777, 1), (0o755, 0)] {
         std::fs::set_permissions(&program.path, Permissions::from_mode(mode)).expect("changed");
-        let none = WorkLimits { per_file: Duration::ZERO, in_all: Duration::ZERO };
-        let options = ResolverOptions { debug_dirs: vec![], work_limits: Some(none), ..Default::default() };
+        let none = WorkLimits { per_file: Duration::ZERO, in_all: Duration::ZERO, bytes: u64::MAX };
+        let options = ResolverOptions { work_limits: Some(none), ..options() };
         let mut resolver = Resolver::new(options);
         let lines = resolver.resolve(&module(&program.path), &addresses);
         assert_eq!((lines.len(), is_whole(&lines)), (addresses.len(), unreadable == 0));

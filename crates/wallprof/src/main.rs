@@ -34,6 +34,10 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    // A process that reads other users' files has no command line of its own, and no capabilities to keep.
+    if let Some(ended) = wallprof_symbols::dispatch_reader() {
+        return ended;
+    }
     let outcome = args::parse(std::env::args_os()).and_then(|parsed| run(parsed, started));
     outcome.unwrap_or_else(|failure| failure.report())
 }
