@@ -66,6 +66,8 @@ pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
 };
+#[doc(hidden)]
+pub use reader::functions_in_answer;
 pub use reader::{READER_ARGUMENT, ReaderCommand, dispatch_reader, run_reader};
 pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};

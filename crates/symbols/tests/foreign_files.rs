@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::{Program, compile_c};
+use support::{Program, compile_c, run};
 use wallprof_model::{Module, SymbolLine};
 use wallprof_symbols::{ModuleFile, ReaderCommand, Resolver, ResolverOptions, WorkLimits};
 
@@ -242,4 +242,158 @@ fn nothing_is_read_once_reading_is_stopped() {
     let lines = resolver.resolve(&module(&program.path), &addresses);
     assert!(lines.iter().flatten().all(|line| line.symbol.is_none()), "{lines:?}");
     assert_eq!(resolver.unreadable(), 1);
+}
+
+/// A program of others whose line table has `rows` rows, each one byte in the file.
+fn with_line_table(rows: usize) -> Program {
+    let program = foreign(&["-g"]);
+    let section = program.folder.path().join("lines");
+    let dump = format!(".debug_line={}", section.display());
+    run(Command::new("objcopy").arg("--dump-section").arg(&dump).arg(&program.path));
+    let mut lines = std::fs::read(&section).expect("readable");
+    // DWARF 5, 32-bit: the length of the unit, version and sizes in 4 bytes, the length of the header.
+    let header = u32::from_le_bytes(lines[8..12].try_into().expect("4 bytes")) as usize;
+    lines.truncate(12 + header);
+    // DW_LNE_set_address.
+    lines.extend([0, 9, 2]);
+    lines.extend(addresses(&program.path)[0].to_le_bytes());
+    // DW_LNS_copy: a row at this address.
+    lines.push(1);
+    // The opcode 250 moves on by some bytes of code and some lines, and makes a row.
+    lines.resize(lines.len() + rows, 250);
+    // DW_LNE_end_sequence.
+    lines.extend([0, 1, 1]);
+    let unit = (lines.len() - 4) as u32;
+    lines[..4].copy_from_slice(&unit.to_le_bytes());
+    std::fs::write(&section, lines).expect("written");
+    run(Command::new("objcopy").arg("--update-section").arg(&dump).arg(&program.path));
+    program
+}
+
+#[test]
+fn line_table_that_takes_gigabytes_ends_its_reader_only() {
+    let _alone = alone();
+    for (rows, unreadable) in [(1000, 0), (60_000_000, 1)] {
+        let program = with_line_table(rows);
+        let mut resolver = resolver();
+        let growth = peak_growth(|| {
+            let lines = resolver.resolve(&module(&program.path), &addresses(&program.path));
+            assert!(
+                lines.iter().all(|lines| lines.last().expect("a line").symbol.as_deref() == Some("wanted"))
+            );
+            let has_lines = lines.iter().flatten().any(|line| line.line.is_some());
+            assert_eq!(has_lines, unreadable == 0, "{rows} rows: {lines:?}");
+        });
+        assert!(growth < 16 * MIB, "{rows} rows: {growth} bytes");
+        assert_eq!(resolver.unreadable(), unreadable, "{rows} rows");
+    }
+}
+
+/// The reader is a line of shell.
+fn options_with(script: &str) -> ResolverOptions {
+    ResolverOptions { reader: Some(ReaderCommand::new("/bin/sh", &["-c", script])), ..options() }
+}
+
+#[test]
+fn file_whose_reader_fails_has_names_without_lines() {
+    let _alone = alone();
+    let program = foreign(&["-g"]);
+    for script in ["kill -9 $$", "head -c 1000 /dev/urandom", "true"] {
+        let mut resolver = Resolver::new(options_with(script));
+        let lines = resolver.resolve(&module(&program.path), &addresses(&program.path));
+        let is_named = |lines: &Vec<SymbolLine>| lines[0].symbol.as_deref() == Some("wanted");
+        assert!(lines.iter().all(is_named), "{script}: {lines:?}");
+        assert!(lines.iter().flatten().all(|line| line.line.is_none()), "{script}: {lines:?}");
+        assert_eq!(resolver.unreadable(), 1, "{script}");
+    }
+    assert!(is_whole(&resolver().resolve(&module(&program.path), &addresses(&program.path))));
+}
+
+#[test]
+fn file_whose_reader_hangs_is_given_up_at_its_deadline() {
+    let _alone = alone();
+    let program = foreign(&["-g"]);
+    let limits =
+        WorkLimits { per_file: Duration::from_millis(100), in_all: Duration::from_secs(1), bytes: 1 << 30 };
+    let mut resolver =
+        Resolver::new(ResolverOptions { work_limits: Some(limits), ..options_with("exec sleep 1000") });
+    let lines = resolver.resolve(&module(&program.path), &addresses(&program.path));
+    assert!(lines.iter().flatten().all(|line| line.line.is_none()), "{lines:?}");
+    assert_eq!(resolver.unreadable(), 1);
+}
+
+#[test]
+fn protected_file_starts_no_reader() {
+    let _alone = alone();
+    let program = compile_c(&["-g"]);
+    std::fs::set_permissions(&program.path, Permissions::from_mode(0o755)).expect("changed");
+    let mut resolver = Resolver::new(options_with("kill -9 $$"));
+    assert!(is_whole(&resolver.resolve(&module(&program.path), &addresses(&program.path))));
+    let mut without_reader = Resolver::new(ResolverOptions { reader: None, ..options() });
+    assert!(is_whole(&without_reader.resolve(&module(&program.path), &addresses(&program.path))));
+    assert_eq!([resolver.unreadable(), without_reader.unreadable()], [0, 0]);
+}
+
+#[test]
+fn foreign_debug_file_beside_a_protected_program_is_bounded() {
+    let _alone = alone();
+    let program = compile_c(&["-g", "-Wl,--build-id=sha1"]);
+    let addresses = addresses(&program.path);
+    let build_id = wallprof_symbols::build_id_of_path(&program.path).expect("a build id");
+    let debug = program.folder.path().join("separate.debug");
+    run(Command::new("objcopy").arg("--only-keep-debug").args([&program.path, &debug]));
+    run(Command::new("strip").arg(&program.path));
+    std::fs::set_permissions(&program.path, Permissions::from_mode(0o755)).expect("changed");
+    for (mode, unreadable) in [(0o644, 0), (0o666, 1)] {
+        std::fs::set_permissions(&debug, Permissions::from_mode(mode)).expect("changed");
+        let files = [(build_id.clone(), vec![debug.clone()])].into_iter().collect();
+        let options = ResolverOptions { files, ..options_with("kill -9 $$") };
+        let mut resolver = Resolver::new(options);
+        let module = ModuleFile {
+            module: Module { build_id: Some(build_id.clone()), ..module(&program.path).module },
+            ..module(&program.path)
+        };
+        let lines = resolver.resolve(&module, &addresses);
+        assert_eq!((is_whole(&lines), resolver.unreadable()), (unreadable == 0, unreadable), "{mode:o}");
+    }
+}
+
+#[test]
+fn reader_has_no_rights_and_cannot_write() {
+    let _alone = alone();
+    let program = foreign(&["-g"]);
+    let mut resolver = resolver();
+    assert!(is_whole(&resolver.resolve(&module(&program.path), &addresses(&program.path))));
+    let reader = child_named("wallprof-symbol");
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{reader}/{name}")).expect("it runs");
+    let (status, limits) = (read("status"), read("limits"));
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for sets in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(field(&status, sets), ["0000000000000000"], "{sets}");
+    }
+    assert_eq!(field(&status, "NoNewPrivs:"), ["1"]);
+    assert_ne!(field(&status, "Uid:")[1], "0");
+    for (name, limit) in [("Max file size", "0"), ("Max core file size", "0"), ("Max cpu time", "60")] {
+        assert_eq!(field(&limits, name)[..2], [limit, limit], "{name}");
+    }
+    assert_eq!(field(&limits, "Max address space")[0], (512 * MIB).to_string());
+    drop(resolver);
+}
+
+/// The pid of this process's child with this name.
+fn child_named(name: &str) -> String {
+    let own = std::process::id();
+    let children = std::fs::read_dir("/proc/self/task")
+        .expect("tasks")
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: String = children.collect();
+    let has_name = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with(name))
+    };
+    let found = children.split_whitespace().find(has_name);
+    found.unwrap_or_else(|| panic!("no child {name} of {own}: {children}")).to_owned()
 }

@@ -21,6 +21,13 @@ pub use serve::run_reader;
 
 use std::process::ExitCode;
 
+/// How many functions a reader's answer to `count` addresses has; `None` for bytes that are no such answer. For
+/// the fuzz target, because what a reader sends is foreign.
+#[doc(hidden)]
+pub fn functions_in_answer(bytes: &[u8], count: usize) -> Option<usize> {
+    wire::decode_answer(bytes, count).map(|answer| answer.functions.len())
+}
+
 /// To be called first in `main`, before any argument is parsed. `Some`: this process is a reader, which has
 /// ended. `None`: it is not, and from now on [`crate::ResolverOptions::default`] starts readers by executing
 /// this program again.

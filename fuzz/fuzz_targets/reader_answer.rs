@@ -1,0 +1,11 @@
+//! Bytes of a reader of foreign files become an answer with one entry for each address, or none.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wallprof_symbols::functions_in_answer;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&count, answer)) = bytes.split_first() else { return };
+    let count = usize::from(count);
+    assert!(functions_in_answer(answer, count).is_none_or(|functions| functions == count));
+});
