@@ -6,6 +6,11 @@
 use std::fs::File;
 use std::path::Path;
 
+use object::elf::{
+    DataEncoding, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFMAG, FileClass, Ident, PT_LOAD, PT_NOTE,
+};
+
+use crate::elf_records::{Class, HeaderFields, SegmentFields, build_id_in_notes};
 use crate::live_file::open_regular;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section;
@@ -16,11 +21,6 @@ const MAX_SEGMENTS: u64 = 1024;
 const MAX_NOTES: u64 = 64 << 10;
 /// SHA-1 is 20 bytes, `--build-id=0x…` can be anything; the kernel reports at most 20 itself.
 const MAX_BUILD_ID: usize = 64;
-
-const PT_LOAD: u32 = 1;
-const PT_NOTE: u32 = 4;
-const PF_X: u32 = 1;
-const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Why a file's headers say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +35,11 @@ pub(crate) enum ElfError {
     Oversized,
 }
 
-/// The part of the ELF header that leads to the tables.
+/// The ELF header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ElfHeader {
-    pub wide: bool,
-    pub machine: u16,
-    segments_at: u64,
-    segment_size: u16,
-    segment_count: u16,
-    pub sections_at: u64,
-    pub section_size: u16,
-    pub section_count: u16,
-    pub section_names: u16,
+    pub class: Class,
+    pub fields: HeaderFields,
 }
 
 /// A loadable segment: file bytes `[offset, offset + file_size)` live at `address`.
@@ -71,7 +64,7 @@ impl ElfFacts {
         let table = header.segment_table(source)?;
         Ok(ElfFacts {
             build_id: build_id_from_headers(source, &header, &table),
-            segments: table.iter().filter(|raw| raw.kind == PT_LOAD).map(|raw| raw.segment).collect(),
+            segments: table.iter().filter(|raw| raw.kind == PT_LOAD).map(Segment::from).collect(),
         })
     }
 
@@ -116,101 +109,51 @@ pub fn path_has_build_id(path: &Path, wanted: &[u8]) -> bool {
     build_id_of_path(path).as_deref() == Some(wanted)
 }
 
-/// One program header with its type.
-pub(crate) struct RawSegment {
-    pub kind: u32,
-    align: u64,
-    pub segment: Segment,
+impl From<&SegmentFields> for Segment {
+    fn from(fields: &SegmentFields) -> Self {
+        Segment {
+            offset: fields.offset,
+            file_size: fields.file_size,
+            address: fields.address,
+            executable: fields.is_executable,
+        }
+    }
 }
 
 impl ElfHeader {
     pub(crate) fn read<R: ReadAt + ?Sized>(source: &R) -> Result<Self, ElfError> {
-        let mut ident = [0; 16];
+        let mut ident = [0; size_of::<Ident>()];
         source.read_exact_at(&mut ident, 0).map_err(|_| ElfError::NotElf)?;
-        if !ident.starts_with(b"\x7fELF") {
+        // The magic number, and behind it the class and the order of bytes.
+        let ([magic @ .., class, order], _) = ident.split_first_chunk::<6>().ok_or(ElfError::NotElf)?;
+        if *magic != ELFMAG {
             return Err(ElfError::NotElf);
         }
-        let wide = match (ident[4], ident[5]) {
-            (1, 1) => false,
-            (2, 1) => true,
+        let class = match (FileClass(*class), DataEncoding(*order)) {
+            (ELFCLASS32, ELFDATA2LSB) => Class::Elf32,
+            (ELFCLASS64, ELFDATA2LSB) => Class::Elf64,
             _ => return Err(ElfError::ForeignFormat),
         };
-        let mut bytes = [0; 64];
-        let header = if wide { &mut bytes[..64] } else { &mut bytes[..52] };
-        source.read_exact_at(header, 0).map_err(|_| ElfError::Truncated)?;
-        let fields = Fields { bytes: header, wide };
-        // Offsets after e_entry, e_phoff and e_shoff, which have the width of the class.
-        let tail = if wide { 52 } else { 40 };
-        Ok(ElfHeader {
-            wide,
-            machine: fields.half(18),
-            segments_at: if wide { fields.long(32) } else { fields.word(28).into() },
-            segment_size: fields.half(tail + 2),
-            segment_count: fields.half(tail + 4),
-            sections_at: if wide { fields.long(40) } else { fields.word(32).into() },
-            section_size: fields.half(tail + 6),
-            section_count: fields.half(tail + 8),
-            section_names: fields.half(tail + 10),
-        })
+        let mut bytes = vec![0; class.header_size()];
+        source.read_exact_at(&mut bytes, 0).map_err(|_| ElfError::Truncated)?;
+        let fields = class.header(&bytes).ok_or(ElfError::Truncated)?;
+        Ok(ElfHeader { class, fields })
     }
 
-    pub(crate) fn segment_table<R: ReadAt + ?Sized>(&self, source: &R) -> Result<Vec<RawSegment>, ElfError> {
-        let entry = if self.wide { 56 } else { 32 };
-        if self.segment_count > 0 && self.segment_size != entry {
+    pub(crate) fn segment_table<R: ReadAt + ?Sized>(
+        &self,
+        source: &R,
+    ) -> Result<Vec<SegmentFields>, ElfError> {
+        let (count, entry) = (self.fields.segment_count, self.class.segment_size());
+        if count > 0 && usize::from(self.fields.segment_size) != entry {
             return Err(ElfError::Truncated);
         }
-        if u64::from(self.segment_count) > MAX_SEGMENTS {
+        if u64::from(count) > MAX_SEGMENTS {
             return Err(ElfError::Oversized);
         }
-        let len = u64::from(self.segment_count) * u64::from(entry);
-        let bytes = read_bounded(source, self.segments_at, len, len).ok_or(ElfError::Truncated)?;
-        Ok(bytes.chunks_exact(usize::from(entry)).map(|entry| self.segment_from(entry)).collect())
-    }
-
-    fn segment_from(&self, bytes: &[u8]) -> RawSegment {
-        let fields = Fields { bytes, wide: self.wide };
-        // p_flags comes second in 64-bit headers and seventh in 32-bit ones.
-        let [flags, offset, address, file_size, align] =
-            if self.wide { [4, 8, 16, 32, 48] } else { [24, 4, 8, 16, 28] };
-        RawSegment {
-            kind: fields.word(0),
-            align: fields.native(align),
-            segment: Segment {
-                offset: fields.native(offset),
-                file_size: fields.native(file_size),
-                address: fields.native(address),
-                executable: fields.word(flags) & PF_X != 0,
-            },
-        }
-    }
-}
-
-/// Little-endian fields of a header; a field outside reads as 0, which no caller can reach by checking sizes first.
-pub(crate) struct Fields<'a> {
-    pub bytes: &'a [u8],
-    pub wide: bool,
-}
-
-impl Fields<'_> {
-    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
-        self.bytes.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
-    }
-
-    pub(crate) fn half(&self, at: usize) -> u16 {
-        u16::from_le_bytes(self.array(at))
-    }
-
-    pub(crate) fn word(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.array(at))
-    }
-
-    pub(crate) fn long(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.array(at))
-    }
-
-    /// A field as wide as the file's class.
-    pub(crate) fn native(&self, at: usize) -> u64 {
-        if self.wide { self.long(at) } else { self.word(at).into() }
+        let len = u64::from(count) * entry as u64;
+        let bytes = read_bounded(source, self.fields.segments_at, len, len).ok_or(ElfError::Truncated)?;
+        Ok(self.class.segments(&bytes).collect())
     }
 }
 
@@ -218,7 +161,7 @@ impl Fields<'_> {
 fn build_id_from_headers<R: ReadAt + ?Sized>(
     source: &R,
     header: &ElfHeader,
-    table: &[RawSegment],
+    table: &[SegmentFields],
 ) -> Option<Vec<u8>> {
     let notes = |offset, size: u64, align| {
         let bytes = read_bounded(source, offset, size.min(MAX_NOTES), MAX_NOTES)?;
@@ -226,39 +169,25 @@ fn build_id_from_headers<R: ReadAt + ?Sized>(
     };
     let from_segments = || {
         let note_segments = table.iter().filter(|raw| raw.kind == PT_NOTE);
-        note_segments
-            .filter_map(|raw| notes(raw.segment.offset, raw.segment.file_size, raw.align as usize))
-            .next()
+        note_segments.filter_map(|raw| notes(raw.offset, raw.file_size, raw.align)).next()
     };
     let from_sections = || {
         let sections = section::read_table(source, header).ok()?;
         let note_sections = sections.iter().filter(|section| section.is_note());
-        note_sections.filter_map(|section| notes(section.offset, section.size, section.align as usize)).next()
+        note_sections.filter_map(|section| notes(section.offset, section.size, section.align)).next()
     };
     from_segments().or_else(from_sections)
 }
 
-/// Notes are aligned to 4, or to 8 where their segment says so.
-fn build_id_from_notes(mut notes: &[u8], align: usize) -> Option<Vec<u8>> {
-    let align = if align == 8 { 8 } else { 4 };
-    while notes.len() >= 12 {
-        let fields = Fields { bytes: notes, wide: false };
-        let (name_size, id_size) = (fields.word(0) as usize, fields.word(4) as usize);
-        let name = notes.get(12..12usize.checked_add(name_size)?)?;
-        let id_at = (12 + name_size).checked_next_multiple_of(align)?;
-        let id_end = id_at.checked_add(id_size)?;
-        let id = notes.get(id_at..id_end)?;
-        if fields.word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
-            return (1..=MAX_BUILD_ID).contains(&id.len()).then(|| id.to_vec());
-        }
-        notes = notes.get(id_end.checked_next_multiple_of(align)?..)?;
-    }
-    None
+fn build_id_from_notes(notes: &[u8], align: u64) -> Option<Vec<u8>> {
+    let id = build_id_in_notes(notes, align)?;
+    (1..=MAX_BUILD_ID).contains(&id.len()).then(|| id.to_vec())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object::elf::NT_GNU_BUILD_ID;
     use proptest::prelude::*;
     use std::sync::LazyLock;
 
@@ -280,8 +209,8 @@ mod tests {
     #[test]
     fn a_build_id_is_found_behind_other_notes() {
         let mut notes = note(b"GNU\0", 5, &[9; 16], 4);
-        notes.extend(note(b"Go\0\0", NT_GNU_BUILD_ID, b"not this", 4));
-        notes.extend(note(b"GNU\0", NT_GNU_BUILD_ID, &[7; 20], 4));
+        notes.extend(note(b"Go\0\0", NT_GNU_BUILD_ID.0, b"not this", 4));
+        notes.extend(note(b"GNU\0", NT_GNU_BUILD_ID.0, &[7; 20], 4));
         assert_eq!(build_id_from_notes(&notes, 4), Some(vec![7; 20]));
         let wide = [note(b"GNU\0", 5, &[9; 12], 8), note(b"GNU\0", 3, &[1; 8], 8)].concat();
         assert_eq!(build_id_from_notes(&wide, 8), Some(vec![1; 8]));
@@ -289,9 +218,9 @@ mod tests {
 
     #[test]
     fn an_impossible_build_id_is_none() {
-        assert_eq!(build_id_from_notes(&note(b"GNU\0", NT_GNU_BUILD_ID, &[], 4), 4), None);
-        assert_eq!(build_id_from_notes(&note(b"GNU\0", NT_GNU_BUILD_ID, &[1; 65], 4), 4), None);
-        let mut liar = note(b"GNU\0", NT_GNU_BUILD_ID, &[1; 20], 4);
+        assert_eq!(build_id_from_notes(&note(b"GNU\0", NT_GNU_BUILD_ID.0, &[], 4), 4), None);
+        assert_eq!(build_id_from_notes(&note(b"GNU\0", NT_GNU_BUILD_ID.0, &[1; 65], 4), 4), None);
+        let mut liar = note(b"GNU\0", NT_GNU_BUILD_ID.0, &[1; 20], 4);
         liar[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(build_id_from_notes(&liar, 4), None);
     }
@@ -321,8 +250,8 @@ mod tests {
     fn every_truncation_is_an_error_or_less_knowledge() {
         let image = &*OWN_IMAGE;
         let header = ElfHeader::read(image.as_slice()).expect("a valid ELF file");
-        let segments_end = header.segments_at as usize + 56 * usize::from(header.segment_count);
-        for len in (0..segments_end).chain([header.sections_at as usize, image.len() - 1]) {
+        let segments_end = header.fields.segments_at as usize + 56 * usize::from(header.fields.segment_count);
+        for len in (0..segments_end).chain([header.fields.sections_at as usize, image.len() - 1]) {
             let facts = ElfFacts::read(&image[..len]);
             assert_eq!(facts.is_ok(), len >= segments_end, "cut to {len} bytes");
         }
@@ -330,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn random_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 64..2048), align in 0usize..16) {
+        fn random_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 64..2048), align in 0u64..16) {
             let _ = build_id_from_notes(&bytes, align);
             bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
             let _ = ElfFacts::read(bytes.as_slice());

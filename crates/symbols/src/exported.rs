@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
-use crate::elf::Fields;
+use object::elf::{STB_GLOBAL, STB_WEAK, STT_FUNC};
+
+use crate::elf_records::SymbolFields;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
 use crate::work_limits::Deadline;
@@ -18,10 +20,6 @@ const MAX_TABLE: u64 = 256 << 20;
 /// Longer than the longest mangled names of real programs.
 const MAX_NAME: u64 = 4096;
 
-const STT_FUNC: u8 = 2;
-const STB_GLOBAL: u8 = 1;
-const STB_WEAK: u8 = 2;
-
 /// The best exported name of each function start that is a key of `wanted`.
 pub(crate) fn fill_names<R: ReadAt + ?Sized>(
     source: &R,
@@ -31,17 +29,15 @@ pub(crate) fn fill_names<R: ReadAt + ?Sized>(
 ) {
     let Some(table) = exporting_table(sections) else { return };
     let Some(strings) = sections.all.get(table.link as usize) else { return };
-    let entry_size = if sections.wide { 24 } else { 16 };
     for chunk_at in (0..table.size.min(MAX_TABLE)).step_by(CHUNK as usize) {
         if deadline.is_over() {
             return;
         }
         let len = CHUNK.min(table.size - chunk_at);
         let Some(chunk) = read_bounded(source, table.offset + chunk_at, len, CHUNK) else { return };
-        for entry in chunk.chunks_exact(entry_size) {
-            let Some((start, name_at)) = exported_function(entry, sections.wide) else { continue };
-            let Some(known) = wanted.get_mut(&start) else { continue };
-            if let Some(name) = string_at(source, strings, name_at)
+        for symbol in sections.class.symbols(&chunk).filter(is_exported_function) {
+            let Some(known) = wanted.get_mut(&symbol.value) else { continue };
+            if let Some(name) = string_at(source, strings, symbol.name_at)
                 && !is_mangled(&name)
                 && known.as_ref().is_none_or(|known| is_better(&name, known))
             {
@@ -66,14 +62,10 @@ pub(crate) fn exporting_table(sections: &Sections) -> Option<&Section> {
     dynamic.or_else(|| sections.named(".symtab").filter(|table| table.has_bytes()))
 }
 
-/// Address and name offset of a global function that is defined here.
-fn exported_function(entry: &[u8], wide: bool) -> Option<(u64, u32)> {
-    let fields = Fields { bytes: entry, wide };
-    let (info, section, value) = if wide { (4, 6, 8) } else { (12, 14, 4) };
-    let info = *entry.get(info)?;
-    let defined = fields.half(section) != 0;
-    let global = matches!(info >> 4, STB_GLOBAL | STB_WEAK);
-    (defined && global && info & 15 == STT_FUNC).then(|| (fields.native(value), fields.word(0)))
+/// Whether a symbol is a global function that is defined here.
+fn is_exported_function(symbol: &SymbolFields) -> bool {
+    let is_global = matches!(symbol.binding, STB_GLOBAL | STB_WEAK);
+    symbol.is_defined && is_global && symbol.kind == STT_FUNC
 }
 
 /// Whether a symbol's name is the encoded form of a C++ or Rust path.
@@ -110,15 +102,15 @@ mod tests {
                 .position(|window| window[..name.len()] == *name.as_bytes() && window[name.len()] == 0);
             found.expect("a name") as u32
         };
-        let function = STB_GLOBAL << 4 | STT_FUNC;
+        let function = STB_GLOBAL.0 << 4 | STT_FUNC.0;
         let mut image = [
             symbol(0, 0, 0, 0),
             symbol(1, function, 1, 0x100),
-            symbol(8, STB_WEAK << 4 | STT_FUNC, 1, 0x100),
+            symbol(8, STB_WEAK.0 << 4 | STT_FUNC.0, 1, 0x100),
             symbol(at("_ZN4readEv"), function, 1, 0x100),
             symbol(at("pread64"), function, 1, 0x200),
             symbol(at("pread"), function, 1, 0x200),
-            symbol(at("hidden"), STT_FUNC, 1, 0x300),
+            symbol(at("hidden"), STT_FUNC.0, 1, 0x300),
             symbol(at("hidden"), function, 0, 0x300),
             symbol(u32::MAX, function, 1, 0x300),
         ]
@@ -136,7 +128,7 @@ mod tests {
             section(".dynsym", 0, table_size, 1),
             section(".dynstr", table_size, strings.len() as u64, 0),
         ];
-        let sections = Sections { all, wide: true, machine: 0 };
+        let sections = Sections { all, ..Sections::default() };
         let mut wanted = HashMap::from([(0x100, None), (0x200, None), (0x300, None)]);
         fill_names(image.as_slice(), &sections, &mut wanted, &Deadline::default());
         assert_eq!(wanted[&0x100].as_deref(), Some("read"));

@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 
+use object::elf::{STT_FILE, STT_FUNC, STT_GNU_IFUNC};
+
 use crate::debug_file;
-use crate::elf::Fields;
+use crate::elf_records::Class;
 use crate::mini_debug;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
@@ -21,11 +23,6 @@ const MAX_TABLE: u64 = 256 << 20;
 const MAX_STRINGS: u64 = 64 << 20;
 /// Read at a time; a multiple of the entry size.
 const CHUNK: u64 = 96 << 10;
-const ENTRY: usize = 24;
-
-const STT_FUNC: u8 = 2;
-const STT_FILE: u8 = 4;
-const STT_GNU_IFUNC: u8 = 10;
 /// Functions inside other ones, as hand-written assembly has them, are looked for this far back.
 const MAX_NESTED: usize = 16;
 
@@ -159,7 +156,9 @@ fn add_symbols<R: ReadAt + ?Sized>(
     code: &Sections,
     found: &mut Vec<Found>,
 ) -> bool {
-    let Some(table) = sections.named(name).filter(|table| table.has_bytes() && sections.wide) else {
+    let Some(table) =
+        sections.named(name).filter(|table| table.has_bytes() && sections.class == Class::Elf64)
+    else {
         return false;
     };
     let mut symbols = functions(source, table);
@@ -190,12 +189,11 @@ fn functions<R: ReadAt + ?Sized>(source: &R, table: &Section) -> Vec<Symbol> {
     for at in (0..table.size.min(MAX_TABLE)).step_by(CHUNK as usize) {
         let len = CHUNK.min(table.size - at);
         let Some(chunk) = read_bounded(source, table.offset.saturating_add(at), len, CHUNK) else { break };
-        for entry in chunk.chunks_exact(ENTRY) {
-            let fields = Fields { bytes: entry, wide: true };
-            let (kind, defined) = (entry[4] & 15, fields.half(6) != 0);
-            let (start, size, name_at) = (fields.long(8), fields.long(16), fields.word(0));
-            group += u32::from(kind == STT_FILE);
-            if defined && start != 0 && matches!(kind, STT_FUNC | STT_GNU_IFUNC) {
+        for symbol in Class::Elf64.symbols(&chunk) {
+            group += u32::from(symbol.kind == STT_FILE);
+            let is_function = matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC);
+            if symbol.is_defined && symbol.value != 0 && is_function {
+                let (start, size, name_at) = (symbol.value, symbol.size, symbol.name_at);
                 symbols.push(Symbol { start, size, name_at, group });
             }
         }
@@ -249,38 +247,11 @@ fn whole_name(name: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol_fixture::{FixtureSymbol, symbol_image};
+    use object::elf::{STT_OBJECT, SymbolType};
 
-    /// A symbol table and its strings as one image: kind, section, start and size of each name.
-    fn image(symbols: &[(&str, u8, u16, u64, u64)]) -> (Vec<u8>, Sections) {
-        let (mut table, mut strings) = (Vec::new(), vec![0]);
-        for (name, kind, section, start, size) in symbols {
-            table.extend((strings.len() as u32).to_le_bytes());
-            table.extend([*kind, 0]);
-            table.extend(section.to_le_bytes());
-            table.extend(start.to_le_bytes());
-            table.extend(size.to_le_bytes());
-            strings.extend(name.as_bytes());
-            strings.push(0);
-        }
-        let section = |name: &str, offset: usize, size: usize, link| Section {
-            name: name.into(),
-            offset: offset as u64,
-            size: size as u64,
-            link,
-            ..Section::default()
-        };
-        let text = Section { flags: 4, address: 0x1000, size: 0x1000, ..section(".text", 0, 0, 0) };
-        let all = vec![
-            section(".symtab", 0, table.len(), 1),
-            section(".strtab", table.len(), strings.len(), 0),
-            text,
-        ];
-        table.extend(strings);
-        (table, Sections { all, wide: true, machine: 62 })
-    }
-
-    fn table(symbols: &[(&str, u8, u16, u64, u64)]) -> FunctionTable {
-        let (image, sections) = image(symbols);
+    fn table(symbols: &[FixtureSymbol<'_>]) -> FunctionTable {
+        let (image, sections) = symbol_image(symbols);
         let mut found = Vec::new();
         add_symbols(image.as_slice(), &sections, ".symtab", &sections, &mut found);
         FunctionTable::new(found)
@@ -290,11 +261,15 @@ mod tests {
         table.at(address).and_then(|number| table.entry(number))
     }
 
-    const F: u8 = STT_FUNC;
+    const F: SymbolType = STT_FUNC;
 
     #[test]
     fn an_address_is_in_the_function_around_it() {
-        let table = table(&[("b", F, 1, 0x1100, 0x10), ("a", F, 1, 0x1000, 0x20), ("data", 1, 1, 0x1200, 8)]);
+        let table = table(&[
+            ("b", F, 1, 0x1100, 0x10),
+            ("a", F, 1, 0x1000, 0x20),
+            ("data", STT_OBJECT, 1, 0x1200, 8),
+        ]);
         let entries = [0xfff, 0x1000, 0x101f, 0x1020, 0x110f, 0x1110, 0x1200].map(|at| entry_at(&table, at));
         assert_eq!(entries, [None, Some(0x1000), Some(0x1000), None, Some(0x1100), None, None]);
         assert_eq!(table.len(), 2);
@@ -335,7 +310,7 @@ mod tests {
         assert!(table(&[("imported", F, 0, 0x1000, 8), ("zero", F, 1, 0, 8)]).is_empty());
         let huge = table(&[("huge", F, 1, u64::MAX - 4, u64::MAX)]);
         assert_eq!(entry_at(&huge, u64::MAX - 1), Some(u64::MAX - 4));
-        let (image, mut sections) = image(&[("a", F, 1, 0x1000, 8)]);
+        let (image, mut sections) = symbol_image(&[("a", F, 1, 0x1000, 8)]);
         sections.all[0].size = u64::MAX;
         let mut found = Vec::new();
         assert!(!add_symbols(image.as_slice(), &sections, ".symtab", &sections, &mut found));

@@ -6,8 +6,9 @@
 
 use std::fs::File;
 
+use object::elf::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
+
 use crate::demangle::readable_name;
-use crate::elf::Fields;
 use crate::exported::exporting_table;
 use crate::file_access::FileAccess;
 use crate::module::ModuleFile;
@@ -23,11 +24,6 @@ const MAX_TABLE: u64 = 64 << 20;
 /// `call`, with the distance to its target in four bytes.
 const CALL: u8 = 0xe8;
 const CALL_LEN: u64 = 5;
-
-const STT_NOTYPE: u8 = 0;
-const STT_FUNC: u8 = 2;
-const STT_GNU_IFUNC: u8 = 10;
-const STB_LOCAL: u8 = 0;
 
 /// Whether a module can be a dynamic linker: a file that needs no interpreter and no library. Some other files are
 /// so, too.
@@ -97,12 +93,10 @@ fn exports(file: &File, symbol: &str) -> Option<bool> {
         let tail = strings.get(at as usize..).and_then(|tail| tail.strip_prefix(symbol.as_bytes()));
         tail.is_some_and(|tail| tail.first() == Some(&0))
     };
-    let (size, info, section) = if sections.wide { (24, 4, 6) } else { (16, 12, 14) };
-    let found = entries.chunks_exact(size).any(|entry| {
-        let fields = Fields { bytes: entry, wide: sections.wide };
-        let is_function = matches!(entry[info] & 15, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
-        let is_exported = entry[info] >> 4 != STB_LOCAL && fields.half(section) != 0;
-        is_function && is_exported && is_named(fields.word(0))
+    let found = sections.class.symbols(&entries).any(|symbol| {
+        let is_function = matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
+        let is_exported = symbol.binding != STB_LOCAL && symbol.is_defined;
+        is_function && is_exported && is_named(symbol.name_at)
     });
     Some(found)
 }

@@ -17,6 +17,7 @@ mod debug_server;
 mod debug_tree;
 mod demangle;
 mod elf;
+mod elf_records;
 mod exported;
 mod file_access;
 mod frame_table;
@@ -46,6 +47,8 @@ mod resolver;
 mod section;
 mod served_module;
 mod stored;
+#[cfg(test)]
+mod symbol_fixture;
 mod vdso;
 mod work_limits;
 

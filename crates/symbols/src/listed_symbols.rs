@@ -6,7 +6,9 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::elf::Fields;
+use object::elf::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
+
+use crate::elf_records::{Class, SymbolFields};
 use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
@@ -21,16 +23,12 @@ const MAX_NESTED: usize = 16;
 /// Of those that begin between two addresses that are asked for.
 const MAX_BETWEEN: usize = 4;
 
-const STT_NOTYPE: u8 = 0;
-const STT_FUNC: u8 = 2;
-const STT_GNU_IFUNC: u8 = 10;
-
 /// One table of symbols and its strings.
 pub(crate) struct ListedSymbols {
     bytes: Bytes,
     table: Section,
     strings: Section,
-    wide: bool,
+    class: Class,
     unsized_symbols: Unsized,
 }
 
@@ -90,7 +88,7 @@ impl ListedSymbols {
     fn of_table(bytes: Bytes, sections: &Sections, name: &str, unsized_symbols: Unsized) -> Option<Self> {
         let table = sections.named(name).filter(|table| table.has_bytes())?.clone();
         let strings = sections.all.get(table.link as usize).filter(|strings| strings.has_bytes())?.clone();
-        Some(ListedSymbols { bytes, table, strings, wide: sections.wide, unsized_symbols })
+        Some(ListedSymbols { bytes, table, strings, class: sections.class, unsized_symbols })
     }
 
     /// How much is read for any number of addresses; the names of those that are found come on top.
@@ -120,7 +118,6 @@ impl ListedSymbols {
             return Err(UnreadableTable);
         }
         let mut nearest = Nearest::new(addresses, self.unsized_symbols);
-        let entry_size = if self.wide { 24 } else { 16 };
         let mut number = 0;
         for at in (0..self.table.size).step_by(CHUNK as usize) {
             if deadline.is_over() {
@@ -129,9 +126,9 @@ impl ListedSymbols {
             let offset = self.table.offset.checked_add(at).ok_or(UnreadableTable)?;
             let len = CHUNK.min(self.table.size - at);
             let chunk = read_bounded(source, offset, len, CHUNK).ok_or(UnreadableTable)?;
-            for bytes in chunk.chunks_exact(entry_size) {
+            for symbol in self.class.symbols(&chunk) {
                 number += 1;
-                let entry = function(bytes, self.wide, number);
+                let entry = function(&symbol, number);
                 if let Some(entry) = entry.filter(|entry| self.counts(entry)) {
                     nearest.add(entry);
                 }
@@ -223,54 +220,31 @@ impl Gap {
 }
 
 /// A function, or code without a type, that is defined here.
-fn function(bytes: &[u8], wide: bool, number: u32) -> Option<Entry> {
-    let fields = Fields { bytes, wide };
-    let [info, section, value, size] = if wide { [4, 6, 8, 16] } else { [12, 14, 4, 8] };
-    let kind = *bytes.get(info)? & 15;
-    let (start, size, name_at) = (fields.native(value), fields.native(size), fields.word(0));
-    let is_code = matches!(kind, STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE);
-    let before_others = std::cmp::Reverse(number);
-    let entry = Entry { start, size, before_others, name_at, typed: kind != STT_NOTYPE };
-    (is_code && fields.half(section) != 0 && start != 0).then_some(entry)
+fn function(symbol: &SymbolFields, number: u32) -> Option<Entry> {
+    let is_code = matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE);
+    let entry = Entry {
+        start: symbol.value,
+        size: symbol.size,
+        before_others: std::cmp::Reverse(number),
+        name_at: symbol.name_at,
+        typed: symbol.kind != STT_NOTYPE,
+    };
+    (is_code && symbol.is_defined && entry.start != 0).then_some(entry)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol_fixture::{FixtureSymbol, symbol_image};
+    use object::elf::STT_OBJECT;
     use proptest::prelude::*;
 
-    /// A table and its strings as one image: name, kind, section, start and size.
-    fn listed(symbols: &[(&str, u8, u16, u64, u64)]) -> (Vec<u8>, Sections) {
-        let (mut table, mut strings) = (Vec::new(), vec![0]);
-        for (name, kind, section, start, size) in symbols {
-            table.extend((strings.len() as u32).to_le_bytes());
-            table.extend([*kind, 0]);
-            table.extend(section.to_le_bytes());
-            table.extend(start.to_le_bytes());
-            table.extend(size.to_le_bytes());
-            strings.extend(name.as_bytes());
-            strings.push(0);
-        }
-        let section = |name: &str, offset: usize, size: usize, link| Section {
-            name: name.into(),
-            kind: 3,
-            offset: offset as u64,
-            size: size as u64,
-            link,
-            ..Section::default()
-        };
-        let all =
-            vec![section(".symtab", 0, table.len(), 1), section(".strtab", table.len(), strings.len(), 0)];
-        table.extend(strings);
-        (table, Sections { all, wide: true, machine: 62 })
-    }
-
-    fn image_of(symbols: &[(&str, u8, u16, u64, u64)]) -> ListedSymbols {
-        let (image, sections) = listed(symbols);
+    fn image_of(symbols: &[FixtureSymbol<'_>]) -> ListedSymbols {
+        let (image, sections) = symbol_image(symbols);
         ListedSymbols::of_image(image, &sections).expect("a table")
     }
 
-    fn full(symbols: &[(&str, u8, u16, u64, u64)]) -> ListedSymbols {
+    fn full(symbols: &[FixtureSymbol<'_>]) -> ListedSymbols {
         ListedSymbols { unsized_symbols: Unsized::UpToNext, ..image_of(symbols) }
     }
 
@@ -290,7 +264,7 @@ mod tests {
             ("start", STT_FUNC, 1, 0x1200, 0),
             ("asm", STT_NOTYPE, 1, 0x1300, 4),
             ("label", STT_NOTYPE, 1, 0x1400, 0),
-            ("data", 1, 1, 0x1500, 8),
+            ("data", STT_OBJECT, 1, 0x1500, 8),
             ("imported", STT_FUNC, 0, 0x1600, 8),
         ]);
         let at = |address| name(&symbols, address);
@@ -313,10 +287,10 @@ mod tests {
     #[test]
     fn a_damaged_table_has_no_symbols() {
         let section =
-            |name: &str, size, link| Section { name: name.into(), kind: 3, size, link, ..Section::default() };
+            |name: &str, size, link| Section { name: name.into(), size, link, ..Section::default() };
         for (size, link) in [(u64::MAX, 1), (48, 1), (24, 7), (MAX_TABLE + 24, 1)] {
             let all = vec![section(".symtab", size, link), section(".strtab", 8, 0)];
-            let sections = Sections { all, wide: true, machine: 62 };
+            let sections = Sections { all, ..Sections::default() };
             let listed = ListedSymbols::of_image(vec![0; 24], &sections);
             let found = listed.map(|listed| listed.functions(&[8], &Deadline::default()));
             assert!(found.is_none_or(|found| found == Err(UnreadableTable)), "{size} {link}");
@@ -325,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_table_or_strings_that_were_cut_short_are_unreadable() {
-        let (image, sections) = listed(&[("a", STT_FUNC, 1, 0x1000, 0x20)]);
+        let (image, sections) = symbol_image(&[("a", STT_FUNC, 1, 0x1000, 0x20)]);
         let at = |len: usize| {
             let cut = ListedSymbols::of_image(image[..len].to_vec(), &sections).expect("sections");
             cut.functions(&[0x1000], &Deadline::default()).map(|found| text(&found[0], 0x1000))

@@ -10,7 +10,10 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::elf::{ElfFacts, ElfHeader, Fields, RawSegment};
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRTAB, PT_DYNAMIC, PT_INTERP, ProgramType};
+
+use crate::elf::{ElfFacts, ElfHeader};
+use crate::elf_records::SegmentFields;
 use crate::live_file::open_regular;
 use crate::read_at::{ReadAt, read_bounded};
 
@@ -24,13 +27,6 @@ const MAX_NAME: u64 = 4096;
 const MAX_SHEBANG: usize = 256;
 /// A script's interpreter may be a script.
 const MAX_SCRIPTS: usize = 4;
-
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-const DT_RPATH: u64 = 15;
-const DT_RUNPATH: u64 = 29;
 
 /// Where the dynamic linker looks by itself, on Debian and on others.
 const LIBRARY_DIRS: [&str; 8] = [
@@ -63,7 +59,7 @@ pub fn files_of_program(path: &Path) -> Vec<PathBuf> {
 /// Whether a file is linked dynamically, but needs neither an interpreter nor a library.
 pub(crate) fn needs_nothing(file: &File) -> bool {
     let Some((header, segments)) = header_and_segments(file) else { return false };
-    let entries = bytes_of(file, &segments, PT_DYNAMIC).map(|bytes| entries(&bytes, &header));
+    let entries = bytes_of(file, &segments, PT_DYNAMIC).map(|bytes| header.class.dynamic_entries(&bytes));
     let has_interpreter = segments.iter().any(|raw| raw.kind == PT_INTERP);
     !has_interpreter && entries.is_some_and(|entries| entries.iter().all(|(tag, _)| *tag != DT_NEEDED))
 }
@@ -101,7 +97,7 @@ impl Dynamic {
         let interpreter = bytes_of(file, &segments, PT_INTERP).map(|bytes| text(&bytes));
         let mut dynamic = Dynamic { interpreter, ..Dynamic::default() };
         let Some(bytes) = bytes_of(file, &segments, PT_DYNAMIC) else { return Some(dynamic) };
-        let entries = entries(&bytes, &header);
+        let entries = header.class.dynamic_entries(&bytes);
         let facts = ElfFacts::read(file).ok()?;
         let Some((_, names)) = entries.iter().find(|(tag, _)| *tag == DT_STRTAB) else {
             return Some(dynamic);
@@ -139,26 +135,16 @@ impl Dynamic {
     }
 }
 
-fn header_and_segments(file: &File) -> Option<(ElfHeader, Vec<RawSegment>)> {
+fn header_and_segments(file: &File) -> Option<(ElfHeader, Vec<SegmentFields>)> {
     let header = ElfHeader::read(file).ok()?;
     let segments = header.segment_table(file).ok()?;
     Some((header, segments))
 }
 
 /// The first segment of a kind.
-fn bytes_of(file: &File, segments: &[RawSegment], kind: u32) -> Option<Vec<u8>> {
+fn bytes_of(file: &File, segments: &[SegmentFields], kind: ProgramType) -> Option<Vec<u8>> {
     let found = segments.iter().find(|raw| raw.kind == kind)?;
-    read_bounded(file, found.segment.offset, found.segment.file_size, MAX_DYNAMIC)
-}
-
-/// Tags and values of a dynamic section, up to its end mark.
-fn entries(bytes: &[u8], header: &ElfHeader) -> Vec<(u64, u64)> {
-    let size = if header.wide { 16 } else { 8 };
-    let entries = bytes.chunks_exact(size).map(|bytes| Fields { bytes, wide: header.wide });
-    entries
-        .map(|fields| (fields.native(0), fields.native(size / 2)))
-        .take_while(|(tag, _)| *tag != 0)
-        .collect()
+    read_bounded(file, found.offset, found.file_size, MAX_DYNAMIC)
 }
 
 /// The text at an ELF virtual address.

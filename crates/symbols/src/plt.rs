@@ -4,15 +4,13 @@
 
 use std::collections::HashMap;
 
+use object::elf::{EM_X86_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT};
+
 use crate::demangle::readable_name;
-use crate::elf::Fields;
+use crate::elf_records::{Class, relocations};
 use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::{Section, Sections};
-
-const EM_X86_64: u16 = 62;
-const R_X86_64_GLOB_DAT: u32 = 6;
-const R_X86_64_JUMP_SLOT: u32 = 7;
 
 /// Large programs have some thousand stubs of 16 bytes.
 const MAX_STUBS: u64 = 1 << 20;
@@ -48,7 +46,7 @@ struct Slot {
 
 impl PltNames {
     pub(crate) fn read<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Self {
-        if sections.machine != EM_X86_64 || !sections.wide {
+        if sections.machine != EM_X86_64 || sections.class != Class::Elf64 {
             return PltNames::default();
         }
         let slots = slots(source, sections).unwrap_or_default();
@@ -91,20 +89,19 @@ fn slots<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<
     let tables = [".rela.plt", ".rela.dyn"].into_iter().filter_map(|name| sections.named(name));
     for table in tables.filter(|table| table.has_bytes()) {
         let Some(bytes) = read_bounded(source, table.offset, table.size, MAX_RELOCATIONS) else { continue };
-        for entry in bytes.chunks_exact(24) {
-            let fields = Fields { bytes: entry, wide: true };
-            let lazy = match fields.word(8) {
+        for relocation in relocations(&bytes) {
+            let lazy = match relocation.kind {
                 R_X86_64_GLOB_DAT => false,
                 R_X86_64_JUMP_SLOT => true,
                 _ => continue,
             };
-            let symbol_at = fields.word(12) as usize * 24;
-            let Some(symbol) = symbol_table.get(symbol_at..symbol_at + 24) else { continue };
-            let name_at = Fields { bytes: symbol, wide: true }.word(0);
-            if let Some(name) = string_at(source, strings, name_at) {
+            let symbol_at = relocation.symbol as usize * sections.class.symbol_size();
+            let symbol = symbol_table.get(symbol_at..).and_then(|rest| sections.class.symbols(rest).next());
+            let Some(symbol) = symbol else { continue };
+            if let Some(name) = string_at(source, strings, symbol.name_at) {
                 let Some(rest) = left.checked_sub(name.len()) else { return Some(slots) };
                 left = rest;
-                slots.insert(fields.long(0), Slot { name, lazy });
+                slots.insert(relocation.slot, Slot { name, lazy });
             }
         }
     }

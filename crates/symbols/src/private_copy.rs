@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use crate::elf::ElfHeader;
+use crate::elf_records::Class;
 use crate::read_at::read_bounded;
 use crate::section::{Section, Sections};
 
@@ -27,7 +28,7 @@ pub(crate) fn private_copy(file: &File, sections: &Sections, limit: u64) -> io::
     let header = ElfHeader::read(file).map_err(|_| io::ErrorKind::InvalidData)?;
     let mut layout = Layout::new(sections, &header);
     for (index, section) in sections.all.iter().enumerate() {
-        if is_needed(section) || index == usize::from(header.section_names) {
+        if is_needed(section) || index == usize::from(header.fields.section_names) {
             layout.place(index, section);
         }
     }
@@ -61,7 +62,7 @@ fn is_needed(section: &Section) -> bool {
 
 /// Where sections lie in the copy.
 struct Layout {
-    wide: bool,
+    class: Class,
     names: usize,
     names_bytes: u64,
     /// Of each section its offset and size in the copy; `None` for those that are left out.
@@ -74,12 +75,11 @@ struct Layout {
 
 impl Layout {
     fn new(sections: &Sections, header: &ElfHeader) -> Self {
-        let table_at = 64;
-        let entry = if sections.wide { 64 } else { 40 };
-        let end = table_at + sections.all.len() as u64 * entry;
+        let table_at = sections.class.header_size() as u64;
+        let end = table_at + (sections.all.len() * sections.class.section_size()) as u64;
         Layout {
-            wide: sections.wide,
-            names: header.section_names.into(),
+            class: sections.class,
+            names: header.fields.section_names.into(),
             names_bytes: 0,
             places: vec![None; sections.all.len()],
             parts: Vec::new(),
@@ -101,44 +101,32 @@ impl Layout {
 
     /// The headers and names, which count for no section.
     fn fixed_bytes(&self) -> u64 {
-        let entry = if self.wide { 64 } else { 40 };
+        let entry = self.class.section_size() as u64;
         self.table_at + (entry + ALIGN) * self.places.len() as u64 + self.names_bytes
     }
 
     /// The file's header, without segments.
     fn header(&self, file: &File) -> io::Result<Vec<u8>> {
-        let len = if self.wide { 64 } else { 52 };
+        let len = self.class.header_size() as u64;
         let mut bytes = read_bounded(file, 0, len, len).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let [segments_at, sections_at, segments] = if self.wide { [32, 40, 56] } else { [28, 32, 44] };
-        put_native(&mut bytes, segments_at, 0, self.wide);
-        put_native(&mut bytes, sections_at, self.table_at, self.wide);
-        bytes[segments..segments + 2].fill(0);
+        self.class.set_tables(&mut bytes, self.table_at);
         Ok(bytes)
     }
 
     /// The file's section headers with the offsets of the copy.
     fn section_table(&self, file: &File, header: &ElfHeader) -> io::Result<Vec<u8>> {
-        let entry = if self.wide { 64 } else { 40 };
+        let entry = self.class.section_size();
         let len = (self.places.len() * entry) as u64;
-        let bytes = read_bounded(file, header.sections_at, len, len);
+        let bytes = read_bounded(file, header.fields.sections_at, len, len);
         let mut bytes = bytes.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let [offset_at, size_at] = if self.wide { [24, 32] } else { [16, 20] };
         for (entry, place) in bytes.chunks_exact_mut(entry).zip(&self.places) {
             match place {
-                Some((offset, size)) => {
-                    put_native(entry, offset_at, *offset, self.wide);
-                    put_native(entry, size_at, *size, self.wide);
-                }
+                Some((offset, size)) => self.class.set_place(entry, *offset, *size),
                 None => entry.fill(0),
             }
         }
         Ok(bytes)
     }
-}
-
-fn put_native(bytes: &mut [u8], at: usize, value: u64, wide: bool) {
-    let len = if wide { 8 } else { 4 };
-    bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
 }
 
 fn copy_bytes(file: &File, copy: &File, from: u64, to: u64, size: u64) -> io::Result<()> {

@@ -6,26 +6,24 @@
 use std::io::{self, BufReader, Read};
 
 use flate2::bufread::ZlibDecoder;
+use object::elf::{
+    ELFCOMPRESS_ZLIB, Machine, SHF_COMPRESSED, SHF_EXECINSTR, SHT_NOBITS, SHT_NOTE, SectionFlags, SectionType,
+};
 
-use crate::elf::{ElfError, ElfHeader, Fields};
+use crate::elf::{ElfError, ElfHeader};
+use crate::elf_records::{Class, HeaderFields, SectionFields};
 use crate::read_at::{ReadAt, read_bounded};
 
 /// `e_shnum` is 16 bits; the escape for more is for object files with a section per function.
 const MAX_SECTIONS: u64 = 0xff00;
 const MAX_NAMES: u64 = 1 << 20;
 
-const SHT_NOTE: u32 = 7;
-const SHT_NOBITS: u32 = 8;
-const SHF_EXECINSTR: u64 = 4;
-const SHF_COMPRESSED: u64 = 0x800;
-const ELFCOMPRESS_ZLIB: u32 = 1;
-
 /// One section header with its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Section {
     pub name: String,
-    pub kind: u32,
-    pub flags: u64,
+    pub kind: SectionType,
+    pub flags: SectionFlags,
     pub address: u64,
     pub offset: u64,
     pub size: u64,
@@ -34,12 +32,17 @@ pub(crate) struct Section {
 }
 
 impl Section {
+    fn new(name: String, fields: SectionFields) -> Self {
+        let SectionFields { kind, flags, address, offset, size, link, align, .. } = fields;
+        Section { name, kind, flags, address, offset, size, link, align }
+    }
+
     pub(crate) fn is_note(&self) -> bool {
         self.kind == SHT_NOTE
     }
 
     pub(crate) fn is_code(&self) -> bool {
-        self.flags & SHF_EXECINSTR != 0
+        self.flags.contains(SHF_EXECINSTR)
     }
 
     pub(crate) fn has_bytes(&self) -> bool {
@@ -51,7 +54,7 @@ impl Section {
     }
 
     fn is_compressed(&self) -> bool {
-        self.flags & SHF_COMPRESSED != 0
+        self.flags.contains(SHF_COMPRESSED)
     }
 
     fn is_debug(&self) -> bool {
@@ -63,8 +66,8 @@ impl Section {
 #[derive(Debug, Default)]
 pub(crate) struct Sections {
     pub all: Vec<Section>,
-    pub wide: bool,
-    pub machine: u16,
+    pub class: Class,
+    pub machine: Machine,
 }
 
 impl Sections {
@@ -79,7 +82,7 @@ impl Sections {
         if !all.iter().all(inside) {
             return Err(ElfError::Truncated);
         }
-        Ok(Sections { all, wide: header.wide, machine: header.machine })
+        Ok(Sections { all, class: header.class, machine: header.fields.machine })
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<&Section> {
@@ -126,9 +129,9 @@ impl Sections {
         let mut size = DebugSize::default();
         for section in self.all.iter().filter(|section| section.is_debug() && section.has_bytes()) {
             let bytes = if section.is_compressed() {
-                let announced = announced_size(source, section, self.wide)?;
+                let announced = announced_size(source, section, self.class)?;
                 size.unpacked = size.unpacked.checked_add(announced).filter(|&sum| sum <= limit)?;
-                let holds = trust == Trust::Installed || unpacks_to(source, section, self.wide, announced);
+                let holds = trust == Trust::Installed || unpacks_to(source, section, self.class, announced);
                 holds.then_some(announced)?
             } else {
                 section.size
@@ -161,43 +164,24 @@ pub(crate) fn read_table<R: ReadAt + ?Sized>(
     source: &R,
     header: &ElfHeader,
 ) -> Result<Vec<Section>, ElfError> {
-    let count = u64::from(header.section_count);
-    if header.sections_at == 0 || count == 0 {
+    let HeaderFields { sections_at, section_size, section_count, section_names, .. } = header.fields;
+    if sections_at == 0 || section_count == 0 {
         return Ok(Vec::new());
     }
-    let entry: u16 = if header.wide { 64 } else { 40 };
-    if header.section_size != entry {
+    let entry = header.class.section_size();
+    if usize::from(section_size) != entry {
         return Err(ElfError::Truncated);
     }
-    if count > MAX_SECTIONS {
+    if u64::from(section_count) > MAX_SECTIONS {
         return Err(ElfError::Oversized);
     }
-    let len = count * u64::from(entry);
-    let bytes = read_bounded(source, header.sections_at, len, len).ok_or(ElfError::Truncated)?;
-    let raw: Vec<(u32, Section)> =
-        bytes.chunks_exact(entry.into()).map(|entry| section_from(entry, header.wide)).collect();
-    let names = raw.get(usize::from(header.section_names)).map_or(Vec::new(), |(_, names)| {
+    let len = u64::from(section_count) * entry as u64;
+    let bytes = read_bounded(source, sections_at, len, len).ok_or(ElfError::Truncated)?;
+    let raw: Vec<SectionFields> = header.class.sections(&bytes).collect();
+    let names = raw.get(usize::from(section_names)).map_or(Vec::new(), |names| {
         read_bounded(source, names.offset, names.size, MAX_NAMES).unwrap_or_default()
     });
-    let named = |(name_at, section): (u32, Section)| Section { name: name_from(&names, name_at), ..section };
-    Ok(raw.into_iter().map(named).collect())
-}
-
-fn section_from(bytes: &[u8], wide: bool) -> (u32, Section) {
-    let fields = Fields { bytes, wide };
-    let [flags, address, offset, size, link, align] =
-        if wide { [8, 16, 24, 32, 40, 48] } else { [8, 12, 16, 20, 24, 32] };
-    let section = Section {
-        name: String::new(),
-        kind: fields.word(4),
-        flags: fields.native(flags),
-        address: fields.native(address),
-        offset: fields.native(offset),
-        size: fields.native(size),
-        link: fields.word(link),
-        align: fields.native(align),
-    };
-    (fields.word(0), section)
+    Ok(raw.into_iter().map(|fields| Section::new(name_from(&names, fields.name_at), fields)).collect())
 }
 
 /// Section names are short; a longer one is not a name this crate asks for.
@@ -208,28 +192,23 @@ fn name_from(names: &[u8], at: u32) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// What the compression header says.
-fn announced_size<R: ReadAt + ?Sized>(source: &R, section: &Section, wide: bool) -> Option<u64> {
-    let len = compression_header_len(wide);
+/// The size that the compression header announces.
+fn announced_size<R: ReadAt + ?Sized>(source: &R, section: &Section, class: Class) -> Option<u64> {
+    let len = class.compression_header_size() as u64;
     let header = read_bounded(source, section.offset, len, len)?;
-    let fields = Fields { bytes: &header, wide };
-    let announced = if wide { fields.long(8) } else { fields.word(4).into() };
-    (fields.word(0) == ELFCOMPRESS_ZLIB).then_some(announced)
+    let (kind, announced) = class.compression(&header)?;
+    (kind == ELFCOMPRESS_ZLIB).then_some(announced)
 }
 
 /// Unpacks a section to nowhere: a compression header can say anything, and its reader believes it.
-fn unpacks_to<R: ReadAt + ?Sized>(source: &R, section: &Section, wide: bool, announced: u64) -> bool {
+fn unpacks_to<R: ReadAt + ?Sized>(source: &R, section: &Section, class: Class, announced: u64) -> bool {
     let packed = Window {
         source,
-        at: section.offset.saturating_add(compression_header_len(wide)),
+        at: section.offset.saturating_add(class.compression_header_size() as u64),
         end: section.offset.saturating_add(section.size),
     };
     let mut unpacked = ZlibDecoder::new(BufReader::new(packed)).take(announced.saturating_add(1));
     io::copy(&mut unpacked, &mut io::sink()).is_ok_and(|size| size == announced)
-}
-
-fn compression_header_len(wide: bool) -> u64 {
-    if wide { 24 } else { 12 }
 }
 
 /// A part of a source as a stream.
@@ -276,14 +255,14 @@ mod tests {
     }
 
     fn sections(section: Section) -> Sections {
-        Sections { all: vec![section], wide: true, machine: 0 }
+        Sections { all: vec![section], ..Sections::default() }
     }
 
     /// The vDSO is the smallest ELF file that is on every machine.
     fn small_image() -> (usize, Vec<u8>) {
         let mut image = Vec::new();
         crate::vdso::image().expect("a vDSO").read_to_end(&mut image).expect("memory");
-        (ElfHeader::read(image.as_slice()).expect("a header").sections_at as usize, image)
+        (ElfHeader::read(image.as_slice()).expect("a header").fields.sections_at as usize, image)
     }
 
     #[test]
@@ -316,7 +295,7 @@ mod tests {
         let text = sections.named(".text").expect("code");
         assert_eq!(sections.code_at(text.address), Some(text));
         assert!(sections.code_at(text.address.wrapping_add(text.size)).is_none_or(|next| next != text));
-        let end = ElfHeader::read(image.as_slice()).expect("a header").sections_at as usize;
+        let end = ElfHeader::read(image.as_slice()).expect("a header").fields.sections_at as usize;
         assert!(Sections::read(&image[..end]).is_err());
     }
 
