@@ -1,6 +1,6 @@
-//! Where a process's executable memory comes from: sorted, non-overlapping mappings.
+//! The executable mappings of a process, sorted and without overlap.
 //!
-//! Owns no files and no module facts: a mapping carries the number that turns its addresses into ELF
+//! Owns no files and no facts about modules. Each mapping carries the number that turns its addresses into ELF
 //! virtual addresses.
 
 use wallprof_model::{Frame, FrameKind, ModuleId, Owner};
@@ -10,12 +10,12 @@ use crate::mapping_quota::Charge;
 /// `vm.max_map_count` allows 65,530 mappings by default.
 const MAX_MAPPINGS: usize = 1 << 16;
 
-/// What lies behind executable memory.
+/// The origin of executable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A file: the address plus `bias`, wrapping, is the ELF virtual address.
     Module { id: ModuleId, bias: u64 },
-    /// Memory that no file stands for: code written at run time.
+    /// Memory without a file: code that is generated at run time.
     Jit,
 }
 
@@ -50,12 +50,12 @@ impl AddressSpace {
         self.charge = account;
     }
 
-    /// Who pays for the mappings.
+    /// The owner whom the mappings are charged to.
     pub(crate) fn owner(&self) -> Owner {
         self.charge.owner()
     }
 
-    /// Puts a mapping over whatever was there.
+    /// Adds a mapping; it replaces older mappings where they overlap.
     pub(crate) fn map(&mut self, mapping: Mapping) -> Result<(), NotKept> {
         if mapping.start >= mapping.end {
             return Ok(());
@@ -75,7 +75,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Forgets what was mapped in `[start, end)`.
+    /// Removes the mappings in `[start, end)`; one that reaches out of the range keeps its rest.
     pub(crate) fn unmap(&mut self, start: u64, end: u64) {
         let from = self.mappings.partition_point(|known| known.end <= start);
         let to = self.mappings.partition_point(|known| known.start < end);
@@ -91,7 +91,7 @@ impl AddressSpace {
         self.charge.force(self.mappings.len());
     }
 
-    /// The frame of `address`, unless nothing executable is known there.
+    /// The frame of `address`; `None` where no executable mapping is known.
     pub(crate) fn frame(&self, address: u64) -> Option<Frame> {
         let after = self.mappings.partition_point(|known| known.start <= address);
         let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end)?;

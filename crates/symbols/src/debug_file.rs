@@ -1,7 +1,7 @@
-//! Where debug information that was split from a file is found, and whether it belongs to that file.
+//! Finds separate debug files, and checks that they belong to their module.
 //!
-//! A candidate counts only with the file's own build id. Without a build id nothing is searched for: a
-//! name proves nothing.
+//! A candidate counts only if it has the module's build id. A module without a build id has no debug files here,
+//! because a name proves nothing.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -18,7 +18,7 @@ use crate::section::{Sections, Trust};
 /// Where distributions install debug information.
 pub const SYSTEM_DEBUG_DIR: &str = "/usr/lib/debug";
 
-/// More copies of one debug file than anyone keeps.
+/// More copies of one debug file than real machines have.
 const MAX_FILES: usize = 8;
 
 /// A debug file that was found, and the path for readers that open it themselves.
@@ -32,7 +32,7 @@ pub(crate) struct DebugFile {
     pub sections: Option<Sections>,
 }
 
-/// The debug files of a module by its build id, the one that says most first and damaged ones last.
+/// The debug files of a module by its build id. The one with the most information comes first, damaged ones last.
 pub(crate) fn find(options: &ResolverOptions, module: &Module) -> Vec<DebugFile> {
     let Some(build_id) = &module.build_id else { return Vec::new() };
     let found = options.files.get(build_id).into_iter().flatten().cloned();
@@ -56,7 +56,7 @@ pub(crate) fn find(options: &ResolverOptions, module: &Module) -> Vec<DebugFile>
 }
 
 impl DebugFile {
-    /// How much it says, in steps.
+    /// A rank by what the file contains; higher is better.
     fn worth(&self) -> u8 {
         match &self.sections {
             None => 0,
@@ -67,8 +67,8 @@ impl DebugFile {
         }
     }
 
-    /// Whether it has more than dynamic symbols, which the module's own file has, too.
-    pub(crate) fn says_more_than_a_stripped_file(&self) -> bool {
+    /// Whether it has more than dynamic symbols, which the module's own file has as well.
+    pub(crate) fn has_more_than_dynamic_symbols(&self) -> bool {
         self.worth() > 2
     }
 
@@ -77,7 +77,7 @@ impl DebugFile {
     }
 }
 
-/// Where a debuginfod client keeps what it was sent.
+/// Where debuginfod clients keep a downloaded file.
 fn downloaded(dir: &Path, build_id: &[u8]) -> PathBuf {
     dir.join(hex_build_id(build_id)).join("debuginfo")
 }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_the_build_id_is_not_enough() {
+    fn name_without_the_build_id_is_not_enough() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let copy = folder.path().join("program.debug");
         std::fs::copy("/proc/self/exe", &copy).expect("copied");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_says_most_comes_first_and_a_damaged_one_last() {
+    fn file_with_most_information_comes_first_and_damaged_file_last() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let own = std::fs::read("/proc/self/exe").expect("the test's own binary");
         let build_id = elf::build_id_of_path(Path::new("/proc/self/exe")).expect("a build id");

@@ -1,19 +1,18 @@
-//! Where debug files come from that are on no disk: a trait, so that crates that name frames need no network.
+//! A trait for servers of debug files, so that the crates that name frames do not depend on a network library.
 
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A source of debug files that are on their way. Nothing here makes a caller wait but
-/// [`DebugFileServer::wait`].
+/// Downloads debug files in the background. Only [`DebugFileServer::wait`] blocks.
 pub trait DebugFileServer: fmt::Debug + Send + Sync {
-    /// Asks for the debug file of a build id; a second time changes nothing.
+    /// Requests the debug file of a build id. A second request for the same one has no effect.
     fn want(&self, build_id: &[u8]);
 
-    /// Waits until everything that was asked for has come or will not come, for so long at most; false when
-    /// something is open then.
+    /// Waits until each request has succeeded or failed, but at most `longest`. False when a request is still open
+    /// then.
     fn wait(&self, longest: Duration) -> bool;
 
-    /// The folder in which they are when they have come: [`crate::ResolverOptions::download_dirs`].
+    /// The folder of downloaded files, for [`crate::ResolverOptions::download_dirs`].
     fn folder(&self) -> &Path;
 }

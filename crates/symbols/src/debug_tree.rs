@@ -1,4 +1,4 @@
-//! A folder of debug files in any order: which of them belong to which build ids.
+//! Searches a folder of debug files, in any layout, for files with given build ids.
 //!
 //! Owns the walk and its limits: folders, files and time. Links to files are followed, links to folders are
 //! not.
@@ -73,7 +73,7 @@ impl DebugTree {
     }
 }
 
-/// The names in a folder in the order of the alphabet, so that a search finds the same on any machine.
+/// The names in a folder in alphabetical order, so that a search gives the same result on any machine.
 fn entries_of(folder: &Path) -> Vec<(PathBuf, bool)> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut entries: Vec<_> = entries
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_by_build_id_wherever_they_lie() {
+    fn files_are_found_by_build_id_at_any_depth() {
         let (own, build_id) = own();
         let folder = tempfile::tempdir().expect("a scratch folder");
         let deep = folder.path().join("a/b");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_ends_a_search_and_says_so() {
+    fn every_limit_ends_a_search_and_is_reported() {
         let (own, build_id) = own();
         let folder = tempfile::tempdir().expect("a scratch folder");
         let deep = folder.path().join("z/z");

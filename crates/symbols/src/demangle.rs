@@ -1,7 +1,7 @@
 //! Symbol names as people write them: C++ and Rust paths instead of their encoded forms.
 //!
-//! Names come from foreign files. A short encoded name can stand for one of exponential length, so what comes
-//! out is cut at a limit.
+//! Names come from foreign files. A short encoded name can expand to one of exponential length, so the result is
+//! cut at a limit.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ const MAX_NAME: usize = 4096;
 /// Encoded names longer than this stay as they are, cut.
 const MAX_ENCODED: usize = 16 << 10;
 
-/// What names of PLT stubs end in, behind the function's own name.
+/// The suffix of names of PLT stubs.
 const STUB: &str = "@plt";
 
 /// The readable form of a symbol; `None` for an empty one.
@@ -62,7 +62,7 @@ fn is_rust(symbol: &str) -> bool {
     symbol.starts_with("_R") || (symbol.starts_with("_ZN") && old())
 }
 
-/// Text that refuses to grow beyond the limit, which also ends whoever writes it.
+/// Text that refuses to grow beyond the limit. The refusal is an error, which ends the demangler as well.
 #[derive(Default)]
 struct LimitedText {
     text: String,

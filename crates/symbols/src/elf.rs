@@ -1,5 +1,5 @@
-//! The facts of an ELF file that other parts need before any symbol: its build id, and how file offsets
-//! become virtual addresses. Sections are read by [`crate::section`], symbols by [`crate::resolver`].
+//! Facts of an ELF file that are needed before any symbol: its build id, and how file offsets become virtual
+//! addresses. Sections are read by [`crate::section`], symbols by [`crate::resolver`].
 //!
 //! Formats: `elf(5)`; build-id note: `man ld`, `--build-id`. 32- and 64-bit, little-endian.
 
@@ -22,7 +22,7 @@ const MAX_NOTES: u64 = 64 << 10;
 /// SHA-1 is 20 bytes, `--build-id=0x…` can be anything; the kernel reports at most 20 itself.
 const MAX_BUILD_ID: usize = 64;
 
-/// Why a file's headers say nothing.
+/// Why a file's headers cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElfError {
     /// The file does not begin with the ELF magic.
@@ -31,7 +31,7 @@ pub(crate) enum ElfError {
     ForeignFormat,
     /// A header or table lies outside the file.
     Truncated,
-    /// A table is larger than any linker makes it.
+    /// A table is larger than linkers write it.
     Oversized,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Segment {
     pub executable: bool,
 }
 
-/// What one look at the headers gives.
+/// Build id and segments, from one reading of the headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ElfFacts {
     pub build_id: Option<Vec<u8>>,

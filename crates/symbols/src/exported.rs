@@ -1,8 +1,8 @@
-//! The names under which a module's functions are known outside of it.
+//! The names under which a module exports its functions.
 //!
 //! One address often has several names, and which of them debug information or a symbol table shows differs
 //! from machine to machine: with glibc's debug symbols installed `getenv` is `__GI_getenv`, and
-//! `pthread_mutex_lock` is `___pthread_mutex_lock`. The exported name is the one people know.
+//! `pthread_mutex_lock` is `___pthread_mutex_lock`. The exported name is the one that users know.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ pub(crate) fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
-/// The dynamic symbols; in a statically linked program all symbols, of which there the globals count.
+/// The dynamic symbols. A statically linked program has none: there it is the full table, whose globals count.
 pub(crate) fn exporting_table(sections: &Sections) -> Option<&Section> {
     let dynamic = sections.named(".dynsym").filter(|table| table.has_bytes() && table.size > 24);
     dynamic.or_else(|| sections.named(".symtab").filter(|table| table.has_bytes()))
@@ -73,7 +73,7 @@ fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-/// Fewer leading underscores, then shorter, then first in the alphabet: the same choice on every machine.
+/// Fewer leading underscores, then fewer bytes, then alphabetical order: the same choice on every machine.
 fn is_better(name: &str, known: &str) -> bool {
     let underscores = |name: &str| name.bytes().take_while(|&byte| byte == b'_').count();
     (underscores(name), name.len(), name) < (underscores(known), known.len(), known)
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_people_know_wins() {
+    fn exported_name_with_fewest_underscores_wins() {
         let strings = b"\0__read\0read\0_ZN4readEv\0hidden\0pread64\0pread\0";
         let at = |name: &str| {
             let found = strings

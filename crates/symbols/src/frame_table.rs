@@ -6,10 +6,10 @@ use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
 
 use crate::process::ProcessKey;
 
-/// Half a million distinct frames take 22 MiB here. More come from memory that was never code.
+/// Half a million distinct frames take 22 MiB here. More than that come only from addresses that are not code.
 const MAX_FRAMES: usize = 1 << 19;
 
-/// The kernel addresses memory with 57 bits at most; this one nobody has.
+/// The kernel uses 57 bits of an address at most, so that no real frame has this one.
 const OVERFLOW: Frame = Frame { kind: FrameKind::Jit, module: None, address: u64::MAX };
 
 /// A frame in 16 bytes.
@@ -34,7 +34,7 @@ impl From<Frame> for PackedFrame {
 /// Gives each distinct frame a number, in the order of their first appearance.
 pub struct FrameTable {
     ids: HashMap<PackedFrame, FrameId>,
-    /// Processes with run-time code, from 1 on: what is at an address there is at another one elsewhere.
+    /// Processes with run-time code, numbered from 1: one address holds different code in each of them.
     jit_processes: HashMap<ProcessKey, u32>,
     next_jit_process: u32,
     next: u32,
@@ -62,7 +62,7 @@ impl FrameTable {
         self.packed_id(frame.into(), frame)
     }
 
-    /// The same for a frame of this process: run-time code at one address is another frame in each process.
+    /// The same for a frame of this process: run-time code at one address is a different frame in each process.
     pub fn frame_id_in(&mut self, process: ProcessKey, frame: Frame) -> (FrameId, Option<Frame>) {
         let mut packed = PackedFrame::from(frame);
         if frame.kind == FrameKind::Jit {
@@ -81,7 +81,7 @@ impl FrameTable {
         self.overflowed
     }
 
-    /// Forgets frames that `gone` says nobody knows any more; one that comes again is new.
+    /// Removes the frames for which `gone` is true. A frame that is removed and seen again gets a new number.
     pub fn forget(&mut self, gone: impl Fn(FrameId) -> bool) {
         self.ids.retain(|_, id| !gone(*id));
         let jit = self.ids.keys().filter(|frame| frame.kind == FrameKind::Jit);
@@ -105,7 +105,7 @@ impl FrameTable {
 
     fn insert(&mut self, packed: PackedFrame) -> FrameId {
         let id = FrameId(self.next);
-        // No number comes twice: what was forgotten is another frame when it comes again.
+        // Numbers are never reused: a frame that was removed gets another one when it is seen again.
         self.next = self.next.wrapping_add(1);
         self.ids.insert(packed, id);
         id
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_frame_is_new_again() {
+    fn removed_frame_gets_a_new_number() {
         let mut table = FrameTable::default();
         let known = frame(FrameKind::Native, Some(1), 16);
         let (first, _) = table.frame_id(known);
         let (other, _) = table.frame_id(frame(FrameKind::Native, Some(1), 32));
         table.forget(|id| id == first);
-        let (again, told) = table.frame_id(known);
-        assert!(told == Some(known) && again != first && again != other);
+        let (again, announced) = table.frame_id(known);
+        assert!(announced == Some(known) && again != first && again != other);
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn run_time_code_belongs_to_its_process() {
+    fn run_time_code_is_numbered_by_process() {
         let mut table = FrameTable::default();
         let process = |pid, generation| ProcessKey { pid, generation };
         let (native, jit) = (frame(FrameKind::Native, Some(0), 7), frame(FrameKind::Jit, None, 7));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so_and_grows_no_more() {
+    fn full_table_counts_overflows_and_stops_growing() {
         let mut table = FrameTable::with_limit(3);
         let ids: Vec<_> =
             (0..5).map(|address| table.frame_id(frame(FrameKind::Jit, None, address))).collect();

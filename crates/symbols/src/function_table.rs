@@ -1,5 +1,5 @@
-//! Where the functions of a module begin and end: for whoever follows control flow and must know, for any address,
-//! which function it is in. Names are another matter, and come from the resolver.
+//! Start and end of each function of a module. The Intel PT decoder follows control flow and needs the function of
+//! any address; names come from the resolver.
 //!
 //! A part that the compiler moved away (`f.cold`) counts as its function. PLT stubs are functions of their own.
 
@@ -19,11 +19,11 @@ use crate::section::{Section, Sections};
 
 /// Symbol tables of the largest programs have a few million entries.
 const MAX_TABLE: u64 = 256 << 20;
-/// With larger string tables parts that were moved away count by themselves.
+/// With a larger string table, parts that were moved away count as functions of their own.
 const MAX_STRINGS: u64 = 64 << 20;
 /// Read at a time; a multiple of the entry size.
 const CHUNK: u64 = 96 << 10;
-/// Functions inside other ones, as hand-written assembly has them, are looked for this far back.
+/// How far back the search goes for functions inside other ones, as hand-written assembly has them.
 const MAX_NESTED: usize = 16;
 
 /// One function's code, or a part of it. Addresses are ELF virtual addresses.
@@ -38,13 +38,13 @@ struct Extent {
 /// The functions of one module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionTable {
-    /// By start, each start once.
+    /// Sorted by start, without duplicates.
     extents: Vec<Extent>,
     /// Where PLT stubs begin, by address.
     stubs: Vec<u64>,
 }
 
-/// A symbol, while the table is built.
+/// A symbol, used while the table is built.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     start: u64,
@@ -78,7 +78,7 @@ impl FunctionTable {
     }
 
     fn new(mut found: Vec<Found>) -> Self {
-        // Of several with one start the one with the nearer end is what the symbol says, not what fills a hole.
+        // Of several with one start, the one with the nearer end has a size from its symbol; the other fills a hole.
         found.sort_unstable_by_key(|extent| (extent.start, extent.end));
         found.dedup_by_key(|extent| extent.start);
         found.truncate(u32::MAX as usize);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_were_moved_away_belong_to_their_function() {
+    fn cold_parts_belong_to_their_function() {
         let table = table(&[
             ("one.c", STT_FILE, 1, 0, 0),
             ("f", F, 1, 0x1000, 0x10),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_inside_another_is_found_and_left_again() {
+    fn nested_function_ends_before_the_outer_one() {
         let table = table(&[("outer", F, 1, 0x1000, 0x100), ("inner", F, 1, 0x1040, 0x10)]);
         let entries = [0x1030, 0x1048, 0x1060].map(|at| entry_at(&table, at));
         assert_eq!(entries, [Some(0x1000), Some(0x1040), Some(0x1000)]);

@@ -1,6 +1,6 @@
 //! The running kernel's functions by address, from `/proc/kallsyms`.
 //!
-//! Read once. The kernel's debug information is never touched: names are enough, and its size is not.
+//! Read once. The kernel's debug information is never read: it is large, and names are enough.
 
 use std::fmt;
 use std::fs::File;
@@ -16,7 +16,7 @@ const MAX_SYMBOLS: usize = 1 << 20;
 /// `KSYM_NAME_LEN` is 512 since 6.1, and module names have 56 bytes.
 const MAX_LINE: u64 = 1024;
 /// How far a function reaches at most where the kernel's own code has ended: gaps between modules and BPF
-/// programs belong to nobody, or to programs that were loaded later.
+/// programs are empty, or belong to programs that were loaded later.
 const MAX_OUTER_FUNCTION: u64 = 64 << 10;
 
 /// Why there are no kernel symbols.
@@ -78,16 +78,16 @@ pub struct KernelRange {
 
 /// Function names in one string, with their addresses: 1.4 MiB for 64,000 functions.
 pub struct KernelSymbols {
-    /// Ascending; where several names share an address the one to show comes last.
+    /// Ascending; of several names of one address the one to show comes last.
     addresses: Vec<u64>,
-    /// End of each name in `names`; it begins where the one before ends.
+    /// End of each name in `names`; a name starts at the end of the one before.
     name_ends: Vec<u32>,
     names: String,
     /// End of the kernel's own code; what follows is modules and BPF.
     text_end: Option<u64>,
 }
 
-/// One line, while the table is built.
+/// One line, used while the table is built.
 struct RawSymbol {
     address: u64,
     rank: u8,
@@ -228,8 +228,8 @@ fn function_from_line(line: &[u8]) -> Option<(u64, u8, &str)> {
     (matches!(kind, b't' | b'T' | b'w' | b'W') && !padding && !pages).then_some((address, kind, name))
 }
 
-/// How well a name stands for its address among several: functions before section marks, global before
-/// weak before local, and the fewer underscores the better.
+/// Rank of a name among several of one address: functions before section marks, global before weak before local,
+/// and fewer underscores before more.
 fn rank(kind: u8, name: &str) -> u8 {
     let mark = is_section_mark(name);
     let binding = match kind {
@@ -314,7 +314,7 @@ ffffffffc0200100 t bpf_prog_1234_ours\t[bpf]
     }
 
     #[test]
-    fn hidden_addresses_are_told_from_none() {
+    fn hidden_addresses_and_an_empty_table_are_different_errors() {
         let hidden =
             KernelSymbols::from_reader(b"0000000000000000 T _stext\n".as_slice()).err().expect("hidden");
         assert!(matches!(hidden, KallsymsError::Hidden));

@@ -1,4 +1,4 @@
-//! Reading kernel stacks by the names on them: where the profiler's own frames end, and whether an
+//! Classifies kernel stacks by the names of their functions: where the profiler's own frames end, and whether an
 //! interrupt is on the stack.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::kallsyms::KernelSymbols;
 
-/// Distinct kernel return addresses of a busy machine are some ten thousand.
+/// A busy machine has some ten thousand distinct kernel return addresses.
 const MAX_KNOWN: usize = 1 << 16;
 
 /// Functions on the way from a tracepoint or perf event to a BPF program, and the program itself.
@@ -58,11 +58,11 @@ enum Role {
     Interrupt,
     ReturnToUser,
     Other,
-    /// No function is known there: a BPF program that was loaded after the symbols were read.
+    /// No known function: a BPF program that was loaded after the symbols were read.
     Unknown,
 }
 
-/// Tells the roles of kernel frames, each distinct address looked up once.
+/// Finds the roles of kernel frames; each distinct address is looked up once.
 pub struct KernelStacks {
     symbols: Arc<KernelSymbols>,
     roles: HashMap<u64, Role>,
@@ -80,7 +80,7 @@ impl KernelStacks {
     /// How many addresses at the leaf end belong to the profiler: BPF programs and what called them.
     ///
     /// For stacks taken inside a tracepoint. A clock sample's stack begins at the interrupted function,
-    /// which may well be somebody else's BPF program.
+    /// which may be a BPF program of another tool.
     pub fn trim_own_frames(&mut self, addresses: &[u64]) -> usize {
         let mut own = 0;
         for (depth, &address) in addresses.iter().enumerate() {
@@ -142,7 +142,7 @@ mod tests {
         "irqentry_exit_to_user_mode",
         "_etext",
     ];
-    /// A BPF program that no table knows.
+    /// A BPF program that is in no table.
     const UNKNOWN: u64 = 0xffff_ffff_c020_1000;
 
     fn at(name: &str) -> u64 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_softirq_of_a_task_is_not_an_interrupt() {
+    fn softirq_that_a_task_runs_is_not_an_interrupt() {
         let wake = at("try_to_wake_up");
         assert!(stacks().is_interrupt_stack(&[wake, at("__irq_exit_rcu")]));
         assert!(stacks().is_interrupt_stack(&[
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_the_way_back_to_user_mode_is_the_threads_own() {
+    fn task_work_on_the_way_to_user_mode_is_the_threads_own() {
         let killed = [
             at("try_to_wake_up"),
             at("do_exit"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn cached_roles_are_bounded() {
         let mut stacks = stacks();
         for address in 0..2 * MAX_KNOWN as u64 {
             assert_eq!(stacks.trim_own_frames(&[address]), 0);

@@ -1,7 +1,7 @@
 //! The functions of a file's symbol tables: `.symtab`, `.dynsym`, and MiniDebugInfo.
 //!
-//! A table is read in one pass of bounded pieces, never mapped, and nothing of it is kept but candidates for
-//! the addresses that are asked for: a file with any number of symbols costs the same memory.
+//! A table is read in one pass of bounded pieces and is never mapped. Only candidates for the requested addresses
+//! are kept, so that memory does not grow with the number of symbols.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::work_limits::Deadline;
 const MAX_TABLE: u64 = 256 << 20;
 /// Read at a time; a multiple of both entry sizes.
 const CHUNK: u64 = 96 << 10;
-/// Functions that lie around one address, one within another.
+/// Nested functions that are kept around one address.
 const MAX_NESTED: usize = 16;
-/// Of those that begin between two addresses that are asked for.
+/// Functions that are kept between two requested addresses.
 const MAX_BETWEEN: usize = 4;
 
 /// One table of symbols and its strings.
@@ -32,7 +32,7 @@ pub(crate) struct ListedSymbols {
     unsized_symbols: Unsized,
 }
 
-/// What a symbol without a size stands for.
+/// The extent of a symbol without a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsized {
     /// Its first byte: the table has holes.
@@ -63,7 +63,7 @@ pub(crate) struct UnreadableTable;
 struct Entry {
     start: u64,
     size: u64,
-    /// Of several symbols of the same bytes the first one counts.
+    /// Of several symbols with the same extent the first one counts.
     before_others: std::cmp::Reverse<u32>,
     name_at: u32,
     typed: bool,
@@ -91,7 +91,7 @@ impl ListedSymbols {
         Some(ListedSymbols { bytes, table, strings, class: sections.class, unsized_symbols })
     }
 
-    /// How much is read for any number of addresses; the names of those that are found come on top.
+    /// Bytes that are read for any number of addresses, without the names of the functions that are found.
     pub(crate) fn bytes(&self) -> u64 {
         self.table.size
     }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_within_another_is_found_and_left_again() {
+    fn nested_function_ends_before_the_outer_one() {
         let symbols =
             image_of(&[("outer", STT_FUNC, 1, 0x1000, 0x100), ("inner", STT_FUNC, 1, 0x1040, 0x10)]);
         assert_eq!(name(&symbols, 0x1048).as_deref(), Some("inner+8"));
@@ -350,9 +350,9 @@ mod tests {
     }
 
     proptest! {
-        /// Several addresses at once have the names that each has alone.
+        /// Addresses that are looked up together have the names that each has alone.
         #[test]
-        fn addresses_do_not_change_each_other(
+        fn batch_and_single_lookups_agree(
             spans in proptest::collection::vec((1u64..64, 0u64..16), 1..12),
             wanted in proptest::collection::btree_set(0u64..80, 1..12),
         ) {

@@ -1,7 +1,7 @@
-//! Opening the files that processes have mapped, and knowing one file from another.
+//! Opens the files that processes have mapped, and identifies them.
 //!
-//! Paths come from other processes: a FIFO must not block the opener, a device must not be touched, and
-//! a file that was put in another's place must not be taken for it.
+//! Paths come from other processes. A FIFO must not block the opener, a device must not be opened, and a file that
+//! has replaced another must not be taken for it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
@@ -17,8 +17,8 @@ use crate::file_access::cached_attributes;
 /// What the kernel appends to the path of a file that is no longer there.
 const DELETED: &[u8] = b" (deleted)";
 
-/// Which file, and which contents of it: a file written to since is another one. Its time of modification is no proof,
-/// because its owner can set it; the kernel alone sets the time of its last change.
+/// Identity of a file and of its contents: a file that was written to since has another key. The time of
+/// modification is no proof, because the file's owner can set it. Only the kernel sets the time of the last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileKey {
     device: u64,
@@ -61,7 +61,7 @@ impl FileKey {
         })
     }
 
-    /// Whether it is the same file, whatever was written to it in between.
+    /// Whether it is the same file, even if it was written to in between.
     pub(crate) fn is_same_file(&self, other: &FileKey) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
@@ -79,7 +79,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     stat_regular(path)?;
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
-    // Looked at again: between the two calls the name may have been given to something else.
+    // Checked again: between the two calls the name may have been given to another file.
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
@@ -93,13 +93,13 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// A file as one mapping of one process shows it.
+/// A file that is mapped by a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappedFile<'a> {
     pub pid: u32,
     pub start: u64,
     pub end: u64,
-    /// As the kernel labels it.
+    /// As the kernel writes it in `maps`.
     pub path: &'a OsStr,
     pub build_id: Option<&'a [u8]>,
     pub inode: Option<u64>,
@@ -108,17 +108,17 @@ pub(crate) struct MappedFile<'a> {
 /// Where a mapped file may be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The kernel's own link to the mapped file: right for deleted and replaced files and in every mount
-    /// namespace, but only for root and CAP_CHECKPOINT_RESTORE, and only while the mapping is there.
+    /// The kernel's own link to the mapped file. It is right for deleted and replaced files and in every mount
+    /// namespace, but needs root or CAP_CHECKPOINT_RESTORE and exists only as long as the mapping.
     Mapping,
-    /// The kernel's link to the program of the process: as good, open to its user, but one file only.
+    /// The kernel's link to the program of the process: as reliable, readable by its user, but one file only.
     Program,
-    /// What has the file's name now, as the process or as wallprof sees it.
+    /// The file that has this name now, in the process's or in wallprof's mount namespace.
     Name,
 }
 
 impl MappedFile<'_> {
-    /// All places, the surest first.
+    /// All places, the most reliable first.
     pub(crate) fn places(&self) -> [(Place, PathBuf); 4] {
         let pid = self.pid;
         let mut in_process = OsString::from(format!("/proc/{pid}/root"));
@@ -136,8 +136,8 @@ impl MappedFile<'_> {
         PathBuf::from(path_from_label(self.path))
     }
 
-    /// Whether what was found at a place may be the mapped file, as far as can be told without reading it. Where
-    /// the build id is known it decides later.
+    /// Whether the file at a place may be the mapped one, decided without reading it. Where the build id is known, it
+    /// decides later.
     pub(crate) fn may_be(&self, place: Place, found: &Metadata) -> bool {
         let same_inode = self.inode.map(|inode| inode == found.ino());
         let named_so = || !self.path.as_bytes().ends_with(DELETED) && same_inode.unwrap_or(true);
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_marks_are_not_part_of_the_path() {
+    fn marks_of_the_kernel_are_removed_from_the_path() {
         let places = mapped("/tmp/a\\012b (deleted)", None, None).places();
         let paths = ["/proc/7/map_files/1000-3000", "/proc/7/exe", "/proc/7/root/tmp/a\nb", "/tmp/a\nb"];
         assert_eq!(places.map(|(_, path)| path), paths.map(PathBuf::from));
     }
 
     #[test]
-    fn a_name_alone_does_not_make_a_deleted_file() {
+    fn name_alone_does_not_identify_a_deleted_file() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let found = folder.path().metadata().expect("metadata");
         let (same, other) = (Some(found.ino()), Some(found.ino() + 1));

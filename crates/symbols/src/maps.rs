@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 
-/// No kernel allows a process more mappings by default; reading stops here.
+/// Kernels allow a process no more mappings by default; reading stops here.
 const MAX_LINES: usize = 1 << 20;
 /// A path of 4,096 bytes whose every byte is escaped, and the numbers before it.
 const MAX_LINE: u64 = 5 * 4096;

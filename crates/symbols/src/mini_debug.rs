@@ -2,8 +2,8 @@
 //! has the functions that the program's dynamic symbols leave out. Format: gdb's manual, *Debugging
 //! Information in a Special Section*.
 //!
-//! Owns the bounds on unpacking: the section belongs to a foreign file, and a few kilobytes of xz can stand
-//! for gigabytes.
+//! Owns the bounds on unpacking: the section belongs to a foreign file, and a few kilobytes of xz can unpack
+//! to gigabytes.
 
 use std::io::{self, Cursor, Read};
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ use crate::section::Sections;
 
 const SECTION: &str = ".gnu_debugdata";
 const MAX_PACKED: u64 = 8 << 20;
-/// The largest ones that Fedora ships, of web browsers, unpack to some 10 MiB.
+/// The largest ones of Fedora belong to web browsers and unpack to some 10 MiB.
 const MAX_UNPACKED: u64 = 32 << 20;
 /// `xz -9` asks for a dictionary of 64 MiB, but no dictionary is of use beyond what may be unpacked.
 const MAX_DICTIONARY: usize = 64 << 20;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xz_packs_is_unpacked_whatever_its_settings() {
+    fn output_of_xz_is_unpacked_with_any_settings() {
         let bytes = std::fs::read("/proc/self/exe").expect("the test's own binary");
         let bytes = &bytes[..bytes.len().min(128 << 10)];
         for options in

@@ -1,8 +1,8 @@
-//! Which files a program will map when it starts, as far as can be told without running it: itself, its interpreter,
-//! and the libraries that those need.
+//! The files that a program will map when it starts, guessed without running it: itself, its interpreter, and the
+//! libraries that those need.
 //!
-//! A guess, made to have their unwind tables ready: what is missing is read when it appears, what is too much costs
-//! memory. Formats: `elf(5)`, `ld.so(8)`.
+//! The unwind tables of these files are built early. A missing file is read when it is mapped; a superfluous one
+//! costs memory. Formats: `elf(5)`, `ld.so(8)`.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ const MAX_SHEBANG: usize = 256;
 /// A script's interpreter may be a script.
 const MAX_SCRIPTS: usize = 4;
 
-/// Where the dynamic linker looks by itself, on Debian and on others.
+/// The default search folders of the dynamic linker, on Debian and on other distributions.
 const LIBRARY_DIRS: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -82,7 +82,7 @@ fn script_interpreter(file: &File) -> Option<PathBuf> {
     name.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(name)))
 }
 
-/// What the dynamic linker is told.
+/// The instructions for the dynamic linker in a file.
 #[derive(Default)]
 struct Dynamic {
     interpreter: Option<Vec<u8>>,

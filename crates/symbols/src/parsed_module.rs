@@ -146,7 +146,7 @@ impl ParsedModule {
             damaged: found.iter().filter(|file| file.sections.is_none()).map(|file| file.key).collect(),
             plt: None,
         };
-        let found = found.into_iter().filter(|found| found.says_more_than_a_stripped_file());
+        let found = found.into_iter().filter(|found| found.has_more_than_dynamic_symbols());
         for found in found.take(MAX_DEBUG_FILES) {
             parsed.add_debug_file(options, found, budget);
         }

@@ -1,4 +1,4 @@
-//! Frames that wait for their names, by module: resolving is cheap in batches and dear one by one.
+//! Frames without a name yet, by module: resolving them in batches is cheap, one by one it is expensive.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub struct Batch {
     pub addresses: Vec<u64>,
 }
 
-/// Collects new frames until somebody has time for them.
+/// Collects new frames until they are resolved.
 #[derive(Clone, Debug, Default)]
 pub struct PendingFrames {
     by_origin: BTreeMap<Origin, Vec<(FrameId, u64)>>,
 }
 
 impl PendingFrames {
-    /// Remembers a new frame; one that belongs to no file and not to the kernel has nothing to resolve.
+    /// Adds a new frame. One that belongs neither to a file nor to the kernel is left out: it cannot be resolved.
     pub fn push(&mut self, id: FrameId, frame: Frame) {
         let origin = match (frame.kind, frame.module) {
             (FrameKind::Kernel, _) => Origin::Kernel,
@@ -37,7 +37,7 @@ impl PendingFrames {
         self.by_origin.entry(origin).or_default().push((id, frame.address));
     }
 
-    /// The modules that frames wait in.
+    /// The modules of pending frames.
     pub fn modules(&self) -> impl Iterator<Item = ModuleId> + '_ {
         self.by_origin.keys().filter_map(|origin| match origin {
             Origin::Module(id) => Some(*id),
@@ -45,13 +45,13 @@ impl PendingFrames {
         })
     }
 
-    /// Adds a batch's frames again, for another look.
+    /// Adds a batch's frames again, to be resolved once more.
     pub fn put_back(&mut self, batch: Batch) {
         let frames = batch.ids.into_iter().zip(batch.addresses);
         self.by_origin.entry(batch.origin).or_default().extend(frames);
     }
 
-    /// Frames that `gone` says nobody knows any more need no names.
+    /// Removes the frames for which `gone` is true.
     pub fn forget(&mut self, gone: impl Fn(FrameId) -> bool) {
         self.by_origin.retain(|_, frames| {
             frames.retain(|(id, _)| !gone(*id));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forgotten_frames_need_no_names() {
+    fn removed_frames_are_not_in_a_batch() {
         let mut pending = PendingFrames::default();
         for id in 0..3 {
             pending.push(FrameId(id), Frame { kind: FrameKind::Kernel, module: None, address: 8 });

@@ -1,4 +1,4 @@
-//! Names of PLT stubs (x86-64), which no symbol table lists: `write@plt`, readable as other names are.
+//! Names of PLT stubs (x86-64), which are in no symbol table: `write@plt`, demangled as other names are.
 //!
 //! A stub jumps through a slot of the GOT, and the relocation of that slot names the function.
 
@@ -36,11 +36,11 @@ struct Stub {
     slot: Slot,
 }
 
-/// What a slot of the GOT is filled with.
+/// The function whose address a slot of the GOT receives.
 #[derive(Clone, Debug)]
 struct Slot {
     name: String,
-    /// At the first call through it, unless the program is started with all functions bound.
+    /// It is filled at the first call through it, unless the program binds all functions when it starts.
     lazy: bool,
 }
 
@@ -71,7 +71,7 @@ impl PltNames {
         Some((readable_name(&format!("{}@plt", stub.slot.name))?, address - stub.start))
     }
 
-    /// The function that the stub at `address` binds at its first call; `None` where that is no stub, and for one whose
+    /// The function that the stub at `address` binds at its first call. `None` where that is no stub, and where the
     /// function is bound when the module is loaded.
     pub(crate) fn lazily_bound(&self, address: u64) -> Option<&str> {
         let after = self.stubs.partition_point(|stub| stub.start <= address);
@@ -80,7 +80,7 @@ impl PltNames {
     }
 }
 
-/// GOT slots by address, and which function their relocations put there.
+/// The functions of GOT slots, by the slot's address, from relocations.
 fn slots<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<HashMap<u64, Slot>> {
     let symbols = sections.named(".dynsym").filter(|table| table.has_bytes())?;
     let strings = sections.all.get(symbols.link as usize)?;

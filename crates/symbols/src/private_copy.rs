@@ -1,9 +1,9 @@
-//! A copy of the parts of a file that its debug information needs, in memory that nobody else can change.
+//! A copy of a file's symbols and debug sections, in memory that other processes cannot change.
 //!
-//! Readers that map a file die with SIGBUS when somebody cuts it short, and what they check may change after
-//! the check. A file that others can write is therefore never mapped: its symbols and debug sections are read
-//! into a sealed memory file (`memfd_create(2)`), laid out one after the other. Sections that are not needed
-//! stay in the table of the copy as empty ones, so that indices keep their meaning.
+//! A process that has mapped a file dies of SIGBUS when the file is cut short, and the file can change after it was
+//! checked. A file that others can write is therefore never mapped: its symbols and debug sections are read into a
+//! sealed memory file (`memfd_create(2)`), one after the other. All other sections stay in the copy's table as empty
+//! ones, so that indices keep their meaning.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +45,7 @@ pub(crate) fn private_copy(file: &File, sections: &Sections, limit: u64) -> io::
     Ok(copy)
 }
 
-/// What readers of debug information and of symbols as its complement look at.
+/// Whether a parser of debug information reads the section, or the symbols that it falls back to.
 fn is_needed(section: &Section) -> bool {
     const UNREAD: [&str; 6] = [
         ".debug_sup",
@@ -67,7 +67,7 @@ struct Layout {
     names_bytes: u64,
     /// Of each section its offset and size in the copy; `None` for those that are left out.
     places: Vec<Option<(u64, u64)>>,
-    /// From, to and how much.
+    /// Offset in the file, offset in the copy, and size.
     parts: Vec<(u64, u64, u64)>,
     table_at: u64,
     end: u64,

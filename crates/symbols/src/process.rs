@@ -1,8 +1,8 @@
-//! Processes and their executable memory over time: addresses → frames that mean the same in another
-//! process and on another day.
+//! Processes and their executable memory over time: turns addresses into frames that are valid in every process and
+//! after the processes have ended.
 //!
-//! Fed by `/proc/PID/maps` for processes that were there first, and by plain calls for everything that
-//! happens later. Normalising must be cheap and soon, because processes die.
+//! Input is `/proc/PID/maps` for processes that run already, and one call for each later event. Addresses must be
+//! normalised early and cheaply, because processes end.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -23,16 +23,16 @@ use crate::module::{Identity, MappedBy, ModuleFile, Modules};
 use crate::process_owner::owner_of_process;
 use crate::vdso;
 
-/// Images of one process that are kept: stacks of the previous ones may still be on their way.
+/// Images of one process that are kept: stacks of earlier images may arrive late.
 const MAX_IMAGES: usize = 4;
 /// Below lies no user code: `vm.mmap_min_addr`.
 const LOWEST_ADDRESS: u64 = 0x1_0000;
 /// Above lies the kernel, on every 64-bit architecture.
 const HIGHEST_ADDRESS: u64 = 1 << 56;
-/// The owner of a process is read again each time that it has so many mappings more: a process can become another
-/// user's without an exec.
+/// The owner of a process is read again each time that it has this many mappings more: a process can become
+/// another user's without an exec.
 const OWNER_EVERY: usize = 1 << 12;
-/// The pause after a look at `/proc/PID/maps` that explained nothing doubles from the first to the second.
+/// The pause after a scan of `/proc/PID/maps` that explained nothing doubles, from the first value to the second.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
 const LONG_PAUSE: Duration = Duration::from_secs(512);
 
@@ -43,7 +43,7 @@ pub struct ProcessKey {
     pub generation: u32,
 }
 
-/// A mapping as it is made, from perf's mmap2 records or their like.
+/// A new mapping, from perf's mmap2 records or another source.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapEvent<'a> {
     pub pid: u32,
@@ -52,7 +52,7 @@ pub struct MmapEvent<'a> {
     pub len: u64,
     /// Bytes into the file.
     pub file_offset: u64,
-    /// As the kernel labels it: `/usr/lib/libc.so.6`, `[vdso]`, `//anon`, or empty.
+    /// As the kernel writes it: `/usr/lib/libc.so.6`, `[vdso]`, `//anon`, or empty.
     pub path: &'a OsStr,
     pub build_id: Option<&'a [u8]>,
     pub inode: Option<u64>,
@@ -83,7 +83,7 @@ impl ScanError {
     }
 }
 
-/// What reading a file of `/proc/PID` gives once the process is a zombie.
+/// The error of reading a file of `/proc/PID` when the process is a zombie.
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 impl fmt::Display for ScanError {
@@ -122,26 +122,26 @@ pub struct NormaliseLosses {
 /// One program image.
 struct Image {
     generation: u32,
-    /// Shared with the processes it was forked from and to, until one of them maps something.
+    /// Shared with parent and children of a fork until one of them changes its mappings.
     memory: Arc<AddressSpace>,
-    looks: Looks,
+    scans: ScanSchedule,
 }
 
 impl Image {
     fn new(generation: u32, memory: Arc<AddressSpace>) -> Self {
-        Image { generation, memory, looks: Looks::default() }
+        Image { generation, memory, scans: ScanSchedule::default() }
     }
 }
 
-/// When to look at a process again for memory that no event has told of.
+/// When to scan a process again for mappings that no event has reported.
 #[derive(Default)]
-struct Looks {
+struct ScanSchedule {
     last: Option<Instant>,
     pause: Duration,
 }
 
-impl Looks {
-    /// Whether an unknown address is one to look at the process for.
+impl ScanSchedule {
+    /// Whether an unknown address is to cause a scan now.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= self.pause);
         if due {
@@ -150,8 +150,8 @@ impl Looks {
         due
     }
 
-    /// The last look did or did not explain the address: a compiler at work explains many, a wrong return address
-    /// stays wrong.
+    /// Records whether the last scan explained the address. A compiler makes new mappings that scans find; a wrong
+    /// return address stays unknown.
     fn learn(&mut self, explained: bool) {
         let longer = (self.pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE);
         self.pause = if explained { SHORT_PAUSE } else { longer };
@@ -166,7 +166,7 @@ struct Process {
 }
 
 impl Process {
-    /// Adds an image, forgetting the oldest one of too many.
+    /// Adds an image, and removes the oldest one when there are too many.
     fn push(&mut self, generation: u32) -> &mut Image {
         if self.images.len() == MAX_IMAGES {
             self.images.remove(0);
@@ -196,14 +196,14 @@ impl Processes {
         self.modules.start_batch();
         let mappings: Vec<Mapping> = lines.iter().map(|line| self.mapping_from_line(process, line)).collect();
         self.modules.end_batch();
-        // What was known stays where nothing new covers it: a process that is ending has an empty map.
+        // Known mappings stay unless new ones cover them: a process that is ending has an empty map.
         let memory = Arc::make_mut(&mut self.image(process).memory);
         let outcomes: Vec<_> = mappings.into_iter().map(|mapping| memory.map(mapping)).collect();
         outcomes.into_iter().for_each(|outcome| self.count(outcome));
         Ok(())
     }
 
-    /// A mapping was made; one that is not executable covers what was there.
+    /// Adds a mapping. One that is not executable removes the executable ones that it covers.
     pub fn mmap(&mut self, event: &MmapEvent<'_>) {
         let process = self.newest(event.pid);
         self.charge(process);
@@ -229,7 +229,7 @@ impl Processes {
         }
     }
 
-    /// `child` begins with the memory that the process `parent` has now.
+    /// `child` starts with the memory that the process `parent` has now.
     pub fn fork(&mut self, parent: u32, child: ProcessKey) {
         if parent == child.pid {
             return;
@@ -240,8 +240,7 @@ impl Processes {
         self.table.insert(child.pid, Process { images: vec![image], exited: false });
     }
 
-    /// The process starts a new program in empty memory. The images before it stay known for stacks that
-    /// are still on their way.
+    /// The process starts a new program in empty memory. Earlier images are kept for stacks that arrive late.
     pub fn exec(&mut self, process: ProcessKey) {
         self.jit.forget(self.newest(process.pid));
         let known = self.table.entry(process.pid).or_default();
@@ -252,40 +251,40 @@ impl Processes {
         known.push(process.generation);
     }
 
-    /// The process has ended: nothing more is read from `/proc` about it, its memory stays known.
+    /// The process has ended: it is not read from `/proc` any more, and its mappings are kept.
     pub fn exit(&mut self, pid: u32) {
         if let Some(process) = self.table.get_mut(&pid) {
             process.exited = true;
         }
     }
 
-    /// No more stacks of this process will come: forgets it. The names of its run-time code are
-    /// read a last time, for [`Processes::jit_names`].
+    /// Removes a process whose stacks have all arrived. The names of its run-time code are read a last time, for
+    /// [`Processes::jit_names`].
     pub fn retire(&mut self, pid: u32) {
         self.table.remove(&pid);
         self.jit.retire(pid);
     }
 
-    /// A new frame of run-time code, met at `met`: it waits for its name.
+    /// Adds a frame of run-time code, first seen at `met`, whose name is to be found.
     pub fn push_jit(&mut self, process: ProcessKey, id: FrameId, frame: Frame, met: MonoNs) {
         if frame.kind == FrameKind::Jit {
             self.jit.push(process, id, frame.address, met);
         }
     }
 
-    /// Names of run-time code that are there by now, each told once. To be called now and then: they are read from
-    /// files that grow.
+    /// The names of run-time code that are known by now, each returned once. To be called at intervals, because the
+    /// files that they come from grow.
     pub fn jit_names(&mut self) -> Vec<(FrameId, SymbolLine)> {
         self.jit.names()
     }
 
-    /// Whether this image of the process is known, with whatever mappings.
+    /// Whether this image of the process is known, with or without mappings.
     pub fn knows(&self, process: ProcessKey) -> bool {
         let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
         images.iter().any(|image| image.generation == process.generation)
     }
 
-    /// Where the code lies that the process runs now, ascending.
+    /// The executable mappings of the process's newest image, ascending.
     pub fn code(&self, pid: u32) -> Vec<CodeRange> {
         let Some(image) = self.table.get(&pid).and_then(|process| process.images.last()) else {
             return Vec::new();
@@ -320,10 +319,10 @@ impl Processes {
         for (depth, &address) in addresses.iter().enumerate() {
             let address = call_site(depth, address);
             let mut frame = memory.frame(address);
-            if frame.is_none() && self.look_again(process, address) {
+            if frame.is_none() && self.scan_again(process, address) {
                 memory = self.memory(process);
                 frame = memory.frame(address);
-                self.image(process).looks.learn(frame.is_some());
+                self.image(process).scans.learn(frame.is_some());
             }
             frames.push(frame.unwrap_or(Frame { kind: FrameKind::Native, module: None, address }));
         }
@@ -398,12 +397,12 @@ impl Processes {
         }
     }
 
-    /// A process or image that nobody announced is looked at once.
+    /// Scans a process or image once that no event has announced.
     fn know(&mut self, process: ProcessKey) {
         let newest = self.table.get(&process.pid).and_then(|known| known.images.last());
         let exited = self.table.get(&process.pid).is_some_and(|known| known.exited);
         if newest.is_none_or(|image| image.generation < process.generation && !exited) {
-            // Whatever this look gives, only unknown addresses lead to another one.
+            // With any result: only an unknown address causes another scan.
             let _ = self.image(process);
             let _ = self.scan(process);
         }
@@ -415,9 +414,9 @@ impl Processes {
         image.map(|image| Arc::clone(&image.memory)).unwrap_or_default()
     }
 
-    /// Memory made executable by `mprotect` raises no event; a wrong return address looks just the same.
-    /// True when the process was looked at again.
-    fn look_again(&mut self, process: ProcessKey, address: u64) -> bool {
+    /// Scans for memory that `mprotect` made executable, for which there is no event. A wrong return address scans the
+    /// same. True when the process was scanned.
+    fn scan_again(&mut self, process: ProcessKey, address: u64) -> bool {
         if !(LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&address) {
             return false;
         }
@@ -425,7 +424,7 @@ impl Processes {
             return false;
         };
         let newest = known.images.last_mut().filter(|image| image.generation == process.generation);
-        newest.is_some_and(|image| image.looks.is_due(Instant::now())) && self.scan(process).is_ok()
+        newest.is_some_and(|image| image.scans.is_due(Instant::now())) && self.scan(process).is_ok()
     }
 
     fn image(&mut self, process: ProcessKey) -> &mut Image {
@@ -533,14 +532,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_that_explain_nothing_become_rare() {
-        let mut looks = Looks::default();
+    fn scans_that_explain_nothing_become_rare() {
+        let mut scans = ScanSchedule::default();
         let start = Instant::now();
         let mut at = Vec::new();
         for second in 0..60 {
-            if looks.is_due(start + Duration::from_secs(second)) {
+            if scans.is_due(start + Duration::from_secs(second)) {
                 at.push(second);
-                looks.learn(second == 32);
+                scans.learn(second == 32);
             }
         }
         assert_eq!(at, [0, 1, 2, 4, 8, 16, 32, 33, 34, 36, 40, 48]);
@@ -555,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_callers_stand_for_their_call() {
+    fn return_addresses_become_call_sites() {
         let mut frames = Vec::new();
         normalise_kernel(&[10, 20, 0], &mut frames);
         let addresses: Vec<u64> = frames.iter().map(|frame| frame.address).collect();

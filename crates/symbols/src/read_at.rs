@@ -1,7 +1,7 @@
-//! Positioned, bounded reads: the only way this crate looks into a foreign file or a memory image.
+//! Bounded reads at an offset: the only way in which this crate reads a foreign file or a memory image.
 //!
-//! Nothing is read whole, and no length taken from a file decides an allocation before it was compared
-//! with a limit and with the size of the source.
+//! No file is read whole. A length from a file is compared with a limit and with the size of the source before
+//! memory is allocated for it.
 
 use std::fs::File;
 use std::io;

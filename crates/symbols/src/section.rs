@@ -1,4 +1,4 @@
-//! An ELF file's section headers: what a symbol reader may trust before it opens the file.
+//! An ELF file's section headers, checked before the file is parsed.
 //!
 //! Owns the checks that keep a hostile file from costing memory: where sections lie, and how much
 //! compressed debug information would unpack to.
@@ -142,12 +142,12 @@ impl Sections {
     }
 }
 
-/// Whether what a file says about itself is believed.
+/// Whether the sizes in a file's compression headers are believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// From a directory for debug files: whoever can write there need not trick the profiler.
+    /// From a directory for debug files, which only the administrator can write to.
     Installed,
-    /// Whatever a process runs.
+    /// From a process, or from a server.
     Foreign,
 }
 
@@ -200,7 +200,7 @@ fn announced_size<R: ReadAt + ?Sized>(source: &R, section: &Section, class: Clas
     (kind == ELFCOMPRESS_ZLIB).then_some(announced)
 }
 
-/// Unpacks a section to nowhere: a compression header can say anything, and its reader believes it.
+/// Unpacks a section and drops the result: a compression header may lie, and the parser believes it.
 fn unpacks_to<R: ReadAt + ?Sized>(source: &R, section: &Section, class: Class, announced: u64) -> bool {
     let packed = Window {
         source,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_lies_about_its_size_is_refused() {
+    fn section_with_a_wrong_size_is_refused() {
         for announced in [0, 99_999, 100_001, u64::MAX] {
             let (bytes, section) = packed_section(&[7; 100_000], announced);
             assert_eq!(

@@ -1,8 +1,7 @@
-//! Processes of a recording that was made elsewhere, or is over: addresses → frames, without a look at any
-//! process of this machine.
+//! Processes of a recording: turns addresses into frames without reading any process of this machine.
 //!
-//! Told in the order of time, so that only the newest image of each process is kept. Files are searched
-//! where perf keeps them and where the user says; one with another build id counts as missing.
+//! Events come in the order of time, so that only the newest image of each process is kept. Files are searched where
+//! perf keeps them and where the user says; one with another build id counts as missing.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -38,17 +37,17 @@ pub struct FileSearch {
     pub same_kernel: bool,
 }
 
-/// What became of the recorded files.
+/// How many recorded files were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
     pub found: u64,
-    /// Nothing is where they should be.
+    /// There is no file at their place.
     pub missing: u64,
-    /// What is there has another build id, or is another file.
+    /// The file at their place has another build id, or is another file.
     pub different: u64,
 }
 
-/// A module's place among the recorded files.
+/// Where a module's file is.
 enum Place {
     At(PathBuf),
     /// The vDSO, which has no file.
@@ -62,7 +61,7 @@ struct Entry {
     place: Place,
 }
 
-/// What tells one recorded file from another.
+/// Identity of a recorded file.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FileName {
     path: Vec<u8>,
@@ -70,7 +69,7 @@ struct FileName {
     inode: Option<u64>,
 }
 
-/// The processes of a recording, as of the last event that was told.
+/// The processes of a recording, as of the last event.
 pub struct StoredProcesses {
     search: FileSearch,
     table: HashMap<u32, Arc<AddressSpace>>,
@@ -94,7 +93,7 @@ impl StoredProcesses {
         }
     }
 
-    /// A mapping was made; one that is not executable covers what was there.
+    /// Adds a mapping. One that is not executable removes the executable ones that it covers.
     pub fn mmap(&mut self, event: &MmapEvent<'_>) {
         let end = event.start.saturating_add(event.len);
         let mapping =
@@ -111,7 +110,7 @@ impl StoredProcesses {
         }
     }
 
-    /// `child` begins with the memory that the process `parent` has now.
+    /// `child` starts with the memory that the process `parent` has now.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if parent == child {
             return;
@@ -134,8 +133,8 @@ impl StoredProcesses {
         known.unwrap_or(Frame { kind: FrameKind::Native, module: None, address })
     }
 
-    /// The module that a mapping shows, and what turns its addresses, by addition, into ELF virtual addresses; `None` for
-    /// memory that no file stands for.
+    /// The module of a mapping, and the number to add (wrapping) to its addresses to get ELF virtual addresses. `None` for
+    /// memory without a file.
     pub fn locate(&mut self, event: &MmapEvent<'_>) -> Option<(ModuleId, u64)> {
         match self.target(event) {
             Target::Module { id, bias } => Some((id, bias)),
@@ -230,7 +229,7 @@ impl StoredProcesses {
                 let module = Module { path: label, build_id: facts.build_id.clone() };
                 Entry { module, facts: Some(Arc::new(facts)), place }
             }
-            // Without a build id, so that nobody takes file offsets for virtual addresses.
+            // Without a build id, so that its file offsets are never taken for virtual addresses.
             Err(_) => {
                 Entry { module: Module { path: label, build_id: None }, facts: None, place: Place::Nowhere }
             }
@@ -254,7 +253,7 @@ impl StoredProcesses {
         Err(outcome)
     }
 
-    /// By its name. What this machine's kernel shows as files says nothing of another day.
+    /// By its name. Files in /proc and /sys are not those of the recording.
     fn place_of(&self, path: &Path) -> Option<PathBuf> {
         match &self.search.root {
             Some(root) => Some(root.join(relative(path))),
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_forks_and_ends_with_programs() {
+    fn memory_is_inherited_by_forks_and_cleared_by_exec() {
         let path = own_program();
         let (mut processes, _) = known(FileSearch::default(), &event(path.as_os_str(), Some(&[1]), None));
         let module = |processes: &StoredProcesses, pid| processes.frame(pid, START + 1).module;
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_kernel_shows_as_files_is_not_looked_at() {
+    fn files_in_proc_and_sys_are_not_read() {
         for path in ["/proc/self/exe", "/sys/kernel/notes", "/dev/zero", "/proc/self/mem"] {
             let search = FileSearch { same_kernel: true, ..FileSearch::default() };
             assert_eq!(known(search, &event(OsStr::new(path), None, None)).0.counts().found, 0, "{path}");

@@ -1,7 +1,6 @@
 //! The vDSO: code that the kernel maps into every process and that has no file.
 //!
-//! Its image is read from this process's own memory and given the form of a file, so that it is a module
-//! like any other. Processes of another word size have another vDSO, which is not read.
+//! Its image is copied from this process's own memory into a memory file, so that it is a module like any other. Processes of another word size have another vDSO, which is not read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};

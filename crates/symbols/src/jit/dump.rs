@@ -13,13 +13,13 @@ use wallprof_model::MonoNs;
 use super::Reading;
 use super::wanted::{Code, Wanted};
 
-/// Bytes of one dump that are gone through; a server that dumps for hours writes some hundred MiB.
+/// Bytes of one dump that are read; a server that dumps for hours writes some hundred MiB.
 const MAX_BYTES: u64 = 1 << 30;
 const MAX_RECORDS: usize = 1 << 21;
 /// Longer names are cut.
 const MAX_NAME: u64 = 8192;
 
-/// "JiTD", in the byte order of who wrote it.
+/// "JiTD", in the byte order of the writer.
 const MAGIC: u32 = 0x4a69_5444;
 const HEADER_BYTES: usize = 40;
 /// The times are a processor's ticks, not CLOCK_MONOTONIC.
@@ -29,7 +29,7 @@ const LOAD: u32 = 0;
 /// pid, tid, vma, code_addr, code_size, code_index.
 const LOAD_BYTES: usize = 40;
 
-/// Whether a mapped file is called as jitdumps are: `…/jit-123.dump`.
+/// Whether a mapped file has the name of a jitdump: `…/jit-123.dump`.
 pub(super) fn is_dump_path(path: &OsStr) -> bool {
     let path = path.as_bytes();
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -38,13 +38,13 @@ pub(super) fn is_dump_path(path: &OsStr) -> bool {
     pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
 }
 
-/// Reads a dump from its beginning, up to what is written whole.
+/// Reads a dump from its start up to its last complete record.
 pub(super) fn read(mut file: &File, wanted: &mut Wanted) -> io::Result<Reading> {
     file.rewind()?;
     read_records(BufReader::with_capacity(1 << 16, file), wanted)
 }
 
-/// A record that begins and does not end is being written.
+/// An incomplete last record is still being written.
 fn read_records(reader: impl BufRead + Seek, wanted: &mut Wanted) -> io::Result<Reading> {
     match Dump::open(reader)?.read(wanted) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(Reading::Whole),
@@ -55,11 +55,11 @@ fn read_records(reader: impl BufRead + Seek, wanted: &mut Wanted) -> io::Result<
 struct Dump<R> {
     reader: R,
     has_times: bool,
-    /// Bytes gone through.
+    /// Bytes read or skipped.
     at: u64,
 }
 
-/// What every record begins with.
+/// The start of every record.
 struct Prefix {
     id: u32,
     /// Bytes of the record behind the prefix.
@@ -106,7 +106,7 @@ impl<R: BufRead + Seek> Dump<R> {
         Ok(Prefix { id: u32_at(&prefix, 0), rest, time: u64_at(&prefix, 8) })
     }
 
-    /// False when there is no point in reading on.
+    /// False when reading on would give no name.
     fn load(&mut self, prefix: &Prefix, name: &mut Vec<u8>, wanted: &mut Wanted) -> io::Result<bool> {
         let mut load = [0; LOAD_BYTES];
         self.fill(&mut load)?;
@@ -198,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn times_of_another_clock_are_left_alone() {
+    fn dump_with_times_of_another_clock_is_not_used() {
         let dump = [header(FLAG_ARCH_TIMESTAMP), load(u64::MAX, 0x1000, 8, "f")].concat();
         assert_eq!(named(&dump, 0x1000, 5).0.as_deref(), Some("f"));
     }
 
     #[test]
-    fn a_dump_that_is_being_written_is_read_as_far_as_it_goes() {
+    fn incomplete_dump_is_read_up_to_its_last_complete_record() {
         let dump = [header(0), load(1, 0x1000, 8, "f"), load(1, 0x2000, 8, "g")].concat();
         for cut in 1..load(1, 0x2000, 8, "g").len() {
             let part = &dump[..dump.len() - cut];
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_is_known_by_its_name() {
+    fn jitdumps_are_identified_by_name() {
         for path in ["/tmp/jit-1.dump", "/root/.debug/jit/x/jit-77.dump (deleted)"] {
             assert!(is_dump_path(OsStr::new(path)), "{path}");
         }

@@ -1,7 +1,7 @@
-//! Where a process's perf map is: `perf-PID.map` in its own `/tmp`, by its own pid.
+//! The place of a process's perf map: `perf-PID.map` in its own `/tmp`, by its own pid.
 //!
-//! The folder is opened while the process lives and held, so that the map is found after its end, when many
-//! compilers write it. The process is not trusted: no link is followed, nothing but a regular file of its own user
+//! The folder is opened while the process lives and stays open, because many compilers write the map when the
+//! process ends. The process is not trusted: no link is followed, nothing but a regular file of its own user
 //! is read, and a map left by an earlier process of the same pid is not taken for its own.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, ope
 
 /// Clock ticks of `/proc/PID/stat` a second, on every architecture wallprof knows.
 const USER_HZ: u64 = 100;
-/// Boot time and start time are both cut to their units.
+/// Boot time and start time are both rounded down.
 const SLACK_SECONDS: u64 = 2;
 
 /// The folder in which a process's map is or will be.
@@ -45,7 +45,7 @@ impl Home {
     pub(super) fn open_map(&self) -> Option<File> {
         let name = format!("perf-{}.map", self.own_pid);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // Looked at before it is opened: opening a device can already do something.
+        // Checked before it is opened: opening a device can have side effects.
         let found = statat(&self.tmp, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return None;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_fifos_are_left_alone() {
+    fn links_and_fifos_are_not_opened() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("perf-77.map");
         let home = home_at(folder.path(), own_user(), 0);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_namespaces_do_not_confuse_the_reader() {
+    fn names_with_spaces_and_nested_namespaces_are_parsed() {
         let stat = b"7 (a) b (1 2 3)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
         assert_eq!(start_ticks_from_stat(stat), Some(4711));
         assert_eq!(start_ticks_from_stat(b"7 (a S 1"), None);

@@ -1,12 +1,11 @@
-//! Names of code that is in no file: what compilers that run inside a process write down about it.
+//! Names of code that is in no file, from what JIT compilers write about it.
 //!
 //! Two forms exist. A **perf map**, `/tmp/perf-PID.map`, is text with one function a line, found by the process's
 //! own pid in the process's own `/tmp`. A **jitdump**, `jit-PID.dump`, is binary with times; the process maps it
-//! executable, which is how its path becomes known. Both grow while the process runs and may be gone with it:
-//! what leads to them is held open from the first frame on, and they are read each time frames wait for names.
+//! executable, which is how its path becomes known. Both grow while the process runs and may be gone with it.
+//! So their folder or file stays open from the first frame on, and they are read each time that frames have no names.
 //!
-//! A frame that has found its name keeps it: the function that is at its address now is nearer to it in time than
-//! what a compiler puts there later.
+//! A frame that has a name keeps it, because the compiler may write another function to its address later.
 
 mod dump;
 mod home;
@@ -23,7 +22,7 @@ use crate::process::ProcessKey;
 use home::Home;
 use wanted::Wanted;
 
-/// Each keeps up to two descriptors open, of the 1,024 that most processes may have.
+/// Each keeps up to two descriptors open; most processes may have 1,024.
 const MAX_PROCESSES: usize = 128;
 /// A process that writes more dumps than this does it on purpose.
 const MAX_DUMPS: usize = 4;
@@ -32,33 +31,33 @@ const MAX_DUMPS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Whole,
-    /// It is larger than is read of one.
+    /// It is larger than the limit.
     Cut,
 }
 
-/// Frames that wait for their names, by process, and the sources of those names.
+/// Frames without a name, by process, and the sources of names.
 #[derive(Default)]
 pub(crate) struct JitCode {
     processes: HashMap<ProcessKey, JitProcess>,
-    /// Names of processes that are gone, not told yet.
+    /// Names of processes that are gone, not returned yet.
     last_words: Vec<(FrameId, SymbolLine)>,
     lost: u64,
 }
 
 #[derive(Default)]
 struct JitProcess {
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingFrame>,
     home: Option<Home>,
     map: Option<Source>,
     dumps: Vec<Source>,
-    /// What was read last and gave nothing to the frames that still wait.
+    /// The state of the sources when they were last read and had no name for the remaining frames.
     exhausted: bool,
     counted_as_cut: bool,
 }
 
 /// A frame without a name.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct PendingFrame {
     id: FrameId,
     address: u64,
     met: MonoNs,
@@ -86,22 +85,22 @@ impl JitCode {
         }
     }
 
-    /// Remembers a frame, met at `met`, until its name can be read.
+    /// Adds a frame, first seen at `met`, whose name is to be read.
     pub(crate) fn push(&mut self, process: ProcessKey, id: FrameId, address: u64, met: MonoNs) {
         let Some(known) = self.process(process) else { return };
         if known.home.is_none() {
             known.home = Home::of(process.pid);
         }
         if known.home.is_none() && known.dumps.is_empty() {
-            // Gone before it could be looked at.
+            // Gone before it could be read.
             self.processes.remove(&process);
             return;
         }
-        known.waiting.push(Waiting { id, address, met });
+        known.waiting.push(PendingFrame { id, address, met });
         known.exhausted = false;
     }
 
-    /// The names that are there by now.
+    /// The names that are known by now.
     pub(crate) fn names(&mut self) -> Vec<(FrameId, SymbolLine)> {
         let JitCode { processes, last_words, lost } = self;
         let mut names = std::mem::take(last_words);
@@ -109,20 +108,20 @@ impl JitCode {
         names
     }
 
-    /// The process runs another program now. Whatever frames of the one before have no name get none: its map may
-    /// have been written over.
+    /// The process runs another program now. Frames of the earlier one that have no name get none, because its map may
+    /// have been overwritten.
     pub(crate) fn forget(&mut self, process: ProcessKey) {
         self.processes.remove(&process);
     }
 
-    /// The process is gone, with all its images: a last look, then nothing of it is held.
+    /// The process is gone, with all its images. Its sources are read a last time and closed.
     pub(crate) fn retire(&mut self, pid: u32) {
         let JitCode { processes, last_words, lost } = self;
         let gone = processes.extract_if(|key, _| key.pid == pid);
         last_words.extend(gone.flat_map(|(_, mut process)| process.names(lost)));
     }
 
-    /// Maps and dumps that were too large to be read whole, and processes too many to follow.
+    /// How many maps and dumps were too large to be read whole, and how many processes were over the limit.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -147,7 +146,7 @@ impl JitProcess {
         }
     }
 
-    /// Names of waiting frames; the others wait on.
+    /// The names of pending frames. Frames without a name stay pending.
     fn names(&mut self, lost: &mut u64) -> Vec<(FrameId, SymbolLine)> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -177,18 +176,18 @@ impl JitProcess {
         named
     }
 
-    /// What the sources say about the waiting frames, and whether some of it was out of reach.
+    /// The names that the sources have for pending frames, and whether a source could not be read whole.
     fn read(&self) -> (Wanted, bool) {
         let mut wanted = Wanted::new(self.waiting.iter().map(|frame| (frame.address, frame.met)));
         let mut readings = Vec::new();
-        // A dump knows times, so that its names come last and win.
+        // A dump has times, so that its names come last and win.
         if let Some(map) = &self.map {
             readings.push(perf_map::read(&map.file, &mut wanted));
         }
         for dump in &self.dumps {
             readings.push(dump::read(&dump.file, &mut wanted));
         }
-        // A file that cannot be read any further has said what it could.
+        // Of a file that cannot be read any further the names so far count.
         (wanted, readings.into_iter().flatten().any(|reading| reading == Reading::Cut))
     }
 }

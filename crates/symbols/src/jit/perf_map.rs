@@ -10,10 +10,10 @@ use super::wanted::{Code, Wanted};
 /// Bytes of one map; a large Java server writes 20 MiB.
 const MAX_BYTES: u64 = 64 << 20;
 const MAX_SYMBOLS: usize = 1 << 20;
-/// The rest of a longer line is left out: names are cut at this length wherever they are shown.
+/// The rest of a longer line is skipped: names are cut at this length in every view.
 const MAX_LINE: u64 = 8192;
 
-/// Reads a map from its beginning.
+/// Reads a map from its start.
 pub(super) fn read(mut file: &File, wanted: &mut Wanted) -> io::Result<Reading> {
     file.rewind()?;
     read_text(BufReader::with_capacity(1 << 16, file), wanted)
@@ -27,7 +27,7 @@ fn read_text(reader: impl BufRead, wanted: &mut Wanted) -> io::Result<Reading> {
         if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(if reader.limit() == 0 { Reading::Cut } else { Reading::Whole });
         }
-        // A line that is being written is read when it is whole; one that does not end is cut.
+        // An incomplete last line is read once it is complete; a line over the limit is cut.
         let is_whole = line.ends_with(b"\n");
         if !is_whole && (line.len() as u64) < MAX_LINE {
             continue;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_a_map_is_passed_over() {
+    fn lines_of_another_form_are_skipped() {
         let map = b"\n100\n100 10\n100 10 \nzz 10 f\n100 -1 f\n100 10 \xff\xfe\n";
         assert_eq!(named(map, 0x100), (Some("\u{fffd}\u{fffd}".into()), Some(0), Reading::Whole));
         assert_eq!(named(&map[..map.len() - 1], 0x100).0, None, "a line that is being written");

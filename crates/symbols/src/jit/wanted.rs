@@ -1,6 +1,6 @@
-//! Addresses that wait for a name while a source of names is read from its beginning to its end.
+//! Addresses whose names are collected while a source is read from start to end.
 //!
-//! The sources are not kept in memory: what grows with them is only what was asked for.
+//! Sources are not kept in memory, only the best name of each requested address.
 
 use std::rc::Rc;
 
@@ -8,14 +8,14 @@ use wallprof_model::{MonoNs, SymbolLine};
 
 use crate::demangle::readable_name;
 
-/// A function may cover many waiting addresses, but a million functions that all cover thousands of them were made
-/// to keep somebody busy.
+/// A function may cover many requested addresses, but a source with a million functions that all cover thousands of
+/// them was crafted to waste time.
 const MAX_MATCHES: u64 = 1 << 24;
 
-/// Addresses, each with the moment at which it was met, and the best name so far.
+/// Addresses, each with the timestamp at which it was first seen, and the best name so far.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// By address, then by moment.
+    /// By address, then by timestamp.
     entries: Vec<Entry>,
     matches: u64,
 }
@@ -31,7 +31,7 @@ struct Found {
     name: Rc<[u8]>,
 }
 
-/// Code that a source names: `[start, start + size)` since a moment, if that is known.
+/// Code that a source names: `[start, start + size)`, and the timestamp of its load where that is known.
 pub(super) struct Code<'a> {
     pub start: u64,
     pub size: u64,
@@ -48,8 +48,8 @@ impl Wanted {
         Wanted { entries, matches: 0 }
     }
 
-    /// Takes in the next function of a source: of several at one address the last one is right. False when there is
-    /// no point in reading on.
+    /// Adds the next function of a source: of several at one address the last one is right. False when the limit of
+    /// comparisons is reached.
     pub(super) fn see(&mut self, code: &Code<'_>) -> bool {
         let end = code.start.saturating_add(code.size);
         let from = self.entries.partition_point(|entry| entry.address < code.start);
@@ -65,7 +65,7 @@ impl Wanted {
         self.matches < MAX_MATCHES
     }
 
-    /// The name of one address that was asked for.
+    /// The name of one requested address.
     pub(super) fn take(&mut self, address: u64, met: MonoNs) -> Option<SymbolLine> {
         let at = self.entries.binary_search_by_key(&(address, met), Entry::key).ok()?;
         let found = self.entries[at].found.as_ref()?;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_came_later_was_not_what_ran() {
+    fn code_loaded_after_the_sample_does_not_name_it() {
         let mut wanted = Wanted::new([(0x100, MonoNs(5)), (0x100, MonoNs(20))].into_iter());
         for (since, name) in [(1, "first"), (10, "second"), (30, "third")] {
             wanted.see(&code(0x100, 1, Some(since), name));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_made_to_keep_us_busy_is_left() {
+    fn source_with_too_many_overlaps_is_given_up() {
         let mut wanted = Wanted::new((0..1 << 16).map(|address| (address, MonoNs(0))));
         let read = (0..1 << 20).take_while(|_| wanted.see(&code(0, 1 << 16, None, "x"))).count();
         assert_eq!(read as u64, MAX_MATCHES / (1 << 16) - 1);
