@@ -1,8 +1,8 @@
-//! Where downloads are kept: a folder a build id, a file `debuginfo` in it, as elfutils does it. An empty
-//! file says that no server had one.
+//! The cache of downloads: for each build id a folder with the file `debuginfo`, as in elfutils. An empty
+//! file means that no server had one.
 //!
-//! A cache that belongs to another user, or that others may write to, is left alone: a folder of this run's
-//! own takes its place and goes with it.
+//! A cache that belongs to another user, or that others may write to, is not used. A private folder takes its
+//! place and is removed at the end of the run.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read};
@@ -13,11 +13,11 @@ use std::time::{Duration, SystemTime};
 use tempfile::{NamedTempFile, TempDir};
 use wallprof_symbols::hex_build_id;
 
-/// elfutils' defaults, where its control files do not say otherwise.
+/// The defaults of elfutils, which its control files override.
 const MISS_LASTS: Duration = Duration::from_secs(600);
 const UNUSED_AGE: Duration = Duration::from_secs(7 * 86_400);
 const CLEAN_INTERVAL: Duration = Duration::from_secs(86_400);
-/// The control file whose time of change is that of the last cleaning.
+/// The control file whose modification time is the time of the last cleaning.
 const CLEAN_CONTROL: &str = "cache_clean_interval_s";
 
 pub(crate) struct Cache {
@@ -26,7 +26,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// The cache at `wanted`, made if it is not there; or a private one.
+    /// The cache at `wanted`, created if it does not exist; or a private one.
     pub(crate) fn open(wanted: Option<&Path>) -> io::Result<Self> {
         if let Some(folder) = wanted.filter(|folder| is_ours(folder)) {
             return Ok(Cache { folder: folder.to_owned(), private: None });
@@ -46,12 +46,12 @@ impl Cache {
         }
     }
 
-    /// Whether the file is there.
+    /// Whether the file is in the cache.
     pub(crate) fn holds(&self, build_id: &[u8]) -> bool {
         self.path(build_id).metadata().is_ok_and(|found| found.is_file() && found.len() > 0)
     }
 
-    /// Whether no server had it a short while ago.
+    /// Whether a recent request found it on no server.
     pub(crate) fn is_missed(&self, build_id: &[u8]) -> bool {
         let lasts = self.control("cache_miss_s", MISS_LASTS);
         let is_recent = |found: fs::Metadata| {
@@ -61,26 +61,26 @@ impl Cache {
         self.path(build_id).metadata().ok().and_then(is_recent).unwrap_or(false)
     }
 
-    /// A file to write a download into; it goes unless it is published.
-    pub(crate) fn begin(&self, build_id: &[u8]) -> io::Result<NamedTempFile> {
+    /// A file for a download; it is removed unless it is published.
+    pub(crate) fn create(&self, build_id: &[u8]) -> io::Result<NamedTempFile> {
         let path = self.path(build_id);
         let folder = path.parent().unwrap_or(&self.folder);
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         tempfile::Builder::new().prefix("debuginfo.").tempfile_in(folder)
     }
 
-    /// Gives a whole download its name.
+    /// Gives a complete download its name.
     pub(crate) fn publish(&self, download: NamedTempFile, build_id: &[u8]) -> io::Result<()> {
         download.as_file().set_permissions(Permissions::from_mode(0o400))?;
         download.persist(self.path(build_id)).map(drop).map_err(|error| error.error)
     }
 
-    /// Remembers that no server has it.
+    /// Records that no server has it.
     pub(crate) fn note_miss(&self, build_id: &[u8]) -> io::Result<()> {
-        self.begin(build_id)?.persist(self.path(build_id)).map(drop).map_err(|error| error.error)
+        self.create(build_id)?.persist(self.path(build_id)).map(drop).map_err(|error| error.error)
     }
 
-    /// Removes downloads that nobody has read for a week, once a day.
+    /// Removes downloads that were not read for a week, once a day.
     pub(crate) fn clean(&self) -> io::Result<()> {
         let control = self.folder.join(CLEAN_CONTROL);
         let interval = self.control(CLEAN_CONTROL, CLEAN_INTERVAL);
@@ -101,7 +101,7 @@ impl Cache {
         self.folder.join(hex_build_id(build_id)).join("debuginfo")
     }
 
-    /// The seconds that a control file says.
+    /// The seconds in a control file.
     fn control(&self, name: &str, usual: Duration) -> Duration {
         let mut text = String::new();
         let path = self.folder.join(name);
@@ -112,7 +112,7 @@ impl Cache {
     }
 }
 
-/// Whether the folder, which is made if need be, belongs to this user and is written by nobody else.
+/// Whether the folder belongs to this user and others cannot write to it. It is created if it does not exist.
 fn is_ours(folder: &Path) -> bool {
     if DirBuilder::new().recursive(true).mode(0o700).create(folder).is_err() {
         return false;
@@ -140,7 +140,7 @@ fn remove_unused(folder: &Path, unused: Duration) {
             let _ = fs::remove_file(entry.path());
         }
     }
-    // Only an empty one goes.
+    // This fails unless it is empty.
     let _ = fs::remove_dir(folder);
 }
 
@@ -158,13 +158,13 @@ mod tests {
     }
 
     fn store(cache: &Cache, build_id: &[u8]) {
-        let mut download = cache.begin(build_id).expect("a file");
+        let mut download = cache.create(build_id).expect("a file");
         download.write_all(b"content").expect("written");
         cache.publish(download, build_id).expect("renamed");
     }
 
     #[test]
-    fn files_lie_where_other_clients_look() {
+    fn files_are_stored_where_other_clients_find_them() {
         let (folder, cache) = cache();
         assert!(!cache.holds(&ID));
         store(&cache, &ID);
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_published_goes() {
+    fn unpublished_download_is_removed() {
         let (_folder, cache) = cache();
-        drop(cache.begin(&ID).expect("a file"));
+        drop(cache.create(&ID).expect("a file"));
         assert_eq!(fs::read_dir(cache.folder().join("abcdef01")).expect("readable").count(), 0);
     }
 
     #[test]
-    fn a_miss_is_remembered_for_a_while() {
+    fn miss_is_cached_for_a_limited_time() {
         let (_folder, cache) = cache();
         assert!(!cache.is_missed(&ID));
         cache.note_miss(&ID).expect("written");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_others_may_write_to_is_left_alone() {
+    fn cache_that_others_may_write_to_is_not_used() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("changed");
         let cache = Cache::open(Some(folder.path())).expect("a private one");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_unused_goes_once_a_day() {
+    fn unused_files_are_removed_once_a_day() {
         let (_folder, cache) = cache();
         let old = SystemTime::now() - Duration::from_secs(8 * 86_400);
         let times = fs::FileTimes::new().set_accessed(old).set_modified(old);

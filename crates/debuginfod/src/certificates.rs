@@ -16,9 +16,10 @@ const BUNDLES: [&str; 4] = [
 /// Bundles have some 200 KiB.
 const MAX_BUNDLE: u64 = 8 << 20;
 
-/// All certificates of the bundle at `said`, or of the first one that is there; what is damaged is left out.
-pub(crate) fn trusted(said: Option<&Path>) -> Vec<Certificate<'static>> {
-    let places: Vec<PathBuf> = match said {
+/// All certificates of the bundle at `wanted`, or of the first default one that exists. Damaged ones are left
+/// out.
+pub(crate) fn trusted(wanted: Option<&Path>) -> Vec<Certificate<'static>> {
+    let places: Vec<PathBuf> = match wanted {
         Some(path) => vec![path.to_owned()],
         None => BUNDLES.iter().map(PathBuf::from).collect(),
     };

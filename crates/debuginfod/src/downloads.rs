@@ -1,4 +1,4 @@
-//! The queue of build ids and the thread that asks for them.
+//! The queue of build ids, and the thread that requests them.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -20,24 +20,26 @@ use crate::settings::Settings;
 /// Sentences about failures that are kept.
 const MAX_FAILURES: usize = 4;
 
-/// What has become of the questions so far.
+/// The results of requests so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Files that came, and files that were in the cache.
+    /// Files that were downloaded.
     pub received: u64,
+    /// Files that were in the cache.
     pub cached: u64,
+    /// Bytes that were downloaded.
     pub bytes: u64,
-    /// No server has them.
+    /// Files that no server has.
     pub missing: u64,
-    /// Answers that were not used, and questions beyond the bounds.
+    /// Answers that were not used, and requests beyond the limits.
     pub failed: u64,
-    /// Not answered yet.
+    /// Requests without an answer yet.
     pub open: u64,
     /// The first failures, a sentence each.
     pub failures: Vec<String>,
 }
 
-/// Debug files under way. Dropped, it stops asking and waits for nothing.
+/// Downloads in the background. Dropping it ends them without waiting.
 pub struct Downloads {
     shared: Arc<Shared>,
     folder: PathBuf,
@@ -61,7 +63,7 @@ struct State {
 }
 
 impl Downloads {
-    /// `None`: no server is named.
+    /// `None`: the settings name no server.
     pub fn start(settings: Settings) -> io::Result<Option<Self>> {
         let Settings { servers, mut notes, cache, certificates, limits } = settings;
         let (servers, trusted) = reachable(servers, certificates.as_deref(), &mut notes);
@@ -84,7 +86,7 @@ impl Downloads {
             bytes: 0,
             files: 0,
         };
-        thread::Builder::new().name("debuginfod".into()).spawn(move || worker.work())?;
+        thread::Builder::new().name("debuginfod".into()).spawn(move || worker.run())?;
         Ok(Some(Downloads { shared, folder, notes }))
     }
 
@@ -93,7 +95,8 @@ impl Downloads {
         &self.notes
     }
 
-    /// Waits as [`DebugFileServer::wait`] does, as long as `goes_on` says so. It is asked ten times a second.
+    /// Waits as [`DebugFileServer::wait`] does, until `goes_on` returns false. It is called ten times a
+    /// second.
     pub fn wait_while(&self, longest: Duration, mut goes_on: impl FnMut(&Outcome) -> bool) -> bool {
         let deadline = Instant::now() + longest;
         let mut state = self.shared.lock();
@@ -109,6 +112,7 @@ impl Downloads {
         true
     }
 
+    /// The results so far.
     pub fn outcome(&self) -> Outcome {
         self.shared.lock().outcome.clone()
     }
@@ -162,7 +166,7 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// The next question; `None` when there will be none.
+    /// The next build id; `None` when there will be none.
     fn next(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         while !self.is_stopped() {
@@ -183,7 +187,7 @@ impl Shared {
     }
 }
 
-/// Servers that can be asked at all, and the authorities that speak for them.
+/// The servers that can be reached with the available certificates, and those certificates.
 fn reachable(
     mut servers: Vec<String>,
     certificates: Option<&Path>,
@@ -205,10 +209,10 @@ fn reachable(
     (servers, trusted)
 }
 
-/// What runs on the thread.
+/// The thread's state.
 struct Worker {
     shared: Arc<Shared>,
-    /// `None`: not to be asked again.
+    /// `None`: the server is not asked again.
     servers: Vec<Option<String>>,
     client: Client,
     limits: Limits,
@@ -217,8 +221,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn work(mut self) {
-        // The cache serves with old files, too.
+    fn run(mut self) {
+        // A cache that cannot be cleaned is used as it is.
         let _ = self.shared.cache.clean();
         while let Some(build_id) = self.shared.next() {
             self.answer(&build_id);
@@ -254,7 +258,7 @@ impl Worker {
     /// Asks one server after the other.
     fn ask(&mut self, build_id: &[u8]) -> Result<(), Refusal> {
         if self.files >= self.limits.files || self.bytes >= self.limits.total_bytes {
-            return Err(Refusal::Unusable("as much was asked for as one run may ask for".into()));
+            return Err(Refusal::Unusable("this run has reached its limit of requests".into()));
         }
         self.files += 1;
         let mut worst = Refusal::Missing;
@@ -281,7 +285,7 @@ impl Worker {
             }
         }
         if all_asked {
-            // Without the note it is asked again next time.
+            // If the miss is not recorded, the file is requested again next time.
             let _ = self.shared.cache.note_miss(build_id);
         } else if matches!(worst, Refusal::Missing) {
             worst = Refusal::Unusable("no server is left to ask".into());
@@ -290,8 +294,8 @@ impl Worker {
     }
 
     fn ask_one(&mut self, server: &str, build_id: &[u8]) -> Result<(), Refusal> {
-        let unusable = |error: io::Error| Refusal::Unusable(format!("it cannot be kept: {error}"));
-        let mut file = self.shared.cache.begin(build_id).map_err(unusable)?;
+        let unusable = |error: io::Error| Refusal::Unusable(format!("it cannot be stored: {error}"));
+        let mut file = self.shared.cache.create(build_id).map_err(unusable)?;
         self.shared.lock().partial = Some(file.path().to_owned());
         let left = self.limits.total_bytes - self.bytes;
         let mut received = 0;

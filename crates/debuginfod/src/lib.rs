@@ -1,10 +1,10 @@
-//! Debug files from debuginfod servers: asked for by build id on a thread of their own, and kept in the
-//! cache that elfutils and gdb use.
+//! Debug files from debuginfod servers: a thread requests them by build id and keeps them in the cache that
+//! elfutils and gdb use.
 //!
-//! [`Settings`] are read from the environment that `debuginfod-find(1)` describes. [`Downloads`] takes
-//! build ids and never makes its caller wait, unless asked to for a bounded time. What a server sends is
-//! foreign: it is bounded in bytes and time, and kept only if it has the build id that was asked for. The
-//! one home of HTTP and TLS.
+//! [`Settings`] are read from the environment variables of `debuginfod-find(1)`. [`Downloads`] takes build ids
+//! and does not block, except in its waiting functions, which have a limit. An answer is foreign: it is bounded
+//! in bytes and time, and kept only if it has the requested build id. This crate is the one home of HTTP clients
+//! and TLS.
 
 mod cache;
 mod certificates;

@@ -1,4 +1,4 @@
-//! How much is asked for, and how long an answer may take.
+//! How many files are requested, and how long an answer may take.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Bytes of all files.
     pub total_bytes: u64,
-    /// Files asked for.
+    /// Files requested.
     pub files: usize,
-    /// For a connection, for the beginning of an answer, and between two pieces of it: `DEBUGINFOD_TIMEOUT`.
+    /// For a connection, for the start of an answer, and between two parts of it: `DEBUGINFOD_TIMEOUT`.
     pub silence: Duration,
     /// For one file: `DEBUGINFOD_MAXTIME`.
     pub file_time: Duration,

@@ -1,4 +1,4 @@
-//! One question to one server: the debug file of a build id, into a file.
+//! One request to one server: downloads the debug file of a build id.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -12,18 +12,18 @@ use wallprof_symbols::hex_build_id;
 
 use crate::limits::Limits;
 
-const PIECE: usize = 64 << 10;
-/// A server that has sent less than this within the time for silence is too slow: elfutils' rule.
-const LEAST_BEGINNING: u64 = 100 << 10;
+const PART: usize = 64 << 10;
+/// A server that has sent less than this within `Limits::silence` is too slow, as in elfutils.
+const MIN_FIRST_BYTES: u64 = 100 << 10;
 
 /// Why a server's answer is not used.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The server does not have it.
     Missing,
-    /// The server cannot be asked again: nobody is there, or no answer came.
+    /// The server is not asked again: it cannot be reached, or does not answer.
     Unreachable(String),
-    /// This answer is no use; the next one may be.
+    /// This answer cannot be used; other answers of the server may be sound.
     Unusable(String),
     /// The caller has stopped.
     Stopped,
@@ -39,7 +39,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What asks: connections are kept between questions.
+/// An HTTP client that keeps connections between requests.
 pub(crate) struct Client {
     agent: Agent,
     limits: Limits,
@@ -65,8 +65,8 @@ impl Client {
         Client { agent: agent.into(), limits }
     }
 
-    /// Writes the file into `out`, at most `left` bytes, and adds what came to `received`. `stopped` is asked
-    /// between two pieces.
+    /// Writes the file into `out`, at most `left` bytes, and adds the bytes that arrive to `received`.
+    /// `stopped` is called between two parts.
     pub(crate) fn fetch(
         &self,
         server: &str,
@@ -77,7 +77,7 @@ impl Client {
     ) -> Result<(), Refusal> {
         let limit = self.limits.file_bytes.min(left);
         let url = format!("{server}/{}/debuginfo", hex_build_id(build_id));
-        let asked = Instant::now();
+        let started = Instant::now();
         let request = self.agent.get(&url).header("X-DEBUGINFOD-MAXSIZE", limit.to_string());
         let mut response = request.call().map_err(refusal_from_error)?;
         match response.status() {
@@ -89,23 +89,23 @@ impl Client {
             return Err(too_large(limit));
         }
         let mut body = response.body_mut().as_reader();
-        let mut piece = vec![0; PIECE];
+        let mut part = vec![0; PART];
         loop {
             if stopped() {
                 return Err(Refusal::Stopped);
             }
-            let count = body.read(&mut piece).map_err(refusal_from_body)?;
+            let count = body.read(&mut part).map_err(refusal_from_body)?;
             *received += count as u64;
             match count {
                 0 => return Ok(()),
                 _ if *received > limit => return Err(too_large(limit)),
-                _ if *received < LEAST_BEGINNING && asked.elapsed() > self.limits.silence => {
+                _ if *received < MIN_FIRST_BYTES && started.elapsed() > self.limits.silence => {
                     return Err(Refusal::Unreachable("the answer comes too slowly".into()));
                 }
                 _ => {}
             }
-            let written = out.write_all(&piece[..count]);
-            written.map_err(|error| Refusal::Unusable(format!("it cannot be kept: {error}")))?;
+            let written = out.write_all(&part[..count]);
+            written.map_err(|error| Refusal::Unusable(format!("it cannot be stored: {error}")))?;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the environment says about debuginfod, as `debuginfod-find(1)` describes it.
+//! The environment variables of debuginfod clients, as `debuginfod-find(1)` describes them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use crate::limits::Limits;
 
-/// More servers than anyone lists.
+/// More servers than real configurations have.
 const MAX_SERVERS: usize = 16;
-/// Below every server's URL.
+/// The path below each server's URL.
 const PLACE: &str = "/buildid";
 
-/// Servers, cache and bounds. No server: nothing is asked for.
+/// Servers, cache and limits. Without a server nothing is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// URLs up to and with `/buildid`, in the order in which they are asked.
     pub servers: Vec<String>,
-    /// Sentences about what is left out.
+    /// A sentence for each server that is left out.
     pub notes: Vec<String>,
     /// `None`: there is no home folder to keep it in.
     pub cache: Option<PathBuf>,
-    /// Where the certificates of authorities are, if said so.
+    /// The file with the certificates of authorities, if the user names one.
     pub certificates: Option<PathBuf>,
     pub limits: Limits,
 }
@@ -81,7 +81,7 @@ fn server(url: &str) -> Option<String> {
         .then(|| format!("{url}{PLACE}"))
 }
 
-/// elfutils' order: what is said, the old place if it is there, the user's caches.
+/// The order of elfutils: the folder that the user names, the old default if it exists, the user's caches.
 fn cache_folder(path: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let old = || path("HOME").map(|home| home.join(".debuginfod_client_cache")).filter(|old| old.is_dir());
     let caches = || path("XDG_CACHE_HOME").or_else(|| path("HOME").map(|home| home.join(".cache")));
@@ -90,7 +90,7 @@ fn cache_folder(path: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         .or_else(|| caches().map(|caches| caches.join("debuginfod_client")))
 }
 
-/// What is not said, 0 or no number keeps the bound that there always is.
+/// A variable that is unset, 0, or no number keeps the default.
 fn limits(text: &dyn Fn(&str) -> String) -> Limits {
     let number = |name: &str| text(name).trim().parse::<u64>().ok().filter(|&number| number > 0);
     let seconds = |name: &str| number(name).map(|seconds| Duration::from_secs(seconds.min(86_400)));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_is_said() {
+    fn servers_that_are_left_out_are_named() {
         let urls = "ftp://a file:///tmp b.example http:// ima:enforcing https://c ima:ignore https://d";
         let settings = settings(&[("DEBUGINFOD_URLS", urls)]);
         assert_eq!(settings.servers, ["https://d/buildid"]);
@@ -156,11 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_honoured_and_never_absent() {
-        let said = [("DEBUGINFOD_TIMEOUT", "5"), ("DEBUGINFOD_MAXTIME", "7"), ("DEBUGINFOD_MAXSIZE", "1000")];
-        let limits = settings(&said).limits;
+    fn limits_are_read_and_have_defaults() {
+        let set = [("DEBUGINFOD_TIMEOUT", "5"), ("DEBUGINFOD_MAXTIME", "7"), ("DEBUGINFOD_MAXSIZE", "1000")];
+        let limits = settings(&set).limits;
         assert_eq!((limits.silence.as_secs(), limits.file_time.as_secs(), limits.file_bytes), (5, 7, 1000));
-        let unsaid = [("DEBUGINFOD_TIMEOUT", "-1"), ("DEBUGINFOD_MAXTIME", "0"), ("DEBUGINFOD_MAXSIZE", "x")];
-        assert_eq!(settings(&unsaid).limits, Limits::default());
+        let invalid =
+            [("DEBUGINFOD_TIMEOUT", "-1"), ("DEBUGINFOD_MAXTIME", "0"), ("DEBUGINFOD_MAXSIZE", "x")];
+        assert_eq!(settings(&invalid).limits, Limits::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Answers of real and of hostile servers: what is kept of them, and that nobody waits for them.
+//! Answers of real and of hostile servers: the files that are kept, and that callers do not wait.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use std::time::Duration;
 use wallprof_debuginfod::{Downloads, Limits, Outcome, Settings};
 use wallprof_symbols::{DebugFileServer, build_id_of_path, hex_build_id};
 
-/// Longer than any test: what is waited for comes by itself.
+/// Longer than any test; the awaited event happens earlier.
 const LONG: Duration = Duration::from_secs(300);
 
-/// A server of one kind of answer, on a port of its own. Counts connections.
+/// A server with one kind of answer, on its own port. Counts connections.
 struct Fake {
     url: String,
     asked: Arc<AtomicU64>,
@@ -42,7 +42,7 @@ impl Fake {
         Fake::start(move |_, mut stream| {
             let head =
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            // The client may have seen enough.
+            // The client may have closed the connection.
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         })
     }
@@ -124,7 +124,7 @@ fn a_file_with_another_build_id_is_not_kept() {
 }
 
 #[test]
-fn a_miss_is_remembered_and_not_asked_again() {
+fn miss_is_cached_and_not_requested_again() {
     let cache = tempfile::tempdir().expect("a scratch folder");
     let server = Fake::with_status("404 Not Found");
     for _ in 0..2 {
@@ -177,7 +177,7 @@ fn an_answer_that_ends_early_is_not_kept() {
 }
 
 #[test]
-fn a_server_that_never_answers_holds_up_nobody_and_is_given_up() {
+fn server_that_never_answers_is_given_up_and_blocks_no_caller() {
     let cache = tempfile::tempdir().expect("a scratch folder");
     let silence = || Fake::start(|_, stream| std::mem::forget(stream));
     let silent = silence();
@@ -201,7 +201,7 @@ fn a_server_that_never_answers_holds_up_nobody_and_is_given_up() {
 }
 
 #[test]
-fn the_next_server_is_asked_where_one_has_nothing_to_give() {
+fn next_server_is_asked_after_a_miss_or_a_failure() {
     let cache = tempfile::tempdir().expect("a scratch folder");
     let (path, build_id) = own();
     let dead = {
@@ -220,7 +220,7 @@ fn the_next_server_is_asked_where_one_has_nothing_to_give() {
 }
 
 #[test]
-fn one_run_asks_for_so_much_and_no_more() {
+fn requests_of_a_run_are_limited() {
     let cache = tempfile::tempdir().expect("a scratch folder");
     let server = Fake::with_status("404 Not Found");
     let limits = Limits { files: 2, ..Limits::default() };
@@ -234,7 +234,7 @@ fn one_run_asks_for_so_much_and_no_more() {
 }
 
 #[test]
-fn without_certificates_https_is_left_out_and_said() {
+fn https_without_certificates_is_left_out_and_named() {
     let cache = tempfile::tempdir().expect("a scratch folder");
     let settings = Settings {
         certificates: Some("/nowhere".into()),
@@ -304,7 +304,7 @@ impl Drop for Secure {
 }
 
 #[test]
-fn a_server_over_tls_is_believed_by_its_authority_only() {
+fn tls_server_needs_a_trusted_authority() {
     let (cache, served) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let (path, build_id) = own();
     let place = served.path().join("buildid").join(hex_build_id(&build_id));
@@ -352,7 +352,7 @@ impl Debuginfod {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Until it has looked at the folder.
+    /// Waits until it has scanned the folder.
     fn await_file(&self, build_id: &[u8]) {
         let request = format!(
             "GET /buildid/{}/debuginfo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -389,7 +389,7 @@ fn debians_server_and_client_share_the_cache() {
     assert_eq!((outcome.received, outcome.failed), (1, 0), "{outcome:?}");
     assert_eq!(ask(cache.path(), &[&server.url()], Limits::default(), &[9; 20]).missing, 1);
     drop(server);
-    // elfutils' client finds what was kept, with no server to ask.
+    // elfutils' client finds the file in the cache, without a server.
     let found = Command::new("debuginfod-find")
         .args(["debuginfo", &hex_build_id(&build_id)])
         .env("DEBUGINFOD_URLS", "http://127.0.0.1:1")

@@ -1,7 +1,7 @@
 //! The executable mappings of a process, sorted and without overlap.
 //!
-//! Owns no files and no facts about modules. Each mapping carries the number that turns its addresses into ELF
-//! virtual addresses.
+//! Owns no files and no facts about modules. Each mapping carries the number that turns its addresses into
+//! ELF virtual addresses.
 
 use wallprof_model::{Frame, FrameKind, ModuleId, Owner};
 

@@ -1,7 +1,7 @@
 //! Finds separate debug files, and checks that they belong to their module.
 //!
-//! A candidate counts only if it has the module's build id. A module without a build id has no debug files here,
-//! because a name proves nothing.
+//! A candidate counts only if it has the module's build id. A module without a build id has no debug files
+//! here, because a name proves nothing.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -32,7 +32,8 @@ pub(crate) struct DebugFile {
     pub sections: Option<Sections>,
 }
 
-/// The debug files of a module by its build id. The one with the most information comes first, damaged ones last.
+/// The debug files of a module by its build id. The one with the most information comes first, damaged ones
+/// last.
 pub(crate) fn find(options: &ResolverOptions, module: &Module) -> Vec<DebugFile> {
     let Some(build_id) = &module.build_id else { return Vec::new() };
     let found = options.files.get(build_id).into_iter().flatten().cloned();

@@ -1,7 +1,8 @@
 //! Debug information of one file: functions, inlined functions, files and lines. The one home of blazesym.
 //!
-//! Owns no limits: a crafted file can make a parser allocate without end or keep it busy. The files of others are
-//! parsed in a process of their own ([`crate::reader`]), all others on a thread ([`crate::debug_reader`]).
+//! Owns no limits: a crafted file can make a parser allocate without end or keep it busy. The files of others
+//! are parsed in a process of their own ([`crate::reader`]), all others on a thread
+//! ([`crate::debug_reader`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ use wallprof_model::SymbolLine;
 
 use crate::demangle::readable_name;
 
-/// Addresses that one parse of debug information answers before it starts over: what it keeps grows with the
-/// compilation units that were asked for (a thousand scattered addresses of a Rust program: 27 MiB).
+/// Addresses that are looked up before parsing starts over. The memory of a parser grows with the compilation
+/// units of the addresses (a thousand scattered addresses of a Rust program: 27 MiB).
 pub(crate) const ADDRESSES_A_PARSE: usize = 128;
 /// `PATH_MAX`.
 const MAX_PATH: usize = 4096;

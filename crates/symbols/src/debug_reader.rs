@@ -1,8 +1,8 @@
 //! A thread that parses the debug information of one protected file.
 //!
-//! Such a file is honest, but may be large: a signal must end a recording while the thread is busy. The thread is
-//! abandoned then and ends after the address that it is at, or with the process. Files of others never come
-//! here ([`crate::reader`]).
+//! Such a file is honest, but may be large: a signal must end a recording while the thread is busy. The
+//! thread is abandoned then and ends after the address that it is at, or with the process. Files of others
+//! never come here ([`crate::reader`]).
 
 use std::fs::File;
 use std::io;
@@ -47,8 +47,8 @@ impl DebugReader {
         Ok(DebugReader { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// At most [`crate::debug_parser::ADDRESSES_A_PARSE`] addresses at once; `None` when the deadline is over,
-    /// from then on.
+    /// At most [`crate::debug_parser::ADDRESSES_A_PARSE`] addresses at once; `None` when the deadline is
+    /// over, from then on.
     pub(crate) fn functions(&mut self, addresses: &[u64], deadline: &Deadline) -> Option<Answer> {
         self.requests.as_ref()?.send(addresses.to_vec()).ok()?;
         loop {

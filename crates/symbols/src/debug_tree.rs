@@ -19,6 +19,7 @@ pub struct TreeLimits {
     pub entries: u64,
     /// Folders within folders.
     pub depth: usize,
+    /// Wall time of the whole search.
     pub time: Duration,
 }
 
@@ -29,11 +30,12 @@ impl Default for TreeLimits {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugTree {
     /// By build id.
     pub files: BTreeMap<Vec<u8>, Vec<PathBuf>>,
+    /// Names looked at.
     pub entries: u64,
     /// A limit ended the search.
     pub is_cut: bool,

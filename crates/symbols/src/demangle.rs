@@ -1,7 +1,7 @@
 //! Symbol names as people write them: C++ and Rust paths instead of their encoded forms.
 //!
-//! Names come from foreign files. A short encoded name can expand to one of exponential length, so the result is
-//! cut at a limit.
+//! Names come from foreign files. A short encoded name can expand to one of exponential length, so the result
+//! is cut at a limit.
 
 use std::fmt::{self, Write};
 
@@ -52,7 +52,7 @@ fn write_readable(symbol: &str, text: &mut LimitedText) -> fmt::Result {
 
 /// Rust's v0 names begin with `_R`; its older ones look like C++ and end in a hash of 16 digits.
 fn is_rust(symbol: &str) -> bool {
-    // What the linker appends (`.llvm.123`) comes after the hash; dots before it belong to the path.
+    // A suffix of the linker (`.llvm.123`) comes after the hash; dots before it belong to the path.
     let old = || {
         let rest = symbol.rsplit_once("17h").map_or("", |(_, rest)| rest);
         let hash = rest.as_bytes().get(..16).unwrap_or_default();
@@ -80,13 +80,13 @@ impl LimitedText {
 
 impl Write for LimitedText {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        let room = MAX_NAME - self.text.len();
-        if part.len() <= room && !self.is_cut {
+        let left = MAX_NAME - self.text.len();
+        if part.len() <= left && !self.is_cut {
             self.text.push_str(part);
             return Ok(());
         }
         if !self.is_cut {
-            let fits = |&at: &usize| at <= room;
+            let fits = |&at: &usize| at <= left;
             let end = part.char_indices().map(|(at, _)| at).take_while(fits).last().unwrap_or(0);
             self.text.push_str(&part[..end]);
             self.is_cut = true;

@@ -84,8 +84,8 @@ impl ElfFacts {
 }
 
 impl ElfFacts {
-    /// What to add (wrapping) to an offset in the file to get the ELF virtual address of the code there; `None` when
-    /// it differs from one executable segment to another.
+    /// What to add (wrapping) to an offset in the file to get the ELF virtual address of the code there;
+    /// `None` when it differs from one executable segment to another.
     pub(crate) fn code_delta(&self) -> Option<u64> {
         let executable = self.segments.iter().filter(|segment| segment.executable);
         let mut deltas = executable.map(|segment| segment.address.wrapping_sub(segment.offset));

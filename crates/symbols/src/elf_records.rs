@@ -1,9 +1,9 @@
 //! The records of ELF files of both classes, little-endian, as crate `object` declares them.
 //!
-//! Owns one form for both classes. Ranges of bytes come from [`crate::read_at`]: `object`'s own readers lend what
-//! they have read for as long as the file is open, so that a damaged file makes their cache grow beyond the
-//! file's size, and they follow counts in the file (the escape for more than 65,279 sections) that are bounded
-//! here.
+//! Owns one form for both classes. Ranges of bytes come from [`crate::read_at`]: `object`'s own readers lend
+//! what they have read for as long as the file is open, so that a damaged file makes their cache grow beyond
+//! the file's size, and they follow counts in the file (the escape for more than 65,279 sections) that are
+//! bounded here.
 
 use object::LittleEndian as LE;
 use object::elf;

@@ -56,7 +56,8 @@ pub(crate) fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
-/// The dynamic symbols. A statically linked program has none: there it is the full table, whose globals count.
+/// The dynamic symbols. A statically linked program has none: there it is the full table, whose globals
+/// count.
 pub(crate) fn exporting_table(sections: &Sections) -> Option<&Section> {
     let dynamic = sections.named(".dynsym").filter(|table| table.has_bytes() && table.size > 24);
     dynamic.or_else(|| sections.named(".symtab").filter(|table| table.has_bytes()))

@@ -1,9 +1,9 @@
-//! How a file may be read: who can change it, and whether a read of it can block.
+//! How a file may be read: whether other users can change it, and whether a read of it can block.
 //!
-//! Nothing here waits for a file system. `statx(2)` with `AT_STATX_DONT_SYNC` answers from the attributes that
-//! the kernel has, and the type of the file system comes from `/proc/self/mountinfo`. `fstatfs(2)` sends a
-//! request to a FUSE daemon, so it is only called for devices that are not mounted here: an open file on a FUSE
-//! mount that other users can see belongs to a mount of this namespace.
+//! Nothing here waits for a file system. `statx(2)` with `AT_STATX_DONT_SYNC` answers from the attributes
+//! that the kernel has, and the type of the file system comes from `/proc/self/mountinfo`. `fstatfs(2)` sends
+//! a request to a FUSE daemon, so it is only called for devices that are not mounted here: an open file on a
+//! FUSE mount that other users can see belongs to a mount of this namespace.
 
 use std::fs::File;
 use std::io;

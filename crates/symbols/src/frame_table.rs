@@ -6,7 +6,8 @@ use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
 
 use crate::process::ProcessKey;
 
-/// Half a million distinct frames take 22 MiB here. More than that come only from addresses that are not code.
+/// Half a million distinct frames take 22 MiB here. More than that come only from addresses that are not
+/// code.
 const MAX_FRAMES: usize = 1 << 19;
 
 /// The kernel uses 57 bits of an address at most, so that no real frame has this one.
@@ -62,7 +63,8 @@ impl FrameTable {
         self.packed_id(frame.into(), frame)
     }
 
-    /// The same for a frame of this process: run-time code at one address is a different frame in each process.
+    /// The same for a frame of this process: run-time code at one address is a different frame in each
+    /// process.
     pub fn frame_id_in(&mut self, process: ProcessKey, frame: Frame) -> (FrameId, Option<Frame>) {
         let mut packed = PackedFrame::from(frame);
         if frame.kind == FrameKind::Jit {

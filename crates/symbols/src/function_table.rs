@@ -1,7 +1,8 @@
-//! Start and end of each function of a module. The Intel PT decoder follows control flow and needs the function of
-//! any address; names come from the resolver.
+//! Start and end of each function of a module. The Intel PT decoder follows control flow and needs the
+//! function of any address; names come from the resolver.
 //!
-//! A part that the compiler moved away (`f.cold`) counts as its function. PLT stubs are functions of their own.
+//! A part that the compiler moved away (`f.cold`) counts as its function. PLT stubs are functions of their
+//! own.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,7 +32,7 @@ const MAX_NESTED: usize = 16;
 struct Extent {
     start: u64,
     end: u64,
-    /// The extent in which its function begins.
+    /// The number of the extent with its function's entry.
     entry: u32,
 }
 
@@ -40,7 +41,7 @@ struct Extent {
 pub struct FunctionTable {
     /// Sorted by start, without duplicates.
     extents: Vec<Extent>,
-    /// Where PLT stubs begin, by address.
+    /// The starts of PLT stubs, ascending.
     stubs: Vec<u64>,
 }
 
@@ -55,7 +56,8 @@ struct Symbol {
 }
 
 impl FunctionTable {
-    /// The functions that the module's file, its separate debug file and its MiniDebugInfo list; none for a module without a file.
+    /// The functions in the symbol tables of the module's file, its separate debug file and its
+    /// MiniDebugInfo; none for a module without a file.
     pub fn read(module: &ModuleFile, options: &ResolverOptions) -> Self {
         let Some(file) = &module.file else { return FunctionTable::default() };
         let Ok(sections) = Sections::read(file.as_ref()) else { return FunctionTable::default() };
@@ -72,13 +74,14 @@ impl FunctionTable {
         FunctionTable { stubs, ..FunctionTable::new(extents) }
     }
 
-    /// Functions that begin and end so, the one with the lowest start having number 0.
+    /// Functions with these starts and ends. The one with the lowest start has number 0.
     pub fn of_extents(extents: impl Iterator<Item = (u64, u64)>) -> Self {
         FunctionTable::new(extents.map(|(start, end)| Found { start, end, entry: start }).collect())
     }
 
     fn new(mut found: Vec<Found>) -> Self {
-        // Of several with one start, the one with the nearer end has a size from its symbol; the other fills a hole.
+        // Of several with one start, the one with the nearer end has a size from its symbol; the other fills
+        // a hole.
         found.sort_unstable_by_key(|extent| (extent.start, extent.end));
         found.dedup_by_key(|extent| extent.start);
         found.truncate(u32::MAX as usize);
@@ -108,10 +111,12 @@ impl FunctionTable {
         self.entry(number).is_some_and(|entry| self.stubs.binary_search(&entry).is_ok())
     }
 
+    /// How many functions there are, parts that were moved away included.
     pub fn len(&self) -> usize {
         self.extents.len()
     }
 
+    /// Whether no function is known.
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
@@ -147,8 +152,8 @@ fn add_separate_symbols(
     }
 }
 
-/// Adds the functions of one symbol table; false where there is none. A symbol without a size reaches to the next one,
-/// but never out of its section in `code`.
+/// Adds the functions of one symbol table; false where there is none. A symbol without a size reaches to the
+/// next one, but never out of its section in `code`.
 fn add_symbols<R: ReadAt + ?Sized>(
     source: &R,
     sections: &Sections,
@@ -201,7 +206,7 @@ fn functions<R: ReadAt + ?Sized>(source: &R, table: &Section) -> Vec<Symbol> {
     symbols
 }
 
-/// For the starts of parts that the compiler moved away: where their functions begin.
+/// The starts of functions, by the start of each part that the compiler moved away.
 fn entries_of_parts<R: ReadAt + ?Sized>(
     source: &R,
     sections: &Sections,

@@ -63,6 +63,7 @@ impl std::error::Error for KallsymsError {
 /// A kernel function at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
+    /// As `/proc/kallsyms` has it.
     pub name: &'a str,
     /// Bytes from its start.
     pub offset: u64,
@@ -71,8 +72,11 @@ pub struct KernelSymbol<'a> {
 /// The code of one kernel function, `[start, end)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelRange {
+    /// As `/proc/kallsyms` has it.
     pub name: String,
+    /// The first address.
     pub start: u64,
+    /// The address after the last one.
     pub end: u64,
 }
 
@@ -107,6 +111,7 @@ impl KernelSymbols {
         Self::from_reader(BufReader::with_capacity(64 << 10, file))
     }
 
+    /// The symbols in text of the form of `/proc/kallsyms`.
     pub fn from_reader(mut reader: impl BufRead) -> Result<Self, KallsymsError> {
         let mut names = String::new();
         let mut raw = Vec::new();
@@ -160,7 +165,8 @@ impl KernelSymbols {
         matching.map(range).collect()
     }
 
-    /// The functions at kernel addresses, one list for each; a list of one unknown symbol where none is known.
+    /// The functions at kernel addresses, one list for each; a list of one unknown symbol where none is
+    /// known.
     pub fn resolve(&self, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
         let line = |&address: &u64| {
             let symbol = self.symbol(address);
@@ -173,10 +179,12 @@ impl KernelSymbols {
         addresses.iter().map(line).collect()
     }
 
+    /// How many functions there are.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
+    /// Whether there is no function; [`KernelSymbols::load`] returns an error then.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
@@ -228,8 +236,8 @@ fn function_from_line(line: &[u8]) -> Option<(u64, u8, &str)> {
     (matches!(kind, b't' | b'T' | b'w' | b'W') && !padding && !pages).then_some((address, kind, name))
 }
 
-/// Rank of a name among several of one address: functions before section marks, global before weak before local,
-/// and fewer underscores before more.
+/// Rank of a name among several of one address: functions before section marks, global before weak before
+/// local, and fewer underscores before more.
 fn rank(kind: u8, name: &str) -> u8 {
     let mark = is_section_mark(name);
     let binding = match kind {
@@ -241,7 +249,7 @@ fn rank(kind: u8, name: &str) -> u8 {
     u8::from(!mark) << 7 | binding << 4 | (15 - underscores)
 }
 
-/// Linker scripts put these where sections begin and end.
+/// Linker scripts define these at the start and end of sections.
 fn is_section_mark(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext")
         || name.ends_with("_text_start")

@@ -1,5 +1,5 @@
-//! Classifies kernel stacks by the names of their functions: where the profiler's own frames end, and whether an
-//! interrupt is on the stack.
+//! Classifies kernel stacks by the names of their functions: where the profiler's own frames end, and whether
+//! an interrupt is on the stack.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ const INTERRUPT: &[&str] = &[
     "el0_interrupt",
 ];
 
-/// What the kernel does for a thread on its way back to user mode, after an interrupt or a system call: signals, task
-/// work, the end of a killed thread. The interrupt whose entry is further out is over by then.
+/// Functions that run for a thread on its way back to user mode, after an interrupt or a system call:
+/// signals, task work, the end of a killed thread. The interrupt whose entry is further out is over by then.
 const RETURN_TO_USER: &[&str] = &[
     "irqentry_exit_to_user_mode",
     "exit_to_user_mode_",
@@ -69,10 +69,12 @@ pub struct KernelStacks {
 }
 
 impl KernelStacks {
+    /// No address has been looked up yet.
     pub fn new(symbols: Arc<KernelSymbols>) -> Self {
         KernelStacks { symbols, roles: HashMap::new() }
     }
 
+    /// The symbols that roles are derived from.
     pub fn symbols(&self) -> &Arc<KernelSymbols> {
         &self.symbols
     }

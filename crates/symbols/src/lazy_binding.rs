@@ -1,8 +1,9 @@
-//! Functions that the dynamic linker binds at their first call: finds, from files alone, the function that a call
-//! binds and the library that exports it (x86-64).
+//! Functions that the dynamic linker binds at their first call: finds, from files alone, the function that a
+//! call binds and the library that exports it (x86-64).
 //!
-//! A lazily bound call goes to a stub, the stub jumps through a slot, and the slot's relocation names the function;
-//! see [`crate::plt`]. Whether the function was being bound is known from the frame that the call led to, not here.
+//! A lazily bound call goes to a stub, the stub jumps through a slot, and the slot's relocation names the
+//! function; see [`crate::plt`]. Whether the function was being bound is known from the frame that the call
+//! led to, not here.
 
 use std::fs::File;
 
@@ -25,8 +26,8 @@ const MAX_TABLE: u64 = 64 << 20;
 const CALL: u8 = 0xe8;
 const CALL_LEN: u64 = 5;
 
-/// Whether a module can be a dynamic linker: a file that needs no interpreter and no library. Other files can have
-/// this property as well.
+/// Whether a module can be a dynamic linker: a file that needs no interpreter and no library. Other files can
+/// have this property as well.
 pub fn may_be_dynamic_linker(file: &File) -> bool {
     FileAccess::of(file) != FileAccess::Served && needs_nothing(file)
 }
@@ -41,7 +42,9 @@ pub struct LazyCalls<'m> {
 /// A function by its name in symbol tables, and by its readable name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundFunction {
+    /// As symbol tables have it.
     pub symbol: String,
+    /// Demangled.
     pub name: String,
 }
 
@@ -54,8 +57,9 @@ impl<'m> LazyCalls<'m> {
         Some(LazyCalls { file, sections, stubs })
     }
 
-    /// The function that a call binds at its first execution. `None` for a call that binds none, and for one that does
-    /// not go to its stub directly. `call`: the ELF virtual address of the call's last byte, as frames of callers have it.
+    /// The function that a call binds at its first execution. `None` for a call that binds none, and for one
+    /// that does not go to its stub directly. `call`: the ELF virtual address of the call's last byte, as
+    /// frames of callers have it.
     pub fn bound_by(&self, call: u64) -> Option<BoundFunction> {
         let target = self.target_of(call)?;
         let symbol = self.stubs.lazily_bound(target)?;

@@ -1,13 +1,45 @@
-//! Addresses to names, in two steps.
+//! Turns addresses into names, in two steps.
 //!
-//! 1. **Normalise**, at once and cheaply, because processes die: [`Processes`] turns an address of a process into
-//!    a [`wallprof_model::Frame`], a module and an ELF virtual address, and keeps the module's file open.
-//!    [`KernelStacks`] reads kernel stacks by name; [`FrameTable`] numbers frames.
-//! 2. **Resolve**, later and in batches: [`PendingFrames`] collects new frames, [`Resolver`] names those of modules,
-//!    [`KernelSymbols`] those of the kernel. Run-time code is named by what its process writes down about it
-//!    ([`Processes::jit_names`]).
+//! 1. **Normalise**, at once and cheaply, because processes end: [`Processes`] turns an address of a process
+//!    into a [`wallprof_model::Frame`], that is a module and an ELF virtual address, and keeps the module's file
+//!    open. [`KernelStacks`] classifies kernel stacks; [`FrameTable`] numbers frames.
+//! 2. **Resolve**, later and in batches: [`PendingFrames`] collects new frames, [`Resolver`] names those of
+//!    modules, [`KernelSymbols`] those of the kernel. Names of run-time code come from files that its compiler
+//!    writes ([`Processes::jit_names`]).
 //!
-//! Knows pids, addresses and files; no BPF, no perf, no recording.
+//! Addresses are `u64`. A frame's address is an ELF virtual address of its module ([elf(5)]), so that it
+//! means the same in each process and after a restart. Files of other users are read within limits
+//! ([`WorkLimits`]), and their debug information by a child process ([`ReaderCommand`]).
+//!
+//! Owns pids, addresses and files; has no BPF, no perf and no recording.
+//!
+//! # Example
+//!
+//! A program names one of its own functions:
+//!
+//! ```
+//! use wallprof_symbols::{ProcessKey, Processes, Resolver, ResolverOptions};
+//!
+//! #[unsafe(no_mangle)]
+//! extern "C" fn example_function() {}
+//!
+//! let own = ProcessKey { pid: std::process::id(), generation: 0 };
+//! let mut processes = Processes::default();
+//! processes.scan(own).expect("a living process");
+//!
+//! let address = example_function as *const () as u64;
+//! let mut frames = Vec::new();
+//! processes.normalise_user(own, &[address], &mut frames);
+//!
+//! let module = frames[0].module.and_then(|id| processes.module_file(id)).expect("this program");
+//! let mut resolver = Resolver::new(ResolverOptions { debug_limit: 0, ..ResolverOptions::default() });
+//! let lines = resolver.resolve(&module, &[frames[0].address]);
+//! assert_eq!(lines[0][0].symbol.as_deref(), Some("example_function"));
+//! ```
+//!
+//! [elf(5)]: https://man7.org/linux/man-pages/man5/elf.5.html
+
+#![warn(missing_docs)]
 
 mod address_space;
 mod debug_file;
@@ -31,6 +63,8 @@ mod live_file;
 mod mapping_quota;
 mod maps;
 mod mini_debug;
+// Its one field without documentation is the module itself.
+#[allow(missing_docs)]
 mod module;
 mod module_quota;
 mod needed;

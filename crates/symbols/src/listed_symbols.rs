@@ -1,7 +1,7 @@
 //! The functions of a file's symbol tables: `.symtab`, `.dynsym`, and MiniDebugInfo.
 //!
-//! A table is read in one pass of bounded pieces and is never mapped. Only candidates for the requested addresses
-//! are kept, so that memory does not grow with the number of symbols.
+//! A table is read in one pass of bounded pieces and is never mapped. Only candidates for the requested
+//! addresses are kept, so that memory does not grow with the number of symbols.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ struct Nearest<'a> {
     gaps: Vec<Gap>,
 }
 
-/// The symbols that begin after the address before and at or before this one.
+/// The symbols that start behind the previous address, up to and at this one.
 #[derive(Clone, Default)]
 struct Gap {
     /// Those with a size that reach the address, the nearest ones.

@@ -1,7 +1,7 @@
 //! Opens the files that processes have mapped, and identifies them.
 //!
-//! Paths come from other processes. A FIFO must not block the opener, a device must not be opened, and a file that
-//! has replaced another must not be taken for it.
+//! Paths come from other processes. A FIFO must not block the opener, a device must not be opened, and a file
+//! that has replaced another must not be taken for it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 
 use crate::file_access::cached_attributes;
 
-/// What the kernel appends to the path of a file that is no longer there.
+/// The suffix that the kernel appends to the path of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
 
 /// Identity of a file and of its contents: a file that was written to since has another key. The time of
@@ -83,7 +83,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// What is at `path`, if that is a regular file.
+/// The attributes of the file at `path`, if that is a regular file.
 pub(crate) fn stat_regular(path: &Path) -> io::Result<Metadata> {
     let metadata = path.metadata()?;
     if metadata.is_file() { Ok(metadata) } else { Err(not_regular()) }
@@ -108,8 +108,8 @@ pub(crate) struct MappedFile<'a> {
 /// Where a mapped file may be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The kernel's own link to the mapped file. It is right for deleted and replaced files and in every mount
-    /// namespace, but needs root or CAP_CHECKPOINT_RESTORE and exists only as long as the mapping.
+    /// The kernel's own link to the mapped file. It is right for deleted and replaced files and in every
+    /// mount namespace, but needs root or CAP_CHECKPOINT_RESTORE and exists only as long as the mapping.
     Mapping,
     /// The kernel's link to the program of the process: as reliable, readable by its user, but one file only.
     Program,
@@ -136,8 +136,8 @@ impl MappedFile<'_> {
         PathBuf::from(path_from_label(self.path))
     }
 
-    /// Whether the file at a place may be the mapped one, decided without reading it. Where the build id is known, it
-    /// decides later.
+    /// Whether the file at a place may be the mapped one, decided without reading it. Where the build id is
+    /// known, it decides later.
     pub(crate) fn may_be(&self, place: Place, found: &Metadata) -> bool {
         let same_inode = self.inode.map(|inode| inode == found.ino());
         let named_so = || !self.path.as_bytes().ends_with(DELETED) && same_inode.unwrap_or(true);

@@ -13,9 +13,13 @@ const MAX_LINE: u64 = 5 * 4096;
 /// One executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsLine {
+    /// The first address.
     pub start: u64,
+    /// The address after the last one.
     pub end: u64,
+    /// Where the mapping starts in the file, in bytes.
     pub file_offset: u64,
+    /// 0 for anonymous memory.
     pub inode: u64,
     /// As the kernel writes it; empty for anonymous memory.
     pub path: OsString,

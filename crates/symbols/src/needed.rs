@@ -1,8 +1,8 @@
-//! The files that a program will map when it starts, guessed without running it: itself, its interpreter, and the
-//! libraries that those need.
+//! The files that a program will map when it starts, guessed without running it: itself, its interpreter, and
+//! the libraries that those need.
 //!
-//! The unwind tables of these files are built early. A missing file is read when it is mapped; a superfluous one
-//! costs memory. Formats: `elf(5)`, `ld.so(8)`.
+//! The unwind tables of these files are built early. A missing file is read when it is mapped; a superfluous
+//! one costs memory. Formats: `elf(5)`, `ld.so(8)`.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -40,7 +40,8 @@ const LIBRARY_DIRS: [&str; 8] = [
     "/usr/lib",
 ];
 
-/// The program at `path` and what it needs, each once, the program first. Empty when there is no such file.
+/// The program at `path` and the files that it needs, each once, the program first. Empty when there is no
+/// such file.
 pub fn files_of_program(path: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut seen = HashSet::new();

@@ -1,7 +1,7 @@
 //! One module's file with all its sources of names, and how an address gets its name from them.
 //!
-//! Owns the checks around it: files are looked over before they are parsed, debug information is read only within
-//! a limit of memory, and a name that cannot be right is left out.
+//! Owns the checks around it: files are looked over before they are parsed, debug information is read only
+//! within a limit of memory, and a name that cannot be right is left out.
 //!
 //! blazesym maps what it reads, and a mapped file that is cut short ends the process with SIGBUS. It is given
 //! debug information only: of protected files, and of private copies of all others, in a reader
@@ -87,7 +87,7 @@ impl ForeignCopy {
     pub(crate) fn open(file: &File, options: &ResolverOptions) -> Option<Self> {
         let sections = Sections::read(file).ok()?;
         let copy = private_copy(file, &sections, options.copy_limit).ok()?;
-        // What a compression header says is proved on the copy, which cannot change afterwards.
+        // Compression headers are verified on the copy, which cannot change afterwards.
         let sections = Sections::read(&copy).ok()?;
         let parser = Parser::new(path_of(&copy), Vec::new());
         fits(options, &sections, &copy, Trust::Foreign).then_some(ForeignCopy { parser, _file: copy })
@@ -112,7 +112,7 @@ pub(crate) struct ParsedModule {
     is_foreign: bool,
     sections: Sections,
     debug_information: Vec<DebugSource>,
-    /// Asked after all debug information.
+    /// Used after all debug information.
     listed: Vec<SymbolSource>,
     /// Files that turned out to be damaged.
     damaged: HashSet<FileKey>,
@@ -219,7 +219,7 @@ impl ParsedModule {
         budget: &mut FileBudget<'_>,
     ) {
         let Source { file, sections, key, is_foreign } = *source;
-        // What a foreign file's compression headers say is proved on its copy.
+        // The compression headers of a foreign file are verified on its copy.
         let believed = if is_foreign { Trust::Installed } else { trust };
         if options.debug_limit == 0 || !fits(options, sections, file, believed) {
             return;
@@ -383,7 +383,7 @@ fn parsing_apart(options: &ResolverOptions, file: &File) -> Option<Parsing> {
     ReaderProcess::start(command, file, &setup).ok().map(Parsing::InReader)
 }
 
-/// What a reader of a module's file is to do.
+/// The task of a reader of a module's file.
 pub(crate) fn reader_setup(options: &ResolverOptions, scope: Scope) -> Setup {
     Setup {
         scope,

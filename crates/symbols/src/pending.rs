@@ -7,14 +7,18 @@ use wallprof_model::{Frame, FrameId, FrameKind, ModuleId};
 /// Where a batch of frames is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
+    /// By kernel symbols.
     Kernel,
+    /// By the module's file and its debug files.
     Module(ModuleId),
 }
 
 /// Frames of one origin, in the order they came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
+    /// Where all of these frames are resolved.
     pub origin: Origin,
+    /// The frames' numbers.
     pub ids: Vec<FrameId>,
     /// One for each id.
     pub addresses: Vec<u64>,
@@ -27,7 +31,8 @@ pub struct PendingFrames {
 }
 
 impl PendingFrames {
-    /// Adds a new frame. One that belongs neither to a file nor to the kernel is left out: it cannot be resolved.
+    /// Adds a new frame. One that belongs neither to a file nor to the kernel is left out: it cannot be
+    /// resolved.
     pub fn push(&mut self, id: FrameId, frame: Frame) {
         let origin = match (frame.kind, frame.module) {
             (FrameKind::Kernel, _) => Origin::Kernel,

@@ -71,8 +71,8 @@ impl PltNames {
         Some((readable_name(&format!("{}@plt", stub.slot.name))?, address - stub.start))
     }
 
-    /// The function that the stub at `address` binds at its first call. `None` where that is no stub, and where the
-    /// function is bound when the module is loaded.
+    /// The function that the stub at `address` binds at its first call. `None` where that is no stub, and
+    /// where the function is bound when the module is loaded.
     pub(crate) fn lazily_bound(&self, address: u64) -> Option<&str> {
         let after = self.stubs.partition_point(|stub| stub.start <= address);
         let stub = self.stubs[..after].last().filter(|stub| address < stub.end && stub.slot.lazy)?;

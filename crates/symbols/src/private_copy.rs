@@ -1,9 +1,9 @@
 //! A copy of a file's symbols and debug sections, in memory that other processes cannot change.
 //!
-//! A process that has mapped a file dies of SIGBUS when the file is cut short, and the file can change after it was
-//! checked. A file that others can write is therefore never mapped: its symbols and debug sections are read into a
-//! sealed memory file (`memfd_create(2)`), one after the other. All other sections stay in the copy's table as empty
-//! ones, so that indices keep their meaning.
+//! A process that has mapped a file dies of SIGBUS when the file is cut short, and the file can change after
+//! it was checked. A file that others can write is therefore never mapped: its symbols and debug sections are
+//! read into a sealed memory file (`memfd_create(2)`), one after the other. All other sections stay in the
+//! copy's table as empty ones, so that indices keep their meaning.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ use crate::section::{Section, Sections};
 /// Read and written at a time.
 const CHUNK: u64 = 1 << 20;
 const MAX_NAMES: u64 = 1 << 20;
-/// Sections begin at multiples of this.
+/// Sections start at multiples of this.
 const ALIGN: u64 = 16;
 
 /// The copy. An error where the file was cut short meanwhile, or where it has more than `limit` bytes of

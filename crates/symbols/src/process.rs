@@ -1,8 +1,8 @@
-//! Processes and their executable memory over time: turns addresses into frames that are valid in every process and
-//! after the processes have ended.
+//! Processes and their executable memory over time: turns addresses into frames that are valid in every
+//! process and after the processes have ended.
 //!
-//! Input is `/proc/PID/maps` for processes that run already, and one call for each later event. Addresses must be
-//! normalised early and cheaply, because processes end.
+//! Input is `/proc/PID/maps` for processes that run already, and one call for each later event. Addresses
+//! must be normalised early and cheaply, because processes end.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -32,21 +32,26 @@ const HIGHEST_ADDRESS: u64 = 1 << 56;
 /// The owner of a process is read again each time that it has this many mappings more: a process can become
 /// another user's without an exec.
 const OWNER_EVERY: usize = 1 << 12;
-/// The pause after a scan of `/proc/PID/maps` that explained nothing doubles, from the first value to the second.
+/// The pause after a scan of `/proc/PID/maps` that explained nothing doubles, from the first value to the
+/// second.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
 const LONG_PAUSE: Duration = Duration::from_secs(512);
 
 /// One program image of one process: the generation grows with each `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessKey {
+    /// In the pid namespace of this process.
     pub pid: u32,
+    /// 0 for the first program that was seen.
     pub generation: u32,
 }
 
 /// A new mapping, from perf's mmap2 records or another source.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapEvent<'a> {
+    /// The process that made the mapping.
     pub pid: u32,
+    /// The first address.
     pub start: u64,
     /// Bytes.
     pub len: u64,
@@ -54,18 +59,25 @@ pub struct MmapEvent<'a> {
     pub file_offset: u64,
     /// As the kernel writes it: `/usr/lib/libc.so.6`, `[vdso]`, `//anon`, or empty.
     pub path: &'a OsStr,
+    /// Of the mapped file, where the event has it.
     pub build_id: Option<&'a [u8]>,
+    /// Of the mapped file, where the event has it.
     pub inode: Option<u64>,
+    /// Whether the mapping has execute permission.
     pub executable: bool,
 }
 
-/// Executable memory `[start, end)`. Of a file: an address in it plus `bias`, wrapping, is an ELF virtual address.
+/// Executable memory `[start, end)`. Of a file: an address in it plus `bias`, wrapping, is an ELF virtual
+/// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeRange {
+    /// The first address.
     pub start: u64,
+    /// The address after the last one.
     pub end: u64,
     /// `None`: code made at run time.
     pub module: Option<ModuleId>,
+    /// 0 for code made at run time.
     pub bias: u64,
 }
 
@@ -106,7 +118,7 @@ impl std::error::Error for ScanError {
     }
 }
 
-/// What was dropped, by reason.
+/// Counts of dropped facts, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NormaliseLosses {
     /// Mappings beyond what one process can have.
@@ -150,8 +162,8 @@ impl ScanSchedule {
         due
     }
 
-    /// Records whether the last scan explained the address. A compiler makes new mappings that scans find; a wrong
-    /// return address stays unknown.
+    /// Records whether the last scan explained the address. A compiler makes new mappings that scans find; a
+    /// wrong return address stays unknown.
     fn learn(&mut self, explained: bool) {
         let longer = (self.pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE);
         self.pause = if explained { SHORT_PAUSE } else { longer };
@@ -258,7 +270,8 @@ impl Processes {
         }
     }
 
-    /// Removes a process whose stacks have all arrived. The names of its run-time code are read a last time, for
+    /// Removes a process whose stacks have all arrived. The names of its run-time code are read a last time,
+    /// for
     /// [`Processes::jit_names`].
     pub fn retire(&mut self, pid: u32) {
         self.table.remove(&pid);
@@ -272,8 +285,8 @@ impl Processes {
         }
     }
 
-    /// The names of run-time code that are known by now, each returned once. To be called at intervals, because the
-    /// files that they come from grow.
+    /// The names of run-time code that are known by now, each returned once. To be called at intervals,
+    /// because the files that they come from grow.
     pub fn jit_names(&mut self) -> Vec<(FrameId, SymbolLine)> {
         self.jit.names()
     }
@@ -303,6 +316,7 @@ impl Processes {
         self.table.len()
     }
 
+    /// Whether no process is known.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -382,12 +396,13 @@ impl Processes {
         }
     }
 
-    /// What to add (wrapping) to an offset in a module's file to get the ELF virtual address of the code there; `None`
-    /// when there is no one number for all its code.
+    /// What to add (wrapping) to an offset in a module's file to get the ELF virtual address of the code
+    /// there; `None` when there is no one number for all its code.
     pub fn code_delta(&self, id: ModuleId) -> Option<u64> {
         self.modules.code_delta(id)
     }
 
+    /// Counts of dropped facts so far, by reason.
     pub fn losses(&self) -> NormaliseLosses {
         NormaliseLosses {
             mappings: self.lost_mappings,
@@ -414,8 +429,8 @@ impl Processes {
         image.map(|image| Arc::clone(&image.memory)).unwrap_or_default()
     }
 
-    /// Scans for memory that `mprotect` made executable, for which there is no event. A wrong return address scans the
-    /// same. True when the process was scanned.
+    /// Scans for memory that `mprotect` made executable, for which there is no event. A wrong return address
+    /// scans the same. True when the process was scanned.
     fn scan_again(&mut self, process: ProcessKey, address: u64) -> bool {
         if !(LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&address) {
             return false;

@@ -1,7 +1,7 @@
 //! Bounded reads at an offset: the only way in which this crate reads a foreign file or a memory image.
 //!
-//! No file is read whole. A length from a file is compared with a limit and with the size of the source before
-//! memory is allocated for it.
+//! No file is read whole. A length from a file is compared with a limit and with the size of the source
+//! before memory is allocated for it.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! ELF virtual addresses → functions, inlined functions, files and lines.
 //!
-//! Owns what is kept between calls and which files are given up; how one module's file is read is
-//! [`crate::parsed_module`]'s. Little parsed state is kept, because it is anonymous memory.
+//! Owns the state between calls, and the set of files that are given up. [`crate::parsed_module`] reads one
+//! module's file. Little parsed state is kept, because it is anonymous memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -28,7 +28,7 @@ pub struct ResolverOptions {
     pub debug_dirs: Vec<PathBuf>,
     /// Debug files that were found before, by build id; they come before those of `debug_dirs`.
     pub files: BTreeMap<Vec<u8>, Vec<PathBuf>>,
-    /// Caches of debuginfod clients: `BUILD-ID/debuginfo`. What is there came from a server and is not
+    /// Caches of debuginfod clients: `BUILD-ID/debuginfo`. Their files came from a server and are not
     /// trusted.
     pub download_dirs: Vec<PathBuf>,
     /// Bytes of compressed debug sections that may be unpacked into memory for one module; beyond that the
@@ -132,8 +132,8 @@ impl Resolver {
         lines.unwrap_or_else(|| vec![vec![SymbolLine::default()]; addresses.len()])
     }
 
-    /// How many files have symbols or debug information that is damaged, was cut short while it was read, is too
-    /// large, or took too long.
+    /// How many files have symbols or debug information that is damaged, was cut short while it was read, is
+    /// too large, or took too long.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.len() as u64
     }
@@ -218,8 +218,8 @@ impl Resolver {
         Some(lines)
     }
 
-    /// The module with this key, or `None` and a free place for it. Old ones go before the new one comes: both
-    /// together would need the memory of both.
+    /// The module with this key, or `None` and a free place for it. Old ones go before the new one comes:
+    /// both together would need the memory of both.
     fn take_kept(&mut self, key: FileKey) -> Option<Kept> {
         if let Some(at) = self.kept.iter().position(|kept| kept.key() == key) {
             return Some(self.kept.remove(at));

@@ -105,7 +105,7 @@ impl Sections {
         found.fold(0, |sum, section| sum.saturating_add(section.size))
     }
 
-    /// How large its debug sections and full symbols are: what a private copy has.
+    /// The size of its debug sections and full symbols, which a private copy contains.
     pub(crate) fn copied_bytes(&self) -> u64 {
         let copied =
             |section: &&Section| section.is_debug() || matches!(&*section.name, ".symtab" | ".strtab");

@@ -27,8 +27,8 @@ impl ServedModule {
         ServedModule { key, file: Arc::clone(file), reader: None }
     }
 
-    /// Names addresses, which ascend. The error has what could be named in spite of it: where debug information
-    /// ends a reader, a second one reads symbol tables alone.
+    /// Names addresses, which ascend. The error has what could be named in spite of it: where debug
+    /// information ends a reader, a second one reads symbol tables alone.
     pub(crate) fn resolve(
         &mut self,
         options: &ResolverOptions,

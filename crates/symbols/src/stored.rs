@@ -1,7 +1,7 @@
 //! Processes of a recording: turns addresses into frames without reading any process of this machine.
 //!
-//! Events come in the order of time, so that only the newest image of each process is kept. Files are searched where
-//! perf keeps them and where the user says; one with another build id counts as missing.
+//! Events come in the order of time, so that only the newest image of each process is kept. Files are
+//! searched where perf keeps them and where the user says; one with another build id counts as missing.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -40,6 +40,7 @@ pub struct FileSearch {
 /// How many recorded files were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
+    /// Files with the recorded build id or inode.
     pub found: u64,
     /// There is no file at their place.
     pub missing: u64,
@@ -81,6 +82,7 @@ pub struct StoredProcesses {
 }
 
 impl StoredProcesses {
+    /// No process is known yet.
     pub fn new(search: FileSearch) -> Self {
         StoredProcesses {
             search,
@@ -133,8 +135,8 @@ impl StoredProcesses {
         known.unwrap_or(Frame { kind: FrameKind::Native, module: None, address })
     }
 
-    /// The module of a mapping, and the number to add (wrapping) to its addresses to get ELF virtual addresses. `None` for
-    /// memory without a file.
+    /// The module of a mapping, and the number to add (wrapping) to its addresses to get ELF virtual
+    /// addresses. `None` for memory without a file.
     pub fn locate(&mut self, event: &MmapEvent<'_>) -> Option<(ModuleId, u64)> {
         match self.target(event) {
             Target::Module { id, bias } => Some((id, bias)),
@@ -166,6 +168,7 @@ impl StoredProcesses {
         self.entries.len()
     }
 
+    /// How many of the recorded files were found so far.
     pub fn counts(&self) -> FileCounts {
         self.counts
     }

@@ -1,6 +1,7 @@
 //! The vDSO: code that the kernel maps into every process and that has no file.
 //!
-//! Its image is copied from this process's own memory into a memory file, so that it is a module like any other. Processes of another word size have another vDSO, which is not read.
+//! Its image is copied from this process's own memory into a memory file, so that it is a module like any
+//! other. Processes of another word size have another vDSO, which is not read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
@@ -8,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// What the kernel calls it in `/proc/PID/maps`.
+/// Its name in `/proc/PID/maps`.
 pub(crate) const LABEL: &str = "[vdso]";
 
 /// It is two or three pages.

@@ -1,7 +1,7 @@
 //! How much time and how many bytes the files of other users may take, and how reading is stopped.
 //!
-//! One budget covers all reading of such files: headers, symbol tables, MiniDebugInfo and debug information, here
-//! and in readers ([`crate::reader`]).
+//! One budget covers all reading of such files: headers, symbol tables, MiniDebugInfo and debug information,
+//! here and in readers ([`crate::reader`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub struct WorkLimits {
     pub bytes: u64,
 }
 
-/// The limits, and what was spent.
+/// The limits, and the time and bytes spent.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     limits: Option<WorkLimits>,
@@ -27,7 +27,7 @@ pub(crate) struct Budget {
     stop: Arc<AtomicBool>,
 }
 
-/// What is left for one module with its debug files.
+/// The part of the budget for one module with its debug files.
 pub(crate) struct FileBudget<'a> {
     budget: &'a mut Budget,
     spent: Duration,
@@ -90,7 +90,7 @@ impl FileBudget<'_> {
         Deadline { at, stop: Arc::clone(&self.budget.stop) }
     }
 
-    /// False where they are more than what is left.
+    /// False where they exceed the rest of the budget.
     fn charge_bytes(&mut self, bytes: u64) -> bool {
         let sum = self.budget.bytes.saturating_add(bytes);
         let fits = self.budget.limits.is_none_or(|limits| sum <= limits.bytes);

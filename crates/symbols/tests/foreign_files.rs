@@ -1,5 +1,5 @@
-//! Files that their owners change and inflate while they are read: the reader lives, in bounded memory, and
-//! counts them; ordinary files of others lose nothing.
+//! Files of other users that are crafted, or cut short while they are read: the recorder goes on in bounded
+//! memory and counts them. Ordinary files of other users have all their names.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As a file that others can write.
+/// A program file that others can write.
 fn foreign(arguments: &[&str]) -> Program {
     let program = compile_c(arguments);
     std::fs::set_permissions(&program.path, Permissions::from_mode(0o777)).expect("changed");
@@ -45,7 +45,7 @@ fn resolver() -> Resolver {
     Resolver::new(options())
 }
 
-/// The addresses of `wanted` and what is behind it.
+/// The first 16 addresses of `wanted`.
 fn addresses(path: &Path) -> Vec<u64> {
     let output = Command::new("nm").arg(path).output().expect("nm");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -63,7 +63,7 @@ fn is_whole(lines: &[Vec<SymbolLine>]) -> bool {
     has("wanted") && has("inlined_part") && all().any(|line| line.inlined)
 }
 
-/// By how much the peak of resident memory grows.
+/// How much the peak of resident memory grows.
 fn peak_growth(work: impl FnOnce()) -> u64 {
     let status = |field: &str| {
         let text = std::fs::read_to_string("/proc/self/status").expect("readable");
@@ -77,7 +77,7 @@ fn peak_growth(work: impl FnOnce()) -> u64 {
     status("VmHWM").saturating_sub(before)
 }
 
-/// The program's symbol table has `size` bytes, which its file ends with.
+/// Gives the program a symbol table of `size` bytes, at the end of its file.
 fn with_large_symbol_table(program: &Program, size: u64) -> File {
     let file = OpenOptions::new().read(true).write(true).open(&program.path).expect("writable");
     let mut header = [0; 64];
@@ -136,7 +136,7 @@ fn a_file_that_is_cut_short_while_it_is_read_does_not_end_the_reader() {
     let whole = started.elapsed();
     let mut unreadable = 0;
     for part in 0..200 {
-        // At each of 200 points of the time that reading takes.
+        // At 200 points in the time that reading takes.
         let (starts, delay) = (Barrier::new(2), whole * part / 200);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -193,7 +193,7 @@ fn a_file_with_very_many_symbols_costs_no_memory_and_keeps_its_names() {
     let size = 24 * (2 << 20);
     let file = with_large_symbol_table(&program, size);
     let table_at = file.metadata().expect("metadata").len() - size;
-    // Every one of them covers all addresses; the last one begins at the first address.
+    // Each of them covers all addresses; the last one starts at the first address.
     let name_at = 1u32;
     let symbols: Vec<u8> = (0..size / 24)
         .flat_map(|number| {

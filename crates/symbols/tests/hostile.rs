@@ -1,4 +1,4 @@
-//! Damaged and hostile ELF files: less knowledge, never a crash.
+//! Damaged and hostile ELF files: fewer names, never a crash.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn a_truncated_file_has_none() {
 
 #[test]
 fn links_to_other_files_are_not_followed() {
-    // Were it opened, the FIFO would block this test for ever.
+    // If it were opened, the FIFO would block this test for ever.
     let folder = tempfile::tempdir().expect("a scratch folder");
     let (program, fifo, section) =
         (folder.path().join("program"), folder.path().join("fifo"), folder.path().join("section"));

@@ -1,4 +1,5 @@
-//! Run-time code of real processes: names from perf maps and jitdumps, while the process runs and after its end.
+//! Run-time code of real processes: names from perf maps and jitdumps, while the process runs and after its
+//! end.
 
 mod support;
 
@@ -9,8 +10,8 @@ use support::{Program, Running, compile, frame, is_root};
 use wallprof_model::{Frame, FrameId, FrameKind, MonoNs};
 use wallprof_symbols::Processes;
 
-/// Prints the address of memory it may execute; with input, or at its end, it writes a perf map of it. With an
-/// argument the map is a jitdump in that folder, mapped as jitdumps are.
+/// Prints the address of memory it may execute; with input, or at its end, it writes a perf map of it. With
+/// an argument the map is a jitdump in that folder, mapped as jitdumps are.
 const COMPILER: &str = r#"
     #define _GNU_SOURCE
     #include <stdint.h>
@@ -77,8 +78,8 @@ impl Drop for Map {
     }
 }
 
-/// Meets one frame of the process, numbered by its offset from the first known address.
-fn meet(processes: &mut Processes, running: &Running, offset: u64) -> Frame {
+/// Adds one frame of the process, numbered by its offset from the first known address.
+fn add_frame(processes: &mut Processes, running: &Running, offset: u64) -> Frame {
     let frame = frame(processes, running.key(), running.addresses[0] + offset);
     processes.push_jit(running.key(), FrameId(offset as u32), frame, MonoNs(u64::MAX));
     frame
@@ -111,28 +112,28 @@ fn write_map(running: &mut Running) {
 }
 
 #[test]
-fn names_come_when_the_map_is_there_and_are_told_once() {
+fn names_are_returned_once_when_the_map_exists() {
     let program = compiler();
     let mut running = Running::start(&program.path);
     let _map = Map::of(&running);
     let mut processes = Processes::default();
-    assert_eq!(meet(&mut processes, &running, 4).kind, FrameKind::Jit);
-    meet(&mut processes, &running, 4000);
+    assert_eq!(add_frame(&mut processes, &running, 4).kind, FrameKind::Jit);
+    add_frame(&mut processes, &running, 4000);
     assert_eq!(names(&mut processes), []);
     write_map(&mut running);
     assert_eq!(names(&mut processes), [(4, "JS:~first /app.js:1:1".into(), 4)]);
     assert_eq!(names(&mut processes), []);
-    meet(&mut processes, &running, 65);
+    add_frame(&mut processes, &running, 65);
     assert_eq!(names(&mut processes), [(65, "JS:*second /app.js:2:1".into(), 1)]);
 }
 
 #[test]
-fn a_map_written_at_the_end_is_found_after_it() {
+fn map_written_at_exit_is_found_after_the_exit() {
     let program = compiler();
     let mut running = Running::start(&program.path);
     let _map = Map::of(&running);
     let mut processes = Processes::default();
-    meet(&mut processes, &running, 4);
+    add_frame(&mut processes, &running, 4);
     assert_eq!(names(&mut processes), []);
     running.end();
     assert_eq!(retired(&mut processes, running.child.id()), [(4, "JS:~first /app.js:1:1".into(), 4)]);
@@ -149,7 +150,7 @@ fn a_jitdump_is_found_by_its_mapping_though_it_is_deleted() {
     std::fs::remove_file(dump).expect("it was there");
     let before = frame(&mut processes, running.key(), running.addresses[0] + 2);
     processes.push_jit(running.key(), FrameId(1), before, MonoNs(0));
-    meet(&mut processes, &running, 3);
+    add_frame(&mut processes, &running, 3);
     running.end();
     assert_eq!(
         names(&mut processes),
@@ -164,13 +165,14 @@ fn code_of_another_program_gets_no_names_of_this_one() {
     let mut running = Running::start(&program.path);
     let _map = Map::of(&running);
     let mut processes = Processes::default();
-    meet(&mut processes, &running, 4);
+    add_frame(&mut processes, &running, 4);
     write_map(&mut running);
     processes.exec(wallprof_symbols::ProcessKey { pid: running.child.id(), generation: 1 });
     assert_eq!(names(&mut processes), []);
 }
 
-/// In its own mount and pid namespaces, the map is in a `/tmp` that nobody else has, under a pid that is another's here.
+/// In its own mount and pid namespaces, the map is in a private `/tmp`, under a pid that belongs to another
+/// process outside.
 #[test]
 fn a_container_has_its_own_tmp_and_pids() {
     if !is_root() {
@@ -200,7 +202,7 @@ fn child_of(pid: u32) -> u32 {
     children.trim().parse().expect("one child")
 }
 
-/// The real thing: what node writes.
+/// A perf map of a real program, node.
 #[test]
 fn functions_of_node_have_names() {
     let source = r#"
@@ -225,7 +227,7 @@ fn functions_of_node_have_names() {
     let start = u64::from_str_radix(line.split(' ').next().expect("a number"), 16).expect("hexadecimal");
     running.addresses = vec![start];
     let mut processes = Processes::default();
-    assert_eq!(meet(&mut processes, &running, 8).kind, FrameKind::Jit);
+    assert_eq!(add_frame(&mut processes, &running, 8).kind, FrameKind::Jit);
     let names = names(&mut processes);
     assert!(matches!(&names[..], [(8, name, 8)] if name.contains("*inner ")), "{names:?}");
 }

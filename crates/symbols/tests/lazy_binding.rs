@@ -1,4 +1,4 @@
-//! Which function a call binds, in programs as gcc builds them.
+//! The function that a call binds, in programs that gcc has built.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn a_call_without_a_stub_binds_nothing() {
 }
 
 #[test]
-fn who_has_a_function_exports_it() {
+fn library_that_defines_a_function_exports_it() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";
     let build_id = build_id_of_path(path.as_ref());
     let libc = ModuleFile::locate(&Module { path: path.into(), build_id });

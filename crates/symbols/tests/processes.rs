@@ -16,8 +16,8 @@ use wallprof_symbols::{MmapEvent, ProcessKey, Processes, build_id_of_path};
 
 const OTHER_PROGRAM: &str = "int other(int value) { return value; } int main(void) { return other(1); }";
 
-/// The executable mapping that holds `address`, as an event would tell it.
-fn told_mapping(pid: u32, address: u64) -> (u64, u64, u64, String) {
+/// Start, end, file offset and path of the executable mapping that holds `address`.
+fn mapping_at(pid: u32, address: u64) -> (u64, u64, u64, String) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("readable");
     let fields = maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
@@ -28,7 +28,12 @@ fn told_mapping(pid: u32, address: u64) -> (u64, u64, u64, String) {
     ranges.into_iter().find(|range| (range.0..range.1).contains(&address)).expect("a mapping")
 }
 
-fn tell(processes: &mut Processes, pid: u32, mapping: &(u64, u64, u64, String), build_id: Option<&[u8]>) {
+fn add_mapping(
+    processes: &mut Processes,
+    pid: u32,
+    mapping: &(u64, u64, u64, String),
+    build_id: Option<&[u8]>,
+) {
     let (start, end, file_offset, path) = mapping;
     processes.mmap(&MmapEvent {
         pid,
@@ -62,21 +67,21 @@ fn a_deleted_program_keeps_its_names() {
 }
 
 #[test]
-fn a_replaced_program_never_gets_the_new_names() {
+fn replaced_program_never_gets_names_of_the_new_file() {
     let program = compile_c(&[]);
     let build_id = build_id_of_path(&program.path).expect("a build id");
     let mut running = Running::start(&program.path);
-    let mapping = told_mapping(running.child.id(), running.addresses[0]);
+    let mapping = mapping_at(running.child.id(), running.addresses[0]);
     replace_by_other(&program);
 
     let mut live = Processes::default();
-    tell(&mut live, running.child.id(), &mapping, Some(&build_id));
+    add_mapping(&mut live, running.child.id(), &mapping, Some(&build_id));
     assert_eq!(symbol(&mut live, running.key(), running.addresses[0]).as_deref(), Some("wanted"));
 
     // Too late: only the new file is left, under the old name.
     running.end();
     let mut late = Processes::default();
-    tell(&mut late, running.child.id(), &mapping, Some(&build_id));
+    add_mapping(&mut late, running.child.id(), &mapping, Some(&build_id));
     let at = frame(&mut late, running.key(), running.addresses[0]);
     let module = late.module_file(at.module.expect("a module")).expect("known");
     assert!(module.file.is_none());
@@ -107,13 +112,13 @@ fn a_program_in_another_mount_namespace_is_found() {
 }
 
 #[test]
-fn a_process_that_is_gone_keeps_what_was_told_in_time() {
+fn ended_process_keeps_mappings_that_were_reported() {
     let program = compile_c(&[]);
     let mut running = Running::start(&program.path);
     let pid = running.child.id();
     let mut processes = Processes::default();
-    tell(&mut processes, pid, &told_mapping(pid, running.addresses[0]), None);
-    // A child that never had a mapping event of its own, and was gone before anyone looked.
+    add_mapping(&mut processes, pid, &mapping_at(pid, running.addresses[0]), None);
+    // A child that never had a mapping event of its own, and had ended before it could be scanned.
     let child = ProcessKey { pid: u32::MAX, generation: 0 };
     processes.fork(pid, child);
     processes.exit(child.pid);
@@ -132,10 +137,10 @@ fn a_fork_and_its_parent_map_on_their_own() {
     let program = compile_c(&[]);
     let running = Running::start(&program.path);
     let pid = running.child.id();
-    let mapping = told_mapping(pid, running.addresses[0]);
+    let mapping = mapping_at(pid, running.addresses[0]);
     let child = ProcessKey { pid: u32::MAX, generation: 3 };
     let mut processes = Processes::default();
-    tell(&mut processes, pid, &mapping, None);
+    add_mapping(&mut processes, pid, &mapping, None);
     processes.fork(pid, child);
     processes.mmap(&MmapEvent {
         pid: child.pid,
@@ -158,7 +163,7 @@ fn exec_clears_the_map_and_keeps_the_image_before_it() {
     let pid = running.child.id();
     let address = running.addresses[0];
     let mut processes = Processes::default();
-    tell(&mut processes, pid, &told_mapping(pid, address), None);
+    add_mapping(&mut processes, pid, &mapping_at(pid, address), None);
     running.end();
     let after = ProcessKey { pid, generation: 1 };
     processes.exec(after);
@@ -201,7 +206,7 @@ fn code_written_at_run_time_is_found_without_an_event() {
 }
 
 #[test]
-fn callers_stand_for_their_call() {
+fn return_addresses_become_call_sites() {
     let program = compile_c(&[]);
     let running = Running::start(&program.path);
     let mut frames = Vec::new();
@@ -212,7 +217,7 @@ fn callers_stand_for_their_call() {
 }
 
 #[test]
-fn a_program_without_a_build_id_is_known_by_its_file() {
+fn program_without_a_build_id_is_identified_by_its_file() {
     let program = compile_c(&["-Wl,--build-id=none"]);
     let (one, other) = (Running::start(&program.path), Running::start(&program.path));
     let mut processes = Processes::default();
@@ -234,7 +239,7 @@ fn the_same_build_id_at_two_places_is_one_module() {
 }
 
 #[test]
-fn a_missing_process_is_said_so() {
+fn missing_process_is_an_error() {
     let error = Processes::default().scan(key(u32::MAX)).expect_err("no such process");
     assert!(error.is_gone());
     assert!(error.to_string().contains("4294967295"));
@@ -260,7 +265,7 @@ fn many_modules_need_few_descriptors() {
     for (index, path) in paths.iter().enumerate() {
         let start = 0x1000_0000 + index as u64 * 0x10_0000;
         let mapping = (start, start + 0x1000, 0x1000, path.to_string_lossy().into_owned());
-        tell(&mut processes, u32::MAX, &mapping, None);
+        add_mapping(&mut processes, u32::MAX, &mapping, None);
     }
     let modules = processes.modules();
     assert_eq!(modules.len(), 400);

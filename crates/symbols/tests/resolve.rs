@@ -1,4 +1,4 @@
-//! Addresses of real programs to names: what each kind of file gives, and what it must not give.
+//! Addresses of real programs: the names that each kind of file gives, and those that it must not give.
 
 mod support;
 
@@ -77,7 +77,7 @@ fn separate_debug_information_is_found_by_build_id() {
         Some("wanted")
     );
 
-    // The same file under another id is somebody else's.
+    // The same file under another id belongs to another program.
     let (first, mut rest) = (hex[..2].to_owned(), hex[2..].to_owned());
     rest.replace_range(..1, if rest.starts_with('0') { "1" } else { "0" });
     std::fs::rename(&debug_file, by_id.join(format!("{rest}.debug"))).expect("renamed");

@@ -1,4 +1,5 @@
-//! Files that another program serves: only a reader touches them, and one that never gets an answer is given up.
+//! Files that another program serves: only a reader touches them, and one that never gets an answer is given
+//! up.
 
 #[path = "support/fuse.rs"]
 mod fuse;
@@ -28,7 +29,7 @@ fn resolver(per_file: Duration) -> Resolver {
     })
 }
 
-/// The addresses of `wanted` and what is behind it.
+/// The first 16 addresses of `wanted`.
 fn addresses(program: &Program) -> Vec<u64> {
     let output = Command::new("nm").arg(&program.path).output().expect("nm");
     let text = String::from_utf8(output.stdout).expect("text");

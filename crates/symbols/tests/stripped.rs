@@ -29,7 +29,7 @@ struct Split {
     program: Program,
     stripped: PathBuf,
     debug: PathBuf,
-    /// Where `exported` and `hidden` begin.
+    /// The first addresses of `exported` and `hidden`.
     exported: u64,
     hidden: u64,
 }
@@ -137,7 +137,7 @@ fn mini_debug_info_names_what_dynamic_symbols_leave_out() {
     let split = Split::new();
     let mini = split.with_debug_data("with-mini", &split.mini_debug());
     assert_eq!(split.names(Some(&mini), nothing_installed()), (some(["exported", "hidden"]), 0));
-    // Its functions are known to followers of control flow, too.
+    // The table of functions has them, too.
     let functions = |path: &Path| {
         let table = FunctionTable::read(&split.module(Some(path)), &nothing_installed());
         table.at(split.hidden + 4).and_then(|number| table.entry(number))

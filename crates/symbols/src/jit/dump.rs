@@ -1,7 +1,8 @@
-//! jitdump: code loads of a compiler with their times (linux: tools/perf/Documentation/jitdump-specification.txt).
+//! jitdump: code loads of a compiler with their times (linux:
+//! tools/perf/Documentation/jitdump-specification.txt).
 //!
-//! Only names are read; the machine code between them is skipped. Code that a compiler moves afterwards (record 1)
-//! keeps its name at its first place only.
+//! Only names are read; the machine code between them is skipped. Code that a compiler moves afterwards
+//! (record 1) keeps its name at its first place only.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,9 +1,10 @@
 //! Names of code that is in no file, from what JIT compilers write about it.
 //!
-//! Two forms exist. A **perf map**, `/tmp/perf-PID.map`, is text with one function a line, found by the process's
-//! own pid in the process's own `/tmp`. A **jitdump**, `jit-PID.dump`, is binary with times; the process maps it
-//! executable, which is how its path becomes known. Both grow while the process runs and may be gone with it.
-//! So their folder or file stays open from the first frame on, and they are read each time that frames have no names.
+//! Two forms exist. A **perf map**, `/tmp/perf-PID.map`, is text with one function a line, found by the
+//! process's own pid in the process's own `/tmp`. A **jitdump**, `jit-PID.dump`, is binary with times; the
+//! process maps it executable, which is how its path becomes known. Both grow while the process runs and may
+//! be gone with it. So their folder or file stays open from the first frame on, and they are read each time
+//! that frames have no names.
 //!
 //! A frame that has a name keeps it, because the compiler may write another function to its address later.
 
@@ -108,8 +109,8 @@ impl JitCode {
         names
     }
 
-    /// The process runs another program now. Frames of the earlier one that have no name get none, because its map may
-    /// have been overwritten.
+    /// The process runs another program now. Frames of the earlier one that have no name get none, because
+    /// its map may have been overwritten.
     pub(crate) fn forget(&mut self, process: ProcessKey) {
         self.processes.remove(&process);
     }

@@ -8,8 +8,8 @@ use wallprof_model::{MonoNs, SymbolLine};
 
 use crate::demangle::readable_name;
 
-/// A function may cover many requested addresses, but a source with a million functions that all cover thousands of
-/// them was crafted to waste time.
+/// A function may cover many requested addresses, but a source with a million functions that all cover
+/// thousands of them was crafted to waste time.
 const MAX_MATCHES: u64 = 1 << 24;
 
 /// Addresses, each with the timestamp at which it was first seen, and the best name so far.
@@ -48,8 +48,8 @@ impl Wanted {
         Wanted { entries, matches: 0 }
     }
 
-    /// Adds the next function of a source: of several at one address the last one is right. False when the limit of
-    /// comparisons is reached.
+    /// Adds the next function of a source: of several at one address the last one is right. False when the
+    /// limit of comparisons is reached.
     pub(super) fn see(&mut self, code: &Code<'_>) -> bool {
         let end = code.start.saturating_add(code.size);
         let from = self.entries.partition_point(|entry| entry.address < code.start);

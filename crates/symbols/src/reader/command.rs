@@ -16,7 +16,8 @@ pub const READER_ARGUMENT: &str = "__read-symbols";
 /// Set by a program that dispatches the argument.
 static IS_DISPATCHED: AtomicBool = AtomicBool::new(false);
 
-/// How a reader is started. The reader gets the file as its standard input and a socket as its standard output.
+/// How a reader is started. The reader gets the file as its standard input and a socket as its standard
+/// output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderCommand(Way);
 

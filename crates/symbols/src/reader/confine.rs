@@ -1,7 +1,7 @@
 //! The limits that a reader sets on itself after it was executed and before it reads anything.
 //!
-//! A file may take the reader over. It then has 512 MiB of memory and a minute of a CPU, can write to no file,
-//! and has neither capabilities nor, under root, root's user id.
+//! A file may take the reader over. It then has 512 MiB of memory and a minute of a CPU, can write to no
+//! file, and has neither capabilities nor, under root, root's user id.
 
 use std::io;
 
@@ -14,7 +14,8 @@ use rustix::thread::{
     set_thread_res_uid,
 };
 
-/// The program itself, a copy of 64 MiB, and what is parsed: a thousand addresses of a Rust program take 27 MiB.
+/// For the program itself, a copy of 64 MiB, and parsed state: a thousand addresses of a Rust program take 27
+/// MiB.
 const ADDRESS_SPACE: u64 = 512 << 20;
 /// Seconds. Files within [`crate::ResolverOptions::copy_limit`] take a few.
 const CPU_TIME: u64 = 60;
@@ -22,7 +23,8 @@ const OPEN_FILES: u64 = 64;
 /// The user and group `nobody` of most distributions.
 const NOBODY: u32 = 65534;
 
-/// Gives up what a reader does not need. `copy_bytes`: the size of the memory file that it may write until
+/// Gives up all rights and resources that a reader does not need. `copy_bytes`: the size of the memory file
+/// that it may write until
 /// [`forbid_writing`]. To be called while the process has one thread.
 pub(super) fn confine(copy_bytes: u64) -> io::Result<()> {
     limit(Resource::Core, 0)?;
@@ -42,8 +44,8 @@ pub(super) fn confine(copy_bytes: u64) -> io::Result<()> {
     )?;
     // A process of the same user may neither trace the reader nor read its memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    // A change of the user id resets this one, so that it comes last. The signal comes when the parent's thread
-    // that started the reader ends.
+    // A change of the user id resets this one, so that it comes last. The signal comes when the parent's
+    // thread that started the reader ends.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Children that were killed and have not ended yet.
 //!
-//! A child that waits for a disk or a server (state D) ends when that wait does, SIGKILL or not. Nothing waits
-//! for it: it is kept here and looked at each time that another child starts or ends.
+//! A child that waits for a disk or a server (state D) ends when that wait does, SIGKILL or not. Nothing
+//! waits for it: it is kept here and looked at each time that another child starts or ends.
 
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};

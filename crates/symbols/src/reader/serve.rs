@@ -21,10 +21,10 @@ use crate::work_limits::Budget;
 /// Of a copy besides the sections that are copied: headers and names.
 const COPY_SLACK: u64 = 16 << 20;
 
-/// Reads the file at standard input for the parent at standard output; see the module. The exit code means
-/// nothing, because the parent counts what it does not receive.
+/// Reads the file at standard input for the parent at standard output; see the module. The parent ignores
+/// the exit code: it counts missing answers.
 pub fn run_reader() -> ExitCode {
-    // What blazesym panics about is counted by the parent.
+    // The parent counts a file that makes blazesym panic.
     std::panic::set_hook(Box::new(|_| {}));
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,7 +64,7 @@ fn receive_addresses(socket: &mut UnixStream) -> io::Result<Option<Vec<u64>>> {
     Ok(Some(addresses.iter().map(|address| u64::from_le_bytes(*address)).collect()))
 }
 
-/// What the reader's file says.
+/// The names in the reader's file.
 enum Names {
     Debug(Box<ForeignCopy>),
     All(Box<ParsedModule>, Budget),

@@ -1,4 +1,4 @@
-//! What the parent and a reader send each other: little-endian integers, and texts behind their length.
+//! The format between parent and reader: little-endian integers, and texts behind their length.
 //!
 //! The parent's half treats every byte as foreign, because a file may have taken the reader over: lengths and
 //! counts are compared with limits before anything is kept, and an answer must end where its contents end.
@@ -22,7 +22,7 @@ const HAS_FILE: u8 = 4;
 const HAS_LINE: u8 = 8;
 const IS_INLINED: u8 = 16;
 
-/// What a reader does with its file.
+/// The task of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub scope: Scope,

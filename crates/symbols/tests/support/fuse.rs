@@ -27,7 +27,7 @@ const NOT_IMPLEMENTED: i32 = -38;
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
 
-/// The file is `MOUNT/program`. It says that root owns it and nobody else can write to it.
+/// The file is `MOUNT/program`. Its attributes claim that only root can write to it.
 pub struct FuseMount {
     folder: tempfile::TempDir,
     stop: Arc<AtomicBool>,
@@ -66,11 +66,12 @@ impl FuseMount {
         self.folder.path().join("program")
     }
 
-    /// Whether the daemon was asked for reads or for the file system's state.
+    /// Whether the daemon was asked for bytes of the file.
     pub fn was_read(&self) -> bool {
         self.asked.lock().expect("no panic").contains(&READ)
     }
 
+    /// Whether the daemon was asked for the state of the file system, which it never answers.
     pub fn was_asked_for_its_state(&self) -> bool {
         self.asked.lock().expect("no panic").contains(&STATFS)
     }
@@ -119,7 +120,7 @@ impl Daemon {
         bytes.extend(error.to_le_bytes());
         bytes.extend(id.to_le_bytes());
         bytes.extend(body);
-        // One whose asker was killed is not wanted any more.
+        // The write fails when the process that asked was killed.
         let _ = self.device.write(&bytes);
     }
 

@@ -1,5 +1,5 @@
-//! Real programs for tests: compiled on the spot, started, and stopped at a known place. Each test program uses
-//! a part of this.
+//! Real programs for tests: compiled on the spot, started, and stopped at a known place. Each test program
+//! uses a part of this.
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
@@ -45,7 +45,7 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compiles `source` with one of gcc, g++ and rustc, chosen by the file's `suffix`.
+/// Compiles `source` with gcc, g++ or rustc, depending on the file's `suffix`.
 pub fn compile(suffix: &str, source: &str, arguments: &[&str]) -> Program {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let source_path = folder.path().join(format!("program.{suffix}"));
