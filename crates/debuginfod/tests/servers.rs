@@ -230,7 +230,7 @@ fn requests_of_a_run_are_limited() {
     assert!(downloads.wait(LONG));
     let outcome = downloads.outcome();
     assert_eq!((outcome.missing, outcome.failed), (2, 2), "{outcome:?}");
-    assert!(outcome.failures[0].contains("as one run may ask for"), "{outcome:?}");
+    assert!(outcome.failures[0].contains("limit of requests"), "{outcome:?}");
 }
 
 #[test]

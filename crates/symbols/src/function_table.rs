@@ -17,6 +17,7 @@ use crate::plt::PltNames;
 use crate::read_at::{ReadAt, read_bounded};
 use crate::resolver::ResolverOptions;
 use crate::section::{Section, Sections};
+use crate::work_limits::Deadline;
 
 /// Symbol tables of the largest programs have a few million entries.
 const MAX_TABLE: u64 = 256 << 20;
@@ -145,7 +146,7 @@ fn add_separate_symbols(
             return;
         }
     }
-    if let Some(Ok(mini)) = mini_debug::unpack(file, code)
+    if let Some(Ok(mini)) = mini_debug::unpack(file, code, &Deadline::default())
         && let Ok(sections) = Sections::read(mini.as_slice())
     {
         add_symbols(mini.as_slice(), &sections, ".symtab", code, found);

@@ -12,6 +12,7 @@ use xz4rust::{XzDecoder, XzReader};
 
 use crate::read_at::{ReadAt, read_bounded};
 use crate::section::Sections;
+use crate::work_limits::Deadline;
 
 const SECTION: &str = ".gnu_debugdata";
 const MAX_PACKED: u64 = 8 << 20;
@@ -20,6 +21,8 @@ const MAX_UNPACKED: u64 = 32 << 20;
 /// `xz -9` asks for a dictionary of 64 MiB, but no dictionary is of use beyond what may be unpacked.
 const MAX_DICTIONARY: usize = 64 << 20;
 const FIRST_DICTIONARY: usize = 64 << 10;
+/// Unpacked between two looks at the deadline.
+const PART: u64 = 1 << 20;
 const INPUT_BUFFER: NonZeroUsize = NonZeroUsize::new(16 << 10).expect("not zero");
 
 /// Whether the file has any.
@@ -32,23 +35,32 @@ pub(crate) fn packed_size(sections: &Sections) -> u64 {
     sections.named(SECTION).map_or(0, |section| section.size)
 }
 
-/// The unpacked file; an error where the section is damaged or unpacks to too much. `None`: there is none.
-pub(crate) fn unpack<R: ReadAt + ?Sized>(source: &R, sections: &Sections) -> Option<io::Result<Vec<u8>>> {
+/// The unpacked file; an error where the section is damaged, unpacks to too much, or the deadline is over.
+/// `None`: there is none.
+pub(crate) fn unpack<R: ReadAt + ?Sized>(
+    source: &R,
+    sections: &Sections,
+    deadline: &Deadline,
+) -> Option<io::Result<Vec<u8>>> {
     let section = sections.named(SECTION).filter(|section| section.has_bytes())?;
     let packed = read_bounded(source, section.offset, section.size, MAX_PACKED);
     Some(match packed {
-        Some(packed) => unpack_bounded(packed, MAX_UNPACKED),
+        Some(packed) => unpack_bounded(packed, MAX_UNPACKED, deadline),
         None => Err(io::ErrorKind::FileTooLarge.into()),
     })
 }
 
-fn unpack_bounded(packed: Vec<u8>, limit: u64) -> io::Result<Vec<u8>> {
+fn unpack_bounded(packed: Vec<u8>, limit: u64, deadline: &Deadline) -> io::Result<Vec<u8>> {
     let decoder = XzDecoder::in_heap_with_alloc_dict_size(FIRST_DICTIONARY, MAX_DICTIONARY);
-    let reader = XzReader::new_with_buffer_size_and_decoder(Cursor::new(packed), INPUT_BUFFER, decoder);
+    let mut reader = XzReader::new_with_buffer_size_and_decoder(Cursor::new(packed), INPUT_BUFFER, decoder);
     let mut unpacked = Vec::new();
-    reader.take(limit + 1).read_to_end(&mut unpacked)?;
-    if unpacked.len() as u64 > limit {
-        return Err(io::ErrorKind::FileTooLarge.into());
+    while reader.by_ref().take(PART).read_to_end(&mut unpacked)? > 0 {
+        if unpacked.len() as u64 > limit {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if deadline.is_over() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
     }
     Ok(unpacked)
 }
@@ -56,6 +68,7 @@ fn unpack_bounded(packed: Vec<u8>, limit: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work_limits::Budget;
     use std::process::{Command, Stdio};
 
     fn packed(bytes: &[u8], options: &[&str]) -> Vec<u8> {
@@ -69,7 +82,7 @@ mod tests {
     }
 
     fn unpacked(packed: &[u8], limit: u64) -> io::Result<Vec<u8>> {
-        unpack_bounded(packed.to_vec(), limit)
+        unpack_bounded(packed.to_vec(), limit, &Deadline::default())
     }
 
     #[test]
@@ -92,6 +105,20 @@ mod tests {
         let refused = unpacked(&bomb, (8 << 20) - 1).expect_err("refused");
         assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(unpacked(&bomb, 8 << 20).expect("unpacks").len(), 8 << 20);
+    }
+
+    #[test]
+    fn unpacking_ends_with_its_deadline() {
+        let packed = packed(&vec![0; 8 << 20], &["-9"]);
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let mut budget = Budget::new(None);
+        budget.set_stop(std::sync::Arc::clone(&stop));
+        let unpacked = budget.for_file().spend(true, 0, |deadline| {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            unpack_bounded(packed.clone(), 8 << 20, deadline)
+        });
+        assert_eq!(unpacked.expect("it starts").expect_err("it ends").kind(), io::ErrorKind::TimedOut);
+        assert!(unpack_bounded(packed, 8 << 20, &Deadline::default()).is_ok());
     }
 
     #[test]

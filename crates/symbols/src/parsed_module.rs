@@ -197,7 +197,7 @@ impl ParsedModule {
         self.add_symbols(ListedSymbols::dynamic(&file, &self.sections), key, is_foreign);
         if !has_symbols && !has_other {
             let packed = mini_debug::packed_size(&self.sections);
-            let unpack = |_: &Deadline| mini_debug_symbols(&file, &self.sections);
+            let unpack = |deadline: &Deadline| mini_debug_symbols(&file, &self.sections, deadline);
             match budget.spend(is_foreign, packed, unpack) {
                 Some(Ok(symbols)) => self.add_symbols(symbols, key, is_foreign),
                 None | Some(Err(_)) => drop(self.damaged.insert(key)),
@@ -404,8 +404,12 @@ fn unnamed(order: &[usize], all: &[Vec<SymbolLine>]) -> impl Iterator<Item = usi
 }
 
 /// Nothing where there is no MiniDebugInfo.
-fn mini_debug_symbols(file: &File, sections: &Sections) -> io::Result<Option<ListedSymbols>> {
-    let Some(image) = mini_debug::unpack(file, sections).transpose()? else { return Ok(None) };
+fn mini_debug_symbols(
+    file: &File,
+    sections: &Sections,
+    deadline: &Deadline,
+) -> io::Result<Option<ListedSymbols>> {
+    let Some(image) = mini_debug::unpack(file, sections, deadline).transpose()? else { return Ok(None) };
     let sections = Sections::read(image.as_slice()).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(ListedSymbols::of_image(image, &sections))
 }

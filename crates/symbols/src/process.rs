@@ -278,10 +278,10 @@ impl Processes {
         self.jit.retire(pid);
     }
 
-    /// Adds a frame of run-time code, first seen at `met`, whose name is to be found.
-    pub fn push_jit(&mut self, process: ProcessKey, id: FrameId, frame: Frame, met: MonoNs) {
+    /// Adds a frame of run-time code, first seen at `first_seen`, whose name is to be found.
+    pub fn push_jit(&mut self, process: ProcessKey, id: FrameId, frame: Frame, first_seen: MonoNs) {
         if frame.kind == FrameKind::Jit {
-            self.jit.push(process, id, frame.address, met);
+            self.jit.push(process, id, frame.address, first_seen);
         }
     }
 

@@ -175,10 +175,10 @@ mod tests {
         record(LOAD, time, &body)
     }
 
-    fn named(dump: &[u8], address: u64, met: u64) -> (Option<String>, Option<Reading>) {
-        let mut wanted = Wanted::new([(address, MonoNs(met))].into_iter());
+    fn named(dump: &[u8], address: u64, first_seen: u64) -> (Option<String>, Option<Reading>) {
+        let mut wanted = Wanted::new([(address, MonoNs(first_seen))].into_iter());
         let reading = read_records(Cursor::new(dump), &mut wanted).ok();
-        (wanted.take(address, MonoNs(met)).and_then(|line| line.symbol), reading)
+        (wanted.take(address, MonoNs(first_seen)).and_then(|line| line.symbol), reading)
     }
 
     #[test]

@@ -61,7 +61,7 @@ struct JitProcess {
 struct PendingFrame {
     id: FrameId,
     address: u64,
-    met: MonoNs,
+    first_seen: MonoNs,
 }
 
 /// A file of names, and its state when it was last read.
@@ -86,8 +86,8 @@ impl JitCode {
         }
     }
 
-    /// Adds a frame, first seen at `met`, whose name is to be read.
-    pub(crate) fn push(&mut self, process: ProcessKey, id: FrameId, address: u64, met: MonoNs) {
+    /// Adds a frame, first seen at `first_seen`, whose name is to be read.
+    pub(crate) fn push(&mut self, process: ProcessKey, id: FrameId, address: u64, first_seen: MonoNs) {
         let Some(known) = self.process(process) else { return };
         if known.home.is_none() {
             known.home = Home::of(process.pid);
@@ -97,7 +97,7 @@ impl JitCode {
             self.processes.remove(&process);
             return;
         }
-        known.waiting.push(PendingFrame { id, address, met });
+        known.waiting.push(PendingFrame { id, address, first_seen });
         known.exhausted = false;
     }
 
@@ -167,7 +167,7 @@ impl JitProcess {
             *lost += 1;
         }
         let mut named = Vec::new();
-        self.waiting.retain(|frame| match wanted.take(frame.address, frame.met) {
+        self.waiting.retain(|frame| match wanted.take(frame.address, frame.first_seen) {
             Some(line) => {
                 named.push((frame.id, line));
                 false
@@ -179,7 +179,7 @@ impl JitProcess {
 
     /// The names that the sources have for pending frames, and whether a source could not be read whole.
     fn read(&self) -> (Wanted, bool) {
-        let mut wanted = Wanted::new(self.waiting.iter().map(|frame| (frame.address, frame.met)));
+        let mut wanted = Wanted::new(self.waiting.iter().map(|frame| (frame.address, frame.first_seen)));
         let mut readings = Vec::new();
         // A dump has times, so that its names come last and win.
         if let Some(map) = &self.map {

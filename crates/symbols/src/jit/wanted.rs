@@ -22,7 +22,7 @@ pub(super) struct Wanted {
 
 struct Entry {
     address: u64,
-    met: MonoNs,
+    first_seen: MonoNs,
     found: Option<Found>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Code<'a> {
 impl Wanted {
     pub(super) fn new(addresses: impl Iterator<Item = (u64, MonoNs)>) -> Self {
         let mut entries: Vec<Entry> =
-            addresses.map(|(address, met)| Entry { address, met, found: None }).collect();
+            addresses.map(|(address, first_seen)| Entry { address, first_seen, found: None }).collect();
         entries.sort_unstable_by_key(Entry::key);
         entries.dedup_by_key(|entry| entry.key());
         Wanted { entries, matches: 0 }
@@ -57,7 +57,7 @@ impl Wanted {
         let mut name = None;
         for entry in covered {
             self.matches += 1;
-            if code.since.is_none_or(|since| since <= entry.met) {
+            if code.since.is_none_or(|since| since <= entry.first_seen) {
                 let name = Rc::clone(name.get_or_insert_with(|| Rc::from(code.name)));
                 entry.found = Some(Found { start: code.start, name });
             }
@@ -66,8 +66,8 @@ impl Wanted {
     }
 
     /// The name of one requested address.
-    pub(super) fn take(&mut self, address: u64, met: MonoNs) -> Option<SymbolLine> {
-        let at = self.entries.binary_search_by_key(&(address, met), Entry::key).ok()?;
+    pub(super) fn take(&mut self, address: u64, first_seen: MonoNs) -> Option<SymbolLine> {
+        let at = self.entries.binary_search_by_key(&(address, first_seen), Entry::key).ok()?;
         let found = self.entries[at].found.as_ref()?;
         let symbol = readable_name(&String::from_utf8_lossy(&found.name))?;
         Some(SymbolLine {
@@ -80,7 +80,7 @@ impl Wanted {
 
 impl Entry {
     fn key(&self) -> (u64, MonoNs) {
-        (self.address, self.met)
+        (self.address, self.first_seen)
     }
 }
 
@@ -92,8 +92,8 @@ mod tests {
         Code { start, size, since: since.map(MonoNs), name: name.as_bytes() }
     }
 
-    fn taken(wanted: &mut Wanted, address: u64, met: u64) -> Option<(String, u64)> {
-        let line = wanted.take(address, MonoNs(met))?;
+    fn taken(wanted: &mut Wanted, address: u64, first_seen: u64) -> Option<(String, u64)> {
+        let line = wanted.take(address, MonoNs(first_seen))?;
         Some((line.symbol?, line.offset?))
     }
 

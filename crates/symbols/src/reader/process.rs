@@ -119,15 +119,14 @@ mod tests {
     /// The answer to one address, which has no function.
     const SOUND: &str = r"printf '\002\000\000\000\000\000'";
 
-    /// A reader that runs a line of shell with the request on its standard output.
-    fn reader(script: &str) -> ReaderProcess {
+    /// A reader that runs a line of shell. An error where it ends before it is sent its task.
+    fn reader(script: &str) -> io::Result<ReaderProcess> {
         let command = ReaderCommand::new("/bin/sh", &["-c", script]);
-        let file = File::open("/dev/null").expect("readable");
-        ReaderProcess::start(&command, &file, &SETUP).expect("a shell")
+        ReaderProcess::start(&command, &File::open("/dev/null")?, &SETUP)
     }
 
     fn answer(script: &str) -> Option<Answer> {
-        let mut reader = reader(script);
+        let mut reader = reader(script).ok()?;
         let answer = reader.functions(&[0x1000], &Deadline::default());
         assert_eq!(reader.id().is_some(), answer.is_some(), "a reader that failed is killed");
         let again = reader.id().is_none().then(|| reader.functions(&[0x1000], &Deadline::default()));
@@ -160,7 +159,7 @@ mod tests {
     fn reader_that_hangs_ends_with_its_deadline() {
         let limits =
             WorkLimits { per_file: Duration::from_millis(1), in_all: Duration::from_secs(1), bytes: 1 };
-        let mut reader = reader("exec sleep 1000");
+        let mut reader = reader("exec sleep 1000").expect("it runs");
         let id = reader.id().expect("it runs");
         let mut budget = Budget::new(Some(limits));
         let mut file = budget.for_file();
@@ -177,7 +176,7 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let mut budget = Budget::new(None);
         budget.set_stop(Arc::clone(&stop));
-        let mut reader = reader("exec sleep 1000");
+        let mut reader = reader("exec sleep 1000").expect("it runs");
         let mut file = budget.for_file();
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| file.spend(true, 0, |deadline| reader.functions(&[1], deadline)));
