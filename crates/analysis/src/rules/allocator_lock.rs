@@ -5,20 +5,26 @@
 //!
 //! False positives: a function of the program's own that is named as one of an allocator.
 
-use std::collections::HashSet;
-
 use super::case::{Case, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::lock;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
-pub(super) const RULE: &str = "allocator-lock";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "allocator-lock",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Do not allocate on this path: reuse buffers or reserve ahead; or give the threads arenas of \
     their own (another allocator, or glibc's MALLOC_ARENA_MAX and malloc_trim where they are used).";
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let waits = lock::waits(evidence, told).filter(|case| case.in_allocator);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let waits = lock::waits(evidence, reported).filter(|case| case.in_allocator);
     let processes = grouped(waits, |case| case.pid);
     processes.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
@@ -27,7 +33,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let site = mostly(&cases, |case| case.site.clone());
     let through = site.as_ref().and_then(|site| site.through.as_deref()).unwrap_or("the allocator");
     let what = format!("the allocator's lock (through {through})");
-    lock::conclude(cases, evidence, RULE, &what, ADVICE)
+    lock::conclude(cases, evidence, &what, ADVICE)
 }
 
 #[cfg(test)]
@@ -46,7 +52,7 @@ mod tests {
     #[test]
     fn names_the_caller_of_malloc_whatever_the_arena() {
         let found = Play::only_finding((1..=5).map(in_malloc));
-        assert_eq!(found.rule, RULE);
+        assert_eq!(found.rule, RULE.name);
         assert!(
             found.title.starts_with(
                 "thread-1 of app waited for the allocator's lock (through malloc) in checksum_error 5 times"

@@ -4,27 +4,32 @@
 //!
 //! False positives: none known.
 
-use std::collections::HashSet;
-
 use wallprof_model::event::WorkKind;
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::kernel_work::Duty;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
-pub(super) const RULE: &str = "compaction";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "compaction",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const DUTY: Duty = Duty {
     kind: WorkKind::Compaction,
-    rule: RULE,
     phrase: "had to move memory together for the kernel (compaction)",
     advice: "Huge pages at the first touch are the usual cause: write `defer` or `madvise` to \
         /sys/kernel/mm/transparent_hugepage/defrag, or reserve huge pages (vm.nr_hugepages) before they are needed; \
         a higher vm.compaction_proactiveness leaves less to do.",
 };
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    DUTY.find(evidence, told)
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    DUTY.find(evidence, reported)
 }
 
 #[cfg(test)]
@@ -42,7 +47,7 @@ mod tests {
         play.works.push(work_in(&stall, WorkKind::Compaction, MS, 8 * MS));
         play.stall(stall);
         let found = findings(&play.evidence());
-        assert_eq!((found[0].rule.as_str(), found[0].total_ns, found.len()), (RULE, 7 * MS, 1));
+        assert_eq!((found[0].rule.as_str(), found[0].total_ns, found.len()), (RULE.name, 7 * MS, 1));
         assert!(found[0].title.contains("(compaction) in work"), "{}", found[0].title);
     }
 

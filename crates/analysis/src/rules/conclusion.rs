@@ -19,7 +19,6 @@ const MOST_STALLS: usize = 1_000;
 /// A finding before its evidence is reduced to ids.
 #[derive(Debug)]
 pub(super) struct Conclusion<'e> {
-    pub rule: &'static str,
     pub title: String,
     pub advice: String,
     pub threads: Vec<ThreadKey>,
@@ -62,19 +61,20 @@ impl<'e> Problem<'e> {
         mostly(&self.cases, |case| case.site.clone())
     }
 
-    pub fn conclude(self, rule: &'static str, title: String, advice: impl Into<String>) -> Conclusion<'e> {
+    pub fn conclude(self, title: String, advice: impl Into<String>) -> Conclusion<'e> {
         let Problem { threads, toll, cases } = self;
-        Conclusion { rule, title, advice: advice.into(), threads, toll, cases }
+        Conclusion { title, advice: advice.into(), threads, toll, cases }
     }
 }
 
 impl Conclusion<'_> {
-    pub fn into_finding(mut self) -> Finding {
+    /// The finding of the rule with this name.
+    pub fn into_finding(mut self, rule: &str) -> Finding {
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
         Finding {
-            rule: self.rule.into(),
+            rule: rule.into(),
             title: self.title,
             advice: self.advice,
             threads: self.threads,
@@ -101,7 +101,7 @@ mod tests {
         let cases: Vec<&Case> = evidence.cases().iter().collect();
         let toll = Toll::over(&cases, Case::duration_ns);
         let problem = Problem::unusual(cases, toll, &evidence).expect("a problem");
-        let finding = problem.conclude("r", "t".into(), "a").into_finding();
+        let finding = problem.conclude("t".into(), "a").into_finding("r");
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));
         assert_eq!(finding.threads, [ThreadKey(1)]);

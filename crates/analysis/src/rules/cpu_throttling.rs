@@ -23,14 +23,22 @@ use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
-pub(super) const RULE: &str = "cpu-throttling";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "cpu-throttling",
+    topic: Some(Topic::CpuDenied),
+    excludes: &[],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Raise the group's quota (cpu.max, cpu.cfs_quota_us; a container's CPU limit), use fewer threads at once, or \
     give it weight instead of a quota (cpu.weight); a longer period or a burst (cpu.max.burst) forgives short peaks.";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let groups = Group::all(evidence);
     let is_held_back =
         |case: &&Case| waits_for_cpu(case, evidence) && groups.iter().any(|group| group.holds_back(case));
@@ -66,7 +74,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence)
         wording::percent(quota.quota_ns, quota.period_ns),
         wording::toll(&problem.toll)
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 fn waits_for_cpu(case: &Case, evidence: &Evidence) -> bool {
@@ -296,7 +304,7 @@ mod tests {
             "thread-1 of app could not run because its control group /shop/api had used up its CPU quota (20 %) 5 times, 400 \
              ms in all, up to 80.0 ms."
         );
-        assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE, 5));
+        assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 5));
     }
 
     #[test]
@@ -313,7 +321,7 @@ mod tests {
     fn the_last_waits_of_a_group_that_is_gone_count_where_nobody_ran_instead() {
         let early = ThrottledRow { to: MonoNs(5), ..throttled(100) };
         let found = found(vec![early], (1..=5).map(held_back));
-        assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), [RULE]);
+        assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), [RULE.name]);
     }
 
     #[test]
@@ -326,7 +334,7 @@ mod tests {
             let found = found(vec![ThrottledRow { total_ns, ..throttled(100) }], (1..=5).map(lost));
             (found.len(), found[0].rule.clone(), found[0].total_ns)
         };
-        assert_eq!(rule(200 * MS), (1, RULE.to_owned(), 200 * MS));
+        assert_eq!(rule(200 * MS), (1, RULE.name.to_owned(), 200 * MS));
         assert_eq!(rule(199 * MS), (1, "preempted".to_owned(), 400 * MS));
     }
 
@@ -344,7 +352,7 @@ mod tests {
     }
 
     fn total_ms(found: &[Finding]) -> u64 {
-        let ours = found.iter().filter(|found| found.rule == RULE);
+        let ours = found.iter().filter(|found| found.rule == RULE.name);
         ours.map(|found| found.total_ns).sum::<u64>() / MS
     }
 

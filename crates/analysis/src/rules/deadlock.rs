@@ -14,9 +14,17 @@ use super::case::Case;
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
-pub(super) const RULE: &str = "deadlock";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "deadlock",
+    topic: Some(Topic::Waits),
+    excludes: &[],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Take these locks in the same order everywhere, or all of them at once; the stacks of the \
     open stalls show where each is wanted.";
@@ -24,7 +32,7 @@ const ADVICE: &str = "Take these locks in the same order everywhere, or all of t
 /// The open wait of each thread.
 type Waits<'e> = BTreeMap<ThreadKey, &'e Case>;
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let open =
         evidence.cases().iter().filter(|case| case.open && case.asked_ns.is_none() && lock::is_wait(case));
     let waits: Waits<'_> = open.map(|case| (case.thread, case)).collect();
@@ -76,7 +84,7 @@ fn conclude<'e>(
         steps.join(", ")
     );
     let toll = Toll::over(&cases, Case::duration_ns);
-    Problem::new(cases, toll).conclude(RULE, title, ADVICE)
+    Problem::new(cases, toll).conclude(title, ADVICE)
 }
 
 /// The waits of a circle, each followed by that of the thread it waits for.
@@ -128,7 +136,7 @@ mod tests {
             "Deadlock of app for 3.00 s: thread-1 waits in take_order (called by handle_tick) for a lock that \
              thread-2 holds, thread-2 waits in take_order (called by handle_tick) for a lock that thread-1 holds."
         );
-        assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE, &[1, 2][..]));
+        assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE.name, &[1, 2][..]));
     }
 
     #[test]
@@ -147,13 +155,13 @@ mod tests {
     #[test]
     fn two_circles_are_two_findings() {
         let found = stuck(&[(1, 2), (2, 1), (3, 4), (4, 3)]);
-        assert_eq!(found.iter().filter(|found| found.rule == RULE).count(), 2);
+        assert_eq!(found.iter().filter(|found| found.rule == RULE.name).count(), 2);
     }
 
     #[test]
     fn no_circle_is_no_deadlock() {
         for pairs in [&[(1, 2)][..], &[(1, 2), (2, 3)], &[]] {
-            assert!(stuck(pairs).iter().all(|found| found.rule != RULE), "{pairs:?}");
+            assert!(stuck(pairs).iter().all(|found| found.rule != RULE.name), "{pairs:?}");
         }
     }
 
@@ -161,7 +169,7 @@ mod tests {
     fn waits_that_ended_or_will_give_up_are_none() {
         let pair = |change: fn(StallRecord) -> StallRecord| {
             let stalls = [change(lock_case(1, 1, 2, 5_000_000)), change(lock_case(2, 2, 1, 5_000_000))];
-            Play::findings(stalls).into_iter().filter(|found| found.rule == RULE).count()
+            Play::findings(stalls).into_iter().filter(|found| found.rule == RULE.name).count()
         };
         assert_eq!(pair(open), 1);
         assert_eq!(pair(|stall| stall), 0);

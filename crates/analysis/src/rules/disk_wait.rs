@@ -4,7 +4,7 @@
 //!
 //! False positives: threads whose work is to write to disk and that nobody waits for.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use wallprof_model::{Reason, StallReason};
 
@@ -12,14 +12,22 @@ use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::site::base_name;
 
-pub(super) const RULE: &str = "disk-wait";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "disk-wait",
+    topic: None,
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_disk = |case: &&Case| {
-        case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary && !told.contains(&case.id)
+        case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary && !reported.has(case)
     };
     let places = grouped(evidence.cases().iter().filter(is_disk), |case| {
         (case.pid, case.comm.clone(), case.syscall.clone(), case.site.clone())
@@ -39,7 +47,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::place(problem.site().as_ref()),
         wording::toll(&toll)
     );
-    Some(problem.conclude(RULE, title, advice(syscall.as_deref().unwrap_or_default())))
+    Some(problem.conclude(title, advice(syscall.as_deref().unwrap_or_default())))
 }
 
 /// ` on journal`, ` on journal and 2 other files`; nothing where none is known.
@@ -91,7 +99,7 @@ mod tests {
              30 times, 120 ms in all, up to 4.00 ms."
         );
         assert!(found.advice.contains("another thread sync"), "{}", found.advice);
-        assert_eq!(found.rule, RULE);
+        assert_eq!(found.rule, RULE.name);
     }
 
     #[test]
@@ -125,6 +133,6 @@ mod tests {
         assert!(advice("pread64").contains("ahead"));
         assert!(advice("openat").contains("io_uring"));
         assert_eq!(Play::findings((1..=20).map(|id| sync(id, 4_000_000))), []);
-        assert_eq!(Play::only_finding([sync(1, 20_000_000)]).rule, RULE);
+        assert_eq!(Play::only_finding([sync(1, 20_000_000)]).rule, RULE.name);
     }
 }

@@ -14,16 +14,24 @@ use wallprof_model::profile::IntrusionRow;
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Toll, is_share};
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::wording;
 
-pub(super) const RULE: &str = "guard-shared";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "guard-shared",
+    topic: None,
+    excludes: &[],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Sums,
+    find,
+};
 
 const LEAST_NS: u64 = 1_000_000;
 
 const ADVICE: &str = "Give each of them a guarded CPU of its own (taskset, pthread_setaffinity_np, a cpuset), or allow \
                       fewer names there (--allow).";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let mut allowed: Vec<&IntrusionRow> =
         evidence.intrusions().iter().filter(|row| is_allowed_thread(row)).collect();
     allowed.sort_by_key(|row| (row.cpu, Reverse(row.total_ns)));
@@ -47,7 +55,7 @@ fn conclude<'e>(rows: &[&IntrusionRow]) -> Option<Conclusion<'e>> {
     });
     let title = format!("{} allowed threads share guarded CPU {}: {}.", rows.len(), first.cpu, names(&rows));
     let threads = rows.iter().filter_map(|row| row.thread.as_ref()?.key).collect();
-    Some(Problem { threads, toll, cases: Vec::new() }.conclude(RULE, title, ADVICE))
+    Some(Problem { threads, toll, cases: Vec::new() }.conclude(title, ADVICE))
 }
 
 fn names(rows: &[&IntrusionRow]) -> String {

@@ -36,13 +36,7 @@ impl<'e> Interrupted<'e> {
     }
 
     /// `engine of matchd lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs`, and why.
-    pub fn conclude(
-        &self,
-        rule: &'static str,
-        toll: Toll,
-        why: &str,
-        advice: impl Into<String>,
-    ) -> Conclusion<'e> {
+    pub fn conclude(&self, toll: Toll, why: &str, advice: impl Into<String>) -> Conclusion<'e> {
         let title = format!(
             "{} lost {} of its running time to {} interrupts, {} in all, up to {}{why}.",
             wording::thread(self.thread),
@@ -52,6 +46,6 @@ impl<'e> Interrupted<'e> {
             wording::time(toll.max_ns)
         );
         let problem = Problem { threads: vec![self.key], toll, cases: Vec::new() };
-        problem.conclude(rule, title, advice)
+        problem.conclude(title, advice)
     }
 }

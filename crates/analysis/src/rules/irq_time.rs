@@ -10,9 +10,8 @@
 //! False positives: a thread that sends much over loopback; a profiler that samples ten thousand times a second.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use wallprof_model::ThreadKey;
 use wallprof_model::event::InterruptKind;
 use wallprof_model::profile::InterruptRow;
 
@@ -20,17 +19,24 @@ use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::interrupted::Interrupted;
 use super::limits::{Toll, is_share};
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{tlb_shootdown, wording};
 use crate::tally::Tally;
 
-pub(super) const RULE: &str = "irq-time";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "irq-time",
+    topic: None,
+    excludes: &[Topic::CrossCalls],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Sums,
+    find,
+};
 
-/// `told`: threads whose calls from other CPUs another rule has told.
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<ThreadKey>) -> Vec<Conclusion<'e>> {
-    let is_told = |row: &InterruptRow| {
-        row.victim.is_some_and(|victim| told.contains(&victim)) && tlb_shootdown::is_call(row)
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let is_reported = |row: &InterruptRow| {
+        row.victim.is_some_and(|victim| reported.has_thread(victim)) && tlb_shootdown::is_call(row)
     };
-    let victims = Interrupted::find(evidence, |row| !is_told(row));
+    let victims = Interrupted::find(evidence, |row| !is_reported(row));
     victims.iter().filter_map(|victim| conclude(victim, evidence)).collect()
 }
 
@@ -42,7 +48,7 @@ fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclus
         .collect();
     let toll = Toll::of_interrupts(&rows);
     let why = format!(": {}{}", causes(&rows), callers(&rows, evidence));
-    victim.is_worth_a_word(&toll).then(|| victim.conclude(RULE, toll, &why, advice(&rows)))
+    victim.is_worth_a_word(&toll).then(|| victim.conclude(toll, &why, advice(&rows)))
 }
 
 /// Rows by which part of the running time, one n-th, their class may take.
@@ -114,6 +120,7 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Play, WALL_NS, stranger};
     use super::*;
+    use wallprof_model::ThreadKey;
     use wallprof_model::profile::{CrossCallRow, Finding};
 
     const MS: u64 = 1_000_000;

@@ -6,24 +6,30 @@
 //!
 //! False positives: threads whose work is to write to one file, and that nobody waits for.
 
-use std::collections::HashSet;
-
 use wallprof_model::event::WorkKind;
 
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::kernel_work::Worked;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
-pub(super) const RULE: &str = "kernel-lock";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "kernel-lock",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Keep threads out of each other's way in the kernel: one file or directory for each, fewer calls that \
     change it, or one thread that does them all.";
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let place = |case: &Case| (evidence.program(case), case.syscall.clone(), case.kernel_place.clone());
-    let worked = Worked::find(evidence, WorkKind::KernelLock, told, place);
+    let worked = Worked::find(evidence, WorkKind::KernelLock, reported, place);
     worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
 }
 
@@ -41,7 +47,7 @@ fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e
         wording::toll(&problem.toll),
         lock::holder(cases, evidence)
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 #[cfg(test)]
@@ -83,11 +89,11 @@ mod tests {
             "thread-1 of app waited for a lock of the kernel (write, ext4_buffered_write_iter) in work (called by main) 20 \
              times, 160 ms in all, up to 8.00 ms: thread-2 released it in append."
         );
-        assert_eq!(found[0].rule, RULE);
+        assert_eq!(found[0].rule, RULE.name);
     }
 
     #[test]
     fn what_every_program_meets_is_none() {
-        assert!(found(10).iter().all(|found| found.rule != RULE));
+        assert!(found(10).iter().all(|found| found.rule != RULE.name));
     }
 }

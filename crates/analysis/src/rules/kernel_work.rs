@@ -1,7 +1,7 @@
 //! What the rules about the kernel's own work have in common: in which stalls it lies, how much of each it took, and the
 //! finding about work that a thread did to its own price.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use wallprof_model::StallReason;
 use wallprof_model::event::WorkKind;
@@ -10,6 +10,7 @@ use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::Reported;
 use super::wording;
 
 /// Stalls with something in common in which the kernel did one kind of work.
@@ -24,13 +25,13 @@ impl<'e> Worked<'e> {
     pub fn find<K: Ord>(
         evidence: &'e Evidence,
         kind: WorkKind,
-        told: &HashSet<u64>,
+        reported: &Reported,
         key: impl Fn(&Case) -> K,
     ) -> Vec<Self> {
         let mut took: BTreeMap<u64, (&Case, u64)> = BTreeMap::new();
         for work in evidence.works().iter().filter(|work| work.kind == kind) {
             let stalls = evidence.during(work.thread, work.start, work.end);
-            for case in stalls.filter(|case| is_at_work(case) && !told.contains(&case.id)) {
+            for case in stalls.filter(|case| is_at_work(case) && !reported.has(case)) {
                 let (_, ns) = took.entry(case.id).or_insert((case, 0));
                 *ns = ns.saturating_add(case.overlap_ns(work.start, work.end));
             }
@@ -48,7 +49,6 @@ impl<'e> Worked<'e> {
 /// A rule about work that threads do for the kernel in the middle of their own.
 pub(super) struct Duty {
     pub kind: WorkKind,
-    pub rule: &'static str,
     /// `had to …`.
     pub phrase: &'static str,
     pub advice: &'static str,
@@ -56,8 +56,8 @@ pub(super) struct Duty {
 
 impl Duty {
     /// One finding a program.
-    pub fn find<'e>(&self, evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-        let worked = Worked::find(evidence, self.kind, told, |case| evidence.program(case));
+    pub fn find<'e>(&self, evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+        let worked = Worked::find(evidence, self.kind, reported, |case| evidence.program(case));
         worked.into_iter().filter_map(|worked| self.conclude(worked, evidence)).collect()
     }
 
@@ -70,7 +70,7 @@ impl Duty {
             wording::place(problem.site().as_ref()),
             wording::toll(&problem.toll)
         );
-        Some(problem.conclude(self.rule, title, self.advice))
+        Some(problem.conclude(title, self.advice))
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn found(stalls: Vec<StallRecord>, told: &[u64]) -> Vec<(usize, Toll)> {
+    fn found(stalls: Vec<StallRecord>, reported: &[u64]) -> Vec<(usize, Toll)> {
         let mut play = Play::new();
         for stall in &stalls {
             play.works.push(work_in(stall, WorkKind::Reclaim, MS, 3 * MS));
@@ -95,8 +95,8 @@ mod tests {
         }
         stalls.into_iter().for_each(|stall| play.stall(stall));
         let evidence = play.evidence();
-        let told = told.iter().copied().collect();
-        let found = Worked::find(&evidence, WorkKind::Reclaim, &told, |case| case.pid);
+        let reported = Reported::stalls(reported);
+        let found = Worked::find(&evidence, WorkKind::Reclaim, &reported, |case| case.pid);
         found.iter().map(|worked| (worked.cases.len(), worked.toll)).collect()
     }
 

@@ -7,7 +7,7 @@
 //!
 //! False positives: a program's first seconds, when everything is called for the first time.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wallprof_model::StallReason;
@@ -16,16 +16,24 @@ use super::case::{Case, FirstCall, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::short_name::short_name;
 
-pub(super) const RULE: &str = "lazy-binding";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "lazy-binding",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Start the program with LD_BIND_NOW=1, or link it and its libraries with `-Wl,-z,now`: all \
     functions are then bound before it begins.";
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let binds = |case: &&Case| case.first_call.is_some() && waits_itself(case) && !told.contains(&case.id);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let binds = |case: &&Case| case.first_call.is_some() && waits_itself(case) && !reported.has(case);
     let programs = grouped(evidence.cases().iter().filter(binds), |case| evidence.program(case));
     programs.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
@@ -48,7 +56,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::place(first.site.as_ref()),
         wording::toll(&toll)
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 /// The functions that were bound, the one that took longest first.
@@ -110,7 +118,7 @@ mod tests {
             "thread-1 of app waited in the dynamic linker, which bound sched_yield of libc.so.6 at its first call in \
              rate_control (called by on_timer) 6 times, 144 ms in all, up to 24.0 ms."
         );
-        assert_eq!((found.rule.as_str(), found.stalls.len()), (RULE, 6));
+        assert_eq!((found.rule.as_str(), found.stalls.len()), (RULE.name, 6));
         assert!(found.advice.contains("LD_BIND_NOW=1") && found.advice.contains("-z,now"));
     }
 
@@ -138,6 +146,6 @@ mod tests {
         assert_eq!(Play::findings((1..=9).map(preempted)), []);
         assert_eq!(Play::findings((1..=4).map(|id| bound(id, Some("poll"), MS / 5))), []);
         let late = StallRecord { runnable_ns: 9 * MS, ..bound(1, Some("poll"), 9 * MS + MS / 2) };
-        assert!(Play::findings([late]).iter().all(|found| found.rule != RULE));
+        assert!(Play::findings([late]).iter().all(|found| found.rule != RULE.name));
     }
 }

@@ -1,7 +1,6 @@
 //! What the rules about locks have in common: which stalls they read, who held the lock and what that thread did
 //! meanwhile, where it was released, and the finding that says so.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use wallprof_model::{Reason, StallReason};
@@ -10,16 +9,17 @@ use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::Reported;
 use super::wording;
 use crate::site::Site;
 use crate::tally::Tally;
 
-/// Waits for a lock that no other rule has told.
+/// Waits for a lock that no earlier rule has reported.
 pub(super) fn waits<'e: 't, 't>(
     evidence: &'e Evidence,
-    told: &'t HashSet<u64>,
+    reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
-    evidence.cases().iter().filter(|case| is_wait(case) && !told.contains(&case.id))
+    evidence.cases().iter().filter(|case| is_wait(case) && !reported.has(case))
 }
 
 pub(super) fn is_wait(case: &Case) -> bool {
@@ -30,7 +30,6 @@ pub(super) fn is_wait(case: &Case) -> bool {
 pub(super) fn conclude<'e>(
     cases: Vec<&'e Case>,
     evidence: &Evidence,
-    rule: &'static str,
     what: &str,
     advice: impl Into<String>,
 ) -> Option<Conclusion<'e>> {
@@ -43,7 +42,7 @@ pub(super) fn conclude<'e>(
         wording::toll(&toll),
         holder(&problem.cases, evidence)
     );
-    Some(problem.conclude(rule, title, advice))
+    Some(problem.conclude(title, advice))
 }
 
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in release`.

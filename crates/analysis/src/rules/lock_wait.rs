@@ -6,22 +6,29 @@
 //! False positives: a lock that is meant to be waited for (a turnstile built from a mutex); a lock whose holder
 //! was kept from running by other load, where the cause is that load: the title then says so.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::case::{Case, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 use crate::site::Site;
 
-pub(super) const RULE: &str = "lock-wait";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "lock-wait",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 /// Which lock: its address in a process, else where it is waited for.
 type LockKey = (u32, Result<u64, Option<Arc<Site>>>);
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let waits = lock::waits(evidence, told).filter(|case| !case.in_allocator);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
     let locks = grouped(waits, lock_key);
     locks.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
@@ -33,7 +40,7 @@ fn lock_key(case: &Case) -> LockKey {
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let advice = advice(&cases);
-    lock::conclude(cases, evidence, RULE, "a lock", advice)
+    lock::conclude(cases, evidence, "a lock", advice)
 }
 
 fn advice(cases: &[&Case]) -> String {
@@ -63,7 +70,7 @@ mod tests {
              up to 870 µs: thread-2 held it and released it in release_order."
         );
         assert!(found.advice.contains("in release_order"), "{}", found.advice);
-        assert_eq!((found.rule.as_str(), found.count, found.max_ns), (RULE, 7, 870_000));
+        assert_eq!((found.rule.as_str(), found.count, found.max_ns), (RULE.name, 7, 870_000));
         assert_eq!(found.threads, [ThreadKey(1)]);
         assert_eq!(found.stalls, (1..=7).collect::<Vec<_>>());
     }
@@ -119,6 +126,6 @@ mod tests {
         assert_eq!(Play::findings((1..=4).map(chosen)), []);
         let disk = case(9, 1, StallReason::Blocked(Reason::Disk), 900_000_000);
         let findings = Play::findings([lock_case(1, 1, 2, 2_000_000), disk]);
-        assert!(findings.iter().all(|found| found.rule != RULE), "{findings:#?}");
+        assert!(findings.iter().all(|found| found.rule != RULE.name), "{findings:#?}");
     }
 }

@@ -7,7 +7,6 @@
 //! False positives: a program's first seconds, when its code and data are touched for the first time; programs that
 //! mean to read through memory (databases that map their files).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use wallprof_model::event::WorkKind;
@@ -16,10 +15,18 @@ use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::site::base_name;
 
-pub(super) const RULE: &str = "major-fault";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "major-fault",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const FILE_ADVICE: &str = "Keep the file's pages in memory where they are needed at once: mlock(2) or mlockall(2), or \
     MAP_POPULATE and MADV_POPULATE_READ before; read ahead of the need (MADV_WILLNEED) where all of it does not fit.";
@@ -32,9 +39,8 @@ const SHORTAGE_ADVICE: &str =
 /// Memory that is freed so long before or after a fault says that the page could go because memory was short.
 const NEARBY_NS: u64 = 1_000_000_000;
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let is_major =
-        |case: &&Case| case.fault.as_ref().is_some_and(|fault| fault.major) && !told.contains(&case.id);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let is_major = |case: &&Case| case.fault.as_ref().is_some_and(|fault| fault.major) && !reported.has(case);
     let files =
         grouped(evidence.cases().iter().filter(is_major), |case| (evidence.program(case), file(case)));
     files.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
@@ -59,7 +65,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::toll(&toll),
         memory(worst, shortage, evidence)
     );
-    Some(problem.conclude(RULE, title, advice))
+    Some(problem.conclude(title, advice))
 }
 
 /// `pages of /data/prices.idx (the slowest at 0x2000)`.
@@ -119,7 +125,7 @@ mod tests {
             "thread-1 of app waited for pages of prices.idx to be read from disk (the slowest at 0x2008) in work \
              (called by main) 6 times, 21.0 ms in all, up to 6.00 ms."
         );
-        assert_eq!((found.rule.as_str(), found.count), (RULE, 6));
+        assert_eq!((found.rule.as_str(), found.count), (RULE.name, 6));
         assert!(found.advice.contains("MAP_POPULATE") && found.advice.contains("mlock"));
     }
 
@@ -160,7 +166,7 @@ mod tests {
             "{}",
             shrinking.title
         );
-        assert_eq!(shrinking.rule, RULE);
+        assert_eq!(shrinking.rule, RULE.name);
         let direct = beside(vec![free()], Some(500));
         assert!(direct.title.ends_with("were free, and threads had to free memory."), "{}", direct.title);
         let unknown = beside(vec![], Some(500));
@@ -198,7 +204,7 @@ mod tests {
         assert_eq!(Play::findings((1..=9).map(|id| fault(id, 1, false, 9 * MS))), []);
         assert_eq!(Play::findings((1..=4).map(|id| fault(id, 1, true, 900_000))), []);
         let starved = StallRecord { runnable_ns: 5 * MS, ..fault(1, 1, true, 5 * MS + 900_000) };
-        assert!(Play::findings([starved]).iter().all(|found| found.rule != RULE));
+        assert!(Play::findings([starved]).iter().all(|found| found.rule != RULE.name));
         assert_eq!(fault(1, 1, true, MS).reason, StallReason::Major);
     }
 

@@ -5,27 +5,32 @@
 //!
 //! False positives: a cgroup that is meant to live at its limit.
 
-use std::collections::HashSet;
-
 use wallprof_model::event::WorkKind;
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::kernel_work::Duty;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
-pub(super) const RULE: &str = "memory-reclaim";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "memory-reclaim",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const DUTY: Duty = Duty {
     kind: WorkKind::Reclaim,
-    rule: RULE,
     phrase: "had to free memory for the kernel (direct reclaim)",
     advice: "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
         a higher vm.watermark_scale_factor or vm.min_free_kbytes; give back the page cache that big writes fill \
         (posix_fadvise, O_DIRECT); mlock(2) keeps what this thread needs.",
 };
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    DUTY.find(evidence, told)
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    DUTY.find(evidence, reported)
 }
 
 #[cfg(test)]
@@ -56,7 +61,7 @@ mod tests {
             "thread-1 of app had to free memory for the kernel (direct reclaim) in work (called by main) 6 times, 24.0 ms \
              in all, up to 4.00 ms."
         );
-        assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE, 6));
+        assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 6));
     }
 
     #[test]
@@ -72,6 +77,6 @@ mod tests {
         play.works.push(work_in(&stall, WorkKind::Reclaim, 0, 8 * MS));
         play.stall(stall);
         let rules: Vec<String> = findings(&play.evidence()).into_iter().map(|found| found.rule).collect();
-        assert_eq!(rules, [RULE]);
+        assert_eq!(rules, [RULE.name]);
     }
 }

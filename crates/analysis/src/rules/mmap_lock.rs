@@ -5,23 +5,29 @@
 //!
 //! False positives: programs that start many threads at once, each of which maps its stack.
 
-use std::collections::HashSet;
-
 use wallprof_model::event::WorkKind;
 
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::kernel_work::Worked;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
-pub(super) const RULE: &str = "mmap-lock";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "mmap-lock",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Map, unmap and protect less and in smaller pieces while other threads run: keep large buffers instead \
     of returning them (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), use MADV_DONTNEED, or do it in another process.";
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let worked = Worked::find(evidence, WorkKind::MmapLock, told, |case| evidence.program(case));
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let worked = Worked::find(evidence, WorkKind::MmapLock, reported, |case| evidence.program(case));
     worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
 }
 
@@ -35,7 +41,7 @@ fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e
         wording::toll(&problem.toll),
         lock::holder(&problem.cases, evidence)
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 /// What most of them were about.
@@ -76,7 +82,7 @@ mod tests {
             "thread-1 of app waited for the lock of their process's memory map (munmap) in work (called by main) 20 times, \
              140 ms in all, up to 7.00 ms: thread-2 released it in drop_cache."
         );
-        assert_eq!(found[0].rule, RULE);
+        assert_eq!(found[0].rule, RULE.name);
     }
 
     #[test]

@@ -32,22 +32,25 @@ mod neighbours;
 mod oversleep;
 mod preempted;
 mod run_queue;
+mod spec;
 mod steal;
 mod tlb_shootdown;
 mod wake_chain;
 mod wording;
 
-use std::collections::HashSet;
-
 use wallprof_model::profile::Finding;
 
 pub use evidence::{Collector, Evidence, Surroundings};
 pub use machine::reads_counter;
+pub use spec::{Cause, EvidenceKind, RuleSpec};
 
 use conclusion::Conclusion;
+use spec::Reported;
 
-/// The names of all rules, in the order of `docs/findings.md`.
-pub const RULES: [&str; 19] = [
+/// Every rule, in the order in which they run and in which `docs/findings.md` describes them. A rule leaves out the
+/// stalls or threads that earlier rules of its [`excludes`](RuleSpec) have reported, so the more specific rule comes
+/// first.
+pub static RULES: &[RuleSpec] = &[
     deadlock::RULE,
     lazy_binding::RULE,
     memory_reclaim::RULE,
@@ -69,62 +72,57 @@ pub const RULES: [&str; 19] = [
     guard_shared::RULE,
 ];
 
-/// A rule that leaves out the stalls that others have told.
-type Rule = for<'e> fn(&'e Evidence, &HashSet<u64>) -> Vec<Conclusion<'e>>;
+/// The rule of this name.
+pub fn rule(name: &str) -> Option<&'static RuleSpec> {
+    RULES.iter().find(|rule| rule.name == name)
+}
 
-/// The more telling rules first: what one has told, the later ones leave out.
-const TELLING: [Rule; 9] = [
-    lazy_binding::find,
-    memory_reclaim::find,
-    compaction::find,
-    mmap_lock::find,
-    kernel_lock::find,
-    wake_chain::find,
-    allocator_lock::find,
-    lock_wait::find,
-    major_fault::find,
-];
-
-/// What the rules find: deadlocks first, then by the time they cost. A run without a problem has none.
+/// The findings of a recording: deadlocks first, then by their cost. A run without a problem has none.
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
-    let mut conclusions = deadlock::find(evidence);
-    let mut told = told_by(&conclusions);
-    for rule in TELLING {
-        let more = rule(evidence, &told);
-        told.extend(told_by(&more));
-        conclusions.extend(more);
+    let mut conclusions: Vec<(&RuleSpec, Conclusion<'_>)> = Vec::new();
+    for rule in RULES {
+        let reported = Reported::of(&conclusions, rule.excludes);
+        let found = (rule.find)(evidence, &reported);
+        conclusions.extend(found.into_iter().map(|conclusion| (rule, conclusion)));
     }
-    let throttled = cpu_throttling::find(evidence);
-    let mut held_back = told_by(&throttled);
-    conclusions.extend(throttled);
-    let stolen = steal::find(evidence, &held_back);
-    held_back.extend(told_by(&stolen));
-    conclusions.extend(stolen);
-    conclusions.extend(preempted::find(evidence, &held_back));
-    conclusions.extend(run_queue::find(evidence, &held_back));
-    conclusions.extend(disk_wait::find(evidence, &told));
-    conclusions.extend(oversleep::find(evidence, &held_back));
-    let shootdowns = tlb_shootdown::find(evidence);
-    conclusions.extend(irq_time::find(evidence, &tlb_shootdown::victims(&shootdowns)));
-    conclusions.extend(shootdowns);
-    conclusions.extend(guard_shared::find(evidence));
-    let mut findings: Vec<Finding> = conclusions.into_iter().map(Conclusion::into_finding).collect();
+    let findings = conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule.name));
+    let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)));
     findings
 }
 
-fn told_by(conclusions: &[Conclusion<'_>]) -> HashSet<u64> {
-    conclusions.iter().flat_map(|conclusion| conclusion.cases.iter().map(|case| case.id)).collect()
-}
-
 fn rank(finding: &Finding) -> impl Ord + use<'_> {
-    (finding.rule != deadlock::RULE, std::cmp::Reverse(finding.total_ns), &finding.rule, &finding.title)
+    (finding.rule != deadlock::RULE.name, std::cmp::Reverse(finding.total_ns), &finding.rule, &finding.title)
 }
 
 #[cfg(test)]
 mod tests {
     use super::fixture::{Play, lock_case};
     use super::*;
+
+    const PAGE: &str = include_str!("../../../../docs/findings.md");
+
+    #[test]
+    fn the_page_has_a_section_for_each_rule_in_their_order() {
+        let headings: Vec<&str> = PAGE.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let names: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
+        assert_eq!(headings, names);
+    }
+
+    #[test]
+    fn a_rule_excludes_topics_of_earlier_rules_only() {
+        for (at, rule) in RULES.iter().enumerate() {
+            for topic in rule.excludes {
+                let is_earlier = RULES[..at].iter().any(|earlier| earlier.topic == Some(*topic));
+                assert!(is_earlier, "{} excludes {topic:?}, which no earlier rule has", rule.name);
+            }
+            assert!(
+                super::rule(rule.name).is_some_and(|found| std::ptr::eq(found, rule)),
+                "two {}",
+                rule.name
+            );
+        }
+    }
 
     #[test]
     fn a_run_without_stalls_has_no_findings() {

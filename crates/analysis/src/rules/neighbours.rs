@@ -16,7 +16,6 @@ const MOST_CPUS: usize = 4;
 
 /// A rule about waiting for a CPU.
 pub(super) struct CpuWait {
-    pub rule: &'static str,
     /// `lost the CPU` …
     pub what: &'static str,
     /// `while running` …
@@ -49,7 +48,7 @@ impl CpuWait {
             wording::toll(&toll),
             neighbours.names(toll.total_ns)
         );
-        Some(problem.conclude(self.rule, title, neighbours.advice()))
+        Some(problem.conclude(title, neighbours.advice()))
     }
 }
 

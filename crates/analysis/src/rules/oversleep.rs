@@ -7,15 +7,21 @@
 //! False positives: a virtual machine whose hypervisor did not run it, a laptop that was suspended: the clock went
 //! on, the program could not.
 
-use std::collections::HashSet;
-
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
-pub(super) const RULE: &str = "oversleep";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "oversleep",
+    topic: None,
+    excludes: &[Topic::CpuDenied],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Look at what kept the timer from firing on this CPU: interrupts or kernel code that runs \
     with interrupts off, deep idle states (cpu_dma_latency), the process being stopped, or a hypervisor.";
@@ -25,8 +31,8 @@ const TIMER_SLACK_NS: u64 = 50_000;
 /// fs/select.c: MAX_SLACK.
 const MOST_LEEWAY_NS: u64 = 100_000_000;
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let is_late = |case: &&Case| is_unusual(case, evidence.unit_ns()) && !told.contains(&case.id);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let is_late = |case: &&Case| is_unusual(case, evidence.unit_ns()) && !reported.has(case);
     let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
         (evidence.program(case), case.comm.clone(), case.syscall.clone())
     });
@@ -82,7 +88,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::toll(&toll),
         wording::time(asked)
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 #[cfg(test)]
@@ -106,7 +112,7 @@ mod tests {
     #[test]
     fn the_lateness_counts_not_the_sleep() {
         let found = Play::only_finding((1..=3).map(|id| slept(id, 10_000_000, id * 1_000_000)));
-        assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE, 6_000_000, 3_000_000));
+        assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE.name, 6_000_000, 3_000_000));
         assert!(found.title.ends_with("up to 3.00 ms; the latest had asked for 10.0 ms."), "{}", found.title);
         assert!(
             found.title.contains("timeout (epoll_wait) in work (called by main) 3 times"),
@@ -129,7 +135,7 @@ mod tests {
             let sleep = slept(id, 10_000_000, 6_000_000);
             StallRecord { blocked_ns: 10_000_000, runnable_ns: 6_000_000, ..sleep }
         };
-        assert!(Play::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE));
+        assert!(Play::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE.name));
     }
 
     #[test]
@@ -138,10 +144,10 @@ mod tests {
             let sleep = slept(id, 500_000_000, 6_490_000);
             StallRecord { blocked_ns: 500_490_000, runnable_ns: 6_000_000, ..sleep }
         };
-        assert!(Play::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE));
+        assert!(Play::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE.name));
         let futex = |id| StallRecord { syscall: Some("futex".into()), ..poll(id) };
         let found = Play::findings((1..=20).map(futex));
-        let late = found.iter().find(|found| found.rule == RULE).expect("a thousandth is for polls");
+        let late = found.iter().find(|found| found.rule == RULE.name).expect("a thousandth is for polls");
         assert_eq!(late.max_ns, 490_000);
     }
 

@@ -4,22 +4,27 @@
 //!
 //! False positives: batch work that is meant to give way (`nice 19`, SCHED_IDLE).
 
-use std::collections::HashSet;
-
 use wallprof_model::StallReason;
 
 use super::case::Case;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::neighbours::CpuWait;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
-pub(super) const RULE: &str = "preempted";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "preempted",
+    topic: None,
+    excludes: &[Topic::CpuDenied],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
-const WAIT: CpuWait =
-    CpuWait { rule: RULE, what: "lost the CPU", when: "while running", ns: Case::duration_ns };
+const WAIT: CpuWait = CpuWait { what: "lost the CPU", when: "while running", ns: Case::duration_ns };
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let is_preempted = |case: &&Case| case.reason == StallReason::Preempted && !told.contains(&case.id);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let is_preempted = |case: &&Case| case.reason == StallReason::Preempted && !reported.has(case);
     WAIT.find(evidence.cases().iter().filter(is_preempted), evidence)
 }
 
@@ -43,7 +48,7 @@ mod tests {
             "thread-1 of app lost the CPU on CPU 1 while running 40 times, 160 ms in all, up to 4.00 ms: the CPU \
              was with build for 100 % of that time."
         );
-        assert_eq!((found.rule.as_str(), found.count), (RULE, 40));
+        assert_eq!((found.rule.as_str(), found.count), (RULE.name, 40));
     }
 
     #[test]
@@ -61,6 +66,6 @@ mod tests {
     #[test]
     fn what_happens_to_every_program_is_none() {
         assert_eq!(Play::findings((1..=20).map(|id| preempted(id, 4_000_000))), []);
-        assert_eq!(Play::only_finding([preempted(1, 20_000_000)]).rule, RULE);
+        assert_eq!(Play::only_finding([preempted(1, 20_000_000)]).rule, RULE.name);
     }
 }

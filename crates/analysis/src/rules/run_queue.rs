@@ -5,26 +5,32 @@
 //!
 //! False positives: batch work that is meant to give way; a hypervisor that does not run the machine and does not tell.
 
-use std::collections::HashSet;
-
 use wallprof_model::StallReason;
 
 use super::case::Case;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::neighbours::CpuWait;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
-pub(super) const RULE: &str = "run-queue";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "run-queue",
+    topic: None,
+    excludes: &[Topic::CpuDenied],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const WAIT: CpuWait =
-    CpuWait { rule: RULE, what: "waited for a CPU", when: "after waking up", ns: |case| case.runnable_ns };
+    CpuWait { what: "waited for a CPU", when: "after waking up", ns: |case| case.runnable_ns };
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| {
         case.reason != StallReason::Preempted
             && case.runnable_ns >= evidence.unit_ns()
             && !case.open
-            && !told.contains(&case.id)
+            && !reported.has(case)
     };
     WAIT.find(evidence.cases().iter().filter(is_late), evidence)
 }
@@ -44,7 +50,7 @@ mod tests {
     #[test]
     fn only_the_time_from_wakeup_to_cpu_counts() {
         let found = Play::only_finding((1..=20).map(|id| woken(id, 2_000_000, 8_000_000)));
-        assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE, 160_000_000, 8_000_000));
+        assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE.name, 160_000_000, 8_000_000));
         assert!(
             found.title.contains("waited for a CPU on CPU 1 after waking up 20 times, 160 ms in all"),
             "{}",

@@ -18,9 +18,17 @@ use super::evidence::Evidence;
 use super::limits::Toll;
 use super::machine::Theft;
 use super::neighbours::Neighbours;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{oversleep, wording};
 
-pub(super) const RULE: &str = "steal";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "steal",
+    topic: Some(Topic::CpuDenied),
+    excludes: &[Topic::CpuDenied],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str = "Nothing inside this machine helps: give it CPUs of its own (dedicated or pinned ones, no type that runs \
     on credits), or move it to a host with less load; the counters cpuN.steal show when it happens.";
@@ -28,11 +36,11 @@ const ADVICE: &str = "Nothing inside this machine helps: give it CPUs of its own
 /// A CPU, and the place of one of its thefts.
 type TheftKey = (u32, usize);
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
-    let explaining = explaining(evidence, told);
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let explaining = explaining(evidence, reported);
     let blamed_ns = |case: &Case| blamed_ns(case, evidence, &explaining);
     let is_stolen = |case: &&Case| blamed_ns(case) >= delay_ns(case).div_ceil(2);
-    let names = grouped(delayed(evidence, told).filter(is_stolen), |case| {
+    let names = grouped(delayed(evidence, reported).filter(is_stolen), |case| {
         (evidence.program(case), case.comm.clone())
     });
     names.into_values().filter_map(|cases| conclude(cases, blamed_ns, evidence)).collect()
@@ -41,10 +49,10 @@ pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Concl
 /// Stalls that a CPU which is not run would make.
 fn delayed<'e: 't, 't>(
     evidence: &'e Evidence,
-    told: &'t HashSet<u64>,
+    reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
     let unit_ns = evidence.unit_ns();
-    evidence.cases().iter().filter(move |case| delay_ns(case) >= unit_ns && !told.contains(&case.id))
+    evidence.cases().iter().filter(move |case| delay_ns(case) >= unit_ns && !reported.has(case))
 }
 
 /// The end of a stall, during which the thread or its timer wanted the CPU, ns.
@@ -66,9 +74,9 @@ fn thefts<'e>(
 }
 
 /// The thefts that took at least half as long as threads waited meanwhile.
-fn explaining(evidence: &Evidence, told: &HashSet<u64>) -> HashSet<TheftKey> {
+fn explaining(evidence: &Evidence, reported: &Reported) -> HashSet<TheftKey> {
     let mut waited_ns: BTreeMap<TheftKey, (u64, u64)> = BTreeMap::new();
-    for case in delayed(evidence, told) {
+    for case in delayed(evidence, reported) {
         for (key, theft, ns) in thefts(case, evidence) {
             let (_, sum) = waited_ns.entry(key).or_insert((theft.ns, 0));
             *sum = sum.saturating_add(ns);
@@ -96,7 +104,7 @@ fn conclude<'e>(
         Neighbours::of(&problem.cases).cpus(),
         wording::toll(&toll)
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 #[cfg(test)]
@@ -136,13 +144,13 @@ mod tests {
             found[0].title,
             "thread-1 of app could not run on CPU 1 because the hypervisor did not run this machine there (steal) for 50.0 ms."
         );
-        assert_eq!((found[0].rule.as_str(), found[0].stalls.as_slice()), (RULE, &[1][..]));
+        assert_eq!((found[0].rule.as_str(), found[0].stalls.as_slice()), (RULE.name, &[1][..]));
     }
 
     #[test]
     fn no_more_is_laid_to_it_than_was_stolen() {
         let stalls: Vec<StallRecord> = (0..4).map(|nth| waiting(nth, 60 * MS)).collect();
-        assert_eq!(rules(40, &stalls), [(RULE.to_owned(), 160 * MS, 4)]);
+        assert_eq!(rules(40, &stalls), [(RULE.name.to_owned(), 160 * MS, 4)]);
         assert_eq!(rules(29, &stalls), [("preempted".to_owned(), 240 * MS, 4)], "less than half of it");
         assert_eq!(rules(0, &stalls), [("preempted".to_owned(), 240 * MS, 4)]);
     }
@@ -156,7 +164,7 @@ mod tests {
         };
         let crowd: Vec<StallRecord> = (1..=4).map(crowd).collect();
         assert!(rules(60, &crowd).iter().all(|(rule, ..)| rule == "preempted"), "{:?}", rules(60, &crowd));
-        assert_eq!(rules(60, &crowd[..1]), [(RULE.to_owned(), 60 * MS, 1)]);
+        assert_eq!(rules(60, &crowd[..1]), [(RULE.name.to_owned(), 60 * MS, 1)]);
     }
 
     #[test]
@@ -175,7 +183,7 @@ mod tests {
         let sleep = case(1, 1, StallReason::Blocked(Reason::Sleep), 50 * MS);
         let late = StallRecord { voluntary: false, asked_ns: Some(20 * MS), ..at(20 * MS, sleep) };
         let lateness_ns = 30 * MS;
-        assert_eq!(rules(40, std::slice::from_ref(&late)), [(RULE.to_owned(), lateness_ns, 1)]);
+        assert_eq!(rules(40, std::slice::from_ref(&late)), [(RULE.name.to_owned(), lateness_ns, 1)]);
         assert_eq!(rules(0, &[late]), [("oversleep".to_owned(), lateness_ns, 1)]);
     }
 }

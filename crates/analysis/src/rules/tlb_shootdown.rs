@@ -7,24 +7,29 @@
 //!
 //! False positives: none known. Kernels before 6.4 do not tell who called; `irq-time` tells the rest there.
 
-use std::collections::HashSet;
-
-use wallprof_model::ThreadKey;
 use wallprof_model::profile::{CrossCallRow, InterruptRow};
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::interrupted::Interrupted;
 use super::limits::{Toll, is_share};
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::tally::Tally;
 
-pub(super) const RULE: &str = "tlb-shootdown";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "tlb-shootdown",
+    topic: Some(Topic::CrossCalls),
+    excludes: &[],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Sums,
+    find,
+};
 
 const ADVICE: &str = "Unmap, protect and give back memory less often or in larger pieces while this thread runs \
     (keep buffers; raise M_TRIM_THRESHOLD and M_MMAP_THRESHOLD), or do it in another process.";
 
-pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
+fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let victims = Interrupted::find(evidence, is_call);
     victims.iter().filter_map(|victim| conclude(victim, evidence)).collect()
 }
@@ -32,11 +37,6 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Conclusion<'_>> {
 /// Whether an interrupt's cause is a function that another CPU called.
 pub(super) fn is_call(row: &InterruptRow) -> bool {
     matches!(row.name.as_str(), "call_function" | "call_function_single")
-}
-
-/// The threads that these findings are about.
-pub(super) fn victims(conclusions: &[Conclusion<'_>]) -> HashSet<ThreadKey> {
-    conclusions.iter().flat_map(|conclusion| conclusion.threads.iter().copied()).collect()
 }
 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
@@ -55,7 +55,7 @@ fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclus
     let ((caller, syscall), _) = callers.top()?;
     let syscall = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let why = format!(", because {}{syscall} changed the memory that they share", wording::shown(caller));
-    Some(victim.conclude(RULE, toll, &why, ADVICE))
+    Some(victim.conclude(toll, &why, ADVICE))
 }
 
 /// `flush_tlb_func` and its kin, on x86 and arm.
@@ -68,6 +68,7 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Play, WALL_NS, thread_ref};
     use super::*;
+    use wallprof_model::ThreadKey;
     use wallprof_model::event::InterruptKind;
     use wallprof_model::profile::Finding;
 
@@ -98,7 +99,7 @@ mod tests {
             "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs, because \
              thread-2 (munmap) changed the memory that they share."
         );
-        assert_eq!((found[0].rule.as_str(), found[0].count), (RULE, 1_000));
+        assert_eq!((found[0].rule.as_str(), found[0].count), (RULE.name, 1_000));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 //!
 //! False positives: a holder that waits for a helper which does exactly the work that the lock protects.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use wallprof_model::{MonoNs, StallReason, ThreadKey};
@@ -17,10 +16,18 @@ use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Toll;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 use crate::site::Site;
 
-pub(super) const RULE: &str = "wake-chain";
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "wake-chain",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
 
 const ADVICE: &str =
     "Begin at the end of the chain: make that faster, or do not hold the lock while waiting for it.";
@@ -43,9 +50,9 @@ struct Link<'e> {
 /// What makes chains one finding: who waited, for whom in turn.
 type ChainKey = (u32, Arc<str>, Vec<Arc<str>>);
 
-pub(super) fn find<'e>(evidence: &'e Evidence, told: &HashSet<u64>) -> Vec<Conclusion<'e>> {
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let chains: Vec<Chain<'e>> =
-        lock::waits(evidence, told).filter_map(|case| chain(case, evidence)).collect();
+        lock::waits(evidence, reported).filter_map(|case| chain(case, evidence)).collect();
     let by_first = |case: &Case| {
         chains.binary_search_by_key(&(case.start, case.id), |chain| (chain.first.start, chain.first.id))
     };
@@ -148,7 +155,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) 
         wording::toll(&toll),
         example.words()
     );
-    Some(problem.conclude(RULE, title, ADVICE))
+    Some(problem.conclude(title, ADVICE))
 }
 
 #[cfg(test)]
@@ -183,7 +190,7 @@ mod tests {
              thread-2 was waiting for thread-3 (pipe in ask_backend); the end of the chain came in answer \
              (called by run)."
         );
-        assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE, &[1][..]));
+        assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE.name, &[1][..]));
     }
 
     #[test]
@@ -237,7 +244,7 @@ mod tests {
             "thread-1 of app waited for a lock of thread-2 in take_order (called by handle_tick) for 10.0 ms, while \
              thread-2 had lost its CPU to thread-3, which it had woken in ask_backend."
         );
-        assert_eq!(found.rule, RULE);
+        assert_eq!(found.rule, RULE.name);
     }
 
     #[test]
@@ -278,6 +285,6 @@ mod tests {
     fn a_circle_of_waits_comes_to_an_end() {
         let back = lock_case(3, 3, 2, 10 * MS);
         let found = Play::findings([wait(), ask(0, 10 * MS), at(0, back)]);
-        assert!(found.iter().any(|found| found.rule == RULE), "{found:#?}");
+        assert!(found.iter().any(|found| found.rule == RULE.name), "{found:#?}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde::Deserialize;
+use wallprof_analysis::rules::{EvidenceKind, rule};
 
 use wallprof_testkit::recorder::RecordingFile;
 
@@ -83,7 +84,8 @@ impl Found {
         assert!(finding.threads.iter().all(|id| self.names.contains_key(id)), "{finding:#?}");
         assert!(finding.stalls.iter().all(|id| self.stalls.contains(id)), "{finding:#?}");
         assert!(finding.stalls.is_sorted() && finding.stalls.len() as u64 <= finding.count, "{finding:#?}");
-        let sums_alone = ["irq-time", "tlb-shootdown"].contains(&finding.rule.as_str());
-        assert!(sums_alone || !finding.stalls.is_empty(), "{finding:#?}");
+        let rule = rule(&finding.rule).expect("a finding of a known rule");
+        let lists_stalls = rule.evidence == EvidenceKind::Stalls;
+        assert_eq!(!finding.stalls.is_empty(), lists_stalls, "{finding:#?}");
     }
 }

@@ -1,32 +1,24 @@
 //! A busy program without a problem.
 
+use wallprof_analysis::rules::{Cause, rule};
+
 use crate::found::{Finding, Found};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
 
-/// Rules that blame the program. The others blame the machine, whose load is not this test's subject.
-const BLAMING: [&str; 12] = [
-    "deadlock",
-    "lazy-binding",
-    "memory-reclaim",
-    "compaction",
-    "mmap-lock",
-    "kernel-lock",
-    "wake-chain",
-    "allocator-lock",
-    "lock-wait",
-    "major-fault",
-    "disk-wait",
-    "tlb-shootdown",
-];
+/// Whether a finding blames the program. The others blame the machine, which this test does not control.
+fn blames_the_program(finding: &Finding) -> bool {
+    let rule = rule(&finding.rule).expect("a finding of a known rule");
+    rule.cause == Cause::Program
+}
 
 /// The findings that blame Redis while it answers this many requests of each kind.
 fn blamed(redis: &Redis, requests: u32) -> Vec<Finding> {
     let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
     assert!(redis.benchmark(requests), "the server answers");
     let mut findings = Found::in_recording(&recorder.stop()).findings;
-    findings.retain(|finding| BLAMING.contains(&finding.rule.as_str()));
+    findings.retain(blames_the_program);
     findings
 }
 

@@ -5,6 +5,7 @@
 //! the reason.
 
 use serde::Deserialize;
+use wallprof_analysis::rules::{RULES, rule};
 
 use crate::found::{Finding, Found};
 use crate::stripped::stripped;
@@ -99,6 +100,13 @@ const MATRIX: [Part; 17] = [
     Part { args: &["-d", "1.5"], needs: Needs::CostlyInterrupts, ..part("barrier", "irq-time") },
     Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
     Part { rule: None, ..part("sleepers", "") },
+];
+
+/// The rules that no part demands, each with the reason.
+const NOT_DEMANDED: [(&str, &str); 3] = [
+    ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
+    ("steal", "the test of an injected /proc/stat demands it"),
+    ("guard-shared", "it needs guarded CPUs: the truth test of `--guard-cpus` demands it"),
 ];
 
 /// A scenario runs this long.
@@ -260,6 +268,22 @@ impl Run {
                 self.others_ns
             );
         }
+    }
+}
+
+#[test]
+fn each_rule_is_demanded_by_a_scenario_or_has_a_reason_not_to_be() {
+    for rule in RULES.iter().map(|rule| rule.name) {
+        let is_demanded = MATRIX.iter().any(|part| part.rule == Some(rule));
+        let reason = NOT_DEMANDED.iter().find(|(name, _)| *name == rule).map(|(_, reason)| *reason);
+        assert!(
+            is_demanded != reason.is_some(),
+            "{rule}: demanded {is_demanded}, reason not to be {reason:?}"
+        );
+    }
+    let named = MATRIX.iter().flat_map(|part| part.rule.iter().chain(part.also));
+    for name in named.chain(NOT_DEMANDED.iter().map(|(name, _)| name)) {
+        assert!(rule(name).is_some(), "no rule is named {name}");
     }
 }
 
