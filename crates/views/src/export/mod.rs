@@ -3,7 +3,7 @@
 mod folded;
 mod per_step;
 mod pprof;
-mod protobuf;
+mod profile;
 mod speedscope;
 
 pub use folded::folded;

@@ -9,68 +9,14 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use prost::Message;
 use wallprof_analysis::site::base_name;
 use wallprof_analysis::weights::{Frame, FrameId, Function, Mark, View, WeightedStack, Weights};
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame};
 use wallprof_model::{FrameKind, MonoNs, State};
 
-use super::protobuf::Message;
+use super::profile::{self, Label, Line, Location, Profile, Sample, ValueType};
 use crate::escape::escape;
-
-/// Field numbers of profile.proto.
-mod field {
-    pub mod profile {
-        pub const SAMPLE_TYPE: u64 = 1;
-        pub const SAMPLE: u64 = 2;
-        pub const MAPPING: u64 = 3;
-        pub const LOCATION: u64 = 4;
-        pub const FUNCTION: u64 = 5;
-        pub const STRING_TABLE: u64 = 6;
-        pub const TIME_NANOS: u64 = 9;
-        pub const DURATION_NANOS: u64 = 10;
-        pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
-    }
-    pub mod value_type {
-        pub const TYPE: u64 = 1;
-        pub const UNIT: u64 = 2;
-    }
-    pub mod sample {
-        pub const LOCATION_ID: u64 = 1;
-        pub const VALUE: u64 = 2;
-        pub const LABEL: u64 = 3;
-    }
-    pub mod label {
-        pub const KEY: u64 = 1;
-        pub const STR: u64 = 2;
-        pub const NUM: u64 = 3;
-    }
-    pub mod mapping {
-        pub const ID: u64 = 1;
-        pub const MEMORY_LIMIT: u64 = 3;
-        pub const FILENAME: u64 = 5;
-        pub const BUILD_ID: u64 = 6;
-        pub const HAS_FUNCTIONS: u64 = 7;
-        pub const HAS_FILENAMES: u64 = 8;
-        pub const HAS_LINE_NUMBERS: u64 = 9;
-        pub const HAS_INLINE_FRAMES: u64 = 10;
-    }
-    pub mod location {
-        pub const ID: u64 = 1;
-        pub const MAPPING_ID: u64 = 2;
-        pub const ADDRESS: u64 = 3;
-        pub const LINE: u64 = 4;
-    }
-    pub mod line {
-        pub const FUNCTION_ID: u64 = 1;
-        pub const LINE: u64 = 2;
-    }
-    pub mod function {
-        pub const ID: u64 = 1;
-        pub const NAME: u64 = 2;
-        pub const SYSTEM_NAME: u64 = 3;
-        pub const FILENAME: u64 = 4;
-    }
-}
 
 /// What pprof's users call the kernel's mapping.
 const KERNEL_MAPPING: &str = "[kernel.kallsyms]";
@@ -86,39 +32,37 @@ pub fn pprof(
     start: MonoNs,
     duration_ns: u64,
 ) -> io::Result<()> {
-    let mut profile = Profile::new(weights);
-    profile.meet_program();
-    profile.add_sample_types();
-    weights.stacks.iter().for_each(|stack| profile.add_sample(stack));
-    profile.add_mappings();
-    profile.add_functions();
+    let mut builder = Builder::new(weights);
+    builder.add_program();
+    builder.add_sample_types();
+    weights.stacks.iter().for_each(|stack| builder.add_sample(stack));
+    let mut profile = builder.finish();
     // Without anchors times are monotonic, and no times of day.
     if !info.clock.anchors().is_empty() {
-        profile.message.number(field::profile::TIME_NANOS, info.clock.epoch_from_mono(start).0);
+        profile.time_nanos = signed(info.clock.epoch_from_mono(start).0);
     }
-    profile.message.number(field::profile::DURATION_NANOS, duration_ns);
-    profile.add_strings();
+    profile.duration_nanos = signed(duration_ns);
     let mut gzip = GzEncoder::new(out, Compression::default());
-    gzip.write_all(profile.message.as_bytes())?;
+    gzip.write_all(&profile.encode_to_vec())?;
     gzip.finish().map(drop)
 }
 
-/// A profile that is being written.
-struct Profile<'a> {
+/// Collects a profile from weights.
+struct Builder<'a> {
     weights: &'a Weights,
-    message: Message,
+    profile: Profile,
     strings: Strings,
-    /// Whether a frame was written as a location.
+    /// Whether a frame is among the locations.
     located: Vec<bool>,
     functions: Functions,
     mappings: Mappings,
 }
 
-impl<'a> Profile<'a> {
+impl<'a> Builder<'a> {
     fn new(weights: &'a Weights) -> Self {
-        Profile {
+        Builder {
             weights,
-            message: Message::default(),
+            profile: Profile::default(),
             strings: Strings::default(),
             located: vec![false; weights.frames.iter().count()],
             functions: Functions::default(),
@@ -126,8 +70,9 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// The first mapping is taken for the program: the file that the first process is named after, where there is one.
-    fn meet_program(&mut self) {
+    /// pprof takes the first mapping for the program: this adds the file that the first process is named after, where
+    /// there is one.
+    fn add_program(&mut self) {
         let Some(thread) = self.weights.threads.first() else { return };
         let program = self.weights.frames.iter().find_map(|frame| match frame {
             Frame::Code(code) => {
@@ -148,32 +93,21 @@ impl<'a> Profile<'a> {
         };
         let types = [("samples".to_string(), "count"), weight];
         for (name, unit) in &types {
-            let (name, unit) = (self.strings.number(name), self.strings.number(unit));
-            self.message.message(field::profile::SAMPLE_TYPE, |out| {
-                out.number(field::value_type::TYPE, name);
-                out.number(field::value_type::UNIT, unit);
-            });
+            let (r#type, unit) = (self.strings.number(name), self.strings.number(unit));
+            self.profile.sample_type.push(ValueType { r#type, unit });
         }
-        let weight = self.strings.number(&types[1].0);
-        self.message.number(field::profile::DEFAULT_SAMPLE_TYPE, weight);
+        self.profile.default_sample_type = self.strings.number(&types[1].0);
     }
 
     fn add_sample(&mut self, stack: &WeightedStack) {
         let frames = self.located_frames(stack);
         frames.iter().for_each(|frame| self.add_location(*frame));
-        let locations: Vec<u64> = frames.iter().rev().map(|frame| location_id(*frame)).collect();
-        let labels = self.labels(stack);
-        self.message.message(field::profile::SAMPLE, |out| {
-            out.numbers(field::sample::LOCATION_ID, &locations);
-            out.numbers(field::sample::VALUE, &[stack.count, stack.weight].map(signed));
-            for (key, text, number) in labels {
-                out.message(field::sample::LABEL, |out| {
-                    out.number(field::label::KEY, key);
-                    out.number(field::label::STR, text);
-                    out.number(field::label::NUM, number);
-                });
-            }
-        });
+        let sample = Sample {
+            location_id: frames.iter().rev().map(|frame| location_id(*frame)).collect(),
+            value: [stack.count, stack.weight].map(signed).to_vec(),
+            label: self.labels(stack),
+        };
+        self.profile.sample.push(sample);
     }
 
     /// Root first. The state is left out where there is code: it is a label.
@@ -187,18 +121,21 @@ impl<'a> Profile<'a> {
         frames
     }
 
-    /// Key, text and number of each.
-    fn labels(&mut self, stack: &WeightedStack) -> Vec<(u64, u64, u64)> {
+    fn labels(&mut self, stack: &WeightedStack) -> Vec<Label> {
         let thread = &self.weights.threads[stack.thread];
         let state = stack.state.map(State::label);
         let texts =
             [("process", Some(&thread.process)), ("thread", Some(&thread.comm)), ("state", state.as_ref())];
         let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text?)));
-        let mut labels: Vec<_> = texts
-            .map(|(key, text)| (self.strings.number(key), self.strings.number(&escape(text)), 0))
+        let mut labels: Vec<Label> = texts
+            .map(|(key, text)| Label {
+                key: self.strings.number(key),
+                str: self.strings.number(&escape(text)),
+                num: 0,
+            })
             .collect();
         if thread.tid != 0 {
-            labels.push((self.strings.number("tid"), 0, u64::from(thread.tid)));
+            labels.push(Label { key: self.strings.number("tid"), str: 0, num: thread.tid.into() });
         }
         labels
     }
@@ -214,57 +151,17 @@ impl<'a> Profile<'a> {
             Frame::Mark(_) => (0, 0),
         };
         let functions = frame.functions();
-        // Innermost first; a location's functions are its own and not the stack's, so a waking stack's too.
-        let lines: Vec<(u64, u64)> =
+        // Innermost first: a location has its functions in its own order, in the stack of a waker, too.
+        let line =
             functions.iter().rev().map(|function| self.functions.line(function, &mut self.strings)).collect();
-        self.message.message(field::profile::LOCATION, |out| {
-            out.number(field::location::ID, location_id(id));
-            out.number(field::location::MAPPING_ID, mapping);
-            out.number(field::location::ADDRESS, address);
-            for (function, line) in lines {
-                out.message(field::location::LINE, |out| {
-                    out.number(field::line::FUNCTION_ID, function);
-                    out.number(field::line::LINE, line);
-                });
-            }
-        });
+        self.profile.location.push(Location { id: location_id(id), mapping_id: mapping, address, line });
     }
 
-    fn add_mappings(&mut self) {
-        for (at, mapping) in self.mappings.list.iter().enumerate() {
-            let (file, build_id) =
-                (self.strings.number(&mapping.file), self.strings.number(&mapping.build_id));
-            self.message.message(field::profile::MAPPING, |out| {
-                out.number(field::mapping::ID, at as u64 + 1);
-                out.number(field::mapping::MEMORY_LIMIT, mapping.limit);
-                out.number(field::mapping::FILENAME, file);
-                out.number(field::mapping::BUILD_ID, build_id);
-                // Everything that can be named is: pprof is not to try by itself.
-                out.number(field::mapping::HAS_FUNCTIONS, 1);
-                out.number(field::mapping::HAS_FILENAMES, 1);
-                out.number(field::mapping::HAS_LINE_NUMBERS, 1);
-                out.number(field::mapping::HAS_INLINE_FRAMES, 1);
-            });
-        }
-    }
-
-    fn add_functions(&mut self) {
-        for (at, (name, file)) in self.functions.list.iter().enumerate() {
-            self.message.message(field::profile::FUNCTION, |out| {
-                out.number(field::function::ID, at as u64 + 1);
-                out.number(field::function::NAME, *name);
-                out.number(field::function::SYSTEM_NAME, *name);
-                out.number(field::function::FILENAME, *file);
-            });
-        }
-    }
-
-    fn add_strings(&mut self) {
-        self.message.bytes(field::profile::STRING_TABLE, b"");
-        self.strings
-            .list
-            .iter()
-            .for_each(|text| self.message.bytes(field::profile::STRING_TABLE, text.as_bytes()));
+    fn finish(mut self) -> Profile {
+        self.profile.mapping = self.mappings.messages(&mut self.strings);
+        self.profile.function = self.functions.messages();
+        self.profile.string_table = self.strings.table();
+        self.profile
     }
 }
 
@@ -273,19 +170,19 @@ fn location_id(frame: FrameId) -> u64 {
 }
 
 /// Values are signed in the format.
-fn signed(value: u64) -> u64 {
-    value.min(i64::MAX as u64)
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The string table; number 0 is the empty text, which is not in `list`.
+/// The string table. Number 0 is the empty text, which is not in `list`.
 #[derive(Default)]
 struct Strings {
     list: Vec<String>,
-    numbers: HashMap<String, u64>,
+    numbers: HashMap<String, i64>,
 }
 
 impl Strings {
-    fn number(&mut self, text: &str) -> u64 {
+    fn number(&mut self, text: &str) -> i64 {
         if text.is_empty() {
             return 0;
         }
@@ -293,34 +190,47 @@ impl Strings {
             return *number;
         }
         self.list.push(text.into());
-        let number = self.list.len() as u64;
+        let number = self.list.len() as i64;
         self.numbers.insert(text.into(), number);
         number
     }
-}
 
-/// Functions by name and file; the first has number 1.
-#[derive(Default)]
-struct Functions {
-    list: Vec<(u64, u64)>,
-    numbers: HashMap<(u64, u64), u64>,
-}
-
-impl Functions {
-    /// The function's number and the line in its file.
-    fn line(&mut self, function: &Function<'_>, strings: &mut Strings) -> (u64, u64) {
-        let file = function.line.and_then(|line| line.file.as_deref()).unwrap_or_default();
-        let key = (strings.number(&escape(&function.name)), strings.number(&escape(file)));
-        let list = &mut self.list;
-        let number = *self.numbers.entry(key).or_insert_with(|| {
-            list.push(key);
-            list.len() as u64
-        });
-        (number, function.line.and_then(|line| line.line).map_or(0, u64::from))
+    fn table(self) -> Vec<String> {
+        std::iter::once(String::new()).chain(self.list).collect()
     }
 }
 
-/// Files that code comes from; the first has number 1.
+/// Functions by name and file. The first has number 1.
+#[derive(Default)]
+struct Functions {
+    list: Vec<(i64, i64)>,
+    numbers: HashMap<(i64, i64), u64>,
+}
+
+impl Functions {
+    fn line(&mut self, function: &Function<'_>, strings: &mut Strings) -> Line {
+        let file = function.line.and_then(|line| line.file.as_deref()).unwrap_or_default();
+        let key = (strings.number(&escape(&function.name)), strings.number(&escape(file)));
+        let list = &mut self.list;
+        let function_id = *self.numbers.entry(key).or_insert_with(|| {
+            list.push(key);
+            list.len() as u64
+        });
+        Line { function_id, line: function.line.and_then(|line| line.line).map_or(0, i64::from) }
+    }
+
+    fn messages(self) -> Vec<profile::Function> {
+        let message = |(id, (name, filename)): (u64, (i64, i64))| profile::Function {
+            id,
+            name,
+            system_name: name,
+            filename,
+        };
+        (1..).zip(self.list).map(message).collect()
+    }
+}
+
+/// Files that code comes from. The first has number 1.
 #[derive(Default)]
 struct Mappings {
     list: Vec<Mapping>,
@@ -350,5 +260,20 @@ impl Mappings {
         *limit =
             (*limit).max(code.address.saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX));
         number
+    }
+
+    fn messages(self, strings: &mut Strings) -> Vec<profile::Mapping> {
+        let message = |(id, mapping): (u64, Mapping)| profile::Mapping {
+            id,
+            memory_limit: mapping.limit,
+            filename: strings.number(&mapping.file),
+            build_id: strings.number(&mapping.build_id),
+            // The export names everything that can be named: pprof is not to try by itself.
+            has_functions: true,
+            has_filenames: true,
+            has_line_numbers: true,
+            has_inline_frames: true,
+        };
+        (1..).zip(self.list).map(message).collect()
     }
 }
