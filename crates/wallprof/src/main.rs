@@ -14,6 +14,7 @@ mod failure;
 mod findings;
 mod flame;
 mod guarded;
+mod help;
 mod import;
 mod open;
 mod output;
@@ -65,6 +66,7 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Ctl(args) => watch::control(&args),
         Command::Demo(args) => demo::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Help(args) => help::run(args.topic.as_deref()),
         Command::Documents(args) => documents::run(&args.folder),
         Command::Held(args) => record::held::hold(args.command),
     }

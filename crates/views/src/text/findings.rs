@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     if report.findings.is_empty() {
         return Ok(());
     }
-    write_title(out, "Findings", "docs/findings.md says what each rule means", style)?;
+    write_title(out, "Findings", "`wallprof help findings` says what each rule means", style)?;
     for (rank, finding) in report.findings.iter().take(MOST_FINDINGS).enumerate() {
         write_finding(out, rank + 1, finding, style)?;
     }

@@ -34,7 +34,8 @@ pub const DEFAULT_FILE: &str = "wallprof.db";
     version,
     about = "Where did this thread's wall time go, and why was it late?",
     max_term_width = 100,
-    subcommand_required = true
+    subcommand_required = true,
+    disable_help_subcommand = true
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -68,6 +69,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Run a built-in workload, record it, print the report and write the flame graph
     Demo(DemoArgs),
+    /// Explain a command, or print a page: findings, recording, symbols
+    Help(HelpArgs),
     /// Write man pages and shell completions: `make release`
     #[command(name = crate::documents::SUBCOMMAND, hide = true)]
     Documents(DocumentsArgs),
@@ -107,6 +110,14 @@ pub struct DemoArgs {
     /// The recording to write; the flame graph gets its name with .svg
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "wallprof-demo.db")]
     pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct HelpArgs {
+    /// A command, or a page: findings (the meaning of each rule), recording (the views of the file), symbols (the
+    /// sources of names)
+    #[arg(value_name = "TOPIC")]
+    pub topic: Option<String>,
 }
 
 #[derive(Debug, Args)]

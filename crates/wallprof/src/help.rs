@@ -1,0 +1,143 @@
+//! `wallprof help`: the help of a command, or a page of the documentation. Reports point here, because a user of the
+//! binary has no `docs/`.
+
+use std::process::ExitCode;
+
+use clap::Command;
+use wallprof_views::{Page, page_text};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output::to_stdout;
+use crate::terminal::style_for_stdout;
+
+/// The pages that can be printed.
+const PAGES: [Page<'static>; 3] = [
+    Page { name: "findings", markdown: include_str!("../../../docs/findings.md") },
+    Page { name: "recording", markdown: include_str!("../../../docs/recording.md") },
+    Page { name: "symbols", markdown: include_str!("../../../docs/symbols.md") },
+];
+
+/// Runs the command. Without a topic it prints what `wallprof --help` prints, and the names of the pages.
+pub fn run(topic: Option<&str>) -> Result<ExitCode, Failure> {
+    let mut program = args::definition();
+    program.build();
+    match topic {
+        None => {
+            let text = program.render_long_help();
+            print(&format!("{text}\nPages: {}: `wallprof help PAGE` prints one.\n", page_names().join(", ")))
+        }
+        Some(topic) => match (page(topic), command(&mut program, topic)) {
+            (Some(page), _) => print_page(page),
+            (None, Some(command)) => print(&command.render_long_help().to_string()),
+            (None, None) => Err(Failure::usage(format!(
+                "`{topic}` is neither a command nor a page: give a command, or {}",
+                page_names().join(", ")
+            ))),
+        },
+    }
+}
+
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    to_stdout(|out| Ok(write!(out, "{text}")?)).map(|()| ExitCode::SUCCESS)
+}
+
+fn print_page(page: &Page<'_>) -> Result<ExitCode, Failure> {
+    let names = page_names();
+    to_stdout(|mut out| Ok(page_text(&mut out, page, &names, &style_for_stdout())?))
+        .map(|()| ExitCode::SUCCESS)
+}
+
+fn page_names() -> Vec<&'static str> {
+    PAGES.iter().map(|page| page.name).collect()
+}
+
+fn page(name: &str) -> Option<&'static Page<'static>> {
+    PAGES.iter().find(|page| page.name == name)
+}
+
+/// A command that the help shows.
+fn command<'p>(program: &'p mut Command, name: &str) -> Option<&'p mut Command> {
+    program.get_subcommands_mut().find(|command| command.get_name() == name && !command.is_hide_set())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use wallprof_analysis::rules::RULES;
+    use wallprof_views::Style;
+
+    use super::*;
+
+    fn text(page: &Page<'_>) -> String {
+        let mut out = Vec::new();
+        page_text(&mut out, page, &page_names(), &Style { width: 80, ..Style::plain() }).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn findings_explains_every_rule() {
+        let text = text(page("findings").unwrap());
+        for rule in RULES {
+            assert!(text.lines().any(|line| line == rule.name), "{}", rule.name);
+        }
+    }
+
+    #[test]
+    fn pages_are_text_that_points_to_no_file() {
+        for page in &PAGES {
+            let text = text(page);
+            let links = ["](", ".md)", "<a ", "```", "| --"];
+            let left = text.lines().find(|line| links.iter().any(|link| line.contains(link)));
+            assert_eq!(left, None, "{}", page.name);
+        }
+        assert!(text(page("findings").unwrap()).contains("`wallprof help recording`"));
+    }
+
+    #[test]
+    fn a_topic_is_a_page_or_a_command_and_not_both() {
+        let mut program = args::definition();
+        program.build();
+        for name in page_names() {
+            assert!(command(&mut program, name).is_none(), "{name} is a command, too");
+        }
+        assert!(command(&mut program, "record").is_some());
+        assert!(command(&mut program, crate::documents::SUBCOMMAND).is_none());
+        let unknown = run(Some("lock-wait")).unwrap_err();
+        assert_eq!(unknown.exit, crate::failure::Exit::Usage);
+        assert!(unknown.message.contains("findings"), "{}", unknown.message);
+    }
+
+    /// Texts that a program prints. Comments and tests may name the files of this repository.
+    #[test]
+    fn no_message_points_to_a_file_of_the_repository() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut read = 0;
+        for folder in fs::read_dir(crates).unwrap() {
+            read += check(&folder.unwrap().path().join("src"));
+        }
+        assert!(read > 100, "{read} files");
+    }
+
+    /// Returns how many source files are in `folder`.
+    fn check(folder: &Path) -> usize {
+        let mut read = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read += check(&path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let is_message = |line: &&str| !line.starts_with("//") && !line.contains("include_str!");
+                let program = source.split("#[cfg(test)]").next().unwrap_or_default();
+                let found =
+                    program.lines().map(str::trim).filter(is_message).find(|line| line.contains("docs/"));
+                assert_eq!(found, None, "{}", path.display());
+                read += 1;
+            }
+        }
+        read
+    }
+}
