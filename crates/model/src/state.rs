@@ -123,6 +123,8 @@ pub enum StallKind {
 }
 
 impl StallKind {
+    pub const ALL: [StallKind; 2] = [StallKind::OffCpu, StallKind::Fault];
+
     pub fn name(self) -> &'static str {
         match self {
             StallKind::OffCpu => "off-cpu",
@@ -131,7 +133,7 @@ impl StallKind {
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        [StallKind::OffCpu, StallKind::Fault].into_iter().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -146,6 +148,18 @@ pub enum StallReason {
 }
 
 impl StallReason {
+    /// Every reason, those of blocked threads last.
+    pub const ALL: [StallReason; 4 + Reason::COUNT] = {
+        let mut all = [StallReason::Preempted; 4 + Reason::COUNT];
+        [all[1], all[2], all[3]] = [StallReason::Runnable, StallReason::Minor, StallReason::Major];
+        let mut at = 0;
+        while at < Reason::COUNT {
+            all[4 + at] = StallReason::Blocked(Reason::ALL[at]);
+            at += 1;
+        }
+        all
+    };
+
     pub fn code(self) -> u8 {
         match self {
             StallReason::Preempted => 0,
@@ -178,13 +192,7 @@ impl StallReason {
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "preempted" => Some(StallReason::Preempted),
-            "runnable" => Some(StallReason::Runnable),
-            "minor" => Some(StallReason::Minor),
-            "major" => Some(StallReason::Major),
-            other => Reason::from_name(other).map(StallReason::Blocked),
-        }
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 }
 
@@ -199,10 +207,17 @@ mod tests {
             assert!(Metric::from_code(code).is_none_or(|metric| metric.code() == code));
             assert!(StallReason::from_code(code).is_none_or(|reason| reason.code() == code));
         }
+        let coded: Vec<StallReason> = (0..=u8::MAX).filter_map(StallReason::from_code).collect();
+        assert_eq!(coded, StallReason::ALL);
+        for reason in StallReason::ALL {
+            assert_eq!(StallReason::from_name(reason.name()), Some(reason));
+        }
+        for kind in StallKind::ALL {
+            assert_eq!(StallKind::from_name(kind.name()), Some(kind));
+        }
         for (index, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(reason.code()), index);
             assert_eq!(Reason::from_name(reason.name()), Some(reason));
-            assert_eq!(StallReason::from_name(reason.name()), Some(StallReason::Blocked(reason)));
         }
     }
 }

@@ -27,20 +27,35 @@ pub enum View {
 const EVENT: &str = "event:";
 
 impl View {
+    /// The views with a name of their own: every one but those of events.
+    pub const NAMED: [View; 6] =
+        [View::Wall, View::OnCpu, View::OffCpu, View::Faults, View::Wakers, View::Calls];
+
+    /// The views in which two recordings can be compared stack by stack.
+    pub const COMPARED: [View; 3] = [View::Wall, View::OnCpu, View::OffCpu];
+
+    /// The name; `None` for the view of an event, which is named after it.
+    pub fn name(&self) -> Option<&'static str> {
+        Some(match self {
+            View::Wall => "wall",
+            View::OnCpu => "on-cpu",
+            View::OffCpu => "off-cpu",
+            View::Faults => "faults",
+            View::Wakers => "wakers",
+            View::Calls => "calls",
+            View::Event(_) => return None,
+        })
+    }
+
     /// # Errors
     /// A name that no view has.
     pub fn parse(name: &str) -> Result<Self, NotAView> {
-        match name {
-            "wall" => Ok(View::Wall),
-            "on-cpu" => Ok(View::OnCpu),
-            "off-cpu" => Ok(View::OffCpu),
-            "faults" => Ok(View::Faults),
-            "wakers" => Ok(View::Wakers),
-            "calls" => Ok(View::Calls),
-            _ => match name.strip_prefix(EVENT) {
-                Some(event) if !event.is_empty() => Ok(View::Event(event.into())),
-                _ => Err(NotAView { name: name.into() }),
-            },
+        if let Some(view) = Self::NAMED.into_iter().find(|view| view.name() == Some(name)) {
+            return Ok(view);
+        }
+        match name.strip_prefix(EVENT) {
+            Some(event) if !event.is_empty() => Ok(View::Event(event.into())),
+            _ => Err(NotAView { name: name.into() }),
         }
     }
 
@@ -64,15 +79,10 @@ impl View {
 
 impl fmt::Display for View {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            View::Wall => "wall",
-            View::OnCpu => "on-cpu",
-            View::OffCpu => "off-cpu",
-            View::Faults => "faults",
-            View::Wakers => "wakers",
-            View::Calls => "calls",
-            View::Event(event) => return write!(out, "{EVENT}{event}"),
-        })
+        match self {
+            View::Event(event) => write!(out, "{EVENT}{event}"),
+            view => out.write_str(view.name().unwrap_or_default()),
+        }
     }
 }
 
@@ -84,11 +94,8 @@ pub struct NotAView {
 
 impl fmt::Display for NotAView {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "{:?} is not a view: give wall, on-cpu, off-cpu, faults, wakers, calls or event:NAME",
-            self.name
-        )
+        let names: Vec<&str> = View::NAMED.iter().filter_map(View::name).collect();
+        write!(out, "{:?} is not a view: give {} or {EVENT}NAME", self.name, names.join(", "))
     }
 }
 
@@ -108,13 +115,15 @@ mod tests {
     use super::*;
     use wallprof_model::Reason;
 
-    const NAMES: [&str; 7] = ["wall", "on-cpu", "off-cpu", "faults", "wakers", "calls", "event:page-faults"];
-
     #[test]
     fn names_come_back() {
-        for name in NAMES {
-            assert_eq!(View::parse(name).unwrap().to_string(), name);
+        for view in View::NAMED.into_iter().chain([View::Event("page-faults".into())]) {
+            assert_eq!(View::parse(&view.to_string()), Ok(view));
         }
+        assert_eq!(
+            View::parse("x").unwrap_err().to_string(),
+            "\"x\" is not a view: give wall, on-cpu, off-cpu, faults, wakers, calls or event:NAME"
+        );
         for wrong in ["", "Wall", "event:", "call"] {
             assert!(View::parse(wrong).unwrap_err().to_string().contains("on-cpu"), "{wrong}");
         }
