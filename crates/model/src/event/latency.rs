@@ -1,0 +1,27 @@
+//! Lengths of intervals, for distributions.
+
+use crate::histogram::Cell;
+use crate::state::{Metric, StallReason};
+use crate::thread::ThreadKey;
+
+/// Intervals of one length to be added to a thread's latency distribution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyDelta {
+    pub thread: ThreadKey,
+    pub metric: Metric,
+    /// A [`crate::histogram`] bucket.
+    pub bucket: u16,
+    pub cell: Cell,
+}
+
+/// Off-CPU intervals of one reason and length, each whole from switch-out to switch-in. For those who watch: told beside
+/// the [`LatencyDelta`]s of the same intervals, which a recording keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffCpuDelta {
+    pub thread: ThreadKey,
+    /// As a stall of this length would be filed.
+    pub reason: StallReason,
+    /// A [`crate::histogram`] bucket.
+    pub bucket: u16,
+    pub cell: Cell,
+}

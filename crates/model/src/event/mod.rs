@@ -1,0 +1,116 @@
+//! The few things a source can say. Nothing downstream knows which source said them.
+
+mod binding;
+mod fault;
+mod interrupt;
+mod kernel_work;
+mod latency;
+mod ledger;
+mod sample;
+mod stall;
+mod throttled;
+
+pub use binding::Binding;
+pub use fault::{Access, Fault, Mapping};
+pub use interrupt::{CrossCallDelta, InterruptDelta, InterruptKind};
+pub use kernel_work::{KernelWork, WorkKind};
+pub use latency::{LatencyDelta, OffCpuDelta};
+pub use ledger::LedgerDelta;
+pub use sample::{SampleDelta, WakerStacks, Weighted};
+pub use stall::{Lock, RanInstead, Stall, WaitedFile, Waker};
+pub use throttled::Throttled;
+
+use crate::calls::CallPath;
+use crate::counter::{Counter, CounterKey};
+use crate::guard::IntrusionDelta;
+use crate::loss::Loss;
+use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
+use crate::thread::{ThreadInfo, ThreadKey};
+use crate::time::{ClockAnchor, MonoNs};
+
+/// What a source sends to the recorder. An id (thread key, stack, frame, module) is defined by its own
+/// event before anything refers to it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Clock(ClockAnchor),
+    /// A thread appears, or one of its names changed.
+    Thread(ThreadInfo),
+    /// The time from which on the thread was observed: the start of the recording or of the thread.
+    ThreadSeen {
+        thread: ThreadKey,
+        from: MonoNs,
+    },
+    /// The thread ended; without this event it lived to the end of the recording.
+    ThreadEnd {
+        thread: ThreadKey,
+        at: MonoNs,
+    },
+    Module {
+        id: ModuleId,
+        module: Module,
+    },
+    Frame {
+        id: FrameId,
+        frame: Frame,
+    },
+    /// The functions at a frame, innermost first; sent when resolved, which may be long after the frame.
+    Symbol {
+        frame: FrameId,
+        lines: Vec<SymbolLine>,
+    },
+    /// Leaf first.
+    Stack {
+        id: StackId,
+        frames: Vec<FrameId>,
+        end: StackEnd,
+    },
+    Binding(Binding),
+    Ledger(LedgerDelta),
+    Latency(LatencyDelta),
+    OffCpu(OffCpuDelta),
+    Sample(SampleDelta),
+    /// Names the extra event number `index` of [`Weighted::Event`].
+    EventName {
+        index: u16,
+        name: String,
+    },
+    Stall(Box<Stall>),
+    Interrupt(InterruptDelta),
+    /// What was on a guarded CPU.
+    Intrusion(Box<IntrusionDelta>),
+    KernelWork(KernelWork),
+    CrossCalls(CrossCallDelta),
+    Throttled(Throttled),
+    /// How close two times of calls may be and still be told apart, in ns; of several the coarsest counts.
+    CallResolution(u64),
+    CallPath(Box<CallPath>),
+    Counter {
+        key: CounterKey,
+        counter: Counter,
+    },
+    /// A counter's value; of one that does not change the first and the last moment are enough.
+    CounterValue {
+        key: CounterKey,
+        at: MonoNs,
+        value: f64,
+    },
+    /// Something that is not recorded; the reason is a name of [`Loss`].
+    Loss {
+        reason: String,
+        count: u64,
+    },
+    /// What wallprof itself has cost since the last such event.
+    Overhead {
+        process_cpu_ns: u64,
+        probe_ns: u64,
+        probe_runs: u64,
+        /// What unwind tables take in kernel memory now, bytes.
+        table_bytes: u64,
+    },
+}
+
+impl Event {
+    pub fn loss(loss: Loss, count: u64) -> Self {
+        Event::Loss { reason: loss.name().into(), count }
+    }
+}

@@ -1,0 +1,152 @@
+//! Single intervals off the CPU and page faults.
+
+use super::fault::Fault;
+use crate::lateness::Lateness;
+use crate::stack::StackId;
+use crate::state::{Reason, StallKind, StallReason};
+use crate::thread::{ThreadKey, ThreadRef};
+use crate::time::MonoNs;
+
+/// One off-CPU interval or fault, kept by itself. What a fault has neither blocked nor waited for a CPU, it ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    pub thread: ThreadKey,
+    /// The thread's name at the time.
+    pub comm: String,
+    pub kind: StallKind,
+    pub reason: StallReason,
+    pub voluntary: bool,
+    pub start: MonoNs,
+    /// For an open stall the last moment it was known to last.
+    pub end: MonoNs,
+    /// The recording ended, or the thread was looked at, before the stall did.
+    pub open: bool,
+    pub blocked_ns: u64,
+    pub runnable_ns: u64,
+    pub syscall: Option<String>,
+    /// The CPU the thread came back on, or waits for.
+    pub cpu: Option<u32>,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+    pub waker: Option<Waker>,
+    pub lock: Option<Lock>,
+    /// Who had the CPU while the thread waited for it, most time first.
+    pub ran_instead: Vec<RanInstead>,
+    pub fault: Option<Fault>,
+    /// The timeout the thread had asked for in this wait, counted from its start.
+    pub asked_ns: Option<u64>,
+    /// What a wait for a disk was for.
+    pub file: Option<WaitedFile>,
+}
+
+impl Stall {
+    /// An interval off the CPU that lasted `ns` and of which no more is known: all of it went by as its reason says, and
+    /// the thread chose it where such waits are chosen. It has no name.
+    pub fn new(thread: ThreadKey, reason: StallReason, start: MonoNs, ns: u64) -> Self {
+        let is_blocked = matches!(reason, StallReason::Blocked(_));
+        Stall {
+            thread,
+            comm: String::new(),
+            kind: StallKind::OffCpu,
+            reason,
+            voluntary: matches!(reason, StallReason::Blocked(reason) if reason.is_voluntary()),
+            start,
+            end: MonoNs(start.0.saturating_add(ns)),
+            open: false,
+            blocked_ns: if is_blocked { ns } else { 0 },
+            runnable_ns: if is_blocked { 0 } else { ns },
+            syscall: None,
+            cpu: None,
+            user: None,
+            kernel: None,
+            waker: None,
+            lock: None,
+            ran_instead: Vec::new(),
+            fault: None,
+            asked_ns: None,
+            file: None,
+        }
+    }
+
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// How late the thread came back, ns.
+    pub fn late_ns(&self) -> u64 {
+        self.lateness().late_ns()
+    }
+
+    /// How long after the timeout it had asked for; `None` where it did not oversleep one.
+    pub fn overslept_ns(&self) -> Option<u64> {
+        self.lateness().overslept_ns()
+    }
+
+    fn lateness(&self) -> Lateness {
+        Lateness {
+            duration_ns: self.duration_ns(),
+            blocked_ns: self.blocked_ns,
+            asked_ns: self.asked_ns,
+            reason: self.reason,
+            is_lock: self.lock.is_some(),
+        }
+    }
+
+    /// Divides a voluntary wait for `wait` that did not oversleep at its wakeup: the thread chose the wait, but
+    /// not the time without a CPU after it. One stall where either part is shorter than `least_ns`.
+    pub fn divided_at_wakeup(self, wait: Reason, least_ns: u64) -> Vec<Stall> {
+        if self.blocked_ns.min(self.runnable_ns) < least_ns.max(1) {
+            return vec![self];
+        }
+        let woken_at = MonoNs(self.end.0.saturating_sub(self.runnable_ns));
+        let late = Stall {
+            reason: StallReason::Runnable,
+            voluntary: false,
+            start: woken_at,
+            blocked_ns: 0,
+            asked_ns: None,
+            ..self.clone()
+        };
+        // The wait ended at its wakeup; where the stall is still open, the thread is woken and not back yet.
+        let chosen = Stall {
+            reason: StallReason::Blocked(wait),
+            voluntary: true,
+            end: woken_at,
+            open: false,
+            runnable_ns: 0,
+            ran_instead: Vec::new(),
+            ..self
+        };
+        vec![chosen, late]
+    }
+}
+
+/// The file on whose descriptor a system call waited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitedFile {
+    /// As its process sees it; its name alone where the process was gone.
+    pub path: String,
+    /// Where the call reads or writes, bytes; `None` for calls about the whole file.
+    pub offset: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waker {
+    /// `None`: woken from an interrupt, where the current task is a bystander.
+    pub thread: Option<ThreadRef>,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Address of the lock word in the process (futex), or of nothing for kernel locks.
+    pub address: u64,
+    pub owner: Option<ThreadRef>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RanInstead {
+    pub thread: ThreadRef,
+    pub ns: u64,
+}
