@@ -15,14 +15,19 @@
 mod chance;
 mod collect;
 mod compare;
+mod comparison;
 mod correlated;
 pub mod evidence;
+mod headlines;
 mod lengths;
 mod news;
+mod nodes;
 #[cfg(test)]
 mod noise;
+mod parts;
 mod place;
 mod series;
+mod sides;
 mod step;
 #[cfg(test)]
 mod story;
@@ -33,9 +38,8 @@ mod welch;
 mod windows;
 
 pub use collect::{Collector, Group, Side};
-pub use compare::{
-    Comparison, GroupRate, Headline, Matched, NodeChange, Part, PartChange, Unmatched, compare,
-};
+pub use compare::compare;
+pub use comparison::{Comparison, GroupRate, Headline, Matched, NodeChange, Part, PartChange, Unmatched};
 pub use evidence::{Change, LEAST_WINDOWS, Uncertainty};
 pub use news::{FALSE_NEWS, Floor};
 pub use step::Step;

@@ -1,69 +1,60 @@
-//! From samples, long waits and ledgers to weighted stacks that add up to the ledger exactly.
-//!
-//! Samples of running time are statistical: each thread's are scaled so that they divide its exact user and kernel
-//! time. Intervals off CPU carry their own length and stay as they are; what they leave of their state is
-//! `[unsampled]`, and where they have more than the state (an interval counts whole in the second in which it ended)
-//! they are scaled down to it.
+//! Collects samples and long waits by thread, state and stack. `fit` makes weighted stacks of them that add up to the
+//! ledgers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 
 use wallprof_model::event::{SampleDelta, WakerStacks, Weighted};
 use wallprof_model::profile::{ResolvedStack, StallRecord, Thread};
-use wallprof_model::{MonoNs, StackId, StallKind, StallReason, State, ThreadKey};
+use wallprof_model::{MonoNs, StackId, ThreadKey};
 
-use super::apportion::apportion;
-use super::frame::{FrameId, Frames, Mark};
-use super::interrupt::from_entry;
+use super::frame::Frames;
 use super::paths::{PathId, Paths};
-use super::stack::{WeightedStack, WeightedThread, Weights};
 use super::view::{Side, View};
-use crate::ledger::Account;
-use crate::totals::accounts;
+use super::wait_parts::{common, length, parts};
 
 /// Collects what one view of some threads weighs.
 pub struct Gather<'a> {
-    view: View,
+    pub(super) view: View,
     /// The index of the event that the view counts.
-    event: Option<u16>,
+    pub(super) event: Option<u16>,
     side: Side,
-    threads: &'a [Thread],
+    pub(super) threads: &'a [Thread],
     /// The threads that were chosen: their place in `threads`.
-    chosen: BTreeMap<ThreadKey, usize>,
+    pub(super) chosen: BTreeMap<ThreadKey, usize>,
     /// Every thread's place in `threads`.
-    places: HashMap<ThreadKey, usize>,
-    frames: Frames,
-    paths: Paths,
+    pub(super) places: HashMap<ThreadKey, usize>,
+    pub(super) frames: Frames,
+    pub(super) paths: Paths,
     known: HashMap<StackId, PathId>,
-    sums: BTreeMap<Group, HashMap<Stacks, Sum>>,
+    pub(super) sums: BTreeMap<Group, HashMap<Stacks, Sum>>,
 }
 
 /// What is fitted to the ledger together: a place in `threads`, and a state or an event.
-type Group = (usize, Weighted);
+pub(super) type Group = (usize, Weighted);
 
 /// The stacks that weights are added up for. `None`: there is no stack.
-type Stacks = Option<(Pair, Option<Waker>)>;
+pub(super) type Stacks = Option<(Pair, Option<Waker>)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Pair {
-    user: PathId,
-    kernel: PathId,
+pub(super) struct Pair {
+    pub(super) user: PathId,
+    pub(super) kernel: PathId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Waker {
-    thread: Option<ThreadKey>,
-    interrupt: bool,
-    stacks: Pair,
+pub(super) struct Waker {
+    pub(super) thread: Option<ThreadKey>,
+    pub(super) interrupt: bool,
+    pub(super) stacks: Pair,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    weight: u64,
+pub(super) struct Sum {
+    pub(super) weight: u64,
     /// The part of `weight` that lies outside the range.
-    outside: u64,
-    count: u64,
+    pub(super) outside: u64,
+    pub(super) count: u64,
 }
 
 impl<'a> Gather<'a> {
@@ -136,31 +127,6 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Fits everything to the threads' ledgers.
-    pub fn finish(mut self) -> Weights {
-        let mut weights = Vec::new();
-        let mut left_out_ns = 0u64;
-        let chosen: Vec<usize> = self.chosen.values().copied().collect();
-        for (number, at) in chosen.iter().enumerate() {
-            weights.extend(self.counts(number, *at));
-        }
-        if self.view.is_time() {
-            let accounts = accounts(self.threads);
-            for (number, at) in chosen.iter().enumerate() {
-                let left_out = self.times((number, *at), &accounts[*at], &mut weights);
-                left_out_ns = left_out_ns.saturating_add(left_out);
-            }
-        }
-        weights.retain(|stack| stack.weight > 0);
-        Weights {
-            view: self.view,
-            threads: chosen.iter().map(|at| weighted_thread(&self.threads[*at])).collect(),
-            frames: self.frames,
-            stacks: weights,
-            left_out_ns,
-        }
-    }
-
     fn group(&self, thread: ThreadKey, what: Weighted) -> Option<Group> {
         let shown = match what {
             Weighted::State(state) => self.view.includes(state),
@@ -216,150 +182,6 @@ impl<'a> Gather<'a> {
         let stacks = stacks.unwrap_or(Pair { user: PathId::EMPTY, kernel: PathId::EMPTY });
         Ok(Some(Waker { thread: waker.thread, interrupt: waker.interrupt, stacks }))
     }
-
-    /// The stacks of the event that the view counts: nothing to fit.
-    fn counts(&mut self, number: usize, at: usize) -> Vec<WeightedStack> {
-        let Some(event) = self.event else { return Vec::new() };
-        let sums = sorted(self.sums.remove(&(at, Weighted::Event(event))));
-        let stacks = sums.into_iter().map(|(stacks, sum)| WeightedStack {
-            thread: number,
-            frames: match stacks {
-                Some((pair, _)) => self.code(pair),
-                None => vec![self.frames.mark(Mark::Unsampled)],
-            },
-            state: None,
-            weight: sum.weight,
-            count: sum.count,
-        });
-        stacks.collect()
-    }
-
-    /// The stacks of one thread in all states of the view. Gives what has no place in it.
-    fn times(&mut self, thread: (usize, usize), account: &Account, into: &mut Vec<WeightedStack>) -> u64 {
-        let mut left_out_ns = 0u64;
-        for (state, ns) in account.states.iter() {
-            if self.view.includes(state) {
-                left_out_ns = left_out_ns.saturating_add(self.fit(thread, state, ns, into));
-            }
-        }
-        if self.view == View::Wall {
-            let frames = vec![self.frames.mark(Mark::Unaccounted)];
-            let weight = account.unaccounted_ns;
-            into.push(WeightedStack { thread: thread.0, frames, state: None, weight, count: 0 });
-        }
-        left_out_ns
-    }
-
-    /// The stacks of one thread in one state, which took `ns`. Gives what has no place in the view.
-    fn fit(
-        &mut self,
-        (number, at): (usize, usize),
-        state: State,
-        ns: u64,
-        into: &mut Vec<WeightedStack>,
-    ) -> u64 {
-        let sums = sorted(self.sums.remove(&(at, Weighted::State(state))));
-        let mut fitted: Vec<u64> =
-            sums.iter().map(|(_, sum)| sum.weight.saturating_sub(sum.outside)).collect();
-        let statistical = matches!(state, State::User | State::Kernel);
-        let stacked: u128 = fitted.iter().map(|weight| u128::from(*weight)).sum();
-        if statistical || stacked > u128::from(ns) {
-            apportion(&mut fitted, ns);
-        }
-        let mut without = ns;
-        for ((stacks, sum), weight) in sums.into_iter().zip(fitted) {
-            if let Some(frames) = stacks.and_then(|(pair, waker)| self.whole(pair, waker, state)) {
-                without -= weight;
-                into.push(WeightedStack {
-                    thread: number,
-                    frames,
-                    state: Some(state),
-                    weight,
-                    count: sum.count,
-                });
-            }
-        }
-        if self.view == View::Wakers {
-            return without;
-        }
-        let frames = vec![self.frames.mark(Mark::Unsampled), self.frames.mark(Mark::State(state))];
-        into.push(WeightedStack { thread: number, frames, state: Some(state), weight: without, count: 0 });
-        0
-    }
-
-    /// A whole stack of a time view; `None` where `wakers` knows no waker.
-    fn whole(&mut self, pair: Pair, waker: Option<Waker>, state: State) -> Option<Vec<FrameId>> {
-        let mut frames = self.code(pair);
-        frames.push(self.frames.mark(Mark::State(state)));
-        if self.view == View::Wakers {
-            let waker = waker?;
-            frames.push(self.frames.mark(Mark::WokenBy));
-            let code = self.code(waker.stacks);
-            let code = if waker.interrupt { from_entry(&code, &self.frames) } else { &code };
-            frames.extend(code.iter().rev());
-            let by = self.waker_mark(waker);
-            frames.push(self.frames.mark(by));
-        }
-        Some(frames)
-    }
-
-    fn code(&self, pair: Pair) -> Vec<FrameId> {
-        [self.paths.get(pair.user), self.paths.get(pair.kernel)].concat()
-    }
-
-    fn waker_mark(&self, waker: Waker) -> Mark {
-        let place = waker.thread.and_then(|key| self.places.get(&key));
-        match place {
-            _ if waker.interrupt => Mark::Interrupt,
-            Some(at) => Mark::WakerThread(Arc::from(self.threads[*at].info.comm.as_str())),
-            None => Mark::UnknownWaker,
-        }
-    }
-}
-
-/// In an order that no hash decides.
-fn sorted(sums: Option<HashMap<Stacks, Sum>>) -> Vec<(Stacks, Sum)> {
-    let mut sums: Vec<(Stacks, Sum)> = sums.unwrap_or_default().into_iter().collect();
-    sums.sort_unstable_by_key(|(stacks, _)| *stacks);
-    sums
-}
-
-fn weighted_thread(thread: &Thread) -> WeightedThread {
-    let info = &thread.info;
-    WeightedThread { process: info.process.clone(), comm: info.comm.clone(), pid: info.pid, tid: info.tid }
-}
-
-/// The states of a wait, each with when it was in it. What a wait that is filed under `runnable` was blocked for
-/// before its wakeup is not known.
-fn parts(wait: &StallRecord) -> Vec<(State, Range<MonoNs>)> {
-    if wait.end <= wait.start {
-        return Vec::new();
-    }
-    // When in a fault its waits for a CPU were is not known: most come last.
-    let resident = MonoNs(wait.end.0.saturating_sub(wait.runnable_ns).max(wait.start.0));
-    if wait.kind == StallKind::Fault {
-        return match wait.reason {
-            StallReason::Minor => vec![(State::FaultMinor, wait.start..resident)],
-            StallReason::Major => vec![(State::FaultMajor, wait.start..resident)],
-            _ => Vec::new(),
-        };
-    }
-    let woken = MonoNs(wait.start.0.saturating_add(wait.blocked_ns).min(wait.end.0));
-    let (blocked, rest) = (wait.start..woken, woken..wait.end);
-    match wait.reason {
-        StallReason::Preempted => vec![(State::Preempted, wait.start..wait.end)],
-        StallReason::Blocked(reason) => vec![(State::Blocked(reason), blocked), (State::Runnable, rest)],
-        StallReason::Runnable => vec![(State::Runnable, rest)],
-        StallReason::Minor | StallReason::Major => Vec::new(),
-    }
-}
-
-fn common(a: &Range<MonoNs>, b: &Range<MonoNs>) -> Range<MonoNs> {
-    a.start.max(b.start)..a.end.min(b.end)
-}
-
-fn length(range: &Range<MonoNs>) -> u64 {
-    range.end.0.saturating_sub(range.start.0)
 }
 
 #[cfg(test)]
@@ -367,9 +189,11 @@ mod tests {
     use super::*;
     use crate::fixture::stall;
     use crate::weights::fixture::{code, kernel_code, stack, thread};
+    use crate::weights::stack::{WeightedStack, Weights};
     use proptest::prelude::*;
+    use std::sync::Arc;
     use wallprof_model::profile::ResolvedFrame;
-    use wallprof_model::{EpochSecond, Reason, StackEnd};
+    use wallprof_model::{EpochSecond, Reason, StackEnd, StallReason, State};
 
     const USER: StackId = StackId(1);
     const KERNEL: StackId = StackId(2);
@@ -585,24 +409,6 @@ mod tests {
         assert_eq!(weigh_wait(lock, [300, 850, 1_150], Some(850)), ["main;handle;[blocked:lock] 150"]);
         let empty: [&str; 0] = [];
         assert_eq!(weigh_wait(StallReason::Runnable, [900, 20, 930], None), empty, "it ended before");
-    }
-
-    #[test]
-    fn a_wait_filed_under_runnable_does_not_say_what_it_was_blocked_for() {
-        let mut runnable = wait(&resolve()(USER).unwrap(), StallReason::Runnable, [1_100, 20, 1_200]);
-        assert_eq!(parts(&runnable), [(State::Runnable, MonoNs(1_120)..MonoNs(1_200))]);
-        runnable.kind = StallKind::Fault;
-        assert_eq!(parts(&runnable), []);
-    }
-
-    #[test]
-    fn a_fault_is_in_its_state_but_for_the_cpu_it_waited_for() {
-        let mut fault = wait(&resolve()(USER).unwrap(), StallReason::Major, [1_100, 20, 1_200]);
-        fault.kind = StallKind::Fault;
-        fault.runnable_ns = 30;
-        assert_eq!(parts(&fault), [(State::FaultMajor, MonoNs(1_100)..MonoNs(1_170))]);
-        fault.runnable_ns = u64::MAX;
-        assert_eq!(parts(&fault), [(State::FaultMajor, MonoNs(1_100)..MonoNs(1_100))]);
     }
 
     #[test]

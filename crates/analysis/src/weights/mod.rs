@@ -5,6 +5,7 @@
 
 mod apportion;
 mod calls;
+mod fit;
 mod frame;
 mod gather;
 mod interrupt;
@@ -13,6 +14,7 @@ mod pseudonyms;
 mod stack;
 mod tree;
 mod view;
+mod wait_parts;
 mod within;
 
 #[cfg(test)]
