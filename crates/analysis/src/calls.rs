@@ -1,4 +1,4 @@
-//! What is known of each function where every call was seen, and how two recordings differ in it.
+//! Calls by function, for recordings that hold every call, and their difference between two recordings.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wallprof_model::profile::ResolvedFrame;
 use wallprof_model::{CallFrame, CallNumbers, FrameKind, Outside, ThreadCalls};
 
-/// All calls of one function, whoever made them.
+/// All calls of one function, by any caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionCalls {
     pub function: CalledFunction,
@@ -39,7 +39,7 @@ impl CalledFunction {
 }
 
 impl CalledFunction {
-    /// What it is known by in other recordings: the path of its module may differ.
+    /// The name by which other recordings know it: the path of its module may differ.
     fn name(&self) -> Name {
         let module = self.module.as_deref().map(|module| crate::site::base_name(module).to_owned());
         (self.symbol.clone(), module, self.address)
@@ -105,7 +105,7 @@ impl CallChange {
         Some(i128::from(self.b.average_ns()?) - i128::from(self.a.average_ns()?))
     }
 
-    /// What that makes for all calls of B.
+    /// That difference over all calls of B.
     fn weight(&self) -> u128 {
         let calls = u128::from(self.b.calls);
         self.per_call_ns().map_or(0, |ns| ns.unsigned_abs().saturating_mul(calls))
@@ -115,7 +115,7 @@ impl CallChange {
 /// Two recordings' functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallComparison {
-    /// Those with complete calls on both sides, the one whose difference makes most for all calls of B first.
+    /// Functions with complete calls on both sides, the largest difference over all calls of B first.
     pub changes: Vec<CallChange>,
     /// Those with complete calls on one side only, most time first.
     pub only_a: Vec<FunctionCalls>,
@@ -145,11 +145,12 @@ pub fn compare_calls(a: &[FunctionCalls], b: &[FunctionCalls]) -> CallComparison
 pub struct PathChange {
     /// An index before this one's.
     pub parent: Option<usize>,
-    /// As the recording names it that has it, B first.
+    /// The name in B, else the name in A.
     pub frame: PathFrame,
     pub a: CallNumbers,
     pub b: CallNumbers,
-    /// Time in B in the path and in what it called, ns: as much as its own time and that of the paths below it.
+    /// Time in B in the path and in what it called, ns: as much as its own time and that of the paths below
+    /// it.
     pub width_ns: u64,
 }
 
@@ -166,7 +167,7 @@ impl PathChange {
         Some(i128::from(self.b.average_ns()?) - i128::from(self.a.average_ns()?))
     }
 
-    /// What that makes for all calls of B. Calls that A has not at all are longer by all they take.
+    /// That difference over all calls of B. A call that A does not have is longer by its whole time.
     pub fn difference_ns(&self) -> i128 {
         let only_in_b = self.a == CallNumbers::default() && self.b.calls > 0;
         let whole = || only_in_b.then_some(i128::from(self.b.total_ns));
@@ -263,9 +264,9 @@ mod tests {
         ThreadCalls { thread: ThreadKey(1), paths: paths.iter().map(path).collect() }
     }
 
-    fn told(functions: &[FunctionCalls]) -> Vec<(&str, u64, u64)> {
-        let told = |calls: &FunctionCalls| (calls.numbers.calls, calls.numbers.total_ns);
-        let named = functions.iter().map(|calls| (calls.function.symbol.as_deref().unwrap(), told(calls)));
+    fn shown(functions: &[FunctionCalls]) -> Vec<(&str, u64, u64)> {
+        let shown = |calls: &FunctionCalls| (calls.numbers.calls, calls.numbers.total_ns);
+        let named = functions.iter().map(|calls| (calls.function.symbol.as_deref().unwrap(), shown(calls)));
         named.map(|(name, (calls, total))| (name, calls, total)).collect()
     }
 
@@ -279,12 +280,12 @@ mod tests {
             (Some(2), "leaf", 1, 5),
             (Some(0), "leaf", 1, 8),
         ]);
-        assert_eq!(told(&functions([&one])), [("main", 1, 100), ("walk", 5, 60), ("leaf", 2, 13)]);
-        assert_eq!(told(&functions([&one, &one]))[2], ("leaf", 4, 26));
+        assert_eq!(shown(&functions([&one])), [("main", 1, 100), ("walk", 5, 60), ("leaf", 2, 13)]);
+        assert_eq!(shown(&functions([&one, &one]))[2], ("leaf", 4, 26));
     }
 
     #[test]
-    fn what_makes_most_comes_first() {
+    fn largest_difference_over_all_calls_comes_first() {
         let a = functions([&calls(&[
             (None, "seldom", 1, 100),
             (None, "often", 100, 1_000),
@@ -305,7 +306,7 @@ mod tests {
             [("often".to_owned(), Some(5)), ("seldom".to_owned(), Some(300))]
         );
         assert_eq!(
-            (told(&comparison.only_a), told(&comparison.only_b)),
+            (shown(&comparison.only_a), shown(&comparison.only_b)),
             (vec![("gone", 1, 5)], vec![("new", 2, 9)])
         );
     }
@@ -326,7 +327,7 @@ mod tests {
             &[0, 60, 30],
         );
         let paths = compare_paths(&[a], &[b, other]);
-        let told: Vec<(Option<usize>, u64, u64, u64, i128)> = paths
+        let shown: Vec<(Option<usize>, u64, u64, u64, i128)> = paths
             .iter()
             .map(|path| (path.parent, path.a.calls, path.b.calls, path.width_ns, path.difference_ns()))
             .collect();
@@ -337,7 +338,7 @@ mod tests {
             (Some(2), 0, 3, 30, 30),
             (Some(2), 1, 0, 0, 0),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
         assert_eq!(paths[2].per_call_ns(), Some(4));
     }
 }

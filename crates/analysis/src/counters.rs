@@ -1,22 +1,22 @@
-//! Which counters moved while a thread was stalled: what they were in the second before, at the stall, and in the second
-//! after it.
+//! The counters that moved while a thread was stalled: their values in the second before, at the stall, and
+//! in the second after it.
 //!
-//! A level counts as it is. Of a sum its rate counts, per second, and only its rise is news: a thread that stands still
-//! counts less of everything. A counter **moved** if it left the range that it had kept in the second before by more than
-//! that range is wide, by more than a tenth of its value, and by more than a little of its unit.
+//! A level counts as it is. Of a sum its rate per second counts, and only a rise: a thread that does not run
+//! counts less of everything. A counter **moved** if it left its range of the second before by more than the
+//! width of that range, by more than a tenth of its value, and by more than a small amount of its unit.
 
 use std::ops::Range;
 
 use wallprof_model::counter::{CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::{Mark, MonoNs};
 
-/// How long before a stall says what is usual, and how long after it what became of it.
+/// The time before a stall that shows the usual values, and the time after it that shows the consequences.
 const AROUND_NS: u64 = 1_000_000_000;
 /// A reading this soon after the end still shows the stall: counters are read ten times a second.
 const SETTLE_NS: u64 = 250_000_000;
-/// Of a stall longer than this the rest says nothing that its beginning did not.
+/// Of a longer stall only this much is read: the rest adds nothing to its start.
 const LONGEST_NS: u64 = 10_000_000_000;
-/// What a rate before the stall is taken over.
+/// The interval of a rate before the stall.
 const STEP_NS: u64 = 100_000_000;
 const SECOND_NS: f64 = 1e9;
 
@@ -28,15 +28,15 @@ pub struct CounterMove {
     pub unit: CounterUnit,
     /// The mean of the second before.
     pub before: f64,
-    /// What was farthest from that.
+    /// The value farthest from that.
     pub at: f64,
     /// The mean of the second after; `None` when the recording holds nothing of it.
     pub after: Option<f64>,
-    /// How many times the move is what would have been enough.
+    /// The size of the move in units of the smallest one that counts.
     pub weight: f64,
 }
 
-/// The time of which counters must be known to say what moved in a stall.
+/// The time range of counters that is needed to find what moved in a stall.
 pub fn time_around(stall: Range<MonoNs>) -> Range<MonoNs> {
     let end = end_of(&stall).0;
     MonoNs(stall.start.0.saturating_sub(AROUND_NS))..MonoNs(end.saturating_add(AROUND_NS + 2 * SETTLE_NS))
@@ -54,7 +54,8 @@ pub fn moved<'a>(
     moves
 }
 
-/// The marks of a stall: those under way during it, and a second before and after. They are given oldest first.
+/// The marks of a stall: those under way during it, and a second before and after. They are given oldest
+/// first.
 pub fn marks_around(marks: &[Mark], stall: Range<MonoNs>) -> impl Iterator<Item = &Mark> {
     let (from, to) = (stall.start.0.saturating_sub(AROUND_NS), stall.end.0.saturating_add(AROUND_NS));
     let later = marks.partition_point(|mark| mark.at.0 <= to);
@@ -65,12 +66,12 @@ fn end_of(stall: &Range<MonoNs>) -> MonoNs {
     stall.end.min(MonoNs(stall.start.0.saturating_add(LONGEST_NS)))
 }
 
-/// What a counter was around a stall: `before` is what it used to be, `at` what it then was.
+/// A counter around a stall: its usual values in `before`, the values of the stall in `at`.
 struct Around {
     before: Vec<f64>,
     at: Vec<f64>,
     after: Option<f64>,
-    /// What one unit of `at` is worth in the counter's own unit.
+    /// One unit of `at` in the counter's own unit.
     scale: f64,
 }
 
@@ -102,7 +103,7 @@ fn moved_track(track: &CounterTrack, stall: &Range<MonoNs>) -> Option<CounterMov
     })
 }
 
-/// Less than this is nothing.
+/// A smaller move is ignored.
 fn least(kind: CounterKind, unit: CounterUnit) -> f64 {
     match (kind, unit) {
         (_, CounterUnit::Plain) => f64::MIN_POSITIVE,
@@ -133,7 +134,7 @@ fn sum_around(points: &[(MonoNs, f64)], stall: &Range<MonoNs>) -> Option<Around>
         let grown = sum_at(points, MonoNs(to))? - sum_at(points, MonoNs(from))?;
         Some(grown * SECOND_NS / to.saturating_sub(from).max(1) as f64)
     };
-    // What happened between two readings is spread over the time between them: so is the stall.
+    // A change between two readings is spread over the time between them, and so is the stall.
     let last_before = points.iter().rev().find(|(at, _)| *at <= stall.start)?.0;
     let from = last_before.0.max(stall.start.0.saturating_sub(SETTLE_NS));
     let first_after = points.iter().find(|(at, _)| *at >= stall.end).map_or(stall.end.0, |(at, _)| at.0);
@@ -157,7 +158,7 @@ fn values(points: &[(MonoNs, f64)], from: MonoNs, to: MonoNs) -> impl Iterator<I
     points[first..].iter().take_while(move |(at, _)| *at <= to).map(|(_, value)| *value)
 }
 
-/// The sum at a moment: between two points in proportion; before the first one nothing is known.
+/// The sum at a time, interpolated between two points; unknown before the first one.
 fn sum_at(points: &[(MonoNs, f64)], at: MonoNs) -> Option<f64> {
     let after = points.partition_point(|(point, _)| *point <= at);
     let (from, value) = points[after.checked_sub(1)?];
@@ -221,7 +222,7 @@ mod tests {
             level((40..60).map(|tick| (tick * 100, if tick % 2 == 0 { 100.0 * MIB } else { 80.0 * MIB })));
         assert_eq!(stalled(&wobbling), None);
         let little = level([(4_000, 0.0), (5_060, 4_095.0)]);
-        assert_eq!(stalled(&little), None, "less than is worth a word");
+        assert_eq!(stalled(&little), None, "below the smallest amount");
     }
 
     #[test]
@@ -237,7 +238,7 @@ mod tests {
             CounterUnit::Count,
             (30..=50).map(|tick| (tick * 100, tick as f64 * 50.0)),
         );
-        assert_eq!(stalled(&falling), None, "who stands still counts nothing");
+        assert_eq!(stalled(&falling), None, "a thread that does not run counts nothing");
     }
 
     #[test]
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_most_comes_first() {
+    fn largest_move_comes_first() {
         let mut small = level([(0, 100.0 * MIB), (5_060, 120.0 * MIB)]);
         small.counter.name = "small".into();
         let large = level([(0, 100.0 * MIB), (5_060, 900.0 * MIB)]);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_fact() {
         for (text, fact) in [
             ("", QuantityFact::NumberMissing),
             ("ms", QuantityFact::NumberMissing),

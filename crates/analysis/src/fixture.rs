@@ -1,11 +1,11 @@
-//! Invented stalls and stacks for the tests of all folders. What a test does not say of a stall is absent.
+//! Stalls and stacks for the tests of all folders. A fact that a test does not set is absent.
 
 use std::sync::Arc;
 
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack, StallRecord};
 use wallprof_model::{FrameKind, MonoNs, StackEnd, StallReason, SymbolLine, ThreadKey};
 
-/// A wait of `ns` that a thread of process 100 did not choose, unless its reason is one that is chosen.
+/// A wait of `ns` of a thread of process 100: voluntary if its reason is.
 pub(crate) fn stall(id: u64, thread: u32, reason: StallReason, start: MonoNs, ns: u64) -> StallRecord {
     let wait = StallRecord::new(id, ThreadKey(thread), reason, start, ns);
     StallRecord { pid: 100, tid: 100 + thread, comm: format!("thread-{thread}"), ..wait }

@@ -1,20 +1,20 @@
-//! What about a thread is worth a reader's time: which states made it late, and which threads come first.
+//! Which states made a thread late, and which threads a report shows first.
 
 use wallprof_model::profile::Thread;
 use wallprof_model::{Reason, StallReason, State};
 
 use crate::ledger::{Account, States};
 
-/// What a state says about lateness.
+/// A state's relation to lateness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// User and kernel code of its own.
     Running,
-    /// Nothing the thread asked for: the run queue, locks, disks, memory, faults, interrupts, stops.
+    /// Time that the thread did not ask for: the run queue, locks, disks, memory, faults, interrupts, stops.
     Late,
-    /// Waiting for another party's data or answer, which is lateness or idleness: network, pipe, ipc, other.
+    /// Waits for data or an answer of others, which is lateness or idleness: network, pipe, ipc, other.
     Peer,
-    /// Waits the thread chose.
+    /// Voluntary waits.
     Voluntary,
 }
 
@@ -31,7 +31,7 @@ impl Class {
         }
     }
 
-    /// A wait that a thread chose is lateness when it is not `voluntary`: it overslept.
+    /// A wait for a voluntary reason that is not `voluntary` is lateness: the thread overslept.
     pub fn of_stall(reason: StallReason, voluntary: bool) -> Self {
         match reason {
             _ if voluntary => Class::Voluntary,
@@ -70,8 +70,8 @@ pub fn order(threads: &[Thread], accounts: &[Account]) -> Vec<usize> {
     indices
 }
 
-/// Whether a thread did next to nothing and was not kept from anything: less than a thousandth of its time
-/// running or late, and late for less than a millisecond.
+/// Whether a thread was idle: less than a thousandth of its time running or late, and late for less than a
+/// millisecond.
 pub fn is_idle(account: &Account) -> bool {
     let late_ns = class_ns(&account.states, Class::Late);
     let active_ns = late_ns.saturating_add(class_ns(&account.states, Class::Running));

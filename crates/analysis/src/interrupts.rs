@@ -18,7 +18,7 @@ pub struct InterruptCause {
     pub victim: Option<(ThreadKey, u64)>,
 }
 
-/// A cause under way, and what each victim lost to it.
+/// A cause that is being summed up, and the time that each victim lost to it.
 type Sum = (InterruptCause, HashMap<ThreadKey, u64>);
 
 /// Causes, most time first; equal ones by kind and name.

@@ -1,4 +1,4 @@
-//! A latency distribution in the numbers people ask for.
+//! A latency distribution as counts, percentiles and buckets.
 
 use wallprof_model::Histogram;
 use wallprof_model::histogram::range_from_bucket;

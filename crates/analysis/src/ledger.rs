@@ -141,8 +141,9 @@ impl fmt::Display for Inconsistency {
 
 /// The account of one ledger.
 ///
-/// `fallback` divides the running time of a thread that was never sampled: a thread that runs for less
-/// than a sampling period at a time may have run for long. [`crate::totals::accounts`] gives its process's samples.
+/// `fallback` divides the running time of a thread that was never sampled: a thread that runs for less than
+/// a sampling period at a time may have run for long. [`crate::totals::accounts`] gives its process's
+/// samples.
 pub fn account(ledger: &LedgerDelta, fallback: Samples) -> Account {
     let mut inconsistencies = Vec::new();
     let claimed = u128::from(ledger.irq_ns) + u128::from(ledger.fault_on_cpu_ns);

@@ -1,4 +1,4 @@
-//! A function's name in the little room that a line or a sentence has.
+//! A function's name shortened for one line or one sentence.
 
 /// A demangled name without what does not help to find it: parameters, the contents of generics,
 /// symbol versions, compiler suffixes and Rust's hashes.

@@ -1,8 +1,8 @@
 //! Where in the program a stack was, in the program's own words.
 //!
-//! The leaf of a waiting thread's stack is plumbing: `__lll_lock_wait`, `futex_wait_queue`, `schedule`.
-//! A site leaves that out and names the program's functions, `release_order ← handle_tick ← main`, and the library
-//! function through which the innermost of them waited: `pthread_mutex_lock`, `malloc`, `fsync`.
+//! The leaf of a waiting thread's stack is plumbing: `__lll_lock_wait`, `futex_wait_queue`, `schedule`. A
+//! site leaves that out and names the program's functions, `release_order ← handle_tick ← main`, and the
+//! library function through which the innermost of them waited: `pthread_mutex_lock`, `malloc`, `fsync`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What many stalls have in common: groups by who waited, for what and where, with who ended the waits;
-//! and the longest ones by themselves.
+//! Groups of stalls by thread, reason and place, with the threads that ended them; and the longest stalls
+//! one by one.
 //!
 //! A digest takes stalls one by one in any order and keeps a bounded amount of each, so that a recording
 //! with a million stalls needs no more memory than one with a thousand.
@@ -16,9 +16,9 @@ use crate::tally::Tally;
 /// Distinct groups kept; the stalls of further ones are only counted.
 const MOST_GROUPS: usize = 4_096;
 
-/// What makes stalls one group.
+/// Stalls with the same key are one group.
 ///
-/// Where a thread was when it lost its CPU is chance: `preempted` and `runnable` stalls group by thread
+/// The place where a thread lost its CPU is chance: `preempted` and `runnable` stalls group by thread
 /// alone, every other reason by the waiting functions too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey {
@@ -28,7 +28,7 @@ pub struct GroupKey {
     pub site: Option<Site>,
 }
 
-/// Who ended a wait, and where in its code: the function that released the lock, filled the queue …
+/// What ended a wait, and where in its code: the function that released the lock, filled the queue …
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Release {
     /// The waking thread's name; `None` for an interrupt.
@@ -36,7 +36,7 @@ pub struct Release {
     pub site: Option<Site>,
 }
 
-/// One stall by its most telling facts.
+/// One stall by its main facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
     pub id: u64,
@@ -124,16 +124,16 @@ impl StallDigest {
         }
     }
 
-    /// Groups as a reader wants them: what made threads late before waits for other parties, and within
-    /// both those that cost most first.
+    /// Groups in the order of a report: those that made threads late before waits for others, and within
+    /// both the most expensive first.
     pub fn groups(&self) -> Vec<&StallGroup> {
         let mut groups: Vec<&StallGroup> = self.groups.values().collect();
         groups.sort_by(|a, b| a.rank().cmp(&b.rank()).then_with(|| a.key.cmp(&b.key)));
         groups
     }
 
-    /// The longest stalls, ordered as the groups are: late ones before waits for others, longest first, of equal
-    /// ones the older.
+    /// The longest stalls, ordered as the groups are: late ones before waits for others, longest first, of
+    /// equal ones the older.
     pub fn longest(&self) -> &[StallRecord] {
         &self.longest
     }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_the_waits_and_who_held_the_lock_is_counted() {
+    fn wakers_and_lock_owners_are_counted() {
         let waker = WakerRecord {
             thread: Some(thread("housekeeper")),
             user: Some(stack(&["compact"])),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_wait_is_late_by_what_came_after_its_timeout() {
+    fn voluntary_wait_is_late_by_the_time_after_its_timeout() {
         let poll = StallReason::Blocked(wallprof_model::Reason::Poll);
         let overslept = StallRecord { asked_ns: Some(200), ..stall(1, "idle", poll, "wait", 206) };
         let timed_lock = StallRecord { asked_ns: Some(200), ..stall(2, "worker", LOCK, "take", 206) };

@@ -1,4 +1,4 @@
-//! Weights by key, with a bound on the number of keys: what a group of stalls has in common.
+//! Weights by key, with a bound on the number of keys: what the stalls of a group share.
 
 use std::collections::HashMap;
 use std::hash::Hash;

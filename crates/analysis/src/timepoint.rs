@@ -1,16 +1,16 @@
-//! Moments as users write them, and which moment of a recording they mean.
+//! Timestamps as users write them, and the time of a recording that they mean.
 //!
 //! | written | means |
 //! | --- | --- |
 //! | `12:32:52.331`, `12:32` | that time of day, in the reader's zone |
 //! | `2026-11-21 12:32:52.331` | that date and time, in the reader's zone |
-//! | `2026-11-21T12:32:52.331Z`, `…+01:00` | that moment, whatever the zone (RFC 3339) |
+//! | `2026-11-21T12:32:52.331Z`, `…+01:00` | that time, in any zone (RFC 3339) |
 //! | `1795264372.331` | seconds since the epoch; 13 digits are ms, 16 µs, 19 ns |
 //! | `+1.5s` | that long after the start of the recording |
 //!
-//! A time of day without a date is taken on the day on which it falls into the recording; if it falls
-//! into none, on the day on which it is nearest to it. So `23:59` and `00:01` both mean what the reader
-//! of a recording across midnight thinks they mean.
+//! A time of day without a date is taken on the day on which it falls into the recording; if it falls into
+//! none, on the day on which it is nearest to it. So `23:59` and `00:01` both work for a recording across
+//! midnight.
 
 use std::error::Error;
 use std::fmt;
@@ -22,7 +22,7 @@ use wallprof_model::{EpochNs, MonoNs};
 use crate::duration::ns_from_duration;
 use crate::zone::{Zone, epoch_from_timestamp};
 
-/// A moment as written, not yet tied to a recording.
+/// A timestamp as written, not yet tied to a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Timepoint {
     Epoch(EpochNs),
@@ -83,7 +83,7 @@ impl Timepoint {
         read.ok_or_else(|| TimepointError::NotATime { text: text.into() })
     }
 
-    /// The moment of `recording` that is meant, which may lie outside it.
+    /// The time of `recording` that is meant, which may lie outside it.
     ///
     /// # Errors
     /// A time of day for a recording without one, or a date that no `EpochNs` holds.
@@ -124,7 +124,8 @@ fn parse_time_of_day(trimmed: &str) -> Option<Timepoint> {
     trimmed.parse::<civil::Time>().ok().map(Timepoint::TimeOfDay)
 }
 
-/// Seconds, ms, µs or ns by the number's size: each reading covers the years 1973 to 5138, and no two overlap.
+/// Seconds, ms, µs or ns by the number's size: each reading covers the years 1973 to 5138, and no two
+/// overlap.
 fn epoch_from_number(text: &str) -> Option<EpochNs> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_means_the_same_moment() {
+    fn every_form_means_the_same_time() {
         let recording = recording(START, 60);
         for text in [
             "12:32:52.331",
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn text_that_is_no_time_is_refused() {
         for text in [
             "",
             "soon",

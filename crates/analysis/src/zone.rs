@@ -1,4 +1,5 @@
-//! The time zone in which times of day are read and shown. Handed in by whoever knows the environment.
+//! The time zone in which times of day are read and shown. The caller, which knows the environment, passes
+//! it in.
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
@@ -36,7 +37,7 @@ impl Zone {
         text
     }
 
-    /// The distance to UTC at that moment, as RFC 3339 writes it: `+01:00`; `UTC` for none.
+    /// The distance to UTC at that time, as RFC 3339 writes it: `+01:00`; `UTC` for none.
     pub fn offset_at(&self, at: EpochNs) -> String {
         let seconds = self.0.to_offset(timestamp_from_epoch(at)).seconds();
         if seconds == 0 {
@@ -50,8 +51,8 @@ impl Zone {
         self.0.to_datetime(timestamp_from_epoch(at))
     }
 
-    /// `None` for moments before 1970 or after 2554, where [`EpochNs`] ends. A local time that a clock change skips is
-    /// moved on by the gap; of one that happens twice the first is taken.
+    /// `None` for times before 1970 or after 2554, where [`EpochNs`] ends. A local time that a clock change
+    /// skips is moved on by the gap; of one that happens twice the first is taken.
     pub(crate) fn epoch_from_civil(&self, civil: civil::DateTime) -> Option<EpochNs> {
         epoch_from_timestamp(self.0.to_timestamp(civil).ok()?)
     }

@@ -11,21 +11,21 @@ use crate::thread::ThreadKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallPathId(pub u32);
 
-/// What time went to outside the code that calls are known of.
+/// Time outside the code whose calls are known, by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Outside {
-    /// Code that nothing is known of, not even where it was entered.
+    /// Unknown code, entered at an unknown address.
     Unknown = 0,
     /// In the kernel for a system call, where the kernel was not traced.
     SystemCall = 1,
     Interrupt = 2,
     PageFault = 3,
-    /// Tracing was off, for no reason that the trace tells.
+    /// Tracing was off, for no reason that the trace shows.
     Untraced = 4,
-    /// What ran is not known: the trace has a gap.
+    /// The trace has a gap: the code that ran is not known.
     Lost = 5,
-    /// Off the CPU with nothing to run, of its own will or not.
+    /// Off the CPU and blocked, voluntarily or not.
     Blocked = 6,
     /// Off the CPU although it could have run on.
     Preempted = 7,
@@ -75,7 +75,8 @@ impl Outside {
     }
 }
 
-/// The last frame of a call path. `C` is how code is told: as a source's [`FrameId`], or with all that is known of it.
+/// The last frame of a call path. `C` refers to code: a source's [`FrameId`], or everything that is known of
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CallFrame<C> {
     /// A function: the frame's address is its entry, or where it was called if no symbol covers that.
@@ -86,7 +87,7 @@ pub enum CallFrame<C> {
 /// What was counted. Times are in ns, rounded down once from the source's sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallNumbers {
-    /// Calls seen from begin to end.
+    /// Calls seen from start to end.
     pub calls: u64,
     /// Calls whose end was not seen: open at a gap, or when the recording ended.
     pub incomplete: u64,
@@ -96,12 +97,12 @@ pub struct CallNumbers {
     pub unwound: u64,
     /// Time in the path itself, not in what it called.
     pub self_ns: u64,
-    /// All time from begin to end, complete calls or not.
+    /// All time from start to end, complete calls or not.
     pub total_ns: u64,
     /// The part of `total_ns` that complete calls took: divided by `calls` it is the average.
     pub complete_ns: u64,
-    /// The shortest and the longest complete call; 0 without one. What is shorter than the recording's resolution is
-    /// not known exactly, 0 included.
+    /// The shortest and the longest complete call; 0 without one. A call shorter than the recording's
+    /// resolution is not known exactly, 0 included.
     pub min_ns: u64,
     pub max_ns: u64,
     /// How long complete calls took.
@@ -137,18 +138,19 @@ impl CallNumbers {
     }
 }
 
-/// A call path as a source says it. One that is said again adds its numbers to what is there.
+/// A call path as a source emits it. One that is emitted again adds its numbers to those before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallPath {
     pub id: CallPathId,
     pub thread: ThreadKey,
-    /// The path without its last frame, of the same thread and said before; `None` for an outermost frame.
+    /// The path without its last frame, of the same thread and emitted before; `None` for an outermost frame.
     pub parent: Option<CallPathId>,
     pub frame: CallFrame<FrameId>,
     pub numbers: CallNumbers,
 }
 
-/// All calls of one thread, as a recording gives them back. Self times add up to the time that the source saw of it.
+/// All calls of one thread, as a recording gives them back. Self times add up to the time that the source
+/// saw of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadCalls {
     pub thread: ThreadKey,

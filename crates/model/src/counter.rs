@@ -1,4 +1,4 @@
-//! Numbers over time beside the threads' own: what the machine, a recorded process or the application counts.
+//! Counters of the machine, of recorded processes and of the application, over time.
 
 use crate::thread::ThreadKey;
 use crate::time::MonoNs;
@@ -7,18 +7,18 @@ use crate::time::MonoNs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterKey(pub u32);
 
-/// What a counter's values are.
+/// The meaning of a counter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterKind {
-    /// How much there is at that moment.
+    /// The amount at one time.
     Level,
-    /// What has come together since some beginning: only differences mean something.
+    /// A sum since some start: only differences have a meaning.
     Sum,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterUnit {
-    /// Whatever the application counts.
+    /// A number of the application.
     Plain,
     Count,
     Bytes,
@@ -58,7 +58,7 @@ impl CounterUnit {
     }
 }
 
-/// What a counter is.
+/// A counter's name and meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// `memory.free`, `cpu0.run_queue`, `faults.major` …
@@ -69,15 +69,16 @@ pub struct Counter {
     pub unit: CounterUnit,
 }
 
-/// A counter's values around some time, in its order. A value holds until the next one; where a value held for long, the
-/// last moment at which it was read is there too, so that between two points a sum may be interpolated.
+/// A counter's values around some time, in its order. A value holds until the next one; where a value held
+/// for long, the last time at which it was read is there, too, so that a sum can be interpolated between two
+/// points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterTrack {
     pub counter: Counter,
     pub points: Vec<(MonoNs, f64)>,
 }
 
-/// Something the application, or somebody, noted.
+/// A note of the application or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub at: MonoNs,

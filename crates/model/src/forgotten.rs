@@ -1,10 +1,10 @@
-//! What a recorder of bounded size tells its source: these are no longer in the file.
+//! The ids that a recorder of bounded size reports to its source as deleted from the file.
 
 use crate::stack::{FrameId, ModuleId, StackId};
 use crate::thread::ThreadKey;
 
-/// Ids that mean nothing any more: a source that meets one of these again defines it again. An id that was defined
-/// anew in the meantime is not among them.
+/// Ids that are no longer defined: a source that uses one of them again defines it again. An id that was
+/// defined again in the meantime is not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub threads: Vec<ThreadKey>,

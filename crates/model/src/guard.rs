@@ -1,4 +1,4 @@
-//! What is on a CPU that is kept for others.
+//! Noise on a guarded CPU, and the allowed threads there.
 
 use crate::thread::ThreadRef;
 
@@ -15,7 +15,7 @@ pub enum IntrusionKind {
     Timer,
     /// An interrupt from another CPU, as it was handled: its time.
     Vector,
-    /// The same as it was sent: who sent it, and what for. Its time is told with the handling.
+    /// The same as it was sent: who sent it, and what for. Its time is reported with the handling.
     Ipi,
     /// The probes of wallprof itself.
     Probe,
@@ -51,14 +51,14 @@ impl IntrusionKind {
     }
 }
 
-/// What ran on a guarded CPU or interrupted it, to be added up.
+/// A thread or an interrupt on a guarded CPU, to be added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrusionDelta {
     pub cpu: u32,
     pub kind: IntrusionKind,
     /// The interrupt's name, or the function that the sender wanted called; empty for threads.
     pub what: String,
-    /// Who ran there, or who sent the interrupt; `None`: a device, an interrupt, an idle CPU.
+    /// The thread that ran there or sent the interrupt; `None`: a device, an interrupt, an idle CPU.
     pub thread: Option<ThreadRef>,
     /// A thread that may be there.
     pub allowed: bool,

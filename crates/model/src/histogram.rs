@@ -29,7 +29,7 @@ pub fn range_from_bucket(bucket: u16) -> (u64, u64) {
     (from, from.saturating_add(width))
 }
 
-/// What one bucket has seen.
+/// The intervals of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     pub count: u64,
@@ -38,7 +38,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Sums saturate: a damaged recording's numbers are as large as they like.
+    /// Sums saturate: a damaged recording can hold any numbers.
     pub fn add(&mut self, other: Cell) {
         self.count = self.count.saturating_add(other.count);
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
@@ -46,8 +46,8 @@ impl Cell {
     }
 }
 
-/// A sparse histogram: buckets in order with their cells. Most hold few, and there may be one for each of a million
-/// call paths.
+/// A sparse histogram: buckets in order with their cells. Most hold few, and there may be one for each of a
+/// million call paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     cells: Vec<(u16, Cell)>,

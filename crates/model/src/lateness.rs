@@ -1,4 +1,4 @@
-//! How late a thread came back from a stall.
+//! How late a thread returned from a stall.
 //!
 //! A thread that slept 20 ms because it asked for 20 ms is not late; one that comes back 60 µs after that is
 //! 60 µs late. Everything that ranks, sums or names the severity of stalls goes by this number.
@@ -20,7 +20,7 @@ pub struct Lateness {
 
 impl Lateness {
     /// The time after the end of the timeout, ns. `None` for a wait that did not oversleep one: it had none,
-    /// it was woken before the timeout, or the thread did not choose to wait.
+    /// it was woken before the timeout, or the wait was involuntary.
     pub fn overslept_ns(&self) -> Option<u64> {
         let asked_ns = self.asked_ns?;
         let timed_out = self.blocked_ns >= asked_ns && self.duration_ns > asked_ns;

@@ -1,4 +1,4 @@
-//! The words wallprof is written in: time, threads, ledger states, stacks, and the events that
+//! The vocabulary of wallprof: time, threads, ledger states, stacks, and the events that
 //! carry them from a source (live probes, perf.data, Intel PT) to the recorder.
 //!
 //! Owns no behaviour beyond arithmetic on these values: no files, no clocks, no kernel.

@@ -1,4 +1,4 @@
-//! The in-memory model that every view and every finding reads: what a recording says, in plain values.
+//! The in-memory model that every view and every finding reads: the contents of a recording as plain values.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,14 @@ pub struct RecordingInfo {
     pub boot_id: String,
     pub command: String,
     pub min_stall_ns: u64,
-    /// False for a recording whose writer was killed: `end` is then the last moment it holds.
+    /// False for a recording whose writer was killed: `end` is then the last time that it holds.
     pub ended_cleanly: bool,
     /// Names of the extra events, by index.
     pub events: Vec<String>,
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
     pub unwinding: Unwinding,
-    /// How close two times of calls may be and still be told apart; `None` where that is not known.
+    /// The resolution of times of calls; `None` where it is not known.
     pub call_resolution_ns: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub type SampleRow = SampleDelta;
 
 pub type InterruptRow = InterruptDelta;
 
-/// What was on a guarded CPU, over the whole recording.
+/// A thread or an interrupt on a guarded CPU, over the whole recording.
 pub type IntrusionRow = IntrusionDelta;
 
 pub type KernelWorkRow = KernelWork;
@@ -131,7 +131,7 @@ pub struct StallRecord {
     pub ran_instead: Vec<(ThreadRef, u64)>,
     pub fault: Option<Fault>,
     pub asked_ns: Option<u64>,
-    /// What the dynamic linker did at that moment.
+    /// The function that the dynamic linker was binding.
     pub binding: Option<BoundAtFirstCall>,
     pub file: Option<WaitedFile>,
 }
@@ -184,7 +184,7 @@ impl StallRecord {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// How late the thread came back, ns.
+    /// How late the thread returned, ns.
     pub fn late_ns(&self) -> u64 {
         self.lateness().late_ns()
     }
@@ -244,7 +244,7 @@ pub struct FoldedStalls {
 pub struct Finding {
     /// The rule that draws it: `lock-wait`, `deadlock` …
     pub rule: String,
-    /// One sentence: who, where, how long, because of whom. Holds names as the recorded machine had them.
+    /// One sentence: the threads, the place, the time and the cause. Names are those of the recorded machine.
     pub title: String,
     /// What to do about it.
     pub advice: String,

@@ -59,7 +59,8 @@ impl State {
         })
     }
 
-    /// `user`, `preempted`, `blocked:lock`, `fault:major` …: the name used in views and in the leaf frame `[…]`.
+    /// `user`, `preempted`, `blocked:lock`, `fault:major` …: the name used in views and in the leaf frame
+    /// `[…]`.
     pub fn label(self) -> String {
         match self {
             State::User => "user".into(),
@@ -74,7 +75,7 @@ impl State {
     }
 }
 
-/// What a latency distribution is about.
+/// The intervals of a latency distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Whole off-CPU intervals, switch-out to switch-in.
@@ -137,7 +138,7 @@ impl StallKind {
     }
 }
 
-/// The one word a stall is filed under.
+/// The reason of a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StallReason {
     Preempted,

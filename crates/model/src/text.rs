@@ -1,7 +1,8 @@
-//! Characters that must not reach a terminal, a page or a log as they are: names come from other users' programs.
+//! Characters that must be escaped before they reach a terminal, a page or a log: names come from programs
+//! of other users.
 
-/// Whether a reader would not see `c`, or a terminal would obey it: control characters (C0, DEL and C1), bidirectional
-/// controls, which reorder the text around them, and other invisible characters.
+/// Whether a reader would not see `c`, or a terminal would obey it: control characters (C0, DEL and C1),
+/// bidirectional controls, which reorder the text around them, and other invisible characters.
 pub fn is_hidden(c: char) -> bool {
     c.is_control() || is_invisible(c)
 }

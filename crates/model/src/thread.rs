@@ -1,4 +1,4 @@
-//! Who a thread is.
+//! The identity of a thread.
 
 /// A source's own number for a thread, unique within one recording. Not a tid: tids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,7 +18,8 @@ pub struct ThreadInfo {
     /// tid and pid in the innermost pid namespace of the thread; equal to the above outside containers.
     pub ns_tid: u32,
     pub ns_pid: u32,
-    /// Start of the thread in ns since boot (`/proc/PID/stat` field 22, exact). With tid and boot id: the identity.
+    /// Start of the thread in ns since boot (`/proc/PID/stat` field 22, exact). With tid and boot id: the
+    /// identity.
     pub start_boot_ns: u64,
     pub comm: String,
     /// The name of the process: the thread group leader's comm.

@@ -1,4 +1,4 @@
-//! Two clocks and the way between them.
+//! Two clocks and the conversion between them.
 //!
 //! Everything is measured on CLOCK_MONOTONIC; times of day are derived from anchors, so that a step
 //! of the wall clock is a step in the table and not a smear over the measurements.
@@ -15,7 +15,7 @@ pub struct EpochNs(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EpochSecond(pub u32);
 
-/// One reading of both clocks at the same moment.
+/// One reading of both clocks at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAnchor {
     pub mono: MonoNs,

@@ -4,7 +4,7 @@ use wallprof_analysis::Class;
 
 use crate::style::{Ink, Style};
 
-/// A bar of `part` in `whole`, at most `columns` long; an eighth of a column at least for what is not nothing.
+/// A bar of `part` in `whole`, at most `columns` long. A part above 0 has at least an eighth of a column.
 pub(crate) fn bar(part: u64, whole: u64, columns: usize, style: &Style) -> String {
     if whole == 0 || part == 0 {
         return String::new();
@@ -48,7 +48,7 @@ pub(crate) fn stacked(segments: &[Segment], whole: u64, columns: usize, style: &
     drawn.collect()
 }
 
-/// Whole cells for each segment: those it fills, and what is left to the largest fractions.
+/// Whole cells for each segment: those that it fills; the rest goes to the largest fractions.
 fn cells_from_segments(segments: &[Segment], whole: u64, columns: usize) -> Vec<usize> {
     let (whole, all) = (u128::from(whole), columns as u128);
     if whole == 0 {
@@ -61,10 +61,10 @@ fn cells_from_segments(segments: &[Segment], whole: u64, columns: usize) -> Vec<
     by_fraction.sort_by_key(|&index| (std::cmp::Reverse(scaled[index] % whole), index));
     let missing = wanted.saturating_sub(cells.iter().sum());
     by_fraction.into_iter().take(missing).for_each(|index| cells[index] += 1);
-    let mut room = columns;
+    let mut free = columns;
     for cell in &mut cells {
-        *cell = (*cell).min(room);
-        room -= *cell;
+        *cell = (*cell).min(free);
+        free -= *cell;
     }
     cells
 }

@@ -1,5 +1,5 @@
-//! Foreign names made harmless for a terminal: what could move the cursor, change colours, break a line,
-//! reorder text or hide comes out as an escape sequence in writing.
+//! Foreign names made harmless for a terminal: characters that could move the cursor, change colours, break
+//! a line, reorder text or hide are written as escape sequences.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_written_out() {
+    fn control_characters_are_written_out() {
         for (hostile, shown) in [
             ("\x1b[31mred", "\\x1b[31mred"),
             ("a\nb\r\tc\0", "a\\nb\\r\\tc\\x00"),

@@ -1,4 +1,4 @@
-//! Where a thread was, in the words of a line.
+//! The site of a thread as words of a line.
 
 use wallprof_analysis::Site;
 pub(crate) use wallprof_analysis::short_name;

@@ -1,4 +1,4 @@
-//! What is known of functions where every call was seen, and the difference of two recordings, as text.
+//! Functions of recordings that hold every call, and the difference of two such recordings, as text.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -11,17 +11,18 @@ use crate::style::Style;
 use crate::text::{write_note, write_title};
 use crate::units::{count, counted, time};
 
-/// What functions are sorted by, most first.
+/// The number by which functions are sorted, largest first.
 type Order = fn(&FunctionCalls) -> u64;
 
 /// Rows of a table, if not all are asked for.
 const ROWS: usize = 10;
 const COLUMN: usize = 11;
 
-/// Writes functions by their total time, by their own, and by their worst call. Nothing for recordings without calls.
+/// Writes functions by their total time, by their own, and by their worst call. Nothing for recordings
+/// without calls.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn functions_text(out: &mut impl Write, functions: &[FunctionCalls], style: &Style) -> io::Result<()> {
     if functions.is_empty() {
         return Ok(());
@@ -66,8 +67,8 @@ fn row<const N: usize>(
     style: &Style,
 ) -> io::Result<()> {
     let numbers: String = columns.iter().map(|column| right(column, COLUMN)).collect();
-    let room = style.columns().saturating_sub(N * COLUMN + 2).max(20);
-    writeln!(out, "{}", format!("{numbers}  {}", cut(name, room, style)).trim_end())
+    let name_columns = style.columns().saturating_sub(N * COLUMN + 2).max(20);
+    writeln!(out, "{}", format!("{numbers}  {}", cut(name, name_columns, style)).trim_end())
 }
 
 /// `read`, `[libc.so.6+0x7f]` or `[0x7f]`.
@@ -83,10 +84,10 @@ pub(crate) fn function_name(function: &CalledFunction) -> String {
     }
 }
 
-/// Writes what a call takes in two recordings, in absolute time.
+/// Writes the time of a call in two recordings, in absolute time.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn calls_diff_text(
     out: &mut impl Write,
     comparison: &CallComparison,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_calls_there_is_nothing_to_say() {
+    fn without_calls_there_is_no_text() {
         assert_eq!(text(|out| functions_text(out, &[], &Style::plain())), "");
     }
 

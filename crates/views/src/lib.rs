@@ -1,9 +1,9 @@
-//! What people and programs read: reports and stalls as text for eyes and as JSON, flame graphs, and
-//! exports for other tools.
+//! The output for people and programs: reports and stalls as text and as JSON, flame graphs, and exports for
+//! other tools.
 //!
-//! A view takes plain values and writes to an `io::Write`; it opens nothing, asks nothing of its
-//! environment and computes nothing that [`wallprof_analysis`] does not. The same values and the same
-//! [`Style`] give the same bytes.
+//! A view takes plain values and writes to an `io::Write`. It opens no file and does not read its
+//! environment; [`wallprof_analysis`] computes what it shows. The same values and the same [`Style`] give
+//! the same bytes.
 
 mod bar;
 mod diff;
@@ -15,12 +15,12 @@ mod function;
 mod functions;
 mod json;
 mod line;
-mod moment;
 mod page;
 mod report;
 mod style;
 mod surroundings;
 mod text;
+mod timestamps;
 mod units;
 mod xml;
 

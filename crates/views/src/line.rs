@@ -17,7 +17,7 @@ pub(crate) fn cut(text: &str, columns: usize, style: &Style) -> String {
     longest(text, columns, style, ends, |mark, end| format!("{}{mark}", &text[..end]))
 }
 
-/// The same with the beginning replaced: for paths, whose end says most.
+/// The same with the start replaced: for paths, whose end is most specific.
 pub(crate) fn cut_start(text: &str, columns: usize, style: &Style) -> String {
     let starts = text.char_indices().rev().map(|(at, _)| at).filter(|at| *at > 0);
     let starts = std::iter::once(text.len()).chain(starts);
@@ -70,8 +70,8 @@ impl Word {
     }
 }
 
-/// Writes `label` and then `words`, which continue under the first one when the line is full. Nothing
-/// is written where there is nothing to say.
+/// Writes `label` and then `words`, which continue under the first one when the line is full. Without words
+/// nothing is written.
 pub(crate) fn write_wrapped(
     out: &mut impl Write,
     (label, indent): (&str, usize),
@@ -82,13 +82,13 @@ pub(crate) fn write_wrapped(
     if words.peek().is_none() {
         return Ok(());
     }
-    let room = style.columns().saturating_sub(indent).max(20);
+    let columns = style.columns().saturating_sub(indent).max(20);
     write!(out, "{}", style.paint(Ink::Faint, &left(label, indent, style)))?;
     let mut used = 0;
     let mut run = Word::plain("");
     for word in words {
-        let text = cut(&word.text, room, style);
-        let breaks = used > 0 && used + 1 + width(&text) > room;
+        let text = cut(&word.text, columns, style);
+        let breaks = used > 0 && used + 1 + width(&text) > columns;
         if breaks || run.ink != word.ink {
             write!(out, "{}", style.paint(run.ink, &run.text))?;
             run = Word { text: String::new(), ink: word.ink };

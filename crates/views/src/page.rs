@@ -1,5 +1,5 @@
-//! Pages of the documentation as text for a terminal. The pages are written in Markdown; this reads what they use of
-//! it: headings, paragraphs, lists, tables, code, emphasis and links.
+//! Pages of the documentation as text for a terminal. The pages are written in Markdown; this reads what
+//! they use of it: headings, paragraphs, lists, tables, code, emphasis and links.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -24,8 +24,8 @@ pub struct Page<'a> {
     pub markdown: &'a str,
 }
 
-/// Writes a page. A link to one of `linked`, the names of the pages that can be printed, becomes the command that
-/// prints it; of every other link the text alone stays.
+/// Writes a page. A link to one of `linked`, the names of the pages that can be printed, becomes the command
+/// that prints it; of every other link the text alone stays.
 ///
 /// # Errors
 /// What `out` returns; a broken pipe among it.

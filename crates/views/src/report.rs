@@ -1,4 +1,4 @@
-//! What a report is made from.
+//! The input of a report.
 
 use wallprof_analysis::StallDigest;
 use wallprof_model::Mark;
@@ -10,10 +10,10 @@ pub struct Report<'a> {
     pub info: &'a RecordingInfo,
     pub threads: &'a [Thread],
     pub interrupts: &'a [InterruptRow],
-    /// What was on guarded CPUs.
+    /// Threads and interrupts on guarded CPUs.
     pub intrusions: &'a [IntrusionRow],
     pub folded: &'a [FoldedStalls],
-    /// What was noted, oldest first.
+    /// Notes of the application, oldest first.
     pub marks: &'a [Mark],
     pub stalls: &'a StallDigest,
     /// In the order in which they are to be read.

@@ -1,4 +1,4 @@
-//! How text is to look: given by whoever knows the terminal.
+//! The look of text. The caller, which knows the terminal, passes it in.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::escape::{escape, escape_to_ascii};
 /// The narrowest layout; a narrower terminal wraps its lines.
 const NARROWEST: usize = 76;
 
-/// What the reader's screen can show.
+/// The abilities of the reader's screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Style {
     /// Whether ANSI colours may be used.
@@ -22,7 +22,7 @@ pub struct Style {
     pub zone: Zone,
 }
 
-/// What a piece of text is, from which its colour follows.
+/// The role of a piece of text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
     Plain,

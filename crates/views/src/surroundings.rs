@@ -1,4 +1,4 @@
-//! What else happened around a stall: counters that moved, marks.
+//! Other events around a stall: counters that moved, marks.
 
 use wallprof_analysis::counters::CounterMove;
 use wallprof_model::counter::{CounterKind, CounterUnit};
@@ -7,10 +7,10 @@ use wallprof_model::{Mark, MonoNs};
 use crate::style::Style;
 use crate::units::{bytes, count, time};
 
-/// What is known of the time around a stall beside the stall itself.
+/// The counters and marks of the time around a stall.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surroundings {
-    /// Those that moved most first; `None` where the recording has no counters.
+    /// The largest move first; `None` where the recording has no counters.
     pub counters: Option<Vec<CounterMove>>,
     /// Oldest first.
     pub marks: Vec<Mark>,
@@ -29,7 +29,7 @@ pub(crate) fn mark_text(mark: &Mark, (start, end): (MonoNs, MonoNs), style: &Sty
     let when = if mark.at < start {
         format!("{} before", time(start.0 - mark.at.0, style))
     } else if mark.at <= end {
-        format!("{} after its begin", time(mark.at.0 - start.0, style))
+        format!("{} after its start", time(mark.at.0 - start.0, style))
     } else {
         format!("{} after its end", time(mark.at.0 - end.0, style))
     };
@@ -97,7 +97,7 @@ mod tests {
             mark_text(&mark, (MonoNs(5_000), MonoNs(9_000)), &Style::plain())
         };
         assert_eq!(mark(4_000, None), "alarm, 1.00 µs before");
-        assert_eq!(mark(6_000, Some(2_000)), "alarm, 1.00 µs after its begin, for 2.00 µs");
+        assert_eq!(mark(6_000, Some(2_000)), "alarm, 1.00 µs after its start, for 2.00 µs");
         assert_eq!(mark(9_500, None), "alarm, 500 ns after its end");
     }
 }

@@ -16,7 +16,7 @@ fn decimal(scaled: u128, scale: u128, decimals: usize) -> String {
     format!("{}.{:0decimals$}", scaled / scale, scaled % scale)
 }
 
-/// A share in percent with one decimal: `61.2 %`; what is there but rounds to nothing is `<0.1 %`.
+/// A share in percent with one decimal: `61.2 %`; a share above 0 that rounds to 0 is `<0.1 %`.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
         return "0 %".into();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_never_hide_what_is_there() {
+    fn small_shares_are_never_zero() {
         assert_eq!(percent(0, 10), "0 %");
         assert_eq!(percent(1, 3), "33.3 %");
         assert_eq!(percent(1, 10_000), "<0.1 %");

@@ -2,9 +2,10 @@
 
 use crate::escape::escape;
 
-/// `text` in at most `longest` characters, with what cannot be seen or is no XML (XML 1.0, section 2.2) written out.
+/// `text` in at most `longest` characters, with hidden characters and those that XML cannot hold (XML 1.0,
+/// section 2.2) written out.
 pub(crate) fn xml_text(text: &str, longest: usize) -> String {
-    // What is written out is never shorter than what it stands for: one character more is enough to see a cut.
+    // An escape is never shorter than its character: one character more is enough to see a cut.
     let end = text.char_indices().nth(longest + 1).map_or(text.len(), |(end, _)| end);
     let mut shown: Vec<char> = escape(&text[..end]).chars().take(longest + 1).collect();
     if shown.len() > longest {

@@ -97,7 +97,7 @@ fn the_caption_says_what_when_and_who() {
 }
 
 #[test]
-fn what_is_not_drawn_is_said() {
+fn parts_that_are_not_drawn_are_noted() {
     let mut stacks = lock_stacks();
     stacks.add(0, &["main", "dust"], Some(State::User), 10);
     stacks.weights.left_out_ns = 7 * MILLI;
@@ -105,7 +105,7 @@ fn what_is_not_drawn_is_said() {
     let texts = texts(&Document::parse(&svg).unwrap());
     for text in [
         "2 frames under 0.001 % are not drawn.",
-        "7.00 ms of blocked time are left out: it is not known who ended it.",
+        "7.00 ms of blocked time are left out: the waker is not known.",
         "The recorder was killed: the recording ends with the last second it wrote.",
     ] {
         assert!(texts.iter().any(|found| found == text), "{text}: {texts:?}");

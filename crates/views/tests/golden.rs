@@ -1,12 +1,12 @@
-//! Text and JSON against files that a person has looked at. `WALLPROF_BLESS=1 cargo test -p wallprof-views`
+//! Text and JSON against files that a person has checked. `WALLPROF_BLESS=1 cargo test -p wallprof-views`
 //! writes the files anew; a missing file fails.
 
-mod story;
+mod fixture;
 
 use std::path::PathBuf;
 use std::{env, fs};
 
-use story::{Story, deadlock_story, lock_story, noted_story, system_story};
+use fixture::{Fixture, deadlock_fixture, lock_fixture, noted_fixture, system_fixture};
 use wallprof_model::profile::Finding;
 use wallprof_views::{Report, StallsText, Style, Surroundings, report_json, report_text, stall_json};
 
@@ -25,35 +25,35 @@ fn check(name: &str, got: &str) {
     assert!(got == expected, "{name}: {} lines instead of {}", got.lines().count(), expected.lines().count());
 }
 
-fn report(story: &Story, style: &Style) -> String {
-    let digest = story.digest();
+fn report(fixture: &Fixture, style: &Style) -> String {
+    let digest = fixture.digest();
     let mut out = Vec::new();
-    report_text(&mut out, &input(story, &digest, &story.findings()), style).unwrap();
+    report_text(&mut out, &input(fixture, &digest, &fixture.findings()), style).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 fn input<'a>(
-    story: &'a Story,
+    fixture: &'a Fixture,
     stalls: &'a wallprof_analysis::StallDigest,
     findings: &'a [Finding],
 ) -> Report<'a> {
     Report {
-        info: &story.info,
-        threads: &story.threads,
-        interrupts: &story.interrupts,
-        intrusions: &story.intrusions,
-        folded: &story.folded,
-        marks: &story.marks,
+        info: &fixture.info,
+        threads: &fixture.threads,
+        interrupts: &fixture.interrupts,
+        intrusions: &fixture.intrusions,
+        folded: &fixture.folded,
+        marks: &fixture.marks,
         stalls,
         findings,
     }
 }
 
-fn stalls(story: &Story, style: &Style) -> String {
+fn stalls(fixture: &Fixture, style: &Style) -> String {
     let mut out = Vec::new();
-    let mut text = StallsText::new(&story.info, style);
-    let beside = story.surroundings();
-    story.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
+    let mut text = StallsText::new(&fixture.info, style);
+    let beside = fixture.surroundings();
+    fixture.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
     text.finish(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
@@ -85,56 +85,59 @@ fn spread(json: &str) -> String {
 #[test]
 fn report_at_three_widths() {
     for width in [80, 100, 140] {
-        let text = report(&lock_story(), &Style { width, ..Style::plain() });
+        let text = report(&lock_fixture(), &Style { width, ..Style::plain() });
         check(&format!("report-{width}.txt"), &text);
     }
 }
 
 #[test]
 fn report_in_ascii_and_in_colour() {
-    check("report-ascii.txt", &report(&lock_story(), &Style { unicode: false, width: 80, ..Style::plain() }));
-    check("report-colour.txt", &report(&lock_story(), &Style { colour: true, ..Style::plain() }));
+    check(
+        "report-ascii.txt",
+        &report(&lock_fixture(), &Style { unicode: false, width: 80, ..Style::plain() }),
+    );
+    check("report-colour.txt", &report(&lock_fixture(), &Style { colour: true, ..Style::plain() }));
 }
 
 #[test]
 fn report_of_a_whole_system_and_of_a_deadlock() {
-    check("report-system.txt", &report(&system_story(), &Style::plain()));
-    check("report-deadlock.txt", &report(&deadlock_story(), &Style::plain()));
+    check("report-system.txt", &report(&system_fixture(), &Style::plain()));
+    check("report-deadlock.txt", &report(&deadlock_fixture(), &Style::plain()));
 }
 
 #[test]
 fn stalls_as_text() {
-    check("stalls-80.txt", &stalls(&lock_story(), &Style { width: 80, ..Style::plain() }));
-    check("stalls-100.txt", &stalls(&lock_story(), &Style::plain()));
-    check("stalls-deadlock.txt", &stalls(&deadlock_story(), &Style::plain()));
+    check("stalls-80.txt", &stalls(&lock_fixture(), &Style { width: 80, ..Style::plain() }));
+    check("stalls-100.txt", &stalls(&lock_fixture(), &Style::plain()));
+    check("stalls-deadlock.txt", &stalls(&deadlock_fixture(), &Style::plain()));
 }
 
 #[test]
 fn marks_and_counters_beside_the_stalls() {
-    check("report-noted.txt", &report(&noted_story(), &Style::plain()));
-    check("stalls-noted.txt", &stalls(&noted_story(), &Style::plain()));
+    check("report-noted.txt", &report(&noted_fixture(), &Style::plain()));
+    check("stalls-noted.txt", &stalls(&noted_fixture(), &Style::plain()));
 }
 
 #[test]
 fn report_as_json() {
-    let story = lock_story();
-    let digest = story.digest();
+    let fixture = lock_fixture();
+    let digest = fixture.digest();
     let mut out = Vec::new();
-    report_json(&mut out, &input(&story, &digest, &story.findings())).unwrap();
+    report_json(&mut out, &input(&fixture, &digest, &fixture.findings())).unwrap();
     check("report.json", &spread(&String::from_utf8(out).unwrap()));
 }
 
 #[test]
 fn stalls_as_json() {
-    let story = noted_story();
+    let fixture = noted_fixture();
     let mut out = Vec::new();
     // One with surroundings, the others without.
-    let mut beside = story.surroundings();
-    for stall in &story.stalls {
-        stall_json(&mut out, stall, &beside, &story.info.clock).unwrap();
+    let mut beside = fixture.surroundings();
+    for stall in &fixture.stalls {
+        stall_json(&mut out, stall, &beside, &fixture.info.clock).unwrap();
         beside = Surroundings::default();
     }
     let text = String::from_utf8(out).unwrap();
-    assert_eq!(text.lines().count(), story.stalls.len());
+    assert_eq!(text.lines().count(), fixture.stalls.len());
     check("stalls.json", &text.lines().map(|line| spread(line) + "\n").collect::<String>());
 }

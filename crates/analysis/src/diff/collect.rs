@@ -1,8 +1,9 @@
 //! One recording, added up by group of threads: each state's time and each stack's, by second.
 //!
-//! Stacks partition the states. What was measured whole is never scaled up: what carries no stack is under
-//! `[unsampled]`. Samples are scaled to the running time that the ledger knows exactly, as a report divides it. Waits
-//! that the recording keeps one by one are kept with the stack and the state they belong to.
+//! Stacks partition the states. Time that was measured whole is never scaled up: the part without a stack is
+//! under `[unsampled]`. Samples are scaled to the running time that the ledger knows exactly, as a report
+//! divides it. Waits that the recording keeps one by one are kept with the stack and the state they belong
+//! to.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -71,7 +72,7 @@ pub struct Collector {
     leaves: HashMap<(usize, State, Option<StackId>, Option<StackId>), NodeId>,
 }
 
-/// What a group's rows say, before it is made to agree.
+/// The sums of a group's rows, before states and stacks agree.
 #[derive(Debug, Default)]
 struct Rows {
     group: Option<Group>,
@@ -134,7 +135,7 @@ impl Collector {
     /// Adds samples; `resolve` gives the frames of a stack, which is asked for once for each group.
     ///
     /// # Errors
-    /// What `resolve` returns.
+    /// The error of `resolve`.
     pub fn sample<E>(
         &mut self,
         row: &SampleRow,
@@ -222,7 +223,7 @@ impl Rows {
         time
     }
 
-    /// What stacks hold in each state.
+    /// The time of all stacks in each state.
     fn taken(&self) -> BTreeMap<State, Series> {
         let mut taken: BTreeMap<State, Series> = BTreeMap::new();
         for (state, series) in self.stacks.values() {
@@ -253,7 +254,8 @@ impl Rows {
     }
 }
 
-/// One state of a group: its time, what of it has no stack, and what the stacks' sum is to become.
+/// One state of a group: its time, the part of it without a stack, and the value to which its stacks are
+/// scaled.
 struct Share {
     whole: Series,
     unsampled: Series,
@@ -284,7 +286,7 @@ fn every_state() -> impl Iterator<Item = State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::story::Story;
+    use crate::diff::fixture::Fixture;
     use proptest::prelude::*;
 
     fn stack_ns(side: &Side, tree: &Tree, path: &str) -> u64 {
@@ -296,8 +298,8 @@ mod tests {
     #[test]
     fn samples_are_scaled_to_the_running_time() {
         let mut tree = Tree::default();
-        let story = Story::new(2).running("t", 300, &[("main;hot", 3), ("main;cold", 1)]);
-        let side = story.side(&mut tree);
+        let fixture = Fixture::new(2).running("t", 300, &[("main;hot", 3), ("main;cold", 1)]);
+        let side = fixture.side(&mut tree);
         assert_eq!(stack_ns(&side, &tree, "main;hot;[user]"), 450_000_000);
         assert_eq!(stack_ns(&side, &tree, "main;cold;[user]"), 150_000_000);
     }
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn running_time_without_samples_is_there_and_uncertain() {
         let mut tree = Tree::default();
-        let side = Story::new(2).running("t", 300, &[]).side(&mut tree);
+        let side = Fixture::new(2).running("t", 300, &[]).side(&mut tree);
         assert_eq!(stack_ns(&side, &tree, "[unsampled];[user]"), 600_000_000);
         let time = side.groups.values().next().unwrap();
         assert_eq!(time.states[&State::User].sampling_variance(), 0.36e18);
@@ -316,8 +318,8 @@ mod tests {
     fn waits_without_a_stack_are_unsampled() {
         let mut tree = Tree::default();
         let lock = State::Blocked(Reason::Lock);
-        let story = Story::new(2).waiting("t", lock, 100, &[("main;take", 60)]);
-        let side = story.side(&mut tree);
+        let fixture = Fixture::new(2).waiting("t", lock, 100, &[("main;take", 60)]);
+        let side = fixture.side(&mut tree);
         assert_eq!(stack_ns(&side, &tree, "main;take;[blocked:lock]"), 120_000_000);
         assert_eq!(stack_ns(&side, &tree, "[unsampled];[blocked:lock]"), 80_000_000);
     }
@@ -326,11 +328,11 @@ mod tests {
     fn single_waits_are_with_their_stack_and_state() {
         let mut tree = Tree::default();
         let lock = State::Blocked(Reason::Lock);
-        let mut story = Story::new(1);
-        let key = story.thread("t");
-        story.single_waits(key, 0, lock, "main;take", &[200_000, 300_000, 99_999]);
-        story.single_waits(ThreadKey(1), 0, lock, "main;put", &[500_000]);
-        let side = story.side(&mut tree);
+        let mut fixture = Fixture::new(1);
+        let key = fixture.thread("t");
+        fixture.single_waits(key, 0, lock, "main;take", &[200_000, 300_000, 99_999]);
+        fixture.single_waits(ThreadKey(1), 0, lock, "main;put", &[500_000]);
+        let side = fixture.side(&mut tree);
         let time = side.groups.values().next().unwrap();
         assert_eq!(time.waits.states[&lock].total_ns(), 1_000_000, "the shortest is not kept by itself");
         let sums: Vec<u64> = time.waits.leaves.values().map(Waits::total_ns).collect();
@@ -341,8 +343,8 @@ mod tests {
     #[test]
     fn threads_of_one_name_are_one_group() {
         let mut tree = Tree::default();
-        let story = Story::new(3).running("w", 100, &[("main", 1)]).running("w", 200, &[("main", 1)]);
-        let side = story.side(&mut tree);
+        let fixture = Fixture::new(3).running("w", 100, &[("main", 1)]).running("w", 200, &[("main", 1)]);
+        let side = fixture.side(&mut tree);
         assert_eq!((side.groups.len(), side.groups.values().next().unwrap().threads), (1, 2));
         assert_eq!(stack_ns(&side, &tree, "main;[user]"), 900_000_000);
         assert_eq!(side.wall_s(), 3.0);
@@ -354,16 +356,16 @@ mod tests {
             running in proptest::collection::vec((0..900u64, 0..9u64, 0..9u64), 1..4),
             waiting in proptest::collection::vec((0..900u64, 0..500u64, 0..500u64), 1..4),
         ) {
-            let mut story = Story::new(3);
+            let mut fixture = Fixture::new(3);
             for (ms, hot, cold) in running {
-                story = story.running("t", ms, &[("main;hot", hot), ("main;cold", cold)]);
+                fixture = fixture.running("t", ms, &[("main;hot", hot), ("main;cold", cold)]);
             }
             for (ms, one, two) in waiting {
                 let state = State::Blocked(Reason::Disk);
-                story = story.waiting("t", state, ms, &[("main;one", one), ("main;two", two)]);
+                fixture = fixture.waiting("t", state, ms, &[("main;one", one), ("main;two", two)]);
             }
             let mut tree = Tree::default();
-            let side = story.side(&mut tree);
+            let side = fixture.side(&mut tree);
             for time in side.groups.values() {
                 for (state, whole) in &time.states {
                     let of_state = time.stacks.iter().filter(|(_, of, _)| of == state);

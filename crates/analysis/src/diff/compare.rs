@@ -72,7 +72,7 @@ fn only(side: &Side, other: &Side, view: &View) -> Vec<GroupRate> {
 mod tests {
     use super::*;
     use crate::diff::comparison::{Headline, Part};
-    use crate::diff::story::Story;
+    use crate::diff::fixture::Fixture;
     use crate::diff::tree::NodeId;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -80,11 +80,11 @@ mod tests {
 
     const LOCK: State = State::Blocked(Reason::Lock);
 
-    fn compared(a: &Story, b: &Story) -> Comparison {
+    fn compared(a: &Fixture, b: &Fixture) -> Comparison {
         compared_in(&View::Wall, a, b)
     }
 
-    fn compared_in(view: &View, a: &Story, b: &Story) -> Comparison {
+    fn compared_in(view: &View, a: &Fixture, b: &Fixture) -> Comparison {
         let mut tree = Tree::default();
         let (a, b) = (a.side(&mut tree), b.side(&mut tree));
         compare(tree, &a, &b, view, Floor::default())
@@ -103,9 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_is_named_where_it_does() {
-        let told = |ms| Story::new(10).waiting("t", LOCK, ms + 40, &[("main;take", ms), ("main;put", 40)]);
-        let comparison = compared(&told(20), &told(45));
+    fn longer_wait_is_named_at_its_stack() {
+        let recorded =
+            |ms| Fixture::new(10).waiting("t", LOCK, ms + 40, &[("main;take", ms), ("main;put", 40)]);
+        let comparison = compared(&recorded(20), &recorded(45));
         assert_eq!(headlines(&comparison), [("main;take;[blocked:lock]".into(), 25)]);
         let news: Vec<_> = comparison.parts.iter().filter(|part| part.is_news).collect();
         assert_eq!(news.len(), 1);
@@ -114,13 +115,13 @@ mod tests {
 
     #[test]
     fn many_small_differences_are_named_where_they_meet() {
-        let told = |ms| {
+        let recorded = |ms| {
             let names: Vec<String> = (0..20).map(|index| format!("main;work;leaf{index}")).collect();
             let stacks: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), ms)).collect();
-            Story::new(10).waiting("t", LOCK, 20 * ms, &stacks)
+            Fixture::new(10).waiting("t", LOCK, 20 * ms, &stacks)
         };
         let mut tree = Tree::default();
-        let (a, b) = (told(2).side(&mut tree), told(4).side(&mut tree));
+        let (a, b) = (recorded(2).side(&mut tree), recorded(4).side(&mut tree));
         let floor = Floor { ns: 5e6, share: 0.05 };
         let comparison = compare(tree, &a, &b, &View::Wall, floor);
         assert_eq!(headlines(&comparison), [("main;work".into(), 40)]);
@@ -128,16 +129,16 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_parent_is_without_what_is_named() {
-        let told = |named: u64, others: u64| {
+        let recorded = |named: u64, others: u64| {
             let stacks: Vec<(String, u64)> = std::iter::once(("main;hot".to_string(), named))
                 .chain((0..30).map(|index| (format!("main;leaf{index}"), others)))
                 .collect();
             let stacks: Vec<(&str, u64)> = stacks.iter().map(|(name, ms)| (name.as_str(), *ms)).collect();
-            Story::new(10).waiting("t", LOCK, 900, &stacks)
+            Fixture::new(10).waiting("t", LOCK, 900, &stacks)
         };
         let floor = Floor { ns: 5e6, share: 0.05 };
         let mut tree = Tree::default();
-        let (a, b) = (told(100, 2).side(&mut tree), told(200, 4).side(&mut tree));
+        let (a, b) = (recorded(100, 2).side(&mut tree), recorded(200, 4).side(&mut tree));
         let comparison = compare(tree, &a, &b, &View::Wall, floor);
         let found = headlines(&comparison);
         assert_eq!(found[1], ("main;hot;[blocked:lock]".into(), 100));
@@ -147,21 +148,21 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_less_comes_after_what_it_is_due_to() {
-        let told = |ms| {
+    fn shorter_sleep_comes_after_its_cause() {
+        let recorded = |ms| {
             let sleep = State::Blocked(Reason::Sleep);
-            let story = Story::new(10).waiting("t", sleep, 1_000 - ms, &[("main;idle", 1_000 - ms)]);
-            story.waiting("t", LOCK, ms, &[("main;take", ms * 3 / 4), ("main;put", ms / 4)])
+            let fixture = Fixture::new(10).waiting("t", sleep, 1_000 - ms, &[("main;idle", 1_000 - ms)]);
+            fixture.waiting("t", LOCK, ms, &[("main;take", ms * 3 / 4), ("main;put", ms / 4)])
         };
-        let found = headlines(&compared(&told(100), &told(300)));
+        let found = headlines(&compared(&recorded(100), &recorded(300)));
         assert_eq!(found[0], ("main;take;[blocked:lock]".into(), 150));
         assert_eq!(found[2], ("main;idle;[blocked:sleep]".into(), -200), "though largest");
     }
 
     #[test]
-    fn what_appeared_and_what_went() {
-        let a = Story::new(5).waiting("t", LOCK, 10, &[("main;old", 10)]);
-        let b = Story::new(5).waiting("t", LOCK, 10, &[("main;new", 10)]);
+    fn appeared_and_vanished_stacks_are_marked() {
+        let a = Fixture::new(5).waiting("t", LOCK, 10, &[("main;old", 10)]);
+        let b = Fixture::new(5).waiting("t", LOCK, 10, &[("main;new", 10)]);
         let comparison = compared(&a, &b);
         let of = |name: &str| {
             let found = comparison.headlines.iter().find(|one| shown(&comparison, one.node).contains(name));
@@ -174,8 +175,8 @@ mod tests {
     #[test]
     fn threads_of_one_side_are_named_and_not_compared() {
         let a =
-            Story::new(5).waiting("t", LOCK, 10, &[]).waiting("idle", LOCK, 1, &[]).running("gone", 5, &[]);
-        let b = Story::new(5).waiting("t", LOCK, 10, &[]);
+            Fixture::new(5).waiting("t", LOCK, 10, &[]).waiting("idle", LOCK, 1, &[]).running("gone", 5, &[]);
+        let b = Fixture::new(5).waiting("t", LOCK, 10, &[]);
         let comparison = compared(&a, &b);
         assert!(comparison.has_no_news() && comparison.unmatched.only_b.is_empty());
         let gone = &comparison.unmatched.only_a[0];
@@ -185,22 +186,22 @@ mod tests {
         assert_eq!((other.matched.len(), other.unmatched.only_a.len()), (0, 3));
     }
 
-    /// The time by second cannot tell: every third second has most of it. The waits can.
+    /// The time by second shows no difference: every third second has most of it. The waits show it.
     #[test]
     fn single_waits_make_news_of_their_stack_and_of_what_is_nearly_the_same() {
-        let told = |ms: u64| {
-            let mut story = Story::new(10);
-            let key = story.thread("t");
+        let recorded = |ms: u64| {
+            let mut fixture = Fixture::new(10);
+            let key = fixture.thread("t");
             for second in 0..10 {
                 let waits: Vec<u64> = (0..10).map(|at| (ms * 10 + at) * 100_000).collect();
                 let waits = if second % 3 == 0 { &waits[..] } else { &waits[..2] };
-                story.single_waits(key, second, LOCK, "main;tick;take", waits);
-                story.single_waits(key, second, LOCK, "main;put", &[900_000; 3]);
-                story.single_waits(key, second, State::Blocked(Reason::Disk), "main;tick;take", &[100_000]);
+                fixture.single_waits(key, second, LOCK, "main;tick;take", waits);
+                fixture.single_waits(key, second, LOCK, "main;put", &[900_000; 3]);
+                fixture.single_waits(key, second, State::Blocked(Reason::Disk), "main;tick;take", &[100_000]);
             }
-            story
+            fixture
         };
-        let comparison = compared(&told(1), &told(2));
+        let comparison = compared(&recorded(1), &recorded(2));
         assert_eq!(headlines(&comparison), [("main;tick;take;[blocked:lock]".into(), 5)]);
         let news = |id: &NodeId| comparison.node(*id).unwrap().is_news;
         let named: Vec<String> =
@@ -210,8 +211,8 @@ mod tests {
 
     #[test]
     fn views_choose_states() {
-        let a = Story::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 30, &[]);
-        let b = Story::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 60, &[]);
+        let a = Fixture::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 30, &[]);
+        let b = Fixture::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 60, &[]);
         assert!(compared_in(&View::OnCpu, &a, &b).has_no_news());
         let off = compared_in(&View::OffCpu, &a, &b);
         assert_eq!(off.parts.iter().map(|part| part.part).collect::<Vec<_>>(), [Part::State(LOCK)]);
@@ -221,34 +222,34 @@ mod tests {
 
     #[test]
     fn short_recordings_are_not_judged() {
-        let told = |seconds, ms| Story::new(seconds).waiting("t", LOCK, ms, &[]);
-        let comparison = compared(&told(2, 10), &told(9, 500));
+        let recorded = |seconds, ms| Fixture::new(seconds).waiting("t", LOCK, ms, &[]);
+        let comparison = compared(&recorded(2, 10), &recorded(9, 500));
         assert!(!comparison.can_judge && comparison.has_no_news());
         assert_eq!(comparison.parts[0].change.b_ns, 500e6);
     }
 
     /// A stack, its ms in each of six seconds.
-    fn any_story() -> impl Strategy<Value = Story> {
+    fn any_fixture() -> impl Strategy<Value = Fixture> {
         let stack =
             prop_oneof![Just("main;a;x"), Just("main;a;y"), Just("main;b"), Just("main"), Just("go;a")];
         let waits = proptest::collection::vec((stack, proptest::array::uniform6(0..150u64)), 1..8);
         waits.prop_map(|waits| {
-            let mut story = Story::new(6);
+            let mut fixture = Fixture::new(6);
             for (index, (stack, ms)) in waits.iter().enumerate() {
-                let key = story.thread(["t", "u"][index % 2]);
+                let key = fixture.thread(["t", "u"][index % 2]);
                 for (second, ms) in ms.iter().enumerate() {
-                    story.wait(key, second as u32, (LOCK, ms * 1_000_000), &[(stack, *ms)]);
-                    story.run(key, second as u32, *ms, &[(stack, ms / 10)]);
+                    fixture.wait(key, second as u32, (LOCK, ms * 1_000_000), &[(stack, *ms)]);
+                    fixture.run(key, second as u32, *ms, &[(stack, ms / 10)]);
                 }
             }
-            story
+            fixture
         })
     }
 
     proptest! {
         #[test]
-        fn equal_sides_have_no_news(story in any_story()) {
-            let comparison = compared(&story, &story);
+        fn equal_sides_have_no_news(fixture in any_fixture()) {
+            let comparison = compared(&fixture, &fixture);
             prop_assert!(comparison.has_no_news());
             for id in comparison.tree.ids() {
                 prop_assert!(comparison.node(id).is_none_or(|node| node.change.difference_ns() == 0.0));
@@ -256,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn the_other_way_round_is_the_opposite(a in any_story(), b in any_story()) {
+        fn the_other_way_round_is_the_opposite(a in any_fixture(), b in any_fixture()) {
             let (there, back) = (compared(&a, &b), compared(&b, &a));
             let by_path = |comparison: &Comparison| -> BTreeMap<_, _> {
                 let named = |id: NodeId| (comparison.tree.group(id).cloned(), shown(comparison, id));
@@ -276,7 +277,7 @@ mod tests {
         }
 
         #[test]
-        fn parents_are_the_sums_of_their_children(a in any_story(), b in any_story()) {
+        fn parents_are_the_sums_of_their_children(a in any_fixture(), b in any_fixture()) {
             let comparison = compared(&a, &b);
             let mut sums: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
             for id in comparison.tree.ids().skip(1) {
@@ -294,12 +295,12 @@ mod tests {
 
         #[test]
         fn the_length_of_a_recording_changes_no_rate(ms in 0..400u64, count in 0..9u64, seconds in 1..50u32) {
-            let told = |seconds| {
+            let recorded = |seconds| {
                 let stacks = [("main;take", ms / 2)];
-                let story = Story::new(seconds).waiting("t", LOCK, ms, &stacks);
-                story.running("t", ms, &[("main;run", count), ("main", 1)])
+                let fixture = Fixture::new(seconds).waiting("t", LOCK, ms, &stacks);
+                fixture.running("t", ms, &[("main;run", count), ("main", 1)])
             };
-            let comparison = compared(&told(seconds), &told(7));
+            let comparison = compared(&recorded(seconds), &recorded(7));
             for id in comparison.tree.ids() {
                 let Some(node) = comparison.node(id) else { continue };
                 // Scaling to the ledger rounds each second of a stack by less than a nanosecond.

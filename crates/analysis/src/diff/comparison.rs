@@ -16,13 +16,13 @@ pub struct Comparison {
     /// Seconds of wall time observed.
     pub wall_a_s: f64,
     pub wall_b_s: f64,
-    /// Whether both sides have windows enough to tell news from noise.
+    /// Whether both sides have enough windows to distinguish news from noise.
     pub can_judge: bool,
     pub matched: Vec<Matched>,
     pub unmatched: Unmatched,
     /// By group, then by state.
     pub parts: Vec<PartChange>,
-    /// Largest difference first, waits that threads chose last.
+    /// Largest difference first, voluntary waits last.
     pub headlines: Vec<Headline>,
     pub tree: Tree,
     pub(super) nodes: Vec<Option<NodeChange>>,
@@ -63,7 +63,7 @@ pub struct Unmatched {
     pub only_b: Vec<GroupRate>,
 }
 
-/// What a line of the ledger is about.
+/// A line of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// User and kernel together: measured, where their division is sampled.
@@ -88,7 +88,7 @@ pub struct PartChange {
     pub is_news: bool,
 }
 
-/// A node that is reported: what its reported descendants leave of it is news.
+/// A node that is reported: its time without its reported descendants is news.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Headline {
     pub node: NodeId,

@@ -1,13 +1,14 @@
-//! Numbers in a row that resemble their neighbours say less than independent ones.
+//! Numbers in a row that resemble their neighbours hold less information than independent ones.
 //!
-//! They count as the number of independent ones that says as much (Bayley and Hammersley 1946), as if each depended on
-//! the one before; the correlation is corrected for its bias in short series (Marriott and Pope 1954).
+//! They count as the number of independent ones that says as much (Bayley and Hammersley 1946), as if each
+//! depended on the one before; the correlation is corrected for its bias in short series (Marriott and Pope
+//! 1954).
 
-/// Numbers can resemble each other so much that they say hardly more than one.
+/// Numbers can resemble each other so much that together they hold little more information than one.
 const MOST_CORRELATED: f64 = 0.95;
 
-/// The correlation of neighbours on both sides, each given as what it is beyond its mean: they are taken to drift
-/// alike, as each alone is too short to know. Never negative: that would make noise smaller.
+/// The correlation of neighbours on both sides, each given as what it is beyond its mean: they are taken to
+/// drift alike, as each alone is too short to know. Never negative: that would make noise smaller.
 pub(crate) fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let (mut numbers, mut weighted) = (0.0, 0.0);
     for residuals in [a, b] {
@@ -27,7 +28,8 @@ pub(crate) fn inflation(correlation: f64) -> f64 {
     (1.0 + correlation) / (1.0 - correlation)
 }
 
-/// Degrees of freedom of a variance known from `count` of them; about itself it says more than about the mean.
+/// Degrees of freedom of a variance known from `count` of them; about itself it says more than about the
+/// mean.
 pub(crate) fn degrees(count: f64, correlation: f64) -> f64 {
     let square = correlation * correlation;
     ((count - 1.0) * (1.0 - square) / (1.0 + square)).max(1.0)

@@ -1,12 +1,12 @@
-//! One amount on two sides: its rates, their difference, and what the one-second windows say about its noise.
+//! One amount on two sides: its rates, their difference, and its noise by the one-second windows.
 //!
 //! A rate is a ratio of sums, time spent over time observed, and its variance is that of a ratio estimator
-//! (Cochran, Sampling Techniques, 6.9): short windows weigh less by themselves. Two things make it larger: windows
-//! that resemble their neighbours (see [`super::correlated`]), and samples: a time known from them is never more
-//! certain than as many independent samples are. The difference is judged by Welch's t-test.
+//! (Cochran, Sampling Techniques, 6.9): short windows weigh less by themselves. Two things make it larger:
+//! windows that resemble their neighbours (see [`super::correlated`]), and samples: a time known from them
+//! is never more certain than as many independent samples are. The difference is judged by Welch's t-test.
 //!
-//! An amount whose waits are known one by one is asked a second time, by how long they last (see [`super::lengths`]):
-//! either may show that it differs, so the smaller p counts, doubled (Bonferroni).
+//! An amount whose waits are known one by one is asked a second time, by how long they last (see
+//! [`super::lengths`]): either may show that it differs, so the smaller p counts, doubled (Bonferroni).
 
 use super::correlated::{correlation, degrees, inflation, products};
 use super::lengths::{Lengths, longer_ns, p_of_lengths};
@@ -23,7 +23,7 @@ pub const CONFIDENCE: f64 = 0.95;
 
 const SECOND_NS: f64 = 1e9;
 
-/// Of one side: what a state or a stack took, and what is known of its single waits.
+/// One side of a state or a stack: its time, and its single waits where they are known.
 #[derive(Clone, Copy)]
 pub(crate) struct Amount<'s> {
     pub series: &'s Series,
@@ -31,7 +31,7 @@ pub(crate) struct Amount<'s> {
     pub windows: &'s Windows,
 }
 
-/// One side: a rate in ns per second of wall time, and what each window took beyond it.
+/// One side: a rate in ns per second of wall time, and the residual of each window.
 #[derive(Clone, Debug, PartialEq)]
 struct Rate {
     ns: f64,
@@ -43,12 +43,12 @@ struct Rate {
     sampling_variance: f64,
 }
 
-/// What changed from one side to the other, in ns per second of wall time.
+/// The change from one side to the other, in ns per second of wall time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     pub a_ns: f64,
     pub b_ns: f64,
-    /// `None`: one side is too short to know its noise, or the amount too small to be asked about.
+    /// `None`: one side is too short to know its noise, or the amount too small to be tested.
     pub uncertainty: Option<Uncertainty>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn rate_ns(series: &Series, windows: &Windows) -> f64 {
     if wall == 0.0 { 0.0 } else { series.total_ns() as f64 / wall * SECOND_NS }
 }
 
-/// Compares without asking about noise.
+/// Compares without a test.
 pub(crate) fn unjudged(a: Amount<'_>, b: Amount<'_>) -> Change {
     Change { a_ns: rate_ns(a.series, a.windows), b_ns: rate_ns(b.series, b.windows), uncertainty: None }
 }
@@ -106,8 +106,8 @@ fn uncertainty(a: &Rate, b: &Rate) -> Option<Uncertainty> {
     Some(Uncertainty { margin_ns: welch.margin(CONFIDENCE), p: welch.p(b.ns - a.ns) })
 }
 
-/// What the lengths of waits say about a difference; `None` where they say nothing. Waits that became longer do not
-/// explain that they take less time: fewer of them do, which is for the windows to show.
+/// The p of a difference by the lengths of waits; `None` where they do not decide. Longer waits do not
+/// explain that waits take less time: fewer waits do, and the windows show that.
 fn lengths_p(a: &Amount<'_>, b: &Amount<'_>, difference_ns: f64) -> Option<f64> {
     let lengths = |side: &Amount<'_>| Lengths::of(side.waits?, side.series.total_ns(), side.windows);
     let (a, b) = (lengths(a)?, lengths(b)?);
@@ -137,7 +137,7 @@ impl Rate {
     }
 }
 
-/// What each window took beyond its share.
+/// The time of each window beyond its share.
 fn residuals(series: &Series, windows: &Windows, share: f64) -> Vec<f64> {
     let mut entries = series.entries().iter().peekable();
     let mut taken = |second| {
@@ -200,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn one_moment_in_one_second_proves_nothing() {
-        let mut moment = [0; 10];
-        moment[4] = 300;
-        let change = change(&[0; 10], &moment);
+    fn one_burst_in_one_second_proves_nothing() {
+        let mut burst = [0; 10];
+        burst[4] = 300;
+        let change = change(&[0; 10], &burst);
         assert!(change.appeared() && change.uncertainty.unwrap().p > 0.2);
     }
 

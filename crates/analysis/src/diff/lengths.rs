@@ -1,17 +1,19 @@
-//! Whether waits last longer on one side than on the other, from the waits themselves.
+//! Tests whether waits last longer on one side than on the other, by the waits themselves.
 //!
-//! The time that a rare wait takes in a second depends on how many there happen to be: its windows scatter, and ten of
-//! them prove little. How long the waits last is known from every one of them. The mean lengths of both sides are
-//! compared by Welch's t-test, and two things make their variance larger. Waits that resemble the one before (one
-//! holder kept several waiting) say less than independent ones, as windows do (see [`super::correlated`]). And what
-//! all waits of a while have in common is no evidence of itself: the variance is at least the one that half seconds show
-//! (a ratio estimator whose clusters are the half seconds; Cochran, Sampling Techniques, 9A), which then is known no
-//! better than from that many. Half seconds scatter by the waits in them too, so that a drift of all waits shows as a
-//! correlation that is small and fades slowly: it is taken to halve from each to the next.
+//! The time that a rare wait takes in a second depends on how many there happen to be: its windows scatter,
+//! and ten of them prove little. How long the waits last is known from every one of them. The mean lengths
+//! of both sides are compared by Welch's t-test, and two things make their variance larger. Waits that
+//! resemble the one before (one holder kept several waiting) say less than independent ones, as windows do
+//! (see [`super::correlated`]). And a length that all waits of one period share is no evidence by itself:
+//! the variance is at least the one that half seconds show (a ratio estimator whose clusters are the half
+//! seconds; Cochran, Sampling Techniques, 9A), which then is known no better than from that many. Half
+//! seconds scatter by the waits in them too, so that a drift of all waits shows as a correlation that is
+//! small and fades slowly: it is taken to halve from each to the next.
 //!
-//! Of drawn pairs of 9 s with 13 or 60 waits a second, equal but for a drift of 30 % that all waits share, this many had
-//! p < 0.01: without drift 0.4 to 0.7 %; drifting for 0.3 s 1.2 to 1.4 %; for 1 s 2.4 to 4 %; for 3 s 11 to 16 %, where
-//! windows of a whole second had 8 to 11 %. So slow a drift is not told from a difference in so short a recording.
+//! Of drawn pairs of 9 s with 13 or 60 waits a second, equal but for a drift of 30 % that all waits share,
+//! this many had p < 0.01: without drift 0.4 to 0.7 %; drifting for 0.3 s 1.2 to 1.4 %; for 1 s 2.4 to 4 %;
+//! for 3 s 11 to 16 %, where windows of a whole second had 8 to 11 %. So slow a drift cannot be
+//! distinguished from a difference in so short a recording.
 
 use wallprof_model::MonoNs;
 
@@ -78,8 +80,8 @@ impl Lengths {
     }
 }
 
-/// By the recording's own clock: a step of the wall clock moves nothing. A damaged file's waits may lie anywhere:
-/// what is far apart is taken for neighbours.
+/// By the recording's own clock: a step of the wall clock moves nothing. A damaged file's waits may lie
+/// anywhere: what is far apart is taken for neighbours.
 fn by_window(waits: &Waits, mean: f64) -> Vec<f64> {
     let mut sums: Vec<f64> = Vec::new();
     let mut last = None;
@@ -145,7 +147,8 @@ mod tests {
         assert!(Lengths::of(&fewer, 1_520, &windows(9)).is_none());
     }
 
-    /// Worked by hand: means 2 and 3, variances 20/19 of 1 each, no resemblance between neighbours or half seconds.
+    /// Worked by hand: means 2 and 3, variances 20/19 of 1 each, no resemblance between neighbours or half
+    /// seconds.
     #[test]
     fn welchs_test_on_single_waits() {
         let alternating =
@@ -159,7 +162,7 @@ mod tests {
 
     /// All waits of one half second last longer: that is one observation, not twenty.
     #[test]
-    fn what_waits_of_a_while_have_in_common_counts_once() {
+    fn common_length_of_waits_in_one_period_counts_once() {
         let bursts = |at: u64| if at / 20 == 3 { 9.0 } else { 1.0 + (at % 2) as f64 };
         let (a, b) = (lengths(9, 360, |at| 1.0 + (at % 2) as f64), lengths(9, 360, bursts));
         assert!(longer_ns(&a, &b) > 0.4 * MS);
@@ -178,7 +181,8 @@ mod tests {
         lengths(9, 200, |_| chance.exponential(mean_ms))
     }
 
-    /// Largest count that a probability of 0.01 exceeds with less than one in a thousand: 10 and 3.1 deviations.
+    /// Largest count that a probability of 0.01 exceeds with less than one in a thousand: 10 and 3.1
+    /// deviations.
     #[test]
     fn equal_waits_rarely_seem_to_differ() {
         let is_small = |pair: &u64| p_of_lengths(&drawn(2 * pair, 1.0), &drawn(2 * pair + 1, 1.0)) < 0.01;

@@ -1,15 +1,16 @@
-//! Two recordings compared in absolute time: what takes longer, what shorter, what appeared and what went.
+//! Two recordings compared in absolute time: the states and stacks that take longer or shorter, appeared or
+//! vanished.
 //!
 //! Every number is nanoseconds per second of wall time, and the second is the recording's: a recording of
 //! ten seconds and one of a minute compare, eight busy workers count as eight, and nothing is divided by a
 //! count of samples. Threads are matched by the names of their process and their own; all of one name are
 //! one [`Group`]. Threads that only one recording has are named, and not compared with nothing.
 //!
-//! A difference is news when two things hold. It is larger than [`Floor`]: what is smaller would not be acted
-//! upon. And it stands out of the noise that each recording shows within itself: its one-second windows are
-//! compared by Welch's t-test, and so are the lengths of single waits where they are known; corrected for how many
-//! states and stacks are looked at (see [`evidence`], `lengths` and `news`).
-//! What differs from run to run and not from second to second (another machine, another load) is a difference.
+//! A difference is news when two things hold. It is larger than [`Floor`]: a smaller one would lead to no
+//! action. And it stands out of the noise that each recording shows within itself: its one-second windows
+//! are compared by Welch's t-test, and so are the lengths of single waits where they are known; corrected
+//! for how many states and stacks are looked at (see [`evidence`], `lengths` and `news`). A change from run
+//! to run that does not show from second to second (another machine, another load) is a difference.
 
 #[cfg(test)]
 mod chance;
@@ -18,6 +19,8 @@ mod compare;
 mod comparison;
 mod correlated;
 pub mod evidence;
+#[cfg(test)]
+mod fixture;
 mod headlines;
 mod lengths;
 mod news;
@@ -29,8 +32,6 @@ mod place;
 mod series;
 mod sides;
 mod step;
-#[cfg(test)]
-mod story;
 mod student;
 mod tree;
 mod waits;

@@ -1,28 +1,32 @@
-//! What is worth saying: large enough to matter, and too improbable for chance, however many were asked.
+//! Which differences are news: large enough to matter, and too improbable for chance, however many were
+//! tested.
 //!
-//! In at most a share of [`FALSE_NEWS`] of comparisons of equal sides is anything at all news, however the tests
-//! depend on each other, as long as each test's p is right. Two ways lead to news, and each has half of that share.
+//! In at most a share of [`FALSE_NEWS`] of comparisons of equal sides is anything at all news, however the
+//! tests depend on each other, as long as each test's p is right. Two ways lead to news, and each has half
+//! of that share.
 //!
-//! *Waits first.* The states in which threads wait and did not choose to (locks, disks …) are asked; of m, each with 1/m
-//! of the half. The stacks in a state are asked only once the state is news, and share what their state had. That they are not corrected for all other stacks is right by
-//! cases: a state that is equal is news with probability 1/m of the half at most, and only then can a stack in it be; a
-//! state that differs has at least one stack that does, so of k stacks at most k - 1 can be wrong, and each
-//! has 1/(k - 1) of the state's share (Meinshausen 2008; for the last step Shaffer 1986). So what happens in one state
-//! is found however many stacks there are elsewhere.
+//! *Waits first.* The states of involuntary waits (locks, disks …) are tested first. Of m states each has 1/m of
+//! the half. The stacks in a state are tested only once the state is news, and share the part of their state. It is
+//! right by cases that they are not corrected for all other stacks. A state that is equal on both sides is news
+//! with probability 1/m of the half at most, and only then can a stack in it be. A state that differs has at
+//! least one stack that differs. So of k stacks at most (k - 1) can be wrong, and each has 1/(k - 1) of the part
+//! of the state (Meinshausen 2008; for the last step Shaffer 1986). So a change in one state is found however
+//! many stacks there are elsewhere.
 //!
-//! *All at once*, with Holm's (1979) procedure: the other states, and all stacks. It finds what cancels out in a state,
-//! and functions whose time differs in several.
+//! *All at once*, with Holm's (1979) procedure: the other states, and all stacks. It finds changes that cancel
+//! out in a state, and functions whose time differs in several states.
 
 use std::collections::HashMap;
 
 use super::evidence::Change;
 use super::tree::NodeId;
 
-/// Holds where windows are independent or drift mildly: of 1000 drawn pairs 0 to 8 were false up to a correlation of
-/// neighbours of 0.5. At 0.8 it does not: 11 to 34 were. Too few windows cannot tell so slow a drift from a difference.
+/// Holds where windows are independent or drift mildly: of 1000 drawn pairs 0 to 8 were false up to a
+/// correlation of neighbours of 0.5. At 0.8 it does not: 11 to 34 were. So few windows do not distinguish
+/// such a slow drift from a difference.
 pub const FALSE_NEWS: f64 = 0.01;
 
-/// What each of the two ways has.
+/// The share of each of the two ways.
 const SHARE: f64 = FALSE_NEWS / 2.0;
 
 /// Below this a difference is not news, however certain.
@@ -70,8 +74,8 @@ impl WaitsRule {
         is_news(self.floor, change, self.most_p)
     }
 
-    /// Largest p of a stack in a state that is news: `asked` are the state's stacks that are asked about, `others` says
-    /// whether there are more.
+    /// Largest p of a stack in a state that is news: `asked` are the state's stacks that are asked about,
+    /// `others` says whether there are more.
     pub fn most_p_of_stack(&self, asked: usize, others: bool) -> f64 {
         let can_be_wrong = if others { asked } else { asked.saturating_sub(1) };
         self.most_p / can_be_wrong.max(1) as f64
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_is_asked_the_more_is_demanded() {
+    fn more_tests_demand_a_smaller_p() {
         let news = |p: f64, others: usize| {
             let mut asked = vec![0.5; others];
             asked.push(p);

@@ -26,8 +26,8 @@ impl Stacks {
         Stacks(own)
     }
 
-    /// Visits every node that has time after its children, with the sum of its own and theirs. What `visit` keeps
-    /// to itself does not reach the parent.
+    /// Visits every node that has time, after its children, with the sum of its own time and theirs. A node
+    /// for which `visit` returns `Passes::Not` adds nothing to its parent.
     pub fn sum_up(mut self, tree: &Tree, mut visit: impl FnMut(NodeId, &[Series; 2]) -> Passes) {
         for id in tree.ids().rev() {
             let sum = std::mem::take(&mut self.0[id.index()]);

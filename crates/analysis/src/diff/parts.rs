@@ -37,8 +37,8 @@ pub(super) fn part_changes(pairs: &[Pair<'_>], sides: &Sides<'_>, view: &View) -
     parts
 }
 
-/// Whether a part is a wait that its thread did not choose. How long a thread runs, sleeps, or waits for a CPU depends on
-/// what else the machine does, which is not the same in the next recording.
+/// Whether a part is an involuntary wait. The time that a thread runs, sleeps, or waits for a CPU depends on
+/// the other load of the machine, which differs in the next recording.
 pub(super) fn is_asked_first(part: &PartChange) -> bool {
     matches!(part.part, Part::State(state @ State::Blocked(_)) if Class::of(state) != Class::Voluntary)
 }

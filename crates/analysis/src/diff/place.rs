@@ -1,4 +1,4 @@
-//! Where in the program a node of the tree is: its site, from names alone.
+//! The site of a node of the tree in the program, by names alone.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::step::Step;
 use super::tree::{NodeId, Tree};
 use crate::site::{MOST_FUNCTIONS, Site, is_plain_c_function};
 
-/// The program's functions from the node outwards, and the library function through which it waited. `None` where
-/// the node has no function above it.
+/// The program's functions from the node outwards, and the library function through which it waited. `None`
+/// where the node has no function above it.
 pub(crate) fn site_of(tree: &Tree, node: NodeId) -> Option<Site> {
     let walked: Vec<_> = tree.upwards(node).filter_map(|id| tree.walked(id)).collect();
     let named: Vec<(Arc<str>, bool, bool)> = walked
@@ -19,7 +19,7 @@ pub(crate) fn site_of(tree: &Tree, node: NodeId) -> Option<Site> {
             Step::Unsampled | Step::State(_) => None,
         })
         .collect();
-    // The kernel's part says where only if nothing else does.
+    // Kernel functions name the place only if no other function does.
     let is_program = |(_, is_kernel, is_plumbing): &&(Arc<str>, bool, bool)| !is_kernel && !is_plumbing;
     let functions: Vec<Arc<str>> =
         named.iter().filter(is_program).take(MOST_FUNCTIONS).map(|(name, ..)| name.clone()).collect();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_program_what_is_known_serves() {
+    fn without_the_program_kernel_functions_name_the_site() {
         let kernel = |name: &str, plumbing| (Step::Kernel(name.into()), plumbing);
         let found = site(&[kernel("kthread", true), kernel("kjournald2", false), kernel("schedule", true)]);
         assert_eq!(found.unwrap().functions, [Arc::from("kjournald2")]);

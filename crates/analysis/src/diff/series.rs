@@ -1,8 +1,8 @@
-//! Time by second, sparse: what a stack or a state took in each second in which it took any.
+//! Time by second, sparse: the time of a stack or a state in each second in which it has any.
 
 use wallprof_model::EpochSecond;
 
-/// Nanoseconds by second, and what sampling alone makes uncertain about their sum.
+/// Nanoseconds by second, and the uncertainty of their sum that sampling alone causes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Series {
     /// In order, each second once.
@@ -77,14 +77,14 @@ impl Series {
         }
     }
 
-    /// Says that how this time divides is a guess: as uncertain as one sample.
+    /// Marks the division of this time as a guess: as uncertain as one sample.
     pub fn guessed(mut self) -> Series {
         self.sampling_variance = (self.total_ns() as f64).powi(2);
         self
     }
 
-    /// What `part` leaves. A second in which the part is larger takes from the seconds after it: a stack may
-    /// carry time of the second before. The sum is exact, or nothing.
+    /// The rest without `part`. A second in which the part is larger takes from the seconds after it: a
+    /// stack may carry time of the second before. The sum is exact, or nothing.
     pub fn without(&self, part: &Series) -> Series {
         let mut rest = Series::default();
         let mut owed: u128 = 0;

@@ -1,4 +1,4 @@
-//! What both sides are measured against.
+//! The windows, the floor and the single waits by which both sides are compared.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::tree::NodeId;
 use super::waits::Waits;
 use super::windows::Windows;
 
-/// What both sides are measured against.
+/// The windows, the floor and the single waits of both sides.
 pub(super) struct Sides<'s> {
     a: &'s Windows,
     b: &'s Windows,

@@ -1,14 +1,14 @@
-//! Student's t distribution: how probable a deviation is when it is known only from a few windows. The formulas are
-//! those of `statrs`.
+//! Student's t distribution: how probable a deviation is when it is known only from a few windows. The
+//! formulas are those of `statrs`.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// Above this, the inverse in `statrs` stops before it converges: at 10⁶ degrees it is off by 6e-5, at 10⁷ by 0.07. The
-/// normal distribution is off by 1e-5 here, and by less for more degrees.
+/// Above this, the inverse in `statrs` stops before it converges: at 10⁶ degrees it is off by 6e-5, at 10⁷
+/// by 0.07. The normal distribution is off by 1e-5 here, and by less for more degrees.
 const MOST_DEGREES: f64 = 1e5;
 
-/// The probability of a |t| at least this large by chance, with `degrees` of freedom. NaN for a NaN, and without a
-/// positive number of degrees.
+/// The probability of a |t| at least this large by chance, with `degrees` of freedom. NaN for a NaN, and
+/// without a positive number of degrees.
 pub(crate) fn two_sided_p(t: f64, degrees: f64) -> f64 {
     match StudentsT::new(0.0, 1.0, degrees) {
         Ok(student) if !t.is_nan() => 2.0 * student.sf(t.abs()),

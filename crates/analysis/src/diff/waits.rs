@@ -29,8 +29,9 @@ impl Waits {
     }
 }
 
-/// The state of a stall whose length the program decides, and that length: up to the wakeup. `None` for waits for a
-/// CPU, which last as long as whatever else the machine does, and for a wait that had not ended.
+/// The state of a stall whose length the program decides, and that length: up to the wakeup. `None` for
+/// waits for a CPU, whose length depends on the other load of the machine, and for a wait that had not
+/// ended.
 pub(crate) fn wait_of(stall: &StallRecord) -> Option<(State, u64)> {
     match stall.reason {
         StallReason::Blocked(reason) if !stall.open && stall.blocked_ns > 0 => {

@@ -15,8 +15,8 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// `lived` is, for every second in which anything was observed, the longest time that any one thread lived
-    /// in it: where the clock was set back, a second lasts longer than a second.
+    /// `lived` is, for every second in which anything was observed, the longest time that any one thread
+    /// lived in it: where the clock was set back, a second lasts longer than a second.
     pub fn new(info: &RecordingInfo, lived: &BTreeMap<EpochSecond, u64>) -> Self {
         let walls = lived.iter().map(|(&second, &ns)| (second, ns.max(recorded_ns(info, second))));
         Windows { walls: walls.filter(|(_, ns)| *ns > 0).collect() }

@@ -1,7 +1,8 @@
-//! A glob as an automaton over bytes, for matching where there is no room for more than a table: in the kernel.
+//! A glob as an automaton over bytes, for the kernel side, which matches by a table alone.
 //!
-//! State `i` says that the first `i` parts of the glob are matched; all states the automaton can be in are bits of one
-//! word (Baeza-Yates and Gonnet, "A new approach to text searching", 1992, with states that loop for `*`).
+//! State `i` says that the first `i` parts of the glob are matched; all states the automaton can be in are
+//! bits of one word (Baeza-Yates and Gonnet, "A new approach to text searching", 1992, with states that loop
+//! for `*`).
 
 use super::{Glob, Part};
 
@@ -48,8 +49,8 @@ impl ByteStates {
 }
 
 impl Glob {
-    /// The automaton that matches names byte by byte: `?` and sets take one byte, which is one character where names are
-    /// ASCII.
+    /// The automaton that matches names byte by byte: `?` and sets take one byte, which is one character
+    /// where names are ASCII.
     ///
     /// # Errors
     /// A glob that is too long, or a set of characters that are not one byte.

@@ -1,9 +1,9 @@
-//! `allocator-lock`: threads wait for a lock inside malloc or free. A plain wait for a lock, but with a remedy of
-//! its own, and one that the program's text does not show.
+//! `allocator-lock`: threads wait for a lock inside malloc or free. This is a plain wait for a lock, but its
+//! remedy is another one, and the source of the program does not show the lock.
 //!
 //! One finding a process.
 //!
-//! False positives: a function of the program's own that is named as one of an allocator.
+//! False positives: a function of the program itself that has the name of an allocator's function.
 
 use super::case::{Case, grouped, mostly};
 use super::conclusion::Conclusion;
@@ -38,7 +38,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, lock_case, stack};
+    use super::super::fixture::{Fixture, lock_case, stack};
     use super::*;
     use wallprof_model::profile::{LockRecord, StallRecord};
 
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn names_the_caller_of_malloc_whatever_the_arena() {
-        let found = Play::only_finding((1..=5).map(in_malloc));
+        let found = Fixture::only_finding((1..=5).map(in_malloc));
         assert_eq!(found.rule, RULE.name);
         assert!(
             found.title.starts_with(
@@ -65,6 +65,6 @@ mod tests {
 
     #[test]
     fn a_short_wait_now_and_then_is_none() {
-        assert_eq!(Play::findings((1..=4).map(in_malloc)), []);
+        assert_eq!(Fixture::findings((1..=4).map(in_malloc)), []);
     }
 }

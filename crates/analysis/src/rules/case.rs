@@ -1,4 +1,4 @@
-//! One stall as the rules look at it: its facts, without its stacks' frames.
+//! One stall as the rules read it: its facts, without the frames of its stacks.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -25,7 +25,7 @@ pub struct Case {
     pub start: MonoNs,
     pub end: MonoNs,
     pub runnable_ns: u64,
-    /// The timeout it had asked for.
+    /// The timeout that the thread had asked for.
     pub asked_ns: Option<u64>,
     /// The time after that timeout, where the thread overslept it.
     pub overslept_ns: Option<u64>,
@@ -37,12 +37,12 @@ pub struct Case {
     pub in_allocator: bool,
     pub waker: Option<Woken>,
     pub lock: Option<Held>,
-    /// Who had the CPU meanwhile, most time first; the first few.
+    /// The threads that had the CPU meanwhile, most time first; the first few.
     pub ran_instead: Box<[(Party, u64)]>,
     /// `None`: an interval off the CPU.
     pub fault: Option<PageFault>,
     pub first_call: Option<Arc<FirstCall>>,
-    /// What a wait for a disk was for.
+    /// The file that a wait for a disk was for.
     pub file: Option<Arc<str>>,
     /// Where in the kernel it waited.
     pub kernel_place: Option<Arc<str>>,
@@ -53,7 +53,7 @@ pub struct Case {
 pub struct PageFault {
     pub major: bool,
     pub access: Option<Access>,
-    /// `None`: memory that no file stands for.
+    /// `None`: memory without a file.
     pub file: Option<Arc<str>>,
     /// In the file, bytes.
     pub offset: Option<u64>,
@@ -65,11 +65,11 @@ pub struct FirstCall {
     pub symbol: Option<Arc<str>>,
     /// The file that has it, without its folders.
     pub library: Option<Arc<str>>,
-    /// Who called it.
+    /// The function that called it.
     pub site: Option<Arc<Site>>,
 }
 
-/// Another thread that has a part in a stall.
+/// Another thread that is involved in a stall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
     /// `None`: a thread that is not recorded.
@@ -78,7 +78,7 @@ pub struct Party {
     pub comm: Arc<str>,
 }
 
-/// Who ended a wait, and where in its code.
+/// What ended a wait, and where in its code.
 #[derive(Clone, Debug)]
 pub struct Woken {
     /// `None`: an interrupt.
@@ -86,7 +86,7 @@ pub struct Woken {
     pub site: Option<Arc<Site>>,
 }
 
-/// A lock that was waited for.
+/// A lock that a thread waited for.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// 0: not known.
@@ -99,17 +99,18 @@ impl Case {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// How late the thread came back.
+    /// How late the thread returned.
     pub fn late_ns(&self) -> u64 {
         self.overslept_ns.unwrap_or(self.duration_ns())
     }
 
-    /// What it took apart from waiting for a CPU.
+    /// The duration without the wait for a CPU.
     pub fn without_run_queue_ns(&self) -> u64 {
         self.duration_ns().saturating_sub(self.runnable_ns)
     }
 
-    /// Whether it made its thread late: nobody's choice, and no wait for another party's data.
+    /// Whether it made its thread late: an involuntary stall that is no wait for data of another thread or
+    /// program.
     pub fn is_late(&self) -> bool {
         Class::of_stall(self.reason, self.voluntary) == Class::Late
     }
@@ -119,13 +120,13 @@ impl Case {
         self.end.min(to).0.saturating_sub(self.start.max(from).0)
     }
 
-    /// The thread it waited for: the lock's owner, else whoever ended the wait.
+    /// The thread it waited for: the owner of the lock, else the thread that ended the wait.
     pub fn waited_for(&self) -> Option<&Party> {
         let owner = self.lock.as_ref().and_then(|lock| lock.owner.as_ref());
         owner.or_else(|| self.waker.as_ref()?.by.as_ref())
     }
 
-    /// Where a thread ended it. An interrupt that did lets nothing go: a timeout ran out.
+    /// Where a thread ended the wait. An interrupt releases nothing: it means that a timeout ended.
     pub fn release(&self) -> Option<&Arc<Site>> {
         let waker = self.waker.as_ref()?;
         waker.by.as_ref().and(waker.site.as_ref())
@@ -149,7 +150,7 @@ pub(super) fn grouped<'e, K: Ord>(
     groups
 }
 
-/// What most of the cases' lateness has in common; `None` where none of them knows.
+/// The value that most of the cases' lateness has; `None` where it is known of none.
 pub(super) fn mostly<T: Ord + Hash + Clone>(cases: &[&Case], of: impl Fn(&Case) -> Option<T>) -> Option<T> {
     let mut tally = Tally::default();
     for case in cases {

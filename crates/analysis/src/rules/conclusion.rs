@@ -1,5 +1,5 @@
-//! What a rule concludes, with the stalls it rests on, and how it comes to that: cases of one cause are a problem when they
-//! cost enough, and a problem that has its words is a conclusion.
+//! What a rule concludes, with the stalls that it rests on. Cases of one cause are a problem when they cost
+//! enough. A problem with a title and an advice is a conclusion.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use wallprof_model::profile::Finding;
 
 use super::case::{Case, mostly};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use crate::site::Site;
 
 /// Stalls that a finding lists; `count` says how many there were.
@@ -22,7 +22,7 @@ pub(super) struct Conclusion<'e> {
     pub title: String,
     pub advice: String,
     pub threads: Vec<ThreadKey>,
-    pub toll: Toll,
+    pub delays: Delays,
     pub cases: Vec<&'e Case>,
 }
 
@@ -30,40 +30,40 @@ pub(super) struct Conclusion<'e> {
 #[derive(Debug)]
 pub(super) struct Problem<'e> {
     pub threads: Vec<ThreadKey>,
-    pub toll: Toll,
+    pub delays: Delays,
     pub cases: Vec<&'e Case>,
 }
 
 impl<'e> Problem<'e> {
-    pub fn new(cases: Vec<&'e Case>, toll: Toll) -> Self {
+    pub fn new(cases: Vec<&'e Case>, delays: Delays) -> Self {
         let threads: BTreeSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
-        Problem { threads: threads.into_iter().collect(), toll, cases }
+        Problem { threads: threads.into_iter().collect(), delays, cases }
     }
 
-    /// Of what should hardly ever happen. `toll` is what the cause alone took of the cases.
-    pub fn unusual(cases: Vec<&'e Case>, toll: Toll, evidence: &Evidence) -> Option<Self> {
-        let problem = Problem::new(cases, toll);
-        (toll.is_unusual(evidence) && problem.is_the_point(evidence)).then_some(problem)
+    /// For causes that should be very rare. `delays` is the part of the cases that the cause took.
+    pub fn unusual(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, delays);
+        (delays.is_unusual(evidence) && problem.is_significant(evidence)).then_some(problem)
     }
 
-    /// Of what happens to every program now and then.
-    pub fn heavy(cases: Vec<&'e Case>, toll: Toll, evidence: &Evidence) -> Option<Self> {
-        let problem = Problem::new(cases, toll);
-        (toll.is_heavy(evidence, &problem.threads) && problem.is_the_point(evidence)).then_some(problem)
+    /// For causes that every program meets at times.
+    pub fn heavy(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, delays);
+        (delays.is_heavy(evidence, &problem.threads) && problem.is_significant(evidence)).then_some(problem)
     }
 
-    fn is_the_point(&self, evidence: &Evidence) -> bool {
-        !self.toll.is_beside_the_point(evidence, &self.threads)
+    fn is_significant(&self, evidence: &Evidence) -> bool {
+        !self.delays.is_negligible(evidence, &self.threads)
     }
 
-    /// Where most of it was met.
+    /// The place of most of the delays.
     pub fn site(&self) -> Option<Arc<Site>> {
         mostly(&self.cases, |case| case.site.clone())
     }
 
     pub fn conclude(self, title: String, advice: impl Into<String>) -> Conclusion<'e> {
-        let Problem { threads, toll, cases } = self;
-        Conclusion { title, advice: advice.into(), threads, toll, cases }
+        let Problem { threads, delays, cases } = self;
+        Conclusion { title, advice: advice.into(), threads, delays, cases }
     }
 }
 
@@ -78,9 +78,9 @@ impl Conclusion<'_> {
             title: self.title,
             advice: self.advice,
             threads: self.threads,
-            count: self.toll.count,
-            total_ns: self.toll.total_ns,
-            max_ns: self.toll.max_ns,
+            count: self.delays.count,
+            total_ns: self.delays.total_ns,
+            max_ns: self.delays.max_ns,
             stalls,
         }
     }
@@ -88,19 +88,19 @@ impl Conclusion<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, lock_case};
+    use super::super::fixture::{Fixture, lock_case};
     use super::*;
 
     #[test]
     fn of_very_many_stalls_the_longest_are_listed() {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for id in 1..=1_200 {
-            play.stall(lock_case(id, 1, 2, id * 1_000));
+            fixture.stall(lock_case(id, 1, 2, id * 1_000));
         }
-        let evidence = play.evidence();
+        let evidence = fixture.evidence();
         let cases: Vec<&Case> = evidence.cases().iter().collect();
-        let toll = Toll::over(&cases, Case::duration_ns);
-        let problem = Problem::unusual(cases, toll, &evidence).expect("a problem");
+        let delays = Delays::over(&cases, Case::duration_ns);
+        let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
         let finding = problem.conclude("t".into(), "a").into_finding("r");
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));

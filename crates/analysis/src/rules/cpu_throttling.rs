@@ -1,18 +1,19 @@
 //! `cpu-throttling`: threads could not run because their control group had used up its CPU quota.
 //!
-//! While a group is throttled its threads look preempted, or woken and not let in, and others may have
-//! their CPU. The kernel says, between two looks at a group, for how long it was throttled, each CPU once,
-//! however many threads wait for it. So that is compared with the time in which threads of the group waited
-//! for CPUs, each CPU once, too. Where it is at least half of that, all of these threads' waiting counts,
-//! each thread's, less what the group's own threads had of the CPU meanwhile. Where the group was throttled
-//! for less time than its CPUs were waited for, others had the rest, and as large a share of the waiting
-//! counts.
+//! While a group is throttled, its threads look preempted, or woken and not scheduled, and other threads may
+//! have their CPU. The kernel reports for how long the group was throttled between two readings. It counts
+//! each CPU once, however many threads wait for it. The rule compares this with the time in which threads of
+//! the group waited for CPUs, each CPU once, too. Where the group was throttled for at least half of that
+//! time, the waits of all these threads count, each thread's, less the time in which threads of the group
+//! had the CPU. Where the group was throttled for less time than its CPUs were waited for, other programs
+//! had the rest, and only that share of the waits counts.
 //!
-//! A wait that no look explains and during which nobody had the CPU for half of it counts, too, if the group was
-//! throttled before, up to what it was: a group that goes with its last process takes its last numbers along. One
-//! finding a program and thread name. Without a quota there is none.
+//! The last readings of a group are lost when the group disappears with its last process. So a wait that no
+//! reading explains counts, too, if no thread had the CPU for half of it and the group was throttled before.
+//! Such waits count up to the time of that throttling. One finding a program and thread name. Without a
+//! quota there is none.
 //!
-//! False positives: a quota that is meant to hold the program back.
+//! False positives: a quota that is meant to limit the program.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,7 +23,7 @@ use wallprof_model::profile::ThrottledRow;
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -64,7 +65,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence)
             (sum as u64).min(case.runnable_ns)
         })
         .collect();
-    let problem = Problem::heavy(cases, Toll::of(lengths), evidence)?;
+    let problem = Problem::heavy(cases, Delays::of(lengths), evidence)?;
     let most = by_group.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
     let quota = groups[most].quota();
     let title = format!(
@@ -72,7 +73,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence)
         wording::who(&problem.cases, evidence),
         quota.cgroup,
         wording::percent(quota.quota_ns, quota.period_ns),
-        wording::toll(&problem.toll)
+        wording::delays(&problem.delays)
     );
     Some(problem.conclude(title, ADVICE))
 }
@@ -81,7 +82,7 @@ fn waits_for_cpu(case: &Case, evidence: &Evidence) -> bool {
     case.runnable_ns >= evidence.unit_ns()
 }
 
-/// The end of a wait, in which it was for a CPU.
+/// The end of a wait, in which the thread waited for a CPU.
 fn cpu_wait(case: &Case) -> (MonoNs, MonoNs) {
     (MonoNs(case.end.0.saturating_sub(case.runnable_ns)), case.end)
 }
@@ -92,7 +93,7 @@ struct Group<'e> {
     looks: Vec<Look<'e>>,
     /// Of all looks.
     pids: HashSet<u32>,
-    /// How much of the threads' waiting in explaining looks the quota is charged with.
+    /// The share of the threads' waiting in explaining looks that is charged to the quota.
     share: f64,
 }
 
@@ -155,7 +156,7 @@ impl<'e> Group<'e> {
         looks.any(|look| look.explains && own_share(case, &look.pids) < 0.5)
     }
 
-    /// Held back all the same, by a quota that had been used up before.
+    /// Whether it was held back by a quota that had been used up before, although no look explains it.
     fn is_unexplained(&self, case: &Case) -> bool {
         self.pids.contains(&case.pid)
             && nobody_ran_instead(case)
@@ -170,7 +171,7 @@ impl<'e> Group<'e> {
         (0..begun).rev().find(of_it)
     }
 
-    /// How much of these cases' unexplained waiting is counted: no more than the quota held the group back.
+    /// The share of these cases' unexplained waiting that counts: no more than the quota held the group back.
     fn share_of_unexplained(&self, cases: &[&Case]) -> f64 {
         let unexplained = cases.iter().filter(|case| self.is_unexplained(case));
         let (mut waited_ns, mut looks) = (0.0, HashSet::new());
@@ -223,7 +224,7 @@ fn nobody_ran_instead(case: &Case) -> bool {
 /// The waits for CPUs of a group's threads between two looks.
 #[derive(Default)]
 struct Waits {
-    /// By the CPU that they were for.
+    /// By the CPU that the threads waited for.
     intervals: HashMap<Option<u32>, Vec<(u64, u64)>>,
     /// Each thread's.
     total_ns: f64,
@@ -264,7 +265,7 @@ fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, at, case, stranger, thread_ref};
+    use super::super::fixture::{Fixture, at, case, thread_ref, untracked};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{MonoNs, StallReason};
@@ -289,10 +290,10 @@ mod tests {
     }
 
     fn found(rows: Vec<ThrottledRow>, stalls: impl Iterator<Item = StallRecord>) -> Vec<Finding> {
-        let mut play = Play::new();
-        play.throttled = rows;
-        stalls.for_each(|stall| play.stall(stall));
-        findings(&play.evidence())
+        let mut fixture = Fixture::new();
+        fixture.throttled = rows;
+        stalls.for_each(|stall| fixture.stall(stall));
+        findings(&fixture.evidence())
     }
 
     #[test]
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn without_a_quota_it_is_preemption() {
-        let lost = |id| StallRecord { ran_instead: vec![(stranger("build"), 70 * MS)], ..held_back(id) };
+        let lost = |id| StallRecord { ran_instead: vec![(untracked("build"), 70 * MS)], ..held_back(id) };
         for rows in [vec![], vec![throttled(101)], vec![ThrottledRow { to: MonoNs(5), ..throttled(100) }]] {
             let rules: Vec<String> =
                 found(rows, (1..=5).map(lost)).into_iter().map(|found| found.rule).collect();
@@ -327,7 +328,7 @@ mod tests {
     #[test]
     fn others_may_have_the_cpu_meanwhile_but_not_for_longer_than_it_was_throttled() {
         let lost = |id| {
-            let ran_instead = vec![(stranger("build"), 70 * MS)];
+            let ran_instead = vec![(untracked("build"), 70 * MS)];
             at(id * 100 * MS, StallRecord { ran_instead, ..held_back(id) })
         };
         let rule = |total_ns| {
@@ -398,7 +399,7 @@ mod tests {
             total_ms(&found(
                 rows(899).to_vec(),
                 waits()
-                    .map(|wait| { StallRecord { ran_instead: vec![(stranger("build"), 80 * MS)], ..wait } })
+                    .map(|wait| { StallRecord { ran_instead: vec![(untracked("build"), 80 * MS)], ..wait } })
             )),
             0,
             "it was throttled for less than half of it"

@@ -1,9 +1,10 @@
-//! `deadlock`: threads that wait for locks held by each other, in a circle, and had not come back when the
-//! recording ended. A thread that waits for a lock it holds itself is the smallest circle.
+//! `deadlock`: threads wait in a circle for locks that the others hold, and had not returned when the
+//! recording ended. A thread that waits for a lock that it holds itself is the smallest circle.
 //!
-//! Whoever waits behind a circle, directly or not, is told with it: those waits end when it does.
+//! Threads that wait behind a circle, directly or not, belong to its finding: their waits end when the
+//! circle does.
 //!
-//! False positives: owners are what the lock said when the wait began. A lock that gives up after a while
+//! False positives: the owners are those that the lock named when the wait started. A lock with a timeout
 //! (`pthread_mutex_timedlock`) is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use wallprof_model::ThreadKey;
 use super::case::Case;
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
@@ -83,8 +84,8 @@ fn conclude<'e>(
         wording::time(members.iter().map(|case| case.duration_ns()).min().unwrap_or(0)),
         steps.join(", ")
     );
-    let toll = Toll::over(&cases, Case::duration_ns);
-    Problem::new(cases, toll).conclude(title, ADVICE)
+    let delays = Delays::over(&cases, Case::duration_ns);
+    Problem::new(cases, delays).conclude(title, ADVICE)
 }
 
 /// The waits of a circle, each followed by that of the thread it waits for.
@@ -115,7 +116,7 @@ fn step(case: &Case) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, lock_case, open};
+    use super::super::fixture::{Fixture, lock_case, open};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
 
@@ -125,7 +126,7 @@ mod tests {
         let stall = |(at, &(thread, owner)): (usize, &(u32, u32))| {
             open(lock_case(at as u64 + 1, thread, owner, 3 * SECOND + at as u64))
         };
-        Play::findings(pairs.iter().enumerate().map(stall))
+        Fixture::findings(pairs.iter().enumerate().map(stall))
     }
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
     fn waits_that_ended_or_will_give_up_are_none() {
         let pair = |change: fn(StallRecord) -> StallRecord| {
             let stalls = [change(lock_case(1, 1, 2, 5_000_000)), change(lock_case(2, 2, 1, 5_000_000))];
-            Play::findings(stalls).into_iter().filter(|found| found.rule == RULE.name).count()
+            Fixture::findings(stalls).into_iter().filter(|found| found.rule == RULE.name).count()
         };
         assert_eq!(pair(open), 1);
         assert_eq!(pair(|stall| stall), 0);

@@ -1,8 +1,9 @@
-//! `disk-wait`: threads wait for a disk. Says in which system call, for which file, and where in the program.
+//! `disk-wait`: threads wait for a disk. Reports the system call, the file, and the function of the program.
 //!
-//! One finding a process and waiting place, where it cost a hundredth of the threads' time, or 20 ms at once.
+//! One finding a process and waiting function, where the waits took a hundredth of the threads' time, or one
+//! took 20 ms.
 //!
-//! False positives: threads whose work is to write to disk and that nobody waits for.
+//! False positives: threads whose task is to write to a disk and that no other thread waits for.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use wallprof_model::{Reason, StallReason};
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::site::base_name;
@@ -36,8 +37,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, Case::duration_ns);
-    let problem = Problem::heavy(cases, toll, evidence)?;
+    let delays = Delays::over(&cases, Case::duration_ns);
+    let problem = Problem::heavy(cases, delays, evidence)?;
     let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let call = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let title = format!(
@@ -45,7 +46,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::who(&problem.cases, evidence),
         files(&problem.cases),
         wording::place(problem.site().as_ref()),
-        wording::toll(&toll)
+        wording::delays(&delays)
     );
     Some(problem.conclude(title, advice(syscall.as_deref().unwrap_or_default())))
 }
@@ -77,7 +78,7 @@ fn advice(syscall: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, case, stack, work_in};
+    use super::super::fixture::{Fixture, case, delay_in, stack};
     use super::*;
     use wallprof_model::event::{WaitedFile, WorkKind};
     use wallprof_model::profile::StallRecord;
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn says_which_call_and_where() {
-        let found = Play::only_finding((1..=30).map(|id| sync(id, 4_000_000)));
+        let found = Fixture::only_finding((1..=30).map(|id| sync(id, 4_000_000)));
         assert_eq!(
             found.title,
             "thread-1 of app waited for a disk (fsync) in commit_records (called by write_records) \
@@ -109,7 +110,7 @@ mod tests {
             StallRecord { file: Some(file), ..sync(id, 4_000_000) }
         };
         let mut stalls: Vec<StallRecord> = (1..=30).map(|id| on(id, "journal")).collect();
-        let title = |stalls: &[StallRecord]| Play::only_finding(stalls.iter().cloned()).title;
+        let title = |stalls: &[StallRecord]| Fixture::only_finding(stalls.iter().cloned()).title;
         assert!(title(&stalls).contains("a disk (fsync) on journal in commit_records"), "{}", title(&stalls));
         stalls.extend((31..=35).map(|id| on(id, "index")));
         assert!(title(&stalls).contains(" on journal and another file in"), "{}", title(&stalls));
@@ -118,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_wanted_of_the_disk_for_itself_is_told_once() {
-        let mut play = Play::new();
+    fn disk_waits_of_direct_reclaim_are_reported_once() {
+        let mut fixture = Fixture::new();
         for id in 1..=30 {
-            play.works.push(work_in(&sync(id, 4_000_000), WorkKind::Reclaim, 0, 4_000_000));
-            play.stall(sync(id, 4_000_000));
+            fixture.kernel_delays.push(delay_in(&sync(id, 4_000_000), WorkKind::Reclaim, 0, 4_000_000));
+            fixture.stall(sync(id, 4_000_000));
         }
-        let rules: Vec<String> = findings(&play.evidence()).into_iter().map(|found| found.rule).collect();
+        let rules: Vec<String> = findings(&fixture.evidence()).into_iter().map(|found| found.rule).collect();
         assert_eq!(rules, ["memory-reclaim"]);
     }
 
@@ -132,7 +133,7 @@ mod tests {
     fn each_call_has_an_advice_and_a_few_waits_are_none() {
         assert!(advice("pread64").contains("ahead"));
         assert!(advice("openat").contains("io_uring"));
-        assert_eq!(Play::findings((1..=20).map(|id| sync(id, 4_000_000))), []);
-        assert_eq!(Play::only_finding([sync(1, 20_000_000)]).rule, RULE.name);
+        assert_eq!(Fixture::findings((1..=20).map(|id| sync(id, 4_000_000))), []);
+        assert_eq!(Fixture::only_finding([sync(1, 20_000_000)]).rule, RULE.name);
     }
 }

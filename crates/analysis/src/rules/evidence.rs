@@ -1,7 +1,7 @@
-//! What the rules read: every stall of a recording in a compact form, the threads' totals, and what the machine did
-//! meanwhile.
+//! What the rules read: every stall of a recording in a compact form, the totals of the threads, and what
+//! the machine did at the same time.
 //!
-//! Memory is bounded: of more stalls than [`MOST_CASES`] the longest are kept, the voluntary ones going first.
+//! Memory is bounded. Of more stalls than [`MOST_CASES`] the longest stay; voluntary ones are dropped first.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -26,17 +26,17 @@ const MOST_CASES: usize = 200_000;
 /// Of the threads that had the CPU during one stall, those kept.
 const MOST_RAN_INSTEAD: usize = 4;
 
-/// The shortest time that any rule takes for a stall: what `--min-stall` is unless the user says otherwise.
+/// The shortest time that any rule takes for a stall: the default of `--min-stall`.
 const LEAST_UNIT_NS: u64 = 100_000;
 
-/// All that the rules know about a recording.
+/// Everything that the rules read of a recording.
 #[derive(Debug, Default)]
 pub struct Evidence {
     unit_ns: u64,
     threads: BTreeMap<ThreadKey, ThreadTotals>,
     interrupts: Vec<InterruptRow>,
     intrusions: Vec<IntrusionRow>,
-    works: Vec<KernelWorkRow>,
+    kernel_delays: Vec<KernelWorkRow>,
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     machine: Machine,
@@ -54,11 +54,11 @@ pub struct ThreadTotals {
     pub process: Arc<str>,
     pub wall_ns: u64,
     pub on_cpu_ns: u64,
-    /// The stalls that made it late, in all.
+    /// The sum of the stalls that made it late.
     pub late_ns: u64,
 }
 
-/// What a recording has besides stalls.
+/// The parts of a recording beside its stalls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'r> {
     pub min_stall_ns: u64,
@@ -68,7 +68,8 @@ pub struct Surroundings<'r> {
     pub works: &'r [KernelWorkRow],
     pub cross_calls: &'r [CrossCallRow],
     pub throttled: &'r [ThrottledRow],
-    /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter) chooses.
+    /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter)
+    /// accepts.
     pub counters: &'r [CounterTrack],
 }
 
@@ -111,7 +112,7 @@ impl Collector {
         }
     }
 
-    /// The evidence: these stalls, and what else their recording has.
+    /// The evidence: these stalls, and the other parts of their recording.
     pub fn finish(mut self, around: &Surroundings<'_>) -> Evidence {
         if self.cases.len() > MOST_CASES {
             self.keep_the_longest();
@@ -126,7 +127,7 @@ impl Collector {
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
             interrupts: around.interrupts.to_vec(),
             intrusions: around.intrusions.to_vec(),
-            works: around.works.to_vec(),
+            kernel_delays: around.works.to_vec(),
             cross_calls: around.cross_calls.to_vec(),
             throttled: around.throttled.to_vec(),
             machine: Machine::new(around.counters),
@@ -138,7 +139,7 @@ impl Collector {
     }
 
     fn keep_the_longest(&mut self) {
-        // A voluntary wait says where its thread was: its length counts.
+        // A voluntary wait shows where its thread was, so its length counts.
         let ns = |case: &Case| if case.voluntary { case.duration_ns() } else { case.late_ns() };
         let rank = |case: &Case| (case.voluntary, !case.open, Reverse(ns(case)), case.id);
         self.cases.select_nth_unstable_by_key(MOST_CASES, rank);
@@ -211,7 +212,7 @@ impl Collector {
 }
 
 impl Evidence {
-    /// What the user takes for a stall, ns: limits are multiples of it.
+    /// The shortest stall by the user's choice, ns: limits are multiples of it.
     pub(super) fn unit_ns(&self) -> u64 {
         self.unit_ns
     }
@@ -225,7 +226,7 @@ impl Evidence {
         &self.interrupts
     }
 
-    /// The name of the program that a case's thread belongs to: a service may be many processes of one program.
+    /// The program of a case's thread: a service may consist of many processes of one program.
     pub(super) fn program(&self, case: &Case) -> Arc<str> {
         self.thread(case.thread).map_or_else(|| case.comm.clone(), |thread| thread.process.clone())
     }
@@ -235,9 +236,9 @@ impl Evidence {
         &self.intrusions
     }
 
-    /// What the kernel did for threads.
-    pub(super) fn works(&self) -> &[KernelWorkRow] {
-        &self.works
+    /// Delays in which the kernel did something for threads.
+    pub(super) fn kernel_delays(&self) -> &[KernelWorkRow] {
+        &self.kernel_delays
     }
 
     /// Functions called on other CPUs.
@@ -258,8 +259,8 @@ impl Evidence {
         self.threads.get(&key)
     }
 
-    /// The stalls of a thread that overlap `from..to`, by start. A thread's stalls are disjoint: what it waits for in a
-    /// page fault is the fault's.
+    /// The stalls of a thread that overlap `from..to`, by start. They are disjoint: a wait in a page fault
+    /// belongs to the fault.
     pub(super) fn during(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &Case> {
         let indices = self.by_thread.get(&thread).map_or(&[][..], Vec::as_slice);
         let first = indices.partition_point(|&at| self.cases[at].end <= from);
@@ -287,7 +288,8 @@ fn totals(thread: &Thread) -> ThreadTotals {
     }
 }
 
-/// The kernel's function that wanted what the thread waits for: the innermost one that is not about waiting itself.
+/// The kernel function that asked for what the thread waits for: the innermost one that is not about waiting
+/// itself.
 fn kernel_place(kernel: &ResolvedStack) -> Option<&str> {
     let functions = kernel.frames.iter().flat_map(|frame| frame.lines.iter().map(move |line| (frame, line)));
     let mut named = functions.filter_map(|(frame, line)| Some((frame, line, line.symbol.as_deref()?)));
@@ -301,7 +303,7 @@ fn is_kernel_lock(symbol: &str) -> bool {
     PARTS.iter().any(|part| symbol.trim_start_matches('_').starts_with(part.trim_start_matches('_')))
 }
 
-/// Whether a function of the allocator stands between the program's innermost function and the kernel.
+/// Whether a function of the allocator is between the program's innermost function and the kernel.
 fn is_in_allocator(user: &ResolvedStack) -> bool {
     for frame in user.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
         for line in &frame.lines {
@@ -316,7 +318,7 @@ fn is_in_allocator(user: &ResolvedStack) -> bool {
     false
 }
 
-/// glibc's, C++'s, Rust's, and those of jemalloc, tcmalloc and mimalloc.
+/// Those of glibc, C++, Rust, jemalloc, tcmalloc and mimalloc.
 fn is_allocator_symbol(symbol: &str) -> bool {
     const NAMES: [&str; 18] = [
         "malloc",
@@ -359,17 +361,17 @@ fn is_allocator_symbol(symbol: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, at, case, lock_case, stack};
+    use super::super::fixture::{Fixture, at, case, lock_case, stack};
     use super::*;
     use wallprof_model::{Reason, StallReason};
 
     #[test]
     fn the_stalls_of_a_thread_are_found_by_time() {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for id in 1..=5 {
-            play.stall(lock_case(id, 1, 2, 2_000_000));
+            fixture.stall(lock_case(id, 1, 2, 2_000_000));
         }
-        let evidence = play.evidence();
+        let evidence = fixture.evidence();
         let all: Vec<(u64, u64)> = evidence.cases().iter().map(|case| (case.start.0, case.end.0)).collect();
         let ids = |from: u64, to: u64| -> Vec<u64> {
             evidence.during(ThreadKey(1), MonoNs(from), MonoNs(to)).map(|case| case.id).collect()
@@ -382,21 +384,21 @@ mod tests {
     }
 
     #[test]
-    fn overslept_waits_make_a_thread_late_by_what_came_after_their_timeouts() {
+    fn overslept_waits_make_a_thread_late_by_the_time_after_their_timeouts() {
         let sleep = |id| StallRecord {
             voluntary: false,
             asked_ns: Some(20_000_000),
             ..at(id * 30_000_000, case(id, 1, StallReason::Blocked(Reason::Sleep), 20_140_000))
         };
         let late_ns = |stalls: &[StallRecord]| {
-            let mut play = Play::new();
-            stalls.iter().for_each(|stall| play.stall(stall.clone()));
-            play.evidence().thread(ThreadKey(1)).map(|thread| thread.late_ns)
+            let mut fixture = Fixture::new();
+            stalls.iter().for_each(|stall| fixture.stall(stall.clone()));
+            fixture.evidence().thread(ThreadKey(1)).map(|thread| thread.late_ns)
         };
         let mut stalls: Vec<_> = (1..=465).map(sleep).collect();
         stalls.push(at(0, lock_case(466, 1, 2, 2_000_000)));
         assert_eq!(late_ns(&stalls), Some(465 * 140_000 + 2_000_000));
-        assert_eq!(Play::only_finding(stalls.clone()).rule, "lock-wait", "not beside the point");
+        assert_eq!(Fixture::only_finding(stalls.clone()).rule, "lock-wait", "not negligible");
         let lock = StallReason::Blocked(Reason::Lock);
         let locks = stalls.into_iter().map(|stall| StallRecord { reason: lock, ..stall });
         assert_eq!(late_ns(&locks.collect::<Vec<_>>()), Some(465 * 20_140_000 + 2_000_000));
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_stalls_the_longest_stay_and_the_chosen_go_first() {
+    fn longest_stalls_are_kept_and_voluntary_ones_dropped_first() {
         let mut collector = Collector::default();
         let template = lock_case(0, 1, 2, 0);
         let most = MOST_CASES as u64;

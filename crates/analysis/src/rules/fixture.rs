@@ -1,4 +1,4 @@
-//! Invented recordings for the rules' tests: threads of one process, and stalls one after the other.
+//! Recordings for the tests of the rules: threads of one process, and stalls one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ pub(super) use crate::fixture::stack;
 pub const WALL_NS: u64 = 10_000_000_000;
 
 /// Threads 1 to 9 of the process `app`, named `thread-1` …
-pub struct Play {
+pub struct Fixture {
     pub min_stall_ns: u64,
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
     pub intrusions: Vec<IntrusionRow>,
-    pub works: Vec<KernelWorkRow>,
+    pub kernel_delays: Vec<KernelWorkRow>,
     pub cross_calls: Vec<CrossCallRow>,
     pub throttled: Vec<ThrottledRow>,
     pub counters: Vec<CounterTrack>,
     pub collector: Collector,
 }
 
-impl Play {
+impl Fixture {
     pub fn new() -> Self {
-        Play {
+        Fixture {
             min_stall_ns: 100_000,
             threads: (1..10).map(thread).collect(),
             interrupts: Vec::new(),
             intrusions: Vec::new(),
-            works: Vec::new(),
+            kernel_delays: Vec::new(),
             cross_calls: Vec::new(),
             throttled: Vec::new(),
             counters: Vec::new(),
@@ -54,12 +54,12 @@ impl Play {
     }
 
     pub fn evidence(self) -> Evidence {
-        let Play {
+        let Fixture {
             min_stall_ns,
             threads,
             interrupts,
             intrusions,
-            works,
+            kernel_delays,
             cross_calls,
             throttled,
             collector,
@@ -70,7 +70,7 @@ impl Play {
             threads: &threads,
             interrupts: &interrupts,
             intrusions: &intrusions,
-            works: &works,
+            works: &kernel_delays,
             cross_calls: &cross_calls,
             throttled: &throttled,
             counters: &counters,
@@ -79,9 +79,9 @@ impl Play {
 
     /// The findings from these stalls.
     pub fn findings(stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
-        let mut play = Play::new();
-        stalls.into_iter().for_each(|stall| play.stall(stall));
-        findings(&play.evidence())
+        let mut fixture = Fixture::new();
+        stalls.into_iter().for_each(|stall| fixture.stall(stall));
+        findings(&fixture.evidence())
     }
 
     /// The one finding from these stalls.
@@ -115,8 +115,8 @@ pub fn thread_ref(number: u32) -> ThreadRef {
     ThreadRef { key: Some(ThreadKey(number)), pid: 100, tid: 100 + number, comm: format!("thread-{number}") }
 }
 
-/// A thread that is not recorded.
-pub fn stranger(comm: &str) -> ThreadRef {
+/// An untracked thread.
+pub fn untracked(comm: &str) -> ThreadRef {
     ThreadRef { key: None, pid: 900, tid: 901, comm: comm.into() }
 }
 
@@ -130,12 +130,12 @@ pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
     stack
 }
 
-/// What a CPU's steal was at some milliseconds, ms.
+/// The steal counter of a CPU at some milliseconds, in ms.
 pub fn steal(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
     counter(&format!("cpu{cpu}.steal"), CounterKind::Sum, CounterUnit::Ns, readings, 1e6)
 }
 
-/// What `memory.KIND` was at some milliseconds, MiB.
+/// The counter `memory.KIND` at some milliseconds, in MiB.
 pub fn memory(kind: &str, readings: &[(u64, u64)]) -> CounterTrack {
     counter(&format!("memory.{kind}"), CounterKind::Level, CounterUnit::Bytes, readings, 1_048_576.0)
 }
@@ -154,8 +154,8 @@ fn counter(
     }
 }
 
-/// The kernel's work for the thread of a stall, from and to ns after the stall's start.
-pub fn work_in(stall: &StallRecord, kind: WorkKind, from_ns: u64, to_ns: u64) -> KernelWorkRow {
+/// A kernel delay of the thread of a stall, from and to ns after the stall's start.
+pub fn delay_in(stall: &StallRecord, kind: WorkKind, from_ns: u64, to_ns: u64) -> KernelWorkRow {
     let at = |ns| MonoNs(stall.start.0 + ns);
     KernelWork { thread: stall.thread, kind, start: at(from_ns), end: at(to_ns) }
 }

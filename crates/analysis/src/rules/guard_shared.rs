@@ -1,8 +1,8 @@
-//! `guard-shared`: threads that a CPU is kept for share it with each other. Each is late while another runs, and no
-//! intruder is to blame.
+//! `guard-shared`: threads for which a CPU is reserved share it. Each is late while another runs, and no
+//! intruder is the cause.
 //!
-//! One finding a CPU. A thread counts that ran there for a millisecond, and a thousandth of what all of them ran: one
-//! that passed by at its start does not.
+//! One finding a CPU. A thread counts if it ran there for a millisecond and for a thousandth of what all of
+//! them ran. One that was there only briefly when it started does not count.
 //!
 //! False positives: threads that take turns on purpose.
 
@@ -13,7 +13,7 @@ use wallprof_model::profile::IntrusionRow;
 
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Toll, is_share};
+use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::wording;
 
@@ -48,14 +48,14 @@ fn conclude<'e>(rows: &[&IntrusionRow]) -> Option<Conclusion<'e>> {
     let is_there = |row: &&&IntrusionRow| row.total_ns >= LEAST_NS && is_share(row.total_ns, 1_000, whole_ns);
     let rows: Vec<&IntrusionRow> = rows.iter().filter(is_there).copied().collect();
     let (first, others) = rows.split_first().filter(|(_, others)| !others.is_empty())?;
-    let toll = others.iter().fold(Toll::default(), |toll, row| Toll {
-        count: toll.count.saturating_add(row.count),
-        total_ns: toll.total_ns.saturating_add(row.total_ns),
-        max_ns: toll.max_ns.max(row.max_ns),
+    let delays = others.iter().fold(Delays::default(), |delays, row| Delays {
+        count: delays.count.saturating_add(row.count),
+        total_ns: delays.total_ns.saturating_add(row.total_ns),
+        max_ns: delays.max_ns.max(row.max_ns),
     });
     let title = format!("{} allowed threads share guarded CPU {}: {}.", rows.len(), first.cpu, names(&rows));
     let threads = rows.iter().filter_map(|row| row.thread.as_ref()?.key).collect();
-    Some(Problem { threads, toll, cases: Vec::new() }.conclude(title, ADVICE))
+    Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, ADVICE))
 }
 
 fn names(rows: &[&IntrusionRow]) -> String {
@@ -73,7 +73,7 @@ fn names(rows: &[&IntrusionRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, stranger, thread_ref};
+    use super::super::fixture::{Fixture, thread_ref, untracked};
     use super::*;
     use wallprof_model::ThreadKey;
     use wallprof_model::profile::Finding;
@@ -94,9 +94,9 @@ mod tests {
     }
 
     fn found(rows: Vec<IntrusionRow>) -> Vec<Finding> {
-        let mut play = Play::new();
-        play.intrusions = rows;
-        findings(&play.evidence())
+        let mut fixture = Fixture::new();
+        fixture.intrusions = rows;
+        findings(&fixture.evidence())
     }
 
     #[test]
@@ -112,10 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_by_and_who_is_no_guest_do_not_count() {
+    fn brief_runs_and_intruders_do_not_count() {
         assert_eq!(found(vec![ran(3, 1, 9_000 * MS), ran(3, 2, MS - 1)]), []);
         assert_eq!(found(vec![ran(3, 1, 9_000 * MS), ran(3, 2, 8 * MS)]), []);
-        let intruder = IntrusionRow { allowed: false, thread: Some(stranger("cron")), ..ran(3, 2, 900 * MS) };
+        let intruder =
+            IntrusionRow { allowed: false, thread: Some(untracked("cron")), ..ran(3, 2, 900 * MS) };
         assert_eq!(found(vec![ran(3, 1, 9_000 * MS), intruder]), []);
     }
 }

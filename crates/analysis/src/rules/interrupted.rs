@@ -1,4 +1,5 @@
-//! What the rules about interrupts have in common: whom they interrupted, and how a title about that begins.
+//! What the rules about interrupts share: the threads that were interrupted, and how a title about them
+//! starts.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use wallprof_model::profile::InterruptRow;
 
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, ThreadTotals};
-use super::limits::{Toll, is_share};
+use super::limits::{Delays, is_share};
 use super::wording;
 
 /// A thread, and what interrupted it while it had a CPU.
@@ -18,10 +19,10 @@ pub(super) struct Interrupted<'e> {
 }
 
 impl<'e> Interrupted<'e> {
-    /// Every recorded thread that one of the chosen rows is about.
-    pub fn find(evidence: &'e Evidence, is_chosen: impl Fn(&InterruptRow) -> bool) -> Vec<Self> {
+    /// Every recorded thread that one of the wanted rows is about.
+    pub fn find(evidence: &'e Evidence, is_wanted: impl Fn(&InterruptRow) -> bool) -> Vec<Self> {
         let mut rows: BTreeMap<ThreadKey, Vec<&InterruptRow>> = BTreeMap::new();
-        for row in evidence.interrupts().iter().filter(|row| is_chosen(row)) {
+        for row in evidence.interrupts().iter().filter(|row| is_wanted(row)) {
             if let Some(victim) = row.victim {
                 rows.entry(victim).or_default().push(row);
             }
@@ -30,22 +31,23 @@ impl<'e> Interrupted<'e> {
         known.map(|(key, thread, rows)| Interrupted { key, thread, rows }).collect()
     }
 
-    /// Whether this cost a hundredth of the thread's time: less is no finding, whatever interrupts.
-    pub fn is_worth_a_word(&self, toll: &Toll) -> bool {
-        toll.total_ns > 0 && is_share(toll.total_ns, 100, self.thread.wall_ns)
+    /// Whether this cost a hundredth of the thread's time: less is no finding, whatever the interrupt.
+    pub fn is_significant(&self, delays: &Delays) -> bool {
+        delays.total_ns > 0 && is_share(delays.total_ns, 100, self.thread.wall_ns)
     }
 
-    /// `engine of matchd lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs`, and why.
-    pub fn conclude(&self, toll: Toll, why: &str, advice: impl Into<String>) -> Conclusion<'e> {
+    /// `engine of matchd lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs`, and
+    /// why.
+    pub fn conclude(&self, delays: Delays, why: &str, advice: impl Into<String>) -> Conclusion<'e> {
         let title = format!(
             "{} lost {} of its running time to {} interrupts, {} in all, up to {}{why}.",
             wording::thread(self.thread),
-            wording::percent(toll.total_ns, self.thread.on_cpu_ns),
-            toll.count,
-            wording::time(toll.total_ns),
-            wording::time(toll.max_ns)
+            wording::percent(delays.total_ns, self.thread.on_cpu_ns),
+            delays.count,
+            wording::time(delays.total_ns),
+            wording::time(delays.max_ns)
         );
-        let problem = Problem { threads: vec![self.key], toll, cases: Vec::new() };
+        let problem = Problem { threads: vec![self.key], delays, cases: Vec::new() };
         problem.conclude(title, advice)
     }
 }

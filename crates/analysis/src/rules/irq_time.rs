@@ -1,13 +1,14 @@
-//! `irq-time`: interrupts took a thread's time while it had the CPU. Says which, and who calls functions on other CPUs
-//! most where those are what interrupts.
+//! `irq-time`: interrupts took time of a thread while it had the CPU. Reports which ones. Where they are
+//! function calls from other CPUs, it also reports the thread that sends most of those.
 //!
-//! One finding a thread that lost to one class of interrupts more than that class may take of its running time,
-//! and a hundredth of its wall time. A third for softirqs, because a thread's own sending over a socket runs them
-//! in its name; a tenth for the timer, which every CPU has, and profilers more of it; a fiftieth for all others. A
-//! single long interrupt is no finding: on a virtual machine every one may be, when the hypervisor does not run
-//! the machine (12.7 ms in a timer interrupt were seen).
+//! One finding a thread that lost more than a limit of its running time to one class of interrupts, and a
+//! hundredth of its wall time. The limit is a third for softirqs, because a thread that sends over a socket
+//! runs them in its own name. It is a tenth for the timer, which every CPU has and of which profilers add
+//! some, and a fiftieth for all others. A single long interrupt is no finding: on a virtual machine each one
+//! may be long when the hypervisor does not run the machine (12.7 ms in a timer interrupt were seen).
 //!
-//! False positives: a thread that sends much over loopback; a profiler that samples ten thousand times a second.
+//! False positives: a thread that sends much over loopback; a profiler that samples ten thousand times a
+//! second.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use wallprof_model::profile::InterruptRow;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::interrupted::Interrupted;
-use super::limits::{Toll, is_share};
+use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{tlb_shootdown, wording};
 use crate::tally::Tally;
@@ -43,12 +44,12 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let rows: Vec<&InterruptRow> = classes(&victim.rows)
         .into_iter()
-        .filter(|(nth, rows)| is_share(Toll::of_interrupts(rows).total_ns, *nth, victim.thread.on_cpu_ns))
+        .filter(|(nth, rows)| is_share(Delays::of_interrupts(rows).total_ns, *nth, victim.thread.on_cpu_ns))
         .flat_map(|(_, rows)| rows)
         .collect();
-    let toll = Toll::of_interrupts(&rows);
+    let delays = Delays::of_interrupts(&rows);
     let why = format!(": {}{}", causes(&rows), callers(&rows, evidence));
-    victim.is_worth_a_word(&toll).then(|| victim.conclude(toll, &why, advice(&rows)))
+    victim.is_significant(&delays).then(|| victim.conclude(delays, &why, advice(&rows)))
 }
 
 /// Rows by which part of the running time, one n-th, their class may take.
@@ -85,7 +86,7 @@ fn causes(rows: &[&InterruptRow]) -> String {
     names.map(|(name, ns)| format!("{name} {}", wording::time(ns))).collect::<Vec<_>>().join(", ")
 }
 
-/// `; of the calls on other CPUs kworker/0:1 made 80 % (do_sync_core)`; nothing where the interrupts are none.
+/// `; of the calls on other CPUs kworker/0:1 made 80 % (do_sync_core)`; nothing for other interrupts.
 fn callers(rows: &[&InterruptRow], evidence: &Evidence) -> String {
     if !rows.iter().any(|row| tlb_shootdown::is_call(row)) {
         return String::new();
@@ -118,7 +119,7 @@ fn advice(rows: &[&InterruptRow]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, WALL_NS, stranger};
+    use super::super::fixture::{Fixture, WALL_NS, untracked};
     use super::*;
     use wallprof_model::ThreadKey;
     use wallprof_model::profile::{CrossCallRow, Finding};
@@ -131,9 +132,9 @@ mod tests {
     }
 
     fn found(rows: Vec<InterruptRow>) -> Vec<Finding> {
-        let mut play = Play::new();
-        play.interrupts = rows;
-        findings(&play.evidence())
+        let mut fixture = Fixture::new();
+        fixture.interrupts = rows;
+        findings(&fixture.evidence())
     }
 
     #[test]
@@ -152,13 +153,13 @@ mod tests {
 
     #[test]
     fn says_who_calls_on_other_cpus() {
-        let mut play = Play::new();
-        play.interrupts = vec![row(InterruptKind::Vector, "call_function", 600 * MS, MS / 10)];
+        let mut fixture = Fixture::new();
+        fixture.interrupts = vec![row(InterruptKind::Vector, "call_function", 600 * MS, MS / 10)];
         for (comm, count) in [("tuned", 300), ("other", 100)] {
-            let (caller, function) = (stranger(comm), Some("do_sync_core".to_owned()));
-            play.cross_calls.push(CrossCallRow { caller, syscall: None, function, count });
+            let (caller, function) = (untracked(comm), Some("do_sync_core".to_owned()));
+            fixture.cross_calls.push(CrossCallRow { caller, syscall: None, function, count });
         }
-        let found = findings(&play.evidence());
+        let found = findings(&fixture.evidence());
         assert_eq!(found.len(), 1);
         assert!(
             found[0].title.ends_with(
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_interrupt_and_nobodys_are_none() {
+    fn one_long_interrupt_and_one_without_a_victim_are_none() {
         assert_eq!(found(vec![row(InterruptKind::Vector, "local_timer", 13 * MS, 13 * MS)]), []);
         let flood = row(InterruptKind::Irq, "nvme0q1", WALL_NS / 10, MS / 10);
         assert!(found(vec![flood.clone()])[0].advice.contains("smp_affinity"));

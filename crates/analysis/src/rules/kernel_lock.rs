@@ -1,17 +1,17 @@
-//! `kernel-lock`: threads waited for a lock inside the kernel, other than that of their memory map: a file's, a
-//! directory's, a file system's.
+//! `kernel-lock`: threads waited for a lock inside the kernel other than that of their memory map: the lock
+//! of a file, a directory, a file system.
 //!
-//! One finding a program and place in the kernel; counts the waiting for the lock alone, in the stalls in which it
-//! lies.
+//! One finding a program and place in the kernel. Only the wait for the lock counts, in the stalls in which
+//! it lies.
 //!
-//! False positives: threads whose work is to write to one file, and that nobody waits for.
+//! False positives: threads whose task is to write to one file and that no other thread waits for.
 
 use wallprof_model::event::WorkKind;
 
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::kernel_work::Worked;
+use super::kernel_delay::DelayedStalls;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
@@ -29,12 +29,12 @@ const ADVICE: &str = "Keep threads out of each other's way in the kernel: one fi
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let place = |case: &Case| (evidence.program(case), case.syscall.clone(), case.kernel_place.clone());
-    let worked = Worked::find(evidence, WorkKind::KernelLock, reported, place);
-    worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
+    let delayed = DelayedStalls::find(evidence, WorkKind::KernelLock, reported, place);
+    delayed.into_iter().filter_map(|delayed| conclude(delayed, evidence)).collect()
 }
 
-fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let problem = Problem::heavy(worked.cases, worked.toll, evidence)?;
+fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let problem = Problem::heavy(delayed.cases, delayed.delays, evidence)?;
     let cases = &problem.cases;
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!("{call}, "));
     let place = mostly(cases, |case| case.kernel_place.clone());
@@ -44,7 +44,7 @@ fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e
         call.unwrap_or_default(),
         place.as_deref().unwrap_or("function unknown"),
         wording::place(problem.site().as_ref()),
-        wording::toll(&problem.toll),
+        wording::delays(&problem.delays),
         lock::holder(cases, evidence)
     );
     Some(problem.conclude(title, ADVICE))
@@ -53,7 +53,7 @@ fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, case, kernel_stack, woken_by, work_in};
+    use super::super::fixture::{Fixture, case, delay_in, kernel_stack, woken_by};
     use super::*;
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Reason, StallReason};
@@ -72,16 +72,16 @@ mod tests {
     }
 
     fn found(count: u64) -> Vec<wallprof_model::profile::Finding> {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for id in 1..=count {
-            play.works.push(work_in(&writing(id), WorkKind::KernelLock, 0, 8 * MS));
-            play.stall(writing(id));
+            fixture.kernel_delays.push(delay_in(&writing(id), WorkKind::KernelLock, 0, 8 * MS));
+            fixture.stall(writing(id));
         }
-        findings(&play.evidence())
+        findings(&fixture.evidence())
     }
 
     #[test]
-    fn names_the_kernel_s_function_that_wanted_the_lock() {
+    fn kernel_function_that_asked_for_the_lock_is_named() {
         let found = found(20);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!(
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_program_meets_is_none() {
+    fn common_waits_are_none() {
         assert!(found(10).iter().all(|found| found.rule != RULE.name));
     }
 }

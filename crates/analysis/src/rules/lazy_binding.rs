@@ -1,11 +1,12 @@
-//! `lazy-binding`: threads waited inside the dynamic linker, which bound a function at its first call. Names the
-//! function, the library that has it, and who called it.
+//! `lazy-binding`: threads waited inside the dynamic linker, which bound a function at its first call.
+//! Reports the function, the library that has it, and the caller.
 //!
-//! The linker looks a function up in the symbol tables of all libraries, whose pages nobody may have touched for
-//! minutes: what takes a microsecond at the start takes page faults later, at a moment that the program does not
-//! choose. One finding a program; waits for locks inside the linker count as well.
+//! The linker looks a function up in the symbol tables of all libraries. The pages of those tables may not
+//! have been touched for minutes. So a lookup that takes a microsecond at the start takes page faults later,
+//! at a time that the program does not choose. One finding a program. Waits for locks inside the linker
+//! count, too.
 //!
-//! False positives: a program's first seconds, when everything is called for the first time.
+//! False positives: the first seconds of a program, when it calls everything for the first time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use wallprof_model::StallReason;
 use super::case::{Case, FirstCall, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::short_name::short_name;
@@ -38,14 +39,14 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     programs.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-/// A thread that has lost its CPU waits there by chance.
+/// A thread that lost its CPU there waits by chance.
 fn waits_itself(case: &Case) -> bool {
     !case.voluntary && !matches!(case.reason, StallReason::Preempted | StallReason::Runnable)
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::unusual(cases, toll, evidence)?;
+    let delays = Delays::over(&cases, Case::without_run_queue_ns);
+    let problem = Problem::unusual(cases, delays, evidence)?;
     let longest = longest_first(&problem.cases);
     let (first, others) = longest.split_first()?;
     let title = format!(
@@ -54,7 +55,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         function(first),
         and_others(others.iter().filter(|call| call.symbol != first.symbol)),
         wording::place(first.site.as_ref()),
-        wording::toll(&toll)
+        wording::delays(&delays)
     );
     Some(problem.conclude(title, ADVICE))
 }
@@ -82,7 +83,7 @@ fn function(call: &FirstCall) -> String {
     }
 }
 
-/// ` (and 3 other functions)`: told apart by name alone.
+/// ` (and 3 other functions)`: distinguished by name alone.
 fn and_others<'c>(others: impl Iterator<Item = &'c Arc<FirstCall>>) -> String {
     let names: BTreeSet<_> = others.map(|call| &call.symbol).collect();
     match names.len() {
@@ -94,7 +95,7 @@ fn and_others<'c>(others: impl Iterator<Item = &'c Arc<FirstCall>>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, fault, stack};
+    use super::super::fixture::{Fixture, fault, stack};
     use super::*;
     use wallprof_model::profile::{BoundAtFirstCall, StallRecord};
 
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn names_the_function_its_library_and_its_caller() {
-        let found = Play::only_finding((1..=6).map(|id| bound(id, Some("sched_yield"), 24 * MS)));
+        let found = Fixture::only_finding((1..=6).map(|id| bound(id, Some("sched_yield"), 24 * MS)));
         assert_eq!(
             found.title,
             "thread-1 of app waited in the dynamic linker, which bound sched_yield of libc.so.6 at its first call in \
@@ -123,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn of_several_functions_the_dearest_is_named() {
+    fn of_several_functions_the_most_expensive_is_named() {
         let names = [Some("poll"), Some("sched_yield"), Some("sched_yield"), None];
-        let found = Play::only_finding(
+        let found = Fixture::only_finding(
             names.iter().zip(1..).map(|(name, id)| bound(id, *name, if id == 1 { 3 * MS } else { 2 * MS })),
         );
         assert!(found.title.contains("sched_yield of libc.so.6 (and 2 other functions)"), "{}", found.title);
-        let unknown = Play::only_finding([bound(1, None, MS)]);
+        let unknown = Fixture::only_finding([bound(1, None, MS)]);
         assert!(
             unknown.title.contains("bound a function at its first call in rate_control"),
             "{}",
@@ -143,9 +144,9 @@ mod tests {
             let reason = StallReason::Preempted;
             StallRecord { reason, fault: None, runnable_ns: MS, blocked_ns: 0, ..bound(id, Some("poll"), MS) }
         };
-        assert_eq!(Play::findings((1..=9).map(preempted)), []);
-        assert_eq!(Play::findings((1..=4).map(|id| bound(id, Some("poll"), MS / 5))), []);
+        assert_eq!(Fixture::findings((1..=9).map(preempted)), []);
+        assert_eq!(Fixture::findings((1..=4).map(|id| bound(id, Some("poll"), MS / 5))), []);
         let late = StallRecord { runnable_ns: 9 * MS, ..bound(1, Some("poll"), 9 * MS + MS / 2) };
-        assert!(Play::findings([late]).iter().all(|found| found.rule != RULE.name));
+        assert!(Fixture::findings([late]).iter().all(|found| found.rule != RULE.name));
     }
 }

@@ -1,60 +1,61 @@
-//! From where on something is worth a finding. One stall of the shortest length kept is what machines do; limits
-//! are multiples of that length, so that a user who asks for shorter stalls also hears of smaller problems.
+//! The limits above which something is a finding. Single stalls of the shortest kept length occur on every
+//! machine. Limits are multiples of that length, so a user who asks for shorter stalls also gets reports of
+//! smaller problems.
 
 use super::case::Case;
 use super::evidence::{Evidence, ThreadTotals};
 use wallprof_model::ThreadKey;
 use wallprof_model::profile::InterruptRow;
 
-/// How often and how long.
+/// How often threads were delayed, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Toll {
+pub(super) struct Delays {
     pub count: u64,
     pub total_ns: u64,
     pub max_ns: u64,
 }
 
-impl Toll {
+impl Delays {
     pub fn of(lengths_ns: impl IntoIterator<Item = u64>) -> Self {
-        let mut toll = Toll::default();
+        let mut delays = Delays::default();
         for ns in lengths_ns {
-            toll.count += 1;
-            toll.total_ns = toll.total_ns.saturating_add(ns);
-            toll.max_ns = toll.max_ns.max(ns);
+            delays.count += 1;
+            delays.total_ns = delays.total_ns.saturating_add(ns);
+            delays.max_ns = delays.max_ns.max(ns);
         }
-        toll
+        delays
     }
 
-    /// What `ns` takes of each of these.
+    /// Of the part of each case that `ns` returns.
     pub fn over(cases: &[&Case], ns: impl Fn(&Case) -> u64) -> Self {
-        Toll::of(cases.iter().map(|case| ns(case)))
+        Delays::of(cases.iter().map(|case| ns(case)))
     }
 
     pub fn of_interrupts(rows: &[&InterruptRow]) -> Self {
-        rows.iter().fold(Toll::default(), |toll, row| Toll {
-            count: toll.count.saturating_add(row.count),
-            total_ns: toll.total_ns.saturating_add(row.total_ns),
-            max_ns: toll.max_ns.max(row.max_ns),
+        rows.iter().fold(Delays::default(), |delays, row| Delays {
+            count: delays.count.saturating_add(row.count),
+            total_ns: delays.total_ns.saturating_add(row.total_ns),
+            max_ns: delays.max_ns.max(row.max_ns),
         })
     }
 
-    /// For what should hardly ever happen: one long wait, or some short ones that add up.
+    /// The limit for causes that should be very rare: one long wait, or some short ones that add up.
     pub fn is_unusual(&self, evidence: &Evidence) -> bool {
         let unit = evidence.unit_ns();
         self.max_ns >= unit.saturating_mul(10)
             || (self.count >= 5 && self.total_ns >= unit.saturating_mul(20))
     }
 
-    /// For what happens to every program now and then: a hundredth of the threads' time and one long wait among
-    /// it, or one that is very long.
+    /// The limit for causes that every program meets: a hundredth of the threads' time with one long wait in
+    /// it, or one wait that is very long.
     pub fn is_heavy(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
         let unit = evidence.unit_ns();
         let share = is_share(self.total_ns, 100, wall_ns(evidence, threads));
         (share && self.max_ns >= unit.saturating_mul(10)) || self.max_ns >= unit.saturating_mul(200)
     }
 
-    /// Less than a hundredth of what made the threads late: something else is their problem.
-    pub fn is_beside_the_point(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
+    /// Whether it is less than a hundredth of what made the threads late: something else is their problem.
+    pub fn is_negligible(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
         let late = sum(evidence, threads, |thread| thread.late_ns);
         !is_share(self.total_ns, 100, late)
     }
@@ -76,34 +77,34 @@ fn sum(evidence: &Evidence, threads: &[ThreadKey], of: impl Fn(&ThreadTotals) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, WALL_NS};
+    use super::super::fixture::{Fixture, WALL_NS};
     use super::*;
 
     const MS: u64 = 1_000_000;
 
     #[test]
     fn one_long_wait_is_unusual_and_so_are_some_short_ones() {
-        let evidence = Play::new().evidence();
-        let unusual = |lengths: &[u64]| Toll::of(lengths.iter().copied()).is_unusual(&evidence);
+        let evidence = Fixture::new().evidence();
+        let unusual = |lengths: &[u64]| Delays::of(lengths.iter().copied()).is_unusual(&evidence);
         assert!(unusual(&[MS]) && unusual(&[400_000; 5]));
         assert!(!unusual(&[MS - 1]) && !unusual(&[399_999; 5]) && !unusual(&[900_000; 4]));
     }
 
     #[test]
     fn heavy_is_relative_to_the_threads_time_or_very_long() {
-        let evidence = Play::new().evidence();
+        let evidence = Fixture::new().evidence();
         let one = [ThreadKey(1)];
-        let heavy = |total_ns, max_ns| Toll { count: 9, total_ns, max_ns }.is_heavy(&evidence, &one);
+        let heavy = |total_ns, max_ns| Delays { count: 9, total_ns, max_ns }.is_heavy(&evidence, &one);
         assert!(heavy(WALL_NS / 100, MS) && heavy(20 * MS, 20 * MS));
         assert!(!heavy(WALL_NS / 100 - 1, MS) && !heavy(WALL_NS / 100, MS - 1));
         let two = [ThreadKey(1), ThreadKey(2)];
-        assert!(!Toll { count: 9, total_ns: WALL_NS / 100, max_ns: MS }.is_heavy(&evidence, &two));
+        assert!(!Delays { count: 9, total_ns: WALL_NS / 100, max_ns: MS }.is_heavy(&evidence, &two));
     }
 
     #[test]
     fn a_user_who_asks_for_shorter_stalls_gets_the_least_unit_all_the_same() {
-        let with = |min_stall_ns| Play { min_stall_ns, ..Play::new() }.evidence();
+        let with = |min_stall_ns| Fixture { min_stall_ns, ..Fixture::new() }.evidence();
         assert_eq!(with(10_000).unit_ns(), 100_000);
-        assert!(!Toll::of([9 * MS]).is_unusual(&with(1_000_000)));
+        assert!(!Delays::of([9 * MS]).is_unusual(&with(1_000_000)));
     }
 }

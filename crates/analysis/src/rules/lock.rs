@@ -1,5 +1,5 @@
-//! What the rules about locks have in common: which stalls they read, who held the lock and what that thread did
-//! meanwhile, where it was released, and the finding that says so.
+//! What the rules about locks share: the stalls that they read, the thread that held the lock and what it did
+//! meanwhile, where the lock was released, and the finding about it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use wallprof_model::{Reason, StallReason};
 use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::Reported;
 use super::wording;
 use crate::site::Site;
@@ -33,19 +33,20 @@ pub(super) fn conclude<'e>(
     what: &str,
     advice: impl Into<String>,
 ) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, Case::duration_ns);
-    let problem = Problem::unusual(cases, toll, evidence)?;
+    let delays = Delays::over(&cases, Case::duration_ns);
+    let problem = Problem::unusual(cases, delays, evidence)?;
     let title = format!(
         "{} waited for {what}{} {}{}.",
         wording::who(&problem.cases, evidence),
         wording::place(problem.site().as_ref()),
-        wording::toll(&toll),
+        wording::delays(&delays),
         holder(&problem.cases, evidence)
     );
     Some(problem.conclude(title, advice))
 }
 
-/// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in release`.
+/// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
+/// release`.
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let release = mostly(cases, |case| case.release().cloned());
     let release = wording::spot(release.as_ref());
@@ -71,7 +72,7 @@ fn mostly_interrupted(cases: &[&Case]) -> bool {
     cases.iter().filter(interrupted).count() * 2 > cases.len()
 }
 
-/// What the owner of the lock waited for itself, where that took a fifth of the time or more.
+/// The reason why the owner of the lock was off the CPU, where that was a fifth of the time or more.
 fn away(cases: &[&Case], evidence: &Evidence) -> String {
     let mut why: Tally<(&'static str, Option<Arc<Site>>)> = Tally::default();
     let mut whole_ns = 0u64;

@@ -1,10 +1,10 @@
-//! `lock-wait`: threads wait for a lock. Says who waited where, who held the lock and what that thread waited for
-//! itself meanwhile, and where it was released.
+//! `lock-wait`: threads wait for a lock. Reports which threads waited and where, which thread held the lock,
+//! what that thread waited for itself, and where it released the lock.
 //!
-//! One finding a lock; where its address is not known, one a place that waits.
+//! One finding a lock. Where its address is not known, one a waiting function.
 //!
-//! False positives: a lock that is meant to be waited for (a turnstile built from a mutex); a lock whose holder
-//! was kept from running by other load, where the cause is that load: the title then says so.
+//! False positives: a lock that is meant to be waited for (a turnstile built from a mutex). Other load may
+//! have kept the holder from running: then that load is the cause, and the title names it.
 
 use std::sync::Arc;
 
@@ -56,14 +56,14 @@ fn advice(cases: &[&Case]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, at, case, lock_case};
+    use super::super::fixture::{Fixture, at, case, lock_case};
     use super::*;
     use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
     use wallprof_model::{Reason, StallReason, ThreadKey};
 
     #[test]
-    fn says_who_waited_where_who_held_it_and_where_it_was_released() {
-        let found = Play::only_finding((1..=7).map(|id| lock_case(id, 1, 2, 870_000)));
+    fn waiter_holder_and_release_are_named() {
+        let found = Fixture::only_finding((1..=7).map(|id| lock_case(id, 1, 2, 870_000)));
         assert_eq!(
             found.title,
             "thread-1 of app waited for a lock in take_order (called by handle_tick) 7 times, 6.09 ms in all, \
@@ -76,10 +76,10 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_slept_is_told() {
+    fn owner_that_slept_is_reported() {
         let wait = at(0, lock_case(1, 1, 2, 4_000_000));
         let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 3_000_000));
-        let found = Play::only_finding([wait, sleep]);
+        let found = Fixture::only_finding([wait, sleep]);
         let expected =
             "thread-2 held it, itself off the CPU for 75 % of that time (sleep in work), and released it";
         assert!(found.title.contains(expected), "{}", found.title);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn without_an_owner_the_waker_is_named() {
         let ownerless = |id| StallRecord { lock: None, ..lock_case(id, 1, 2, 2_000_000) };
-        let found = Play::only_finding((1..=3).map(ownerless));
+        let found = Fixture::only_finding((1..=3).map(ownerless));
         assert!(
             found.title.ends_with("up to 2.00 ms: thread-2 released it in release_order."),
             "{}",
@@ -104,7 +104,7 @@ mod tests {
             let waker = wait.waker.clone().map(|waker| WakerRecord { thread: None, ..waker });
             StallRecord { waker, ..wait }
         };
-        let found = Play::only_finding((1..=3).map(timed_out));
+        let found = Fixture::only_finding((1..=3).map(timed_out));
         assert!(found.title.ends_with("thread-2 held it until the waits timed out."), "{}", found.title);
         assert!(!found.advice.contains("released"), "{}", found.advice);
     }
@@ -115,17 +115,17 @@ mod tests {
             let lock = lock_case(id, 1, 2, 2_000_000);
             StallRecord { lock: Some(LockRecord { address: 0x2000, owner: None }), ..lock }
         };
-        let findings = Play::findings([lock_case(1, 1, 2, 3_000_000), other(2)]);
+        let findings = Fixture::findings([lock_case(1, 1, 2, 3_000_000), other(2)]);
         assert_eq!(findings.iter().map(|found| found.stalls.clone()).collect::<Vec<_>>(), [[1], [2]]);
     }
 
     #[test]
-    fn short_waits_and_chosen_ones_and_those_beside_the_point_are_none() {
-        assert_eq!(Play::findings((1..=4).map(|id| lock_case(id, 1, 2, 450_000))), []);
-        let chosen = |id| StallRecord { voluntary: true, ..lock_case(id, 1, 2, 5_000_000) };
-        assert_eq!(Play::findings((1..=4).map(chosen)), []);
+    fn short_voluntary_and_negligible_waits_are_none() {
+        assert_eq!(Fixture::findings((1..=4).map(|id| lock_case(id, 1, 2, 450_000))), []);
+        let voluntary = |id| StallRecord { voluntary: true, ..lock_case(id, 1, 2, 5_000_000) };
+        assert_eq!(Fixture::findings((1..=4).map(voluntary)), []);
         let disk = case(9, 1, StallReason::Blocked(Reason::Disk), 900_000_000);
-        let findings = Play::findings([lock_case(1, 1, 2, 2_000_000), disk]);
+        let findings = Fixture::findings([lock_case(1, 1, 2, 2_000_000), disk]);
         assert!(findings.iter().all(|found| found.rule != RULE.name), "{findings:#?}");
     }
 }

@@ -1,19 +1,19 @@
-//! What the machine counted, as rules ask for it: when a CPU was stolen by the hypervisor, and how much memory there was.
+//! What the machine counted, as rules read it: steal time by CPU, and free memory.
 
 use std::collections::BTreeMap;
 
 use wallprof_model::MonoNs;
 use wallprof_model::counter::{CounterKind, CounterTrack, CounterUnit};
 
-/// How long before a moment says what the page cache used to be.
+/// How long before a fault the usual size of the page cache is read.
 const BEFORE_NS: u64 = 1_000_000_000;
-/// Less than this is the usual coming and going of files, bytes; and less than a twentieth of the cache.
+/// A smaller loss, in bytes, is normal use of files; so is one below a twentieth of the cache.
 const LEAST_SHRINKAGE: f64 = 33_554_432.0;
 
 /// Counters of the machine over a whole recording.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
-    thefts: BTreeMap<u32, Vec<Theft>>,
+    steal_intervals: BTreeMap<u32, Vec<StealInterval>>,
     free: Points,
     available: Points,
     cached: Points,
@@ -22,20 +22,20 @@ pub(super) struct Machine {
 /// Values that hold until the next one, by time.
 type Points = Vec<(MonoNs, f64)>;
 
-/// Between two readings a CPU that had work was not run for some time.
+/// Steal time of a CPU between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Theft {
+pub(super) struct StealInterval {
     pub from: MonoNs,
     pub to: MonoNs,
     pub ns: u64,
 }
 
-/// Memory at a moment, bytes. What no counter says is `None`.
+/// Memory at one time, bytes. `None`: no counter has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
     pub free: u64,
     pub available: Option<u64>,
-    /// What the page cache lost in the second before, where that is much.
+    /// What the page cache lost in the second before, where that is above the limit.
     pub cache_lost: Option<u64>,
 }
 
@@ -58,13 +58,13 @@ impl Machine {
         machine
     }
 
-    /// An application's own numbers may have any name: these have a kind and a unit.
+    /// Numbers of the application may have any name; the machine's counters have this kind and unit.
     fn add(&mut self, track: &CounterTrack) {
         let name = track.counter.name.as_str();
         match (track.counter.kind, track.counter.unit) {
             (CounterKind::Sum, CounterUnit::Ns) => {
                 if let Some(cpu) = stolen_cpu(name) {
-                    self.thefts.insert(cpu, thefts(&track.points));
+                    self.steal_intervals.insert(cpu, steal_intervals(&track.points));
                 }
             }
             (CounterKind::Level, CounterUnit::Bytes) => {
@@ -80,12 +80,17 @@ impl Machine {
         }
     }
 
-    /// The thefts of a CPU that overlap `from..to`, each with its place among all of that CPU.
-    pub fn thefts(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = (usize, &Theft)> {
-        let all = self.thefts.get(&cpu).map_or(&[][..], Vec::as_slice);
-        let first = all.partition_point(|theft| theft.to <= from);
+    /// The steal time of a CPU that overlaps `from..to`, each interval with its index among all of that CPU.
+    pub fn steal_intervals(
+        &self,
+        cpu: u32,
+        from: MonoNs,
+        to: MonoNs,
+    ) -> impl Iterator<Item = (usize, &StealInterval)> {
+        let all = self.steal_intervals.get(&cpu).map_or(&[][..], Vec::as_slice);
+        let first = all.partition_point(|interval| interval.to <= from);
         let rest = all.iter().enumerate().skip(first);
-        rest.take_while(move |(_, theft)| theft.from < to)
+        rest.take_while(move |(_, interval)| interval.from < to)
     }
 
     pub fn memory_at(&self, at: MonoNs) -> Option<Memory> {
@@ -103,18 +108,18 @@ impl Machine {
     }
 }
 
-impl Theft {
+impl StealInterval {
     pub fn overlap_ns(&self, from: MonoNs, to: MonoNs) -> u64 {
         self.to.min(to).0.saturating_sub(self.from.max(from).0)
     }
 }
 
-fn thefts(points: &[(MonoNs, f64)]) -> Vec<Theft> {
+fn steal_intervals(points: &[(MonoNs, f64)]) -> Vec<StealInterval> {
     let steps = points.windows(2).map(|pair| {
         let [(from, before), (to, after)] = [pair[0], pair[1]];
-        Theft { from, to, ns: (after - before).max(0.0) as u64 }
+        StealInterval { from, to, ns: (after - before).max(0.0) as u64 }
     });
-    steps.filter(|theft| theft.ns > 0 && theft.to > theft.from).collect()
+    steps.filter(|interval| interval.ns > 0 && interval.to > interval.from).collect()
 }
 
 fn held_at(points: &[(MonoNs, f64)], at: MonoNs) -> Option<f64> {
@@ -130,19 +135,19 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn thefts_lie_between_the_readings_that_differ() {
+    fn steal_lies_between_the_readings_that_differ() {
         let track = steal(1, &[(0, 0), (300, 0), (400, 20), (500, 50), (600, 50)]);
         let machine = Machine::new(&[track]);
         let found = |from: u64, to: u64| -> Vec<(usize, u64)> {
-            let thefts = machine.thefts(1, MonoNs(from * MS), MonoNs(to * MS));
-            thefts.map(|(at, theft)| (at, theft.ns / MS)).collect()
+            let steal_intervals = machine.steal_intervals(1, MonoNs(from * MS), MonoNs(to * MS));
+            steal_intervals.map(|(at, interval)| (at, interval.ns / MS)).collect()
         };
         assert_eq!(found(0, 1_000), [(0, 20), (1, 30)]);
         assert_eq!(found(0, 300), []);
         assert_eq!(found(399, 400), [(0, 20)]);
         assert_eq!(found(400, 401), [(1, 30)]);
         assert_eq!(found(500, 9_999), []);
-        assert_eq!(machine.thefts(0, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
+        assert_eq!(machine.steal_intervals(0, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
     }
 
     #[test]
@@ -160,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn an_applications_own_numbers_are_none_of_the_machines() {
+    fn numbers_of_the_application_are_not_the_machines() {
         let mut own = steal(1, &[(0, 0), (400, 20)]);
         own.counter.unit = CounterUnit::Plain;
         let mut level = memory("free", &[(0, 9)]);
         level.counter.unit = CounterUnit::Plain;
         let machine = Machine::new(&[own, level]);
-        assert_eq!(machine.thefts(1, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
+        assert_eq!(machine.steal_intervals(1, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
         assert_eq!(machine.memory_at(MonoNs(MS)), None);
         assert!(reads_counter("cpu12.steal") && reads_counter("memory.cached"));
         assert!(!reads_counter("steal") && !reads_counter("cpu1.run_queue") && !reads_counter("cpux.steal"));

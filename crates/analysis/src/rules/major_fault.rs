@@ -1,11 +1,12 @@
-//! `major-fault`: threads touched memory that was not there, and waited for the kernel to read it from a file or from
-//! swap. Says which file and where in it, how much memory was free at the slowest, and whether memory was being freed then:
-//! what is in memory today goes tomorrow where the page cache is squeezed.
+//! `major-fault`: threads touched memory that was not present, and waited for the kernel to read it from a
+//! file or from swap. Reports the file and the offset, how much memory was free at the slowest fault, and
+//! whether memory was being reclaimed then: pages that are in memory today may be evicted tomorrow where the
+//! page cache is under pressure.
 //!
-//! One finding a program and file. Time spent waiting for a CPU in such a fault is `run-queue`'s.
+//! One finding a program and file. Time spent waiting for a CPU in such a fault belongs to `run-queue`.
 //!
-//! False positives: a program's first seconds, when its code and data are touched for the first time; programs that
-//! mean to read through memory (databases that map their files).
+//! False positives: the first seconds of a program, when it touches its code and data for the first time;
+//! programs that read through memory on purpose (databases that map their files).
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use wallprof_model::event::WorkKind;
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::site::base_name;
@@ -36,7 +37,8 @@ const SWAP_ADVICE: &str = "Keep this memory from being swapped out: mlock(2) or 
 const SHORTAGE_ADVICE: &str =
     " Memory was short: more of it, or less taken by others, keeps pages in the cache.";
 
-/// Memory that is freed so long before or after a fault says that the page could go because memory was short.
+/// Memory that is freed this long before or after a fault shows that memory was short when the page was
+/// evicted.
 const NEARBY_NS: u64 = 1_000_000_000;
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
@@ -51,8 +53,8 @@ fn file(case: &Case) -> Option<Arc<str>> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::unusual(cases, toll, evidence)?;
+    let delays = Delays::over(&cases, Case::without_run_queue_ns);
+    let problem = Problem::unusual(cases, delays, evidence)?;
     let worst = problem.cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
     let shortage = shortage(worst, evidence);
     let advice = if file(worst).is_some() { FILE_ADVICE } else { SWAP_ADVICE };
@@ -62,7 +64,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::who(&problem.cases, evidence),
         page(worst),
         wording::place(problem.site().as_ref()),
-        wording::toll(&toll),
+        wording::delays(&delays),
         memory(worst, shortage, evidence)
     );
     Some(problem.conclude(title, advice))
@@ -76,7 +78,8 @@ fn page(worst: &Case) -> String {
     format!("pages of {} to be read from disk{place}", base_name(&file))
 }
 
-/// `; when the slowest began, 1.21 GiB of memory were free (20.1 GiB available), and threads had to free memory`.
+/// `; when the slowest began, 1.21 GiB of memory were free (20.1 GiB available), and threads had to free
+/// memory`.
 fn memory(worst: &Case, shortage: Option<String>, evidence: &Evidence) -> String {
     let free = evidence.machine().memory_at(worst.start).map(|memory| {
         let available = memory.available.map(|bytes| format!(" ({} available)", wording::size(bytes)));
@@ -89,7 +92,7 @@ fn memory(worst: &Case, shortage: Option<String>, evidence: &Evidence) -> String
     }
 }
 
-/// What says that pages had to go because memory was short.
+/// The sign that pages were evicted because memory was short.
 fn shortage(worst: &Case, evidence: &Evidence) -> Option<String> {
     if is_reclaimed(worst, evidence) {
         return Some("threads had to free memory".into());
@@ -98,17 +101,17 @@ fn shortage(worst: &Case, evidence: &Evidence) -> Option<String> {
     Some(format!("the page cache had lost {} within a second", wording::size(lost)))
 }
 
-/// Whether a recorded thread had to free memory about then.
+/// Whether a recorded thread had to free memory at about that time.
 fn is_reclaimed(worst: &Case, evidence: &Evidence) -> bool {
     let (from, to) = (worst.start.0.saturating_sub(NEARBY_NS), worst.end.0.saturating_add(NEARBY_NS));
-    let mut works = evidence.works().iter().filter(|work| work.kind == WorkKind::Reclaim);
-    works.any(|work| work.start.0 < to && work.end.0 > from)
+    let mut reclaims = evidence.kernel_delays().iter().filter(|delay| delay.kind == WorkKind::Reclaim);
+    reclaims.any(|delay| delay.start.0 < to && delay.end.0 > from)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, at, fault, memory, work_in};
+    use super::super::fixture::{Fixture, at, delay_in, fault, memory};
     use super::*;
     use wallprof_model::StallReason;
     use wallprof_model::counter::CounterTrack;
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn says_which_file_and_where_in_it() {
-        let found = Play::only_finding((1..=6).map(|id| fault(id, 1, true, id * MS)));
+        let found = Fixture::only_finding((1..=6).map(|id| fault(id, 1, true, id * MS)));
         assert_eq!(
             found.title,
             "thread-1 of app waited for pages of prices.idx to be read from disk (the slowest at 0x2008) in work \
@@ -131,12 +134,14 @@ mod tests {
 
     /// A fault of 6 ms at 3 s, beside these counters; a thread frees memory `reclaim_ms` after its start.
     fn beside(counters: Vec<CounterTrack>, reclaim_ms: Option<u64>) -> Finding {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         let stall = at(2_000 * MS, fault(1, 1, true, 6 * MS));
-        play.counters = counters;
-        play.works.extend(reclaim_ms.map(|ms| work_in(&stall, WorkKind::Reclaim, ms * MS, (ms + 1) * MS)));
-        play.stall(stall);
-        findings(&play.evidence()).remove(0)
+        fixture.counters = counters;
+        fixture
+            .kernel_delays
+            .extend(reclaim_ms.map(|ms| delay_in(&stall, WorkKind::Reclaim, ms * MS, (ms + 1) * MS)));
+        fixture.stall(stall);
+        findings(&fixture.evidence()).remove(0)
     }
 
     #[test]
@@ -190,7 +195,7 @@ mod tests {
             let page = Fault { file: None, file_offset: None, mapping: Some(Mapping::Anonymous), ..page };
             StallRecord { fault: Some(page), ..stall }
         };
-        let found = Play::only_finding((1..=3).map(swapped));
+        let found = Fixture::only_finding((1..=3).map(swapped));
         assert!(
             found.title.contains("waited for memory that had been swapped out in work"),
             "{}",
@@ -201,17 +206,17 @@ mod tests {
 
     #[test]
     fn minor_faults_short_ones_and_waits_for_a_cpu_are_none() {
-        assert_eq!(Play::findings((1..=9).map(|id| fault(id, 1, false, 9 * MS))), []);
-        assert_eq!(Play::findings((1..=4).map(|id| fault(id, 1, true, 900_000))), []);
+        assert_eq!(Fixture::findings((1..=9).map(|id| fault(id, 1, false, 9 * MS))), []);
+        assert_eq!(Fixture::findings((1..=4).map(|id| fault(id, 1, true, 900_000))), []);
         let starved = StallRecord { runnable_ns: 5 * MS, ..fault(1, 1, true, 5 * MS + 900_000) };
-        assert!(Play::findings([starved]).iter().all(|found| found.rule != RULE.name));
+        assert!(Fixture::findings([starved]).iter().all(|found| found.rule != RULE.name));
         assert_eq!(fault(1, 1, true, MS).reason, StallReason::Major);
     }
 
     #[test]
-    fn what_the_dynamic_linker_waited_for_is_told_once() {
+    fn waits_of_the_dynamic_linker_are_reported_once() {
         let binding = BoundAtFirstCall { depth: 1, symbol: None, library: None };
         let bound = |id| StallRecord { binding: Some(binding.clone()), ..fault(id, 1, true, 5 * MS) };
-        assert_eq!(Play::only_finding((1..=3).map(bound)).rule, "lazy-binding");
+        assert_eq!(Fixture::only_finding((1..=3).map(bound)).rule, "lazy-binding");
     }
 }

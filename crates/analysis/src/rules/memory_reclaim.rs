@@ -1,15 +1,15 @@
-//! `memory-reclaim`: threads that wanted memory had to free some first, in the middle of a page fault or a system call
-//! (direct reclaim), because the kernel's own threads did not keep up or a cgroup's limit was reached.
+//! `memory-reclaim`: threads that asked for memory had to free some first, during a page fault or a system
+//! call (direct reclaim): the kernel's own threads did not keep up, or a cgroup reached its limit.
 //!
-//! One finding a program; counts the freeing alone, in the stalls in which it lies.
+//! One finding a program. Only the time of the reclaim counts, in the stalls in which it lies.
 //!
-//! False positives: a cgroup that is meant to live at its limit.
+//! False positives: a cgroup that is meant to stay at its limit.
 
 use wallprof_model::event::WorkKind;
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::kernel_work::Duty;
+use super::kernel_delay::DelayRule;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
@@ -21,7 +21,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-const DUTY: Duty = Duty {
+const DELAY: DelayRule = DelayRule {
     kind: WorkKind::Reclaim,
     phrase: "had to free memory for the kernel (direct reclaim)",
     advice: "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
@@ -30,26 +30,26 @@ const DUTY: Duty = Duty {
 };
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    DUTY.find(evidence, reported)
+    DELAY.find(evidence, reported)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, fault, work_in};
+    use super::super::fixture::{Fixture, delay_in, fault};
     use super::*;
     use wallprof_model::profile::Finding;
 
     const MS: u64 = 1_000_000;
 
     fn found(count: u64, ns: u64) -> Vec<Finding> {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for id in 1..=count {
             let stall = fault(id, 1, false, 9 * MS);
-            play.works.push(work_in(&stall, WorkKind::Reclaim, MS, MS + ns));
-            play.stall(stall);
+            fixture.kernel_delays.push(delay_in(&stall, WorkKind::Reclaim, MS, MS + ns));
+            fixture.stall(stall);
         }
-        findings(&play.evidence())
+        findings(&fixture.evidence())
     }
 
     #[test]
@@ -71,12 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn a_major_fault_that_had_to_free_memory_is_told_once() {
-        let mut play = Play::new();
+    fn major_fault_that_had_to_free_memory_is_reported_once() {
+        let mut fixture = Fixture::new();
         let stall = fault(1, 1, true, 9 * MS);
-        play.works.push(work_in(&stall, WorkKind::Reclaim, 0, 8 * MS));
-        play.stall(stall);
-        let rules: Vec<String> = findings(&play.evidence()).into_iter().map(|found| found.rule).collect();
+        fixture.kernel_delays.push(delay_in(&stall, WorkKind::Reclaim, 0, 8 * MS));
+        fixture.stall(stall);
+        let rules: Vec<String> = findings(&fixture.evidence()).into_iter().map(|found| found.rule).collect();
         assert_eq!(rules, [RULE.name]);
     }
 }

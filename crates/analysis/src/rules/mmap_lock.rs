@@ -1,7 +1,7 @@
-//! `mmap-lock`: threads waited for the lock of their own process's memory map, which another of its threads held: for
-//! mapping, unmapping, protecting, or a page fault beside those.
+//! `mmap-lock`: threads waited for the lock of their own process's memory map, which another of its threads
+//! held: to map, unmap or protect memory, or for a page fault beside those.
 //!
-//! One finding a program; counts the waiting for the lock alone, in the stalls in which it lies.
+//! One finding a program. Only the wait for the lock counts, in the stalls in which it lies.
 //!
 //! False positives: programs that start many threads at once, each of which maps its stack.
 
@@ -10,7 +10,7 @@ use wallprof_model::event::WorkKind;
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::kernel_work::Worked;
+use super::kernel_delay::DelayedStalls;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
@@ -27,24 +27,24 @@ const ADVICE: &str = "Map, unmap and protect less and in smaller pieces while ot
     of returning them (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), use MADV_DONTNEED, or do it in another process.";
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let worked = Worked::find(evidence, WorkKind::MmapLock, reported, |case| evidence.program(case));
-    worked.into_iter().filter_map(|worked| conclude(worked, evidence)).collect()
+    let delayed = DelayedStalls::find(evidence, WorkKind::MmapLock, reported, |case| evidence.program(case));
+    delayed.into_iter().filter_map(|delayed| conclude(delayed, evidence)).collect()
 }
 
-fn conclude<'e>(worked: Worked<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let problem = Problem::heavy(worked.cases, worked.toll, evidence)?;
+fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let problem = Problem::heavy(delayed.cases, delayed.delays, evidence)?;
     let title = format!(
         "{} waited for the lock of their process's memory map ({}){} {}{}.",
         wording::who(&problem.cases, evidence),
         what(&problem.cases),
         wording::place(problem.site().as_ref()),
-        wording::toll(&problem.toll),
+        wording::delays(&problem.delays),
         lock::holder(&problem.cases, evidence)
     );
     Some(problem.conclude(title, ADVICE))
 }
 
-/// What most of them were about.
+/// The system call, or the page fault, of most of them.
 fn what(cases: &[&Case]) -> String {
     let call = mostly(cases, |case| case.syscall.clone().filter(|_| case.fault.is_none()));
     call.map_or("page fault".into(), |call| call.to_string())
@@ -53,7 +53,7 @@ fn what(cases: &[&Case]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, case, fault, woken_by, work_in};
+    use super::super::fixture::{Fixture, case, delay_in, fault, woken_by};
     use super::*;
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Reason, StallReason};
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn says_what_waited_and_who_let_it_go() {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for id in 1..=20 {
-            play.works.push(work_in(&unmapping(id), WorkKind::MmapLock, 0, 7 * MS));
-            play.stall(unmapping(id));
+            fixture.kernel_delays.push(delay_in(&unmapping(id), WorkKind::MmapLock, 0, 7 * MS));
+            fixture.stall(unmapping(id));
         }
-        let found = findings(&play.evidence());
+        let found = findings(&fixture.evidence());
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!(
             found[0].title,
@@ -88,13 +88,13 @@ mod tests {
     #[test]
     fn page_faults_wait_for_it_too_and_a_few_are_none() {
         let found = |count: u64| {
-            let mut play = Play::new();
+            let mut fixture = Fixture::new();
             for id in 1..=count {
                 let stall = fault(id, 1, false, 9 * MS);
-                play.works.push(work_in(&stall, WorkKind::MmapLock, 0, 9 * MS));
-                play.stall(stall);
+                fixture.kernel_delays.push(delay_in(&stall, WorkKind::MmapLock, 0, 9 * MS));
+                fixture.stall(stall);
             }
-            findings(&play.evidence())
+            findings(&fixture.evidence())
         };
         assert!(found(12)[0].title.contains("memory map (page fault)"), "{:?}", found(12));
         assert_eq!(found(2), []);

@@ -1,9 +1,9 @@
-//! Rules: what a recording means. Each rule is a pure function over the [`Evidence`] and draws conclusions:
-//! who was late, because of whom, and what to do about it.
+//! Rules: what a recording means. Each rule is a pure function over the [`Evidence`]. It concludes which
+//! threads were late, what caused that, and what to do about it.
 //!
-//! One cause is told once: a wait for a lock that is part of a deadlock or of a chain of waits, or that happened
-//! inside the allocator, is not told again as a plain wait for a lock. `docs/findings.md` says for users what
-//! each rule says, from which limits on, and when it is wrong.
+//! One cause is reported once. A wait for a lock that is part of a deadlock or of a chain of waits, or that
+//! lies inside the allocator, is not reported again as a plain wait for a lock. `docs/findings.md` describes
+//! for users what each rule reports, its limits, and when it is wrong.
 
 mod allocator_lock;
 mod case;
@@ -18,8 +18,8 @@ mod fixture;
 mod guard_shared;
 mod interrupted;
 mod irq_time;
+mod kernel_delay;
 mod kernel_lock;
-mod kernel_work;
 mod lazy_binding;
 mod limits;
 mod lock;
@@ -47,9 +47,9 @@ pub use spec::{Cause, EvidenceKind, RuleSpec};
 use conclusion::Conclusion;
 use spec::Reported;
 
-/// Every rule, in the order in which they run and in which `docs/findings.md` describes them. A rule leaves out the
-/// stalls or threads that earlier rules of its [`excludes`](RuleSpec) have reported, so the more specific rule comes
-/// first.
+/// Every rule, in the order in which they run and in which `docs/findings.md` describes them. A rule leaves
+/// out stalls and threads that earlier rules reported for a topic of its `excludes`. So the more specific
+/// rule comes first.
 pub static RULES: &[RuleSpec] = &[
     deadlock::RULE,
     lazy_binding::RULE,
@@ -97,7 +97,7 @@ fn rank(finding: &Finding) -> impl Ord + use<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::fixture::{Play, lock_case};
+    use super::fixture::{Fixture, lock_case};
     use super::*;
 
     const PAGE: &str = include_str!("../../../../docs/findings.md");
@@ -125,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_stalls_has_no_findings() {
-        assert_eq!(findings(&Play::new().evidence()), []);
+    fn run_without_stalls_has_no_findings() {
+        assert_eq!(findings(&Fixture::new().evidence()), []);
     }
 
     #[test]
-    fn a_deadlock_comes_first_and_its_waits_are_told_once() {
-        let mut play = Play::new();
+    fn deadlock_comes_first_and_its_waits_are_reported_once() {
+        let mut fixture = Fixture::new();
         for id in 1..10 {
-            play.stall(lock_case(id, 1, 3, 50_000_000));
+            fixture.stall(lock_case(id, 1, 3, 50_000_000));
         }
-        play.stall(fixture::open(lock_case(20, 4, 5, 2_000_000)));
-        play.stall(fixture::open(lock_case(21, 5, 4, 2_000_000)));
-        let rules: Vec<String> = findings(&play.evidence()).into_iter().map(|found| found.rule).collect();
+        fixture.stall(fixture::open(lock_case(20, 4, 5, 2_000_000)));
+        fixture.stall(fixture::open(lock_case(21, 5, 4, 2_000_000)));
+        let rules: Vec<String> = findings(&fixture.evidence()).into_iter().map(|found| found.rule).collect();
         assert_eq!(rules, ["deadlock", "lock-wait"]);
     }
 }

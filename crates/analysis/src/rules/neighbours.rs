@@ -1,12 +1,12 @@
-//! Who had the CPU while a thread waited for it, and on which CPU, and the finding that says so: what `preempted` and
-//! `run-queue` share.
+//! The threads that had the CPU while a thread waited for it, the CPU, and the finding about that: what
+//! `preempted` and `run-queue` share.
 
 use std::collections::BTreeSet;
 
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Toll, is_share};
+use super::limits::{Delays, is_share};
 use super::wording;
 use crate::tally::Tally;
 
@@ -36,8 +36,8 @@ impl CpuWait {
     }
 
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-        let toll = Toll::over(&cases, self.ns);
-        let problem = Problem::heavy(cases, toll, evidence)?;
+        let delays = Delays::over(&cases, self.ns);
+        let problem = Problem::heavy(cases, delays, evidence)?;
         let neighbours = Neighbours::of(&problem.cases);
         let title = format!(
             "{} {}{} {} {}{}.",
@@ -45,14 +45,14 @@ impl CpuWait {
             self.what,
             neighbours.cpus(),
             self.when,
-            wording::toll(&toll),
-            neighbours.names(toll.total_ns)
+            wording::delays(&delays),
+            neighbours.names(delays.total_ns)
         );
         Some(problem.conclude(title, neighbours.advice()))
     }
 }
 
-/// Who ran instead, over some stalls.
+/// The threads that ran instead, over some stalls.
 pub(super) struct Neighbours {
     /// Name, and whether it belongs to the waiting thread's own process; by ns.
     ran: Tally<(String, bool)>,
@@ -80,7 +80,8 @@ impl Neighbours {
         }
     }
 
-    /// `: the CPU was with build for 70 %, cron for 20 % and others for 5 % of that time`; nothing where nobody is known.
+    /// `: the CPU was with build for 70 %, cron for 20 % and others for 5 % of that time`; nothing where
+    /// none is known.
     pub fn names(&self, waited_ns: u64) -> String {
         let whole = waited_ns.max(self.ran.total());
         let ranked = self.ran.ranked();
@@ -96,12 +97,12 @@ impl Neighbours {
         format!(": the CPU was with {but_last}{last} of that time")
     }
 
-    /// What helps, which depends on whether the process is in its own way.
+    /// The advice, which depends on whether threads of the process itself took the CPU.
     pub fn advice(&self) -> String {
         let own: u64 = self.ran.ranked().iter().filter(|((_, own), _)| *own).map(|(_, ns)| ns).sum();
         match own > self.ran.total() / 2 {
             true => {
-                "The process is in its own way: run fewer busy threads than there are CPUs, or keep this \
+                "Threads of the process itself took the CPU: run fewer busy threads than there are CPUs, or keep this \
                      thread's CPU free of the others (`taskset`, sched_setaffinity)."
                     .into()
             }
@@ -114,24 +115,25 @@ impl Neighbours {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, case, stranger, thread_ref};
+    use super::super::fixture::{Fixture, case, thread_ref, untracked};
     use super::*;
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{StallReason, ThreadRef};
 
     fn neighbours(ran: &[(ThreadRef, u64)], cpus: &[u32], check: impl Fn(&Neighbours)) {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for (at, &cpu) in cpus.iter().enumerate() {
             let stall = case(at as u64 + 1, 1, StallReason::Preempted, 1_000_000);
-            play.stall(StallRecord { cpu: Some(cpu), ran_instead: ran.to_vec(), ..stall });
+            fixture.stall(StallRecord { cpu: Some(cpu), ran_instead: ran.to_vec(), ..stall });
         }
-        let evidence = play.evidence();
+        let evidence = fixture.evidence();
         check(&Neighbours::of(&evidence.cases().iter().collect::<Vec<_>>()));
     }
 
     #[test]
-    fn those_who_had_the_cpu_longest_are_named() {
-        let ran = [(stranger("build"), 700_000), (stranger("kworker/1:2"), 200_000), (stranger("x"), 1_000)];
+    fn threads_with_most_cpu_time_are_named() {
+        let ran =
+            [(untracked("build"), 700_000), (untracked("kworker/1:2"), 200_000), (untracked("x"), 1_000)];
         neighbours(&ran, &[1], |found| {
             let names = found.names(1_000_000);
             assert_eq!(names, ": the CPU was with build for 70 % and kworker/1:2 for 20 % of that time");
@@ -141,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn the_others_are_told_together() {
-        let ran = ["build", "cron", "ld", "as"].map(|name| (stranger(name), 200_000));
+    fn others_are_reported_together() {
+        let ran = ["build", "cron", "ld", "as"].map(|name| (untracked(name), 200_000));
         neighbours(&ran, &[1], |found| {
             let names = found.names(1_000_000);
             assert_eq!(
@@ -153,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_in_its_own_way_is_told_so() {
+    fn process_in_its_own_way_gets_another_advice() {
         neighbours(&[(thread_ref(2), 900_000)], &[0, 1], |found| {
             assert_eq!(found.cpus(), " on CPUs 0, 1");
-            assert!(found.advice().starts_with("The process is in its own way"));
+            assert!(found.advice().starts_with("Threads of the process itself"));
         });
         neighbours(&[], &[0, 1, 2, 3, 4], |found| {
             assert_eq!((found.cpus().as_str(), found.names(5).as_str()), ("", ""));

@@ -1,16 +1,17 @@
-//! `oversleep`: a timeout came late: a sleep, a poll or a timed wait was *woken* later than it had asked for,
-//! beyond the slack that the kernel allows itself. What a thread waits for a CPU after that is `run-queue`'s.
+//! `oversleep`: a timeout came late. A sleep, a poll or a timed wait was *woken* later than the thread had
+//! asked for, beyond the slack that the kernel allows itself. A wait for a CPU after that belongs to
+//! `run-queue`.
 //!
-//! Counts the time from the end of the timeout to the wakeup, not the sleep. One finding a process, thread name
-//! and system call.
+//! The time from the end of the timeout to the wakeup counts, not the sleep. One finding a process, thread
+//! name and system call.
 //!
-//! False positives: a virtual machine whose hypervisor did not run it, a laptop that was suspended: the clock went
-//! on, the program could not.
+//! False positives: a virtual machine that its hypervisor did not run, or a laptop that was suspended: the
+//! clock continued, the program could not.
 
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -26,7 +27,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const ADVICE: &str = "Look at what kept the timer from firing on this CPU: interrupts or kernel code that runs \
     with interrupts off, deep idle states (cpu_dma_latency), the process being stopped, or a hypervisor.";
 
-/// What the kernel gives every thread (init/init_task.c).
+/// The slack that the kernel gives every thread (init/init_task.c).
 const TIMER_SLACK_NS: u64 = 50_000;
 /// fs/select.c: MAX_SLACK.
 const MOST_LEEWAY_NS: u64 = 100_000_000;
@@ -39,14 +40,14 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-/// Whether the wakeup came as much later than the kernel may let it come as a stall is long.
+/// Whether the wakeup came later than the kernel's slack by the length of a stall.
 fn is_unusual(case: &Case, unit_ns: u64) -> bool {
     let leeway_ns = leeway_ns(case, case.asked_ns.unwrap_or(0));
     lateness_ns(case) >= leeway_ns.saturating_add(unit_ns)
 }
 
-/// The time from the end of the timeout to the wakeup, ns; 0 where the kernel may let the wakeup come that late,
-/// and for a wait that has no timeout, is still open, or is voluntary.
+/// The time from the end of the timeout to the wakeup, ns; 0 where the kernel may let the wakeup come that
+/// late, and for a wait that has no timeout, is still open, or is voluntary.
 pub(super) fn lateness_ns(case: &Case) -> u64 {
     match (case.asked_ns, case.overslept_ns) {
         (Some(asked_ns), Some(overslept_ns)) if !case.open && !case.voluntary => {
@@ -57,9 +58,9 @@ pub(super) fn lateness_ns(case: &Case) -> u64 {
     }
 }
 
-/// A wait that is late because of the CPU after its wakeup may have been woken within the kernel's leeway: a thread's
-/// timer slack, unless it has set another one; for poll and its kin a thousandth of the timeout if that is more
-/// (fs/select.c, select_estimate_accuracy).
+/// A wait that is late because of the CPU after its wakeup may have been woken within the kernel's leeway: a
+/// thread's timer slack, unless it has set another one; for poll and its kin a thousandth of the timeout if
+/// that is more (fs/select.c, select_estimate_accuracy).
 fn leeway_ns(case: &Case, asked_ns: u64) -> u64 {
     let coarse_ns = match case.syscall.as_deref() {
         Some("poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2") => {
@@ -71,12 +72,12 @@ fn leeway_ns(case: &Case, asked_ns: u64) -> u64 {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, lateness_ns);
-    let often = toll.count >= 3 && toll.is_unusual(evidence);
-    if !(often || toll.max_ns >= evidence.unit_ns().saturating_mul(100)) {
+    let delays = Delays::over(&cases, lateness_ns);
+    let often = delays.count >= 3 && delays.is_unusual(evidence);
+    if !(often || delays.max_ns >= evidence.unit_ns().saturating_mul(100)) {
         return None;
     }
-    let problem = Problem::new(cases, toll);
+    let problem = Problem::new(cases, delays);
     let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let call = syscall.map(|name| format!(" ({name})")).unwrap_or_default();
     let worst = problem.cases.iter().max_by_key(|case| lateness_ns(case));
@@ -85,7 +86,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         "{} woke up late from a wait with a timeout{call}{} {}; the latest had asked for {}.",
         wording::who(&problem.cases, evidence),
         wording::place(problem.site().as_ref()),
-        wording::toll(&toll),
+        wording::delays(&delays),
         wording::time(asked)
     );
     Some(problem.conclude(title, ADVICE))
@@ -93,7 +94,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, case};
+    use super::super::fixture::{Fixture, case};
     use super::*;
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Reason, StallReason};
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_lateness_counts_not_the_sleep() {
-        let found = Play::only_finding((1..=3).map(|id| slept(id, 10_000_000, id * 1_000_000)));
+        let found = Fixture::only_finding((1..=3).map(|id| slept(id, 10_000_000, id * 1_000_000)));
         assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE.name, 6_000_000, 3_000_000));
         assert!(found.title.ends_with("up to 3.00 ms; the latest had asked for 10.0 ms."), "{}", found.title);
         assert!(
@@ -122,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_that_were_chosen_are_none_however_long() {
-        let chosen = |id| StallRecord { voluntary: true, ..slept(id, 10_000_000, 9_000_000) };
-        assert_eq!(Play::findings((1..=9).map(chosen)), []);
+    fn voluntary_sleeps_are_none_however_long() {
+        let voluntary = |id| StallRecord { voluntary: true, ..slept(id, 10_000_000, 9_000_000) };
+        assert_eq!(Fixture::findings((1..=9).map(voluntary)), []);
         let untimed = |id| StallRecord { asked_ns: None, voluntary: true, ..slept(id, 0, 40_000_000) };
-        assert_eq!(Play::findings((1..=9).map(untimed)), []);
+        assert_eq!(Fixture::findings((1..=9).map(untimed)), []);
     }
 
     #[test]
@@ -135,18 +136,18 @@ mod tests {
             let sleep = slept(id, 10_000_000, 6_000_000);
             StallRecord { blocked_ns: 10_000_000, runnable_ns: 6_000_000, ..sleep }
         };
-        assert!(Play::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE.name));
+        assert!(Fixture::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE.name));
     }
 
     #[test]
-    fn what_the_kernel_allows_itself_is_not_late() {
+    fn wakeups_within_the_slack_are_not_late() {
         let poll = |id| {
             let sleep = slept(id, 500_000_000, 6_490_000);
             StallRecord { blocked_ns: 500_490_000, runnable_ns: 6_000_000, ..sleep }
         };
-        assert!(Play::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE.name));
+        assert!(Fixture::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE.name));
         let futex = |id| StallRecord { syscall: Some("futex".into()), ..poll(id) };
-        let found = Play::findings((1..=20).map(futex));
+        let found = Fixture::findings((1..=20).map(futex));
         let late = found.iter().find(|found| found.rule == RULE.name).expect("a thousandth is for polls");
         assert_eq!(late.max_ns, 490_000);
     }
@@ -157,19 +158,19 @@ mod tests {
             reason: StallReason::Blocked(Reason::Lock),
             ..slept(id, 10_000_000, 9_000_000)
         };
-        let found = Play::only_finding((1..=9).map(lock));
+        let found = Fixture::only_finding((1..=9).map(lock));
         assert_eq!((found.rule.as_str(), found.max_ns), ("lock-wait", 19_000_000));
     }
 
     #[test]
     fn microseconds_are_shown_as_such() {
-        let found = Play::only_finding((1..=9).map(|id| slept(id, 50_000, 900_000)));
+        let found = Fixture::only_finding((1..=9).map(|id| slept(id, 50_000, 900_000)));
         assert!(found.title.ends_with("up to 900 µs; the latest had asked for 50.0 µs."), "{}", found.title);
     }
 
     #[test]
     fn two_late_wakeups_are_chance_unless_they_are_very_late() {
-        assert_eq!(Play::findings((1..=2).map(|id| slept(id, 1_000_000, 9_000_000))), []);
-        assert_eq!(Play::only_finding([slept(1, 1_000_000, 10_000_000)]).count, 1);
+        assert_eq!(Fixture::findings((1..=2).map(|id| slept(id, 1_000_000, 9_000_000))), []);
+        assert_eq!(Fixture::only_finding([slept(1, 1_000_000, 10_000_000)]).count, 1);
     }
 }

@@ -1,8 +1,8 @@
-//! `preempted`: threads that wanted to run lost their CPU to others.
+//! `preempted`: running threads lost their CPU to others.
 //!
 //! One finding a program and thread name, where it cost a hundredth of the threads' time, or 20 ms at once.
 //!
-//! False positives: batch work that is meant to give way (`nice 19`, SCHED_IDLE).
+//! False positives: batch programs that are meant to yield (`nice 19`, SCHED_IDLE).
 
 use wallprof_model::StallReason;
 
@@ -30,19 +30,19 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, case, stranger};
+    use super::super::fixture::{Fixture, case, untracked};
     use super::*;
     use wallprof_model::ThreadKey;
     use wallprof_model::profile::StallRecord;
 
     fn preempted(id: u64, ns: u64) -> StallRecord {
-        let ran_instead = vec![(stranger("build"), ns)];
+        let ran_instead = vec![(untracked("build"), ns)];
         StallRecord { ran_instead, ..case(id, 1, StallReason::Preempted, ns) }
     }
 
     #[test]
-    fn says_who_took_the_cpu_and_which() {
-        let found = Play::only_finding((1..=40).map(|id| preempted(id, 4_000_000)));
+    fn cpu_and_its_new_owner_are_named() {
+        let found = Fixture::only_finding((1..=40).map(|id| preempted(id, 4_000_000)));
         assert_eq!(
             found.title,
             "thread-1 of app lost the CPU on CPU 1 while running 40 times, 160 ms in all, up to 4.00 ms: the CPU \
@@ -52,20 +52,20 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_one_program_are_told_together() {
+    fn processes_of_one_program_are_reported_together() {
         let worker = |id| {
             let pid = 100 + (id % 2) as u32;
             let stall = StallRecord { pid, comm: "worker".into(), ..preempted(id, 4_000_000) };
             StallRecord { thread: ThreadKey(pid - 99), ..stall }
         };
-        let found = Play::only_finding((1..=80).map(worker));
+        let found = Fixture::only_finding((1..=80).map(worker));
         assert!(found.title.starts_with("2 threads of app named worker lost the CPU"), "{}", found.title);
         assert_eq!((found.count, found.threads.len()), (80, 2));
     }
 
     #[test]
-    fn what_happens_to_every_program_is_none() {
-        assert_eq!(Play::findings((1..=20).map(|id| preempted(id, 4_000_000))), []);
-        assert_eq!(Play::only_finding([preempted(1, 20_000_000)]).rule, RULE.name);
+    fn common_preemptions_are_none() {
+        assert_eq!(Fixture::findings((1..=20).map(|id| preempted(id, 4_000_000))), []);
+        assert_eq!(Fixture::only_finding([preempted(1, 20_000_000)]).rule, RULE.name);
     }
 }

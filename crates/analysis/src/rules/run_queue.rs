@@ -1,9 +1,11 @@
 //! `run-queue`: threads that had been woken waited for a CPU.
 //!
-//! Counts the time from the wakeup to the CPU in every interval where that took as long as a stall, whatever the
-//! thread had waited for before. One finding a program and thread name; limits as those of `preempted`.
+//! The time from the wakeup to the CPU counts in every interval in which it was as long as a stall, whatever
+//! the thread had waited for before. One finding a program and thread name. The limits are those of
+//! `preempted`.
 //!
-//! False positives: batch work that is meant to give way; a hypervisor that does not run the machine and does not tell.
+//! False positives: batch programs that are meant to yield; a hypervisor that does not run the machine and
+//! does not report that.
 
 use wallprof_model::StallReason;
 
@@ -37,7 +39,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, case, thread_ref};
+    use super::super::fixture::{Fixture, case, thread_ref};
     use super::*;
     use wallprof_model::Reason;
     use wallprof_model::profile::StallRecord;
@@ -49,7 +51,7 @@ mod tests {
 
     #[test]
     fn only_the_time_from_wakeup_to_cpu_counts() {
-        let found = Play::only_finding((1..=20).map(|id| woken(id, 2_000_000, 8_000_000)));
+        let found = Fixture::only_finding((1..=20).map(|id| woken(id, 2_000_000, 8_000_000)));
         assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE.name, 160_000_000, 8_000_000));
         assert!(
             found.title.contains("waited for a CPU on CPU 1 after waking up 20 times, 160 ms in all"),
@@ -57,7 +59,7 @@ mod tests {
             found.title
         );
         assert!(found.title.contains("thread-2 for 100 %"), "{}", found.title);
-        assert!(found.advice.contains("its own way"), "{}", found.advice);
+        assert!(found.advice.contains("process itself"), "{}", found.advice);
     }
 
     #[test]
@@ -66,12 +68,12 @@ mod tests {
             let disk = case(id, 1, StallReason::Blocked(Reason::Other), 20_000_000);
             StallRecord { blocked_ns: 11_000_000, runnable_ns: 9_000_000, ..disk }
         };
-        assert_eq!(Play::only_finding((1..=20).map(late)).total_ns, 180_000_000);
+        assert_eq!(Fixture::only_finding((1..=20).map(late)).total_ns, 180_000_000);
     }
 
     #[test]
     fn short_and_rare_waits_are_none() {
-        assert_eq!(Play::findings((1..=100).map(|id| woken(id, 0, 900_000))), []);
-        assert_eq!(Play::findings((1..=10).map(|id| woken(id, 0, 8_000_000))), []);
+        assert_eq!(Fixture::findings((1..=100).map(|id| woken(id, 0, 900_000))), []);
+        assert_eq!(Fixture::findings((1..=10).map(|id| woken(id, 0, 8_000_000))), []);
     }
 }

@@ -1,12 +1,15 @@
-//! `steal`: threads could not run because the hypervisor did not run their CPU: it was running another machine there.
+//! `steal`: threads could not run because the hypervisor did not run their CPU: it was running another
+//! machine there.
 //!
-//! Steal is counted in ticks and read some ten times a second, so no single wait can be laid to it. A wait for a CPU, and the
-//! lateness of a timeout, count between two readings during which the CPU was stolen for at least half as long as the
-//! recorded threads waited for it; of them no more than it was stolen. One finding a program and thread name.
+//! Steal time is counted in ticks and read some ten times a second, so it cannot be attributed to a single
+//! wait. Waits for a CPU, and the lateness of timeouts, count between two readings in which the steal time
+//! was at least half as long as the recorded threads waited for the CPU. Of them, no more counts than the
+//! steal time. One finding a program and thread name.
 //!
-//! What a thread lost while it *ran* is in no stall: its running time holds it.
+//! Time that a thread lost while it *ran* is in no stall: its running time contains it.
 //!
-//! False positives: a wait for a neighbour inside the machine that falls between the same two readings as a theft.
+//! False positives: a wait for another program inside the machine that lies between the same two readings as
+//! steal time.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,8 +18,8 @@ use wallprof_model::MonoNs;
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
-use super::machine::Theft;
+use super::limits::Delays;
+use super::machine::StealInterval;
 use super::neighbours::Neighbours;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{oversleep, wording};
@@ -33,8 +36,8 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const ADVICE: &str = "Nothing inside this machine helps: give it CPUs of its own (dedicated or pinned ones, no type that runs \
     on credits), or move it to a host with less load; the counters cpuN.steal show when it happens.";
 
-/// A CPU, and the place of one of its thefts.
-type TheftKey = (u32, usize);
+/// A CPU, and the index of one of its intervals of steal time.
+type IntervalKey = (u32, usize);
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let explaining = explaining(evidence, reported);
@@ -46,7 +49,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     names.into_values().filter_map(|cases| conclude(cases, blamed_ns, evidence)).collect()
 }
 
-/// Stalls that a CPU which is not run would make.
+/// Stalls that steal time can cause.
 fn delayed<'e: 't, 't>(
     evidence: &'e Evidence,
     reported: &'t Reported,
@@ -55,30 +58,30 @@ fn delayed<'e: 't, 't>(
     evidence.cases().iter().filter(move |case| delay_ns(case) >= unit_ns && !reported.has(case))
 }
 
-/// The end of a stall, during which the thread or its timer wanted the CPU, ns.
+/// The end of a stall, in which the thread or its timer needed the CPU, ns.
 fn delay_ns(case: &Case) -> u64 {
     case.runnable_ns.saturating_add(oversleep::lateness_ns(case)).min(case.late_ns())
 }
 
-/// The thefts during a delay, and how much of it lies in each, ns.
-fn thefts<'e>(
+/// The intervals of steal time during a delay, and how much of it lies in each, ns.
+fn steal_intervals<'e>(
     case: &Case,
     evidence: &'e Evidence,
-) -> impl Iterator<Item = (TheftKey, &'e Theft, u64)> + use<'e> {
+) -> impl Iterator<Item = (IntervalKey, &'e StealInterval, u64)> + use<'e> {
     let (from, to) = (MonoNs(case.end.0.saturating_sub(delay_ns(case))), case.end);
     let cpus = case.cpu.into_iter();
     cpus.flat_map(move |cpu| {
-        let thefts = evidence.machine().thefts(cpu, from, to);
-        thefts.map(move |(at, theft)| ((cpu, at), theft, theft.overlap_ns(from, to)))
+        let steal_intervals = evidence.machine().steal_intervals(cpu, from, to);
+        steal_intervals.map(move |(at, interval)| ((cpu, at), interval, interval.overlap_ns(from, to)))
     })
 }
 
-/// The thefts that took at least half as long as threads waited meanwhile.
-fn explaining(evidence: &Evidence, reported: &Reported) -> HashSet<TheftKey> {
-    let mut waited_ns: BTreeMap<TheftKey, (u64, u64)> = BTreeMap::new();
+/// The intervals whose steal time is at least half as long as threads waited in them.
+fn explaining(evidence: &Evidence, reported: &Reported) -> HashSet<IntervalKey> {
+    let mut waited_ns: BTreeMap<IntervalKey, (u64, u64)> = BTreeMap::new();
     for case in delayed(evidence, reported) {
-        for (key, theft, ns) in thefts(case, evidence) {
-            let (_, sum) = waited_ns.entry(key).or_insert((theft.ns, 0));
+        for (key, interval, ns) in steal_intervals(case, evidence) {
+            let (_, sum) = waited_ns.entry(key).or_insert((interval.ns, 0));
             *sum = sum.saturating_add(ns);
         }
     }
@@ -86,9 +89,9 @@ fn explaining(evidence: &Evidence, reported: &Reported) -> HashSet<TheftKey> {
     explaining.map(|(key, _)| key).collect()
 }
 
-fn blamed_ns(case: &Case, evidence: &Evidence, explaining: &HashSet<TheftKey>) -> u64 {
-    let blamed = thefts(case, evidence).filter(|(key, ..)| explaining.contains(key));
-    blamed.fold(0u64, |sum, (_, theft, ns)| sum.saturating_add(ns.min(theft.ns)))
+fn blamed_ns(case: &Case, evidence: &Evidence, explaining: &HashSet<IntervalKey>) -> u64 {
+    let blamed = steal_intervals(case, evidence).filter(|(key, ..)| explaining.contains(key));
+    blamed.fold(0u64, |sum, (_, interval, ns)| sum.saturating_add(ns.min(interval.ns)))
 }
 
 fn conclude<'e>(
@@ -96,13 +99,13 @@ fn conclude<'e>(
     blamed_ns: impl Fn(&Case) -> u64,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, blamed_ns);
-    let problem = Problem::heavy(cases, toll, evidence)?;
+    let delays = Delays::over(&cases, blamed_ns);
+    let problem = Problem::heavy(cases, delays, evidence)?;
     let title = format!(
         "{} could not run{} because the hypervisor did not run this machine there (steal) {}.",
         wording::who(&problem.cases, evidence),
         Neighbours::of(&problem.cases).cpus(),
-        wording::toll(&toll)
+        wording::delays(&delays)
     );
     Some(problem.conclude(title, ADVICE))
 }
@@ -110,7 +113,7 @@ fn conclude<'e>(
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, at, case, steal, stranger};
+    use super::super::fixture::{Fixture, at, case, steal, untracked};
     use super::*;
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Reason, StallReason};
@@ -120,25 +123,25 @@ mod tests {
     /// CPU 1 is stolen for `stolen_ms` of the 100 ms from 1.1 s on, and of each fifth 100 ms after that.
     fn rules(stolen_ms: u64, stalls: &[StallRecord]) -> Vec<(String, u64, usize)> {
         let readings = (0..40u64).map(|tick| (1_000 + tick * 100, tick.div_ceil(5) * stolen_ms));
-        let mut play = Play::new();
-        play.counters.push(steal(1, &readings.collect::<Vec<_>>()));
-        stalls.iter().for_each(|stall| play.stall(stall.clone()));
-        let found = findings(&play.evidence());
+        let mut fixture = Fixture::new();
+        fixture.counters.push(steal(1, &readings.collect::<Vec<_>>()));
+        stalls.iter().for_each(|stall| fixture.stall(stall.clone()));
+        let found = findings(&fixture.evidence());
         found.into_iter().map(|found| (found.rule, found.total_ns, found.stalls.len())).collect()
     }
 
     /// A wait for CPU 1 in the middle of the `nth` reading in which it was stolen.
     fn waiting(nth: u64, ns: u64) -> StallRecord {
         let stall = case(nth + 1, 1, StallReason::Preempted, ns);
-        at(nth * 500 * MS + 10 * MS, StallRecord { ran_instead: vec![(stranger("build"), ns)], ..stall })
+        at(nth * 500 * MS + 10 * MS, StallRecord { ran_instead: vec![(untracked("build"), ns)], ..stall })
     }
 
     #[test]
     fn says_who_could_not_run_where_and_for_how_long() {
-        let mut play = Play::new();
-        play.counters.push(steal(1, &[(1_000, 0), (1_100, 60)]));
-        play.stall(waiting(0, 50 * MS));
-        let found = findings(&play.evidence());
+        let mut fixture = Fixture::new();
+        fixture.counters.push(steal(1, &[(1_000, 0), (1_100, 60)]));
+        fixture.stall(waiting(0, 50 * MS));
+        let found = findings(&fixture.evidence());
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!(
             found[0].title,
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_laid_to_it_than_was_stolen() {
+    fn no_more_than_the_steal_time_counts() {
         let stalls: Vec<StallRecord> = (0..4).map(|nth| waiting(nth, 60 * MS)).collect();
         assert_eq!(rules(40, &stalls), [(RULE.name.to_owned(), 160 * MS, 4)]);
         assert_eq!(rules(29, &stalls), [("preempted".to_owned(), 240 * MS, 4)], "less than half of it");
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn many_waits_beside_one_theft_are_not_its_doing() {
+    fn many_waits_beside_little_steal_time_are_not_steal() {
         let crowd = |thread: u32| StallRecord {
             id: thread.into(),
             thread: wallprof_model::ThreadKey(thread),
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn other_cpus_other_times_and_waits_for_something_else_are_not_its_doing() {
+    fn other_cpus_other_times_and_other_waits_are_not_steal() {
         let elsewhere = StallRecord { cpu: Some(0), ..waiting(0, 60 * MS) };
         let later = at(150 * MS, waiting(0, 60 * MS));
         for stall in [elsewhere, later] {
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_came_late_is_its_doing_by_its_lateness() {
+    fn late_timer_counts_by_its_lateness() {
         let sleep = case(1, 1, StallReason::Blocked(Reason::Sleep), 50 * MS);
         let late = StallRecord { voluntary: false, asked_ns: Some(20 * MS), ..at(20 * MS, sleep) };
         let lateness_ns = 30 * MS;

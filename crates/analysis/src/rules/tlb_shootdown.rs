@@ -1,18 +1,19 @@
-//! `tlb-shootdown`: a thread was interrupted again and again to forget what it knew of its process's memory, because
-//! another thread of the process unmapped or protected some.
+//! `tlb-shootdown`: a thread was interrupted again and again to flush its TLB, because another thread of the
+//! process unmapped or protected memory.
 //!
-//! One finding a thread that lost a fiftieth of its running time, and a hundredth of its wall time, to functions called
-//! from other CPUs, when at least half of those were calls of its own process that flush memory maps. Evidence: sums;
-//! there are no stalls.
+//! One finding a thread that lost a fiftieth of its running time, and a hundredth of its wall time, to
+//! functions called from other CPUs, when at least half of those were calls of its own process that flush
+//! memory maps. The evidence is sums; there are no stalls.
 //!
-//! False positives: none known. Kernels before 6.4 do not tell who called; `irq-time` tells the rest there.
+//! False positives: none known. Kernels before 6.4 do not report the caller; `irq-time` reports the
+//! interrupts there.
 
 use wallprof_model::profile::{CrossCallRow, InterruptRow};
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::interrupted::Interrupted;
-use super::limits::{Toll, is_share};
+use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 use crate::tally::Tally;
@@ -40,8 +41,8 @@ pub(super) fn is_call(row: &InterruptRow) -> bool {
 }
 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let toll = Toll::of_interrupts(&victim.rows);
-    if !victim.is_worth_a_word(&toll) || !is_share(toll.total_ns, 50, victim.thread.on_cpu_ns) {
+    let delays = Delays::of_interrupts(&victim.rows);
+    if !victim.is_significant(&delays) || !is_share(delays.total_ns, 50, victim.thread.on_cpu_ns) {
         return None;
     }
     let is_own = |call: &&CrossCallRow| call.caller.pid == victim.thread.pid && flushes_tlb(call);
@@ -49,13 +50,13 @@ fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclus
     for call in evidence.cross_calls().iter().filter(is_own) {
         callers.add((call.caller.comm.clone(), call.syscall.clone()), call.count);
     }
-    if callers.total() < toll.count / 2 {
+    if callers.total() < delays.count / 2 {
         return None;
     }
     let ((caller, syscall), _) = callers.top()?;
     let syscall = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let why = format!(", because {}{syscall} changed the memory that they share", wording::shown(caller));
-    Some(victim.conclude(toll, &why, ADVICE))
+    Some(victim.conclude(delays, &why, ADVICE))
 }
 
 /// `flush_tlb_func` and its kin, on x86 and arm.
@@ -66,7 +67,7 @@ fn flushes_tlb(call: &CrossCallRow) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Play, WALL_NS, thread_ref};
+    use super::super::fixture::{Fixture, WALL_NS, thread_ref};
     use super::*;
     use wallprof_model::ThreadKey;
     use wallprof_model::event::InterruptKind;
@@ -75,25 +76,25 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn found(total_ns: u64, calls: &[(&str, u32, u64)]) -> Vec<Finding> {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         let name = "call_function".to_owned();
         let victim = Some(ThreadKey(1));
         let kind = InterruptKind::Vector;
-        play.interrupts =
+        fixture.interrupts =
             vec![InterruptRow { cpu: 1, kind, name, victim, count: 1_000, total_ns, max_ns: MS / 10 }];
         for &(function, pid, count) in calls {
             let mut caller = thread_ref(2);
             caller.pid = pid;
             let (function, syscall) = (Some(function.to_owned()), Some("munmap".to_owned()));
-            play.cross_calls.push(CrossCallRow { caller, syscall, function, count });
+            fixture.cross_calls.push(CrossCallRow { caller, syscall, function, count });
         }
-        findings(&play.evidence())
+        findings(&fixture.evidence())
     }
 
     #[test]
-    fn says_which_sibling_did_what() {
+    fn sibling_and_its_call_are_named() {
         let found = found(600 * MS, &[("flush_tlb_func", 100, 900), ("ipi_mb", 100, 50)]);
-        assert_eq!(found.len(), 1, "told once: {found:#?}");
+        assert_eq!(found.len(), 1, "reported once: {found:#?}");
         assert_eq!(
             found[0].title,
             "thread-1 of app lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs, because \

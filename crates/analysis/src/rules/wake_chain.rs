@@ -1,12 +1,13 @@
-//! `wake-chain`: a thread waited for a lock whose holder was itself waiting for a third thread, and so on. Names
-//! every link and the end of the chain: the one that the whole chain waited for, with what it did.
+//! `wake-chain`: a thread waited for a lock whose holder was itself waiting for a third thread, and so on.
+//! Names every link, and where the last thread of the chain let the others continue.
 //!
-//! A link counts where it covers half of the first wait or more. What the holder waited for may be a lock, an answer
-//! (pipe, socket) or a signal (condition variable): it holds what others need, so it is nobody's idle wait. Who asks
-//! wakes who answers, and may lose its CPU to it before it gets to wait: that is a link, too. A holder that sleeps, waits
-//! for a disk or lost its CPU to any other thread is no chain; `lock-wait` says so.
+//! A link counts where it covers half of the first wait or more. The holder may wait for a lock, for an
+//! answer (pipe, socket) or for a signal (condition variable): it holds a lock that others need, so its wait
+//! is not idle. A thread that asks another one wakes it, and may lose its CPU to it before it starts to
+//! wait: that is a link, too. A holder that sleeps, waits for a disk or lost its CPU to any other thread is
+//! no chain; `lock-wait` reports it.
 //!
-//! False positives: a holder that waits for a helper which does exactly the work that the lock protects.
+//! False positives: a holder that waits for a helper which does exactly what the lock protects.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use wallprof_model::{MonoNs, StallReason, ThreadKey};
 use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Toll;
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 use crate::site::Site;
@@ -30,24 +31,26 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 };
 
 const ADVICE: &str =
-    "Begin at the end of the chain: make that faster, or do not hold the lock while waiting for it.";
+    "Start at the end of the chain: make that faster, or do not hold the lock while waiting for it.";
 
-/// Links followed: what is longer ends there.
+/// Links that are followed: a longer chain ends there.
 const MOST_LINKS: usize = 8;
 
-/// The waits behind one wait for a lock: the holder's, that of whom the holder waited for, and so on.
+/// The waits behind one wait for a lock: that of the holder, that of the thread that the holder waited for,
+/// and so on.
 struct Chain<'e> {
     first: &'e Case,
     links: Vec<Link<'e>>,
 }
 
-/// What kept a thread that others waited for, and whom that was up to.
+/// The wait of a thread that others waited for, and the thread that it depended on.
 struct Link<'e> {
     case: &'e Case,
     to: &'e Party,
 }
 
-/// What makes chains one finding: who waited, for whom in turn.
+/// Chains with the same key are one finding: the process and thread that waited, and the threads of the
+/// links.
 type ChainKey = (u32, Arc<str>, Vec<Arc<str>>);
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
@@ -61,8 +64,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     });
     let conclusions = groups.into_values().filter_map(|cases| {
         let chain_of = |case: &&Case| by_first(case).ok().map(|at| &chains[at]);
-        let telling = |chain: &&Chain| (chain.end().is_some(), chain.first.duration_ns());
-        let example = cases.iter().filter_map(chain_of).max_by_key(telling)?;
+        let detail = |chain: &&Chain| (chain.end().is_some(), chain.first.duration_ns());
+        let example = cases.iter().filter_map(chain_of).max_by_key(detail)?;
         conclude(cases, example, evidence)
     });
     conclusions.collect()
@@ -86,7 +89,7 @@ fn chain<'e>(first: &'e Case, evidence: &'e Evidence) -> Option<Chain<'e>> {
     (!links.is_empty()).then_some(Chain { first, links })
 }
 
-/// What kept `thread` for half of `first` or more, where that was up to another thread.
+/// The wait of `thread` for half of `first` or more, where it depended on another thread.
 fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<Link<'e>> {
     let half_ns = first.duration_ns() / 2;
     let mut long = evidence
@@ -102,7 +105,7 @@ fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<L
     })
 }
 
-/// The thread that had the CPU for most of a preemption, where it was the preempted one that had woken it.
+/// The thread that had the CPU for most of a preemption, where the preempted thread had woken it.
 fn displaced_by<'e>(case: &'e Case, evidence: &Evidence) -> Option<&'e Party> {
     let (party, ns) = case.ran_instead.first()?;
     let just_before = MonoNs(case.start.0.saturating_sub(1));
@@ -117,17 +120,17 @@ impl Chain<'_> {
         (self.first.pid, self.first.comm.clone(), parties.collect())
     }
 
-    /// Where the last link was let go.
+    /// Where the last link ended.
     fn end(&self) -> Option<&Arc<Site>> {
         self.links.last()?.case.release()
     }
 
-    /// `worker was waiting for logger (pipe in ask); the end of the chain came in flush`.
+    /// `worker was waiting for logger (pipe in ask); the chain ended in flush`.
     fn words(&self) -> String {
         let steps = self.links.iter().map(Link::words);
         let end = match wording::place(self.end()).as_str() {
             "" => String::new(),
-            place => format!("; the end of the chain came{place}"),
+            place => format!("; the chain ended{place}"),
         };
         format!("{}{end}", steps.collect::<Vec<_>>().join(", "))
     }
@@ -145,14 +148,14 @@ impl Link<'_> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let toll = Toll::over(&cases, Case::duration_ns);
-    let problem = Problem::unusual(cases, toll, evidence)?;
+    let delays = Delays::over(&cases, Case::duration_ns);
+    let problem = Problem::unusual(cases, delays, evidence)?;
     let holder = example.first.waited_for().map(wording::name).unwrap_or_default();
     let title = format!(
         "{} waited for a lock of {holder}{} {}, while {}.",
         wording::who(&problem.cases, evidence),
         wording::place(problem.site().as_ref()),
-        wording::toll(&toll),
+        wording::delays(&delays),
         example.words()
     );
     Some(problem.conclude(title, ADVICE))
@@ -160,7 +163,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, at, case, lock_case, stack, stranger, thread_ref, woken_by};
+    use super::super::fixture::{Fixture, at, case, lock_case, stack, thread_ref, untracked, woken_by};
     use super::*;
     use wallprof_model::Reason;
     use wallprof_model::profile::{StallRecord, WakerRecord};
@@ -182,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_chain_is_named_and_told_once() {
-        let found = Play::only_finding([wait(), ask(MS, 8 * MS)]);
+    fn end_of_the_chain_is_named_and_reported_once() {
+        let found = Fixture::only_finding([wait(), ask(MS, 8 * MS)]);
         assert_eq!(
             found.title,
             "thread-1 of app waited for a lock of thread-2 in take_order (called by handle_tick) for 10.0 ms, while \
-             thread-2 was waiting for thread-3 (pipe in ask_backend); the end of the chain came in answer \
+             thread-2 was waiting for thread-3 (pipe in ask_backend); the chain ended in answer \
              (called by run)."
         );
         assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE.name, &[1][..]));
@@ -196,16 +199,16 @@ mod tests {
     #[test]
     fn longer_chains_are_followed_also_to_threads_that_are_not_recorded() {
         let flush =
-            WakerRecord { thread: Some(stranger("logger")), user: Some(stack(&["flush"])), kernel: None };
+            WakerRecord { thread: Some(untracked("logger")), user: Some(stack(&["flush"])), kernel: None };
         let third =
             StallRecord { waker: Some(flush), ..case(3, 3, StallReason::Blocked(Reason::Wait), 9 * MS) };
-        let found = Play::only_finding([wait(), ask(MS, 8 * MS), at(0, third)]);
+        let found = Fixture::only_finding([wait(), ask(MS, 8 * MS), at(0, third)]);
         assert!(found.title.contains("thread-3 was waiting for logger (wait in work)"), "{}", found.title);
-        assert!(found.title.ends_with("came in flush."), "{}", found.title);
+        assert!(found.title.ends_with("the chain ended in flush."), "{}", found.title);
     }
 
     #[test]
-    fn what_is_no_chain_stays_a_wait_for_a_lock() {
+    fn wait_without_a_chain_is_a_lock_wait() {
         let asleep = StallRecord { waker: None, ..ask(0, 9 * MS) };
         let by_interrupt = Some(WakerRecord { thread: None, user: None, kernel: None });
         let answered_by_the_waiter = StallRecord { waker: Some(woken_by(1, "x")), ..ask(0, 9 * MS) };
@@ -217,7 +220,7 @@ mod tests {
             StallRecord { reason: StallReason::Runnable, ..ask(0, 4 * MS) },
             displaced(MS, 9 * MS),
         ] {
-            assert_eq!(Play::only_finding([wait(), other.clone()]).rule, "lock-wait", "{other:#?}");
+            assert_eq!(Fixture::only_finding([wait(), other.clone()]).rule, "lock-wait", "{other:#?}");
         }
     }
 
@@ -225,7 +228,7 @@ mod tests {
     fn displaced(from_ns: u64, ns: u64) -> StallRecord {
         StallRecord {
             user: Some(stack(&["write", "ask_backend", "refresh"])),
-            ran_instead: vec![(thread_ref(3), ns - MS), (stranger("build"), MS)],
+            ran_instead: vec![(thread_ref(3), ns - MS), (untracked("build"), MS)],
             ..at(from_ns, case(2, 2, StallReason::Preempted, ns))
         }
     }
@@ -237,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_loses_its_cpu_to_whom_it_asks_is_a_link() {
-        let found = Play::only_finding([wait(), displaced(2 * MS, 8 * MS), idle(2)]);
+    fn holder_that_loses_its_cpu_to_the_thread_it_asks_is_a_link() {
+        let found = Fixture::only_finding([wait(), displaced(2 * MS, 8 * MS), idle(2)]);
         assert_eq!(
             found.title,
             "thread-1 of app waited for a lock of thread-2 in take_order (called by handle_tick) for 10.0 ms, while \
@@ -248,25 +251,25 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_loses_its_cpu_to_anybody_else_is_none() {
+    fn holder_that_loses_its_cpu_to_another_thread_is_none() {
         for (displaced, idle) in [
             (displaced(2 * MS, 8 * MS), idle(4)),
             (displaced(3 * MS, 7 * MS), idle(2)),
             (StallRecord { ran_instead: vec![], ..displaced(2 * MS, 8 * MS) }, idle(2)),
             (displaced(6 * MS, 9 * MS), at(4 * MS, idle(2))),
         ] {
-            let found = Play::only_finding([wait(), displaced.clone(), idle]);
+            let found = Fixture::only_finding([wait(), displaced.clone(), idle]);
             assert_eq!(found.rule, "lock-wait", "{displaced:#?}");
         }
         let mut crowd = displaced(2 * MS, 8 * MS);
         crowd.ran_instead[0].1 = 4 * MS - 1;
-        assert_eq!(Play::only_finding([wait(), crowd, idle(2)]).rule, "lock-wait");
+        assert_eq!(Fixture::only_finding([wait(), crowd, idle(2)]).rule, "lock-wait");
     }
 
     #[test]
-    fn of_chains_alike_one_whose_end_is_known_is_told() {
+    fn of_equal_chains_one_with_a_known_end_is_reported() {
         let later = |start_ns: u64, id: u64, stall: StallRecord| StallRecord { id, ..at(start_ns, stall) };
-        let found = Play::only_finding([
+        let found = Fixture::only_finding([
             wait(),
             displaced(2 * MS, 8 * MS),
             idle(2),
@@ -274,17 +277,13 @@ mod tests {
             later(30 * MS, 5, ask(0, 6 * MS)),
         ]);
         assert_eq!((found.count, found.total_ns), (2, 16 * MS));
-        assert!(
-            found.title.ends_with("the end of the chain came in answer (called by run)."),
-            "{}",
-            found.title
-        );
+        assert!(found.title.ends_with("the chain ended in answer (called by run)."), "{}", found.title);
     }
 
     #[test]
     fn a_circle_of_waits_comes_to_an_end() {
         let back = lock_case(3, 3, 2, 10 * MS);
-        let found = Play::findings([wait(), ask(0, 10 * MS), at(0, back)]);
+        let found = Fixture::findings([wait(), ask(0, 10 * MS), at(0, back)]);
         assert!(found.iter().any(|found| found.rule == RULE.name), "{found:#?}");
     }
 }

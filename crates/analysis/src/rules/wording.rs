@@ -1,4 +1,5 @@
-//! The words of titles. Foreign names stand in them as they are: views escape the whole sentence.
+//! The parts of titles. Names of the recorded programs stand in them unchanged: views escape the whole
+//! sentence.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use wallprof_model::StallReason;
 
 use super::case::{Case, Party, mostly};
 use super::evidence::{Evidence, ThreadTotals};
-use super::limits::Toll;
+use super::limits::Delays;
 use crate::duration::text_from_ns;
 use crate::short_name::short_name;
 use crate::site::Site;
@@ -37,10 +38,10 @@ fn three_digits(value: f64) -> String {
 }
 
 /// `for 3.19 ms`, or `47 times, 62.1 ms in all, up to 3.19 ms`.
-pub(super) fn toll(toll: &Toll) -> String {
-    match toll.count {
-        1 => format!("for {}", time(toll.total_ns)),
-        count => format!("{count} times, {} in all, up to {}", time(toll.total_ns), time(toll.max_ns)),
+pub(super) fn delays(delays: &Delays) -> String {
+    match delays.count {
+        1 => format!("for {}", time(delays.total_ns)),
+        count => format!("{count} times, {} in all, up to {}", time(delays.total_ns), time(delays.max_ns)),
     }
 }
 
@@ -89,7 +90,7 @@ pub(super) fn reason(reason: StallReason) -> &'static str {
     }
 }
 
-/// ` in take_registry_lock (called by format_error)`; nothing where it is not known.
+/// ` in take_registry_lock (called by format_error)`; empty where it is not known.
 pub(super) fn place(site: Option<&Arc<Site>>) -> String {
     let Some(site) = site else { return String::new() };
     let mut functions = site.functions.iter().map(|function| short_name(function));
@@ -112,7 +113,7 @@ fn of_process(process: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Play, lock_case};
+    use super::super::fixture::{Fixture, lock_case};
     use super::*;
     use crate::rules::case::Case;
 
@@ -145,25 +146,25 @@ mod tests {
 
     #[test]
     fn threads_are_counted_and_named() {
-        let mut play = Play::new();
+        let mut fixture = Fixture::new();
         for (id, thread) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
-            play.stall(lock_case(id, thread, 9, 1_000_000));
+            fixture.stall(lock_case(id, thread, 9, 1_000_000));
         }
-        let evidence = play.evidence();
-        let said = |ids: &[u64]| {
+        let evidence = fixture.evidence();
+        let written = |ids: &[u64]| {
             let cases: Vec<&Case> = evidence.cases().iter().filter(|case| ids.contains(&case.id)).collect();
             who(&cases, &evidence)
         };
-        assert_eq!(said(&[1, 2]), "thread-1 of app");
-        assert_eq!(said(&[1, 2, 3]), "thread-1 and another thread of app");
-        assert_eq!(said(&[1, 2, 3, 4]), "thread-1 and 2 other threads of app");
-        assert_eq!(said(&[]), "(unnamed)");
+        assert_eq!(written(&[1, 2]), "thread-1 of app");
+        assert_eq!(written(&[1, 2, 3]), "thread-1 and another thread of app");
+        assert_eq!(written(&[1, 2, 3, 4]), "thread-1 and 2 other threads of app");
+        assert_eq!(written(&[]), "(unnamed)");
     }
 
     #[test]
     fn one_time_has_no_sum() {
-        assert_eq!(toll(&Toll::of([3_190_000])), "for 3.19 ms");
-        assert_eq!(toll(&Toll::of([1_000_000, 3_000_000])), "2 times, 4.00 ms in all, up to 3.00 ms");
+        assert_eq!(delays(&Delays::of([3_190_000])), "for 3.19 ms");
+        assert_eq!(delays(&Delays::of([1_000_000, 3_000_000])), "2 times, 4.00 ms in all, up to 3.00 ms");
         assert_eq!(percent(1, 0), "100 %");
     }
 }

@@ -1,8 +1,8 @@
 //! Dividing a whole number in given proportions without losing any of it.
 
-/// Replaces `weights` by parts of `total` in the same proportions, which add up to `total` exactly: every part is
-/// rounded down, and what is left goes one by one to those that lost most (the method of largest remainders). Where
-/// all weights are 0 they stay so.
+/// Replaces `weights` by parts of `total` in the same proportions, which add up to `total` exactly: every
+/// part is rounded down, and what is left goes one by one to those that lost most (the method of largest
+/// remainders). Where all weights are 0 they stay so.
 pub fn apportion(weights: &mut [u64], total: u64) {
     let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
     if sum == 0 {
@@ -44,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_nobody_is_off_by_one_or_more(
+        fn sums_are_exact_and_no_part_is_off_by_one_or_more(
             mut weights in proptest::collection::vec(prop_oneof![0..1_000u64, any::<u64>()], 1..50),
             total in prop_oneof![0..1_000u64, any::<u64>()]
         ) {

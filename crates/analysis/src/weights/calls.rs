@@ -31,7 +31,8 @@ pub struct Called {
 }
 
 impl Called {
-    /// What follows the function's name: complete calls, incomplete ones, and the average of the complete ones, in ns.
+    /// What follows the function's name: complete calls, incomplete ones, and the average of the complete
+    /// ones, in ns.
     pub fn counts(&self) -> String {
         format!(":{}({}),avg:{}", self.calls, self.incomplete, self.average_ns.unwrap_or(0))
     }

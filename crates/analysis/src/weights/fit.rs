@@ -1,9 +1,9 @@
 //! Fits what was gathered to the threads' ledgers, so that the weights add up to them exactly.
 //!
-//! Samples of running time are statistical: each thread's are scaled so that they divide its exact user and kernel
-//! time. Intervals off CPU carry their own length and stay as they are; what they leave of their state is
-//! `[unsampled]`, and where they have more than the state (an interval counts whole in the second in which it ended)
-//! they are scaled down to it.
+//! Samples of running time are statistical: each thread's are scaled so that they divide its exact user and
+//! kernel time. Intervals off CPU carry their own length and stay as they are; what they leave of their
+//! state is `[unsampled]`, and where they have more than the state (an interval counts whole in the second
+//! in which it ended) they are scaled down to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ impl Gather<'_> {
     pub fn finish(mut self) -> Weights {
         let mut weights = Vec::new();
         let mut left_out_ns = 0u64;
-        let chosen: Vec<usize> = self.chosen.values().copied().collect();
-        for (number, at) in chosen.iter().enumerate() {
+        let selected: Vec<usize> = self.selected.values().copied().collect();
+        for (number, at) in selected.iter().enumerate() {
             weights.extend(self.counts(number, *at));
         }
         if self.view.is_time() {
             let accounts = accounts(self.threads);
-            for (number, at) in chosen.iter().enumerate() {
+            for (number, at) in selected.iter().enumerate() {
                 let left_out = self.times((number, *at), &accounts[*at], &mut weights);
                 left_out_ns = left_out_ns.saturating_add(left_out);
             }
@@ -40,7 +40,7 @@ impl Gather<'_> {
         weights.retain(|stack| stack.weight > 0);
         Weights {
             view: self.view,
-            threads: chosen.iter().map(|at| weighted_thread(&self.threads[*at])).collect(),
+            threads: selected.iter().map(|at| weighted_thread(&self.threads[*at])).collect(),
             frames: self.frames,
             stacks: weights,
             left_out_ns,
@@ -64,7 +64,7 @@ impl Gather<'_> {
         stacks.collect()
     }
 
-    /// The stacks of one thread in all states of the view. Gives what has no place in it.
+    /// The stacks of one thread in all states of the view. Returns the time that has no place in it.
     fn times(&mut self, thread: (usize, usize), account: &Account, into: &mut Vec<WeightedStack>) -> u64 {
         let mut left_out_ns = 0u64;
         for (state, ns) in account.states.iter() {
@@ -80,7 +80,8 @@ impl Gather<'_> {
         left_out_ns
     }
 
-    /// The stacks of one thread in one state, which took `ns`. Gives what has no place in the view.
+    /// The stacks of one thread in one state, which took `ns`. Returns the time that has no place in the
+    /// view.
     fn fit(
         &mut self,
         (number, at): (usize, usize),

@@ -1,4 +1,4 @@
-//! The frames of weighted stacks: code, and what stands for time that no code explains.
+//! The frames of weighted stacks: code, and marks for time that no code explains.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -63,7 +63,8 @@ pub struct Function<'a> {
 }
 
 impl Frame {
-    /// The functions at this frame, outermost first: an inlined function comes after the one it was inlined into.
+    /// The functions at this frame, outermost first: an inlined function comes after the one it was inlined
+    /// into.
     pub fn functions(&self) -> Vec<Function<'_>> {
         match self {
             Frame::Code(frame) => frame.lines.iter().rev().map(|line| function(frame, line)).collect(),
@@ -129,7 +130,8 @@ impl FrameId {
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     frames: Vec<Frame>,
-    /// Code by the address of its `Arc`: a reader gives the same frame as the same `Arc`, and `frames` keeps it alive.
+    /// Code by the address of its `Arc`: a reader gives the same frame as the same `Arc`, and `frames` keeps
+    /// it alive.
     code: HashMap<usize, FrameId>,
     marks: HashMap<Mark, FrameId>,
 }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_is_never_empty() {
+    fn unnamed_frames_are_never_empty() {
         let unknown = |module, kind| names(Frame::Code(unnamed(module, kind, 0x1f)));
         assert_eq!(unknown(Some("/usr/lib/libc.so.6"), FrameKind::Native), ["[libc.so.6+0x1f]"]);
         assert_eq!(unknown(Some("[vdso]"), FrameKind::Native), ["[vdso+0x1f]"]);

@@ -1,5 +1,5 @@
-//! Collects samples and long waits by thread, state and stack. `fit` makes weighted stacks of them that add up to the
-//! ledgers.
+//! Collects samples and long waits by thread, state and stack. `fit` makes weighted stacks of them that add
+//! up to the ledgers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -13,16 +13,16 @@ use super::paths::{PathId, Paths};
 use super::view::{Side, View};
 use super::wait_parts::{common, length, parts};
 
-/// Collects what one view of some threads weighs.
+/// Collects the weights of one view of some threads.
 pub struct Gather<'a> {
     pub(super) view: View,
     /// The index of the event that the view counts.
     pub(super) event: Option<u16>,
     side: Side,
     pub(super) threads: &'a [Thread],
-    /// The threads that were chosen: their place in `threads`.
-    pub(super) chosen: BTreeMap<ThreadKey, usize>,
-    /// Every thread's place in `threads`.
+    /// The selected threads: their index in `threads`.
+    pub(super) selected: BTreeMap<ThreadKey, usize>,
+    /// The index of every thread in `threads`.
     pub(super) places: HashMap<ThreadKey, usize>,
     pub(super) frames: Frames,
     pub(super) paths: Paths,
@@ -30,7 +30,7 @@ pub struct Gather<'a> {
     pub(super) sums: BTreeMap<Group, HashMap<Stacks, Sum>>,
 }
 
-/// What is fitted to the ledger together: a place in `threads`, and a state or an event.
+/// Weights that are fitted to the ledger together: an index in `threads`, and a state or an event.
 pub(super) type Group = (usize, Weighted);
 
 /// The stacks that weights are added up for. `None`: there is no stack.
@@ -58,26 +58,26 @@ pub(super) struct Sum {
 }
 
 impl<'a> Gather<'a> {
-    /// `events` are the recording's names of events; `threads` are all of its threads, with their ledgers of the range
-    /// that is looked at; those that `choose` accepts are shown.
+    /// `events` are the recording's names of events. `threads` are all of its threads, with their ledgers of
+    /// the range that is shown. The view shows those that `selects` accepts.
     pub fn new(
         view: View,
         side: Side,
         events: &[String],
         threads: &'a [Thread],
-        choose: impl Fn(&Thread) -> bool,
+        selects: impl Fn(&Thread) -> bool,
     ) -> Self {
         let event = match &view {
             View::Event(name) => events.iter().position(|known| known == name),
             _ => None,
         };
-        let chosen = threads.iter().enumerate().filter(|(_, thread)| choose(thread));
+        let selected = threads.iter().enumerate().filter(|(_, thread)| selects(thread));
         Gather {
             view,
             event: event.and_then(|index| u16::try_from(index).ok()),
             side,
             threads,
-            chosen: chosen.map(|(at, thread)| (thread.info.key, at)).collect(),
+            selected: selected.map(|(at, thread)| (thread.info.key, at)).collect(),
             places: threads.iter().enumerate().map(|(at, thread)| (thread.info.key, at)).collect(),
             frames: Frames::default(),
             paths: Paths::new(),
@@ -89,7 +89,7 @@ impl<'a> Gather<'a> {
     /// Takes a sample of the range. `resolve` is asked once for each stack.
     ///
     /// # Errors
-    /// What `resolve` says.
+    /// The error of `resolve`.
     pub fn add<E>(
         &mut self,
         sample: &SampleDelta,
@@ -107,15 +107,16 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// Takes a wait that reaches beyond `range`, or that is still open. A wait that has ended counts as a sample in the
-    /// second in which it ended: `sampled` says that this one's was taken too, so that what is outside comes off.
+    /// Takes a wait that reaches beyond `range`, or that is still open. A wait that has ended counts as a
+    /// sample in the second in which it ended. `sampled`: that sample was taken, too, so the part outside
+    /// the range comes off.
     pub fn add_wait(&mut self, wait: &StallRecord, range: &Range<MonoNs>, sampled: bool) {
         let user = wait.user.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
         let kernel = wait.kernel.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
         for (state, part) in parts(wait) {
             let Some(group) = self.group(wait.thread, Weighted::State(state)) else { continue };
             let Some(stacks) = self.sided(user, kernel) else { continue };
-            // Who will end an open wait is not known, and who ended another one is told by its sample.
+            // The waker of an open wait is not known yet. That of another wait is in its sample.
             let sum = self.sums.entry(group).or_default().entry(Some((stacks, None))).or_default();
             let (whole, inside) = (length(&part), length(&common(&part, range)));
             if sampled {
@@ -132,10 +133,10 @@ impl<'a> Gather<'a> {
             Weighted::State(state) => self.view.includes(state),
             Weighted::Event(index) => self.event == Some(index),
         };
-        self.chosen.get(&thread).filter(|_| shown).map(|at| (*at, what))
+        self.selected.get(&thread).filter(|_| shown).map(|at| (*at, what))
     }
 
-    /// The paths of two stacks, as far as the chosen side shows them; `None` where neither has a frame.
+    /// The paths of two stacks, as far as the side shows them; `None` where neither has a frame.
     fn pair<E>(
         &mut self,
         user: Option<StackId>,
@@ -240,7 +241,8 @@ mod tests {
         SampleDelta { waker, ..sample(Weighted::State(LOCK), Some(USER), kernel, weight) }
     }
 
-    /// A thread that lived 1,000 ns: 500 user, 100 kernel, 50 in interrupts, 200 blocked, 90 preempted, 60 unexplained.
+    /// A thread that lived 1,000 ns: 500 user, 100 kernel, 50 in interrupts, 200 blocked, 90 preempted, 60
+    /// unexplained.
     fn engine() -> Thread {
         let mut engine = thread(1, "engine");
         let ledger = &mut engine.ledger;
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_a_wait_stands_above_it_leaf_first() {
+    fn waker_stands_above_the_wait_leaf_first() {
         let waker = |thread, interrupt, user| {
             Some(WakerStacks { thread, interrupt, user, kernel: interrupt.then_some(KERNEL) })
         };

@@ -1,10 +1,11 @@
-//! Where an interrupt's stack begins. What lies below it is a bystander's, whoever was current when it came.
+//! The start of an interrupt's stack. The frames below it belong to the thread that was current, a bystander.
 
 use wallprof_model::FrameKind;
 
 use super::frame::{Frame, FrameId, Frames};
 
-/// The first function of an interrupt on x86-64 and aarch64, by how the name begins; the most telling first.
+/// The first function of an interrupt on x86-64 and aarch64, by the start of the name; the most specific
+/// first.
 const ENTRIES: [&[&str]; 2] = [
     &["asm_sysvec_", "asm_common_interrupt", "asm_exc_nmi", "el1h_64_irq", "el0t_64_irq"],
     &[
@@ -18,7 +19,8 @@ const ENTRIES: [&[&str]; 2] = [
     ],
 ];
 
-/// The part of a kernel stack (root first) that is the innermost interrupt's; all of it where none is recognised.
+/// The part of a kernel stack (root first) that is the innermost interrupt's; all of it where none is
+/// recognised.
 pub(super) fn from_entry<'a>(path: &'a [FrameId], frames: &Frames) -> &'a [FrameId] {
     let begins = |id: &FrameId, entries: &[&str]| match frames.get(*id) {
         Frame::Code(code) if code.kind == FrameKind::Kernel => code.lines.iter().any(|line| {

@@ -1,7 +1,7 @@
-//! Weighted stacks: what flame graphs and exports are made of.
+//! Weighted stacks: the input of flame graphs and exports.
 //!
-//! [`Gather`] takes a recording's samples and ledgers and gives [`Weights`]: stacks whose weights add up to the
-//! threads' wall time exactly. [`Tree`] merges them into the boxes of a flame graph.
+//! [`Gather`] takes a recording's samples and ledgers and gives [`Weights`]: stacks whose weights add up to
+//! the threads' wall time exactly. [`Tree`] merges them into the boxes of a flame graph.
 
 mod apportion;
 mod calls;

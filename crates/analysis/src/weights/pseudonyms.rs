@@ -1,4 +1,4 @@
-//! Stacks without their names: for showing a profile to somebody who must not know the program.
+//! Stacks without their names, for profiles that are shown to readers who must not know the program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use super::frame::{Frame, Mark};
 use super::stack::{WeightedThread, Weights};
 
 impl Weights {
-    /// The same weights with pseudonyms for functions (`f1`), modules (`m1`), processes (`p1`) and threads (`t1`), numbered as
-    /// they are met: the same name gets the same one everywhere. Source files, lines, addresses and build ids are left
-    /// out, as they say which program it is. Kernel functions and states keep their names.
+    /// The same weights with pseudonyms for functions (`f1`), modules (`m1`), processes (`p1`) and threads
+    /// (`t1`), numbered as they are met: the same name gets the same one everywhere. Source files, lines,
+    /// addresses and build ids are left out, as they say which program it is. Kernel functions and states
+    /// keep their names.
     pub fn anonymized(self) -> Weights {
         let mut names = Pseudonyms::default();
         let threads = self.threads.iter().map(|thread| names.thread(thread)).collect();
@@ -45,7 +46,7 @@ impl Pseudonyms {
     fn thread(&mut self, thread: &WeightedThread) -> WeightedThread {
         let number = self.threads.of(&thread.comm);
         let process = self.processes.of(&thread.process);
-        // Ids are as good as names to somebody who knows the machine.
+        // With access to the machine an id identifies a thread as well as a name.
         WeightedThread { process: format!("p{process}"), comm: format!("t{number}"), pid: 0, tid: 0 }
     }
 
@@ -74,7 +75,8 @@ impl Pseudonyms {
         ResolvedFrame { kind: code.kind, build_id: None, address: 0, lines: lines.collect(), module }
     }
 
-    /// A function is known by its name, an unknown one by where it is. The two cannot be equal: no symbol holds a NUL.
+    /// A function is known by its name, an unknown one by where it is. The two cannot be equal: no symbol
+    /// holds a NUL.
     fn function(&mut self, code: &ResolvedFrame, line: &SymbolLine) -> usize {
         match &line.symbol {
             Some(symbol) => self.functions.of(symbol),

@@ -9,12 +9,13 @@ use super::view::View;
 #[derive(Clone, Debug)]
 pub struct Weights {
     pub view: View,
-    /// The threads that were chosen, in the order in which they were first seen.
+    /// The selected threads, in the order in which they were first seen.
     pub threads: Vec<WeightedThread>,
     pub frames: Frames,
     /// In an order that depends on nothing but the recording; no weight is 0.
     pub stacks: Vec<WeightedStack>,
-    /// Nanoseconds that belong to the view and have no place in it: for `wakers`, blocked time that nobody is known to have ended.
+    /// Nanoseconds that belong to the view and have no place in it: for `wakers`, blocked time whose waker
+    /// is unknown.
     pub left_out_ns: u64,
 }
 

@@ -47,8 +47,9 @@ struct Label {
 }
 
 impl Tree {
-    /// Merges `weights` into about as many boxes as can be drawn: of the shares below which boxes are left out, the
-    /// finest that leaves at most `most_boxes`, else the coarsest. The lowest boxes are processes, then threads.
+    /// Merges `weights` into about as many boxes as can be drawn: of the shares below which boxes are left
+    /// out, the finest that leaves at most `most_boxes`, else the coarsest. The lowest boxes are processes,
+    /// then threads.
     pub fn grow(weights: &Weights, most_boxes: usize) -> Tree {
         let (labels, rows) = Labels::of(weights);
         let whole = weights.total();

@@ -1,11 +1,11 @@
-//! Which part of the threads' time a picture shows.
+//! The parts of the threads' time that a picture can show.
 
 use std::error::Error;
 use std::fmt;
 
 use wallprof_model::State;
 
-/// What the stacks of a picture weigh.
+/// A part of the time, or an event, that the stacks of a picture weigh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// All wall time. The time views below are parts of it that do not overlap.
@@ -16,7 +16,7 @@ pub enum View {
     OffCpu,
     /// Page faults, on and off CPU.
     Faults,
-    /// Blocked time by who ended it.
+    /// Blocked time by the thread that ended it.
     Wakers,
     /// Every call, where the source saw them all.
     Calls,

@@ -5,13 +5,13 @@ use std::ops::Range;
 use wallprof_model::profile::StallRecord;
 use wallprof_model::{MonoNs, StallKind, StallReason, State};
 
-/// The states of a wait, each with when it was in it. What a wait that is filed under `runnable` was blocked for
-/// before its wakeup is not known.
+/// The states of a wait, each with its time. The reason for which a `runnable` wait was blocked before its
+/// wakeup is not known.
 pub(super) fn parts(wait: &StallRecord) -> Vec<(State, Range<MonoNs>)> {
     if wait.end <= wait.start {
         return Vec::new();
     }
-    // When in a fault its waits for a CPU were is not known: most come last.
+    // The times of a fault's waits for a CPU are not known. Most come last.
     let resident = MonoNs(wait.end.0.saturating_sub(wait.runnable_ns).max(wait.start.0));
     if wait.kind == StallKind::Fault {
         return match wait.reason {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_filed_under_runnable_does_not_say_what_it_was_blocked_for() {
+    fn runnable_wait_has_no_blocked_state() {
         let mut runnable = wait(StallReason::Runnable, [1_100, 20, 1_200]);
         assert_eq!(parts(&runnable), [(State::Runnable, MonoNs(1_120)..MonoNs(1_200))]);
         runnable.kind = StallKind::Fault;

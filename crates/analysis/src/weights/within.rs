@@ -79,10 +79,10 @@ mod tests {
     fn only_the_rows_of_the_range_count() {
         let row =
             |second, wall_ns| LedgerRow { wall_ns, ..LedgerDelta::new(ThreadKey(1), EpochSecond(second)) };
-        let stranger = LedgerDelta::new(ThreadKey(9), EpochSecond(4));
+        let untracked = LedgerDelta::new(ThreadKey(9), EpochSecond(4));
         let mut before = thread(1, "engine");
         before.ledger.wall_ns = 99;
-        let rows = [row(4, 10), row(5, u64::MAX), stranger].map(Ok::<_, ()>);
+        let rows = [row(4, 10), row(5, u64::MAX), untracked].map(Ok::<_, ()>);
         let threads = threads_within(vec![before, thread(2, "idle")], rows.into_iter()).unwrap();
         assert_eq!(threads.iter().map(|thread| thread.ledger.wall_ns).collect::<Vec<_>>(), [u64::MAX, 0]);
         assert_eq!(threads_within(vec![], [Err("damaged")].into_iter()), Err("damaged"));

@@ -8,7 +8,7 @@ pub struct Binding {
     pub stack: StackId,
     /// How many frames of the stack are the linker's: the next one made the call.
     pub depth: u32,
-    /// The function that is bound, as people read it; `None` where the call does not tell.
+    /// The function that is bound, as people read it; `None` where the call does not show it.
     pub symbol: Option<String>,
     /// The file that has the function; `None` where several or none could.
     pub library: Option<String>,

@@ -43,7 +43,7 @@ pub struct InterruptDelta {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrossCallDelta {
     pub caller: ThreadRef,
-    /// What the caller was about; `None`: not in a system call.
+    /// The caller's system call; `None`: it was in none.
     pub syscall: Option<String>,
     /// The kernel's function; `None` without kernel symbols.
     pub function: Option<String>,

@@ -1,9 +1,9 @@
-//! What the kernel does on a thread's behalf.
+//! Delays: time that the kernel spends on a thread's behalf.
 
 use crate::thread::ThreadKey;
 use crate::time::MonoNs;
 
-/// What the kernel does for a thread that takes the thread's time.
+/// What the kernel does on a thread's behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkKind {
     /// Frees memory, because there was none or a cgroup's limit was reached.
@@ -34,8 +34,8 @@ impl WorkKind {
     }
 }
 
-/// One stretch of such work, at least as long as a stall. It is a part of what the thread did at that time: of its
-/// running time, of a stall, or of both.
+/// One such delay, at least as long as a stall. It is a part of the thread's running time, of a stall, or of
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelWork {
     pub thread: ThreadKey,

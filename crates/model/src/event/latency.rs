@@ -14,12 +14,12 @@ pub struct LatencyDelta {
     pub cell: Cell,
 }
 
-/// Off-CPU intervals of one reason and length, each whole from switch-out to switch-in. For those who watch: told beside
-/// the [`LatencyDelta`]s of the same intervals, which a recording keeps.
+/// Off-CPU intervals of one reason and length, each whole from switch-out to switch-in. For monitors:
+/// emitted beside the [`LatencyDelta`]s of the same intervals, which a recording keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffCpuDelta {
     pub thread: ThreadKey,
-    /// As a stall of this length would be filed.
+    /// The reason of a stall of this length.
     pub reason: StallReason,
     /// A [`crate::histogram`] bucket.
     pub bucket: u16,

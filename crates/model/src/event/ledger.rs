@@ -33,7 +33,7 @@ pub struct LedgerDelta {
     /// The part of `on_cpu_ns` that a trace divides: samples do not divide it again.
     pub traced_user_ns: u64,
     pub traced_kernel_ns: u64,
-    /// The part of `on_cpu_ns` of which nothing says where it went.
+    /// The part of `on_cpu_ns` that neither samples nor a trace divide.
     pub undivided_ns: u64,
 }
 

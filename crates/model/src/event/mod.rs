@@ -1,4 +1,4 @@
-//! The few things a source can say. Nothing downstream knows which source said them.
+//! The events that a source can emit. Nothing downstream knows which source emitted them.
 
 mod binding;
 mod fault;
@@ -76,19 +76,19 @@ pub enum Event {
     },
     Stall(Box<Stall>),
     Interrupt(InterruptDelta),
-    /// What was on a guarded CPU.
+    /// Noise on a guarded CPU, and its allowed threads.
     Intrusion(Box<IntrusionDelta>),
     KernelWork(KernelWork),
     CrossCalls(CrossCallDelta),
     Throttled(Throttled),
-    /// How close two times of calls may be and still be told apart, in ns; of several the coarsest counts.
+    /// The resolution of times of calls, in ns; of several the coarsest counts.
     CallResolution(u64),
     CallPath(Box<CallPath>),
     Counter {
         key: CounterKey,
         counter: Counter,
     },
-    /// A counter's value; of one that does not change the first and the last moment are enough.
+    /// A counter's value; for one that does not change the first and the last reading are enough.
     CounterValue {
         key: CounterKey,
         at: MonoNs,
@@ -99,12 +99,12 @@ pub enum Event {
         reason: String,
         count: u64,
     },
-    /// What wallprof itself has cost since the last such event.
+    /// The cost of wallprof itself since the last such event.
     Overhead {
         process_cpu_ns: u64,
         probe_ns: u64,
         probe_runs: u64,
-        /// What unwind tables take in kernel memory now, bytes.
+        /// Kernel memory of unwind tables now, bytes.
         table_bytes: u64,
     },
 }

@@ -5,7 +5,7 @@ use crate::state::State;
 use crate::thread::ThreadKey;
 use crate::time::EpochSecond;
 
-/// What a sample's weight is.
+/// The meaning of a sample's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Weighted {
     /// Nanoseconds in a ledger state. `User` and `Kernel` are samples of the ledger's clock; the others
@@ -23,7 +23,7 @@ pub struct SampleDelta {
     pub what: Weighted,
     pub user: Option<StackId>,
     pub kernel: Option<StackId>,
-    /// For blocked time: who ended it, where known.
+    /// For blocked time: its waker, where known.
     pub waker: Option<WakerStacks>,
     /// Nanoseconds, or counts for an extra event.
     pub weight: u64,

@@ -7,7 +7,8 @@ use crate::state::{Reason, StallKind, StallReason};
 use crate::thread::{ThreadKey, ThreadRef};
 use crate::time::MonoNs;
 
-/// One off-CPU interval or fault, kept by itself. What a fault has neither blocked nor waited for a CPU, it ran.
+/// One off-CPU interval or fault, kept by itself. The time of a fault that is neither blocked nor a wait for
+/// a CPU was running time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
     pub thread: ThreadKey,
@@ -17,7 +18,7 @@ pub struct Stall {
     pub reason: StallReason,
     pub voluntary: bool,
     pub start: MonoNs,
-    /// For an open stall the last moment it was known to last.
+    /// For an open stall the last time at which it was known to last.
     pub end: MonoNs,
     /// The recording ended, or the thread was looked at, before the stall did.
     pub open: bool,
@@ -30,18 +31,18 @@ pub struct Stall {
     pub kernel: Option<StackId>,
     pub waker: Option<Waker>,
     pub lock: Option<Lock>,
-    /// Who had the CPU while the thread waited for it, most time first.
+    /// The threads that had the CPU while the thread waited for it, most time first.
     pub ran_instead: Vec<RanInstead>,
     pub fault: Option<Fault>,
     /// The timeout the thread had asked for in this wait, counted from its start.
     pub asked_ns: Option<u64>,
-    /// What a wait for a disk was for.
+    /// The file that a wait for a disk was for.
     pub file: Option<WaitedFile>,
 }
 
 impl Stall {
-    /// An interval off the CPU that lasted `ns` and of which no more is known: all of it went by as its reason says, and
-    /// the thread chose it where such waits are chosen. It has no name.
+    /// An interval off the CPU of `ns` with no other facts: all of it has the given reason, and it is
+    /// voluntary if the reason is. It has no name.
     pub fn new(thread: ThreadKey, reason: StallReason, start: MonoNs, ns: u64) -> Self {
         let is_blocked = matches!(reason, StallReason::Blocked(_));
         Stall {
@@ -72,7 +73,7 @@ impl Stall {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// How late the thread came back, ns.
+    /// How late the thread returned, ns.
     pub fn late_ns(&self) -> u64 {
         self.lateness().late_ns()
     }
@@ -92,8 +93,8 @@ impl Stall {
         }
     }
 
-    /// Divides a voluntary wait for `wait` that did not oversleep at its wakeup: the thread chose the wait, but
-    /// not the time without a CPU after it. One stall where either part is shorter than `least_ns`.
+    /// Divides a voluntary wait for `wait` that did not oversleep at its wakeup: the wait was voluntary, the
+    /// time without a CPU after it was not. One stall where either part is shorter than `least_ns`.
     pub fn divided_at_wakeup(self, wait: Reason, least_ns: u64) -> Vec<Stall> {
         if self.blocked_ns.min(self.runnable_ns) < least_ns.max(1) {
             return vec![self];
@@ -108,7 +109,7 @@ impl Stall {
             ..self.clone()
         };
         // The wait ended at its wakeup; where the stall is still open, the thread is woken and not back yet.
-        let chosen = Stall {
+        let voluntary = Stall {
             reason: StallReason::Blocked(wait),
             voluntary: true,
             end: woken_at,
@@ -117,7 +118,7 @@ impl Stall {
             ran_instead: Vec::new(),
             ..self
         };
-        vec![chosen, late]
+        vec![voluntary, late]
     }
 }
 

@@ -35,13 +35,13 @@ pub(super) fn signed(change: &Change, style: &Style) -> String {
     format!("{sign}{}", time(size, style))
 }
 
-/// `± 0.41 ms`; empty where nothing is known.
+/// `± 0.41 ms`; empty where it is not known.
 pub(super) fn margin(change: &Change, style: &Style) -> String {
     let Some(found) = change.uncertainty else { return String::new() };
     format!("{} {}", style.pick("±", "+-"), time(whole_ns(found.margin_ns), style))
 }
 
-/// What the sign alone would not say.
+/// A mark for changes from or to nothing.
 pub(super) fn mark(change: &Change) -> &'static str {
     match change {
         change if change.appeared() => "appeared",

@@ -1,7 +1,7 @@
-//! What calls take in two recordings, path by path, as a differential flame graph.
+//! The time of calls in two recordings, path by path, as a differential flame graph.
 //!
-//! Widths are B's time. Red are calls that take longer each than in A, blue shorter; the deeper, the more that makes for all
-//! calls of B.
+//! Widths are B's time. Calls that take longer than in A are red, shorter ones blue. The colour is deeper
+//! where the difference over all calls of B is larger.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ const LEGEND: &str = "Width: time in B. Red: a call takes longer than in A, or A
 /// Writes the picture of `paths`, parents before children, of the recordings with these names.
 ///
 /// # Errors
-/// What `out` returns.
+/// The error of `out`.
 pub fn calls_diff_svg(out: &mut impl Write, files: [&str; 2], paths: &[PathChange]) -> io::Result<()> {
     let [a, b] = files;
     let drawn = boxes(paths);
@@ -40,7 +40,7 @@ fn boxes(paths: &[PathChange]) -> Vec<Drawn> {
     let whole = roots.map(|path| path.width_ns as f64).sum::<f64>();
     let largest = paths.iter().map(|path| path.difference_ns().unsigned_abs()).max().unwrap_or(0);
     let mut levels: Vec<usize> = Vec::with_capacity(paths.len());
-    // Where the next child of a path begins.
+    // The start of the next child of a path.
     let mut next: Vec<f64> = Vec::with_capacity(paths.len());
     let mut next_root = 0.0;
     let mut drawn = Vec::new();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_markup_whatever_names_say() {
+    fn names_in_the_picture_are_never_markup() {
         let mut out = Vec::new();
         let paths = [path(None, "<b>&\"]]>", 5, [(1, 5), (1, 5)])];
         calls_diff_svg(&mut out, ["a", "<b>"], &paths).unwrap();

@@ -1,5 +1,5 @@
-//! A differential flame graph as one SVG file that any browser opens, with zoom and search: boxes that somebody else named,
-//! placed and coloured. Names from recordings are text and never markup or script.
+//! A differential flame graph as one SVG file that any browser opens, with zoom and search. The caller names,
+//! places and colours the boxes. Names from recordings are text and never markup or script.
 
 use std::io::{self, Write};
 
@@ -32,11 +32,11 @@ pub(super) struct Drawn {
     pub fill: String,
 }
 
-/// What stands above the boxes.
+/// The text above the boxes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Head {
     pub title: String,
-    /// What widths and colours mean.
+    /// The meaning of widths and colours.
     pub legend: &'static str,
     pub notes: String,
 }
@@ -64,13 +64,13 @@ fn write_head(out: &mut impl Write, head: &Head) -> io::Result<()> {
     writeln!(out, r#"<text x="{MARGIN}" y="54">{}</text>"#, markup(&head.notes, 300))?;
     writeln!(
         out,
-        r#"<text x="{MARGIN}" y="70" id="told"> </text><text x="1040" y="20" class="button" id="search">search</text><text x="1110" y="20" class="button" id="reset">reset</text>"#
+        r#"<text x="{MARGIN}" y="70" id="message"> </text><text x="1040" y="20" class="button" id="search">search</text><text x="1110" y="20" class="button" id="reset">reset</text>"#
     )
 }
 
 fn write_frame(out: &mut impl Write, frame: &Drawn, height: f64) -> io::Result<()> {
-    let room = WIDTH - 2.0 * MARGIN;
-    let (x, width) = (MARGIN + frame.x * room, frame.width * room);
+    let frames_width = WIDTH - 2.0 * MARGIN;
+    let (x, width) = (MARGIN + frame.x * frames_width, frame.width * frames_width);
     let y = height - MARGIN - (frame.level as f64 + 1.0) * LEVEL;
     let Drawn { name, tooltip, fill, .. } = frame;
     let letters = ((width - 6.0) / CHARACTER).max(0.0) as usize;
@@ -87,7 +87,7 @@ fn write_frame(out: &mut impl Write, frame: &Drawn, height: f64) -> io::Result<(
     )
 }
 
-/// From pale to deep by `depth`, 0 to 1; red for what takes longer, blue for what takes shorter.
+/// From pale to deep by `depth`, 0 to 1; red for longer times, blue for shorter ones.
 pub(super) fn colour(depth: f64, is_longer: bool) -> String {
     let depth = 0.25 + 0.75 * depth.clamp(0.0, 1.0);
     let deep = if is_longer { [214.0, 39.0, 40.0] } else { [31.0, 105.0, 200.0] };
@@ -95,7 +95,7 @@ pub(super) fn colour(depth: f64, is_longer: bool) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// What does not differ.
+/// The colour of boxes without a difference.
 pub(super) const GREY: &str = "#dedbd5";
 
 /// Foreign text as XML, in at most `longest` characters before markup is escaped.

@@ -1,10 +1,10 @@
 //! A diff for programs: one object on one line. Times are integer nanoseconds per second of wall time,
-//! `null` for what is not known.
+//! `null` for unknown values.
 //!
 //! ```text
 //! { "schema": 1, "view": "wall",
 //!   "a": { "file", "command", "hostname", "start_ns" (Unix epoch; null: unknown), "wall_ns" (observed) }, "b": …,
-//!   "judged": true,          — false: a side is too short to tell news from noise; then nothing is news
+//!   "judged": true,          — false: a side is too short to distinguish news from noise; then nothing is news
 //!   "floor": { "ns", "share" },
 //!   "threads": [ { "process", "thread", "a_threads", "b_threads" } ],          — compared, by their names
 //!   "only_a": [ { "process", "thread", "threads", "running_ns", "late_ns" } ], "only_b": …,
@@ -13,10 +13,10 @@
 //! C = "a_ns", "b_ns", "difference_ns", "margin_ns" (95 %), "p" (of the time by second or of the lengths of its waits,
 //!     before the correction for many), "news"
 //! ```
-//! `stack` goes from the outermost function inwards, as folded stacks do; a stack that is no leaf sums up all that
-//! begin with it. `rank` is 1 for the first stack of the text, null for those it does not name; `rest` is what a
-//! ranked stack has without those ranked below it. Stacks that take less than the floor on both sides are left out; largest
-//! difference first.
+//! `stack` goes from the outermost function inwards, as folded stacks do; a stack that is no leaf sums up
+//! all that begin with it. `rank` is 1 for the first stack of the text, null for those it does not name;
+//! `rest` is a ranked stack's time without those ranked below it. Stacks that take less than the floor on
+//! both sides are left out; largest difference first.
 
 use std::io::{self, Write};
 
@@ -30,7 +30,7 @@ use crate::json::{known, write_line};
 /// Writes the diff as one line holding one object.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn diff_json(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
     let comparison = diff.comparison;
     let object = DiffJson {
@@ -218,7 +218,7 @@ impl ChangeJson {
     }
 }
 
-/// Two significant digits: what another machine's logarithm may change is not shown.
+/// Two significant digits: the logarithm of another machine may change the others.
 fn two_digits(p: f64) -> f64 {
     format!("{p:.1e}").parse().unwrap_or(p)
 }

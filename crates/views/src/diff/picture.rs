@@ -1,4 +1,4 @@
-//! The boxes of a differential flame graph: where each frame lies, how wide it is and what it says.
+//! The boxes of a differential flame graph: the place, the width and the change of each frame.
 
 use wallprof_analysis::diff::{Comparison, NodeChange, NodeId};
 
@@ -21,7 +21,7 @@ pub(super) struct Picture {
     pub boxes: Vec<Box>,
     /// Frames of B that are too narrow.
     pub pruned: usize,
-    /// Stacks of A that B has not, which have no width: how many, and their ns per second in A.
+    /// Stacks of A that B does not have, which have no width: their number, and their ns per second in A.
     pub went: (usize, f64),
     /// The largest difference of a frame that is news.
     pub largest_ns: f64,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_drawn_is_counted() {
+    fn frames_that_are_not_drawn_are_counted() {
         let comparison = compared(&[(Reason::Lock, 20)], &[(Reason::Disk, 135)]);
         assert_eq!(Picture::of(&comparison).went, (1, 20e6));
         let nothing = Picture::of(&compared(&[(Reason::Lock, 20)], &[]));

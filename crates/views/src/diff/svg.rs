@@ -1,7 +1,7 @@
 //! A diff as a differential flame graph.
 //!
-//! Widths are B's time per second of wall time. Red takes longer than in A, blue shorter, the more the deeper;
-//! grey does not differ beyond noise.
+//! Widths are B's time per second of wall time. Red frames take longer than in A, blue ones shorter; a larger
+//! difference is deeper. Grey frames do not differ beyond noise.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ const LEGEND: &str = "Width: time per second of wall time in B. Red: longer than
 /// Writes the picture.
 ///
 /// # Errors
-/// What `out` returns.
+/// The error of `out`.
 pub fn diff_svg(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
     let picture = Picture::of(diff.comparison);
     let boxes: Vec<Drawn> =

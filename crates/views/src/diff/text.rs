@@ -1,4 +1,4 @@
-//! A diff for eyes: what was compared, the states and the stacks that differ, the largest difference first.
+//! A diff as text: the two sides, the states and the stacks that differ, the largest difference first.
 
 use std::io::{self, Write};
 
@@ -9,9 +9,9 @@ use super::amount::{margin, mark, rate, signed, whole_ns};
 use super::{Diff, DiffSide, group_name};
 use crate::function::site_words;
 use crate::line::{Word, cut, left, right, width, write_wrapped};
-use crate::moment::Moments;
 use crate::style::{Ink, Style};
 use crate::text::{write_note, write_title};
+use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
 
 /// Rows of a table and threads of one side that are shown.
@@ -22,7 +22,7 @@ const MOST_THREADS: usize = 8;
 const NAME: usize = 28;
 const STATE: usize = 16;
 
-const ORDER: &str = "largest difference first, waits that threads chose last";
+const ORDER: &str = "largest difference first, voluntary waits last";
 
 /// How many rows to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl DiffRows {
 /// Writes the diff.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn diff_text(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
     let about = format!("wallprof diff: {} view, time per second of wall time", diff.comparison.view);
     writeln!(out, "{}", style.paint(Ink::Strong, &about))?;
@@ -58,10 +58,10 @@ fn write_side(
     (label, side, wall_s): (&str, &DiffSide<'_>, f64),
     style: &Style,
 ) -> io::Result<()> {
-    let moments = Moments::new(side.info, &style.zone);
+    let timestamps = Timestamps::new(side.info, &style.zone);
     let lasted = time(whole_ns(wall_s * 1e9), style);
-    let when = match moments.date(side.info.start) {
-        Some(date) => format!(", {lasted} from {} on {date}", moments.time(side.info.start)),
+    let when = match timestamps.date(side.info.start) {
+        Some(date) => format!(", {lasted} from {} on {date}", timestamps.time(side.info.start)),
         None => format!(", {lasted}"),
     };
     let command = match side.info.command.as_str() {
@@ -89,7 +89,7 @@ fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &St
     write_left_out(out, parts.len().saturating_sub(most), style)
 }
 
-/// Whether a part is a wait that the thread chose.
+/// Whether a part is a voluntary wait.
 fn is_voluntary(part: &PartChange) -> bool {
     matches!(part.part, Part::State(state) if Class::of(state) == Class::Voluntary)
 }
@@ -179,7 +179,7 @@ fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Re
     writeln!(out)?;
     if !comparison.can_judge {
         let text = format!(
-            "A recording is too short to tell a difference from noise: each needs {LEAST_WINDOWS} seconds, better 10. \
+            "A recording is too short to distinguish a difference from noise: each needs {LEAST_WINDOWS} seconds, better 10. \
              --json has the rates."
         );
         return write_wrapped(out, ("", 2), &words(&text, Ink::Warning), style);
@@ -188,7 +188,7 @@ fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Re
         writeln!(out, "  {}", style.paint(Ink::Strong, "No difference beyond noise."))?;
     }
     let text = format!(
-        "Left out: what is within the noise of each recording, less than {} per second, or less than",
+        "Left out: differences within the noise of each recording, of less than {} per second, or of less than",
         time(whole_ns(comparison.floor.ns), style)
     );
     let share = format!("{} %", (comparison.floor.share * 100.0).round());

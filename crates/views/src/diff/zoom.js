@@ -1,7 +1,7 @@
 // Zoom into a frame by a click, out of it by "reset"; "search" marks frames by a regular expression.
 (function () {
   "use strict";
-  var left = 10, room = 1180, character = 6.7;
+  var left = 10, all = 1180, character = 6.7;
   var frames = Array.prototype.map.call(document.querySelectorAll("#frames > g"), function (group) {
     var rect = group.querySelector("rect");
     return {
@@ -20,33 +20,33 @@
   }
 
   function show(from, to) {
-    var scale = room / (to - from), rim = 0.01;
+    var scale = all / (to - from), rim = 0.01;
     frames.forEach(function (frame) {
       var visible = frame.x < to - rim && frame.x + frame.width > from + rim;
       frame.group.style.display = visible ? "" : "none";
       if (!visible) return;
-      var begin = Math.max(frame.x, from), end = Math.min(frame.x + frame.width, to);
-      place(frame, left + (begin - from) * scale, (end - begin) * scale);
+      var start = Math.max(frame.x, from), end = Math.min(frame.x + frame.width, to);
+      place(frame, left + (start - from) * scale, (end - start) * scale);
     });
   }
 
-  function tell(text) { document.getElementById("told").textContent = text; }
+  function report(text) { document.getElementById("message").textContent = text; }
 
   function search(wanted) {
     var pattern, count = 0;
-    try { pattern = wanted && new RegExp(wanted); } catch (error) { return tell("not a regular expression: " + wanted); }
+    try { pattern = wanted && new RegExp(wanted); } catch (error) { return report("not a regular expression: " + wanted); }
     frames.forEach(function (frame) {
       var hit = !!pattern && pattern.test(frame.name);
       frame.group.classList.toggle("hit", hit);
       count += hit ? 1 : 0;
     });
-    tell(pattern ? count + " frames match " + wanted : " ");
+    report(pattern ? count + " frames match " + wanted : " ");
   }
 
   frames.forEach(function (frame) {
     frame.group.addEventListener("click", function () { show(frame.x, frame.x + frame.width); });
   });
-  document.getElementById("reset").addEventListener("click", function () { show(left, left + room); search(""); });
+  document.getElementById("reset").addEventListener("click", function () { show(left, left + all); search(""); });
   document.getElementById("search").addEventListener("click", function () {
     search(window.prompt("Mark the frames whose names match this regular expression:") || "");
   });

@@ -1,7 +1,8 @@
-//! Folded stacks: one stack a line, `comm;root frame;…;leaf frame VALUE`, for flamegraph.pl, inferno and many others.
+//! Folded stacks: one stack a line, `comm;root frame;…;leaf frame VALUE`, for flamegraph.pl, inferno and
+//! many others.
 //!
-//! Values are nanoseconds, counts in `event:` views. Kernel frames end in `_[k]`. In names control characters and
-//! backslashes are written out, and a semicolon is `\x3b`.
+//! Values are nanoseconds, counts in `event:` views. Kernel frames end in `_[k]`. In names control
+//! characters and backslashes are written out, and a semicolon is `\x3b`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

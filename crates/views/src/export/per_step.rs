@@ -1,4 +1,4 @@
-//! What an exporter makes of functions, made once for each place in a stack.
+//! An exporter's values for functions, made once for each place in a stack.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ impl<'a, T, F: FnMut(&Function<'_>) -> T> PerStep<'a, T, F> {
         PerStep { weights, make, known: HashMap::new() }
     }
 
-    /// What was made of each function of a stack, in the stack's order.
+    /// The values of each function of a stack, in the stack's order.
     pub fn each(&mut self, stack: &WeightedStack, mut take: impl FnMut(&T)) {
         for step in self.weights.steps(stack) {
             let make = || self.weights.functions(step).iter().map(&mut self.make).collect();

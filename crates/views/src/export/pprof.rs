@@ -1,8 +1,8 @@
-//! pprof's format, for `go tool pprof` and what else reads it: a gzipped protocol buffer, defined in
+//! pprof's format, for `go tool pprof` and other readers: a gzipped protocol buffer, defined in
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 //!
-//! Each sample has a count and a weight, and the labels `process`, `thread`, `tid` and `state`; so the state is no frame
-//! of a stack that has code (`-tagleaf=state` makes it one, `-tagroot=thread` the thread).
+//! Each sample has a count and a weight, and the labels `process`, `thread`, `tid` and `state`; so the state
+//! is no frame of a stack that has code (`-tagleaf=state` makes it one, `-tagroot=thread` the thread).
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -18,13 +18,14 @@ use wallprof_model::{FrameKind, MonoNs, State};
 use super::profile::{self, Label, Line, Location, Profile, Sample, ValueType};
 use crate::escape::escape;
 
-/// What pprof's users call the kernel's mapping.
+/// The name of the kernel's mapping in pprof.
 const KERNEL_MAPPING: &str = "[kernel.kallsyms]";
 
 /// Addresses of a mapping end at a page of this size.
 const PAGE: u64 = 4096;
 
-/// Writes a gzipped profile. `start` and `duration_ns` are those of the part of the recording that `weights` are of.
+/// Writes a gzipped profile. `start` and `duration_ns` are those of the part of the recording that `weights`
+/// are of.
 pub fn pprof(
     out: &mut impl Write,
     weights: &Weights,
@@ -70,8 +71,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// pprof takes the first mapping for the program: this adds the file that the first process is named after, where
-    /// there is one.
+    /// pprof takes the first mapping for the program: this adds the file that the first process is named
+    /// after, where there is one.
     fn add_program(&mut self) {
         let Some(thread) = self.weights.threads.first() else { return };
         let program = self.weights.frames.iter().find_map(|frame| match frame {

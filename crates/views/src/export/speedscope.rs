@@ -1,7 +1,7 @@
 //! speedscope's file format: <https://github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources>.
 //!
-//! One sampled profile for each thread, the one with the most weight first. A frame is a function in a source file:
-//! its lines are left out, as speedscope would show each as a function of its own.
+//! One sampled profile for each thread, the one with the most weight first. A frame is a function in a
+//! source file: its lines are left out, as speedscope would show each as a function of its own.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

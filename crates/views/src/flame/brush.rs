@@ -1,4 +1,4 @@
-//! Reads the picture that inferno has drawn, whose boxes have numbers for names, and writes the one that people see.
+//! Reads the picture that inferno has drawn, whose boxes have numbers for names, and writes the final one.
 
 use std::io::{self, Write};
 
@@ -46,7 +46,7 @@ pub(super) fn paint(
     }
 }
 
-/// Where in the document the brush is.
+/// The brush's place in the document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Document,
@@ -72,7 +72,7 @@ struct Brush<'a, W> {
 impl<W: Write> Brush<'_, W> {
     fn take(&mut self, event: Event<'_>) -> io::Result<()> {
         match (event, self.place) {
-            // No reader of the file is to ask another place for a document type.
+            // A reader of the file must not fetch a document type.
             (Event::DocType(_) | Event::Comment(_), _) => Ok(()),
             (Event::Start(tag), _) => self.start(tag),
             (Event::Empty(tag), _) => self.empty(tag),
@@ -129,7 +129,7 @@ impl<W: Write> Brush<'_, W> {
         with_attributes(tag, &[("fill", &colour.to_string())])
     }
 
-    /// inferno's title is the box's number and what inferno says of it.
+    /// inferno's title is the box's number and inferno's own text.
     fn title(&mut self, drawn: &BytesText<'_>) -> io::Result<()> {
         let drawn = drawn.decode().map_err(io::Error::other)?;
         let name = drawn.split(' ').next().unwrap_or_default();

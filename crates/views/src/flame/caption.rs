@@ -1,11 +1,11 @@
-//! What a flame graph says above and below the boxes.
+//! The texts above and below the boxes of a flame graph.
 
 use wallprof_analysis::weights::{Side, Tree, View};
 
 use super::Flame;
 use super::words::shown_weight;
-use crate::moment::Moments;
 use crate::style::Style;
+use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
 use crate::xml::xml_text;
 
@@ -13,7 +13,7 @@ use crate::xml::xml_text;
 pub(super) struct Caption {
     pub title: String,
     pub subtitle: String,
-    /// What is not in the picture.
+    /// The parts of the recording that are not in the picture.
     pub notes: Vec<String>,
 }
 
@@ -56,12 +56,12 @@ fn subtitle(flame: &Flame<'_>) -> String {
 }
 
 fn when(flame: &Flame<'_>) -> String {
-    let moments = Moments::new(flame.info, flame.zone);
+    let timestamps = Timestamps::new(flame.info, flame.zone);
     let range = &flame.range;
     let lasted = time(range.end.0.saturating_sub(range.start.0), &Style::plain());
-    match moments.date(range.start) {
-        Some(date) => format!("{lasted} from {} on {date}", moments.time(range.start)),
-        None => format!("{lasted} from {}", moments.time(range.start)),
+    match timestamps.date(range.start) {
+        Some(date) => format!("{lasted} from {} on {date}", timestamps.time(range.start)),
+        None => format!("{lasted} from {}", timestamps.time(range.start)),
     }
 }
 
@@ -81,7 +81,7 @@ fn notes(flame: &Flame<'_>, tree: &Tree) -> Vec<String> {
     }
     if flame.weights.left_out_ns > 0 {
         let ns = shown_weight(flame.weights.left_out_ns, true);
-        notes.push(format!("{ns} of blocked time are left out: it is not known who ended it."));
+        notes.push(format!("{ns} of blocked time are left out: the waker is not known."));
     }
     if !flame.info.ended_cleanly {
         notes.push("The recorder was killed: the recording ends with the last second it wrote.".into());

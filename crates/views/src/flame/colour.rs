@@ -44,7 +44,7 @@ const fn family(from: Colour, to: Colour) -> Family {
     Family { from, to }
 }
 
-/// Processes, threads and what stands for missing stacks.
+/// Processes, threads and marks for missing stacks.
 const NEUTRAL: Family = family(Colour(214, 214, 210), Colour(232, 232, 228));
 /// The stacks of threads that woke others.
 const WAKING: Family = family(Colour(92, 186, 166), Colour(150, 214, 196));
@@ -62,7 +62,7 @@ fn family_of_state(state: State) -> Family {
     }
 }
 
-/// Purple for locks, blue for devices and peers, pale for waits that threads choose.
+/// Purple for locks, blue for devices and peers, pale for voluntary waits.
 fn family_of_reason(reason: Reason) -> Family {
     match reason {
         Reason::Lock => family(Colour(142, 98, 202), Colour(172, 136, 222)),

@@ -1,4 +1,5 @@
-//! Below the boxes: which colour is which state and how much of it there is, and what is not in the picture.
+//! The footer below the boxes: the colour and the time of each state, and the parts that are not in the
+//! picture.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ impl Footer {
 }
 
 impl Item {
-    /// Where the text begins.
+    /// The start of the text.
     pub fn text_x(&self) -> usize {
         self.x + if self.colour.is_some() { SQUARE } else { 0 }
     }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_say_takes_no_room() {
+    fn empty_footer_has_no_height() {
         assert_eq!(Footer::new(&weights(&[]), &[]), Footer { items: vec![], height: 0 });
     }
 }

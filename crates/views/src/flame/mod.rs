@@ -1,7 +1,7 @@
 //! A flame graph as one SVG file that any browser shows, with zoom and search, and that needs no network.
 //!
-//! inferno lays the boxes out and brings the script. It is given numbers for names: what the boxes say and their
-//! colours are put in afterwards (`brush`), so that no name can be mistaken for inferno's own notation.
+//! inferno lays the boxes out and brings the script. It gets numbers for names. `brush` puts in the names and
+//! colours afterwards, so that no name can be mistaken for inferno's own notation.
 
 mod brush;
 mod caption;
@@ -31,14 +31,14 @@ const MOST_EXACT: u128 = 1 << 53;
 
 const BACKGROUND: Color = Color { r: 250, g: 250, b: 248 };
 
-/// What a flame graph is made from.
+/// The input of a flame graph.
 pub struct Flame<'a> {
     pub info: &'a RecordingInfo,
     pub weights: &'a Weights,
     pub side: Side,
     /// The part of the recording that is shown.
     pub range: Range<MonoNs>,
-    /// How the threads were chosen, if they were.
+    /// The glob that selected the threads, if there was one.
     pub thread_glob: Option<&'a str>,
     /// The zone in which times of day are shown.
     pub zone: &'a Zone,
@@ -47,7 +47,7 @@ pub struct Flame<'a> {
 /// Writes the SVG file.
 ///
 /// # Errors
-/// What `out` says; and `InvalidData` where there is nothing to show.
+/// The error of `out`; and `InvalidData` where there is nothing to show.
 pub fn flame_svg(out: &mut impl Write, flame: &Flame<'_>) -> io::Result<()> {
     let tree = Tree::grow(flame.weights, MOST_BOXES);
     let caption = Caption::of(flame, &tree);
@@ -76,7 +76,7 @@ fn draw(tree: &Tree, caption: &Caption) -> io::Result<Vec<u8>> {
 /// Folded lines, sorted as inferno wants them: numbers of equal length sort as the boxes do.
 fn lines(tree: &Tree) -> String {
     let total: u128 = tree.nodes.iter().map(|node| u128::from(node.own)).sum();
-    // What is wide enough to be kept stays above 0: one of 100,000 of 2^53 is.
+    // A box that is wide enough to be kept stays above 0: one in 100,000 of 2^53 is.
     let shift = (total / MOST_EXACT).checked_ilog2().map_or(0, |bits| bits + 1);
     let mut lines = String::new();
     let mut paths: Vec<(usize, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What a box says: its name, its time and its share of the whole.
+//! The text of a box: its name, its time and its share of the whole.
 
 use wallprof_analysis::weights::{Node, Role, Tree, Weights};
 
@@ -30,20 +30,20 @@ impl Words {
         }
     }
 
-    /// `handle_tick (12.3 ms, 4.56 %)`. The script takes what is in the last parentheses off to label the box.
+    /// `handle_tick (12.3 ms, 4.56 %)`. The script removes the last parentheses to label the box.
     pub fn title(&self, node: Option<&Node>) -> String {
         let weight = node.map_or(self.total, |node| node.weight);
         format!("{} ({}, {})", self.name(node), shown_weight(weight, self.is_time), share(weight, self.total))
     }
 
-    /// As much of the name as a box of this share of the width has room for.
+    /// As much of the name as a box of this share of the width has letters for.
     pub fn label(&self, node: Option<&Node>, width_percent: f64) -> String {
-        let room = (width_percent / 100.0 * BOXES_WIDTH / CHARACTER_WIDTH) as usize;
+        let letters = (width_percent / 100.0 * BOXES_WIDTH / CHARACTER_WIDTH) as usize;
         let name = self.name(node);
-        if name.chars().count() < room {
+        if name.chars().count() < letters {
             return name;
         }
-        if room < 3 { String::new() } else { name.chars().take(room - 2).chain("..".chars()).collect() }
+        if letters < 3 { String::new() } else { name.chars().take(letters - 2).chain("..".chars()).collect() }
     }
 
     fn name(&self, node: Option<&Node>) -> String {
@@ -60,7 +60,7 @@ pub(super) fn shown_weight(weight: u64, is_time: bool) -> String {
     if is_time { time(weight, &Style::plain()) } else { count(weight) }
 }
 
-/// `4.56 %`; what is there but rounds to nothing is `<0.01 %`.
+/// `4.56 %`; a share above 0 that rounds to 0 is `<0.01 %`.
 fn share(part: u64, whole: u64) -> String {
     let parts = u128::from(part) * 10_000 + u128::from(whole) / 2;
     let per_myriad = parts.checked_div(u128::from(whole)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Something noted, in JSON.
+//! A mark in JSON.
 
 use serde::Serialize;
 use wallprof_model::{ClockMap, Mark};

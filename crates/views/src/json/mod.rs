@@ -1,5 +1,5 @@
 //! The JSON that programs read, exactly as promised: integer nanoseconds, hex addresses as strings,
-//! `null` for what is not known, keys in one order.
+//! `null` for unknown values, keys in one order.
 
 mod finding;
 mod function;
@@ -24,7 +24,7 @@ pub(crate) use visible::to_writer;
 /// Writes the report as one line holding one object.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn report_json(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     write_line(out, &report::ReportJson::of(report, None))
 }
@@ -32,7 +32,7 @@ pub fn report_json(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> 
 /// As [`report_json`], of a recording in which every call is known.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn report_json_with_functions(
     out: &mut impl Write,
     report: &Report<'_>,
@@ -41,10 +41,10 @@ pub fn report_json_with_functions(
     write_line(out, &report::ReportJson::of(report, Some(functions)))
 }
 
-/// Writes what a call takes in two recordings as one line holding one object.
+/// Writes the time of calls in two recordings as one line that holds one object.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn calls_diff_json(out: &mut impl Write, comparison: &CallComparison) -> io::Result<()> {
     write_line(out, &function::CallComparisonJson::of(comparison))
 }
@@ -52,7 +52,7 @@ pub fn calls_diff_json(out: &mut impl Write, comparison: &CallComparison) -> io:
 /// Writes one stall as one line holding one object. `clock` is the recording's.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn stall_json(
     out: &mut impl Write,
     stall: &StallRecord,

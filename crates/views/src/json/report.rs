@@ -380,14 +380,14 @@ impl<'a> InterruptJson<'a> {
     }
 }
 
-/// What was on a guarded CPU.
+/// A thread or an interrupt on a guarded CPU.
 #[derive(Serialize)]
 struct IntrusionJson<'a> {
     cpu: u32,
     kind: &'static str,
     /// The interrupt, or the function that its sender wanted called.
     what: Option<&'a str>,
-    /// Who ran there, or sent the interrupt.
+    /// The thread that ran there, or sent the interrupt.
     thread: Option<u32>,
     pid: Option<u32>,
     tid: Option<u32>,

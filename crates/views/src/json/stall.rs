@@ -43,7 +43,7 @@ pub(super) struct StallJson<'a> {
     binding: Option<BindingJson<'a>>,
     file: Option<FileJson<'a>>,
     counters: Option<CountersJson<'a>>,
-    /// What was noted within a second of it.
+    /// Marks within a second of it.
     marks: Vec<MarkJson<'a>>,
     /// The timeout that the thread had asked for.
     asked_ns: Option<u64>,
@@ -179,7 +179,7 @@ impl<'a> FaultJson<'a> {
     }
 }
 
-/// What the dynamic linker bound at its first call.
+/// The function that the dynamic linker bound at its first call.
 #[derive(Serialize)]
 struct BindingJson<'a> {
     symbol: Option<&'a str>,

@@ -1,5 +1,5 @@
-//! JSON in which every hidden character of a string is an escape, so that a file may be printed as it is. A parser reads
-//! the same text.
+//! JSON in which every hidden character of a string is an escape, so that a file may be printed as it is. A
+//! parser reads the same text.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What the rules found: a sentence each, the stalls it rests on, and what to do about it.
+//! Findings: a sentence each, the stalls that it rests on, and an advice.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ const MOST_FINDINGS: usize = 8;
 /// Stalls named below one.
 const MOST_STALLS: usize = 3;
 
-/// Columns before a sentence, and before what is said about it.
+/// Columns before a sentence, and before the facts about it.
 const INDENT: usize = 5;
 const FACT_INDENT: usize = 19;
 
@@ -59,7 +59,7 @@ fn with_units<'t>(title: &'t str, style: &Style) -> Cow<'t, str> {
     }))
 }
 
-/// `3, 17, 29 and 4 more`: nothing for what rests on sums.
+/// `3, 17, 29 and 4 more`: nothing for a finding that rests on sums.
 fn evidence(finding: &Finding) -> Vec<Word> {
     let ids: Vec<String> = finding.stalls.iter().take(MOST_STALLS).map(u64::to_string).collect();
     let mut words = words(&ids.join(", "), Ink::Plain);

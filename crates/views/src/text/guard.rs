@@ -1,4 +1,4 @@
-//! What was on guarded CPUs, each by itself: first what should not be there.
+//! Threads and interrupts on each guarded CPU: first those that should not be there.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use crate::units::{count, counted, time};
 /// Rows of one CPU.
 const MOST_ROWS: usize = 12;
 
-/// More CPUs than this are guarded in no recording that was not made up.
+/// Real recordings guard fewer CPUs. A hostile file may have any number.
 const MOST_CPUS: usize = 256;
 
-/// The longest name of what was there: `kernel-thread kworker/1:2-events`.
+/// Columns of a name: `kernel-thread kworker/1:2-events`.
 const WHAT: usize = 44;
 
 pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
@@ -28,7 +28,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     let more_cpus = cpus.len().saturating_sub(MOST_CPUS) as u64;
     for cpu in cpus.into_iter().take(MOST_CPUS) {
         let rows = rows_of(report.intrusions, cpu);
-        write_title(out, &format!("Guarded CPU {cpu}"), "who ran there and what interrupted it", style)?;
+        write_title(out, &format!("Guarded CPU {cpu}"), "threads that ran there, and interrupts", style)?;
         let names =
             [("count", 9), ("total", 10), ("longest", 10)].map(|(name, columns)| right(name, columns));
         let head = format!("  {}{}", left("what", WHAT, style), names.concat());
@@ -50,7 +50,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     Ok(())
 }
 
-/// Threads that should not be there come first, then what interrupts, then the allowed ones; the most time first.
+/// Threads that should not be there come first, then interrupts, then the allowed threads; most time first.
 fn rows_of(rows: &[IntrusionRow], cpu: u32) -> Vec<&IntrusionRow> {
     let mut rows: Vec<&IntrusionRow> = rows.iter().filter(|row| row.cpu == cpu).collect();
     let is_thread =

@@ -1,11 +1,11 @@
-//! The head of a report: what was recorded, when, how long and where.
+//! The head of a report: the command, the time, the length and the machine of the recording.
 
 use std::io::{self, Write};
 
 use crate::line::cut;
-use crate::moment::Moments;
 use crate::report::Report;
 use crate::style::{Ink, Style};
+use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
 
 pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
@@ -29,10 +29,10 @@ fn what(report: &Report<'_>, style: &Style) -> String {
 }
 
 fn when(report: &Report<'_>, style: &Style) -> String {
-    let moments = Moments::new(report.info, &style.zone);
+    let timestamps = Timestamps::new(report.info, &style.zone);
     let lasted = time(report.duration_ns(), style);
-    match moments.date(report.info.start) {
-        Some(date) => format!("{lasted} from {} on {date}", moments.time(report.info.start)),
+    match timestamps.date(report.info.start) {
+        Some(date) => format!("{lasted} from {} on {date}", timestamps.time(report.info.start)),
         None => format!("{lasted}; the time of day is not known"),
     }
 }

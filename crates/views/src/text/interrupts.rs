@@ -1,4 +1,4 @@
-//! Interrupts by cause, and whom they hit most.
+//! Interrupts by cause, and the thread that each cause interrupted most.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! How long waits took: percentiles of the threads whose ledger is shown.
+//! Lengths of waits: percentiles for the threads whose ledger is shown.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Why threads were late: groups of stalls with who ended them, and the longest stalls.
+//! Why threads were late: groups of stalls with the threads that ended them, and the longest stalls.
 
 use std::io::{self, Write};
 
@@ -10,9 +10,9 @@ use wallprof_model::{Reason, StallReason};
 use super::{write_note, write_title};
 use crate::function::{short_name, site_words};
 use crate::line::{Word, cut, left, right, write_wrapped};
-use crate::moment::Moments;
 use crate::report::Report;
 use crate::style::{Ink, Style};
+use crate::timestamps::Timestamps;
 use crate::units::{count, counted, percent, time};
 
 /// Groups and stalls shown; the `stalls` command has all.
@@ -78,15 +78,15 @@ fn write_group(
         style.paint(ink, &right(&time(group.total_ns, style), 10)),
         right(&time(group.longest.late_ns, style), 10),
     )?;
-    let moments = Moments::new(report.info, &style.zone);
-    for (label, words) in facts(group, &moments, style) {
+    let timestamps = Timestamps::new(report.info, &style.zone);
+    for (label, words) in facts(group, &timestamps, style) {
         write_wrapped(out, (&format!("     {label}"), FACT_INDENT), &words, style)?;
     }
     Ok(())
 }
 
-/// What is known about a group, in the order in which one asks.
-fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'static str, Vec<Word>)> {
+/// The known facts about a group, in the order of a report.
+fn facts(group: &StallGroup, timestamps: &Timestamps<'_>, style: &Style) -> Vec<(&'static str, Vec<Word>)> {
     let mut facts = Vec::new();
     if let Some(site) = &group.key.site {
         facts.push(("waiting in", site_words(site, style)));
@@ -111,7 +111,7 @@ fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'sta
     }
     if group.overslept > 0 {
         let text = format!(
-            "the timeout asked for, {} of {}; times are what came after it",
+            "the timeout asked for, {} of {}; the times are those after it",
             count(group.overslept),
             count(group.count)
         );
@@ -122,7 +122,7 @@ fn facts(group: &StallGroup, moments: &Moments<'_>, style: &Style) -> Vec<(&'sta
             format!("{} of {} had not ended when the recording did", count(group.open), count(group.count));
         facts.push(("still waiting", vec![Word { text, ink: Ink::Warning }]));
     }
-    let example = format!("stall {} at {}", group.longest.id, moments.time(group.longest.start));
+    let example = format!("stall {} at {}", group.longest.id, timestamps.time(group.longest.start));
     facts.push(("longest", vec![Word::plain(example)]));
     facts
 }
@@ -161,7 +161,7 @@ fn release_words(release: &Release, style: &Style) -> Vec<Word> {
     words
 }
 
-/// Who had the CPU, where waiting for one was a tenth of the group's time or more.
+/// The threads that had the CPU, where waiting for one was a tenth of the group's time or more.
 fn ran_instead_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
     if group.ran_instead.is_empty() || group.runnable_ns < group.total_ns / 10 {
         return None;
@@ -196,14 +196,14 @@ fn write_voluntary(out: &mut impl Write, report: &Report<'_>, style: &Style) -> 
 
 fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     let longest = report.stalls.longest();
-    // Where every stall is a group of its own, the groups have said it all.
+    // Where every stall is a group of its own, the groups show them all.
     if report.stalls.count <= report.stalls.groups().len() as u64 {
         return Ok(());
     }
     write_title(out, "Longest stalls", "`wallprof stalls` shows each with its stacks", style)?;
-    let moments = Moments::new(report.info, &style.zone);
+    let timestamps = Timestamps::new(report.info, &style.zone);
     for stall in longest.iter().take(MOST_STALLS) {
-        write_long_stall(out, stall, &moments, style)?;
+        write_long_stall(out, stall, &timestamps, style)?;
     }
     Ok(())
 }
@@ -211,7 +211,7 @@ fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io
 fn write_long_stall(
     out: &mut impl Write,
     stall: &StallRecord,
-    moments: &Moments<'_>,
+    timestamps: &Timestamps<'_>,
     style: &Style,
 ) -> io::Result<()> {
     let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
@@ -226,7 +226,7 @@ fn write_long_stall(
         out,
         "{}  {}{}  {} {}{}",
         right(&stall.id.to_string(), 5),
-        left(&moments.time(stall.start), 15, style),
+        left(&timestamps.time(stall.start), 15, style),
         style.paint(ink, &right(&format!("{open}{}", time(stall.late_ns(), style)), 10)),
         left(&style.comm(&stall.comm), 16, style),
         style.paint(ink, &left(stall.reason.name(), 10, style)),

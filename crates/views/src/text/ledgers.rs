@@ -1,5 +1,5 @@
-//! Where the time went: full ledgers of the most interesting threads, a line for each other one, and a
-//! number for the idle ones.
+//! Where the time went: full ledgers of the latest threads, a line for each other one, and the number of
+//! idle ones.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ const MOST_DETAILED: usize = 3;
 const MOST_LINES: usize = 15;
 const MOST_PROCESSES: usize = 8;
 
-/// Which threads are shown, and how.
+/// The threads that are shown in full, on a line, or not at all.
 pub(super) struct Selection {
     /// Those of all threads, in the report's order.
     pub accounts: Vec<Account>,

@@ -1,4 +1,4 @@
-//! What was noted while it was recorded, by time of day, with the longest of the stalls that were under way.
+//! Marks by time of day, each with the longest stall at that time.
 
 use std::io::{self, Write};
 
@@ -8,9 +8,9 @@ use wallprof_model::profile::StallRecord;
 
 use super::{write_note, write_title};
 use crate::line::{Word, left, write_wrapped};
-use crate::moment::Moments;
 use crate::report::Report;
 use crate::style::Style;
+use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
 
 /// Marks shown; the view `marks` of the file has all.
@@ -24,9 +24,9 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
         return Ok(());
     }
     write_title(out, "Marks", &counted(report.marks.len() as u64, "was imported", "were imported"), style)?;
-    let moments = Moments::new(report.info, &style.zone);
+    let timestamps = Timestamps::new(report.info, &style.zone);
     for mark in report.marks.iter().take(MOST_MARKS) {
-        let at = format!("  {}", left(&moments.time(mark.at), TIME_COLUMNS - 2, style));
+        let at = format!("  {}", left(&timestamps.time(mark.at), TIME_COLUMNS - 2, style));
         write_wrapped(out, (&at, TIME_COLUMNS), &words(mark, report, style), style)?;
     }
     let hidden = report.marks.len().saturating_sub(MOST_MARKS) as u64;

@@ -1,4 +1,4 @@
-//! Text for eyes.
+//! Text for people.
 
 mod findings;
 mod guard;
@@ -20,11 +20,11 @@ use crate::line::{Word, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
 
-/// Writes the report: what was recorded, what the rules found, why threads were late, where their time went,
-/// how long waits took, and how far the recording itself can be trusted.
+/// Writes the report: the recording, the findings, the groups of stalls, the ledgers, the lengths of waits,
+/// and the quality of the recording itself.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// The error of `out`; a broken pipe among them.
 pub fn report_text(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     header::write(out, report, style)?;
     findings::write(out, report, style)?;
@@ -38,10 +38,10 @@ pub fn report_text(out: &mut impl Write, report: &Report<'_>, style: &Style) -> 
     quality::write(out, report, &selection, style)
 }
 
-/// A blank line and a section's title with what it is about.
+/// A blank line and a section's title with a remark.
 pub(crate) fn write_title(out: &mut impl Write, title: &str, about: &str, style: &Style) -> io::Result<()> {
-    let room = style.columns().saturating_sub(crate::line::width(title) + 2);
-    let about = crate::line::cut(about, room, style);
+    let columns = style.columns().saturating_sub(crate::line::width(title) + 2);
+    let about = crate::line::cut(about, columns, style);
     writeln!(out)?;
     let separator = if about.is_empty() { "" } else { "  " };
     writeln!(out, "{}{separator}{}", style.paint(Ink::Title, title), style.paint(Ink::Faint, &about))

@@ -1,5 +1,5 @@
-//! How far the recording can be trusted: whether the ledgers add up, how stacks ended, what was lost,
-//! and what recording cost.
+//! The quality of the recording: whether the ledgers add up, how stacks ended, the losses, and the cost of
+//! recording.
 
 use std::io::{self, Write};
 
@@ -40,7 +40,7 @@ pub(super) fn write(
     fact(out, "own cost", cost_words(report, style))
 }
 
-/// Time of a thread that its ledger cannot explain: not accounted for, or claimed twice.
+/// Time of a thread that its ledger cannot explain: unaccounted, or counted twice.
 fn unexplained_ns(account: &Account) -> u64 {
     account
         .inconsistencies
@@ -107,7 +107,7 @@ fn loss_words(report: &Report<'_>, style: &Style) -> Vec<Vec<Word>> {
     lines
 }
 
-/// What the losses of the recorder and of the kernel side mean.
+/// The meaning of the losses of the recorder and of the kernel side.
 fn loss_name(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "stalls_ring_full" => "a stall, because the buffer from the kernel was full",
@@ -115,7 +115,9 @@ fn loss_name(reason: &str) -> Option<&'static str> {
         "samples_full" => "a sample, because the kernel's table of samples was full",
         "latency_full" => "a latency, because the kernel's table of latencies was full",
         "interrupts_full" => "an interrupt, because the kernel's table of interrupts was full",
-        "guests_full" => "what was on a guarded CPU, because the kernel's table of it was full",
+        "guests_full" => {
+            "a thread or interrupt on a guarded CPU, because the kernel's table of them was full"
+        }
         "threads_no_memory" => "a thread, because the kernel had no memory for it",
         "stack_scratch_busy" => "a stack, because probes were nested too deep",
         "sleeps_without_wakeup" => "a sleep that ended without a wakeup being seen",
@@ -171,7 +173,7 @@ fn sentence(text: &str, ink: Ink) -> Vec<Word> {
     words
 }
 
-/// What stays on one line with the number before it.
+/// Whether a word stays on one line with the number before it.
 fn is_unit(word: &str) -> bool {
     let unit = word.trim_end_matches([',', ';', ':']);
     matches!(unit, "ns" | "µs" | "us" | "ms" | "s" | "h" | "d" | "%" | "×" | "x")

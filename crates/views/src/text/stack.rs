@@ -10,7 +10,8 @@ use crate::function::short_name;
 use crate::line::{cut, cut_start, left, width};
 use crate::style::{Ink, Style};
 
-/// Writes a stack, leaf first, each line indented by `indent`; at its end the reason, where it is not complete.
+/// Writes a stack, leaf first, each line indented by `indent`; at its end the reason, where it is not
+/// complete.
 pub(super) fn write_stack(
     out: &mut impl Write,
     stack: &ResolvedStack,
@@ -61,7 +62,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(lines: &[FunctionLine], room: usize) -> Self {
+    fn of(lines: &[FunctionLine], columns: usize) -> Self {
         let widest =
             |part: fn(&FunctionLine) -> &str| lines.iter().map(|line| width(part(line))).max().unwrap_or(0);
         let longest_name =
@@ -69,9 +70,9 @@ impl Columns {
         let source = widest(|line| &line.source);
         let module = widest(|line| &line.module).min(20);
         // Without sources the names may have what the modules leave.
-        let most = if source == 0 { room.saturating_sub(module + 2) } else { room / 2 };
+        let most = if source == 0 { columns.saturating_sub(module + 2) } else { columns / 2 };
         let name = longest_name.min(most);
-        Columns { name, module, source: room.saturating_sub(name + module + 4) }
+        Columns { name, module, source: columns.saturating_sub(name + module + 4) }
     }
 }
 

@@ -11,9 +11,9 @@ use wallprof_model::{Reason, StallReason, ThreadRef};
 
 use super::stack::write_stack;
 use crate::line::{Word, write_wrapped};
-use crate::moment::Moments;
 use crate::style::{Ink, Style};
 use crate::surroundings::{Surroundings, counter_text, mark_text};
+use crate::timestamps::Timestamps;
 use crate::units::{counted, percent, time};
 
 const LABEL_COLUMNS: usize = 16;
@@ -24,7 +24,7 @@ const MOST_MARKS: usize = 4;
 
 /// Writes stalls as they come, in constant memory, and a summary at the end.
 pub struct StallsText<'a> {
-    moments: Moments<'a>,
+    timestamps: Timestamps<'a>,
     style: &'a Style,
     date: Option<String>,
     shown: u64,
@@ -33,13 +33,13 @@ pub struct StallsText<'a> {
 
 impl<'a> StallsText<'a> {
     pub fn new(info: &'a RecordingInfo, style: &'a Style) -> Self {
-        StallsText { moments: Moments::new(info, &style.zone), style, date: None, shown: 0, late_ns: 0 }
+        StallsText { timestamps: Timestamps::new(info, &style.zone), style, date: None, shown: 0, late_ns: 0 }
     }
 
     /// Writes one stall; before the first one of a day, its date.
     ///
     /// # Errors
-    /// What `out` returns; a broken pipe among it.
+    /// The error of `out`; a broken pipe among them.
     pub fn write(
         &mut self,
         out: &mut impl Write,
@@ -48,7 +48,7 @@ impl<'a> StallsText<'a> {
     ) -> io::Result<()> {
         self.shown += 1;
         self.late_ns = self.late_ns.saturating_add(stall.late_ns());
-        let date = self.moments.date(stall.start);
+        let date = self.timestamps.date(stall.start);
         if date != self.date {
             writeln!(out, "{}\n", self.style.paint(Ink::Faint, date.as_deref().unwrap_or_default()))?;
             self.date = date;
@@ -61,10 +61,10 @@ impl<'a> StallsText<'a> {
         writeln!(out)
     }
 
-    /// Writes how many stalls were shown, and where others may be.
+    /// Writes the number of stalls that were shown, and a hint where there are none.
     ///
     /// # Errors
-    /// What `out` returns; a broken pipe among it.
+    /// The error of `out`; a broken pipe among them.
     pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
         if self.shown == 0 {
             return writeln!(out, "No stall matches. Voluntary waits are left out unless --all is given.");
@@ -81,7 +81,7 @@ impl<'a> StallsText<'a> {
         let took = format!("{}{}", time(stall.duration_ns(), style), comma(late.is_some() || stall.open));
         let mut words = vec![
             Word::strong(format!("stall {}", stall.id)),
-            Word::plain(format!("at {}:", self.moments.time(stall.start))),
+            Word::plain(format!("at {}:", self.timestamps.time(stall.start))),
             Word::strong(style.comm(&stall.comm)),
             Word::plain(format!("{},", stall.tid)),
             Word { text: reason_name(stall.reason).into(), ink },

@@ -71,7 +71,8 @@ fn line(symbol: &str) -> SymbolLine {
     }
 }
 
-/// `main` ticks for 300 ms, waits for a lock 600 ms, and 100 ms are without a stack; `keeper` sweeps for 500 ms.
+/// `main` ticks for 300 ms, waits for a lock 600 ms, and 100 ms are without a stack; `keeper` sweeps for 500
+/// ms.
 pub fn lock_stacks() -> Stacks {
     let mut stacks = Stacks::new(View::Wall);
     stacks.add(0, &["main", "tick < book"], Some(State::User), 300 * MILLI);

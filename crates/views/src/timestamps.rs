@@ -1,19 +1,19 @@
-//! Moments of a recording as a reader's clock showed them.
+//! Times of a recording as times of day.
 
 use wallprof_analysis::Zone;
 use wallprof_model::MonoNs;
 use wallprof_model::profile::RecordingInfo;
 
-/// Shows moments of one recording: times of day in a zone, or, where the recording does not know the
-/// time of day, the time since its start.
-pub(crate) struct Moments<'a> {
+/// Formats times of one recording: as times of day in a zone, or as the time since its start where the
+/// recording does not know the time of day.
+pub(crate) struct Timestamps<'a> {
     info: &'a RecordingInfo,
     zone: &'a Zone,
 }
 
-impl<'a> Moments<'a> {
+impl<'a> Timestamps<'a> {
     pub fn new(info: &'a RecordingInfo, zone: &'a Zone) -> Self {
-        Moments { info, zone }
+        Timestamps { info, zone }
     }
 
     /// `08:00:12.331042`, or `+3.000042 s`; microseconds, the rest cut off.
@@ -48,12 +48,12 @@ mod tests {
     fn times_of_day_where_known_else_since_the_start() {
         let mut info = RecordingInfo { start: MonoNs(5_000_000_000), ..RecordingInfo::default() };
         let zone = Zone::utc();
-        assert_eq!(Moments::new(&info, &zone).time(MonoNs(8_000_042_999)), "+3.000042 s");
-        assert_eq!(Moments::new(&info, &zone).time(MonoNs(4_500_000_000)), "-0.500000 s");
-        assert_eq!(Moments::new(&info, &zone).date(MonoNs(0)), None);
+        assert_eq!(Timestamps::new(&info, &zone).time(MonoNs(8_000_042_999)), "+3.000042 s");
+        assert_eq!(Timestamps::new(&info, &zone).time(MonoNs(4_500_000_000)), "-0.500000 s");
+        assert_eq!(Timestamps::new(&info, &zone).date(MonoNs(0)), None);
         let anchor = ClockAnchor { mono: info.start, epoch: EpochNs(1_795_248_012_331_042_000) };
         info.clock = ClockMap::new(vec![anchor]);
-        assert_eq!(Moments::new(&info, &zone).time(MonoNs(6_000_000_000)), "08:00:13.331042");
-        assert_eq!(Moments::new(&info, &zone).date(info.start).unwrap(), "2026-11-21 UTC");
+        assert_eq!(Timestamps::new(&info, &zone).time(MonoNs(6_000_000_000)), "08:00:13.331042");
+        assert_eq!(Timestamps::new(&info, &zone).date(info.start).unwrap(), "2026-11-21 UTC");
     }
 }

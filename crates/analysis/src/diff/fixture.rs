@@ -1,5 +1,5 @@
-//! Recordings for tests: threads of given names that spend given times in given stacks, the same every second
-//! or as a seed decides.
+//! Recordings for tests: threads of given names that spend given times in given stacks, the same every
+//! second or by a seed.
 
 use wallprof_model::event::{LedgerDelta, Weighted};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread};
@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 const MIN_STALL_NS: u64 = 100_000;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Story {
+pub(crate) struct Fixture {
     seconds: u32,
     threads: Vec<Thread>,
     ledger: Vec<LedgerRow>,
@@ -25,9 +25,9 @@ pub(crate) struct Story {
     stacks: Vec<String>,
 }
 
-impl Story {
+impl Fixture {
     pub fn new(seconds: u32) -> Self {
-        Story {
+        Fixture {
             seconds,
             threads: vec![],
             ledger: vec![],
@@ -105,7 +105,7 @@ impl Story {
         match state {
             State::Blocked(reason) => row.blocked_ns[usize::from(reason.code())] = ns,
             State::Preempted => row.preempted_ns = ns,
-            other => panic!("{other:?} is no state this story tells"),
+            other => panic!("{other:?} is no state of this fixture"),
         }
         self.add_ledger(row);
         for &(stack, ms) in stacks.iter().filter(|(_, ms)| *ms > 0) {
@@ -141,7 +141,7 @@ impl Story {
 
     /// The same recording, as if it had kept other waits.
     pub fn with_min_stall(self, min_stall_ns: u64) -> Self {
-        Story { min_stall_ns, ..self }
+        Fixture { min_stall_ns, ..self }
     }
 
     fn add_ledger(&mut self, row: LedgerRow) {

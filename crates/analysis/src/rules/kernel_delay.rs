@@ -1,0 +1,117 @@
+//! What the rules about the kernel's delays share: the stalls in which a delay lies, how much of each it
+//! took, and the finding about delays of a thread that does the kernel's task itself.
+
+use std::collections::BTreeMap;
+
+use wallprof_model::StallReason;
+use wallprof_model::event::WorkKind;
+
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::limits::Delays;
+use super::spec::Reported;
+use super::wording;
+
+/// Stalls with the same key in which the kernel delayed the thread in one way.
+pub(super) struct DelayedStalls<'e> {
+    pub cases: Vec<&'e Case>,
+    /// The time of the kernel's delays alone.
+    pub delays: Delays,
+}
+
+impl<'e> DelayedStalls<'e> {
+    /// By `key`, the stalls that no earlier rule has reported and whose thread did not only wait for a CPU.
+    pub fn find<K: Ord>(
+        evidence: &'e Evidence,
+        kind: WorkKind,
+        reported: &Reported,
+        key: impl Fn(&Case) -> K,
+    ) -> Vec<Self> {
+        let mut took: BTreeMap<u64, (&Case, u64)> = BTreeMap::new();
+        for delay in evidence.kernel_delays().iter().filter(|delay| delay.kind == kind) {
+            let stalls = evidence.during(delay.thread, delay.start, delay.end);
+            for case in stalls.filter(|case| is_no_cpu_wait(case) && !reported.has(case)) {
+                let (_, ns) = took.entry(case.id).or_insert((case, 0));
+                *ns = ns.saturating_add(case.overlap_ns(delay.start, delay.end));
+            }
+        }
+        let ns_of = |case: &Case| took[&case.id].1.min(case.without_run_queue_ns());
+        let groups = grouped(took.values().map(|(case, _)| *case), key);
+        let delayed = |cases: Vec<&'e Case>| {
+            let delays = Delays::of(cases.iter().map(|case| ns_of(case)).filter(|&ns| ns > 0));
+            DelayedStalls { cases, delays }
+        };
+        groups.into_values().map(delayed).collect()
+    }
+}
+
+/// A rule about tasks of the kernel that threads have to do themselves.
+pub(super) struct DelayRule {
+    pub kind: WorkKind,
+    /// `had to …`.
+    pub phrase: &'static str,
+    pub advice: &'static str,
+}
+
+impl DelayRule {
+    /// One finding a program.
+    pub fn find<'e>(&self, evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+        let delayed = DelayedStalls::find(evidence, self.kind, reported, |case| evidence.program(case));
+        delayed.into_iter().filter_map(|delayed| self.conclude(delayed, evidence)).collect()
+    }
+
+    fn conclude<'e>(&self, delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+        let problem = Problem::unusual(delayed.cases, delayed.delays, evidence)?;
+        let title = format!(
+            "{} {}{} {}.",
+            wording::who(&problem.cases, evidence),
+            self.phrase,
+            wording::place(problem.site().as_ref()),
+            wording::delays(&problem.delays)
+        );
+        Some(problem.conclude(title, self.advice))
+    }
+}
+
+fn is_no_cpu_wait(case: &Case) -> bool {
+    !case.voluntary && !matches!(case.reason, StallReason::Preempted | StallReason::Runnable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, case, delay_in, fault};
+    use super::*;
+    use wallprof_model::profile::StallRecord;
+
+    const MS: u64 = 1_000_000;
+
+    fn found(stalls: Vec<StallRecord>, reported: &[u64]) -> Vec<(usize, Delays)> {
+        let mut fixture = Fixture::new();
+        for stall in &stalls {
+            fixture.kernel_delays.push(delay_in(stall, WorkKind::Reclaim, MS, 3 * MS));
+            fixture.kernel_delays.push(delay_in(stall, WorkKind::Reclaim, 4 * MS, 5 * MS));
+            fixture.kernel_delays.push(delay_in(stall, WorkKind::Compaction, 0, 5 * MS));
+        }
+        stalls.into_iter().for_each(|stall| fixture.stall(stall));
+        let evidence = fixture.evidence();
+        let reported = Reported::stalls(reported);
+        let found = DelayedStalls::find(&evidence, WorkKind::Reclaim, &reported, |case| case.pid);
+        found.iter().map(|delayed| (delayed.cases.len(), delayed.delays)).collect()
+    }
+
+    #[test]
+    fn only_the_delays_within_a_stall_count() {
+        let delays = Delays { count: 2, total_ns: 6 * MS, max_ns: 3 * MS };
+        assert_eq!(found(vec![fault(1, 1, false, 9 * MS), fault(2, 2, false, 9 * MS)], &[]), [(2, delays)]);
+        let delays = Delays { count: 1, total_ns: 2 * MS, max_ns: 2 * MS };
+        let late = StallRecord { runnable_ns: 7 * MS, ..fault(1, 1, false, 9 * MS) };
+        assert_eq!(found(vec![late], &[]), [(1, delays)]);
+    }
+
+    #[test]
+    fn reported_stalls_and_waits_for_a_cpu_are_left_out() {
+        assert_eq!(found(vec![fault(1, 1, false, 9 * MS)], &[1]), []);
+        assert_eq!(found(vec![case(1, 1, StallReason::Preempted, 9 * MS)], &[]), []);
+    }
+}
