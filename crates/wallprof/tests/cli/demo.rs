@@ -7,7 +7,7 @@ fn an_unknown_scenario_is_refused_with_those_there_are() {
     let output = run(&["demo", "lokc"]);
     let says = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{says}");
-    assert!(says.contains("'lokc'") && says.contains("preempted, fsync"), "{says}");
+    assert!(says.contains("`lokc`") && says.contains("preempted, fsync"), "{says}");
 }
 
 /// Where the caller may record, all of it; elsewhere the refusal of `record`.
