@@ -1,12 +1,13 @@
-//! What it takes to write one second of a busy machine into the file: ledgers, samples, latencies and stalls of 400 threads.
+//! What it takes to write one second of a busy machine into the file: ledgers, samples, latencies and stalls
+//! of 400 threads.
 //!
 //! `cargo bench -p wallprof-recording --bench second`
 
-#[path = "../tests/given/mod.rs"]
-mod given;
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use given::{KERNEL, USER};
+use fixture::{KERNEL, USER};
 use wallprof_model::event::{LatencyDelta, LedgerDelta, SampleDelta, Stall};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{EpochSecond, Event, Metric, ThreadKey};
@@ -20,20 +21,20 @@ const SECOND_NS: u64 = 1_000_000_000;
 fn events(second: u32) -> Vec<Event> {
     let mut events = Vec::new();
     for key in 0..THREADS {
-        let (thread, at) = (ThreadKey(key), EpochSecond(given::SECOND.0 + second));
+        let (thread, at) = (ThreadKey(key), EpochSecond(fixture::SECOND.0 + second));
         let ledger =
             LedgerDelta { wall_ns: SECOND_NS, runnable_ns: SECOND_NS, ..LedgerDelta::new(thread, at) };
         events.push(Event::Ledger(ledger));
         let cell = Cell { count: 9, total_ns: 90_000, max_ns: 20_000 };
         let bucket = key as u16 % 40;
         events.push(Event::Latency(LatencyDelta { thread, metric: Metric::RunQueue, bucket, cell }));
-        events.push(Event::Sample(SampleDelta { thread, ..given::sample(second, 10_000_000) }));
+        events.push(Event::Sample(SampleDelta { thread, ..fixture::sample(second, 10_000_000) }));
     }
     let stall = |number: u64| Stall {
         thread: ThreadKey(number as u32 % THREADS),
         user: Some(USER),
         kernel: Some(KERNEL),
-        ..given::stall(u64::from(second) * SECOND_NS + number * 1_000_000, 700_000)
+        ..fixture::stall(u64::from(second) * SECOND_NS + number * 1_000_000, 700_000)
     };
     events.extend((0..STALLS).map(|number| Event::Stall(Box::new(stall(number)))));
     events
@@ -44,15 +45,15 @@ fn once_second(recorder: &mut Recorder, events: Vec<Event>, second: u32) {
     for event in events {
         recorder.take(event).expect("there is room");
     }
-    recorder.commit(given::at(u64::from(second + 1) * SECOND_NS)).expect("there is room");
+    recorder.commit(fixture::at(u64::from(second + 1) * SECOND_NS)).expect("there is room");
 }
 
 fn benches(criterion: &mut Criterion) {
-    let place = given::place();
-    let mut recorder = given::recorder(&place.file());
-    given::take_all(&mut recorder, given::definitions());
+    let place = fixture::place();
+    let mut recorder = fixture::recorder(&place.file());
+    fixture::take_all(&mut recorder, fixture::definitions());
     for key in 0..THREADS {
-        recorder.take(Event::Thread(given::thread(key, "worker"))).expect("there is room");
+        recorder.take(Event::Thread(fixture::thread(key, "worker"))).expect("there is room");
     }
     let mut second = 0;
     let mut group = criterion.benchmark_group("recording");

@@ -1,26 +1,29 @@
--- The tables of a recording. The views in views.sql are what users query: they turn codes into names,
--- text ids into text and monotonic times into times of day. Numbers here are packed for size:
---   times      nanoseconds of CLOCK_MONOTONIC
---   second     seconds since the Unix epoch
---   …_code     looked up in the name tables
---   text ids   rows of text; stack ids rows of node; addresses are 64 bits, kernel ones negative
--- In keys, where NULL is not possible, 0 stands for "none": no thread, stack, text or waker has id 0.
+-- The tables of a recording. Users query the views in views.sql, which turn codes into names, text ids into
+-- text and monotonic times into times of day. Numbers here are packed for size:
+-- - times: nanoseconds of CLOCK_MONOTONIC;
+-- - second: seconds since the Unix epoch;
+-- - …_code: looked up in the name tables;
+-- - text ids: rows of text; stack ids: rows of node;
+-- - addresses: 64 bits, kernel ones negative.
+--
+-- Keys cannot hold NULL. There, 0 means "none": no thread, stack, text or waker has id 0.
+-- reason_lists.rs expands the lists with an item for each reason.
 
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     schema INTEGER NOT NULL,           -- as in PRAGMA user_version
     start_ns INTEGER NOT NULL,
-    last_ns INTEGER NOT NULL,          -- the last moment committed
-    end_ns INTEGER,                    -- NULL: never ended cleanly
+    last_ns INTEGER NOT NULL,          -- the time of the last commit
+    end_ns INTEGER,                    -- NULL: not ended cleanly
     source TEXT NOT NULL,
     kernel TEXT, arch TEXT, cpus INTEGER, hostname TEXT, machine_id TEXT, boot_id TEXT, command TEXT,
     min_stall_ns INTEGER NOT NULL,
     sample_period_ns INTEGER,
     writer TEXT NOT NULL,              -- name and version of the program that wrote the file
-    call_resolution_ns INTEGER         -- times of calls closer than this may be told as equal
+    call_resolution_ns INTEGER         -- times of calls closer than this may be stored as equal
 );
 
--- Readings of both clocks at one moment. A time of day follows from the last one at or before it.
+-- Simultaneous readings of both clocks. A time of day is computed from the last reading at or before it.
 CREATE TABLE clock (mono_ns INTEGER PRIMARY KEY, epoch_ns INTEGER NOT NULL);
 
 CREATE TABLE state_name (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -41,7 +44,7 @@ CREATE TABLE thread (
     start_ns INTEGER, end_ns INTEGER   -- observed from and until; NULL: the recording's
 );
 
--- A thread as an event mentions it: perhaps not recorded itself.
+-- A thread that an event refers to. It may be untracked.
 CREATE TABLE mention (id INTEGER PRIMARY KEY, thread INTEGER, pid INTEGER NOT NULL, tid INTEGER NOT NULL, comm INTEGER NOT NULL);
 
 CREATE TABLE module (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, build_id BLOB);
@@ -54,13 +57,13 @@ CREATE TABLE line (
     PRIMARY KEY (frame, depth)
 ) WITHOUT ROWID;
 
--- Stacks as a prefix tree from the outermost frame inwards: a stack is the node of its leaf frame.
+-- Stacks as a prefix tree from the outermost frame inwards. A stack is the node of its leaf frame.
 -- Nodes without a frame are the roots, one for each way in which a walk ends.
 CREATE TABLE node (id INTEGER PRIMARY KEY, parent INTEGER, frame INTEGER, is_stack INTEGER NOT NULL);
 CREATE TABLE root (node INTEGER PRIMARY KEY, ending TEXT NOT NULL);
 
--- User stacks in which the dynamic linker bound a function at its first call. depth: how many frames are the linker's,
--- the next one made the call. symbol, library: NULL where they could not be told.
+-- User stacks in which the dynamic linker bound a function at its first call. depth: the number of frames of
+-- the linker; the next frame made the call. symbol, library: NULL where they are unknown.
 CREATE TABLE binding (stack INTEGER PRIMARY KEY, depth INTEGER NOT NULL, symbol INTEGER, library INTEGER);
 
 CREATE TABLE bucket (
@@ -76,14 +79,14 @@ CREATE TABLE bucket (
     PRIMARY KEY (second, thread)
 ) WITHOUT ROWID;
 
--- Sums over the whole recording are added up by `slice`: a second since the epoch in a recording of bounded size, whose
--- oldest seconds go, and 0 in all others.
+-- Sums without a second of their own are filed under `flush_second`. In a recording of bounded size it is the
+-- second of the commit, so that the sums can be deleted with it. In all others it is 0.
 
 -- Log-linear buckets: below 16 the nanoseconds themselves, above 16 linear steps an octave.
 CREATE TABLE latency_cell (
-    slice INTEGER NOT NULL, thread INTEGER NOT NULL, metric_code INTEGER NOT NULL, bucket INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, metric_code INTEGER NOT NULL, bucket INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (slice, thread, metric_code, bucket)
+    PRIMARY KEY (flush_second, thread, metric_code, bucket)
 ) WITHOUT ROWID;
 
 CREATE TABLE sample_waker (
@@ -92,10 +95,10 @@ CREATE TABLE sample_waker (
 
 CREATE TABLE sample (
     second INTEGER NOT NULL, thread INTEGER NOT NULL,
-    what INTEGER NOT NULL,             -- a state code, or 256 + event id
+    state_or_event INTEGER NOT NULL,   -- a state code, or 256 + event id
     user_stack INTEGER NOT NULL, kernel_stack INTEGER NOT NULL, waker INTEGER NOT NULL,
     weight INTEGER NOT NULL, count INTEGER NOT NULL,
-    PRIMARY KEY (second, thread, what, user_stack, kernel_stack, waker)
+    PRIMARY KEY (second, thread, state_or_event, user_stack, kernel_stack, waker)
 ) WITHOUT ROWID;
 
 CREATE TABLE stall (
@@ -125,56 +128,58 @@ CREATE TABLE stall_ran (
 ) WITHOUT ROWID;
 
 CREATE TABLE folded (
-    slice INTEGER NOT NULL, thread INTEGER NOT NULL, reason_code INTEGER NOT NULL, voluntary INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, reason_code INTEGER NOT NULL, voluntary INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (slice, thread, reason_code, voluntary)
+    PRIMARY KEY (flush_second, thread, reason_code, voluntary)
 ) WITHOUT ROWID;
 
 CREATE TABLE interrupt (
-    slice INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, name INTEGER NOT NULL, victim INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, name INTEGER NOT NULL, victim INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (slice, cpu, kind, name, victim)
+    PRIMARY KEY (flush_second, cpu, kind, name, victim)
 ) WITHOUT ROWID;
 
--- What was on guarded CPUs. `what` is 0 for threads, `mention` 0 where nobody in particular was there.
+-- What ran on guarded CPUs besides the allowed threads, and these. `what` is 0 for threads. `mention` is 0
+-- where no thread is known.
 CREATE TABLE intrusion (
-    slice INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL, mention INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL, mention INTEGER NOT NULL,
     allowed INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
-    PRIMARY KEY (slice, cpu, kind, what, mention, allowed)
+    PRIMARY KEY (flush_second, cpu, kind, what, mention, allowed)
 ) WITHOUT ROWID;
 
--- Stretches of time in which the kernel did one thing for a thread: reclaim, compaction, mmap_lock, kernel_lock. They
--- are parts of what the thread did then.
-CREATE TABLE kernel_work (
-    slice INTEGER NOT NULL, thread INTEGER NOT NULL, kind TEXT NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
-    PRIMARY KEY (slice, thread, kind, start_ns)
+-- Intervals in which the kernel delayed a thread: reclaim, compaction, mmap_lock, kernel_lock. They lie
+-- within the thread's running time or waits.
+CREATE TABLE kernel_delay (
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, kind TEXT NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
+    PRIMARY KEY (flush_second, thread, kind, start_ns)
 ) WITHOUT ROWID;
 
--- Functions of the kernel that a thread had called on other CPUs, which interrupts them. caller: a mention.
+-- Kernel functions that a thread caused to be called on other CPUs, which interrupts these. caller: a
+-- mention.
 CREATE TABLE cross_call (
-    slice INTEGER NOT NULL, caller INTEGER NOT NULL, syscall INTEGER NOT NULL, function INTEGER NOT NULL, count INTEGER NOT NULL,
-    PRIMARY KEY (slice, caller, syscall, function)
+    flush_second INTEGER NOT NULL, caller INTEGER NOT NULL, syscall INTEGER NOT NULL, function INTEGER NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY (flush_second, caller, syscall, function)
 ) WITHOUT ROWID;
 
--- Control groups that had used up their CPU quota between two moments, for each recorded process in them.
+-- Control groups that used up their CPU quota between two readings, for each recorded process in them.
 CREATE TABLE throttled (
-    slice INTEGER NOT NULL, pid INTEGER NOT NULL, cgroup INTEGER NOT NULL, from_ns INTEGER NOT NULL, to_ns INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, pid INTEGER NOT NULL, cgroup INTEGER NOT NULL, from_ns INTEGER NOT NULL, to_ns INTEGER NOT NULL,
     quota_ns INTEGER NOT NULL, period_ns INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL,
-    PRIMARY KEY (slice, pid, cgroup, from_ns)
+    PRIMARY KEY (flush_second, pid, cgroup, from_ns)
 ) WITHOUT ROWID;
 
 CREATE TABLE loss (
-    slice INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (slice, reason)
+    flush_second INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (flush_second, reason)
 ) WITHOUT ROWID;
 
 CREATE TABLE overhead (
-    slice INTEGER PRIMARY KEY,
+    flush_second INTEGER PRIMARY KEY,
     process_cpu_ns INTEGER NOT NULL, probe_ns INTEGER NOT NULL, probe_runs INTEGER NOT NULL,
     table_bytes INTEGER NOT NULL
 );
 
--- Each thread's calls as a prefix tree from the outermost frame inwards. A call path ends in a function, which is
--- the frame of its entry, or in what time went to outside known code.
+-- Each thread's calls as a prefix tree from the outermost frame inwards. The last element of a call path is
+-- a function, as the frame of its entry, or a kind of time outside known code.
 CREATE TABLE call_path (
     thread INTEGER NOT NULL, id INTEGER NOT NULL,   -- numbered over all threads, parents first
     parent INTEGER,
@@ -194,12 +199,13 @@ CREATE TABLE call_cell (
 
 CREATE TABLE counter_series (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL,
-    thread INTEGER,                    -- one of the process that it is of; NULL: of the machine, or imported
+    thread INTEGER,                    -- a thread of its process; NULL: of the machine, or imported
     kind TEXT NOT NULL,                -- level, sum
-    unit TEXT NOT NULL                 -- bytes, count, ns; empty for what was imported
+    unit TEXT NOT NULL                 -- bytes, count, ns; empty: imported
 );
 
--- A value holds until the next one. One that held for long is there again as of when it was last read.
+-- A value holds until the next row. A value that held for long has a second row, at the time of its last
+-- reading.
 CREATE TABLE counter (
     series INTEGER NOT NULL, mono_ns INTEGER NOT NULL, value NUMERIC NOT NULL, PRIMARY KEY (series, mono_ns)
 ) WITHOUT ROWID;

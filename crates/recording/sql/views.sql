@@ -1,5 +1,5 @@
--- What users query. `EPOCH(x)` stands for the time of day of the monotonic time x; schema.rs writes it out.
--- Lists with an item for each reason are written out by reason_lists.rs.
+-- The views that users query. `EPOCH(x)` is the time of day of the monotonic time x. schema.rs expands it.
+-- reason_lists.rs expands the lists with an item for each reason.
 
 CREATE VIEW meta AS
     SELECT 'schema' AS name, schema AS value FROM recording
@@ -55,8 +55,9 @@ CREATE VIEW threads AS
         FROM bucket GROUP BY thread
     ) AS total ON total.thread = thread.id;
 
--- In which proportion a thread's running time divides into user and kernel where no trace says it: as its samples do,
--- else as its process's do; where nothing of the process was sampled it is user time, a kernel thread's kernel time.
+-- The proportion of user time in a thread's running time where no trace gives it: that of the thread's
+-- samples, or else that of its process's samples. Without any sample it is all user time, and for a kernel
+-- thread all kernel time.
 CREATE VIEW user_share AS
     SELECT thread.id AS thread,
         CASE WHEN own.taken > 0 THEN own.in_user WHEN process.taken > 0 THEN process.in_user
@@ -72,8 +73,8 @@ CREATE VIEW user_share AS
         FROM bucket JOIN thread ON thread.id = bucket.thread GROUP BY thread.pid
     ) AS process ON process.pid = thread.pid;
 
--- One row for each second, thread and state that took time; they add up to the part of the second that the
--- thread lived. 'unaccounted' is what no state explains.
+-- One row for each second, thread and state that took time. The rows of a second add up to the part of it
+-- that the thread lived. 'unaccounted' is the time in no state.
 CREATE VIEW ledger AS
     SELECT second, datetime(second, 'unixepoch') AS time, thread, pid, tid, comm, state, ns
     FROM (
@@ -117,8 +118,8 @@ CREATE VIEW samples AS
     FROM sample
     LEFT JOIN thread ON thread.id = sample.thread
     LEFT JOIN text AS comm ON comm.id = thread.comm
-    LEFT JOIN state_name ON state_name.code = sample.what
-    LEFT JOIN event ON event.id = sample.what - 256
+    LEFT JOIN state_name ON state_name.code = sample.state_or_event
+    LEFT JOIN event ON event.id = sample.state_or_event - 256
     LEFT JOIN sample_waker ON sample_waker.id = sample.waker
     LEFT JOIN thread AS waker_thread ON waker_thread.id = sample_waker.thread
     LEFT JOIN text AS waker_comm ON waker_comm.id = waker_thread.comm;
@@ -154,7 +155,7 @@ CREATE VIEW stalls AS
     LEFT JOIN mention AS owner ON owner.id = stall.lock_owner
     LEFT JOIN text AS owner_comm ON owner_comm.id = owner.comm;
 
--- Who had the CPU while the thread of a stall waited for it, most time first.
+-- The threads that had the CPU while the thread of a stall waited for it, most time first.
 CREATE VIEW ran_instead AS
     SELECT stall_ran.stall, stall_ran.position, mention.thread, mention.pid, mention.tid, comm.text AS comm, stall_ran.ns
     FROM stall_ran
@@ -169,7 +170,7 @@ CREATE VIEW faults AS
     JOIN stalls ON stalls.id = stall_fault.stall
     LEFT JOIN text AS file ON file.id = stall_fault.file;
 
--- The files that waits for a disk were for.
+-- The files behind waits for a disk.
 CREATE VIEW disk_waits AS
     SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread, stalls.pid,
         stalls.tid, stalls.comm, stalls.syscall, path.text AS file, stall_file.offset AS file_offset
@@ -185,10 +186,10 @@ CREATE VIEW bindings AS
     LEFT JOIN text AS library ON library.id = binding.library;
 
 CREATE VIEW kernel_works AS
-    SELECT kernel_work.thread, thread.pid, thread.tid, comm.text AS comm, kind, kernel_work.start_ns,
-        EPOCH(kernel_work.start_ns) AS start_epoch_ns, kernel_work.duration_ns
-    FROM kernel_work
-    LEFT JOIN thread ON thread.id = kernel_work.thread
+    SELECT kernel_delay.thread, thread.pid, thread.tid, comm.text AS comm, kind, kernel_delay.start_ns,
+        EPOCH(kernel_delay.start_ns) AS start_epoch_ns, kernel_delay.duration_ns
+    FROM kernel_delay
+    LEFT JOIN thread ON thread.id = kernel_delay.thread
     LEFT JOIN text AS comm ON comm.id = thread.comm;
 
 CREATE VIEW cross_calls AS
@@ -221,7 +222,7 @@ CREATE VIEW folded_stalls AS
     LEFT JOIN text AS comm ON comm.id = thread.comm
     LEFT JOIN reason_name ON reason_name.code = folded.reason_code;
 
--- One row a function: a frame with inlined functions has several, the innermost at inline_depth 0.
+-- One row for each function. A frame with inlined functions has several, the innermost at inline_depth 0.
 CREATE VIEW frames AS
     SELECT frame.id AS frame, coalesce(line.depth, 0) AS inline_depth, kind_name.name AS kind,
         symbol.text AS symbol, line.offset AS offset, path.text AS module, lower(hex(module.build_id)) AS build_id,
@@ -252,7 +253,7 @@ CREATE VIEW stacks AS
     JOIN frames ON frames.frame = path.value
     WHERE node.is_stack AND node.frame IS NOT NULL;
 
--- Each stack in one text, leaf first; an unknown function is its module and address.
+-- Each stack as one text, leaf first. An unknown function is shown as its module and address.
 CREATE VIEW stack_texts AS
     SELECT node.id AS stack, (
         WITH RECURSIVE up (frame, parent) AS (
@@ -279,7 +280,8 @@ CREATE VIEW latency AS
         CASE WHEN bucket < 16 THEN bucket + 1 ELSE (17 + bucket % 16) << (bucket / 16 - 1) END AS to_ns,
         count, total_ns, max_ns
     FROM (
-        SELECT latency_cell.*, metric_name.name AS metric, comm.text AS comm,
+        SELECT latency_cell.thread, latency_cell.bucket, latency_cell.count, latency_cell.total_ns,
+            latency_cell.max_ns, metric_name.name AS metric, comm.text AS comm,
             thread.pid AS thread_pid, thread.tid AS thread_tid
         FROM (
             SELECT thread, metric_code, bucket, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
@@ -310,7 +312,8 @@ CREATE VIEW intrusions AS
     LEFT JOIN text AS comm ON comm.id = mention.comm
     GROUP BY cpu, kind, intrusion.what, intrusion.mention, allowed;
 
--- One row a call path; `frame` is NULL where time went outside known code, and `function` says where.
+-- One row for each call path. Where time passed outside known code, `frame` is NULL and `function` names the
+-- place.
 CREATE VIEW calls AS
     SELECT call_path.id AS path, parent, call_path.thread, thread.pid, thread.tid, comm.text AS comm,
         coalesce(symbol.text, outside_name.name, path.text || printf('+0x%x', frame.address),
@@ -328,8 +331,8 @@ CREATE VIEW calls AS
     LEFT JOIN module ON module.id = frame.module
     LEFT JOIN text AS path ON path.id = module.path;
 
--- One row a thread and function. Recursive calls count within the outermost one: total_ns is the time during which
--- the function was open.
+-- One row for each thread and function. Recursive calls count within the outermost one: total_ns is the time
+-- in which at least one call of the function was open.
 CREATE VIEW functions AS
     SELECT thread, pid, tid, comm, function, frame, symbol, module,
         sum(calls) AS calls, sum(incomplete) AS incomplete, sum(self_ns) AS self_ns,
@@ -341,12 +344,16 @@ CREATE VIEW functions AS
                 SELECT above.parent, above.frame, above.outside_code FROM up
                 JOIN call_path AS above ON above.thread = each.thread AND above.id = up.parent
             )
-            SELECT count(*) FROM up WHERE up.frame IS each.frame AND (each.frame IS NOT NULL OR up.outside_code IS each.outside_code)
+            SELECT count(*) FROM up WHERE up.frame IS each.frame
+                AND (each.frame IS NOT NULL OR up.outside_code IS each.outside_code)
         ) = 0 THEN total_ns ELSE 0 END) AS total_ns,
         CASE WHEN sum(calls) > 0 THEN sum(complete_ns) / sum(calls) END AS avg_ns,
         min(min_ns) AS min_ns, max(max_ns) AS max_ns
     FROM (
-        SELECT calls.*, call_path.outside_code FROM calls
+        SELECT calls.path, calls.parent, calls.thread, calls.pid, calls.tid, calls.comm, calls.function, calls.frame,
+            calls.symbol, calls.module, calls.calls, calls.incomplete, calls.self_ns, calls.total_ns,
+            calls.complete_ns, calls.min_ns, calls.max_ns, call_path.outside_code
+        FROM calls
         JOIN call_path ON call_path.thread = calls.thread AND call_path.id = calls.path
     ) AS each
     GROUP BY thread, frame, outside_code;

@@ -1,4 +1,4 @@
-//! What is added to a recording once it is complete: the application's own numbers and marks, in one transaction.
+//! Additions to a complete recording: metrics and marks of the application, in one transaction.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::foreign;
 use crate::header;
 use crate::intern::clipped;
 
-/// More names than this are not taken: a column that was taken for the names is not one.
+/// Limit on metric names. With more, the column that was read as names is most likely another one.
 pub const MAX_METRICS: usize = 1000;
 
-/// Whether a file is a recording, by its first bytes.
+/// Whether the first bytes of a file are those of a recording.
 pub fn is_recording(path: &Path) -> bool {
     matches!(header::kind_of_file(path), Ok(header::Kind::Recording(_)))
 }
 
-/// An open transaction. Dropped without [`Additions::commit`] nothing was added.
+/// An open transaction. Dropped without [`Additions::commit`], it adds nothing.
 pub struct Additions {
     path: PathBuf,
     connection: Connection,
@@ -28,7 +28,7 @@ pub struct Additions {
 }
 
 impl Additions {
-    /// Opens a complete recording. It must not be written by somebody else.
+    /// Opens a complete recording, which no other process may be writing.
     pub fn open(path: &Path) -> Result<Self> {
         let (path, connection) = foreign::open_to_change(path)?;
         let begun = connection.execute_batch("BEGIN IMMEDIATE");
@@ -36,8 +36,8 @@ impl Additions {
         Ok(Additions { path, connection, series: HashMap::new() })
     }
 
-    /// Adds a value of the application's; a value that is there for that moment is replaced. False when there are too many
-    /// names: it was not taken.
+    /// Adds a value of a metric, or replaces the value of that metric at that time. Returns false if the
+    /// value was not added because there are too many names.
     pub fn metric(&mut self, name: &str, at: MonoNs, value: f64) -> Result<bool> {
         let series = match self.series.get(name) {
             Some(series) => *series,
@@ -48,16 +48,15 @@ impl Additions {
                 series
             }
         };
-        let insert =
-            |connection: &Connection| {
-                connection
-                    .prepare_cached("INSERT OR REPLACE INTO counter VALUES (?, ?, ?)")?
-                    .execute(params![series, integer(at.0), value])
-            };
+        let insert = |connection: &Connection| {
+            connection
+                .prepare_cached("INSERT OR REPLACE INTO counter (series, mono_ns, value) VALUES (?, ?, ?)")?
+                .execute(params![series, integer(at.0), value])
+        };
         self.or_failed(insert(&self.connection)).map(|_| true)
     }
 
-    /// Adds a mark; one that is there with this moment and text is replaced.
+    /// Adds a mark, or replaces the mark with the same time and text.
     pub fn mark(&mut self, mark: &Mark) -> Result<()> {
         let insert = |connection: &Connection| {
             let row = params![integer(mark.at.0), mark.duration_ns.map(integer), clipped(&mark.text)];
@@ -80,13 +79,13 @@ impl Additions {
     }
 }
 
-/// The row of an application's own counter.
+/// The row of a metric.
 fn series_of(connection: &Connection, name: &str) -> SqlResult<i64> {
     let (kind, unit) = (CounterKind::Level.name(), CounterUnit::Plain.name());
     let known = connection.query_row(
         "SELECT id FROM counter_series WHERE name = ?1 AND thread IS NULL AND kind = ?2 AND unit = ?3",
         params![name, kind, unit],
-        |row| row.get(0),
+        |row| row.get("id"),
     );
     match known {
         Err(rusqlite::Error::QueryReturnedNoRows) => {

@@ -75,8 +75,8 @@ pub(crate) struct Division {
     pub folded: Vec<Stall>,
 }
 
-/// Keeps every stall that has a row, then the involuntary ones, the latest first, then the voluntary ones, the
-/// longest first, until the allowance is used up.
+/// Keeps every stall that has a row, then the involuntary ones, the latest first, then the voluntary ones,
+/// the longest first, until the allowance is used up.
 pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Division {
     let total: u64 = candidates.iter().map(|candidate| bytes_of(&candidate.stall)).sum();
     if total <= allowance.voluntary_bytes {

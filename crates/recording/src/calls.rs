@@ -9,77 +9,108 @@ use wallprof_model::histogram::{self, Cell};
 use wallprof_model::profile::ResolvedFrame;
 use wallprof_model::{CallFrame, CallNumbers, Outside, ThreadCalls, ThreadKey};
 
-use crate::recording::Recording;
-use crate::row::{decoded, optional_unsigned, unsigned};
+use crate::reader::Reader;
+use crate::row::{coded, columns, decoded, optional_unsigned, unsigned};
+
+columns! {
+    mod path {
+        ID = "id",
+        PARENT = "parent",
+        FRAME = "frame",
+        OUTSIDE_CODE = "outside_code",
+        CALLS = "calls",
+        INCOMPLETE = "incomplete",
+        ENTERED_BEFORE = "entered_before",
+        UNWOUND = "unwound",
+        SELF_NS = "self_ns",
+        TOTAL_NS = "total_ns",
+        COMPLETE_NS = "complete_ns",
+        MIN_NS = "min_ns",
+        MAX_NS = "max_ns",
+    }
+}
+
+columns! {
+    mod latency {
+        PATH = "cell.path",
+        BUCKET = "cell.bucket",
+        COUNT = "cell.count",
+        TOTAL_NS = "cell.total_ns",
+        MAX_NS = "cell.max_ns",
+    }
+}
 
 /// The threads that have call paths, in order.
-pub(crate) fn threads(recording: &Recording) -> SqlResult<Vec<ThreadKey>> {
-    recording.collect(
+pub(crate) fn threads(reader: &Reader) -> SqlResult<Vec<ThreadKey>> {
+    reader.collect(
         "SELECT id FROM thread WHERE EXISTS (SELECT 1 FROM call_path WHERE thread = thread.id) ORDER BY id",
-        |row| Ok(ThreadKey(row.get(0)?)),
+        |row| Ok(ThreadKey(row.get("id")?)),
     )
 }
 
-pub(crate) fn read(recording: &Recording, thread: ThreadKey) -> SqlResult<ThreadCalls> {
+pub(crate) fn read(reader: &Reader, thread: ThreadKey) -> SqlResult<ThreadCalls> {
     let mut places = HashMap::new();
     let mut paths = Vec::new();
-    let mut all = recording.connection().prepare_cached(
-        "SELECT id, parent, frame, outside_code, calls, incomplete, entered_before, unwound, self_ns, total_ns,
-             complete_ns, min_ns, max_ns FROM call_path WHERE thread = ? ORDER BY id",
-    )?;
+    let mut all = reader
+        .connection()
+        .prepare_cached(&format!("SELECT {} FROM call_path WHERE thread = ? ORDER BY id", path::LIST))?;
     let mut rows = all.query([thread.0])?;
     while let Some(row) = rows.next()? {
-        let (id, parent): (u32, Option<u32>) = (row.get(0)?, row.get(1)?);
+        let (id, parent): (u32, Option<u32>) = (row.get(path::ID)?, row.get(path::PARENT)?);
         let parent = match parent {
-            Some(parent) => Some(decoded(1, parent, places.get(&parent).copied())?),
+            Some(parent) => Some(decoded(parent, places.get(&parent).copied())?),
             None => None,
         };
         places.insert(id, paths.len());
-        paths.push(ResolvedCallPath { parent, frame: frame(recording, row)?, numbers: numbers(row)? });
+        paths.push(ResolvedCallPath { parent, frame: frame(reader, row)?, numbers: numbers(row)? });
     }
-    add_latencies(recording, thread, &places, &mut paths)?;
+    add_latencies(reader, thread, &places, &mut paths)?;
     Ok(ThreadCalls { thread, paths })
 }
 
-fn frame(recording: &Recording, row: &Row<'_>) -> SqlResult<CallFrame<Arc<ResolvedFrame>>> {
-    if let Some(frame) = row.get::<_, Option<u32>>(2)? {
-        return Ok(CallFrame::Code(recording.frame(frame)?));
+fn frame(reader: &Reader, row: &Row<'_>) -> SqlResult<CallFrame<Arc<ResolvedFrame>>> {
+    if let Some(frame) = row.get::<_, Option<u32>>(path::FRAME)? {
+        return Ok(CallFrame::Code(reader.frame(frame)?));
     }
-    let code: u8 = row.get(3)?;
-    Ok(CallFrame::Outside(decoded(3, code, Outside::from_code(code))?))
+    Ok(CallFrame::Outside(coded(row, path::OUTSIDE_CODE, Outside::from_code)?))
 }
 
 fn numbers(row: &Row<'_>) -> SqlResult<CallNumbers> {
     Ok(CallNumbers {
-        calls: unsigned(row, 4)?,
-        incomplete: unsigned(row, 5)?,
-        entered_before: unsigned(row, 6)?,
-        unwound: unsigned(row, 7)?,
-        self_ns: unsigned(row, 8)?,
-        total_ns: unsigned(row, 9)?,
-        complete_ns: unsigned(row, 10)?,
-        min_ns: optional_unsigned(row, 11)?.unwrap_or(0),
-        max_ns: optional_unsigned(row, 12)?.unwrap_or(0),
+        calls: unsigned(row, path::CALLS)?,
+        incomplete: unsigned(row, path::INCOMPLETE)?,
+        entered_before: unsigned(row, path::ENTERED_BEFORE)?,
+        unwound: unsigned(row, path::UNWOUND)?,
+        self_ns: unsigned(row, path::SELF_NS)?,
+        total_ns: unsigned(row, path::TOTAL_NS)?,
+        complete_ns: unsigned(row, path::COMPLETE_NS)?,
+        min_ns: optional_unsigned(row, path::MIN_NS)?.unwrap_or(0),
+        max_ns: optional_unsigned(row, path::MAX_NS)?.unwrap_or(0),
         ..CallNumbers::default()
     })
 }
 
 fn add_latencies(
-    recording: &Recording,
+    reader: &Reader,
     thread: ThreadKey,
     places: &HashMap<u32, usize>,
     paths: &mut [ResolvedCallPath],
 ) -> SqlResult<()> {
-    let mut all = recording.connection().prepare_cached(
-        "SELECT path, bucket, count, cell.total_ns, cell.max_ns
-         FROM call_path CROSS JOIN call_cell AS cell ON cell.path = call_path.id WHERE call_path.thread = ?",
-    )?;
+    let mut all = reader.connection().prepare_cached(&format!(
+        "SELECT {} FROM call_path CROSS JOIN call_cell AS cell ON cell.path = call_path.id
+         WHERE call_path.thread = ?",
+        latency::LIST
+    ))?;
     let mut rows = all.query([thread.0])?;
     while let Some(row) = rows.next()? {
-        let (path, bucket): (u32, u16) = (row.get(0)?, row.get(1)?);
-        let place = decoded(0, path, places.get(&path))?;
-        decoded(1, bucket, (bucket < histogram::BUCKETS).then_some(()))?;
-        let cell = Cell { count: unsigned(row, 2)?, total_ns: unsigned(row, 3)?, max_ns: unsigned(row, 4)? };
+        let (path, bucket): (u32, u16) = (row.get(latency::PATH)?, row.get(latency::BUCKET)?);
+        let place = decoded(path, places.get(&path))?;
+        decoded(bucket, (bucket < histogram::BUCKETS).then_some(()))?;
+        let cell = Cell {
+            count: unsigned(row, latency::COUNT)?,
+            total_ns: unsigned(row, latency::TOTAL_NS)?,
+            max_ns: unsigned(row, latency::MAX_NS)?,
+        };
         paths[*place].numbers.latency.add_cell(bucket, cell);
     }
     Ok(())

@@ -1,15 +1,19 @@
-//! Counters and marks as readers see them: the values around a moment. Memory holds a few seconds of them, whatever the
-//! length of the recording, as long as the moments that are asked for go on in time.
+//! Counters and marks as readers see them: the values around a moment. Memory holds a few seconds of them,
+//! whatever the length of the recording, as long as the moments that are asked for go on in time.
 
 use std::ops::Range;
 
-use rusqlite::Result as SqlResult;
+use rusqlite::{Result as SqlResult, Row};
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit, Mark};
 use wallprof_model::{MonoNs, ThreadKey};
 
 use crate::error::Result;
-use crate::recording::Recording;
-use crate::row::{decoded, optional_unsigned, unsigned};
+use crate::reader::Reader;
+use crate::row::{columns, named, optional_unsigned, unsigned};
+
+columns! {
+    mod point { MONO_NS = "mono_ns", VALUE = "value" }
+}
 
 /// How much is read at once.
 const CHUNK_NS: u64 = 10_000_000_000;
@@ -26,7 +30,7 @@ const MAX_MARKS: i64 = 100_000;
 
 /// The counters of a recording.
 pub struct Counters<'r> {
-    recording: &'r Recording,
+    reader: &'r Reader,
     /// The process that each is of; 0: the machine.
     series: Vec<(i64, u32)>,
     loaded: Range<u64>,
@@ -34,25 +38,24 @@ pub struct Counters<'r> {
 }
 
 impl<'r> Counters<'r> {
-    pub(crate) fn new(recording: &'r Recording) -> SqlResult<Self> {
+    pub(crate) fn new(reader: &'r Reader) -> SqlResult<Self> {
         let sql = format!(
-            "SELECT counter_series.id, name, thread, kind, unit, thread.pid FROM counter_series
+            "SELECT counter_series.id AS id, name, thread, kind, unit, thread.pid AS pid FROM counter_series
                  LEFT JOIN thread ON thread.id = counter_series.thread
              WHERE counter_series.thread IS NULL OR thread.pid IS NOT NULL ORDER BY counter_series.id LIMIT {MAX_COUNTERS}"
         );
-        let rows = recording.collect(&sql, |row| {
-            let (kind, unit): (String, String) = (row.get(3)?, row.get(4)?);
+        let rows = reader.collect(&sql, |row| {
             let counter = Counter {
-                name: row.get(1)?,
-                thread: row.get::<_, Option<u32>>(2)?.map(ThreadKey),
-                kind: decoded(3, 0, CounterKind::from_name(&kind))?,
-                unit: decoded(4, 0, CounterUnit::from_name(&unit))?,
+                name: row.get("name")?,
+                thread: row.get::<_, Option<u32>>("thread")?.map(ThreadKey),
+                kind: named(row, "kind", CounterKind::from_name)?,
+                unit: named(row, "unit", CounterUnit::from_name)?,
             };
-            Ok(((row.get(0)?, row.get::<_, Option<u32>>(5)?.unwrap_or(0)), counter))
+            Ok(((row.get("id")?, row.get::<_, Option<u32>>("pid")?.unwrap_or(0)), counter))
         })?;
         let (series, counters): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let tracks = counters.into_iter().map(|counter| CounterTrack { counter, points: Vec::new() });
-        Ok(Counters { recording, series, loaded: 0..0, tracks: tracks.collect() })
+        Ok(Counters { reader, series, loaded: 0..0, tracks: tracks.collect() })
     }
 
     /// Whether there are any.
@@ -60,12 +63,13 @@ impl<'r> Counters<'r> {
         self.series.is_empty()
     }
 
-    /// The counters of the machine and of process `pid`, with at least their values in `range`, and the last ones before it.
+    /// The counters of the machine and of process `pid`, with at least their values in `range`, and the last
+    /// ones before it.
     pub fn around(&mut self, pid: u32, range: Range<MonoNs>) -> Result<Vec<&CounterTrack>> {
         let range = range.start.0..range.end.0;
         if !self.series.is_empty() && (range.start < self.loaded.start || range.end > self.loaded.end) {
             let end = range.end.max(range.start.saturating_add(CHUNK_NS));
-            self.load(range.start..end).map_err(|error| self.recording.failed(error))?;
+            self.load(range.start..end).map_err(|error| self.reader.failed(error))?;
         }
         let theirs = |(index, _): &(usize, &CounterTrack)| [0, pid].contains(&self.series[*index].1);
         Ok(self.tracks.iter().enumerate().filter(theirs).map(|(_, track)| track).collect())
@@ -81,16 +85,16 @@ impl<'r> Counters<'r> {
             let counter = track.counter.clone();
             Ok(CounterTrack { counter, points: self.points(*id, most)? })
         });
-        tracks.collect::<SqlResult<_>>().map_err(|error| self.recording.failed(error))
+        tracks.collect::<SqlResult<_>>().map_err(|error| self.reader.failed(error))
     }
 
     /// Of more than `most` values every second, every fourth … one.
     fn points(&self, id: i64, most: usize) -> SqlResult<Vec<(MonoNs, f64)>> {
-        let sql = "SELECT mono_ns, value FROM counter WHERE series = ?1 ORDER BY mono_ns";
-        let mut find = self.recording.connection().prepare_cached(sql)?;
+        let sql = format!("SELECT {} FROM counter WHERE series = ?1 ORDER BY mono_ns", point::LIST);
+        let mut find = self.reader.connection().prepare_cached(&sql)?;
         let mut points = Vec::new();
         let mut step = 1;
-        let rows = find.query_map([id], |row| Ok((MonoNs(unsigned(row, 0)?), row.get(1)?)))?;
+        let rows = find.query_map([id], point_from_row)?;
         for (at, row) in rows.enumerate() {
             let point = row?;
             if at % step != 0 {
@@ -110,15 +114,15 @@ impl<'r> Counters<'r> {
 
     fn load(&mut self, range: Range<u64>) -> SqlResult<()> {
         let bound = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-        let mut find = self.recording.connection().prepare_cached(
-            "SELECT mono_ns, value FROM counter WHERE series = ?1 AND mono_ns <= ?3 AND mono_ns >= coalesce(
+        let mut find = self.reader.connection().prepare_cached(&format!(
+            "SELECT {} FROM counter WHERE series = ?1 AND mono_ns <= ?3 AND mono_ns >= coalesce(
                  (SELECT max(mono_ns) FROM counter WHERE series = ?1 AND mono_ns <= ?2), ?2)
              ORDER BY mono_ns LIMIT ?4",
-        )?;
+            point::LIST
+        ))?;
         for ((id, _), track) in self.series.iter().zip(&mut self.tracks) {
-            let rows = find.query_map([*id, bound(range.start), bound(range.end), MAX_POINTS], |row| {
-                Ok((MonoNs(unsigned(row, 0)?), row.get(1)?))
-            })?;
+            let parameters = [*id, bound(range.start), bound(range.end), MAX_POINTS];
+            let rows = find.query_map(parameters, point_from_row)?;
             track.points = rows.collect::<SqlResult<_>>()?;
         }
         self.loaded = range;
@@ -126,10 +130,18 @@ impl<'r> Counters<'r> {
     }
 }
 
+fn point_from_row(row: &Row<'_>) -> SqlResult<(MonoNs, f64)> {
+    Ok((MonoNs(unsigned(row, point::MONO_NS)?), row.get(point::VALUE)?))
+}
+
 /// All marks, oldest first.
-pub(crate) fn marks(recording: &Recording) -> SqlResult<Vec<Mark>> {
+pub(crate) fn marks(reader: &Reader) -> SqlResult<Vec<Mark>> {
     let sql = format!("SELECT mono_ns, duration_ns, text FROM mark ORDER BY mono_ns, id LIMIT {MAX_MARKS}");
-    recording.collect(&sql, |row| {
-        Ok(Mark { at: MonoNs(unsigned(row, 0)?), duration_ns: optional_unsigned(row, 1)?, text: row.get(2)? })
+    reader.collect(&sql, |row| {
+        Ok(Mark {
+            at: MonoNs(unsigned(row, "mono_ns")?),
+            duration_ns: optional_unsigned(row, "duration_ns")?,
+            text: row.get("text")?,
+        })
     })
 }

@@ -1,7 +1,8 @@
-//! Snapshots: some seconds of a recording that goes on, as a recording of their own.
+//! Snapshots: some seconds of a recording that is being written, as a recording of their own.
 //!
-//! A reader of the one and the writer of the other; the recorder is not asked and does not wait. It may be of this same
-//! process: the flight recording is opened by SQLite alone, which keeps the locks of a process together.
+//! This module reads the one file and writes the other. The recorder takes no part and does not wait, and it
+//! may run in this same process: only SQLite opens the flight recording, and SQLite keeps the locks of a
+//! process together.
 
 use std::fs;
 use std::ops::Range;
@@ -14,28 +15,30 @@ use wallprof_model::MonoNs;
 
 use crate::error::{Action, Error, Result};
 use crate::new_file;
-use crate::recorder::RecordingStart;
+use crate::schema;
+use crate::start::RecordingStart;
 
 const NS_PER_SECOND: i64 = 1_000_000_000;
 
-/// Snapshots that may begin in the same second.
+/// Snapshots that may start in the same second.
 const SAME_SECOND: u32 = 1_000;
 
-/// Writes the seconds around `during`, whole ones, of the bounded recording `flight` into a new recording in `folder`,
-/// named by the time at which it begins. Stalls keep their ids. Nothing is left in the folder after an error.
+/// Writes the whole seconds around `during` of the bounded recording `flight` into a new recording in
+/// `folder`, which is named by its start. Stalls keep their ids. After an error, nothing is left in the
+/// folder.
 pub fn write_snapshot(flight: &Path, during: Range<MonoNs>, folder: &Path) -> Result<PathBuf> {
     let flight = flight.canonicalize().map_err(|error| Error::from_io(flight, Action::Read, error))?;
     let part = folder.join(format!(".wallprof-{}.part", std::process::id()));
     let part = new_file::create(&part, &RecordingStart::default())?;
     let written = fill(&flight, &part, &during).and_then(|name| put_in_place(&part, folder, &name));
     if written.is_err() {
-        // The error that led here says more than one of cleaning up would.
+        // The first error explains more than an error of the cleanup.
         let _ = new_file::remove_with_side_files(&part);
     }
     written
 }
 
-/// The name that the snapshot is to have, without its ending.
+/// Returns the name of the snapshot, without its extension.
 fn fill(flight: &Path, part: &Path, during: &Range<MonoNs>) -> Result<String> {
     let writing = |source| Error::from_sqlite(part, Action::Write, source);
     let connection = connect(part).map_err(writing)?;
@@ -61,7 +64,7 @@ fn attach(to: &Connection, flight: &Path) -> rusqlite::Result<()> {
     to.query_row("SELECT count(*) FROM flight.recording", [], |_| Ok(()))
 }
 
-/// `None`: the recording holds nothing of that time.
+/// Returns `None` if the recording holds nothing of that time.
 fn copy(connection: &Connection, during: &Range<MonoNs>) -> rusqlite::Result<Option<String>> {
     // Deferred: it must not lock the flight recording against its recorder.
     connection.execute_batch("BEGIN")?;
@@ -70,17 +73,38 @@ fn copy(connection: &Connection, during: &Range<MonoNs>) -> rusqlite::Result<Opt
         "CREATE TEMP TABLE cut (first INTEGER, last INTEGER, start_ns INTEGER, end_ns INTEGER)",
     )?;
     connection.execute(
-        "INSERT INTO cut VALUES (?, ?, ?, ?)",
+        "INSERT INTO cut (first, last, start_ns, end_ns) VALUES (?, ?, ?, ?)",
         params![cut.first, cut.last, cut.start_ns, cut.end_ns],
     )?;
-    connection.execute_batch(include_str!("../sql/snapshot.sql"))?;
+    connection.execute_batch(&copying(connection)?)?;
     let time = "SELECT strftime('wallprof-%Y%m%dT%H%M%SZ', ?, 'unixepoch')";
     let name = connection.query_row(time, [cut.first], |row| row.get(0))?;
     connection.execute_batch("COMMIT")?;
     Ok(Some(name))
 }
 
-/// Whole seconds, cut where the recording begins and ends.
+/// The statements of snapshot.sql with every `COPY` expanded.
+fn copying(connection: &Connection) -> rusqlite::Result<String> {
+    let mut sql = String::new();
+    for line in include_str!("../sql/snapshot.sql").lines() {
+        match line
+            .strip_prefix("COPY ")
+            .map(|copied| copied.split_at(copied.find([' ', ';']).unwrap_or(copied.len())))
+        {
+            None => sql.push_str(line),
+            Some((table, rest)) => {
+                let columns = schema::columns(connection, table)?.join(", ");
+                sql.push_str(&format!(
+                    "INSERT INTO main.{table} ({columns}) SELECT {columns} FROM flight.{table}{rest}"
+                ));
+            }
+        }
+        sql.push('\n');
+    }
+    Ok(sql)
+}
+
+/// Whole seconds, cut at the start and the end of the recording.
 struct Cut {
     first: i64,
     last: i64,
@@ -90,21 +114,21 @@ struct Cut {
 
 impl Cut {
     fn find(connection: &Connection, during: &Range<MonoNs>) -> rusqlite::Result<Option<Cut>> {
-        let moment = |at: MonoNs| i64::try_from(at.0).unwrap_or(i64::MAX);
+        let signed = |at: MonoNs| i64::try_from(at.0).unwrap_or(i64::MAX);
         let (kept_from, kept_to): (i64, i64) = connection.query_row(
-            "SELECT start_ns, coalesce(end_ns, last_ns) FROM flight.recording",
+            "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns FROM flight.recording",
             [],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| Ok((row.get("start_ns")?, row.get("last_ns")?)),
         )?;
-        let (from, to) = (moment(during.start).max(kept_from), moment(during.end).min(kept_to));
+        let (from, to) = (signed(during.start).max(kept_from), signed(during.end).min(kept_to));
         if from >= to {
             return Ok(None);
         }
         let offset = offset_at(connection, from)?;
         let first = from.saturating_add(offset).div_euclid(NS_PER_SECOND);
         let last = to.saturating_add(offset).saturating_sub(1).div_euclid(NS_PER_SECOND);
-        let begin = |second: i64| second.saturating_mul(NS_PER_SECOND).saturating_sub(offset);
-        let (start_ns, end_ns) = (begin(first).max(kept_from), begin(last.saturating_add(1)).min(kept_to));
+        let start = |second: i64| second.saturating_mul(NS_PER_SECOND).saturating_sub(offset);
+        let (start_ns, end_ns) = (start(first).max(kept_from), start(last.saturating_add(1)).min(kept_to));
         Ok(Some(Cut { first, last, start_ns, end_ns }))
     }
 }
@@ -141,7 +165,8 @@ fn put_in_place(part: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
 mod tests {
     use crate::schema;
 
-    /// Tables of which a snapshot takes nothing: the same in every recording, or of recordings that do not go on.
+    /// Tables of which a snapshot takes no rows: their rows are the same in every recording, or only complete
+    /// recordings have any.
     const NOT_TAKEN: [&str; 11] = [
         "state_name",
         "reason_name",
@@ -157,10 +182,15 @@ mod tests {
     ];
 
     #[test]
-    fn no_table_is_forgotten() {
+    fn snapshot_copies_every_table_that_has_rows_of_its_own() {
         let sql = include_str!("../sql/snapshot.sql");
         for table in schema::table_names() {
-            let is_taken = sql.split_whitespace().any(|word| word == format!("main.{table}"));
+            let is_taken = ["COPY ", "INSERT INTO main."].iter().any(|start| {
+                let statements = sql.lines().filter_map(|line| line.strip_prefix(start));
+                statements
+                    .map(|line| line.trim_end_matches(';'))
+                    .any(|line| line.split(' ').next() == Some(table))
+            });
             assert_eq!(is_taken, !NOT_TAKEN.contains(&table), "{table}");
         }
     }

@@ -1,6 +1,6 @@
-//! Findings in the file: what the rules concluded once the recording was complete, for those who query it.
+//! Findings in the file, for users who query it with SQL. They are those of the complete recording.
 //!
-//! Readers of this project draw their conclusions anew from the same stalls; the rows are never read back.
+//! wallprof itself never reads these rows: each report applies the rules to the stalls again.
 
 use std::path::Path;
 
@@ -23,7 +23,8 @@ fn write(connection: &mut Connection, findings: &[Finding]) -> SqlResult<()> {
 }
 
 fn replace(to: &Connection, findings: &[Finding]) -> SqlResult<()> {
-    // A transaction that writes nothing waits for no disk; deleting nothing is writing.
+    // A transaction without changes does not wait for the disk. A DELETE counts as a change even if it
+    // deletes no row.
     if to.query_row("SELECT EXISTS (SELECT 1 FROM finding)", [], |row| row.get(0))? {
         to.execute_batch("DELETE FROM finding; DELETE FROM finding_thread; DELETE FROM finding_stall")?;
     }
@@ -34,7 +35,10 @@ fn replace(to: &Connection, findings: &[Finding]) -> SqlResult<()> {
 }
 
 fn insert(to: &Connection, id: i64, finding: &Finding) -> SqlResult<()> {
-    to.prepare_cached("INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)")?.execute(params![
+    to.prepare_cached(
+        "INSERT INTO finding (id, rule, title, advice, count, total_ns, max_ns) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
         id,
         finding.rule,
         finding.title,
@@ -44,11 +48,11 @@ fn insert(to: &Connection, id: i64, finding: &Finding) -> SqlResult<()> {
         integer(finding.max_ns)
     ])?;
     for thread in &finding.threads {
-        to.prepare_cached("INSERT OR IGNORE INTO finding_thread VALUES (?, ?)")?
+        to.prepare_cached("INSERT OR IGNORE INTO finding_thread (finding, thread) VALUES (?, ?)")?
             .execute(params![id, thread.0])?;
     }
     for &stall in &finding.stalls {
-        to.prepare_cached("INSERT OR IGNORE INTO finding_stall VALUES (?, ?)")?
+        to.prepare_cached("INSERT OR IGNORE INTO finding_stall (finding, stall) VALUES (?, ?)")?
             .execute(params![id, integer(stall)])?;
     }
     Ok(())
@@ -86,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_view_has_them_and_a_second_writing_replaces_the_first() {
+    fn findings_replace_those_of_an_earlier_write() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         Recorder::create(&path, &RecordingStart::default()).unwrap().finish(MonoNs(10)).unwrap();
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_recording_is_left_alone() {
+    fn file_that_is_no_recording_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         std::fs::write(&path, "dear diary").unwrap();

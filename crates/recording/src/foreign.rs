@@ -1,9 +1,8 @@
-//! Recordings that may come from anywhere: nothing of a file's own runs, neither when it is read nor when something is
-//! added to it.
+//! Recordings of unknown origin: no code in a file runs, neither when it is read nor when it is changed.
 //!
-//! SQLite evaluates what a schema says: triggers and views, conditions and defaults of tables, expressions of indexes.
-//! Triggers and views are off. Tables that are read or written are compared with the few words that the schema of a
-//! recording is made of; anything else is refused before it is evaluated.
+//! SQLite evaluates parts of a schema: triggers and views, conditions and defaults of tables, expressions of
+//! indexes. Triggers and the file's views are off. The definitions of tables that are read or written may
+//! consist of the few words of a recording's schema. Anything else is refused before SQLite evaluates it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,15 +15,15 @@ use rusqlite::{Connection, OpenFlags, Result as SqlResult};
 use crate::error::{Action, Error, Result};
 use crate::header;
 use crate::new_file::is_in_use;
-use crate::schema;
+use crate::{older, schema};
 
 /// No value in a recording is near this long.
 const MAX_VALUE_BYTES: i32 = 1 << 20;
-/// How long a reader or a second writer is waited for.
+/// How long a change waits for a reader or a second writer.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Opens a complete recording to add to it, or what a killed recorder left; not one that is being written. The path
-/// comes back with links resolved.
+/// Opens a complete recording to change it, or one whose recorder was killed, but none that is being written.
+/// A recording of an older schema is first brought to the current one. Returns the path with links resolved.
 pub(crate) fn open_to_change(path: &Path) -> Result<(PathBuf, Connection)> {
     let header = header::read(path)?;
     let path = path.canonicalize().map_err(|error| Error::from_io(path, Action::Write, error))?;
@@ -32,7 +31,8 @@ pub(crate) fn open_to_change(path: &Path) -> Result<(PathBuf, Connection)> {
         return Err(Error::BeingWritten { path });
     }
     let connection = open(&path).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
-    let connection = checked(&path, connection)?;
+    let mut connection = checked(&path, connection)?;
+    older::upgrade(&mut connection).map_err(|source| Error::from_sqlite(&path, Action::Write, source))?;
     Ok((path, connection))
 }
 
@@ -54,11 +54,12 @@ pub(crate) fn harden(connection: &Connection) -> SqlResult<()> {
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "cache_size", -8192)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(())
 }
 
-/// Refuses files in which a table of ours is missing, or is more than plain columns.
+/// Refuses files in which a table of the schema is missing, or has more than plain columns.
 pub(crate) fn checked(path: &Path, connection: Connection) -> Result<Connection> {
     match objection(&connection).map_err(|error| Error::from_sqlite(path, Action::Read, error))? {
         None => Ok(connection),
@@ -66,7 +67,7 @@ pub(crate) fn checked(path: &Path, connection: Connection) -> Result<Connection>
     }
 }
 
-/// Triggers come first: their text may be of any length.
+/// Why a file is refused. Triggers are looked for first, because their text may have any length.
 fn objection(connection: &Connection) -> SqlResult<Option<String>> {
     let has_trigger: bool = connection.query_row(
         "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger')",
@@ -79,11 +80,14 @@ fn objection(connection: &Connection) -> SqlResult<Option<String>> {
     let mut find = connection.prepare(
         "SELECT type, name, sql FROM sqlite_schema WHERE tbl_name = ?1 AND type IN ('table', 'index')",
     )?;
-    for table in schema::table_names() {
+    let schema = older::schema_of(connection)?;
+    for current in schema::table_names() {
+        let table = older::table_in(schema, current);
         let mut is_there = false;
         let mut rows = find.query([table])?;
         while let Some(row) = rows.next()? {
-            let (kind, name, sql): (String, String, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (kind, name, sql): (String, String, Option<String>) =
+                (row.get("type")?, row.get("name")?, row.get("sql")?);
             let is_plain = match (kind.as_str(), sql.as_deref()) {
                 ("table", Some(sql)) => is_plain_table(sql),
                 ("index", Some(sql)) => is_plain_index(sql),
@@ -95,17 +99,18 @@ fn objection(connection: &Connection) -> SqlResult<Option<String>> {
             }
             is_there |= kind == "table";
         }
-        if !is_there {
+        if !is_there && !older::may_be_missing(schema, current) {
             return Ok(Some(format!("there is no table {table}")));
         }
     }
     Ok(None)
 }
 
-/// The one condition in the schema: table `recording` has one row.
+/// The only condition in the schema: table `recording` has one row.
 const OWN_CONDITION: &str = "CHECK (id = 1)";
 
-/// What SQLite would evaluate, whatever else a word is: conditions, defaults, generated columns, collations, foreign keys.
+/// Words before which SQLite expects something to evaluate: conditions, defaults, generated columns,
+/// collations, foreign keys.
 const EVALUATED: [&str; 9] =
     ["CHECK", "DEFAULT", "GENERATED", "AS", "COLLATE", "REFERENCES", "FOREIGN", "CONSTRAINT", "WHERE"];
 
@@ -114,14 +119,15 @@ fn is_plain_table(sql: &str) -> bool {
     sql.starts_with("CREATE TABLE ") && has_plain_words(&sql)
 }
 
-/// An index over columns: there is one pair of parentheses, so no expression in it.
+/// An index over columns. It has one pair of parentheses, so that no expression is in it.
 fn is_plain_index(sql: &str) -> bool {
     let sql = without_comments(sql);
-    let begins = sql.starts_with("CREATE INDEX ") || sql.starts_with("CREATE UNIQUE INDEX ");
-    begins && sql.matches('(').count() == 1 && has_plain_words(&sql)
+    let is_index = sql.starts_with("CREATE INDEX ") || sql.starts_with("CREATE UNIQUE INDEX ");
+    is_index && sql.matches('(').count() == 1 && has_plain_words(&sql)
 }
 
-/// Names, types, commas and parentheses. Quotes and operators are none of these, so no text or value hides a word.
+/// Allows names, types, commas and parentheses, but no quotes or operators, so that no text or value hides a
+/// word.
 fn has_plain_words(sql: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || "(), \n\t\r".contains(c);
     let evaluated: HashSet<&str> = EVALUATED.into();
@@ -131,7 +137,7 @@ fn has_plain_words(sql: &str) -> bool {
             .any(|word| evaluated.contains(word.to_ascii_uppercase().as_str()))
 }
 
-/// A `--` within quotes is none, but quotes are refused with what is left of them.
+/// A `--` within quotes starts no comment, but what remains of the quotes is refused.
 fn without_comments(sql: &str) -> String {
     sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
@@ -141,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_schema_is_plain() {
+    fn current_schema_is_accepted() {
         let connection = Connection::open_in_memory().unwrap();
         schema::create(&connection).unwrap();
         assert_eq!(objection(&connection).unwrap(), None);
         connection
             .execute_batch("CREATE TABLE notes (x DEFAULT (abs(-1))); CREATE VIEW v AS SELECT 1")
             .unwrap();
-        assert_eq!(objection(&connection).unwrap(), None, "what is not ours is not looked at");
+        assert_eq!(objection(&connection).unwrap(), None, "other tables are not read");
         connection.execute_batch("CREATE INDEX mine ON stall (start_ns, thread)").unwrap();
         assert_eq!(objection(&connection).unwrap(), None, "a user may want one");
     }

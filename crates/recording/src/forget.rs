@@ -1,7 +1,8 @@
-//! Deletes from a bounded recording: rows that are outside its window, then what only they referred to.
+//! Deletes from a bounded recording: first rows outside its window, then the rows that only those referred
+//! to.
 //!
-//! Each step is one transaction and looks at a bounded number of things. What is remembered of them is forgotten when
-//! the transaction is done, so that an error leaves file and memory as they were.
+//! Each step is one transaction and examines a bounded number of rows. Memory is updated after the
+//! transaction, so that an error leaves file and memory as they were.
 
 use rusqlite::{Connection, Result, params};
 use wallprof_model::{Forgotten, StackId};
@@ -10,10 +11,10 @@ use crate::ids::Ids;
 use crate::intern::{StackTree, Texts};
 use crate::retention::Outdated;
 
-/// Things of one kind that are looked at in one step.
+/// Rows of one kind that are examined in one step.
 const AT_ONCE: usize = 8_192;
 
-/// Deletes the rows of what is outdated. The number of stalls that went.
+/// Deletes outdated rows. Returns the number of deleted stalls.
 pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64> {
     for &second in &outdated.seconds {
         for table in ["bucket WHERE second", "sample WHERE second"] {
@@ -23,14 +24,14 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
             "latency_cell",
             "interrupt",
             "intrusion",
-            "kernel_work",
+            "kernel_delay",
             "cross_call",
             "throttled",
             "folded",
             "loss",
             "overhead",
         ] {
-            from.prepare_cached(&format!("DELETE FROM {table} WHERE slice = ?"))?.execute([second])?;
+            from.prepare_cached(&format!("DELETE FROM {table} WHERE flush_second = ?"))?.execute([second])?;
         }
     }
     let mut stalls = 0;
@@ -44,14 +45,14 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
     }
     let start = i64::try_from(outdated.start.0).unwrap_or(i64::MAX);
     if outdated.counters {
-        // A value holds until the next one: the last one before the window stays.
+        // A value holds until the next one, so the last one before the window stays.
         from.prepare_cached(
             "DELETE FROM counter WHERE mono_ns < (SELECT max(mono_ns) FROM counter AS held
                  WHERE held.series = counter.series AND held.mono_ns <= ?)",
         )?
         .execute([start])?;
     }
-    // The last reading before the window tells its first times of day.
+    // The first times of day of the window are computed from the last reading before it.
     from.prepare_cached(
         "DELETE FROM clock WHERE mono_ns < (SELECT max(mono_ns) FROM clock WHERE mono_ns <= ?)",
     )?
@@ -60,7 +61,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
     Ok(stalls as u64)
 }
 
-/// Things that are in no row any more.
+/// Rows that no other row refers to any more.
 #[derive(Default)]
 pub(crate) struct Unused {
     threads: Vec<u32>,
@@ -74,7 +75,7 @@ pub(crate) struct Unused {
 }
 
 impl Unused {
-    /// Some of what no generation after `expired` used.
+    /// Finds some of the rows that no generation after `expired` used.
     pub fn find(expired: u32, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts) -> Unused {
         Unused {
             threads: ids.threads.idle(expired, AT_ONCE),
@@ -121,7 +122,8 @@ impl Unused {
         ]
     }
 
-    /// They are deleted: lets go of what they needed, and says which of the source's ids mean nothing now.
+    /// Called after the deletion: releases what the rows needed, and reports the ids of the source that are
+    /// now undefined.
     pub fn forget(self, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts, forgotten: &mut Forgotten) {
         for row in self.threads {
             if let Some((key, names)) = ids.threads.remove(row) {

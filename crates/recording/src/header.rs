@@ -62,8 +62,8 @@ pub(crate) fn kind_from_bytes(bytes: &[u8]) -> Kind {
     })
 }
 
-/// Looks at a file; errors are the operating system's. Of a FIFO or a device nothing is read, which would be lost to
-/// whatever reads it next.
+/// Looks at a file; errors are the operating system's. Of a FIFO or a device nothing is read, which would be
+/// lost to whatever reads it next.
 pub(crate) fn kind_of_file(path: &Path) -> io::Result<Kind> {
     let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     if !file.metadata()?.is_file() {

@@ -1,49 +1,57 @@
-//! The recording as a whole: who recorded what and when, what was lost, what it cost.
+//! The recording as a whole: its source and times, its losses, its cost.
 
 use rusqlite::{Result as SqlResult, Row};
 use wallprof_model::profile::{Overhead, RecordingInfo, Unwinding};
 use wallprof_model::{ClockAnchor, ClockMap, EpochNs, MonoNs, StackEnd};
 
-use crate::recording::Recording;
-use crate::row::{optional_unsigned, unsigned};
+use crate::reader::Reader;
+use crate::row::{columns, optional_unsigned, unsigned};
 
-pub(crate) fn read(recording: &Recording) -> SqlResult<RecordingInfo> {
-    let mut info = recording.connection().query_row(
-        "SELECT start_ns, coalesce(end_ns, last_ns), end_ns IS NOT NULL, source, kernel, arch, cpus, hostname,
+columns! {
+    /// A user stack of samples or of a stall, and how often it was taken.
+    mod taken { STACK = "user_stack", COUNT = "count" }
+}
+
+pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
+    let mut info = reader.connection().query_row(
+        "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns, end_ns IS NOT NULL AS ended_cleanly, source, kernel, arch, cpus, hostname,
              machine_id, boot_id, command, min_stall_ns, call_resolution_ns FROM recording",
         [],
         info_from_row,
     )?;
-    info.clock = ClockMap::new(recording.collect("SELECT mono_ns, epoch_ns FROM clock", |row| {
-        Ok(ClockAnchor { mono: MonoNs(unsigned(row, 0)?), epoch: EpochNs(unsigned(row, 1)?) })
+    info.clock = ClockMap::new(reader.collect("SELECT mono_ns, epoch_ns FROM clock", |row| {
+        Ok(ClockAnchor {
+            mono: MonoNs(unsigned(row, "mono_ns")?),
+            epoch: EpochNs(unsigned(row, "epoch_ns")?),
+        })
     })?);
-    info.events = event_names(recording)?;
-    info.losses = recording
-        .collect("SELECT reason, sum(count) FROM loss GROUP BY reason", |row| {
-            Ok((row.get(0)?, unsigned(row, 1)?))
+    info.events = event_names(reader)?;
+    info.losses = reader
+        .collect("SELECT reason, sum(count) AS count FROM loss GROUP BY reason", |row| {
+            Ok((row.get("reason")?, unsigned(row, "count")?))
         })?
         .into_iter()
         .collect();
-    info.overhead = recording.connection().query_row(
-        "SELECT coalesce(sum(process_cpu_ns), 0), coalesce(sum(probe_ns), 0), coalesce(sum(probe_runs), 0),
-             coalesce(max(table_bytes), 0) FROM overhead",
+    info.overhead = reader.connection().query_row(
+        "SELECT coalesce(sum(process_cpu_ns), 0) AS process_cpu_ns, coalesce(sum(probe_ns), 0) AS probe_ns,
+             coalesce(sum(probe_runs), 0) AS probe_runs, coalesce(max(table_bytes), 0) AS table_bytes FROM overhead",
         [],
         |row| {
             Ok(Overhead {
-                process_cpu_ns: unsigned(row, 0)?,
-                probe_ns: unsigned(row, 1)?,
-                probe_runs: unsigned(row, 2)?,
-                table_bytes: unsigned(row, 3)?,
+                process_cpu_ns: unsigned(row, "process_cpu_ns")?,
+                probe_ns: unsigned(row, "probe_ns")?,
+                probe_runs: unsigned(row, "probe_runs")?,
+                table_bytes: unsigned(row, "table_bytes")?,
             })
         },
     )?;
-    info.unwinding = unwinding(recording)?;
+    info.unwinding = unwinding(reader)?;
     Ok(info)
 }
 
-fn event_names(recording: &Recording) -> SqlResult<Vec<String>> {
-    let rows: Vec<(u16, String)> =
-        recording.collect("SELECT id, name FROM event ORDER BY id", |row| Ok((row.get(0)?, row.get(1)?)))?;
+fn event_names(reader: &Reader) -> SqlResult<Vec<String>> {
+    let rows: Vec<(u16, String)> = reader
+        .collect("SELECT id, name FROM event ORDER BY id", |row| Ok((row.get("id")?, row.get("name")?)))?;
     let mut names = Vec::new();
     for (index, name) in rows {
         names.resize(usize::from(index), String::new());
@@ -53,38 +61,40 @@ fn event_names(recording: &Recording) -> SqlResult<Vec<String>> {
 }
 
 /// Counted by how often each user stack was taken: by samples, and by stalls.
-fn unwinding(recording: &Recording) -> SqlResult<Unwinding> {
+fn unwinding(reader: &Reader) -> SqlResult<Unwinding> {
     let mut unwinding = Unwinding::default();
-    for query in [
-        "SELECT user_stack, count FROM sample WHERE user_stack <> 0",
-        "SELECT user_stack, 1 FROM stall WHERE user_stack IS NOT NULL",
+    for rows in [
+        "sample WHERE user_stack <> 0",
+        "(SELECT user_stack, 1 AS count FROM stall) WHERE user_stack IS NOT NULL",
     ] {
-        let mut statement = recording.connection().prepare(query)?;
+        let query = format!("SELECT {} FROM {rows}", taken::LIST);
+        let mut statement = reader.connection().prepare(&query)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let end = recording.stack_end(row.get(0)?)?;
-            add_stacks(&mut unwinding, end, unsigned(row, 1)?);
+            let end = reader.stack_end(row.get(taken::STACK)?)?;
+            add_stacks(&mut unwinding, end, unsigned(row, taken::COUNT)?);
         }
     }
     Ok(unwinding)
 }
 
 fn info_from_row(row: &Row<'_>) -> SqlResult<RecordingInfo> {
-    let text = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<String>>(column)?.unwrap_or_default());
+    let text =
+        |column: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<String>>(column)?.unwrap_or_default());
     Ok(RecordingInfo {
-        start: MonoNs(unsigned(row, 0)?),
-        end: MonoNs(unsigned(row, 1)?),
-        ended_cleanly: row.get(2)?,
-        source: text(3)?,
-        kernel: text(4)?,
-        arch: text(5)?,
-        cpus: row.get::<_, Option<u32>>(6)?.unwrap_or(0),
-        hostname: text(7)?,
-        machine_id: text(8)?,
-        boot_id: text(9)?,
-        command: text(10)?,
-        min_stall_ns: unsigned(row, 11)?,
-        call_resolution_ns: optional_unsigned(row, 12)?,
+        start: MonoNs(unsigned(row, "start_ns")?),
+        end: MonoNs(unsigned(row, "last_ns")?),
+        ended_cleanly: row.get("ended_cleanly")?,
+        source: text("source")?,
+        kernel: text("kernel")?,
+        arch: text("arch")?,
+        cpus: row.get::<_, Option<u32>>("cpus")?.unwrap_or(0),
+        hostname: text("hostname")?,
+        machine_id: text("machine_id")?,
+        boot_id: text("boot_id")?,
+        command: text("command")?,
+        min_stall_ns: unsigned(row, "min_stall_ns")?,
+        call_resolution_ns: optional_unsigned(row, "call_resolution_ns")?,
         ..RecordingInfo::default()
     })
 }

@@ -11,8 +11,12 @@ use crate::uses::Uses;
 /// Longer texts are cut: no path is longer (PATH_MAX is 4096), and a demangled name this long says no more.
 pub(crate) const MAX_TEXT_BYTES: usize = 8192;
 
-/// Deeper stacks lose their outermost frames. Walkers keep 127 frames at most; imported stacks may be anything.
+/// Deeper stacks lose their outermost frames. Walkers keep 127 frames at most; imported stacks may be
+/// anything.
 pub(crate) const MAX_FRAMES: usize = 2048;
+
+/// Limit on the functions that are inlined at one frame.
+pub(crate) const MAX_LINES: usize = 256;
 
 /// Texts by row id, counted from 1.
 #[derive(Default)]

@@ -1,18 +1,44 @@
-//! What was on guarded CPUs, put together where it was told in parts.
+//! What ran on guarded CPUs besides the allowed threads. Rows of one intruder are merged.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use wallprof_model::ThreadRef;
+use rusqlite::Result as SqlResult;
 use wallprof_model::profile::IntrusionRow;
+use wallprof_model::{IntrusionKind, ThreadRef};
 
-/// Intruders are told before their threads are: what was told of one before and after it was known is one row.
-pub(crate) fn merged(rows: Vec<IntrusionRow>) -> Vec<IntrusionRow> {
+use crate::reader::Reader;
+use crate::row::{named, nonzero, unsigned};
+
+pub(crate) fn read(reader: &Reader) -> SqlResult<Vec<IntrusionRow>> {
+    let rows = reader.collect(
+        "SELECT cpu, kind, what, mention, allowed, sum(count) AS count, sum(total_ns) AS total_ns,
+             max(max_ns) AS max_ns
+         FROM intrusion GROUP BY cpu, kind, what, mention, allowed ORDER BY cpu, kind, what, mention, allowed",
+        |row| {
+            let mention = nonzero(row, "mention")?;
+            Ok(IntrusionRow {
+                cpu: row.get("cpu")?,
+                kind: named(row, "kind", IntrusionKind::from_name)?,
+                what: reader.text_to_keep(nonzero(row, "what")?)?.unwrap_or_default(),
+                thread: mention.map(|mention| reader.mention_to_keep(mention)).transpose()?,
+                allowed: row.get("allowed")?,
+                count: unsigned(row, "count")?,
+                total_ns: unsigned(row, "total_ns")?,
+                max_ns: unsigned(row, "max_ns")?,
+            })
+        },
+    )?;
+    Ok(merged(rows))
+}
+
+/// An intruder may be reported before its thread is: the rows from before and after that are added up.
+fn merged(rows: Vec<IntrusionRow>) -> Vec<IntrusionRow> {
     let mut places = HashMap::new();
     let mut merged: Vec<IntrusionRow> = Vec::with_capacity(rows.len());
     for row in rows {
-        let who = row.thread.as_ref().map(|thread| (thread.pid, thread.tid, thread.comm.clone()));
-        match places.entry((row.cpu, row.kind.name(), row.what.clone(), row.allowed, who)) {
+        let thread = row.thread.as_ref().map(|thread| (thread.pid, thread.tid, thread.comm.clone()));
+        match places.entry((row.cpu, row.kind.name(), row.what.clone(), row.allowed, thread)) {
             Entry::Vacant(place) => {
                 place.insert(merged.len());
                 merged.push(row);
@@ -39,7 +65,7 @@ fn key(thread: &ThreadRef) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::{IntrusionKind, ThreadKey};
+    use wallprof_model::ThreadKey;
 
     fn row(tid: u32, key: Option<u32>, total_ns: u64) -> IntrusionRow {
         let thread = ThreadRef { key: key.map(ThreadKey), pid: 7, tid, comm: "cron".into() };
@@ -56,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_became_known_is_one_row() {
+    fn thread_that_became_known_is_one_row() {
         let rows = merged(vec![row(8, None, 5), row(9, Some(2), 1), row(8, Some(4), 3)]);
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[0], IntrusionRow { count: 2, total_ns: 8, max_ns: 5, ..row(8, Some(4), 0) });

@@ -1,4 +1,5 @@
-//! Which numbers the stalls of the last commits have in the file: for those who point at stalls from elsewhere.
+//! Which numbers the stalls of the last commits have in the file: for those who point at stalls from
+//! elsewhere.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The recording: one SQLite file that `record` and `import` write and every view reads. This crate is the
-//! one home of SQLite.
+//! The recording: one SQLite file that `record` and `import` write and every view reads. No other crate uses
+//! SQLite.
 //!
 //! [`Recorder`] takes events and writes them; [`Recording`] reads them back as the values of the profile.
 //! The schema is described for users in `docs/recording.md`; its tables and views are in `sql/`.
@@ -9,9 +9,11 @@ mod bounds;
 mod budget;
 mod calls;
 mod counters;
+mod database;
 mod error;
 mod excerpt;
 mod findings;
+mod folded;
 mod foreign;
 mod forget;
 mod header;
@@ -19,12 +21,17 @@ mod held;
 mod ids;
 mod info;
 mod intern;
+mod interrupts;
 mod intrusions;
 mod kept;
+mod kernel_activity;
+mod ledger;
 mod naming;
 mod new_file;
+mod older;
 mod pending;
 mod place;
+mod reader;
 mod reason_lists;
 mod recorder;
 mod recording;
@@ -35,6 +42,8 @@ mod seconds;
 mod snapshot;
 mod stacks;
 mod stalls;
+mod start;
+mod summary;
 mod threads;
 mod uses;
 mod write;
@@ -48,9 +57,11 @@ pub use findings::write_findings;
 pub use ids::UNKNOWN_REFERENCE;
 pub use naming::{KnownName, LeftAlone, Naming, UnnamedFrame, UnnamedModule};
 pub use place::{PlaceError, output_place};
-pub use recorder::{Recorder, RecordingStart, STALLS_FOLDED, Summary};
+pub use recorder::{Recorder, STALLS_FOLDED};
 pub use recording::Recording;
 pub use retention::Retention;
 pub use schema::{APPLICATION_ID, SCHEMA};
 pub use seconds::Seconds;
 pub use stalls::{StallFilter, Stalls};
+pub use start::RecordingStart;
+pub use summary::Summary;

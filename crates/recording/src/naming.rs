@@ -1,8 +1,8 @@
-//! Names that a complete recording is given afterwards: which frames have none, and writing them in one
+//! Names that are added to a complete recording: lists the frames without a name, and writes names in one
 //! transaction.
 //!
-//! A frame that has a name keeps it. A frame without a build id is not offered: nothing would prove whose
-//! name it gets.
+//! A frame that has a name keeps it. A frame without a build id is not listed, because nothing could prove
+//! that a name belongs to its file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,13 @@ use wallprof_model::{FrameKind, Module, SymbolLine};
 
 use crate::error::{Action, Error, Result};
 use crate::foreign;
-use crate::intern::clipped;
-use crate::recorder::MAX_LINES;
+use crate::intern::{MAX_LINES, clipped};
 use crate::row::{bits, optional_unsigned};
 
-/// Shorter ones have no place in a debug folder; longer ones no linker writes.
+/// Shorter build ids have no path in a debug folder. Linkers write none that are longer.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
 
-/// A module with frames that want names.
+/// A module with frames that lack names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnnamedModule {
     pub module: Module,
@@ -43,21 +42,21 @@ pub struct KnownName {
     pub offset: Option<u64>,
 }
 
-/// Frames that nothing can name.
+/// Frames that cannot be named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftAlone {
     /// In modules without a build id.
     pub without_build_id: u64,
 }
 
-/// A recording that is given names. Dropped without [`Naming::write`] it stays as it was.
+/// A recording to which names are added. Dropped without [`Naming::write`], it does not change.
 pub struct Naming {
     path: PathBuf,
     connection: Connection,
 }
 
 impl Naming {
-    /// Opens a complete recording, or what a killed recorder left; not one that is being written.
+    /// Opens a complete recording, or one whose recorder was killed, but none that is being written.
     pub fn open(path: &Path) -> Result<Self> {
         let (path, connection) = foreign::open_to_change(path)?;
         Ok(Naming { path, connection })
@@ -81,13 +80,13 @@ impl Naming {
         Ok(LeftAlone { without_build_id: without_build_id.unsigned_abs() })
     }
 
-    /// Whether conclusions are in the file: names may change their words.
+    /// Whether the file holds findings, whose texts may change with the names.
     pub fn has_findings(&self) -> Result<bool> {
         let found = self.connection.query_row("SELECT EXISTS (SELECT 1 FROM finding)", [], |row| row.get(0));
         found.map_err(|source| self.failed(Action::Read, source))
     }
 
-    /// Gives these frames their functions, innermost first. All of it is in the file afterwards, or nothing.
+    /// Writes the functions of these frames, innermost first: all of them or, after an error, none.
     pub fn write(mut self, names: &[(u32, Vec<SymbolLine>)]) -> Result<()> {
         if names.is_empty() {
             return Ok(());
@@ -100,13 +99,14 @@ impl Naming {
         let mut modules: Vec<UnnamedModule> = Vec::new();
         let mut of_row = HashMap::new();
         let mut find = self.connection.prepare(
-            "SELECT module.id, path.text, module.build_id
+            "SELECT module.id AS id, path.text AS path, module.build_id AS build_id
              FROM module JOIN text AS path ON path.id = module.path
              WHERE module.build_id IS NOT NULL ORDER BY module.id",
         )?;
         let mut rows = find.query([])?;
         while let Some(row) = rows.next()? {
-            let (id, path, build_id): (u32, String, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let id: u32 = row.get("id")?;
+            let (path, build_id): (String, Vec<u8>) = (row.get("path")?, row.get("build_id")?);
             if BUILD_ID_BYTES.contains(&build_id.len()) {
                 of_row.insert(id, modules.len());
                 let module = Module { path, build_id: Some(build_id) };
@@ -117,10 +117,10 @@ impl Naming {
             let mut find = self.connection.prepare(sql)?;
             let mut rows = find.query([FrameKind::Native as u8])?;
             while let Some(row) = rows.next()? {
-                let Some(&at) = of_row.get(&row.get::<_, u32>(0)?) else { continue };
-                let offset = optional_unsigned(row, 4)?;
-                let name = row.get::<_, Option<String>>(3)?.map(|symbol| KnownName { symbol, offset });
-                let frame = UnnamedFrame { frame: row.get(1)?, address: bits(row, 2)?, name };
+                let Some(&at) = of_row.get(&row.get::<_, u32>("module")?) else { continue };
+                let offset = optional_unsigned(row, "offset")?;
+                let name = row.get::<_, Option<String>>("symbol")?.map(|symbol| KnownName { symbol, offset });
+                let frame = UnnamedFrame { frame: row.get("frame")?, address: bits(row, "address")?, name };
                 modules[at].frames.push(frame);
             }
         }
@@ -133,13 +133,18 @@ impl Naming {
     }
 }
 
-const WITHOUT_NAME: &str = "SELECT frame.module, frame.id, frame.address, NULL, NULL FROM frame
+const WITHOUT_NAME: &str =
+    "SELECT frame.module AS module, frame.id AS frame, frame.address AS address, NULL AS symbol, NULL AS offset
+     FROM frame
      WHERE frame.module IS NOT NULL AND frame.kind_code = ?1 AND NOT EXISTS
          (SELECT 1 FROM line WHERE line.frame = frame.id AND line.symbol IS NOT NULL)
      ORDER BY frame.id";
 
-/// One function, by its name alone.
-const WITHOUT_LINE: &str = "SELECT frame.module, frame.id, frame.address, symbol.text, line.offset FROM frame
+/// Frames with one function of which only the name is known.
+const WITHOUT_LINE: &str =
+    "SELECT frame.module AS module, frame.id AS frame, frame.address AS address, symbol.text AS symbol,
+         line.offset AS offset
+     FROM frame
      JOIN line ON line.frame = frame.id AND line.depth = 0 AND line.file IS NULL AND NOT line.inlined
      JOIN text AS symbol ON symbol.id = line.symbol
      WHERE frame.module IS NOT NULL AND frame.kind_code = ?1 AND NOT EXISTS
@@ -158,21 +163,16 @@ fn write(connection: &mut Connection, names: &[(u32, Vec<SymbolLine>)]) -> SqlRe
             let symbol = texts.optional(&transaction, line.symbol.as_deref())?;
             let file = texts.optional(&transaction, line.file.as_deref())?;
             let offset = line.offset.map(u64::cast_signed);
-            transaction.prepare_cached("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?, ?)")?.execute(params![
-                frame,
-                depth,
-                symbol,
-                offset,
-                file,
-                line.line,
-                line.inlined
-            ])?;
+            transaction.prepare_cached(
+                    "INSERT INTO line (frame, depth, symbol, offset, file, line, inlined) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                )?
+                .execute(params![frame, depth, symbol, offset, file, line.line, line.inlined])?;
         }
     }
     transaction.commit()
 }
 
-/// A name that is there, or has come meanwhile, stays.
+/// Whether the frame has no name yet, or the same name. Another program may have named it meanwhile.
 fn may_be_replaced(connection: &Connection, frame: u32, lines: &[SymbolLine]) -> SqlResult<bool> {
     let known: Option<String> = connection
         .prepare_cached(
@@ -197,9 +197,9 @@ impl Texts {
         let mut all = connection.prepare("SELECT id, text FROM text")?;
         let mut rows = all.query([])?;
         while let Some(row) = rows.next()? {
-            let text: String = row.get(1)?;
+            let text: String = row.get("text")?;
             if wanted.contains(text.as_str()) {
-                known.insert(text, row.get(0)?);
+                known.insert(text, row.get("id")?);
             }
         }
         Ok(Texts(known))

@@ -1,7 +1,7 @@
-//! A new recording's file: where it may lie, whose it is, and what it holds before the first event.
+//! The file of a new recording: its permitted place, its owner, and its contents before the first event.
 //!
-//! It is made under a temporary name and renamed when it is whole, so that at no moment a file without
-//! schema carries the recording's name.
+//! It is made under a temporary name and renamed when it is whole, so that no file without a schema ever has
+//! the recording's name.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,8 +15,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use crate::error::{Action, Error, Result};
 use crate::header::{self, Kind, beside};
 use crate::place::{PlaceError, output_place};
-use crate::recorder::RecordingStart;
 use crate::schema::{self, SCHEMA};
+use crate::start::RecordingStart;
 
 const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
@@ -35,7 +35,7 @@ pub(crate) fn create(path: &Path, start: &RecordingStart) -> Result<PathBuf> {
             replaced.and_then(|()| put_in_place(&temporary, &path)).map_err(failed)
         });
     if result.is_err() {
-        // The error that led here says more than one of cleaning up would.
+        // The first error explains more than an error of the cleanup.
         let _ = remove_with_side_files(&temporary);
     }
     result.map(|()| path)
@@ -49,7 +49,7 @@ fn place(path: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Only nothing, an empty file or a recording that nobody writes may be replaced.
+/// Refuses to replace anything but an empty file, or a recording that no process is writing.
 fn check_replaceable(path: &Path) -> Result<()> {
     let metadata = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -100,15 +100,15 @@ pub(crate) fn remove_with_side_files(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// An empty file that only its owner can read: the caller, or under sudo the user who called it. SQLite
-/// gives the files that it creates beside the database the same owner and mode.
+/// Creates an empty file that only its owner can read: the caller, or the user who called sudo. SQLite gives
+/// the files that it creates beside the database the same owner and mode.
 fn create_private(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     if file.metadata()?.uid() == 0
         && let (Some(uid), Some(gid)) =
             (number_from_environment("SUDO_UID"), number_from_environment("SUDO_GID"))
     {
-        // A root without CAP_CHOWN keeps the file: a recording that must be copied is better than none.
+        // Without CAP_CHOWN the file stays root's. A recording that the user must copy is better than none.
         let _ = std::os::unix::fs::fchown(&file, Some(uid), Some(gid));
     }
     Ok(())
@@ -136,7 +136,9 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     let known = |text: &str| (!text.is_empty()).then(|| crate::intern::clipped(text).to_owned());
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     to.execute(
-        "INSERT INTO recording VALUES (1, ?1, ?2, ?2, NULL, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, NULL)",
+        "INSERT INTO recording (id, schema, start_ns, last_ns, source, kernel, arch, cpus, hostname, machine_id,
+             boot_id, command, min_stall_ns, sample_period_ns, writer)
+         VALUES (1, ?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![
             SCHEMA,
             number(start.start.0),
@@ -153,15 +155,21 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
             concat!("wallprof ", env!("CARGO_PKG_VERSION")),
         ],
     )?;
-    to.execute("INSERT INTO overhead VALUES (0, 0, 0, 0, 0)", [])?;
+    to.execute(
+        "INSERT INTO overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, table_bytes)
+         VALUES (0, 0, 0, 0, 0)",
+        [],
+    )?;
     if let Some(clock) = start.clock {
-        to.execute("INSERT INTO clock VALUES (?, ?)", [number(clock.mono.0), number(clock.epoch.0)])?;
+        let row = [number(clock.mono.0), number(clock.epoch.0)];
+        to.execute("INSERT INTO clock (mono_ns, epoch_ns) VALUES (?, ?)", row)?;
     }
     Ok(())
 }
 
-/// Moves an earlier recording away, in the place of one that was moved before: what a bounded recording replaces may
-/// hold why its writer had to be started again. With its side files, in which a killed writer's last seconds are.
+/// Renames an earlier recording with its side files, and replaces the one that was renamed before. The
+/// recording that a bounded one replaces may show why its writer had to be restarted. The side files have a
+/// killed writer's last seconds.
 fn set_aside(path: &Path) -> io::Result<()> {
     if !matches!(header::kind_of_file(path), Ok(Kind::Recording(_))) {
         return Ok(());
@@ -178,8 +186,8 @@ fn set_aside(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the whole new file its name. The side files of an earlier recording go first: SQLite would take
-/// them for the new one's.
+/// Gives the whole new file its name. The side files of an earlier recording are removed first, because
+/// SQLite would use them for the new one.
 fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
     remove_with_side_files(path)?;
     fs::rename(temporary, path)
@@ -195,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_private_and_whole() {
+    fn new_file_is_private_and_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = create_in(folder.path(), "a.db").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -204,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_recording_and_an_empty_file_are_replaced() {
+    fn earlier_recording_and_empty_file_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.db"), "").unwrap();
         let path = create_in(folder.path(), "a.db").unwrap();
@@ -214,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_recording_keeps_the_one_before_it() {
+    fn bounded_recording_keeps_the_earlier_one() {
         let folder = tempfile::tempdir().unwrap();
         let retention = Some(crate::Retention { keep_ns: 1, keep_bytes: 1 });
         let start =
@@ -225,7 +233,7 @@ mod tests {
             connection.query_row("SELECT command FROM recording", [], |row| row.get(0)).unwrap()
         };
         create(&path, &start("first")).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "there was none before");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no recording existed before");
         for (command, before) in [("second", "first"), ("third", "second")] {
             fs::write(beside(&path, "-wal"), "of the earlier one").unwrap();
             create(&path, &start(command)).unwrap();
@@ -236,11 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_foreign_is_overwritten() {
+    fn foreign_files_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let of_others = Connection::open(folder.path().join("other.db")).unwrap();
-        of_others.execute_batch("CREATE TABLE precious (x)").unwrap();
-        drop(of_others);
+        let foreign = Connection::open(folder.path().join("other.db")).unwrap();
+        foreign.execute_batch("CREATE TABLE precious (x)").unwrap();
+        drop(foreign);
         fs::write(folder.path().join("notes.txt"), "precious").unwrap();
         fs::create_dir(folder.path().join("folder")).unwrap();
         std::os::unix::fs::symlink("nowhere", folder.path().join("dangling")).unwrap();
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_leads_to_its_recording() {
+    fn symbolic_link_is_followed_to_its_recording() {
         let folder = tempfile::tempdir().unwrap();
         let path = create_in(folder.path(), "a.db").unwrap();
         std::os::unix::fs::symlink(&path, folder.path().join("link.db")).unwrap();
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_is_named() {
+    fn missing_folder_is_named() {
         let error = create(Path::new("/nonexistent/a.db"), &RecordingStart::default()).unwrap_err();
         assert!(matches!(error, Error::DirectoryMissing { .. }), "{error}");
     }

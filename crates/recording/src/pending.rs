@@ -1,16 +1,17 @@
-//! What waits for the next commit: new rows, and sums to be added to rows. All ids are the file's.
+//! The data of the next commit: new rows, and sums to be added to rows. All ids are the file's.
 //!
-//! Kept until a commit has succeeded, so that a full disk that is freed again loses nothing.
+//! It is kept until a commit has succeeded, so that nothing is lost when a full disk has free space again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_model::event::{Fault, InterruptKind, KernelWork, LedgerDelta, Stall, Throttled};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs, Reason};
+use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs};
 
 use crate::budget::Candidate;
 use crate::intern::Node;
+use crate::ledger::add_ledger;
 
 #[derive(Default)]
 pub(crate) struct Pending {
@@ -29,27 +30,27 @@ pub(crate) struct Pending {
     pub wakers: Vec<(u32, SampleWaker)>,
     pub samples: BTreeMap<SampleKey, SampleSum>,
     pub events: BTreeMap<u16, String>,
-    /// Not yet decided on.
+    /// Stalls that the size budget has not judged yet.
     pub candidates: Vec<Candidate>,
     pub stalls: Vec<StallRow>,
     pub folded: BTreeMap<(u32, u8, bool), Cell>,
     pub interrupts: BTreeMap<InterruptKey, Cell>,
     pub intrusions: BTreeMap<IntrusionKey, Cell>,
-    pub works: Vec<KernelWork>,
-    /// By caller, system call and function; 0 is none.
+    pub kernel_delays: Vec<KernelWork>,
+    /// By caller, system call and function. 0 is none.
     pub cross_calls: BTreeMap<(u32, u32, u32), u64>,
-    /// With the group's name.
+    /// With the text row of the group's name.
     pub throttled: Vec<(Throttled, u32)>,
     pub call_paths: Vec<CallPathRow>,
     pub call_resolution_ns: Option<u64>,
-    /// Its thread is the file's row.
+    /// The thread of each is the file's row.
     pub counters: Vec<(u32, Counter)>,
     pub counter_values: Vec<(u32, MonoNs, f64)>,
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
 }
 
-/// What became known of a thread since the last commit.
+/// Changes of a thread since the last commit.
 #[derive(Default)]
 pub(crate) struct ThreadChange {
     pub names: Option<ThreadRow>,
@@ -108,7 +109,8 @@ pub(crate) struct BindingRow {
 pub(crate) struct SampleKey {
     pub second: u32,
     pub thread: u32,
-    pub what: i64,
+    /// As in table `sample`.
+    pub state_or_event: i64,
     pub user: u32,
     pub kernel: u32,
     pub waker: u32,
@@ -148,7 +150,7 @@ pub(crate) struct IntrusionKey {
 
 pub(crate) struct StallRow {
     pub id: u64,
-    /// The row may be there already, for the stall while it was open.
+    /// The file may have the row already, from when the stall was open.
     pub replaces: bool,
     pub stall: Stall,
     pub comm: u32,
@@ -177,14 +179,14 @@ pub(crate) struct Overhead {
     pub table_bytes: u64,
 }
 
-/// More undecided stalls than this are not held in memory.
+/// Limit on stalls in memory that the size budget has not judged.
 const MAX_CANDIDATES: usize = 16_384;
 
-/// More rows of one kind than this are not held in memory.
+/// Limit on rows of one kind in memory.
 const MAX_ROWS: usize = 65_536;
 
 impl Pending {
-    /// Whether it is time to write, although no commit was asked for.
+    /// Whether a limit is reached, so that rows must be written before the next commit.
     pub fn is_full(&self) -> bool {
         let longest = [
             self.texts.len(),
@@ -203,7 +205,7 @@ impl Pending {
             self.stalls.len(),
             self.interrupts.len(),
             self.intrusions.len(),
-            self.works.len(),
+            self.kernel_delays.len(),
             self.cross_calls.len(),
             self.throttled.len(),
             self.call_paths.len(),
@@ -221,6 +223,14 @@ impl Pending {
             let sum = self.losses.entry(reason.to_owned()).or_default();
             *sum = sum.saturating_add(count);
         }
+    }
+
+    pub fn add_overhead(&mut self, more: Overhead) {
+        let sum = &mut self.overhead;
+        sum.process_cpu_ns = sum.process_cpu_ns.saturating_add(more.process_cpu_ns);
+        sum.probe_ns = sum.probe_ns.saturating_add(more.probe_ns);
+        sum.probe_runs = sum.probe_runs.saturating_add(more.probe_runs);
+        sum.table_bytes = sum.table_bytes.max(more.table_bytes);
     }
 
     pub fn add_ledger(&mut self, delta: LedgerDelta) {
@@ -246,52 +256,9 @@ impl Pending {
     }
 }
 
-/// Adds `other` to `cell`; sums that would overflow stay at their largest value.
+/// Adds `other` to `cell`. Sums saturate.
 pub(crate) fn add_cell(cell: &mut Cell, other: Cell) {
     cell.count = cell.count.saturating_add(other.count);
     cell.total_ns = cell.total_ns.saturating_add(other.total_ns);
     cell.max_ns = cell.max_ns.max(other.max_ns);
-}
-
-/// Adds all of `other`'s numbers to `sum`, whatever thread and second they are of.
-pub(crate) fn add_ledger(sum: &mut LedgerDelta, other: &LedgerDelta) {
-    for (to, from) in ledger_numbers_mut(sum).into_iter().zip(ledger_numbers(other)) {
-        *to = to.saturating_add(from);
-    }
-}
-
-/// How many numbers a bucket of the ledger has.
-pub(crate) const LEDGER_NUMBERS: usize = 18 + Reason::COUNT;
-
-/// The numbers of a bucket in the order of table `bucket`'s columns.
-pub(crate) fn ledger_numbers(delta: &LedgerDelta) -> [u64; LEDGER_NUMBERS] {
-    let mut delta = delta.clone();
-    ledger_numbers_mut(&mut delta).map(|number| *number)
-}
-
-pub(crate) fn ledger_numbers_mut(delta: &mut LedgerDelta) -> [&mut u64; LEDGER_NUMBERS] {
-    let states = [
-        &mut delta.wall_ns,
-        &mut delta.on_cpu_ns,
-        &mut delta.irq_ns,
-        &mut delta.fault_minor_ns,
-        &mut delta.fault_major_ns,
-        &mut delta.fault_on_cpu_ns,
-        &mut delta.runnable_ns,
-        &mut delta.preempted_ns,
-    ];
-    let counts = [
-        &mut delta.voluntary_switches,
-        &mut delta.involuntary_switches,
-        &mut delta.user_samples,
-        &mut delta.kernel_samples,
-        &mut delta.minor_faults,
-        &mut delta.major_faults,
-        &mut delta.failed_faults,
-        &mut delta.traced_user_ns,
-        &mut delta.traced_kernel_ns,
-        &mut delta.undivided_ns,
-    ];
-    let mut numbers = states.into_iter().chain(&mut delta.blocked_ns).chain(counts);
-    std::array::from_fn(|_| numbers.next().expect("LEDGER_NUMBERS counts them"))
 }

@@ -1,7 +1,8 @@
 //! Where an output file lies once its symbolic links are followed.
 //!
-//! Links are followed by the rule of `fs.protected_symlinks` (proc_sys_fs(5)), whatever that is set to: a recorder with
-//! root's rights writes into `/tmp` when it is asked to, where others may have put a link by that name.
+//! Links are followed by the rule of `fs.protected_symlinks` (proc_sys_fs(5)), whatever that is set to: a
+//! recorder with root's rights writes into `/tmp` when it is asked to, where others may have put a link by
+//! that name.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -27,8 +28,8 @@ pub enum PlaceError {
     Io(io::Error),
 }
 
-/// The absolute path of the file that `path` names, with the final links followed. The file itself need not exist,
-/// its folder must.
+/// The absolute path of the file that `path` names, with the final links followed. The file itself need not
+/// exist, its folder must.
 pub fn output_place(path: &Path) -> Result<PathBuf, PlaceError> {
     let user = rustix::process::geteuid().as_raw();
     let mut place = in_its_folder(path)?;

@@ -1,7 +1,8 @@
 //! What a bounded recording keeps: its newest commits, as many as fit its time and its size.
 //!
-//! Pure. Each commit ends a generation of rows; whole generations go, the oldest first, a few a commit. A second's
-//! sums go with the last generation that wrote to them; a stall goes with the one that wrote it last.
+//! Pure. Each commit ends a generation of rows; whole generations go, the oldest first, a few a commit. A
+//! second's sums go with the last generation that wrote to them; a stall goes with the one that wrote it
+//! last.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,8 +21,9 @@ pub struct Retention {
 /// Commits after which a bounded recording deletes: each time is a transaction of its own.
 pub(crate) const RETAIN_EVERY: u32 = 2;
 
-/// Commits that go at once, so that no commit takes long: more than have come since the last time. They are about a second
-/// apart; where those that come are further apart, more of the older ones go at once, up to so many times as many.
+/// Commits that go at once, so that no commit takes long: more than have come since the last time. They are
+/// about a second apart; where those that come are further apart, more of the older ones go at once, up to so
+/// many times as many.
 const AT_ONCE: usize = 3;
 const MOST_TIMES: u64 = 10;
 const USUALLY_APART_NS: u64 = 1_000_000_000;
@@ -29,8 +31,8 @@ const USUALLY_APART_NS: u64 = 1_000_000_000;
 /// The last commits stay, whatever their size.
 const ALWAYS_KEPT: usize = 3;
 
-/// Counters are ordered by name: finding old ones takes a look at all, so it is done once in a while, by commits or
-/// by the time that they took.
+/// Counters are ordered by name: finding old ones takes a look at all, so it is done once in a while, by
+/// commits or by the time that they took.
 const COUNTERS_EVERY: u32 = 16;
 const COUNTERS_EVERY_NS: u64 = 16_000_000_000;
 

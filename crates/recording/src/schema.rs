@@ -1,7 +1,7 @@
-//! The schema: what a new file holds before the first event, and how a file is known as ours.
+//! The schema: the contents of a new file before the first event, and the marks of a recording.
 //!
-//! A schema number only grows. A reader refuses larger numbers than its own; within one number tables and
-//! columns may be added and nothing changes its meaning.
+//! Each change of a table takes the next schema number, so that the number alone says how a file is laid out.
+//! A reader refuses larger numbers than its own, and reads smaller ones by `older`.
 
 use rusqlite::{Connection, params};
 use wallprof_model::state::{Metric, StallReason, State};
@@ -13,15 +13,15 @@ use crate::reason_lists;
 pub const APPLICATION_ID: u32 = 0x5750_5246;
 
 /// The schema that this version writes, and the newest that it reads.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 const TABLES: &str = include_str!("../sql/tables.sql");
 const VIEWS: &str = include_str!("../sql/views.sql");
 
-/// Nodes below this number are roots; what they mean is in table `root`.
+/// Nodes below this number are roots. Table `root` has their meaning.
 pub(crate) const FIRST_NODE: u32 = 64;
 
-/// `sample.what` of an extra event is this plus the event's index.
+/// `sample.state_or_event` of an extra event is this plus the event's index.
 pub(crate) const FIRST_EVENT: i64 = 256;
 
 /// Bits of `stall.flags`.
@@ -44,6 +44,11 @@ pub(crate) fn end_from_root(node: u32) -> Option<StackEnd> {
 /// Writes tables, views and name tables into an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&reason_lists::expand(TABLES))?;
+    finish(connection)
+}
+
+/// Writes views, name tables and the marks of a recording into a database that has the tables.
+pub(crate) fn finish(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&views())?;
     fill_names(connection)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -52,32 +57,52 @@ pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
 
 /// The names of the tables that a reader relies on.
 pub(crate) fn table_names() -> impl Iterator<Item = &'static str> {
-    TABLES.lines().filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split(' ').next())
+    names_after("CREATE TABLE ", TABLES)
 }
 
+pub(crate) fn view_names() -> impl Iterator<Item = &'static str> {
+    names_after("CREATE VIEW ", VIEWS)
+}
+
+fn names_after(statement: &'static str, sql: &'static str) -> impl Iterator<Item = &'static str> {
+    sql.lines().filter_map(move |line| line.strip_prefix(statement)?.split(' ').next())
+}
+
+/// The columns of a table of the file, in order. Empty: there is no such table.
+pub(crate) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let sql = "SELECT name FROM pragma_table_info(?, 'main') ORDER BY cid";
+    connection.prepare(sql)?.query_map([table], |row| row.get("name"))?.collect()
+}
+
+/// Replaces names that are there: an older recording may have fewer.
 fn fill_names(connection: &Connection) -> rusqlite::Result<()> {
+    let name = |table: &str, code: u8, name: &str| {
+        let sql = format!("INSERT OR REPLACE INTO {table} (code, name) VALUES (?, ?)");
+        connection.execute(&sql, params![code, name]).map(drop)
+    };
     for code in 0..=u8::MAX {
         if let Some(state) = State::from_code(code) {
-            connection.execute("INSERT INTO state_name VALUES (?, ?)", params![code, state.label()])?;
+            name("state_name", code, &state.label())?;
         }
         if let Some(reason) = StallReason::from_code(code) {
-            connection.execute("INSERT INTO reason_name VALUES (?, ?)", params![code, reason.name()])?;
+            name("reason_name", code, reason.name())?;
         }
         if let Some(metric) = Metric::from_code(code) {
-            connection.execute("INSERT INTO metric_name VALUES (?, ?)", params![code, metric.name()])?;
+            name("metric_name", code, &metric.name())?;
         }
         if let Some(kind) = FrameKind::from_code(code) {
-            connection.execute("INSERT INTO kind_name VALUES (?, ?)", params![code, kind.name()])?;
+            name("kind_name", code, kind.name())?;
         }
     }
     for outside in Outside::ALL {
-        let row = params![outside.code(), outside.label()];
-        connection.execute("INSERT INTO outside_name VALUES (?, ?)", row)?;
+        name("outside_name", outside.code(), outside.label())?;
     }
     for end in StackEnd::ALL {
         let node = root_from_end(end);
-        connection.execute("INSERT INTO node VALUES (?, NULL, NULL, 0)", [node])?;
-        connection.execute("INSERT INTO root VALUES (?, ?)", params![node, end.name()])?;
+        let root = "INSERT OR IGNORE INTO node (id, parent, frame, is_stack) VALUES (?, NULL, NULL, 0)";
+        connection.execute(root, [node])?;
+        let ending = "INSERT OR REPLACE INTO root (node, ending) VALUES (?, ?)";
+        connection.execute(ending, params![node, end.name()])?;
     }
     Ok(())
 }

@@ -1,54 +1,64 @@
-//! What was added up by second: the ledger's buckets and the samples, loaded a second at a time.
+//! The sums by second, which are the buckets of the ledger and the samples. One second is loaded at a time.
 
 use std::ops::{Bound, RangeBounds};
 
 use rusqlite::{Connection, Result as SqlResult, Row};
-use wallprof_model::event::{LedgerDelta, WakerStacks, Weighted};
+use wallprof_model::event::{WakerStacks, Weighted};
 use wallprof_model::profile::{LedgerRow, SampleRow};
 use wallprof_model::state::State;
 use wallprof_model::{EpochSecond, StackId, ThreadKey};
 
 use crate::error::Result;
-use crate::pending::ledger_numbers_mut;
-use crate::recording::Recording;
-use crate::row::{decoded, nonzero, unsigned};
+use crate::ledger;
+use crate::reader::Reader;
+use crate::row::{columns, decoded, nonzero, unsigned};
 use crate::schema::FIRST_EVENT;
+
+columns! {
+    mod sample {
+        THREAD = "sample.thread",
+        STATE_OR_EVENT = "state_or_event",
+        USER_STACK = "sample.user_stack",
+        KERNEL_STACK = "sample.kernel_stack",
+        WEIGHT = "weight",
+        COUNT = "count",
+        HAS_WAKER = "sample_waker.id IS NOT NULL",
+        WAKER_THREAD = "sample_waker.thread",
+        WAKER_INTERRUPT = "sample_waker.interrupt",
+        WAKER_USER_STACK = "sample_waker.user_stack",
+        WAKER_KERNEL_STACK = "sample_waker.kernel_stack",
+    }
+}
 
 /// Rows of some seconds, loaded a second at a time.
 pub struct Seconds<'r, T> {
-    recording: &'r Recording,
+    reader: &'r Reader,
     seconds: std::vec::IntoIter<u32>,
     rows: std::vec::IntoIter<T>,
     load: fn(&Connection, EpochSecond) -> SqlResult<Vec<T>>,
 }
 
 impl<'r> Seconds<'r, LedgerRow> {
-    pub(crate) fn of_ledger(
-        recording: &'r Recording,
-        range: impl RangeBounds<EpochSecond>,
-    ) -> SqlResult<Self> {
-        Self::new(recording, "bucket", range, read_ledger)
+    pub(crate) fn of_ledger(reader: &'r Reader, range: impl RangeBounds<EpochSecond>) -> SqlResult<Self> {
+        Self::new(reader, "bucket", range, read_ledger)
     }
 }
 
 impl<'r> Seconds<'r, SampleRow> {
-    pub(crate) fn of_samples(
-        recording: &'r Recording,
-        range: impl RangeBounds<EpochSecond>,
-    ) -> SqlResult<Self> {
-        Self::new(recording, "sample", range, read_samples)
+    pub(crate) fn of_samples(reader: &'r Reader, range: impl RangeBounds<EpochSecond>) -> SqlResult<Self> {
+        Self::new(reader, "sample", range, read_samples)
     }
 }
 
 impl<'r, T> Seconds<'r, T> {
     fn new(
-        recording: &'r Recording,
+        reader: &'r Reader,
         table: &str,
         range: impl RangeBounds<EpochSecond>,
         load: fn(&Connection, EpochSecond) -> SqlResult<Vec<T>>,
     ) -> SqlResult<Self> {
         let (first, last) = inclusive(range);
-        // Seconds lead the key: this steps from one to the next without reading what is between.
+        // Seconds lead the key: this steps from one to the next without reading the rows between.
         let sql = format!(
             "WITH RECURSIVE present (second) AS (
                  SELECT min(second) FROM {table} WHERE second >= ?1
@@ -58,8 +68,8 @@ impl<'r, T> Seconds<'r, T> {
              ) SELECT second FROM present WHERE second <= ?2"
         );
         let seconds: SqlResult<Vec<u32>> =
-            recording.connection().prepare(&sql)?.query_map([first, last], |row| row.get(0))?.collect();
-        Ok(Seconds { recording, seconds: seconds?.into_iter(), rows: Vec::new().into_iter(), load })
+            reader.connection().prepare(&sql)?.query_map([first, last], |row| row.get(0))?.collect();
+        Ok(Seconds { reader, seconds: seconds?.into_iter(), rows: Vec::new().into_iter(), load })
     }
 }
 
@@ -72,15 +82,15 @@ impl<T> Iterator for Seconds<'_, T> {
                 return Some(Ok(row));
             }
             let second = EpochSecond(self.seconds.next()?);
-            match (self.load)(self.recording.connection(), second) {
+            match (self.load)(self.reader.connection(), second) {
                 Ok(rows) => self.rows = rows.into_iter(),
-                Err(error) => return Some(Err(self.recording.failed(error))),
+                Err(error) => return Some(Err(self.reader.failed(error))),
             }
         }
     }
 }
 
-/// The first and the last second of a range; an empty range ends before it begins.
+/// The first and the last second of a range. An empty range ends before it starts.
 fn inclusive(range: impl RangeBounds<EpochSecond>) -> (i64, i64) {
     let first = match range.start_bound() {
         Bound::Included(second) => i64::from(second.0),
@@ -97,56 +107,47 @@ fn inclusive(range: impl RangeBounds<EpochSecond>) -> (i64, i64) {
 
 fn read_ledger(connection: &Connection, second: EpochSecond) -> SqlResult<Vec<LedgerRow>> {
     connection
-        .prepare_cached("SELECT * FROM bucket WHERE second = ? ORDER BY thread")?
-        .query_map([second.0], ledger_from_row)?
+        .prepare_cached(&format!(
+            "SELECT {} FROM bucket WHERE second = ? ORDER BY thread",
+            ledger::columns()
+        ))?
+        .query_map([second.0], ledger::from_row)?
         .collect()
 }
 
 fn read_samples(connection: &Connection, second: EpochSecond) -> SqlResult<Vec<SampleRow>> {
     connection
-        .prepare_cached(
-            "SELECT sample.thread, what, sample.user_stack, sample.kernel_stack, weight, count,
-                 sample_waker.id IS NOT NULL, sample_waker.thread, interrupt, sample_waker.user_stack,
-                 sample_waker.kernel_stack
-             FROM sample LEFT JOIN sample_waker ON sample_waker.id = sample.waker
-             WHERE second = ? ORDER BY sample.thread, what, sample.user_stack, sample.kernel_stack, sample.waker",
-        )?
+        .prepare_cached(&format!(
+            "SELECT {} FROM sample LEFT JOIN sample_waker ON sample_waker.id = sample.waker WHERE second = ?
+             ORDER BY sample.thread, state_or_event, sample.user_stack, sample.kernel_stack, sample.waker",
+            sample::LIST
+        ))?
         .query_map([second.0], |row| sample_from_row(row, second))?
         .collect()
 }
 
-pub(crate) fn ledger_from_row(row: &Row<'_>) -> SqlResult<LedgerDelta> {
-    let mut delta = LedgerDelta::new(ThreadKey(row.get(1)?), EpochSecond(row.get(0)?));
-    // Files from before a number was added have fewer columns.
-    let known = row.as_ref().column_count().saturating_sub(2);
-    for (index, number) in ledger_numbers_mut(&mut delta).into_iter().enumerate().take(known) {
-        *number = unsigned(row, index + 2)?;
-    }
-    Ok(delta)
-}
-
 fn sample_from_row(row: &Row<'_>, second: EpochSecond) -> SqlResult<SampleRow> {
     let stack = |id: Option<u32>| id.map(|id| StackId(u64::from(id)));
-    let waker = if row.get(6)? {
+    let waker = if row.get(sample::HAS_WAKER)? {
         Some(WakerStacks {
-            thread: row.get::<_, Option<u32>>(7)?.map(ThreadKey),
-            interrupt: row.get(8)?,
-            user: stack(row.get(9)?),
-            kernel: stack(row.get(10)?),
+            thread: row.get::<_, Option<u32>>(sample::WAKER_THREAD)?.map(ThreadKey),
+            interrupt: row.get(sample::WAKER_INTERRUPT)?,
+            user: stack(row.get(sample::WAKER_USER_STACK)?),
+            kernel: stack(row.get(sample::WAKER_KERNEL_STACK)?),
         })
     } else {
         None
     };
-    let what: i64 = row.get(1)?;
+    let code: i64 = row.get(sample::STATE_OR_EVENT)?;
     Ok(SampleRow {
-        thread: ThreadKey(row.get(0)?),
+        thread: ThreadKey(row.get(sample::THREAD)?),
         second,
-        what: decoded(1, what, weighted_from_code(what))?,
-        user: stack(nonzero(row, 2)?),
-        kernel: stack(nonzero(row, 3)?),
+        what: decoded(code, weighted_from_code(code))?,
+        user: stack(nonzero(row, sample::USER_STACK)?),
+        kernel: stack(nonzero(row, sample::KERNEL_STACK)?),
         waker,
-        weight: unsigned(row, 4)?,
-        count: unsigned(row, 5)?,
+        weight: unsigned(row, sample::WEIGHT)?,
+        count: unsigned(row, sample::COUNT)?,
     })
 }
 

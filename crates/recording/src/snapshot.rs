@@ -1,9 +1,9 @@
-//! How a reader gets a consistent, read-only view of a recording, whatever state its writer left it in.
+//! Opens a recording for a reader: a consistent, read-only view, in whatever state its writer left it.
 //!
 //! A finished recording is one plain file. One that is being written has `-wal` and `-shm` beside it, and
-//! SQLite reads all three without disturbing the writer. What a killed writer left, or a copy of it, may
-//! lack `-shm`, and SQLite would have to write beside the file; here it is instead copied to a private
-//! folder, recovered there, and the folder removed at once.
+//! SQLite reads all three without disturbing the writer. The file of a killed writer, or a copy of it, may
+//! lack `-shm`, and SQLite would have to write beside it. Such a file is copied to a private folder and
+//! recovered there. The folder is removed at once.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,6 +18,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{Action, Error, Result};
 use crate::foreign::{checked, harden};
 use crate::header::{self, beside};
+use crate::older;
 
 /// A connection in a read transaction: it sees the recording as it is now, for as long as it is open.
 pub(crate) fn open(path: &Path) -> Result<Connection> {
@@ -31,14 +32,24 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     if !in_place {
         return open_private_copy(path);
     }
-    match begin(path) {
+    match open_in_place(path) {
         Err(error) if needs_to_write(&error) => open_private_copy(path),
         Err(error) => Err(Error::from_sqlite(path, Action::Read, error)),
-        Ok(connection) => checked(path, connection),
+        Ok(connection) => current(path, connection),
     }
 }
 
-fn begin(path: &Path) -> rusqlite::Result<Connection> {
+/// A checked recording in the shape of the current schema.
+fn current(path: &Path, connection: Connection) -> Result<Connection> {
+    let connection = checked(path, connection)?;
+    older::show(&connection).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
+    connection
+        .pragma_update(None, "query_only", true)
+        .map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
+    Ok(connection)
+}
+
+fn open_in_place(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_secs(5))?;
@@ -68,23 +79,22 @@ fn open_private_copy(path: &Path) -> Result<Connection> {
     let copy = folder.path.join("recording");
     copy_all(path, &copy, &folder.path)?;
     let connection = recover(&copy).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
-    checked(path, connection)
-    // The folder goes here. The connection keeps its file, which from now on has no name.
+    current(path, connection)
+    // The folder is removed here. The connection keeps its file, which has no name from now on.
 }
 
-/// Brings the copy into one file, and begins to read it.
+/// Brings the copy into one file and starts a read transaction.
 fn recover(copy: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(copy, flags)?;
     harden(&connection)?;
     connection.pragma_update(None, "synchronous", "OFF")?;
     connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
-    connection.pragma_update(None, "query_only", true)?;
     start_reading(&connection)?;
     Ok(connection)
 }
 
-/// Copies the file and what belongs to it, all of the same moment.
+/// Copies the file and its side files, all in the same state.
 fn copy_all(path: &Path, copy: &Path, folder: &Path) -> Result<()> {
     const ATTEMPTS: usize = 5;
     for _ in 0..ATTEMPTS {
@@ -99,14 +109,14 @@ fn copy_all(path: &Path, copy: &Path, folder: &Path) -> Result<()> {
     Err(Error::InUse { path: path.to_owned() })
 }
 
-/// The file itself must be there; what may lie beside it need not.
+/// The file itself must exist. Its side files need not.
 fn copy_one(path: &Path, copy: &Path, suffix: &str, folder: &Path) -> Result<()> {
     let (from, to) = (beside(path, suffix), beside(copy, suffix));
     let failed = |source| Error::RecoveryFailed { path: path.to_owned(), folder: folder.to_owned(), source };
     match copy_contents(&from, &to) {
         Ok(()) => Ok(()),
         Err(CopyError::From(error)) if error.kind() == io::ErrorKind::NotFound && !suffix.is_empty() => {
-            // Perhaps there was one in an earlier attempt.
+            // An earlier attempt may have copied one.
             match fs::remove_file(&to) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
                 _ => Ok(()),
@@ -136,7 +146,7 @@ fn states(path: &Path) -> [Option<(u64, SystemTime)>; 2] {
     })
 }
 
-/// A folder that nobody else can enter, removed with all that is in it.
+/// A folder that no other user can enter. It is removed with its contents.
 struct PrivateFolder {
     path: PathBuf,
 }
@@ -152,7 +162,7 @@ impl PrivateFolder {
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        // Nothing can be done about a folder that resists, and the recording is readable.
+        // The recording is readable even if the folder cannot be removed.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

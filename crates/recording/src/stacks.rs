@@ -9,10 +9,21 @@ use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
 use crate::bounds::Bounds;
-use crate::intern::clipped;
-use crate::recorder::MAX_LINES;
-use crate::row::{bits, decoded, optional_unsigned};
+use crate::intern::{MAX_FRAMES, MAX_LINES, clipped};
+use crate::row::{bits, coded, columns, decoded, optional_unsigned};
 use crate::schema::{FIRST_NODE, end_from_root};
+
+columns! {
+    mod code { KIND_CODE = "kind_code", ADDRESS = "address", MODULE_PATH = "path", BUILD_ID = "build_id" }
+}
+
+columns! {
+    mod line { SYMBOL = "symbol", OFFSET = "offset", FILE = "file", LINE = "line", INLINED = "inlined" }
+}
+
+columns! {
+    mod node { ID = "id", PARENT = "parent", FRAME = "frame" }
+}
 
 /// Frames of cached stacks, eight bytes each: 16 MB, or 65,536 stacks of thirty frames.
 const CACHED_FRAMES: usize = 1 << 21;
@@ -35,7 +46,7 @@ impl Stacks {
         if let Some(stack) = self.stacks.borrow().get(&node) {
             return Ok(stack.clone());
         }
-        let (rows, end) = decoded(0, node, self.tree(connection)?.path(node))?;
+        let (rows, end) = decoded(node, self.tree(connection)?.path(node))?;
         let mut frames = Vec::with_capacity(rows.len());
         for row in rows {
             frames.push(self.frame(connection, row)?);
@@ -62,7 +73,7 @@ impl Stacks {
 
     /// How the walk of a stack ended, without resolving it.
     pub fn end(&self, connection: &Connection, node: u32) -> Result<StackEnd> {
-        decoded(0, node, self.tree(connection)?.end(node))
+        decoded(node, self.tree(connection)?.end(node))
     }
 
     pub fn text(&self, connection: &Connection, id: u32) -> Result<Arc<str>> {
@@ -104,15 +115,16 @@ impl Stacks {
     }
 
     fn load_frame(&self, connection: &Connection, id: u32) -> Result<ResolvedFrame> {
-        let mut find = connection.prepare_cached(
-            "SELECT kind_code, address, path, build_id
-             FROM frame LEFT JOIN module ON module.id = frame.module WHERE frame.id = ?",
-        )?;
+        let mut find = connection.prepare_cached(&format!(
+            "SELECT {} FROM frame LEFT JOIN module ON module.id = frame.module WHERE frame.id = ?",
+            code::LIST
+        ))?;
         let (mut frame, path) = find.query_row([id], frame_from_row)?;
         frame.module = self.text_to_keep(connection, path)?;
-        let mut find = connection.prepare_cached(
-            "SELECT symbol, offset, file, line, inlined FROM line WHERE frame = ? ORDER BY depth LIMIT ?",
-        )?;
+        let mut find = connection.prepare_cached(&format!(
+            "SELECT {} FROM line WHERE frame = ? ORDER BY depth LIMIT ?",
+            line::LIST
+        ))?;
         let mut rows = find.query([id, MAX_LINES as u32])?;
         while let Some(row) = rows.next()? {
             frame.lines.push(self.line_from_row(connection, row)?);
@@ -125,26 +137,25 @@ impl Stacks {
 
     fn line_from_row(&self, connection: &Connection, row: &Row<'_>) -> Result<SymbolLine> {
         Ok(SymbolLine {
-            symbol: self.text_to_keep(connection, row.get(0)?)?,
-            offset: optional_unsigned(row, 1)?,
-            file: self.text_to_keep(connection, row.get(2)?)?,
-            line: row.get(3)?,
-            inlined: row.get(4)?,
+            symbol: self.text_to_keep(connection, row.get(line::SYMBOL)?)?,
+            offset: optional_unsigned(row, line::OFFSET)?,
+            file: self.text_to_keep(connection, row.get(line::FILE)?)?,
+            line: row.get(line::LINE)?,
+            inlined: row.get(line::INLINED)?,
         })
     }
 }
 
 /// A frame without its module's path and lines, and the text id of that path.
 fn frame_from_row(row: &Row<'_>) -> Result<(ResolvedFrame, Option<u32>)> {
-    let code: u8 = row.get(0)?;
     let frame = ResolvedFrame {
-        kind: decoded(0, code, FrameKind::from_code(code))?,
+        kind: coded(row, code::KIND_CODE, FrameKind::from_code)?,
         module: None,
-        build_id: row.get(3)?,
-        address: bits(row, 1)?,
+        build_id: row.get(code::BUILD_ID)?,
+        address: bits(row, code::ADDRESS)?,
         lines: Vec::new(),
     };
-    Ok((frame, row.get(2)?))
+    Ok((frame, row.get(code::MODULE_PATH)?))
 }
 
 /// The prefix tree: parents come before their children, so that every walk upwards ends.
@@ -164,10 +175,11 @@ struct Node {
 impl Tree {
     fn load(connection: &Connection) -> Result<Tree> {
         let mut tree = Tree { ids: Vec::new(), nodes: Vec::new() };
-        let mut all = connection.prepare("SELECT id, parent, frame FROM node WHERE id >= ? ORDER BY id")?;
+        let mut all =
+            connection.prepare(&format!("SELECT {} FROM node WHERE id >= ? ORDER BY id", node::LIST))?;
         let mut rows = all.query([FIRST_NODE])?;
         while let Some(row) = rows.next()? {
-            let (id, parent, frame): (u32, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (id, parent, frame) = (row.get(node::ID)?, row.get(node::PARENT)?, row.get(node::FRAME)?);
             if !tree.push(id, parent, frame) {
                 return Err(rusqlite::Error::IntegralValueOutOfRange(0, i64::from(id)));
             }
@@ -183,7 +195,7 @@ impl Tree {
         };
         let Some((depth, end)) = above else { return false };
         let is_next = self.ids.last().is_none_or(|&last| id > last);
-        let fits = usize::from(depth) < crate::intern::MAX_FRAMES;
+        let fits = usize::from(depth) < MAX_FRAMES;
         if is_next && fits {
             self.ids.push(id);
             self.nodes.push(Node { parent, frame, depth: depth + 1, end });
@@ -253,7 +265,7 @@ mod tests {
     fn no_stack_is_deeper_than_the_writer_writes() {
         let mut tree = Tree { ids: vec![], nodes: vec![] };
         let mut parent = root_from_end(StackEnd::Complete);
-        for depth in 0..crate::intern::MAX_FRAMES as u32 {
+        for depth in 0..MAX_FRAMES as u32 {
             assert!(tree.push(FIRST_NODE + depth, parent, 1));
             parent = FIRST_NODE + depth;
         }

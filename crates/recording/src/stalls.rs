@@ -1,5 +1,5 @@
-//! The stalls of a recording one by one, oldest first. Memory holds 16 bytes for each that the filter
-//! accepts; the records themselves are read as they are asked for.
+//! The stalls of a recording one by one, oldest first. Memory holds 16 bytes for each stall that the filter
+//! accepts. The records themselves are read on demand.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,25 +10,65 @@ use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRe
 use wallprof_model::{Lateness, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::error::Result;
-use crate::recording::Recording;
-use crate::row::{bits, decoded, optional_bits, optional_unsigned, unsigned};
+use crate::reader::Reader;
+use crate::row::{bits, coded, columns, optional_bits, optional_unsigned, unsigned};
 use crate::schema::flag;
 
-/// Which stalls to read. The default accepts every stall that is not voluntary.
+columns! {
+    /// The columns that a filter needs.
+    mod head {
+        ID = "stall.id",
+        THREAD = "stall.thread",
+        REASON_CODE = "reason_code",
+        FLAGS = "flags",
+        START_NS = "start_ns",
+        DURATION_NS = "duration_ns",
+        BLOCKED_NS = "blocked_ns",
+        ASKED_NS = "asked_ns",
+        LOCK_ADDRESS = "lock_address",
+    }
+}
+
+columns! {
+    /// The other columns of a stall, with its file and its binding.
+    mod rest from head::END {
+        RUNNABLE_NS = "runnable_ns",
+        COMM = "comm",
+        SYSCALL = "syscall",
+        CPU = "cpu",
+        USER_STACK = "user_stack",
+        KERNEL_STACK = "kernel_stack",
+        WAKER = "waker",
+        WAKER_USER_STACK = "waker_user_stack",
+        WAKER_KERNEL_STACK = "waker_kernel_stack",
+        LOCK_OWNER = "lock_owner",
+        BINDING_DEPTH = "binding.depth",
+        BINDING_SYMBOL = "binding.symbol",
+        BINDING_LIBRARY = "binding.library",
+        FILE_PATH = "stall_file.path",
+        FILE_OFFSET = "stall_file.offset",
+    }
+}
+
+columns! {
+    mod ran { MENTION = "mention", NS = "ns" }
+}
+
+/// Selects the stalls to read. The default accepts every stall that is not voluntary.
 #[derive(Clone, Debug, Default)]
 pub struct StallFilter {
     pub kind: Option<StallKind>,
     pub reason: Option<StallReason>,
-    /// The least lateness, as [`StallRecord::late_ns`] says.
+    /// The least lateness, as of [`StallRecord::late_ns`].
     pub min_late_ns: u64,
     pub threads: Option<HashSet<ThreadKey>>,
-    /// Stalls that were under way at some moment of this range.
+    /// Stalls that overlap this range.
     pub during: Option<Range<MonoNs>>,
-    /// Voluntary ones as well.
+    /// Accepts voluntary stalls, too.
     pub include_voluntary: bool,
 }
 
-/// What a filter looks at.
+/// The part of a stall that a filter needs.
 struct Head {
     id: i64,
     thread: ThreadKey,
@@ -52,7 +92,7 @@ impl StallFilter {
 
 /// Stalls in the order of their start.
 pub struct Stalls<'r> {
-    recording: &'r Recording,
+    reader: &'r Reader,
     record: CachedStatement<'r>,
     ran_instead: CachedStatement<'r>,
     fault: CachedStatement<'r>,
@@ -60,46 +100,45 @@ pub struct Stalls<'r> {
 }
 
 impl<'r> Stalls<'r> {
-    pub(crate) fn new(recording: &'r Recording, filter: &StallFilter) -> SqlResult<Self> {
-        let connection = recording.connection();
+    pub(crate) fn new(reader: &'r Reader, filter: &StallFilter) -> SqlResult<Self> {
+        let connection = reader.connection();
         let mut ids = Vec::new();
-        let mut heads = connection.prepare(
-            "SELECT id, thread, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns,
-                 lock_address IS NOT NULL FROM stall",
-        )?;
+        let mut heads = connection.prepare(&format!("SELECT {} FROM stall", head::LIST))?;
         let mut rows = heads.query([])?;
         while let Some(row) = rows.next()? {
-            let head = head_from_row(row, row.get(9)?)?;
+            let head = head_from_row(row)?;
             if filter.accepts(&head) {
                 ids.push((head.start, head.id));
             }
         }
         ids.sort_unstable();
-        Self::with_ids(recording, ids)
+        Self::with_ids(reader, ids)
     }
 
-    pub(crate) fn one(recording: &'r Recording, id: u64) -> SqlResult<Self> {
+    pub(crate) fn one(reader: &'r Reader, id: u64) -> SqlResult<Self> {
         let id = i64::try_from(id).unwrap_or(0);
-        let found: i64 = recording
+        let found: i64 = reader
             .connection()
             .prepare_cached("SELECT count(*) FROM stall WHERE id = ?")?
             .query_row([id], |row| row.get(0))?;
-        Self::with_ids(recording, if found == 1 { vec![(MonoNs(0), id)] } else { vec![] })
+        Self::with_ids(reader, if found == 1 { vec![(MonoNs(0), id)] } else { vec![] })
     }
 
-    fn with_ids(recording: &'r Recording, ids: Vec<(MonoNs, i64)>) -> SqlResult<Self> {
-        let connection = recording.connection();
+    fn with_ids(reader: &'r Reader, ids: Vec<(MonoNs, i64)>) -> SqlResult<Self> {
+        let connection = reader.connection();
         Ok(Stalls {
-            recording,
-            record: connection.prepare_cached(
-                "SELECT id, thread, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns,
-                     comm, syscall, cpu, user_stack, kernel_stack, waker, waker_user_stack, waker_kernel_stack,
-                     lock_address, lock_owner, binding.depth, binding.symbol, binding.library, stall_file.path, stall_file.offset
-                 FROM stall LEFT JOIN binding ON binding.stack = user_stack LEFT JOIN stall_file ON stall = id
-                 WHERE id = ?",
-            )?,
-            ran_instead: connection
-                .prepare_cached("SELECT mention, ns FROM stall_ran WHERE stall = ? ORDER BY position")?,
+            reader,
+            record: connection.prepare_cached(&format!(
+                "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
+                     LEFT JOIN stall_file ON stall_file.stall = stall.id
+                 WHERE stall.id = ?",
+                head::LIST,
+                rest::LIST
+            ))?,
+            ran_instead: connection.prepare_cached(&format!(
+                "SELECT {} FROM stall_ran WHERE stall = ? ORDER BY position",
+                ran::LIST
+            ))?,
             fault: connection.prepare_cached(
                 "SELECT address, access, major, file, file_offset, mapping FROM stall_fault WHERE stall = ?",
             )?,
@@ -108,8 +147,8 @@ impl<'r> Stalls<'r> {
     }
 
     fn read(&mut self, id: i64) -> SqlResult<StallRecord> {
-        let recording = self.recording;
-        let (mut record, flags) = self.record.query_row([id], |row| record_from_row(recording, id, row))?;
+        let reader = self.reader;
+        let (mut record, flags) = self.record.query_row([id], |row| record_from_row(reader, id, row))?;
         if flags & flag::RAN_INSTEAD != 0 {
             record.ran_instead = self.read_ran_instead(id)?;
         }
@@ -120,24 +159,24 @@ impl<'r> Stalls<'r> {
     }
 
     fn read_ran_instead(&mut self, id: i64) -> SqlResult<Vec<(ThreadRef, u64)>> {
-        let recording = self.recording;
+        let reader = self.reader;
         self.ran_instead
-            .query_map([id], |row| Ok((recording.mention(row.get(0)?)?, unsigned(row, 1)?)))
+            .query_map([id], |row| Ok((reader.mention(row.get(ran::MENTION)?)?, unsigned(row, ran::NS)?)))
             .and_then(Iterator::collect)
     }
 
     fn read_fault(&mut self, id: i64) -> SqlResult<Option<Fault>> {
-        let recording = self.recording;
+        let reader = self.reader;
         let fault = |row: &Row<'_>| {
-            let access: Option<String> = row.get(1)?;
-            let mapping: Option<String> = row.get(5)?;
+            let access: Option<String> = row.get("access")?;
+            let mapping: Option<String> = row.get("mapping")?;
             Ok(Fault {
-                address: bits(row, 0)?,
+                address: bits(row, "address")?,
                 access: access.and_then(|name| Access::from_name(&name)),
-                major: row.get(2)?,
+                major: row.get("major")?,
                 mapping: mapping.and_then(|name| Mapping::from_name(&name)),
-                file: recording.text(row.get(3)?)?,
-                file_offset: optional_bits(row, 4)?,
+                file: reader.text(row.get("file")?)?,
+                file_offset: optional_bits(row, "file_offset")?,
             })
         };
         self.fault.query_row([id], fault).optional()
@@ -149,7 +188,7 @@ impl Iterator for Stalls<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (_, id) = self.ids.next()?;
-        Some(self.read(id).map_err(|error| self.recording.failed(error)))
+        Some(self.read(id).map_err(|error| self.reader.failed(error)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -163,36 +202,35 @@ fn kind_from_flags(flags: i64) -> StallKind {
     if flags & flag::FAULT == 0 { StallKind::OffCpu } else { StallKind::Fault }
 }
 
-fn head_from_row(row: &Row<'_>, is_lock: bool) -> SqlResult<Head> {
-    let code: u8 = row.get(2)?;
-    let reason = decoded(2, code, StallReason::from_code(code))?;
+/// From a row that starts with the columns of `head`.
+fn head_from_row(row: &Row<'_>) -> SqlResult<Head> {
+    let reason = coded(row, head::REASON_CODE, StallReason::from_code)?;
     Ok(Head {
-        id: row.get(0)?,
-        thread: ThreadKey(row.get(1)?),
+        id: row.get(head::ID)?,
+        thread: ThreadKey(row.get(head::THREAD)?),
         reason,
-        flags: row.get(3)?,
-        start: MonoNs(unsigned(row, 4)?),
+        flags: row.get(head::FLAGS)?,
+        start: MonoNs(unsigned(row, head::START_NS)?),
         lateness: Lateness {
-            duration_ns: unsigned(row, 5)?,
-            blocked_ns: unsigned(row, 6)?,
-            asked_ns: optional_unsigned(row, 8)?,
+            duration_ns: unsigned(row, head::DURATION_NS)?,
+            blocked_ns: unsigned(row, head::BLOCKED_NS)?,
+            asked_ns: optional_unsigned(row, head::ASKED_NS)?,
             reason,
-            is_lock,
+            is_lock: optional_bits(row, head::LOCK_ADDRESS)?.is_some(),
         },
     })
 }
 
 /// A record without what other tables hold, and its flags.
-fn record_from_row(recording: &Recording, id: i64, row: &Row<'_>) -> SqlResult<(StallRecord, i64)> {
-    let lock = lock_from_row(recording, row)?;
-    let head = head_from_row(row, lock.is_some())?;
-    let (pid, tid) = recording.process_and_thread(head.thread)?;
+fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallRecord, i64)> {
+    let head = head_from_row(row)?;
+    let (pid, tid) = reader.process_and_thread(head.thread)?;
     let record = StallRecord {
         id: id as u64,
         thread: head.thread,
         pid,
         tid,
-        comm: recording.text(row.get(9)?)?.unwrap_or_default(),
+        comm: reader.text(row.get(rest::COMM)?)?.unwrap_or_default(),
         kind: kind_from_flags(head.flags),
         reason: head.reason,
         voluntary: head.flags & flag::VOLUNTARY != 0,
@@ -200,49 +238,50 @@ fn record_from_row(recording: &Recording, id: i64, row: &Row<'_>) -> SqlResult<(
         start: head.start,
         end: MonoNs(head.start.0.saturating_add(head.lateness.duration_ns)),
         blocked_ns: head.lateness.blocked_ns,
-        runnable_ns: unsigned(row, 7)?,
-        syscall: recording.text(row.get(10)?)?,
-        cpu: row.get(11)?,
-        user: recording.optional_stack(row.get(12)?)?,
-        kernel: recording.optional_stack(row.get(13)?)?,
-        waker: waker_from_row(recording, head.flags, row)?,
-        lock,
+        runnable_ns: unsigned(row, rest::RUNNABLE_NS)?,
+        syscall: reader.text(row.get(rest::SYSCALL)?)?,
+        cpu: row.get(rest::CPU)?,
+        user: reader.optional_stack(row.get(rest::USER_STACK)?)?,
+        kernel: reader.optional_stack(row.get(rest::KERNEL_STACK)?)?,
+        waker: waker_from_row(reader, head.flags, row)?,
+        lock: lock_from_row(reader, row)?,
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: head.lateness.asked_ns,
-        binding: binding_from_row(recording, row)?,
-        file: file_from_row(recording, row)?,
+        binding: binding_from_row(reader, row)?,
+        file: file_from_row(reader, row)?,
     };
     Ok((record, head.flags))
 }
 
-fn waker_from_row(recording: &Recording, flags: i64, row: &Row<'_>) -> SqlResult<Option<WakerRecord>> {
-    let thread: Option<u32> = row.get(14)?;
+fn waker_from_row(reader: &Reader, flags: i64, row: &Row<'_>) -> SqlResult<Option<WakerRecord>> {
+    let thread: Option<u32> = row.get(rest::WAKER)?;
     if thread.is_none() && flags & flag::WOKEN_BY_INTERRUPT == 0 {
         return Ok(None);
     }
     Ok(Some(WakerRecord {
-        thread: thread.map(|mention| recording.mention(mention)).transpose()?,
-        user: recording.optional_stack(row.get(15)?)?,
-        kernel: recording.optional_stack(row.get(16)?)?,
+        thread: thread.map(|mention| reader.mention(mention)).transpose()?,
+        user: reader.optional_stack(row.get(rest::WAKER_USER_STACK)?)?,
+        kernel: reader.optional_stack(row.get(rest::WAKER_KERNEL_STACK)?)?,
     }))
 }
 
-fn binding_from_row(recording: &Recording, row: &Row<'_>) -> SqlResult<Option<BoundAtFirstCall>> {
-    let Some(depth) = row.get::<_, Option<u32>>(19)? else { return Ok(None) };
-    let (symbol, library) = (recording.text(row.get(20)?)?, recording.text(row.get(21)?)?);
+fn binding_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<BoundAtFirstCall>> {
+    let Some(depth) = row.get::<_, Option<u32>>(rest::BINDING_DEPTH)? else { return Ok(None) };
+    let (symbol, library) =
+        (reader.text(row.get(rest::BINDING_SYMBOL)?)?, reader.text(row.get(rest::BINDING_LIBRARY)?)?);
     Ok(Some(BoundAtFirstCall { depth: depth as usize, symbol, library }))
 }
 
-fn file_from_row(recording: &Recording, row: &Row<'_>) -> SqlResult<Option<WaitedFile>> {
-    let offset = optional_bits(row, 23)?;
-    Ok(recording.text(row.get(22)?)?.map(|path| WaitedFile { path, offset }))
+fn file_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<WaitedFile>> {
+    let offset = optional_bits(row, rest::FILE_OFFSET)?;
+    Ok(reader.text(row.get(rest::FILE_PATH)?)?.map(|path| WaitedFile { path, offset }))
 }
 
-fn lock_from_row(recording: &Recording, row: &Row<'_>) -> SqlResult<Option<LockRecord>> {
-    let Some(address) = optional_bits(row, 17)? else { return Ok(None) };
-    let owner: Option<u32> = row.get(18)?;
-    let owner = owner.map(|mention| recording.mention(mention)).transpose()?;
+fn lock_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<LockRecord>> {
+    let Some(address) = optional_bits(row, head::LOCK_ADDRESS)? else { return Ok(None) };
+    let owner: Option<u32> = row.get(rest::LOCK_OWNER)?;
+    let owner = owner.map(|mention| reader.mention(mention)).transpose()?;
     Ok(Some(LockRecord { address, owner }))
 }
 
@@ -269,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_leaves_out_only_the_voluntary() {
+    fn default_filter_refuses_only_voluntary_stalls() {
         let filter = StallFilter::default();
         assert!(filter.accepts(&head(0, 0, 0)));
         assert!(!filter.accepts(&head(0, 0, flag::VOLUNTARY)));
@@ -278,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_accepts_what_overlaps_it() {
+    fn range_accepts_overlapping_stalls() {
         let filter = StallFilter { during: Some(MonoNs(100)..MonoNs(200)), ..StallFilter::default() };
         for (start, duration_ns, expected) in
             [(0, 100, false), (0, 101, true), (150, 1, true), (199, 900, true), (200, 5, false)]
@@ -288,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_refuses() {
+    fn each_condition_can_refuse_a_stall() {
         let refusing = [
             StallFilter { kind: Some(StallKind::Fault), ..StallFilter::default() },
             StallFilter { reason: Some(StallReason::Preempted), ..StallFilter::default() },

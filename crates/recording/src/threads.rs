@@ -9,43 +9,53 @@ use wallprof_model::profile::Thread;
 use wallprof_model::state::Metric;
 use wallprof_model::{EpochSecond, Histogram, MonoNs, ThreadInfo, ThreadKey};
 
-use crate::pending::add_ledger;
-use crate::recording::Recording;
-use crate::row::{decoded, optional_unsigned, unsigned};
+use crate::ledger::{self, add_ledger};
+use crate::reader::Reader;
+use crate::row::{coded, columns, decoded, optional_unsigned, unsigned};
 use crate::schema::flag;
-use crate::seconds::ledger_from_row;
 
 /// Each takes about a kilobyte here, and three in a flame graph.
 const MAX_THREADS: i64 = 100_000;
 
-pub(crate) fn read(recording: &Recording) -> SqlResult<Vec<Thread>> {
-    let time = recording.connection().query_row(
-        "SELECT start_ns, coalesce(end_ns, last_ns) FROM recording",
+columns! {
+    mod latency {
+        THREAD = "thread",
+        METRIC_CODE = "metric_code",
+        BUCKET = "bucket",
+        COUNT = "count",
+        TOTAL_NS = "total_ns",
+        MAX_NS = "max_ns",
+    }
+}
+
+pub(crate) fn read(reader: &Reader) -> SqlResult<Vec<Thread>> {
+    let time = reader.connection().query_row(
+        "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns FROM recording",
         [],
-        |row| Ok((MonoNs(unsigned(row, 0)?), MonoNs(unsigned(row, 1)?))),
+        |row| Ok((MonoNs(unsigned(row, "start_ns")?), MonoNs(unsigned(row, "last_ns")?))),
     )?;
-    let mut threads = listed(recording, time)?;
-    add_ledgers(recording, &mut threads)?;
-    add_latencies(recording, &mut threads)?;
-    add_stall_counts(recording, &mut threads)?;
+    let mut threads = listed(reader, time)?;
+    add_ledgers(reader, &mut threads)?;
+    add_latencies(reader, &mut threads)?;
+    add_stall_counts(reader, &mut threads)?;
     Ok(threads.into_values().collect())
 }
 
-/// All threads; of too many those that lived longest, and one for the others.
-fn listed(recording: &Recording, (start, end): (MonoNs, MonoNs)) -> SqlResult<BTreeMap<ThreadKey, Thread>> {
-    let connection = recording.connection();
+/// All threads. Of too many, the threads that lived longest, and one that stands for the others.
+fn listed(reader: &Reader, (start, end): (MonoNs, MonoNs)) -> SqlResult<BTreeMap<ThreadKey, Thread>> {
+    let connection = reader.connection();
     let count: i64 = connection.query_row("SELECT count(*) FROM thread", [], |row| row.get(0))?;
-    let which = if count <= MAX_THREADS { "" } else { LONGEST_LIVED };
+    let condition = if count <= MAX_THREADS { "" } else { LONGEST_LIVED };
     let mut find = connection.prepare(&format!(
-        "SELECT id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup, kernel_thread, start_ns, end_ns
-         FROM thread {which}"
+        "SELECT id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup, kernel_thread, start_ns,
+             end_ns FROM thread {condition}"
     ))?;
     let mut threads = BTreeMap::new();
-    let limit: &[i64] = if which.is_empty() { &[] } else { &[MAX_THREADS] };
+    let limit: &[i64] = if condition.is_empty() { &[] } else { &[MAX_THREADS] };
     let mut rows = find.query(rusqlite::params_from_iter(limit))?;
     while let Some(row) = rows.next()? {
-        let thread = thread_from_row(recording, row, start, end)?;
-        decoded(0, thread.info.key.0, (thread.info.key != ThreadKey::OTHERS).then_some(()))?;
+        let thread = thread_from_row(reader, row, start, end)?;
+        decoded(thread.info.key.0, (thread.info.key != ThreadKey::OTHERS).then_some(()))?;
         threads.insert(thread.info.key, thread);
     }
     let left_out = count - threads.len() as i64;
@@ -55,7 +65,7 @@ fn listed(recording: &Recording, (start, end): (MonoNs, MonoNs)) -> SqlResult<BT
     Ok(threads)
 }
 
-/// SQLite sorts in a temporary file what is much. `total` cannot overflow.
+/// SQLite sorts large sets in a temporary file. `total` cannot overflow.
 const LONGEST_LIVED: &str = "WHERE id IN
     (SELECT thread FROM bucket GROUP BY thread ORDER BY total(wall_ns) DESC, thread LIMIT ?1)";
 
@@ -82,29 +92,29 @@ fn others(count: i64, start: MonoNs, end: MonoNs) -> Thread {
     }
 }
 
-/// The thread of a row, or the one for the others where the row's is not listed.
+/// The thread of a row, or the one that stands for the others if that thread is not listed.
 fn of_row(threads: &mut BTreeMap<ThreadKey, Thread>, key: ThreadKey) -> Option<&mut Thread> {
     let key = if threads.contains_key(&key) { key } else { ThreadKey::OTHERS };
     threads.get_mut(&key)
 }
 
-fn thread_from_row(recording: &Recording, row: &Row<'_>, start: MonoNs, end: MonoNs) -> SqlResult<Thread> {
-    let key = ThreadKey(row.get(0)?);
+fn thread_from_row(reader: &Reader, row: &Row<'_>, start: MonoNs, end: MonoNs) -> SqlResult<Thread> {
+    let key = ThreadKey(row.get("id")?);
     // In a bounded recording a thread may have been there before what is kept.
-    let own_start = optional_unsigned(row, 10)?.map_or(start, MonoNs).max(start);
-    let own_end = optional_unsigned(row, 11)?.map_or(end, MonoNs);
+    let own_start = optional_unsigned(row, "start_ns")?.map_or(start, MonoNs).max(start);
+    let own_end = optional_unsigned(row, "end_ns")?.map_or(end, MonoNs);
     Ok(Thread {
         info: ThreadInfo {
             key,
-            tid: row.get(1)?,
-            pid: row.get(2)?,
-            ns_tid: row.get(3)?,
-            ns_pid: row.get(4)?,
-            start_boot_ns: unsigned(row, 5)?,
-            comm: recording.text_to_keep(row.get(6)?)?.unwrap_or_default(),
-            process: recording.text_to_keep(row.get(7)?)?.unwrap_or_default(),
-            cgroup: recording.text_to_keep(row.get(8)?)?,
-            kernel_thread: row.get(9)?,
+            tid: row.get("tid")?,
+            pid: row.get("pid")?,
+            ns_tid: row.get("ns_tid")?,
+            ns_pid: row.get("ns_pid")?,
+            start_boot_ns: unsigned(row, "start_boot_ns")?,
+            comm: reader.text_to_keep(row.get("comm")?)?.unwrap_or_default(),
+            process: reader.text_to_keep(row.get("process")?)?.unwrap_or_default(),
+            cgroup: reader.text_to_keep(row.get("cgroup")?)?,
+            kernel_thread: row.get("kernel_thread")?,
         },
         start: own_start,
         end: own_end.min(end).max(own_start),
@@ -114,11 +124,11 @@ fn thread_from_row(recording: &Recording, row: &Row<'_>, start: MonoNs, end: Mon
     })
 }
 
-fn add_ledgers(recording: &Recording, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
-    let mut statement = recording.connection().prepare("SELECT * FROM bucket")?;
+fn add_ledgers(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
+    let mut statement = reader.connection().prepare(&format!("SELECT {} FROM bucket", ledger::columns()))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let bucket = ledger_from_row(row)?;
+        let bucket = ledger::from_row(row)?;
         if let Some(thread) = of_row(threads, bucket.thread) {
             add_ledger(&mut thread.ledger, &bucket);
         }
@@ -126,14 +136,13 @@ fn add_ledgers(recording: &Recording, threads: &mut BTreeMap<ThreadKey, Thread>)
     Ok(())
 }
 
-fn add_latencies(recording: &Recording, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
-    let mut statement = recording
-        .connection()
-        .prepare("SELECT thread, metric_code, bucket, count, total_ns, max_ns FROM latency_cell")?;
+fn add_latencies(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
+    let mut statement =
+        reader.connection().prepare(&format!("SELECT {} FROM latency_cell", latency::LIST))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (metric, bucket, cell) = latency_from_row(row)?;
-        if let Some(thread) = of_row(threads, ThreadKey(row.get(0)?)) {
+        if let Some(thread) = of_row(threads, ThreadKey(row.get(latency::THREAD)?)) {
             let histogram: &mut Histogram = thread.latency.entry(metric).or_default();
             histogram.add_cell(bucket, cell);
         }
@@ -141,8 +150,8 @@ fn add_latencies(recording: &Recording, threads: &mut BTreeMap<ThreadKey, Thread
     Ok(())
 }
 
-fn add_stall_counts(recording: &Recording, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
-    let mut statement = recording.connection().prepare("SELECT thread FROM stall WHERE flags & ? = 0")?;
+fn add_stall_counts(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
+    let mut statement = reader.connection().prepare("SELECT thread FROM stall WHERE flags & ? = 0")?;
     let mut rows = statement.query([flag::VOLUNTARY])?;
     while let Some(row) = rows.next()? {
         if let Some(thread) = of_row(threads, ThreadKey(row.get(0)?)) {
@@ -153,9 +162,12 @@ fn add_stall_counts(recording: &Recording, threads: &mut BTreeMap<ThreadKey, Thr
 }
 
 fn latency_from_row(row: &Row<'_>) -> SqlResult<(Metric, u16, Cell)> {
-    let code: u8 = row.get(1)?;
-    let bucket: u16 = row.get(2)?;
-    let cell = Cell { count: unsigned(row, 3)?, total_ns: unsigned(row, 4)?, max_ns: unsigned(row, 5)? };
-    let bucket = decoded(2, bucket, (bucket < histogram::BUCKETS).then_some(bucket))?;
-    Ok((decoded(1, code, Metric::from_code(code))?, bucket, cell))
+    let bucket: u16 = row.get(latency::BUCKET)?;
+    let bucket = decoded(bucket, (bucket < histogram::BUCKETS).then_some(bucket))?;
+    let cell = Cell {
+        count: unsigned(row, latency::COUNT)?,
+        total_ns: unsigned(row, latency::TOTAL_NS)?,
+        max_ns: unsigned(row, latency::MAX_NS)?,
+    };
+    Ok((coded(row, latency::METRIC_CODE, Metric::from_code)?, bucket, cell))
 }

@@ -1,8 +1,10 @@
-//! Which numbered things are still in use: in a bounded recording, what nothing refers to any more is deleted.
+//! Which numbered things are still in use: in a bounded recording, what nothing refers to any more is
+//! deleted.
 //!
-//! Two kinds of reference keep a thing. Rows of seconds and stalls come and go with the window, so it is enough to
-//! know the last generation that wrote one: when that is outside the window, so are they all. Things that others are
-//! made of (the frames of a stack, the name of a thread) are held for as long as those are there.
+//! Two kinds of reference keep a thing. Rows of seconds and stalls come and go with the window, so it is
+//! enough to know the last generation that wrote one: when that is outside the window, so are they all.
+//! Things that others are made of (the frames of a stack, the name of a thread) are held for as long as those
+//! are there.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -70,8 +72,8 @@ impl<I: Ord + Copy, T> Uses<I, T> {
         self.get_mut(id).map(|found| &mut found.what)
     }
 
-    /// Ids that nobody holds and that no generation after `expired` has used. Looks at about `limit` things: first at
-    /// those that lost their last holder, then where the last search ended.
+    /// Ids that nobody holds and that no generation after `expired` has used. Looks at about `limit` things:
+    /// first at those that lost their last holder, then where the last search ended.
     pub fn idle(&mut self, expired: u32, limit: usize) -> Vec<I> {
         let Some(known) = &self.known else { return Vec::new() };
         let is_idle = |found: &Use<T>| found.holders == 0 && found.last <= expired;

@@ -1,23 +1,21 @@
 //! Pending rows and sums → one transaction.
 
-use std::sync::LazyLock;
-
 use rusqlite::{Connection, Result, ToSql, params};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{CallFrame, MonoNs};
 
-use crate::pending::{LEDGER_NUMBERS, Pending, StallRow, ledger_numbers};
-use crate::reason_lists;
+use crate::ledger;
+use crate::pending::{Pending, StallRow};
 use crate::schema::flag;
 
-/// How far a recording is with this transaction.
+/// The progress of a recording with this transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     pub last: MonoNs,
     /// Given once, when the recording ends.
     pub end: Option<MonoNs>,
-    /// What sums without a second of their own are filed under: a second in a bounded recording, else 0.
-    pub slice: u32,
+    /// Sums without a second of their own are filed under this: a second in a bounded recording, else 0.
+    pub flush_second: u32,
 }
 
 pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> Result<()> {
@@ -26,29 +24,29 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_code(to, pending)?;
     write_stacks(to, pending)?;
     write_ledger(to, pending)?;
-    write_latency(to, pending, progress.slice)?;
+    write_latency(to, pending, progress.flush_second)?;
     write_samples(to, pending)?;
     write_stalls(to, pending)?;
-    write_folded(to, pending, progress.slice)?;
-    write_interrupts(to, pending, progress.slice)?;
-    write_intrusions(to, pending, progress.slice)?;
-    write_kernel_work(to, pending, progress.slice)?;
+    write_folded(to, pending, progress.flush_second)?;
+    write_interrupts(to, pending, progress.flush_second)?;
+    write_intrusions(to, pending, progress.flush_second)?;
+    write_kernel_delays(to, pending, progress.flush_second)?;
     write_calls(to, pending)?;
     write_counters(to, pending)?;
-    write_losses(to, pending, progress.slice)?;
+    write_losses(to, pending, progress.flush_second)?;
     write_progress(to, progress)
 }
 
 fn write_names(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut clock = to.prepare_cached("INSERT OR REPLACE INTO clock VALUES (?, ?)")?;
+    let mut clock = to.prepare_cached("INSERT OR REPLACE INTO clock (mono_ns, epoch_ns) VALUES (?, ?)")?;
     for anchor in &pending.clock {
         clock.execute([time(anchor.mono.0), time(anchor.epoch.0)])?;
     }
-    let mut text = to.prepare_cached("INSERT INTO text VALUES (?, ?)")?;
+    let mut text = to.prepare_cached("INSERT INTO text (id, text) VALUES (?, ?)")?;
     for (id, content) in &pending.texts {
         text.execute(params![id, content])?;
     }
-    let mut event = to.prepare_cached("INSERT OR REPLACE INTO event VALUES (?, ?)")?;
+    let mut event = to.prepare_cached("INSERT OR REPLACE INTO event (id, name) VALUES (?, ?)")?;
     for (index, name) in &pending.events {
         event.execute(params![index, name])?;
     }
@@ -57,7 +55,8 @@ fn write_names(to: &Connection, pending: &Pending) -> Result<()> {
 
 fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
     let mut names = to.prepare_cached(
-        "INSERT INTO thread VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)
+        "INSERT INTO thread (id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup, kernel_thread)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT (id) DO UPDATE SET tid = excluded.tid, pid = excluded.pid, ns_tid = excluded.ns_tid,
              ns_pid = excluded.ns_pid, start_boot_ns = excluded.start_boot_ns, comm = excluded.comm,
              process = excluded.process, cgroup = excluded.cgroup, kernel_thread = excluded.kernel_thread",
@@ -85,7 +84,8 @@ fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
             span.execute(params![id, optional_time(change.start), optional_time(change.end)])?;
         }
     }
-    let mut mention = to.prepare_cached("INSERT INTO mention VALUES (?, ?, ?, ?, ?)")?;
+    let mut mention =
+        to.prepare_cached("INSERT INTO mention (id, thread, pid, tid, comm) VALUES (?, ?, ?, ?, ?)")?;
     for (id, row) in &pending.mentions {
         mention.execute(params![id, row.thread, row.pid, row.tid, row.comm])?;
     }
@@ -93,16 +93,19 @@ fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
 }
 
 fn write_code(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut module = to.prepare_cached("INSERT INTO module VALUES (?, ?, ?)")?;
+    let mut module = to.prepare_cached("INSERT INTO module (id, path, build_id) VALUES (?, ?, ?)")?;
     for row in &pending.modules {
         module.execute(params![row.id, row.path, row.build_id])?;
     }
-    let mut frame = to.prepare_cached("INSERT INTO frame VALUES (?, ?, ?, ?)")?;
+    let mut frame =
+        to.prepare_cached("INSERT INTO frame (id, kind_code, module, address) VALUES (?, ?, ?, ?)")?;
     for row in &pending.frames {
         frame.execute(params![row.id, row.frame.kind as u8, row.module, bits(row.frame.address)])?;
     }
     let mut forget = to.prepare_cached("DELETE FROM line WHERE frame = ?")?;
-    let mut line = to.prepare_cached("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let mut line = to.prepare_cached(
+        "INSERT INTO line (frame, depth, symbol, offset, file, line, inlined) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    )?;
     for (frame, rows) in &pending.lines {
         forget.execute([frame])?;
         for (depth, row) in rows.iter().enumerate() {
@@ -114,7 +117,7 @@ fn write_code(to: &Connection, pending: &Pending) -> Result<()> {
 }
 
 fn write_stacks(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut node = to.prepare_cached("INSERT INTO node VALUES (?, ?, ?, 0)")?;
+    let mut node = to.prepare_cached("INSERT INTO node (id, parent, frame, is_stack) VALUES (?, ?, ?, 0)")?;
     for row in &pending.nodes {
         node.execute([row.id, row.parent, row.frame])?;
     }
@@ -122,77 +125,89 @@ fn write_stacks(to: &Connection, pending: &Pending) -> Result<()> {
     for id in &pending.stacks {
         mark.execute([id])?;
     }
-    let mut binding = to.prepare_cached("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?)")?;
+    let mut binding = to.prepare_cached(
+        "INSERT OR REPLACE INTO binding (stack, depth, symbol, library) VALUES (?, ?, ?, ?)",
+    )?;
     for (stack, row) in &pending.bindings {
         binding.execute(params![stack, row.depth, row.symbol, row.library])?;
     }
-    let mut waker = to.prepare_cached("INSERT INTO sample_waker VALUES (?, ?, ?, ?, ?)")?;
+    let mut waker = to.prepare_cached(
+        "INSERT INTO sample_waker (id, thread, interrupt, user_stack, kernel_stack) VALUES (?, ?, ?, ?, ?)",
+    )?;
     for (id, row) in &pending.wakers {
         waker.execute(params![id, row.thread, row.interrupt, row.user, row.kernel])?;
     }
     Ok(())
 }
 
-static ADD_TO_BUCKET: LazyLock<String> =
-    LazyLock::new(|| reason_lists::expand(include_str!("../sql/add_to_bucket.sql")));
-
 fn write_ledger(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut upsert = to.prepare_cached(&ADD_TO_BUCKET)?;
+    let mut upsert = to.prepare_cached(ledger::statement_that_adds())?;
     for ((second, thread), delta) in &pending.ledger {
-        let numbers: [i64; LEDGER_NUMBERS] = ledger_numbers(delta).map(sum);
         upsert.raw_bind_parameter(1, second)?;
         upsert.raw_bind_parameter(2, thread)?;
-        for (index, number) in numbers.iter().enumerate() {
-            upsert.raw_bind_parameter(index + 3, number)?;
+        for (position, number) in (3..).zip(ledger::numbers(delta)) {
+            upsert.raw_bind_parameter(position, sum(number))?;
         }
         upsert.raw_execute()?;
     }
     Ok(())
 }
 
-fn write_latency(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+fn write_latency(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO latency_cell VALUES (?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO latency_cell (flush_second, thread, metric_code, bucket, count, total_ns, max_ns)
+         VALUES (?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
     for ((thread, metric, bucket), cell) in &pending.latency {
         let [count, total, max] = cell_numbers(cell);
-        upsert.execute(params![slice, thread, metric, bucket, count, total, max])?;
+        upsert.execute(params![flush_second, thread, metric, bucket, count, total, max])?;
     }
     Ok(())
 }
 
 fn write_samples(to: &Connection, pending: &Pending) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO sample (second, thread, state_or_event, user_stack, kernel_stack, waker, weight, count)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET weight = weight + excluded.weight, count = count + excluded.count",
     )?;
     for (key, total) in &pending.samples {
         let (weight, count) = (sum(total.weight), sum(total.count));
         upsert.execute(params![
-            key.second, key.thread, key.what, key.user, key.kernel, key.waker, weight, count
+            key.second,
+            key.thread,
+            key.state_or_event,
+            key.user,
+            key.kernel,
+            key.waker,
+            weight,
+            count
         ])?;
     }
     Ok(())
 }
 
 fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut insert = to.prepare_cached(
-        "INSERT OR REPLACE INTO stall VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    let mut insert = to.prepare_cached(INSERT_STALL)?;
+    let mut fault = to.prepare_cached(
+        "INSERT OR REPLACE INTO stall_fault (stall, address, access, major, file, file_offset, mapping)
+         VALUES (?, ?, ?, ?, ?, ?, ?)",
     )?;
-    let mut fault = to.prepare_cached("INSERT OR REPLACE INTO stall_fault VALUES (?, ?, ?, ?, ?, ?, ?)")?;
-    let mut file = to.prepare_cached("INSERT OR REPLACE INTO stall_file VALUES (?, ?, ?)")?;
+    let mut file =
+        to.prepare_cached("INSERT OR REPLACE INTO stall_file (stall, path, offset) VALUES (?, ?, ?)")?;
     let mut forget = to.prepare_cached("DELETE FROM stall_ran WHERE stall = ?")?;
-    let mut ran = to.prepare_cached("INSERT INTO stall_ran VALUES (?, ?, ?, ?)")?;
+    let mut ran =
+        to.prepare_cached("INSERT INTO stall_ran (stall, position, mention, ns) VALUES (?, ?, ?, ?)")?;
     for row in &pending.stalls {
         let id = time(row.id);
         insert_stall(&mut insert, id, row)?;
-        if let Some((what, path)) = &row.fault {
-            let access = what.access.map(|access| access.name());
-            let offset = what.file_offset.map(bits);
-            let mapping = what.mapping.map(|mapping| mapping.name());
-            fault.execute(params![id, bits(what.address), access, what.major, path, offset, mapping])?;
+        if let Some((found, path)) = &row.fault {
+            let access = found.access.map(|access| access.name());
+            let offset = found.file_offset.map(bits);
+            let mapping = found.mapping.map(|mapping| mapping.name());
+            fault.execute(params![id, bits(found.address), access, found.major, path, offset, mapping])?;
         }
         if let Some((path, offset)) = row.file {
             file.execute(params![id, path, offset.map(bits)])?;
@@ -206,6 +221,11 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
     }
     Ok(())
 }
+
+const INSERT_STALL: &str = "INSERT OR REPLACE INTO stall (
+    id, thread, comm, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns, syscall, cpu,
+    user_stack, kernel_stack, waker, waker_user_stack, waker_kernel_stack, lock_address, lock_owner
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 fn insert_stall(insert: &mut rusqlite::Statement<'_>, id: i64, row: &StallRow) -> Result<()> {
     let stall = &row.stall;
@@ -250,36 +270,39 @@ fn flags(row: &StallRow) -> i64 {
     .sum()
 }
 
-fn write_folded(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+fn write_folded(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO folded VALUES (?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO folded (flush_second, thread, reason_code, voluntary, count, total_ns, max_ns)
+         VALUES (?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
     for ((thread, reason, voluntary), cell) in &pending.folded {
         let [count, total, max] = cell_numbers(cell);
-        upsert.execute(params![slice, thread, reason, voluntary, count, total, max])?;
+        upsert.execute(params![flush_second, thread, reason, voluntary, count, total, max])?;
     }
     Ok(())
 }
 
-fn write_interrupts(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+fn write_interrupts(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO interrupt VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO interrupt (flush_second, cpu, kind, name, victim, count, total_ns, max_ns)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
     for (key, cell) in &pending.interrupts {
         let [count, total, max] = cell_numbers(cell);
         let kind = key.kind.name();
-        upsert.execute(params![slice, key.cpu, kind, key.name, key.victim, count, total, max])?;
+        upsert.execute(params![flush_second, key.cpu, kind, key.name, key.victim, count, total, max])?;
     }
     Ok(())
 }
 
-fn write_intrusions(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+fn write_intrusions(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
     let mut upsert = to.prepare_cached(
-        "INSERT INTO intrusion VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO intrusion (flush_second, cpu, kind, what, mention, allowed, count, total_ns, max_ns)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
@@ -287,7 +310,7 @@ fn write_intrusions(to: &Connection, pending: &Pending, slice: u32) -> Result<()
         let [count, total, max] = cell_numbers(cell);
         let kind = key.kind.name();
         upsert.execute(params![
-            slice,
+            flush_second,
             key.cpu,
             kind,
             key.what,
@@ -301,24 +324,47 @@ fn write_intrusions(to: &Connection, pending: &Pending, slice: u32) -> Result<()
     Ok(())
 }
 
-fn write_kernel_work(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
-    let mut work = to.prepare_cached("INSERT OR REPLACE INTO kernel_work VALUES (?, ?, ?, ?, ?)")?;
-    for row in &pending.works {
+fn write_kernel_delays(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
+    let mut delay = to.prepare_cached(
+        "INSERT OR REPLACE INTO kernel_delay (flush_second, thread, kind, start_ns, duration_ns)
+         VALUES (?, ?, ?, ?, ?)",
+    )?;
+    for row in &pending.kernel_delays {
         let duration_ns = row.end.0.saturating_sub(row.start.0);
-        work.execute(params![slice, row.thread.0, row.kind.name(), time(row.start.0), time(duration_ns)])?;
+        delay.execute(params![
+            flush_second,
+            row.thread.0,
+            row.kind.name(),
+            time(row.start.0),
+            time(duration_ns)
+        ])?;
     }
     let mut upsert = to.prepare_cached(
-        "INSERT INTO cross_call VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+        "INSERT INTO cross_call (flush_second, caller, syscall, function, count) VALUES (?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count",
     )?;
     for ((caller, syscall, function), count) in &pending.cross_calls {
-        upsert.execute(params![slice, caller, syscall, function, sum(*count)])?;
+        upsert.execute(params![flush_second, caller, syscall, function, sum(*count)])?;
     }
-    let mut throttled =
-        to.prepare_cached("INSERT OR REPLACE INTO throttled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut throttled = to.prepare_cached(
+        "INSERT OR REPLACE INTO throttled (
+             flush_second, pid, cgroup, from_ns, to_ns, quota_ns, period_ns, count, total_ns
+         ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
     for (row, cgroup) in &pending.throttled {
         let [from, until, quota, period] = [row.from.0, row.to.0, row.quota_ns, row.period_ns].map(time);
         let (count, total) = (sum(row.count), sum(row.total_ns));
-        throttled.execute(params![slice, row.pid, cgroup, from, until, quota, period, count, total])?;
+        throttled.execute(params![
+            flush_second,
+            row.pid,
+            cgroup,
+            from,
+            until,
+            quota,
+            period,
+            count,
+            total
+        ])?;
     }
     Ok(())
 }
@@ -326,7 +372,7 @@ fn write_kernel_work(to: &Connection, pending: &Pending, slice: u32) -> Result<(
 fn write_calls(to: &Connection, pending: &Pending) -> Result<()> {
     let mut upsert = to.prepare_cached(include_str!("../sql/add_to_call_path.sql"))?;
     let mut cell = to.prepare_cached(
-        "INSERT INTO call_cell VALUES (?, ?, ?, ?, ?)
+        "INSERT INTO call_cell (path, bucket, count, total_ns, max_ns) VALUES (?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
@@ -368,34 +414,37 @@ fn write_calls(to: &Connection, pending: &Pending) -> Result<()> {
 }
 
 fn write_counters(to: &Connection, pending: &Pending) -> Result<()> {
-    let mut series = to.prepare_cached("INSERT INTO counter_series VALUES (?, ?, ?, ?, ?)")?;
+    let mut series = to
+        .prepare_cached("INSERT INTO counter_series (id, name, thread, kind, unit) VALUES (?, ?, ?, ?, ?)")?;
     for (id, counter) in &pending.counters {
         let thread = counter.thread.map(|thread| thread.0);
         series.execute(params![id, counter.name, thread, counter.kind.name(), counter.unit.name()])?;
     }
-    let mut value = to.prepare_cached("INSERT OR REPLACE INTO counter VALUES (?, ?, ?)")?;
+    let mut value =
+        to.prepare_cached("INSERT OR REPLACE INTO counter (series, mono_ns, value) VALUES (?, ?, ?)")?;
     for (series, at, number) in &pending.counter_values {
         value.execute(params![series, time(at.0), number])?;
     }
     Ok(())
 }
 
-fn write_losses(to: &Connection, pending: &Pending, slice: u32) -> Result<()> {
+fn write_losses(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
     let mut loss = to.prepare_cached(
-        "INSERT INTO loss VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+        "INSERT INTO loss (flush_second, reason, count) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
     )?;
     for (reason, count) in &pending.losses {
-        loss.execute(params![slice, reason, sum(*count)])?;
+        loss.execute(params![flush_second, reason, sum(*count)])?;
     }
     let overhead = &pending.overhead;
     let [cpu, probe, runs, tables] =
         [overhead.process_cpu_ns, overhead.probe_ns, overhead.probe_runs, overhead.table_bytes].map(sum);
     to.prepare_cached(
-        "INSERT INTO overhead VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
+        "INSERT INTO overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, table_bytes) \
+         VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
          process_cpu_ns = process_cpu_ns + excluded.process_cpu_ns, probe_ns = probe_ns + excluded.probe_ns, \
          probe_runs = probe_runs + excluded.probe_runs, table_bytes = max(table_bytes, excluded.table_bytes)",
     )?
-    .execute(params![slice, cpu, probe, runs, tables])
+    .execute(params![flush_second, cpu, probe, runs, tables])
     .map(drop)
 }
 
@@ -409,22 +458,22 @@ fn cell_numbers(cell: &Cell) -> [i64; 3] {
     [sum(cell.count), sum(cell.total_ns), sum(cell.max_ns)]
 }
 
-/// A value that is not added to others: SQLite's integers end at 2^63 - 1, 292 years of nanoseconds.
+/// A value that is not added to others. SQLite's integers end at 2^63 - 1, 292 years of nanoseconds.
 fn time(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn optional_time(moment: Option<MonoNs>) -> Option<i64> {
-    moment.map(|moment| time(moment.0))
+fn optional_time(at: Option<MonoNs>) -> Option<i64> {
+    at.map(|at| time(at.0))
 }
 
-/// A value that is added to a row. Cut at 2^53, more than a hundred days, so that a thousand absurd ones do
-/// not overflow the row.
+/// A value that is added to a row. It is cut at 2^53, more than a hundred days, so that a thousand absurd
+/// values do not overflow the row.
 fn sum(value: u64) -> i64 {
     value.min(1 << 53) as i64
 }
 
-/// All 64 bits, as a negative number where the highest is set: addresses.
+/// All 64 bits of an address, as a negative number where the highest bit is set.
 fn bits(value: u64) -> i64 {
     value as i64
 }

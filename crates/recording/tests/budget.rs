@@ -1,8 +1,8 @@
 //! A recording keeps to its size, and says what it folded to do so.
 
-mod given;
+mod fixture;
 
-use given::*;
+use fixture::*;
 use wallprof_model::event::Stall;
 use wallprof_model::profile::FoldedStalls;
 use wallprof_model::{Event, Reason, StallReason, ThreadKey};

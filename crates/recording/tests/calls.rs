@@ -1,8 +1,8 @@
 //! Call paths come back as they were said: their tree, their functions and their numbers.
 
-mod given;
+mod fixture;
 
-use given::*;
+use fixture::*;
 use wallprof_model::{
     CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Histogram, Outside, ThreadCalls, ThreadKey,
 };

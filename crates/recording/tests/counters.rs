@@ -1,8 +1,8 @@
 //! Counters and marks: what is written comes back around any moment, and what is added later too.
 
-mod given;
+mod fixture;
 
-use given::*;
+use fixture::*;
 use wallprof_model::counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 use wallprof_model::{Event, MonoNs, ThreadKey};
 use wallprof_recording::{Additions, Error, MAX_METRICS, Recording};

@@ -1,8 +1,8 @@
 //! `docs/recording.md` says what is there: every view with its columns, every table, and queries that work.
 
-mod given;
+mod fixture;
 
-use given::*;
+use fixture::*;
 use rusqlite::Connection;
 use wallprof_model::event::{
     InterruptDelta, InterruptKind, LatencyDelta, RanInstead, SampleDelta, Stall, Waker,

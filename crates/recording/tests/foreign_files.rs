@@ -1,16 +1,16 @@
 //! Files that are no recording, are damaged, or were made to hurt: an error in one sentence, never a panic.
 
-mod given;
+mod fixture;
 
 use std::fs;
 use std::path::Path;
 
-use given::*;
+use fixture::*;
 use rusqlite::Connection;
 use wallprof_model::event::{Fault, Stall};
 use wallprof_model::{CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Outside, ThreadKey};
 use wallprof_recording::{
-    Additions, Error, Naming, Recorder, Recording, Result, StallFilter, write_findings,
+    Additions, Error, Naming, Recorder, Recording, Result, SCHEMA, StallFilter, write_findings,
 };
 
 /// A finished recording with a bit of everything in it.
@@ -88,7 +88,7 @@ fn a_newer_schema_is_refused() {
     recorded(&place.file());
     sqlite(&place.file(), "PRAGMA user_version = 7");
     let error = Recording::open(&place.file()).err().unwrap();
-    assert!(matches!(error, Error::NewerSchema { found: 7, known: 1, .. }), "{error}");
+    assert!(matches!(error, Error::NewerSchema { found: 7, known: SCHEMA, .. }), "{error}");
 }
 
 #[test]
@@ -162,21 +162,24 @@ fn values_that_no_recorder_writes_are_errors() {
         "UPDATE stall SET thread = 99",
         "UPDATE stall SET user_stack = 99999999",
         "UPDATE stall SET comm = 99999",
-        "UPDATE stall SET flags = flags | 4; INSERT INTO stall_fault VALUES (1, 'x', NULL, 0, NULL, NULL, NULL)",
-        "UPDATE sample SET what = 200",
+        "UPDATE stall SET flags = flags | 4; \
+         INSERT INTO stall_fault (stall, address, major) VALUES (1, 'x', 0)",
+        "UPDATE sample SET state_or_event = 200",
         "UPDATE sample SET weight = 1e300",
         "UPDATE bucket SET wall_ns = -5",
         "UPDATE thread SET tid = 1 << 40",
         "UPDATE text SET text = x'ff00'",
         "UPDATE text SET text = zeroblob(3000000)",
-        "INSERT INTO latency_cell VALUES (0, 1, 0, 60000, 1, 1, 1)",
-        "INSERT INTO interrupt VALUES (0, 1, 'sparkle', 1, 0, 1, 1, 1)",
+        "INSERT INTO latency_cell (flush_second, thread, metric_code, bucket, count, total_ns, max_ns)
+             VALUES (0, 1, 0, 60000, 1, 1, 1)",
+        "INSERT INTO interrupt (flush_second, cpu, kind, name, victim, count, total_ns, max_ns)
+             VALUES (0, 1, 'sparkle', 1, 0, 1, 1, 1)",
         "UPDATE call_path SET parent = 2 WHERE id = 1",
         "UPDATE call_path SET parent = 'x' WHERE id = 2",
         "UPDATE call_path SET frame = 99 WHERE frame IS NOT NULL",
         "UPDATE call_path SET outside_code = 9 WHERE frame IS NULL",
         "UPDATE call_path SET self_ns = -1",
-        "INSERT INTO call_cell VALUES (1, 60000, 1, 1, 1)",
+        "INSERT INTO call_cell (path, bucket, count, total_ns, max_ns) VALUES (1, 60000, 1, 1, 1)",
         "DELETE FROM recording",
         "DROP TABLE sample",
         "DROP TABLE text; CREATE VIEW text AS SELECT 1 AS id, 'x' AS text",

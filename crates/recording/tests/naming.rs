@@ -1,11 +1,11 @@
 //! Names that come afterwards: what is offered for naming, what is written, and what stays.
 
-mod given;
+mod fixture;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use given::*;
+use fixture::*;
 use rusqlite::Connection;
 use wallprof_model::{Event, Frame, FrameId, FrameKind, Module, ModuleId, SymbolLine};
 use wallprof_recording::{Error, LeftAlone, Naming, UnnamedFrame, UnnamedModule};
@@ -57,7 +57,7 @@ fn lines(path: &Path) -> Vec<(String, String)> {
     let connection = Connection::open(path).unwrap();
     let sql = "SELECT address,
              group_concat(coalesce(symbol, '?') || coalesce('@' || file || ':' || line, ''), ' < ')
-         FROM (SELECT * FROM frames ORDER BY address, inline_depth) GROUP BY address ORDER BY address";
+         FROM (SELECT address, symbol, file, line, inline_depth FROM frames ORDER BY address, inline_depth) GROUP BY address ORDER BY address";
     let mut find = connection.prepare(sql).unwrap();
     find.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().collect::<Result<_, _>>().unwrap()
 }

@@ -3,7 +3,7 @@
 //!
 //! A program of its own instead of the test harness: it starts itself as the writer and as the reader.
 
-mod given;
+mod fixture;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use given::*;
+use fixture::*;
 use wallprof_model::Event;
 use wallprof_model::event::Stall;
 use wallprof_recording::{Recorder, Recording, StallFilter};

@@ -1,10 +1,10 @@
 //! However deltas are grouped into events and events into commits, the sums that come back are the same.
 
-mod given;
+mod fixture;
 
 use std::collections::BTreeMap;
 
-use given::*;
+use fixture::*;
 use proptest::prelude::*;
 use wallprof_model::event::{LatencyDelta, SampleDelta, Weighted};
 use wallprof_model::histogram::Cell;

@@ -1,10 +1,10 @@
 //! A bounded recording keeps its window, whole, and nothing else.
 
-mod given;
+mod fixture;
 
-use given::flight::{Machine, NS, bounded, end_of};
-use given::references::{dangling, rows, unused_rows};
-use given::*;
+use fixture::flight::{Machine, NS, bounded, end_of};
+use fixture::references::{dangling, rows, unused_rows};
+use fixture::*;
 use wallprof_model::event::{SampleDelta, Stall};
 use wallprof_model::{EpochSecond, Event, Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId};
 use wallprof_recording::{Recorder, Recording, StallFilter};
@@ -292,5 +292,5 @@ fn without_a_bound_nothing_goes_and_nothing_is_forgotten() {
     }
     assert!(recorder.take_forgotten().is_empty());
     assert_eq!(recorder.finish(end_of(50)).unwrap().threads, 51);
-    assert_eq!(rows(&place.file(), "SELECT count(DISTINCT slice) FROM latency_cell"), 1);
+    assert_eq!(rows(&place.file(), "SELECT count(DISTINCT flush_second) FROM latency_cell"), 1);
 }

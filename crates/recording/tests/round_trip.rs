@@ -1,10 +1,10 @@
 //! Every event comes back as what it said.
 
-mod given;
+mod fixture;
 
 use std::collections::BTreeMap;
 
-use given::*;
+use fixture::*;
 use wallprof_model::event::{
     Access, Binding, CrossCallDelta, Fault, InterruptDelta, InterruptKind, KernelWork, LatencyDelta, Lock,
     Mapping, RanInstead, SampleDelta, Stall, Throttled, WaitedFile, Waker, WakerStacks, Weighted, WorkKind,
@@ -581,20 +581,4 @@ fn the_largest_numbers_neither_panic_nor_wrap() {
     let stalls = all_stalls(&recording);
     assert_eq!((stalls[0].blocked_ns, stalls[1].duration_ns()), (i64::MAX as u64, 0));
     assert_eq!(recording.info().unwrap().clock.anchors().len(), 2);
-}
-
-#[test]
-fn a_file_from_before_traces_divided_running_time_is_read() {
-    let (place, recording, _) = recording_of(vec![Event::Ledger(ledger(0, 70))]);
-    drop(recording);
-    let connection = rusqlite::Connection::open(place.file()).unwrap();
-    connection
-        .execute_batch(
-            "DROP VIEW ledger; ALTER TABLE bucket DROP COLUMN traced_user_ns;
-             ALTER TABLE bucket DROP COLUMN traced_kernel_ns; ALTER TABLE bucket DROP COLUMN undivided_ns;",
-        )
-        .unwrap();
-    drop(connection);
-    let thread = only_thread(&Recording::open(&place.file()).unwrap());
-    assert_eq!((thread.ledger.wall_ns, thread.ledger.traced_user_ns, thread.ledger.undivided_ns), (70, 0, 0));
 }

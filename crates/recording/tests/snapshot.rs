@@ -1,13 +1,13 @@
 //! A snapshot is a recording of some seconds of another one that goes on.
 
-mod given;
+mod fixture;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use given::flight::{Machine, NS, bounded, end_of};
-use given::references::{dangling, rows, unused_rows};
-use given::*;
+use fixture::flight::{Machine, NS, bounded, end_of};
+use fixture::references::{dangling, rows, unused_rows};
+use fixture::*;
 use wallprof_model::MonoNs;
 use wallprof_recording::{Error, Recorder, Recording, StallFilter, write_snapshot};
 

@@ -85,8 +85,8 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
     ),
     ("codes of nothing", "UPDATE stall SET reason_code = 200"),
     ("all flags", "UPDATE stall SET flags = -1"),
-    ("a state of nothing", "UPDATE sample SET what = 9223372036854775807"),
-    ("an event of nothing", "UPDATE OR REPLACE sample SET what = 256 + 65535"),
+    ("a state of nothing", "UPDATE sample SET state_or_event = 9223372036854775807"),
+    ("an event of nothing", "UPDATE OR REPLACE sample SET state_or_event = 256 + 65535"),
     ("events with wild numbers", "INSERT INTO event VALUES (65535, 'x'), (3, 'y'), (-1, 'z')"),
     ("wakers of nothing", "UPDATE sample SET waker = 1 << 33; UPDATE stall SET waker = 4294967295"),
     (
@@ -110,8 +110,8 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
              9223372036854775807, 1)",
     ),
     (
-        "kernel work for ever",
-        "INSERT INTO kernel_work VALUES (0, 1, 'reclaim', 9223372036854775807,
+        "a kernel delay without an end",
+        "INSERT INTO kernel_delay VALUES (0, 1, 'reclaim', 9223372036854775807,
              9223372036854775807)",
     ),
     (

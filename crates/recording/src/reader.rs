@@ -1,0 +1,120 @@
+//! An open recording as its readers share it: the connection, and caches of what many rows refer to.
+//!
+//! The modules that read one kind of row each stand on this one; [`crate::Recording`] stands on them.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::{Connection, Result as SqlResult, Row};
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{StackEnd, ThreadKey, ThreadRef};
+
+use crate::error::{Action, Error, Result};
+use crate::row::decoded;
+use crate::snapshot;
+use crate::stacks::Stacks;
+
+pub(crate) struct Reader {
+    path: PathBuf,
+    connection: Connection,
+    stacks: Stacks,
+    mentions: RefCell<HashMap<u32, ThreadRef>>,
+    /// Process and thread ids by thread row.
+    tids: OnceCell<HashMap<ThreadKey, (u32, u32)>>,
+}
+
+impl Reader {
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Reader {
+            path: path.to_owned(),
+            connection: snapshot::open(path)?,
+            stacks: Stacks::default(),
+            mentions: RefCell::default(),
+            tids: OnceCell::new(),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The error of a failed reading, with the path of the recording.
+    pub fn failed(&self, error: rusqlite::Error) -> Error {
+        Error::from_sqlite(&self.path, Action::Read, error)
+    }
+
+    /// All rows of a query without parameters.
+    pub fn collect<T>(&self, sql: &str, from_row: impl FnMut(&Row<'_>) -> SqlResult<T>) -> SqlResult<Vec<T>> {
+        self.connection.prepare(sql)?.query_map([], from_row)?.collect()
+    }
+
+    pub fn text(&self, id: Option<u32>) -> SqlResult<Option<String>> {
+        self.stacks.optional_text(&self.connection, id)
+    }
+
+    /// A text that its reader keeps, as one of a million rows may.
+    pub fn text_to_keep(&self, id: Option<u32>) -> SqlResult<Option<String>> {
+        self.stacks.text_to_keep(&self.connection, id)
+    }
+
+    pub fn frame(&self, id: u32) -> SqlResult<Arc<ResolvedFrame>> {
+        self.stacks.frame(&self.connection, id)
+    }
+
+    /// A stack of any number of rows that are read one after the other.
+    pub fn optional_stack(&self, node: Option<u32>) -> SqlResult<Option<ResolvedStack>> {
+        node.map(|node| self.stacks.resolve(&self.connection, node)).transpose()
+    }
+
+    /// A stack that its reader keeps.
+    pub fn stack_to_keep(&self, node: u32) -> SqlResult<ResolvedStack> {
+        self.stacks.resolve_to_keep(&self.connection, node)
+    }
+
+    pub fn stack_end(&self, node: u32) -> SqlResult<StackEnd> {
+        self.stacks.end(&self.connection, node)
+    }
+
+    pub fn mention(&self, id: u32) -> SqlResult<ThreadRef> {
+        if let Some(mention) = self.mentions.borrow().get(&id) {
+            return Ok(mention.clone());
+        }
+        let mut find =
+            self.connection.prepare_cached("SELECT thread, pid, tid, comm FROM mention WHERE id = ?")?;
+        let mention = find.query_row([id], |row| {
+            Ok(ThreadRef {
+                key: row.get::<_, Option<u32>>("thread")?.map(ThreadKey),
+                pid: row.get("pid")?,
+                tid: row.get("tid")?,
+                comm: self.text_to_keep(row.get("comm")?)?.unwrap_or_default(),
+            })
+        })?;
+        self.mentions.borrow_mut().insert(id, mention.clone());
+        Ok(mention)
+    }
+
+    /// A thread's names that a row keeps.
+    pub fn mention_to_keep(&self, id: u32) -> SqlResult<ThreadRef> {
+        let mention = self.mention(id)?;
+        self.stacks.bounds.text(mention.comm.len())?;
+        Ok(mention)
+    }
+
+    /// The pid and tid of a thread row.
+    pub fn process_and_thread(&self, key: ThreadKey) -> SqlResult<(u32, u32)> {
+        if self.tids.get().is_none() {
+            let rows = self.collect("SELECT id, pid, tid FROM thread", |row| {
+                Ok((ThreadKey(row.get("id")?), (row.get("pid")?, row.get("tid")?)))
+            })?;
+            self.tids.get_or_init(|| rows.into_iter().collect());
+        }
+        let known = self.tids.get().and_then(|tids| tids.get(&key)).copied();
+        decoded(key.0, known)
+    }
+}

@@ -1,0 +1,29 @@
+//! The facts with which a recording starts.
+
+use wallprof_model::{ClockAnchor, MonoNs};
+
+use crate::budget::SizeBudget;
+use crate::retention::Retention;
+
+/// The known facts when a recording starts. An empty text is unknown.
+#[derive(Clone, Debug, Default)]
+pub struct RecordingStart {
+    pub start: MonoNs,
+    /// `None`: the source knows no times of day.
+    pub clock: Option<ClockAnchor>,
+    /// `live`, `perf.data`, `intel-pt` or `perf-script`.
+    pub source: String,
+    pub kernel: String,
+    pub arch: String,
+    pub cpus: u32,
+    pub hostname: String,
+    pub machine_id: String,
+    pub boot_id: String,
+    /// The recorded program's name; more only at the user's request.
+    pub command: String,
+    pub min_stall_ns: u64,
+    pub sample_period_ns: Option<u64>,
+    pub budget: SizeBudget,
+    /// `None`: everything is kept.
+    pub retention: Option<Retention>,
+}
