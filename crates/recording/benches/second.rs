@@ -1,5 +1,4 @@
-//! What it takes to write one second of a busy machine into the file: ledgers, samples, latencies and stalls
-//! of 400 threads.
+//! The cost of writing one second of a busy machine: ledgers, samples, latencies and stalls of 400 threads.
 //!
 //! `cargo bench -p wallprof-recording --bench second`
 
@@ -17,7 +16,7 @@ const THREADS: u32 = 400;
 const STALLS: u64 = 500;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a live source tells at the end of `second`.
+/// The events of a live source at the end of `second`.
 fn events(second: u32) -> Vec<Event> {
     let mut events = Vec::new();
     for key in 0..THREADS {
@@ -43,9 +42,9 @@ fn events(second: u32) -> Vec<Event> {
 #[inline(never)]
 fn once_second(recorder: &mut Recorder, events: Vec<Event>, second: u32) {
     for event in events {
-        recorder.take(event).expect("there is room");
+        recorder.take(event).expect("the disk has space");
     }
-    recorder.commit(fixture::at(u64::from(second + 1) * SECOND_NS)).expect("there is room");
+    recorder.commit(fixture::at(u64::from(second + 1) * SECOND_NS)).expect("the disk has space");
 }
 
 fn benches(criterion: &mut Criterion) {
@@ -53,7 +52,7 @@ fn benches(criterion: &mut Criterion) {
     let mut recorder = fixture::recorder(&place.file());
     fixture::take_all(&mut recorder, fixture::definitions());
     for key in 0..THREADS {
-        recorder.take(Event::Thread(fixture::thread(key, "worker"))).expect("there is room");
+        recorder.take(Event::Thread(fixture::thread(key, "worker"))).expect("the disk has space");
     }
     let mut second = 0;
     let mut group = criterion.benchmark_group("recording");

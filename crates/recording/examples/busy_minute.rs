@@ -1,5 +1,5 @@
-//! Records a made-up minute of a busy machine and says what it cost: time for each kind of row, bytes in
-//! the file, and how long it takes to read everything back.
+//! Records an invented minute of a busy machine and prints its cost: time for each kind of row, bytes in the
+//! file, and the time to read everything.
 //!
 //! `cargo run --release -p wallprof-recording --example busy_minute [FILE] [unlimited]`
 
@@ -48,7 +48,7 @@ impl Noise {
         ThreadKey(self.below(u64::from(THREADS)) as u32)
     }
 
-    /// A few stacks are common, most are rare.
+    /// A few stacks are frequent, most are rare.
     fn stack(&mut self) -> Option<StackId> {
         let limit = 1 + self.below(STACKS);
         Some(StackId(self.below(limit)))
@@ -68,12 +68,12 @@ fn write(path: &Path, budget: SizeBudget) -> Result<()> {
         type Make = fn(&mut Noise, u64) -> Vec<Event>;
         for (kind, make) in [ledgers as Make, latencies, samples, stalls].into_iter().enumerate() {
             let events = make(noise, second);
-            let begin = Instant::now();
+            let started = Instant::now();
             for event in events {
                 recorder.take(event)?;
             }
             recorder.commit(now)?;
-            spent[kind] += begin.elapsed();
+            spent[kind] += started.elapsed();
         }
     }
     let rows = [u64::from(THREADS), u64::from(THREADS) * 3, SAMPLES_A_SECOND, STALLS_A_SECOND];
@@ -119,8 +119,8 @@ fn define(recorder: &mut Recorder, noise: &mut Noise) -> Result<()> {
     Ok(())
 }
 
-/// A walk down a call tree in which every other function calls one of two: outer frames are shared by many
-/// stacks, leaves by few. Outermost first.
+/// A path down a call tree in which every other function calls one of two: many stacks share outer frames,
+/// few share leaves. Outermost first.
 fn stack_frames(noise: &mut Noise) -> Vec<FrameId> {
     let mut at = 1u32;
     let mut frames = Vec::new();
@@ -269,9 +269,9 @@ fn read(path: &Path) -> Result<()> {
 }
 
 fn time<T>(name: &str, rows: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let begin = Instant::now();
+    let started = Instant::now();
     let result = work()?;
-    say(name, rows, begin.elapsed());
+    say(name, rows, started.elapsed());
     Ok(result)
 }
 

@@ -139,8 +139,8 @@ CREATE TABLE interrupt (
     PRIMARY KEY (flush_second, cpu, kind, name, victim)
 ) WITHOUT ROWID;
 
--- What ran on guarded CPUs besides the allowed threads, and these. `what` is 0 for threads. `mention` is 0
--- where no thread is known.
+-- Runs and interrupts on guarded CPUs, of allowed threads and of others. `what` is 0 for threads. `mention`
+-- is 0 where no thread is known.
 CREATE TABLE intrusion (
     flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL, mention INTEGER NOT NULL,
     allowed INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,

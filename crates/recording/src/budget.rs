@@ -1,23 +1,23 @@
-//! The size budget: which stalls a recording keeps one by one, and which it folds into counts.
+//! The size budget: selects the stalls that are kept one by one, and those that are folded into counts.
 //!
-//! A token bucket on the size of the file: a burst to begin with, so that short recordings keep
-//! everything, then so many bytes a minute. Everything else that is recorded counts against it, but only
-//! stalls give way. Owns no stalls and no file.
+//! It is a token bucket on the size of the file: first a burst, so that short recordings keep everything,
+//! then a number of bytes for each minute. All recorded data count against it, but only stalls are folded.
+//! This module owns neither stalls nor files.
 
 use wallprof_model::event::Stall;
 
 const NS_PER_MINUTE: u128 = 60_000_000_000;
 
-/// How large a recording may grow.
+/// The size limit of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeBudget {
     pub bytes_per_minute: u64,
-    /// What a recording may hold before the first minute counts.
+    /// The size that is allowed at the start.
     pub burst_bytes: u64,
 }
 
 impl Default for SizeBudget {
-    /// 15 MiB after a minute: with the symbols that come at the end, less than 20.
+    /// 15 MiB after a minute. With the symbols, which are written at the end, less than 20.
     fn default() -> Self {
         SizeBudget { bytes_per_minute: 11 << 20, burst_bytes: 4 << 20 }
     }
@@ -27,18 +27,17 @@ impl SizeBudget {
     pub const UNLIMITED: SizeBudget = SizeBudget { bytes_per_minute: u64::MAX, burst_bytes: u64::MAX };
 }
 
-/// How many bytes of stalls may be written now.
+/// The bytes of stalls that may be written now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub bytes: u64,
-    /// The part of `bytes` that voluntary stalls may use: they leave half of the burst to the others.
+    /// The part of `bytes` that voluntary stalls may use. They leave half of the burst to the others.
     pub voluntary_bytes: u64,
 }
 
 impl SizeBudget {
-    /// The allowance after `elapsed_ns` of recording, of which `new_ns` since stalls were last written,
-    /// with a file of `file_bytes`. Stalls get a quarter of the rate even where the rest of the recording
-    /// uses all of it.
+    /// The allowance after `elapsed_ns` of recording, with `new_ns` since stalls were last written and a file
+    /// of `file_bytes`. Stalls get at least a quarter of the rate, even where other data use all of it.
     pub(crate) fn allowance(&self, elapsed_ns: u64, new_ns: u64, file_bytes: u64) -> Allowance {
         let earned = self.burst_bytes.saturating_add(self.bytes_in(elapsed_ns));
         let left = earned.saturating_sub(file_bytes);
@@ -54,35 +53,35 @@ impl SizeBudget {
     }
 }
 
-/// What a stall costs in the file, with its share of new stacks and names. Measured on recordings of busy
-/// machines; the allowance looks at the file's real size, so an error here does not add up.
+/// The size of a stall in the file, with its share of new stacks and names. It was measured on recordings of
+/// busy machines. The allowance uses the real size of the file, so that an error here does not add up.
 pub(crate) fn bytes_of(stall: &Stall) -> u64 {
     64 + 18 * stall.ran_instead.len() as u64 + if stall.fault.is_some() { 40 } else { 0 }
 }
 
-/// A stall that waits for the decision, and the row it has in the file if it has one already: open stalls
-/// do, and the ones that close them.
+/// A stall that is not judged yet, and its row if the file has one. Open stalls and the ones that close them
+/// have a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub stall: Stall,
     pub row: Option<u64>,
 }
 
-/// What is kept and what is folded, both in the order given to [`divide`].
+/// The stalls that are kept and those that are folded, each in the order given to [`divide`].
 #[derive(Default)]
 pub(crate) struct Division {
     pub kept: Vec<Candidate>,
     pub folded: Vec<Stall>,
 }
 
-/// Keeps every stall that has a row, then the involuntary ones, the latest first, then the voluntary ones,
-/// the longest first, until the allowance is used up.
+/// Keeps every stall with a row, then involuntary stalls, the latest first, then voluntary ones, the longest
+/// first, until the allowance is used up.
 pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Division {
     let total: u64 = candidates.iter().map(|candidate| bytes_of(&candidate.stall)).sum();
     if total <= allowance.voluntary_bytes {
         return Division { kept: candidates, folded: Vec::new() };
     }
-    let is_kept = choose(&candidates, allowance);
+    let is_kept = select(&candidates, allowance);
     let mut division = Division::default();
     for (candidate, kept) in candidates.into_iter().zip(is_kept) {
         if kept { division.kept.push(candidate) } else { division.folded.push(candidate.stall) }
@@ -90,7 +89,7 @@ pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Divisi
     division
 }
 
-fn choose(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
+fn select(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|&index| rank(&candidates[index]));
     let mut used = 0;
@@ -106,10 +105,10 @@ fn choose(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
     is_kept
 }
 
-/// Smaller is more worth keeping.
+/// Stalls with smaller ranks are kept first.
 fn rank(candidate: &Candidate) -> (bool, bool, std::cmp::Reverse<u64>) {
     let Candidate { stall, row } = candidate;
-    // A voluntary wait is evidence of where its thread was: its length counts there.
+    // A voluntary wait shows the place of its thread, so its length counts.
     let ns = if stall.voluntary { stall.duration_ns() } else { stall.late_ns() };
     (row.is_none(), stall.voluntary, std::cmp::Reverse(ns))
 }
@@ -128,14 +127,14 @@ mod tests {
         Stall { voluntary, ..Stall::new(ThreadKey(1), lock, MonoNs(1_000), duration_ns) }
     }
 
-    /// The durations of what is kept and of what is folded.
+    /// The durations of the kept stalls and of the folded ones.
     fn durations(division: &Division) -> (Vec<u64>, Vec<u64>) {
         let kept = division.kept.iter().map(|candidate| candidate.stall.duration_ns()).collect();
         (kept, division.folded.iter().map(Stall::duration_ns).collect())
     }
 
     #[test]
-    fn the_budget_earns_with_time_and_pays_with_file_size() {
+    fn budget_grows_with_time_and_shrinks_with_the_file() {
         let budget = SizeBudget { bytes_per_minute: 6_000, burst_bytes: 1_000 };
         let minute = 60_000_000_000;
         assert_eq!(budget.allowance(0, 0, 0), Allowance { bytes: 1_000, voluntary_bytes: 500 });
@@ -144,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unlimited_budget_never_overflows() {
+    fn unlimited_budget_does_not_overflow() {
         let allowance = SizeBudget::UNLIMITED.allowance(u64::MAX, u64::MAX, 1);
         assert_eq!(allowance.bytes, u64::MAX - 1);
     }
 
     #[test]
-    fn what_has_a_row_the_involuntary_and_the_longest_stay() {
+    fn stalls_with_rows_then_involuntary_then_longest_are_kept() {
         let one = bytes_of(&stall(1, false));
         let candidates = vec![
             candidate(10, false, None),
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_decides_not_the_sleep_before_it() {
+    fn rank_is_lateness_and_not_the_requested_sleep() {
         let one = bytes_of(&stall(1, false));
         let sleep = Stall {
             voluntary: false,
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn voluntary_stalls_leave_the_reserve_alone() {
+    fn voluntary_stalls_do_not_use_the_reserve() {
         let one = bytes_of(&stall(1, true));
         let candidates =
             vec![candidate(10, true, None), candidate(20, true, None), candidate(5, false, None)];

@@ -1,5 +1,5 @@
-//! Counters and marks as readers see them: the values around a moment. Memory holds a few seconds of them,
-//! whatever the length of the recording, as long as the moments that are asked for go on in time.
+//! Counters and marks for readers: the values around a time. Memory holds a few seconds of them, whatever the
+//! length of the recording, as long as callers ask for increasing times.
 
 use std::ops::Range;
 
@@ -15,23 +15,23 @@ columns! {
     mod point { MONO_NS = "mono_ns", VALUE = "value" }
 }
 
-/// How much is read at once.
+/// The time span that is read at once.
 const CHUNK_NS: u64 = 10_000_000_000;
-/// More counters than this are not looked at.
+/// Limit on counters.
 const MAX_COUNTERS: i64 = 4096;
-/// More values of one counter in one piece of time are not read: ten a second are usual.
+/// Limit on the values of one counter in one span. Ten a second are usual.
 const MAX_POINTS: i64 = 65_536;
-/// More values of a whole recording are thinned evenly.
+/// Limit on the values of a whole recording. Beyond it, they are thinned evenly.
 const MAX_WHOLE: usize = 1 << 22;
-/// As many of one counter: two hours of ten a second.
+/// The same for one counter: two hours of ten a second.
 const MAX_WHOLE_OF_ONE: usize = 1 << 16;
-/// More marks than this are not read.
+/// Limit on marks.
 const MAX_MARKS: i64 = 100_000;
 
 /// The counters of a recording.
 pub struct Counters<'r> {
     reader: &'r Reader,
-    /// The process that each is of; 0: the machine.
+    /// Row and process of each counter. Process 0 stands for the machine.
     series: Vec<(i64, u32)>,
     loaded: Range<u64>,
     tracks: Vec<CounterTrack>,
@@ -58,13 +58,13 @@ impl<'r> Counters<'r> {
         Ok(Counters { reader, series, loaded: 0..0, tracks: tracks.collect() })
     }
 
-    /// Whether there are any.
+    /// Whether the recording has no counters.
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
 
-    /// The counters of the machine and of process `pid`, with at least their values in `range`, and the last
-    /// ones before it.
+    /// The counters of the machine and of process `pid`, with at least their values in `range` and the last
+    /// value before it.
     pub fn around(&mut self, pid: u32, range: Range<MonoNs>) -> Result<Vec<&CounterTrack>> {
         let range = range.start.0..range.end.0;
         if !self.series.is_empty() && (range.start < self.loaded.start || range.end > self.loaded.end) {
@@ -75,20 +75,20 @@ impl<'r> Counters<'r> {
         Ok(self.tracks.iter().enumerate().filter(theirs).map(|(_, track)| track).collect())
     }
 
-    /// The counters of the machine that `is_chosen` by name, over the whole recording.
-    pub fn whole(&self, is_chosen: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
+    /// The counters of the machine that `is_selected` by name, over the whole recording.
+    pub fn whole(&self, is_selected: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
         let all = self.series.iter().zip(&self.tracks);
-        let chosen: Vec<_> =
-            all.filter(|((_, pid), track)| *pid == 0 && is_chosen(&track.counter.name)).collect();
-        let most = (MAX_WHOLE / chosen.len().max(1)).min(MAX_WHOLE_OF_ONE);
-        let tracks = chosen.into_iter().map(|((id, _), track)| {
+        let selected: Vec<_> =
+            all.filter(|((_, pid), track)| *pid == 0 && is_selected(&track.counter.name)).collect();
+        let most = (MAX_WHOLE / selected.len().max(1)).min(MAX_WHOLE_OF_ONE);
+        let tracks = selected.into_iter().map(|((id, _), track)| {
             let counter = track.counter.clone();
             Ok(CounterTrack { counter, points: self.points(*id, most)? })
         });
         tracks.collect::<SqlResult<_>>().map_err(|error| self.reader.failed(error))
     }
 
-    /// Of more than `most` values every second, every fourth … one.
+    /// All values, or, of more than `most`, every second, every fourth … one.
     fn points(&self, id: i64, most: usize) -> SqlResult<Vec<(MonoNs, f64)>> {
         let sql = format!("SELECT {} FROM counter WHERE series = ?1 ORDER BY mono_ns", point::LIST);
         let mut find = self.reader.connection().prepare_cached(&sql)?;

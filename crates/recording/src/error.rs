@@ -1,4 +1,4 @@
-//! What can go wrong with a recording's file: facts, each with one sentence for the user.
+//! Errors of a recording's file: facts, each with one sentence for the user.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ pub enum Error {
     NotFound {
         path: PathBuf,
     },
-    /// Reading or writing is not allowed by the file system.
+    /// The file system does not allow to read or write.
     PermissionDenied {
         path: PathBuf,
         action: Action,
@@ -23,11 +23,11 @@ pub enum Error {
     DirectoryMissing {
         path: PathBuf,
     },
-    /// A file that is not a recording lies where one is to be written.
+    /// The output path has a file that is not a recording.
     ForeignFile {
         path: PathBuf,
     },
-    /// The output's name is a symbolic link that another user has put into a folder in which everybody may.
+    /// The output path is a symbolic link of another user in a folder that every user may write to.
     LinkOfAnotherUser {
         link: PathBuf,
     },
@@ -35,7 +35,7 @@ pub enum Error {
     InUse {
         path: PathBuf,
     },
-    /// A complete recording is needed, and its recorder or a reader has it open.
+    /// A complete recording is needed, but its recorder or a reader has this one open.
     BeingWritten {
         path: PathBuf,
     },
@@ -54,7 +54,7 @@ pub enum Error {
         has_bytes: u64,
         needs_bytes: u64,
     },
-    /// The contents contradict themselves.
+    /// The contents are inconsistent.
     Corrupt {
         path: PathBuf,
         detail: String,
@@ -70,7 +70,7 @@ pub enum Error {
         found: u32,
         known: u32,
     },
-    /// A snapshot was asked of a time of which nothing is kept.
+    /// A snapshot was requested of a time of which no data are kept.
     NothingKept {
         path: PathBuf,
     },
@@ -265,7 +265,7 @@ impl Error {
             Some(ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
                 Error::PermissionDenied { path, action }
             }
-            // Reading, everything that SQLite itself does not refuse is a value that a recording cannot hold.
+            // While reading, all other errors are values that a recording cannot hold.
             None if action == Action::Read => Error::Corrupt { path, detail: source.to_string() },
             Some(ErrorCode::TooBig) if action == Action::Read => {
                 Error::Corrupt { path, detail: "a value is too large".into() }
@@ -275,7 +275,7 @@ impl Error {
     }
 }
 
-/// A path as one line of text, whatever bytes it is made of.
+/// A path as one line of text, whatever its bytes are.
 fn shown(path: &Path) -> String {
     escaped(&path.to_string_lossy())
 }
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_schema_says_what_to_do() {
+    fn newer_schema_error_advises_an_upgrade() {
         let error = Error::NewerSchema { path: "a.db".into(), found: 7, known: 1 };
         assert_eq!(
             error.to_string(),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_path_stays_on_one_line() {
+    fn hostile_path_stays_on_one_line() {
         let error = Error::NotFound { path: "a\n\u{1b}[31mb".into() };
         assert_eq!(
             error.to_string(),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operating_systems_reasons_become_ours() {
+    fn errors_of_the_operating_system_are_translated() {
         let of = |kind| Error::from_io(Path::new("x"), Action::Write, io::Error::from(kind));
         assert!(matches!(of(io::ErrorKind::StorageFull), Error::DiskFull { .. }));
         assert!(matches!(of(io::ErrorKind::NotFound), Error::DirectoryMissing { .. }));

@@ -1,8 +1,8 @@
-//! The first hundred bytes of a SQLite file: enough to tell what a file is without opening it as a database.
+//! The first hundred bytes of a SQLite file. They identify a file without opening it as a database.
 //!
-//! Layout: <https://www.sqlite.org/fileformat2.html#the_database_header>. Reading closes its own file
-//! descriptor, which drops a process's POSIX locks on the file: never look at a recording that this same
-//! process is writing.
+//! Layout: <https://www.sqlite.org/fileformat2.html#the_database_header>. Reading closes a file descriptor,
+//! which drops the POSIX locks of the process on the file. So a process must not read the header of a
+//! recording that it is writing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,11 +17,11 @@ use crate::schema::{APPLICATION_ID, SCHEMA};
 const HEADER_BYTES: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// What a file's beginning says.
+/// The kind of a file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Empty,
-    /// The beginning of a SQLite file, cut off inside its header.
+    /// A SQLite file that is cut inside its header.
     HeaderCut,
     Foreign,
     Recording(Header),
@@ -30,9 +30,9 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub schema: u32,
-    /// In write-ahead-log mode: still being written, or its writer was killed.
+    /// In write-ahead-log mode: it is being written, or its writer was killed.
     pub is_wal: bool,
-    /// What the file claims to hold, apart from a write-ahead log.
+    /// The size that the header gives, without a write-ahead log.
     pub claimed_bytes: u64,
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn kind_from_bytes(bytes: &[u8]) -> Kind {
     })
 }
 
-/// Looks at a file; errors are the operating system's. Of a FIFO or a device nothing is read, which would be
-/// lost to whatever reads it next.
+/// The kind of a file. Errors are those of the operating system. Nothing is read from a FIFO or a device,
+/// because its reader would lose these bytes.
 pub(crate) fn kind_of_file(path: &Path) -> io::Result<Kind> {
     let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     if !file.metadata()?.is_file() {
@@ -97,7 +97,7 @@ pub(crate) fn read(path: &Path) -> Result<Header> {
     }
 }
 
-/// The file that SQLite keeps beside a database: `-wal`, `-shm` or `-journal`.
+/// The path of a file that SQLite keeps beside a database: `-wal`, `-shm` or `-journal`.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_known_by_its_application_id() {
+    fn application_id_identifies_a_recording() {
         assert_eq!(
             kind_from_bytes(&header(7, APPLICATION_ID)),
             Kind::Recording(Header { schema: 7, is_wal: true, claimed_bytes: 40_960 })
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shorter_beginning_is_cut_and_nothing_else_is() {
+    fn shorter_headers_are_cut_and_other_files_foreign() {
         let bytes = header(1, APPLICATION_ID);
         assert_eq!(kind_from_bytes(&[]), Kind::Empty);
         for length in 1..HEADER_BYTES {

@@ -1,4 +1,5 @@
-//! What open stalls refer to: their rows outlive the window, so what they need must, too.
+//! References of open stalls. The rows of open stalls outlive the window, so the rows that they refer to must
+//! stay, too.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,7 @@ struct References {
 }
 
 impl Held {
-    /// Keeps what an open stall refers to; what its row referred to before is let go.
+    /// Keeps the rows that an open stall refers to, and releases those that it referred to before.
     pub fn hold(&mut self, row: &StallRow, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts) {
         let references = References::of(row);
         ids.threads.hold(references.thread);
@@ -32,7 +33,8 @@ impl Held {
         self.stalls.insert(row.id, references);
     }
 
-    /// The stall is closed: its row goes with this generation, and what it refers to not before.
+    /// Called when the stall is closed. Its row is deleted with this generation, and the rows that it refers
+    /// to not earlier.
     pub fn release(&mut self, id: u64, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts) {
         let Some(references) = self.stalls.remove(&id) else { return };
         ids.threads.touch(references.thread);
@@ -70,7 +72,7 @@ impl References {
                 .flatten()
                 .collect(),
             mentions: [row.waker, row.lock_owner].into_iter().flatten().chain(ran).collect(),
-            // They are rows by now.
+            // The ids are those of rows at this point.
             nodes: stacks.into_iter().flatten().filter_map(|stack| u32::try_from(stack.0).ok()).collect(),
         }
     }

@@ -1,4 +1,4 @@
-//! A source's own numbers and the rows they stand for; what the recorder remembers of what it has written.
+//! The ids of a source and their rows, and other state of the recorder about rows that it has written.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use wallprof_model::{
 use crate::pending::{MentionRow, SampleWaker};
 use crate::uses::Uses;
 
-/// The reason under which events are counted that refer to what was never defined.
+/// The loss under which references to undefined ids are counted.
 pub const UNKNOWN_REFERENCE: &str = Loss::UnknownReference.name();
 
 pub(crate) struct Ids {
@@ -24,28 +24,28 @@ pub(crate) struct Ids {
     pub counters: Rows<CounterKey>,
     /// By thread row.
     pub call_paths: Rows<(u32, CallPathId)>,
-    /// Rows of the texts that say what was bound in a stack, by its node.
+    /// Rows of the texts of a binding, by the node of its stack.
     pub bindings: HashMap<u32, Vec<u32>>,
     /// Frame rows with at least one known symbol.
     pub named_frames: HashSet<u32>,
-    /// The open stall of a thread: when it began and its row.
+    /// The start and the row of the open stall of a thread.
     pub open_stalls: HashMap<(u32, StallKind), (MonoNs, u64)>,
-    /// References to unknown ids since this was last taken.
+    /// References to undefined ids since the last commit.
     pub unknown: u64,
 }
 
-/// Rows of the texts that a thread's row names: its own name, its process's, its control group.
+/// Rows of the texts of a thread: its own name, its process's name, its control group.
 pub(crate) type ThreadTexts = [Option<NonZeroU32>; 3];
 
-/// What a frame's row needs.
+/// The rows that a frame's row needs.
 #[derive(Default)]
 pub(crate) struct FrameNeeds {
     pub module: Option<u32>,
-    /// The texts that its lines name.
+    /// The texts of its lines.
     pub texts: Box<[u32]>,
 }
 
-/// Row numbers, counted from 1, by a key. `N` is what a row needs others to be there for.
+/// Row numbers by a key, counted from 1. `N` names the rows that a row needs.
 pub(crate) struct Rows<K, N = ()> {
     rows: HashMap<K, u32>,
     used: u32,
@@ -57,14 +57,14 @@ impl<K: Copy + Eq + std::hash::Hash, N: Default> Rows<K, N> {
         Rows { rows: HashMap::new(), used: 0, uses: Uses::new(counted) }
     }
 
-    /// The row of `key`, which is in use with this.
+    /// The row of `key`. This counts as a use.
     pub fn get(&mut self, key: K) -> Option<u32> {
         let row = self.rows.get(&key).copied()?;
         self.uses.touch(row);
         Some(row)
     }
 
-    /// A new row for `key`, which from now on means this one.
+    /// Gives `key` a new row, which replaces an earlier one.
     pub fn define(&mut self, key: K) -> u32 {
         self.used += 1;
         self.rows.insert(key, self.used);
@@ -80,14 +80,14 @@ impl<K: Copy + Eq + std::hash::Hash, N: Default> Rows<K, N> {
         }
     }
 
-    /// How many there have been.
+    /// The number of rows so far.
     pub fn defined(&self) -> u32 {
         self.used
     }
 
-    /// What `row` needs, where that is kept.
+    /// The rows that `row` needs, if uses are counted.
     pub fn needs_mut(&mut self, row: u32) -> Option<&mut N> {
-        self.uses.what_mut(row).map(|(_, needs)| needs)
+        self.uses.data_mut(row).map(|(_, needs)| needs)
     }
 
     pub fn hold(&mut self, row: u32) {
@@ -98,7 +98,7 @@ impl<K: Copy + Eq + std::hash::Hash, N: Default> Rows<K, N> {
         self.uses.release(row);
     }
 
-    /// A row that is used although nobody asked for it by its key.
+    /// Counts a use of a row that was not looked up by its key.
     pub fn touch(&mut self, row: u32) {
         self.uses.touch(row);
     }
@@ -111,18 +111,18 @@ impl<K: Copy + Eq + std::hash::Hash, N: Default> Rows<K, N> {
         self.uses.idle(expired, limit)
     }
 
-    /// Forgets a row: what it needs, and its key if that meant this row.
+    /// Removes a row. Returns the rows that it needs, and its key unless the key has a newer row.
     pub fn remove(&mut self, row: u32) -> Option<(Option<K>, N)> {
         let (key, needs) = self.uses.remove(row)?;
-        let meant = self.rows.get(&key) == Some(&row);
-        if meant {
+        let is_current = self.rows.get(&key) == Some(&row);
+        if is_current {
             self.rows.remove(&key);
         }
-        Some((meant.then_some(key), needs))
+        Some((is_current.then_some(key), needs))
     }
 }
 
-/// The node of each stack that the source has named; nodes are numbered by the tree.
+/// The node of each stack id of the source. The tree numbers the nodes.
 pub(crate) struct StackNodes {
     nodes: HashMap<StackId, u32>,
     uses: Uses<StackId, ()>,
@@ -139,7 +139,7 @@ impl StackNodes {
         Some(node)
     }
 
-    /// The node that it meant before.
+    /// Returns the earlier node of the id.
     pub fn define(&mut self, id: StackId, node: u32) -> Option<u32> {
         self.uses.define(id, ());
         self.nodes.insert(id, node)
@@ -153,7 +153,7 @@ impl StackNodes {
         self.uses.idle(expired, limit)
     }
 
-    /// The node that it meant.
+    /// Returns the node of the id.
     pub fn remove(&mut self, id: StackId) -> Option<u32> {
         self.uses.remove(id);
         self.nodes.remove(&id)
@@ -161,7 +161,7 @@ impl StackNodes {
 }
 
 impl Ids {
-    /// `counted`: what is no longer used can be found, and forgotten.
+    /// With `counted`, unused rows can be found and removed.
     pub fn new(counted: bool) -> Self {
         Ids {
             threads: Rows::new(counted),
@@ -188,7 +188,7 @@ impl Ids {
         self.wakers.set_generation(now);
     }
 
-    /// The thread's row; an unknown one is counted.
+    /// The row of a thread. Undefined ids are counted.
     pub fn thread(&mut self, key: ThreadKey) -> Option<u32> {
         let row = self.threads.get(key);
         self.counted(row)
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_defined_again_means_the_new_row() {
+    fn redefined_id_has_the_new_row() {
         let mut rows: Rows<FrameId> = Rows::new(false);
         assert_eq!(rows.define(FrameId(9)), 1);
         assert_eq!(rows.get_or_define(FrameId(9)), (1, false));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_given_and_unknown_is_counted() {
+    fn only_undefined_ids_are_counted() {
         let mut ids = Ids::new(false);
         assert_eq!(ids.stack(None), None);
         assert_eq!(ids.unknown, 0);
@@ -254,17 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_key_means_another_takes_no_key_with_it() {
+    fn removed_row_keeps_a_key_that_has_a_newer_row() {
         let mut rows: Rows<FrameId> = Rows::new(true);
         let (old, new) = (rows.define(FrameId(9)), rows.define(FrameId(9)));
         assert_eq!(rows.remove(old), Some((None, ())));
         assert_eq!(rows.get(FrameId(9)), Some(new));
         assert_eq!(rows.remove(new), Some((Some(FrameId(9)), ())));
-        assert_eq!((rows.get(FrameId(9)), rows.define(FrameId(9))), (None, 3), "numbers are not used again");
+        assert_eq!((rows.get(FrameId(9)), rows.define(FrameId(9))), (None, 3), "numbers are not reused");
     }
 
     #[test]
-    fn a_stack_defined_again_tells_what_it_meant() {
+    fn redefined_stack_returns_its_earlier_node() {
         let mut stacks = StackNodes::new(true);
         assert_eq!(stacks.define(StackId(1), 70), None);
         assert_eq!(stacks.define(StackId(1), 71), Some(70));

@@ -1,4 +1,4 @@
-//! Texts and stacks get their row numbers here, once each: what is already in the file is not written again.
+//! Gives texts and stacks their row numbers, once each, so that no text or stack is written twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use wallprof_model::StackEnd;
 use crate::schema::{FIRST_NODE, root_from_end};
 use crate::uses::Uses;
 
-/// Longer texts are cut: no path is longer (PATH_MAX is 4096), and a demangled name this long says no more.
+/// Longer texts are cut. No path is longer (PATH_MAX is 4096), and longer demangled names carry no further
+/// information.
 pub(crate) const MAX_TEXT_BYTES: usize = 8192;
 
-/// Deeper stacks lose their outermost frames. Walkers keep 127 frames at most; imported stacks may be
-/// anything.
+/// Deeper stacks lose their outermost frames. Walkers keep at most 255 frames. Imported stacks may have any
+/// depth.
 pub(crate) const MAX_FRAMES: usize = 2048;
 
 /// Limit on the functions that are inlined at one frame.
@@ -27,12 +28,12 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// `counted`: what is no longer used can be found, and forgotten.
+    /// With `counted`, unused rows can be found and removed.
     pub fn new(counted: bool) -> Self {
         Texts { uses: Uses::new(counted), ..Texts::default() }
     }
 
-    /// The row of `text`, and the row's content where it is new.
+    /// The row of `text`, and its content if the row is new.
     pub fn intern(&mut self, text: &str) -> (u32, Option<Arc<str>>) {
         let text = clipped(text);
         if let Some(&id) = self.ids.get(text) {
@@ -53,7 +54,7 @@ impl Texts {
     }
 }
 
-/// At most [`MAX_TEXT_BYTES`] of `text`, ending at a character.
+/// At most [`MAX_TEXT_BYTES`] of `text`, cut at a character boundary.
 pub(crate) fn clipped(text: &str) -> &str {
     let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {
@@ -62,7 +63,7 @@ pub(crate) fn clipped(text: &str) -> &str {
     &text[..end]
 }
 
-/// A node as it goes into the file.
+/// A node as it is written into the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub id: u32,
@@ -79,12 +80,12 @@ pub(crate) struct StackTree {
 }
 
 impl StackTree {
-    /// `counted`: what is no longer used can be found, and forgotten.
+    /// With `counted`, unused rows can be found and removed.
     pub fn new(counted: bool) -> Self {
         StackTree { children: HashMap::new(), next: FIRST_NODE, uses: Uses::new(counted) }
     }
 
-    /// The node of the stack with these frame rows, leaf first; new nodes go to `fresh`.
+    /// The node of the stack with these frame rows, leaf first. New nodes are added to `fresh`.
     pub fn intern(&mut self, frames: &[u32], end: StackEnd, fresh: &mut Vec<Node>) -> u32 {
         let (frames, end) = match frames.get(..MAX_FRAMES) {
             Some(innermost) if frames.len() > MAX_FRAMES => (innermost, StackEnd::Truncated),
@@ -110,7 +111,7 @@ impl StackTree {
         id
     }
 
-    /// Forgets a node and lets go of its parent. The frame row that it stood for.
+    /// Removes a node and releases its parent. Returns the row of its frame.
     pub fn remove(&mut self, id: u32) -> Option<u32> {
         let (parent, frame) = self.uses.remove(id)?;
         self.children.remove(&(parent, frame));
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_gets_one_row() {
+    fn text_gets_one_row() {
         let mut texts = Texts::default();
         assert_eq!(texts.intern("a"), (1, Some("a".into())));
         assert_eq!(texts.intern(""), (2, Some("".into())));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_at_a_character() {
+    fn long_text_is_cut_at_a_character() {
         let long = "ä".repeat(MAX_TEXT_BYTES);
         assert_eq!(clipped(&long).len(), MAX_TEXT_BYTES);
         let shifted = format!("x{long}");
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_walk_ended_is_part_of_the_stack() {
+    fn end_of_a_walk_is_part_of_the_stack() {
         let (mut tree, mut fresh) = (StackTree::new(false), Vec::new());
         let complete = tree.intern(&[1], StackEnd::Complete, &mut fresh);
         let failed = tree.intern(&[1], StackEnd::ReadFailed, &mut fresh);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_too_deep_keeps_its_leaf_and_says_so() {
+    fn too_deep_stack_keeps_its_leaf_and_is_truncated() {
         let (mut tree, mut fresh) = (StackTree::new(false), Vec::new());
         let frames: Vec<u32> = (1..=MAX_FRAMES as u32 + 5).collect();
         tree.intern(&frames, StackEnd::Complete, &mut fresh);
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_goes_frame_by_frame_and_comes_back_with_new_nodes() {
+    fn removed_stack_gets_new_nodes() {
         let (mut tree, mut fresh) = (StackTree::new(true), Vec::new());
         let leaf = tree.intern(&[2, 1], StackEnd::Complete, &mut fresh);
         assert_eq!(tree.uses.idle(1, 10), [leaf], "its parent is held");
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_forgotten_is_written_again() {
+    fn removed_text_is_written_again() {
         let mut texts = Texts::new(true);
         assert_eq!(texts.intern("a").0, 1);
         texts.remove(1);

@@ -1,4 +1,4 @@
-//! What ran on guarded CPUs besides the allowed threads. Rows of one intruder are merged.
+//! Runs and interrupts on guarded CPUs. Rows of one thread are merged.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

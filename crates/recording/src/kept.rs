@@ -1,5 +1,5 @@
-//! Which numbers the stalls of the last commits have in the file: for those who point at stalls from
-//! elsewhere.
+//! The numbers that the stalls of the last commits have in the file, for other parts of the program that
+//! refer to stalls.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use wallprof_model::ThreadKey;
 use wallprof_model::event::Stall;
 use wallprof_model::profile::KeptStall;
 
-/// Stalls remembered until somebody asks; later ones are not.
+/// Limit on the stalls between two calls of [`KeptStalls::take`]. Later ones are left out.
 const MOST: usize = 8192;
 
-/// Stalls that were kept, and the threads of those that may be.
+/// Kept stalls, and the threads of stalls that are not judged yet.
 #[derive(Default)]
 pub(crate) struct KeptStalls {
     threads: HashMap<u32, ThreadKey>,
@@ -18,12 +18,12 @@ pub(crate) struct KeptStalls {
 }
 
 impl KeptStalls {
-    /// A stall of the source's thread, which is row `row` in the file, may be kept.
+    /// Called for a stall that is not judged yet. `row` is the row of the source's thread.
     pub fn expect(&mut self, row: u32, thread: ThreadKey) {
         self.threads.insert(row, thread);
     }
 
-    /// This one is, under number `id`; its thread is a row.
+    /// Called for a stall that is kept under number `id`. Its thread is a row.
     pub fn add(&mut self, id: u64, stall: &Stall) {
         let Some(thread) = self.threads.get(&stall.thread.0).filter(|_| self.stalls.len() < MOST) else {
             return;

@@ -1,4 +1,4 @@
-//! What the kernel did to threads: delays on their behalf, functions called on other CPUs, CPU quotas that
+//! Effects of the kernel on threads: delays on their behalf, functions called on other CPUs, CPU quotas that
 //! were used up.
 
 use rusqlite::Result as SqlResult;

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_read_as_it_was_added() {
+    fn bucket_is_read_as_it_was_added() {
         let connection = Connection::open_in_memory().unwrap();
         schema::create(&connection).unwrap();
         let mut delta = LedgerDelta::new(ThreadKey(7), EpochSecond(3));

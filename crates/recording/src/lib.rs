@@ -1,8 +1,8 @@
 //! The recording: one SQLite file that `record` and `import` write and every view reads. No other crate uses
 //! SQLite.
 //!
-//! [`Recorder`] takes events and writes them; [`Recording`] reads them back as the values of the profile.
-//! The schema is described for users in `docs/recording.md`; its tables and views are in `sql/`.
+//! [`Recorder`] takes events and writes them. [`Recording`] reads them back as the values of the profile.
+//! `docs/recording.md` describes the schema for users. Its tables and views are in `sql/`.
 
 mod additions;
 mod bounds;

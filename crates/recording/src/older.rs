@@ -1,9 +1,8 @@
 //! Recordings of older schemas.
 //!
-//! Schema 1 was written in nine layouts, which tables and columns tell apart. A reader sees each in the
-//! current shape: where a table differs, a temporary view of the current name stands before it, and nothing
-//! is written to the file. A program that changes such a recording first brings the file to the current
-//! schema.
+//! Schema 1 was written in nine layouts, which differ in tables and columns. A reader sees each in the
+//! current shape: where a table differs, a temporary view of the current name replaces it, and nothing is
+//! written to the file. A program that changes such a recording first brings the file to the current schema.
 
 use rusqlite::{Connection, Result, TransactionBehavior};
 
@@ -83,7 +82,7 @@ struct Table {
     /// Its name in the file. `None`: the file does not have it.
     in_file: Option<String>,
     columns: Vec<String>,
-    /// What stands for each column: a column of the file, or a literal.
+    /// The SQL of each column: a column of the file, or a literal.
     values: Vec<String>,
     /// The statements that make it, with its indexes.
     statements: Vec<String>,
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_of_the_current_schema_is_shown_as_it_is() {
+    fn current_schema_needs_no_views_and_no_upgrade() {
         let mut connection = Connection::open_in_memory().unwrap();
         schema::create(&connection).unwrap();
         assert!(differing_tables(&connection).unwrap().is_empty());

@@ -1,7 +1,7 @@
-//! Where an output file lies once its symbolic links are followed.
+//! The place of an output file after its symbolic links are followed.
 //!
-//! Links are followed by the rule of `fs.protected_symlinks` (proc_sys_fs(5)), whatever that is set to: a
-//! recorder with root's rights writes into `/tmp` when it is asked to, where others may have put a link by
+//! Links are followed by the rule of `fs.protected_symlinks` (proc_sys_fs(5)), whatever its setting is: a
+//! recorder with root's rights may be asked to write into `/tmp`, where another user may have made a link of
 //! that name.
 
 use std::fs::{self, Metadata};
@@ -14,22 +14,22 @@ const MAX_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 
-/// Why a path is no place for an output file.
+/// Why a path cannot be an output file.
 #[derive(Debug)]
 pub enum PlaceError {
     /// The path ends in `..` or `/`, or leads through more links than the kernel follows.
     NoFile,
     /// The link's target does not exist.
     DanglingLink,
-    /// A link that another user has put into a folder in which everybody may create files.
+    /// A link of another user in a folder in which every user may create files.
     LinkOfAnotherUser {
         link: PathBuf,
     },
     Io(io::Error),
 }
 
-/// The absolute path of the file that `path` names, with the final links followed. The file itself need not
-/// exist, its folder must.
+/// The absolute path of the file that `path` names, with the final links followed. The folder must exist, the
+/// file need not.
 pub fn output_place(path: &Path) -> Result<PathBuf, PlaceError> {
     let user = rustix::process::geteuid().as_raw();
     let mut place = in_its_folder(path)?;
@@ -76,7 +76,7 @@ mod tests {
 
     const ANOTHER_USER: u32 = 12_345;
 
-    /// A folder of root's like /tmp, with a file `precious` outside of it; `None` unless the caller is root.
+    /// A folder of root's like /tmp, with a file `precious` beside it. `None` unless the caller is root.
     fn shared_folder() -> Option<(tempfile::TempDir, PathBuf)> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: links of other users take root to make");
@@ -95,13 +95,13 @@ mod tests {
         let Some((outer, shared)) = shared_folder() else { return };
         let link = shared.join("a.db");
         symlink(outer.path().join("precious"), &link).unwrap();
-        assert!(output_place(&link).is_ok(), "one's own link is followed");
+        assert!(output_place(&link).is_ok(), "a link of the same user is followed");
         lchown(&link, Some(ANOTHER_USER), None).unwrap();
         assert!(
             matches!(output_place(&link), Err(PlaceError::LinkOfAnotherUser { link: named }) if named == link)
         );
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(output_place(&link).is_ok(), "in a folder of root's alone it is root's doing");
+        assert!(output_place(&link).is_ok(), "only root can make links in its own folder");
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn link_of_the_folders_owner_is_followed() {
+    fn link_of_the_folder_owner_is_followed() {
         let Some((outer, shared)) = shared_folder() else { return };
         let link = shared.join("a.db");
         symlink(outer.path().join("precious"), &link).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_a_file_are_no_places() {
+    fn paths_without_a_file_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         symlink("b", folder.path().join("a")).unwrap();
         symlink("a", folder.path().join("b")).unwrap();

@@ -74,7 +74,7 @@ impl Recording {
         self.checked(interrupts::read(&self.reader))
     }
 
-    /// What ran on guarded CPUs. Empty for a recording without guarded CPUs.
+    /// Runs and interrupts on guarded CPUs. Empty for a recording without guarded CPUs.
     pub fn intrusions(&self) -> Result<Vec<IntrusionRow>> {
         self.checked(intrusions::read(&self.reader))
     }

@@ -1,38 +1,38 @@
-//! What a bounded recording keeps: its newest commits, as many as fit its time and its size.
+//! Retention of a bounded recording: its newest commits, as many as its limits of time and size allow.
 //!
-//! Pure. Each commit ends a generation of rows; whole generations go, the oldest first, a few a commit. A
-//! second's sums go with the last generation that wrote to them; a stall goes with the one that wrote it
-//! last.
+//! This module is pure. Each commit ends a generation of rows. Whole generations are deleted, the oldest
+//! first, a few with a commit. The sums of a second are deleted with the last generation that wrote to them,
+//! and a stall with the generation that wrote it last.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use wallprof_model::MonoNs;
 
-/// How much a bounded recording keeps: whatever is less.
+/// The limits of a bounded recording. Both apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// What lies further back than this is deleted.
+    /// Older data are deleted.
     pub keep_ns: u64,
-    /// What the file may hold, bytes.
+    /// The size limit of the file, bytes.
     pub keep_bytes: u64,
 }
 
-/// Commits after which a bounded recording deletes: each time is a transaction of its own.
+/// A bounded recording deletes after this many commits, each time in a transaction of its own.
 pub(crate) const RETAIN_EVERY: u32 = 2;
 
-/// Commits that go at once, so that no commit takes long: more than have come since the last time. They are
-/// about a second apart; where those that come are further apart, more of the older ones go at once, up to so
-/// many times as many.
+/// Generations that are deleted at once, so that no commit takes long. They are more than the commits since
+/// the last deletion. Commits are usually about a second apart. Where they are further apart, more old
+/// generations are deleted at once, up to `MOST_TIMES` as many.
 const AT_ONCE: usize = 3;
 const MOST_TIMES: u64 = 10;
 const USUALLY_APART_NS: u64 = 1_000_000_000;
 
-/// The last commits stay, whatever their size.
+/// The last commits are kept, whatever their size.
 const ALWAYS_KEPT: usize = 3;
 
-/// Counters are ordered by name: finding old ones takes a look at all, so it is done once in a while, by
-/// commits or by the time that they took.
+/// Counters are ordered by name, so that finding old ones reads all of them. It is therefore done after this
+/// many commits, or after this much time.
 const COUNTERS_EVERY: u32 = 16;
 const COUNTERS_EVERY_NS: u64 = 16_000_000_000;
 
@@ -42,38 +42,38 @@ const OPEN: u32 = u32::MAX;
 struct Ended {
     number: u32,
     end: MonoNs,
-    /// The stalls of later generations have this id or a higher one, but for the `moved` ones.
+    /// Stalls of later generations have this id or a higher one, except the `moved` ones.
     next_stall: u64,
 }
 
-/// The generations in the file, and what each wrote last.
+/// The generations in the file, and the last rows of each.
 pub(crate) struct Generations {
     retention: Retention,
     ended: VecDeque<Ended>,
     current: u32,
-    /// The newest generation that is gone; 0: none yet.
+    /// The newest deleted generation. 0: none yet.
     expired: u32,
     /// The same for counters.
     counters_expired: u32,
-    /// There are none from before this.
+    /// All counters before this are deleted.
     counters_from: MonoNs,
     seconds: BTreeMap<u32, u32>,
-    /// Stalls with a lower id, that are not in `moved`, are gone.
+    /// Stalls with a lower id are deleted, except those in `moved`.
     first_stall: u64,
-    /// Stalls written later than their id says.
+    /// Stalls that were written later than their id implies, by their generation.
     moved: BTreeMap<u64, u32>,
 }
 
-/// What is to be deleted.
+/// Rows to delete.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outdated {
     generation: u32,
     next_stall: u64,
-    /// Where the recording begins without it.
+    /// The start of the recording without them.
     pub start: MonoNs,
     pub seconds: Vec<u32>,
     pub stalls: Vec<Range<u64>>,
-    /// Counters before `start`, too.
+    /// Whether counters before `start` are deleted, too.
     pub counters: bool,
 }
 
@@ -92,31 +92,32 @@ impl Generations {
         }
     }
 
-    /// Sums of this second were written.
+    /// Called after sums of this second were written.
     pub fn wrote_second(&mut self, second: u32) {
         self.seconds.insert(second, self.current);
     }
 
-    /// A stall was written that may be older than this generation. An open one stays until it is closed.
+    /// Called after a stall was written that may be older than this generation. An open stall stays until it
+    /// is closed.
     pub fn wrote_stall(&mut self, id: u64, open: bool) {
         self.moved.insert(id, if open { OPEN } else { self.current });
     }
 
-    /// An open stall of which nothing more will be heard.
+    /// Called for an open stall of which no further event will come.
     pub fn close_stall(&mut self, id: u64) {
         if let Some(generation) = self.moved.get_mut(&id) {
             *generation = self.current;
         }
     }
 
-    /// Everything up to `end` is committed. The number of the generation that now begins.
+    /// Called when everything up to `end` is committed. Returns the number of the generation that starts.
     pub fn next(&mut self, end: MonoNs, next_stall: u64) -> u32 {
         self.ended.push_back(Ended { number: self.current, end, next_stall });
         self.current += 1;
         self.current
     }
 
-    /// What is too old at `now`, or too much for a file of which `used_bytes` are in use.
+    /// The rows that are too old at `now`, or too many for a file with `used_bytes` in use.
     pub fn outdated(&self, now: MonoNs, used_bytes: u64) -> Option<Outdated> {
         let cutoff = now.0.saturating_sub(self.retention.keep_ns);
         let too_large = used_bytes > self.retention.keep_bytes;
@@ -135,7 +136,7 @@ impl Generations {
         })
     }
 
-    /// How many commits may go at once: by the time since the last ones went.
+    /// The number of generations that may be deleted at once, by the time since the last deletion.
     fn at_once(&self) -> usize {
         let commits = RETAIN_EVERY as usize;
         let before = self.ended.len().checked_sub(1 + commits).and_then(|at| self.ended.get(at));
@@ -144,7 +145,7 @@ impl Generations {
         AT_ONCE * (last.end.0.saturating_sub(before.end.0) / usual_ns).clamp(1, MOST_TIMES) as usize
     }
 
-    /// It has been deleted.
+    /// Called after the deletion.
     pub fn remove(&mut self, outdated: &Outdated) {
         let gone = outdated.generation;
         self.expired = gone;
@@ -160,12 +161,12 @@ impl Generations {
         self.moved.retain(|_, generation| *generation > gone);
     }
 
-    /// Nothing that this generation or an earlier one used last is in any row.
+    /// Rows that this generation or an earlier one used last are in no row any more.
     pub fn unused_since(&self) -> u32 {
         self.expired.min(self.counters_expired)
     }
 
-    /// Stalls before `next` that were last written by `gone` or before, as ranges of ids.
+    /// Stalls before `next` that were last written by generation `gone` or an earlier one, as ranges of ids.
     fn stalls_until(&self, gone: u32, next: u64) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let mut from = self.first_stall;
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_window_goes_a_few_at_a_time() {
+    fn old_generations_are_deleted_a_few_at_a_time() {
         let mut generations = ten(5);
         assert_eq!(generations.outdated(MonoNs(5), 0), None);
         let first = generations.outdated(MonoNs(10), 0).unwrap();
@@ -219,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn what_came_every_second_goes_in_time_when_commits_come_every_few() {
+    fn old_seconds_are_deleted_in_time_when_commits_are_rare() {
         const SECOND: u64 = 1_000_000_000;
         let keep = 60 * SECOND;
         let mut generations = generations(keep);
         let busy = (1..=60).map(|second| second * SECOND);
-        let quiet = (1..=30).map(|turn| (60 + 10 * turn) * SECOND);
-        for (number, end) in busy.chain(quiet).enumerate() {
+        let rare = (1..=30).map(|turn| (60 + 10 * turn) * SECOND);
+        for (number, end) in busy.chain(rare).enumerate() {
             generations.next(MonoNs(end), 1);
             if (number as u32).is_multiple_of(RETAIN_EVERY)
                 && let Some(outdated) = generations.outdated(MonoNs(end), 0)
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_loses_its_oldest_but_never_its_newest() {
+    fn too_large_file_loses_its_oldest_but_never_its_newest() {
         let mut generations = ten(1_000);
         assert_eq!(generations.outdated(MonoNs(10), 1_000), None);
         let mut starts = Vec::new();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_goes_with_the_last_generation_that_wrote_to_it() {
+    fn second_is_deleted_with_the_last_generation_that_wrote_it() {
         let mut generations = ten(0);
         generations.wrote_second(101);
         generations.next(MonoNs(11), 23);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn open_stalls_stay_and_go_later_than_their_neighbours() {
+    fn open_stalls_are_deleted_after_their_neighbours() {
         let mut generations = ten(0);
         generations.wrote_stall(2, true);
         generations.wrote_stall(5, false);

@@ -126,7 +126,7 @@ fn views() -> String {
     reason_lists::expand(&sql)
 }
 
-/// Splits behind the text of an opened parenthesis: what is inside, and what follows it.
+/// Splits at the closing parenthesis: returns the text inside it, and the rest.
 fn split_at_closing(text: &str) -> (&str, &str) {
     let mut depth = 0;
     for (at, character) in text.char_indices() {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_and_ends_come_back() {
+    fn roots_and_ends_convert_both_ways() {
         for end in StackEnd::ALL {
             assert!(root_from_end(end) < FIRST_NODE);
             assert_eq!(end_from_root(root_from_end(end)), Some(end));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_are_listed() {
+    fn tables_are_listed() {
         let names: Vec<_> = table_names().collect();
         assert!(names.contains(&"stall") && names.contains(&"recording"));
         assert_eq!(names.len(), TABLES.matches("CREATE TABLE").count());

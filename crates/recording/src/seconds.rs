@@ -30,7 +30,7 @@ columns! {
     }
 }
 
-/// Rows of some seconds, loaded a second at a time.
+/// Rows of some seconds. One second is loaded at a time.
 pub struct Seconds<'r, T> {
     reader: &'r Reader,
     seconds: std::vec::IntoIter<u32>,

@@ -25,10 +25,10 @@ columns! {
     mod node { ID = "id", PARENT = "parent", FRAME = "frame" }
 }
 
-/// Frames of cached stacks, eight bytes each: 16 MB, or 65,536 stacks of thirty frames.
+/// Limit on the frames of cached stacks. At eight bytes each they take 16 MB: 65,536 stacks of thirty frames.
 const CACHED_FRAMES: usize = 1 << 21;
 
-/// What is known of stacks in one recording.
+/// The caches of stacks, frames and texts of one recording.
 #[derive(Default)]
 pub(crate) struct Stacks {
     tree: OnceCell<Tree>,
@@ -158,9 +158,9 @@ fn frame_from_row(row: &Row<'_>) -> Result<(ResolvedFrame, Option<u32>)> {
     Ok((frame, row.get(code::MODULE_PATH)?))
 }
 
-/// The prefix tree: parents come before their children, so that every walk upwards ends.
+/// The prefix tree. Parents come before their children, so that every walk upwards ends.
 struct Tree {
-    /// Ascending. A bounded recording leaves out what it has deleted.
+    /// Ascending. A bounded recording has gaps where nodes were deleted.
     ids: Vec<u32>,
     nodes: Vec<Node>,
 }
@@ -187,7 +187,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// False for a node that is out of order, stands on nothing, or is deeper than any that is written.
+    /// Returns false for a node that is out of order, has no parent in the tree, or is deeper than a recorder
+    /// writes.
     fn push(&mut self, id: u32, parent: u32, frame: u32) -> bool {
         let above = match self.get(parent) {
             Some(node) => Some((node.depth, node.end)),
@@ -234,7 +235,7 @@ mod tests {
     use crate::schema::root_from_end;
 
     #[test]
-    fn a_path_leads_to_its_root() {
+    fn path_ends_at_its_root() {
         let mut tree = Tree { ids: vec![], nodes: vec![] };
         assert!(tree.push(FIRST_NODE, root_from_end(StackEnd::Truncated), 10));
         assert!(tree.push(FIRST_NODE + 1, FIRST_NODE, 11));
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tree_has_loops_and_what_is_deleted_leaves_gaps() {
+    fn tree_has_no_loops_and_may_have_gaps() {
         let mut tree = Tree { ids: vec![], nodes: vec![] };
         let root = root_from_end(StackEnd::Complete);
         assert!(!tree.push(FIRST_NODE + 1, FIRST_NODE, 1), "no such parent");
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stack_is_deeper_than_the_writer_writes() {
+    fn too_deep_stack_is_refused() {
         let mut tree = Tree { ids: vec![], nodes: vec![] };
         let mut parent = root_from_end(StackEnd::Complete);
         for depth in 0..MAX_FRAMES as u32 {

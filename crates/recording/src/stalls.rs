@@ -221,7 +221,7 @@ fn head_from_row(row: &Row<'_>) -> SqlResult<Head> {
     })
 }
 
-/// A record without what other tables hold, and its flags.
+/// A record without the columns of other tables, and its flags.
 fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallRecord, i64)> {
     let head = head_from_row(row)?;
     let (pid, tid) = reader.process_and_thread(head.thread)?;

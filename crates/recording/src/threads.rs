@@ -100,7 +100,7 @@ fn of_row(threads: &mut BTreeMap<ThreadKey, Thread>, key: ThreadKey) -> Option<&
 
 fn thread_from_row(reader: &Reader, row: &Row<'_>, start: MonoNs, end: MonoNs) -> SqlResult<Thread> {
     let key = ThreadKey(row.get("id")?);
-    // In a bounded recording a thread may have been there before what is kept.
+    // In a bounded recording a thread may be older than the window.
     let own_start = optional_unsigned(row, "start_ns")?.map_or(start, MonoNs).max(start);
     let own_end = optional_unsigned(row, "end_ns")?.map_or(end, MonoNs);
     Ok(Thread {

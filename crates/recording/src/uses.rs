@@ -1,28 +1,26 @@
-//! Which numbered things are still in use: in a bounded recording, what nothing refers to any more is
-//! deleted.
+//! Reference counts of numbered rows. In a bounded recording, rows that no other row refers to are deleted.
 //!
-//! Two kinds of reference keep a thing. Rows of seconds and stalls come and go with the window, so it is
-//! enough to know the last generation that wrote one: when that is outside the window, so are they all.
-//! Things that others are made of (the frames of a stack, the name of a thread) are held for as long as those
-//! are there.
+//! Two kinds of reference keep a row. Sums of seconds and stalls are deleted with the window, so that the
+//! last generation that wrote a reference is enough: when it is outside the window, all references are. Rows
+//! that are parts of others (the frames of a stack, the name of a thread) are held as long as those exist.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Uses of things numbered `I`; `T` is what must be known to forget one.
+/// Uses of rows numbered `I`. `T` is the data that removing a row needs.
 pub(crate) struct Uses<I, T> {
-    /// `None`: nothing is ever forgotten, and nothing is counted.
+    /// `None`: no row is ever removed, and uses are not counted.
     known: Option<BTreeMap<I, Use<T>>>,
-    /// The generation being taken.
+    /// The current generation.
     now: u32,
-    /// Where the search for what is idle goes on.
+    /// The last row of the last search for idle rows.
     hand: Option<I>,
-    /// What lost its last holder since the last search.
+    /// Rows that lost their last holder since the last search.
     loose: Vec<I>,
 }
 
 struct Use<T> {
-    what: T,
+    data: T,
     last: u32,
     holders: u32,
 }
@@ -32,20 +30,20 @@ impl<I: Ord + Copy, T> Uses<I, T> {
         Uses { known: counted.then(BTreeMap::new), now: 1, hand: None, loose: Vec::new() }
     }
 
-    /// From now on uses are of this generation.
+    /// Later uses count for this generation.
     pub fn set_generation(&mut self, now: u32) {
         self.now = now;
     }
 
-    /// A new thing, which is in use now.
-    pub fn define(&mut self, id: I, what: T) {
+    /// Adds a row, which is in use now.
+    pub fn define(&mut self, id: I, data: T) {
         let last = self.now;
         if let Some(known) = &mut self.known {
-            known.insert(id, Use { what, last, holders: 0 });
+            known.insert(id, Use { data, last, holders: 0 });
         }
     }
 
-    /// A row that refers to it is written in this generation.
+    /// Called when a row that refers to `id` is written in this generation.
     pub fn touch(&mut self, id: I) {
         let now = self.now;
         if let Some(found) = self.get_mut(id) {
@@ -67,13 +65,13 @@ impl<I: Ord + Copy, T> Uses<I, T> {
         }
     }
 
-    /// What must be known to forget it, to be changed.
-    pub fn what_mut(&mut self, id: I) -> Option<&mut T> {
-        self.get_mut(id).map(|found| &mut found.what)
+    /// The data that removing a row needs, to change them.
+    pub fn data_mut(&mut self, id: I) -> Option<&mut T> {
+        self.get_mut(id).map(|found| &mut found.data)
     }
 
-    /// Ids that nobody holds and that no generation after `expired` has used. Looks at about `limit` things:
-    /// first at those that lost their last holder, then where the last search ended.
+    /// Rows without holders that no generation after `expired` has used. It examines about `limit` rows:
+    /// first those that lost their last holder, then on from the end of the last search.
     pub fn idle(&mut self, expired: u32, limit: usize) -> Vec<I> {
         let Some(known) = &self.known else { return Vec::new() };
         let is_idle = |found: &Use<T>| found.holders == 0 && found.last <= expired;
@@ -88,7 +86,7 @@ impl<I: Ord + Copy, T> Uses<I, T> {
                 idle.push(id);
             }
         }
-        // At the end it starts over, also where the end moves on meanwhile.
+        // After the last row, the search starts over, even if rows were added meanwhile.
         self.hand = last.filter(|_| looked_at == limit);
         idle.sort_unstable();
         idle.dedup();
@@ -96,7 +94,7 @@ impl<I: Ord + Copy, T> Uses<I, T> {
     }
 
     pub fn remove(&mut self, id: I) -> Option<T> {
-        self.known.as_mut()?.remove(&id).map(|found| found.what)
+        self.known.as_mut()?.remove(&id).map(|found| found.data)
     }
 
     fn get_mut(&mut self, id: I) -> Option<&mut Use<T>> {
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_is_what_no_later_generation_used() {
+    fn idle_rows_are_those_without_later_uses() {
         let mut uses = uses(&[1, 2, 3]);
         uses.set_generation(2);
         uses.touch(2);
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_stays_and_is_found_at_once_when_it_is_let_go() {
+    fn held_rows_stay_and_released_rows_are_found_at_once() {
         let mut uses = uses(&[1, 2]);
         uses.hold(2);
         uses.hold(2);
@@ -141,11 +139,11 @@ mod tests {
         uses.release(2);
         assert_eq!(uses.idle(1, 0), []);
         uses.release(2);
-        assert_eq!(uses.idle(1, 1), [1, 2], "what was let go, and one from the beginning");
+        assert_eq!(uses.idle(1, 1), [1, 2], "the released one, and one from the start");
     }
 
     #[test]
-    fn a_search_goes_on_where_it_ended_and_starts_over() {
+    fn search_continues_and_starts_over() {
         let mut uses = uses(&[1, 2, 3]);
         assert_eq!(uses.idle(1, 2), [1, 2]);
         assert_eq!(uses.idle(1, 2), [3]);
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_coming_does_not_keep_a_search_at_the_end() {
+    fn new_rows_do_not_keep_a_search_at_the_end() {
         let mut uses = uses(&[1]);
         let mut found = 0;
         for id in 2..40 {
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_nothing_is_counted() {
+    fn uncounted_uses_find_nothing() {
         let mut uses: Uses<u32, ()> = Uses::default();
         uses.define(1, ());
         uses.release(1);

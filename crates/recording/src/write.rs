@@ -1,4 +1,4 @@
-//! Pending rows and sums → one transaction.
+//! Writes pending rows and sums in one transaction.
 
 use rusqlite::{Connection, Result, ToSql, params};
 use wallprof_model::histogram::Cell;
@@ -12,7 +12,7 @@ use crate::schema::flag;
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     pub last: MonoNs,
-    /// Given once, when the recording ends.
+    /// Set once, when the recording ends.
     pub end: Option<MonoNs>,
     /// Sums without a second of their own are filed under this: a second in a bounded recording, else 0.
     pub flush_second: u32,
@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_beyond_sqlites_are_cut_not_wrapped() {
+    fn numbers_beyond_sqlites_range_saturate() {
         assert_eq!(time(u64::MAX), i64::MAX);
         assert_eq!(sum(u64::MAX), 1 << 53);
         assert_eq!(sum(7), 7);

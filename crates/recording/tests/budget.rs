@@ -1,4 +1,4 @@
-//! A recording keeps to its size, and says what it folded to do so.
+//! A recording stays within its size budget, and counts the stalls that it folded.
 
 mod fixture;
 
@@ -13,19 +13,19 @@ use wallprof_recording::{
 const SECONDS: u64 = 30;
 const STALLS_A_SECOND: u64 = 2_000;
 
-/// Records thirty seconds of many short stalls, every other one voluntary, and one long one a second.
+/// Records thirty seconds of many short stalls, every other one voluntary, and one long stall each second.
 fn record(place: &Place, budget: SizeBudget) -> Summary {
     let mut recorder = Recorder::create(&place.file(), &RecordingStart { budget, ..start() }).unwrap();
     take_all(&mut recorder, definitions());
     for second in 0..SECONDS {
-        let begin = second * 1_000_000_000;
+        let start = second * 1_000_000_000;
         for index in 0..STALLS_A_SECOND {
             let voluntary = index % 2 == 0;
-            let short = Stall { voluntary, ..stall(begin + index * 100_000, 1_000 + index) };
+            let short = Stall { voluntary, ..stall(start + index * 100_000, 1_000 + index) };
             recorder.take(Event::Stall(Box::new(short))).unwrap();
         }
-        recorder.take(Event::Stall(Box::new(stall(begin, 900_000_000)))).unwrap();
-        recorder.commit(at(begin + 1_000_000_000)).unwrap();
+        recorder.take(Event::Stall(Box::new(stall(start, 900_000_000)))).unwrap();
+        recorder.commit(at(start + 1_000_000_000)).unwrap();
     }
     recorder.finish(at(SECONDS * 1_000_000_000)).unwrap()
 }
@@ -36,7 +36,7 @@ fn kept(recording: &Recording) -> Vec<wallprof_model::profile::StallRecord> {
 }
 
 #[test]
-fn a_recording_within_its_budget_keeps_everything() {
+fn recording_within_its_budget_keeps_everything() {
     let place = place();
     let summary = record(&place, SizeBudget::default());
     assert_eq!(summary.stalls, SECONDS * (STALLS_A_SECOND + 1));
@@ -46,7 +46,7 @@ fn a_recording_within_its_budget_keeps_everything() {
 }
 
 #[test]
-fn over_the_budget_the_short_and_the_voluntary_are_folded() {
+fn short_and_voluntary_stalls_are_folded_over_the_budget() {
     let place = place();
     let budget = SizeBudget { bytes_per_minute: 1 << 20, burst_bytes: 512 << 10 };
     let summary = record(&place, budget);
@@ -75,7 +75,7 @@ fn over_the_budget_the_short_and_the_voluntary_are_folded() {
 }
 
 #[test]
-fn open_stalls_are_kept_whatever_the_budget() {
+fn open_stalls_are_kept_without_any_budget() {
     let place = place();
     let budget = SizeBudget { bytes_per_minute: 0, burst_bytes: 0 };
     let mut recorder = Recorder::create(&place.file(), &RecordingStart { budget, ..start() }).unwrap();

@@ -1,4 +1,4 @@
-//! Call paths come back as they were said: their tree, their functions and their numbers.
+//! Call paths are read as they were emitted: their tree, their functions and their numbers.
 
 mod fixture;
 
@@ -8,7 +8,7 @@ use wallprof_model::{
 };
 use wallprof_recording::{Recording, UNKNOWN_REFERENCE};
 
-/// Calls of the given lengths.
+/// Calls of these lengths.
 fn numbers(lengths: &[u64]) -> CallNumbers {
     let mut latency = Histogram::default();
     lengths.iter().for_each(|&ns| latency.record(ns));
@@ -47,8 +47,8 @@ fn recording_of(events: Vec<Event>) -> (Place, Recording) {
     (place, recording)
 }
 
-/// Each path as the functions from the outermost on, with its numbers.
-fn told(calls: &ThreadCalls) -> Vec<(String, CallNumbers)> {
+/// Each path as its functions, outermost first, with its numbers.
+fn numbers_of(calls: &ThreadCalls) -> Vec<(String, CallNumbers)> {
     let mut names: Vec<String> = Vec::new();
     for path in &calls.paths {
         let own = match &path.frame {
@@ -69,7 +69,7 @@ const WAIT: CallFrame<FrameId> = CallFrame::Code(FrameId(1));
 const BLOCKED: CallFrame<FrameId> = CallFrame::Outside(Outside::Blocked);
 
 #[test]
-fn paths_come_back_with_their_functions_and_numbers() {
+fn paths_are_read_with_their_functions_and_numbers() {
     let (_place, recording) = recording_of(vec![
         path(40, None, MAIN, &[1_000]),
         path(3, Some(40), WAIT, &[7, 900, 70]),
@@ -85,11 +85,11 @@ fn paths_come_back_with_their_functions_and_numbers() {
         ("main;[blocked]", numbers(&[12])),
     ];
     let expected: Vec<_> = expected.into_iter().map(|(names, numbers)| (names.to_owned(), numbers)).collect();
-    assert_eq!(told(&recording.calls(thread).unwrap()), expected);
+    assert_eq!(numbers_of(&recording.calls(thread).unwrap()), expected);
 }
 
 #[test]
-fn a_path_that_is_said_again_adds_up() {
+fn path_that_is_emitted_again_adds_up() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
@@ -102,11 +102,11 @@ fn a_path_that_is_said_again_adds_up() {
     let mut sum = numbers(&[50, 3, 20]);
     (sum.incomplete, sum.entered_before, sum.unwound, sum.self_ns) = (4, 8, 12, 40);
     sum.total_ns = sum.complete_ns + 20;
-    assert_eq!(told(&calls), [("main".to_owned(), sum)]);
+    assert_eq!(numbers_of(&calls), [("main".to_owned(), sum)]);
 }
 
 #[test]
-fn a_path_below_nothing_known_is_lost_and_counted() {
+fn path_below_an_undefined_one_is_lost_and_counted() {
     let elsewhere = |event: Event| match event {
         Event::CallPath(path) => Event::CallPath(Box::new(CallPath { thread: ThreadKey(8), ..*path })),
         other => other,
@@ -117,16 +117,16 @@ fn a_path_below_nothing_known_is_lost_and_counted() {
         path(1, Some(5), MAIN, &[]),
         path(2, Some(1), MAIN, &[]),
         path(3, Some(0), CallFrame::Code(FrameId(99)), &[]),
-        // Another thread's path of that number is not there.
+        // The path of that number is another thread's.
         elsewhere(path(4, Some(0), MAIN, &[])),
     ]);
-    assert_eq!(told(&recording.calls(ThreadKey(1)).unwrap()).len(), 1);
+    assert_eq!(numbers_of(&recording.calls(ThreadKey(1)).unwrap()).len(), 1);
     assert_eq!(recording.threads_with_calls().unwrap(), [ThreadKey(1)]);
     assert_eq!(recording.info().unwrap().losses[UNKNOWN_REFERENCE], 4);
 }
 
 #[test]
-fn the_coarsest_resolution_counts() {
+fn coarsest_resolution_is_kept() {
     let (_place, recording) = recording_of(vec![]);
     assert_eq!(recording.info().unwrap().call_resolution_ns, None);
     assert_eq!(recording.calls(ThreadKey(1)).unwrap().paths, []);

@@ -1,4 +1,4 @@
-//! Counters and marks: what is written comes back around any moment, and what is added later too.
+//! Counters and marks: those of the recorder and those that are added later are read around any time.
 
 mod fixture;
 
@@ -13,7 +13,7 @@ fn counter(name: &str, thread: Option<ThreadKey>) -> Counter {
     Counter { name: name.into(), thread, kind: CounterKind::Sum, unit: CounterUnit::Bytes }
 }
 
-/// A counter of the machine once a second for a minute, and one of a process with a value.
+/// A counter of the machine with a value each second for a minute, and one of a process with one value.
 fn recorded() -> Place {
     let place = place();
     let mut recorder = recorder(&place.file());
@@ -40,7 +40,7 @@ fn seconds(track: &CounterTrack) -> Vec<u64> {
 }
 
 #[test]
-fn the_machines_counters_come_whole_where_they_are_asked_for() {
+fn selected_counters_of_the_machine_are_read_whole() {
     let place = recorded();
     let recording = Recording::open(&place.file()).unwrap();
     let counters = recording.counters().unwrap();
@@ -52,7 +52,7 @@ fn the_machines_counters_come_whole_where_they_are_asked_for() {
 }
 
 #[test]
-fn values_around_a_moment_come_with_the_last_one_before() {
+fn values_around_a_time_include_the_last_one_before() {
     let place = recorded();
     let recording = Recording::open(&place.file()).unwrap();
     let mut counters = recording.counters().unwrap();
@@ -71,7 +71,7 @@ fn values_around_a_moment_come_with_the_last_one_before() {
 }
 
 #[test]
-fn numbers_and_marks_are_added_to_a_complete_recording() {
+fn metrics_and_marks_are_added_to_a_complete_recording() {
     let place = recorded();
     let mark = Mark { at: at(3), duration_ns: Some(5), text: "alarm".into() };
     for value in [1.5, 2.5] {
@@ -93,7 +93,7 @@ fn numbers_and_marks_are_added_to_a_complete_recording() {
 }
 
 #[test]
-fn names_without_end_are_not_taken() {
+fn too_many_names_are_refused() {
     let place = recorded();
     let mut additions = Additions::open(&place.file()).unwrap();
     for name in 0..MAX_METRICS {
@@ -104,7 +104,7 @@ fn names_without_end_are_not_taken() {
 }
 
 #[test]
-fn only_a_recording_is_added_to() {
+fn only_recordings_accept_additions() {
     let place = place();
     std::fs::write(place.file(), "dear diary").unwrap();
     assert!(matches!(Additions::open(&place.file()), Err(Error::NotARecording { .. })));

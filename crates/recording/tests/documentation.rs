@@ -1,4 +1,4 @@
-//! `docs/recording.md` says what is there: every view with its columns, every table, and queries that work.
+//! `docs/recording.md` is complete: it has every view with its columns, every table, and queries that work.
 
 mod fixture;
 
@@ -15,7 +15,7 @@ use wallprof_model::{
 
 const DOCUMENT: &str = include_str!("../../../docs/recording.md");
 
-/// A recording in which each question has an answer.
+/// A recording with answers to all questions.
 fn recorded() -> (Place, Connection) {
     let place = place();
     let mut recorder = recorder(&place.file());
@@ -101,7 +101,7 @@ fn calls() -> Vec<Event> {
     ]
 }
 
-/// A query's rows, each as one text.
+/// The rows of a query, each as one text.
 fn rows(connection: &Connection, sql: &str) -> Vec<String> {
     let mut statement = connection.prepare(sql).unwrap_or_else(|error| panic!("{error} in {sql}"));
     let columns = statement.column_count();
@@ -117,7 +117,7 @@ fn rows(connection: &Connection, sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_questions_have_these_answers() {
+fn queries_of_the_document_have_these_answers() {
     let (_place, connection) = recorded();
     let queries: Vec<&str> =
         DOCUMENT.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
@@ -166,7 +166,7 @@ fn every_view_every_column_and_every_table_is_documented() {
 }
 
 #[test]
-fn a_threads_states_add_up_to_its_wall_time() {
+fn states_of_a_thread_add_up_to_its_wall_time() {
     let (_place, connection) = recorded();
     assert_eq!(
         rows(&connection, "SELECT state, ns FROM ledger ORDER BY state"),
@@ -176,7 +176,7 @@ fn a_threads_states_add_up_to_its_wall_time() {
 }
 
 #[test]
-fn what_a_trace_divides_is_exact_in_the_view() {
+fn time_that_a_trace_divides_is_exact_in_the_view() {
     let bucket = wallprof_model::event::LedgerDelta {
         on_cpu_ns: 600,
         traced_user_ns: 150,

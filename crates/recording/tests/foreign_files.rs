@@ -1,4 +1,5 @@
-//! Files that are no recording, are damaged, or were made to hurt: an error in one sentence, never a panic.
+//! Files that are no recording, are damaged, or were made by an attacker give an error in one sentence and
+//! never a panic.
 
 mod fixture;
 
@@ -13,7 +14,7 @@ use wallprof_recording::{
     Additions, Error, Naming, Recorder, Recording, Result, SCHEMA, StallFilter, write_findings,
 };
 
-/// A finished recording with a bit of everything in it.
+/// A finished recording with rows in most tables.
 fn recorded(path: &Path) {
     let mut recorder = recorder(path);
     take_all(&mut recorder, definitions());
@@ -37,7 +38,7 @@ fn recorded(path: &Path) {
     recorder.finish(at(5_000)).unwrap();
 }
 
-/// Reads everything there is.
+/// Reads everything.
 fn read_all(path: &Path) -> Result<()> {
     let recording = Recording::open(path)?;
     recording.info()?;
@@ -68,7 +69,7 @@ fn sqlite(path: &Path, sql: &str) {
 }
 
 #[test]
-fn what_is_missing_empty_or_something_else_is_named() {
+fn missing_empty_and_foreign_files_are_named() {
     let place = place();
     let path = place.file();
     assert!(matches!(Recording::open(&path).err(), Some(Error::NotFound { .. })));
@@ -78,12 +79,12 @@ fn what_is_missing_empty_or_something_else_is_named() {
     assert!(matches!(Recording::open(&path).err(), Some(Error::NotARecording { .. })));
     assert!(matches!(Recording::open(place.folder()).err(), Some(Error::NotARecording { .. })));
     fs::remove_file(&path).unwrap();
-    sqlite(&path, "CREATE TABLE of_somebody_else (x)");
+    sqlite(&path, "CREATE TABLE foreign (x)");
     assert!(matches!(Recording::open(&path).err(), Some(Error::NotARecording { .. })));
 }
 
 #[test]
-fn a_newer_schema_is_refused() {
+fn newer_schema_is_refused() {
     let place = place();
     recorded(&place.file());
     sqlite(&place.file(), "PRAGMA user_version = 7");
@@ -106,7 +107,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn a_truncated_log_loses_only_its_end() {
+fn truncated_log_loses_only_its_end() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
@@ -129,7 +130,7 @@ fn a_truncated_log_loses_only_its_end() {
 
 /// Garbage in any page gives an error or other values, but no panic and no endless loop.
 #[test]
-fn garbage_in_every_page_is_survived() {
+fn garbage_in_any_page_does_not_panic() {
     let place = place();
     recorded(&place.file());
     let whole = fs::read(place.file()).unwrap();
@@ -148,7 +149,7 @@ fn garbage_in_every_page_is_survived() {
 }
 
 #[test]
-fn values_that_no_recorder_writes_are_errors() {
+fn invalid_values_are_errors() {
     let place = place();
     for damage in [
         "UPDATE node SET parent = id",
@@ -193,7 +194,7 @@ fn values_that_no_recorder_writes_are_errors() {
 }
 
 #[test]
-fn an_error_in_a_stall_is_said_once() {
+fn error_in_a_stall_is_reported_once() {
     let place = place();
     recorded(&place.file());
     sqlite(&place.file(), "UPDATE stall SET user_stack = 99999999 WHERE id = 5");
@@ -205,10 +206,10 @@ fn an_error_in_a_stall_is_said_once() {
 }
 
 #[test]
-fn a_recording_in_use_is_not_replaced() {
+fn recording_in_use_is_not_replaced() {
     let place = place();
     let first = recorder(&place.file());
-    // Another process would see the same: SQLite's locks are asked, not this recorder.
+    // Another process would see the same, because SQLite's locks decide and not this recorder.
     let second = Recorder::create(&place.file(), &start()).err();
     assert!(matches!(second, Some(Error::InUse { .. })), "{second:?}");
     first.finish(at(1)).unwrap();
@@ -216,7 +217,7 @@ fn a_recording_in_use_is_not_replaced() {
 }
 
 #[test]
-fn a_fault_without_its_row_is_only_less_known() {
+fn fault_without_its_row_lacks_only_its_facts() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
@@ -228,7 +229,7 @@ fn a_fault_without_its_row_is_only_less_known() {
     read_all(&place.file()).unwrap();
 }
 
-/// What would run, or be evaluated, when a row is added or read.
+/// Parts of a schema that SQLite would run or evaluate when a row is added or read.
 const HOSTILE: [&str; 4] = [
     "CREATE TRIGGER evil AFTER INSERT ON mark BEGIN DELETE FROM thread; END",
     "CREATE TRIGGER endless AFTER INSERT ON finding BEGIN
@@ -238,7 +239,7 @@ const HOSTILE: [&str; 4] = [
 ];
 
 #[test]
-fn nothing_of_a_files_own_runs() {
+fn no_code_of_a_file_runs() {
     for sql in HOSTILE {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
@@ -262,7 +263,7 @@ fn nothing_of_a_files_own_runs() {
 }
 
 #[test]
-fn tables_and_indexes_of_its_users_are_left_alone() {
+fn tables_and_indexes_of_users_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     recorded(&path);
@@ -272,7 +273,7 @@ fn tables_and_indexes_of_its_users_are_left_alone() {
 }
 
 #[test]
-fn a_frame_has_at_most_as_many_lines_as_a_recorder_writes() {
+fn lines_of_a_frame_are_limited() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     recorded(&path);

@@ -1,4 +1,4 @@
-//! Names that come afterwards: what is offered for naming, what is written, and what stays.
+//! Names that are added later: the frames that are listed, the names that are written, and those that stay.
 
 mod fixture;
 
@@ -21,7 +21,7 @@ fn with_place(symbol: &str, offset: u64, inlined: bool) -> SymbolLine {
     SymbolLine { file: Some("a.c".into()), line: Some(7), inlined, offset, ..line(symbol, 0) }
 }
 
-/// Frames in a module with a build id and in one without, of the kernel, and made at run time; by address.
+/// Frames by address: in a module with a build id and in one without, of the kernel, and of run-time code.
 fn recording(place: &Place) {
     let mut recorder = recorder(&place.file());
     let module = |id, path: &str, build_id| Event::Module {
@@ -71,7 +71,7 @@ fn frame_at(modules: &[UnnamedModule], address: u64) -> UnnamedFrame {
 }
 
 #[test]
-fn unnamed_frames_are_offered_by_module_and_those_without_a_build_id_are_not() {
+fn unnamed_frames_are_listed_by_module_except_without_a_build_id() {
     let place = place();
     recording(&place);
     let naming = Naming::open(&place.file()).unwrap();
@@ -86,7 +86,7 @@ fn unnamed_frames_are_offered_by_module_and_those_without_a_build_id_are_not() {
 }
 
 #[test]
-fn names_are_written_and_what_has_one_keeps_it() {
+fn names_are_written_and_existing_ones_are_kept() {
     let place = place();
     recording(&place);
     std::fs::set_permissions(place.file(), std::fs::Permissions::from_mode(0o640)).unwrap();
@@ -107,7 +107,7 @@ fn names_are_written_and_what_has_one_keeps_it() {
     let after = lines(&place.file());
     assert_eq!(text_of(&after, "0x10"), "inlined@a.c:7 < outer@a.c:7");
     assert_eq!(text_of(&after, "0x30"), "by_table@a.c:7");
-    assert_eq!(text_of(&after, "0x40"), "inner@a.c:7 < whole@a.c:7", "not asked for");
+    assert_eq!(text_of(&after, "0x40"), "inner@a.c:7 < whole@a.c:7", "not in the list");
     for address in ["0x20", "0x50", "0x60", "0x70", "0x80"] {
         assert_eq!(text_of(&after, address), text_of(&before.0, address), "{address}");
     }
@@ -119,7 +119,7 @@ fn names_are_written_and_what_has_one_keeps_it() {
 }
 
 #[test]
-fn nothing_written_leaves_the_file_as_it_was() {
+fn empty_write_does_not_change_the_file() {
     let place = place();
     recording(&place);
     let before = std::fs::read(place.file()).unwrap();
@@ -129,14 +129,14 @@ fn nothing_written_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn a_recording_that_is_written_is_refused_and_a_killed_recorders_is_named() {
+fn recording_in_use_is_refused_and_one_of_a_killed_recorder_is_named() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
     recorder.commit(at(1_000_000_000)).unwrap();
     let error = Naming::open(&place.file()).err().unwrap();
     assert!(matches!(error, Error::BeingWritten { .. }), "{error}");
-    // What a kill leaves: the file and its journal, which nobody has open.
+    // After a kill there are the file and its journal, and no process has them open.
     let copy = place.folder().join("killed.db");
     for suffix in ["", "-wal"] {
         let of = |path: &Path| format!("{}{suffix}", path.display());
@@ -146,7 +146,7 @@ fn a_recording_that_is_written_is_refused_and_a_killed_recorders_is_named() {
 }
 
 #[test]
-fn a_write_that_fails_changes_nothing() {
+fn failed_write_changes_nothing() {
     let place = place();
     recording(&place);
     let before = lines(&place.file());

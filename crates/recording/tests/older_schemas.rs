@@ -137,7 +137,8 @@ fn change_brings_each_layout_to_the_current_schema_and_keeps_its_rows() {
     }
 }
 
-/// Compares tables with their columns, indexes and views with those of a new recording, and queries every view.
+/// Compares tables with their columns, indexes and views with those of a new recording, and queries every
+/// view.
 fn assert_same_schema(path: &Path) {
     let place = place();
     recorder(&place.file()).finish(at(1)).unwrap();

@@ -1,7 +1,8 @@
-//! What takes a second process to see: a recorder killed at any moment, readers that are somebody else, a
-//! recording read while it is written, and whose file it is under sudo.
+//! Tests that need a second process: a recorder that is killed at any time, readers of another user, a
+//! recording that is read while it is written, and the owner of the file under sudo.
 //!
-//! A program of its own instead of the test harness: it starts itself as the writer and as the reader.
+//! A program of its own instead of the test harness, because it starts itself as the writer and as the
+//! reader.
 
 mod fixture;
 
@@ -45,7 +46,7 @@ fn run_all() {
     }
 }
 
-/// Commits 50 stalls at a time, as fast as it can, and says each commit that is done.
+/// Commits 50 stalls at a time, as fast as it can, and prints each finished commit.
 fn write_until_killed(path: &Path) {
     let mut recorder = recorder(path);
     take_all(&mut recorder, definitions());
@@ -60,7 +61,7 @@ fn write_until_killed(path: &Path) {
     }
 }
 
-/// `END STALLS LEDGER CLEAN`, after a look at everything; or the error.
+/// Reads everything and returns `END STALLS LEDGER CLEAN`, or the error.
 fn describe(path: &Path) -> String {
     match try_describe(path) {
         Ok(text) => text,
@@ -102,7 +103,7 @@ impl Writer {
         Writer { child, commits }
     }
 
-    /// Waits until the writer has said that this many commits are done.
+    /// Waits until the writer has printed this many commits.
     fn wait_for(&mut self, commits: u64) {
         for line in self.commits.by_ref() {
             if line.unwrap() == commits.to_string() {
@@ -112,7 +113,7 @@ impl Writer {
         panic!("the writer ended before commit {commits}");
     }
 
-    /// Kills the writer; returns the number of commits that it said it had done.
+    /// Kills the writer. Returns the number of commits that it printed.
     fn kill(mut self, mut said: u64) -> u64 {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -127,7 +128,7 @@ fn killed_at_any_moment() {
     for round in 0..24u64 {
         let place = place();
         let mut writer = Writer::start(&place.file());
-        // Somewhere inside one of the next commits: how far the writer is by then is up to the scheduler.
+        // The kill hits some point of the next commits. The scheduler decides which.
         let wanted = 1 + round * round;
         writer.wait_for(wanted);
         let said = writer.kill(wanted);
@@ -137,7 +138,7 @@ fn killed_at_any_moment() {
     }
 }
 
-/// As soon as the name is there, a whole recording is behind it.
+/// From the time at which the name exists, the file is a whole recording.
 fn killed_at_once() {
     for _ in 0..8 {
         let place = place();
@@ -193,7 +194,7 @@ fn another_user_reads() {
     let private = as_nobody(place.folder(), &place.file());
     assert!(private.contains("permission denied to read"), "{private}");
 
-    // The file with all, some or none of what lies beside it.
+    // The file with all, some or none of its side files.
     for (suffixes, holds_all) in
         [(&["", "-wal", "-shm"][..], true), (&["", "-wal"], true), (&["", "-shm"], false), (&[""], false)]
     {
@@ -240,7 +241,7 @@ fn owned_by_the_caller() {
     child.wait().unwrap();
 }
 
-/// What another user reads at `path`. Its temporary folder is left as it was.
+/// The result of a read by another user at `path`. The user's temporary folder must be unchanged.
 fn as_nobody(folder: &Path, path: &Path) -> String {
     let scratch = tempfile::tempdir().unwrap();
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -259,7 +260,7 @@ fn as_nobody(folder: &Path, path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-/// The program where anyone can run it, whoever may enter the build folder.
+/// A copy of the program in a folder that every user can enter.
 fn copy_of_this_program(folder: &Path) -> PathBuf {
     let program = folder.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();

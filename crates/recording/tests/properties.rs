@@ -1,4 +1,4 @@
-//! However deltas are grouped into events and events into commits, the sums that come back are the same.
+//! The sums that are read do not depend on the grouping of deltas into events and of events into commits.
 
 mod fixture;
 

@@ -1,4 +1,4 @@
-//! A bounded recording keeps its window, whole, and nothing else.
+//! A bounded recording keeps its window whole, and nothing else.
 
 mod fixture;
 
@@ -11,7 +11,7 @@ use wallprof_recording::{Recorder, Recording, StallFilter};
 
 const LARGE: u64 = 1 << 40;
 
-/// Records seconds on a machine with some forks in each; keeps those of the last `keep`.
+/// Records seconds of a machine with some forks in each, and keeps those of the last `keep`.
 fn record(place: &Place, seconds: u32, keep: u64, forks: u32) -> (Recorder, Machine) {
     let mut recorder = Recorder::create(&place.file(), &bounded(keep, LARGE)).unwrap();
     let mut machine = Machine::new(&mut recorder, forks);
@@ -22,7 +22,7 @@ fn record(place: &Place, seconds: u32, keep: u64, forks: u32) -> (Recorder, Mach
 }
 
 #[test]
-fn the_window_is_what_the_recording_is_of() {
+fn readers_see_only_the_window() {
     let place = place();
     let (_recorder, _) = record(&place, 100, 20, 3);
     let recording = Recording::open(&place.file()).unwrap();
@@ -44,7 +44,7 @@ fn the_window_is_what_the_recording_is_of() {
 }
 
 #[test]
-fn before_the_window_is_full_nothing_goes() {
+fn nothing_is_deleted_before_the_window_is_full() {
     let place = place();
     let (_recorder, _) = record(&place, 19, 20, 1);
     let recording = Recording::open(&place.file()).unwrap();
@@ -53,7 +53,7 @@ fn before_the_window_is_full_nothing_goes() {
 }
 
 #[test]
-fn what_only_the_past_used_goes_and_what_is_kept_is_whole() {
+fn unused_rows_are_deleted_and_kept_rows_are_whole() {
     let place = place();
     let (mut recorder, mut machine) = record(&place, 60, 20, 5);
     assert_eq!(dangling(&place.file()), [""; 0]);
@@ -68,9 +68,9 @@ fn what_only_the_past_used_goes_and_what_is_kept_is_whole() {
     assert_eq!(unused_rows(&place.file(), "text"), 0);
 }
 
-/// Minutes of 50 processes a second with 10,000 names: what is kept does not grow with it.
+/// Minutes of 50 processes a second with 10,000 names. The kept data do not grow.
 #[test]
-fn a_soak_stays_in_its_bounds() {
+fn long_recording_stays_within_its_limits() {
     let place = place();
     let (mut recorder, mut machine) = record(&place, 60, 20, 50);
     let tables = [
@@ -106,7 +106,7 @@ fn a_soak_stays_in_its_bounds() {
 }
 
 #[test]
-fn a_size_is_kept_by_keeping_less_time() {
+fn size_limit_shortens_the_window() {
     let place = place();
     let keep_bytes = 1 << 20;
     let mut recorder = Recorder::create(&place.file(), &bounded(3_600, keep_bytes)).unwrap();
@@ -127,7 +127,7 @@ fn a_size_is_kept_by_keeping_less_time() {
 }
 
 #[test]
-fn a_stall_that_goes_on_outlives_the_window() {
+fn open_stall_outlives_the_window() {
     let place = place();
     let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
     take_all(&mut recorder, definitions());
@@ -172,7 +172,7 @@ fn a_stall_that_goes_on_outlives_the_window() {
 }
 
 #[test]
-fn an_open_stall_of_a_thread_that_ended_goes_with_the_rest() {
+fn open_stall_of_an_ended_thread_is_deleted() {
     let place = place();
     let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
     take_all(&mut recorder, definitions());
@@ -187,9 +187,9 @@ fn an_open_stall_of_a_thread_that_ended_goes_with_the_rest() {
     assert_eq!(dangling(&place.file()), [""; 0]);
 }
 
-/// A stack's id may come to mean another stack, while rows still mean the old one.
+/// An id may be defined as another stack while rows still refer to the old one.
 #[test]
-fn a_stack_told_anew_leaves_what_rows_have() {
+fn redefined_stack_does_not_change_rows() {
     let place = place();
     let mut recorder = Recorder::create(&place.file(), &bounded(30, LARGE)).unwrap();
     take_all(&mut recorder, definitions());
@@ -253,7 +253,7 @@ fn files_of_programs_that_ran_long_ago_leave_the_recording() {
 }
 
 #[test]
-fn the_source_learns_what_it_has_to_tell_again() {
+fn source_learns_the_ids_to_define_again() {
     let place = place();
     let mut recorder = Recorder::create(&place.file(), &bounded(10, LARGE)).unwrap();
     take_all(&mut recorder, definitions());
@@ -283,7 +283,7 @@ fn the_source_learns_what_it_has_to_tell_again() {
 }
 
 #[test]
-fn without_a_bound_nothing_goes_and_nothing_is_forgotten() {
+fn unbounded_recording_deletes_nothing() {
     let place = place();
     let mut recorder = recorder(&place.file());
     let mut machine = Machine::new(&mut recorder, 1);

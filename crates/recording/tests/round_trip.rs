@@ -1,4 +1,4 @@
-//! Every event comes back as what it said.
+//! Every event is read as it was emitted.
 
 mod fixture;
 
@@ -45,7 +45,7 @@ fn symbols(stack: &ResolvedStack) -> Vec<Option<&str>> {
 }
 
 #[test]
-fn what_the_recording_says_of_itself() {
+fn facts_about_the_recording() {
     let step = ClockAnchor { mono: at(1_000), epoch: EpochNs(5) };
     let (_place, recording, summary) = recording_of(vec![
         Event::Clock(step),
@@ -75,7 +75,7 @@ fn what_the_recording_says_of_itself() {
 }
 
 #[test]
-fn a_thread_with_its_last_names_and_its_span() {
+fn thread_has_its_last_names_and_its_lifetime() {
     let renamed = wallprof_model::ThreadInfo { cgroup: None, ..thread(7, "renamed") };
     let (_place, recording, _) = recording_of(vec![
         Event::Thread(renamed.clone()),
@@ -88,7 +88,7 @@ fn a_thread_with_its_last_names_and_its_span() {
 }
 
 #[test]
-fn a_thread_lives_no_longer_than_its_recording() {
+fn thread_ends_with_its_recording() {
     let (_place, recording, _) =
         recording_of(vec![Event::ThreadEnd { thread: ThreadKey(7), at: at(3_000_000_000) }]);
     assert_eq!(only_thread(&recording).end, at(2_000_000_000));
@@ -193,7 +193,7 @@ fn samples_keep_their_stacks_and_wakers() {
 }
 
 #[test]
-fn a_frame_knows_its_module_and_its_functions() {
+fn frame_has_its_module_and_its_functions() {
     let inlined = SymbolLine { inlined: true, ..line("inner") };
     let (_place, recording, _) = recording_of(vec![
         Event::Symbol { frame: FrameId(1), lines: vec![inlined.clone(), line("outer")] },
@@ -210,7 +210,7 @@ fn a_frame_knows_its_module_and_its_functions() {
 }
 
 #[test]
-fn better_symbols_replace_worse_ones_and_not_the_other_way() {
+fn symbols_replace_missing_ones_only() {
     let symbol = |lines| Event::Symbol { frame: FrameId(0), lines };
     let (_place, recording, _) = recording_of(vec![
         symbol(vec![line("_ZN4main"), line("x")]),
@@ -223,8 +223,8 @@ fn better_symbols_replace_worse_ones_and_not_the_other_way() {
 }
 
 #[test]
-fn a_stall_with_everything() {
-    let somebody = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
+fn stall_with_all_facts() {
+    let other = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
     let worker = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
     let full = Stall {
         syscall: Some("futex".into()),
@@ -232,10 +232,10 @@ fn a_stall_with_everything() {
         user: Some(USER),
         kernel: Some(KERNEL),
         waker: Some(Waker { thread: Some(worker), user: Some(USER), kernel: None }),
-        lock: Some(Lock { address: u64::MAX, owner: Some(somebody.clone()) }),
+        lock: Some(Lock { address: u64::MAX, owner: Some(other.clone()) }),
         ran_instead: vec![
-            RanInstead { thread: somebody.clone(), ns: 40 },
-            RanInstead { thread: ThreadRef { tid: 6, ..somebody.clone() }, ns: 30 },
+            RanInstead { thread: other.clone(), ns: 40 },
+            RanInstead { thread: ThreadRef { tid: 6, ..other.clone() }, ns: 30 },
         ],
         runnable_ns: 70,
         asked_ns: Some(1_000),
@@ -263,15 +263,15 @@ fn a_stall_with_everything() {
     assert_eq!(waker.thread.as_ref().unwrap().key, Some(ThreadKey(1)));
     assert_eq!((waker.user.is_some(), waker.kernel.is_some()), (true, false));
     let lock = got.lock.as_ref().unwrap();
-    assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&somebody)));
+    assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&other)));
     assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
     assert_eq!(got.binding, Some(BoundAtFirstCall { depth: 1, symbol, library: None }));
-    assert_eq!(got.ran_instead, [(somebody.clone(), 40), (ThreadRef { tid: 6, ..somebody }, 30)]);
+    assert_eq!(got.ran_instead, [(other.clone(), 40), (ThreadRef { tid: 6, ..other }, 30)]);
     assert_eq!(recording.stall(got.id).unwrap().as_ref(), Some(got));
     assert_eq!(recording.stall(got.id + 1).unwrap(), None);
 }
 
-/// Stalls of every reason, with and without a lock, of timeouts around their lengths.
+/// Stalls of every reason, with and without a lock, with timeouts around their lengths.
 fn stalls_with_timeouts() -> Vec<Stall> {
     let mut stalls = Vec::new();
     let reasons = (0..=u8::MAX).filter_map(StallReason::from_code);
@@ -310,9 +310,9 @@ fn lateness_is_the_same_in_every_reader() {
     }
 }
 
-/// Recordings were written without the column; what they store of timeouts suffices.
+/// Older recordings lack the column `late_ns` of the view. The stored timeouts suffice to compute it.
 #[test]
-fn recording_without_the_column_has_lateness_all_the_same() {
+fn recording_without_the_column_has_lateness() {
     let sleep = StallReason::Blocked(Reason::Sleep);
     let slept = |start_ns, asked_ns| Stall { reason: sleep, asked_ns, ..stall(start_ns, 2_060) };
     let events = [slept(0, Some(2_000)), slept(5_000, None)].map(|stall| Event::Stall(Box::new(stall)));
@@ -333,7 +333,7 @@ fn recording_without_the_column_has_lateness_all_the_same() {
 }
 
 #[test]
-fn the_kernel_s_work_and_calls_on_other_cpus() {
+fn kernel_delays_and_calls_on_other_cpus() {
     let work =
         |kind, start, ns| KernelWork { thread: ThreadKey(7), kind, start: at(start), end: at(start + ns) };
     let caller = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
@@ -379,7 +379,7 @@ fn quotas_that_were_used_up() {
 }
 
 #[test]
-fn what_a_stall_lacks_stays_absent() {
+fn missing_facts_of_a_stall_stay_absent() {
     let (_place, recording, _) = recording_of(vec![Event::Stall(Box::new(stall(0, 10)))]);
     let got = all_stalls(&recording).remove(0);
     assert_eq!((got.syscall, got.cpu, got.user, got.kernel, got.waker), (None, None, None, None, None));
@@ -388,7 +388,7 @@ fn what_a_stall_lacks_stays_absent() {
 }
 
 #[test]
-fn woken_by_an_interrupt_is_not_the_same_as_not_known() {
+fn wakeup_by_an_interrupt_differs_from_an_unknown_waker() {
     let waker = Some(Waker { thread: None, user: None, kernel: Some(KERNEL) });
     let (_place, recording, _) = recording_of(vec![Event::Stall(Box::new(Stall { waker, ..stall(0, 10) }))]);
     let got = all_stalls(&recording).remove(0).waker.unwrap();
@@ -396,7 +396,7 @@ fn woken_by_an_interrupt_is_not_the_same_as_not_known() {
 }
 
 #[test]
-fn a_fault_with_its_file() {
+fn fault_has_its_file() {
     let fault = Fault {
         address: 0x7fff_0000_1000,
         access: Some(Access::Exec),
@@ -426,7 +426,7 @@ fn a_fault_with_its_file() {
 }
 
 #[test]
-fn stalls_come_oldest_first_and_filtered() {
+fn stalls_are_sorted_and_filtered() {
     let voluntary = Stall { voluntary: true, ..stall(5, 100) };
     let (_place, recording, _) = recording_of(
         [stall(50, 10), stall(10, 400), voluntary, stall(30, 20)]
@@ -444,17 +444,14 @@ fn stalls_come_oldest_first_and_filtered() {
 }
 
 #[test]
-fn an_open_stall_becomes_the_closed_one() {
+fn open_stall_is_replaced_by_the_closed_one() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
-    let somebody = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
+    let other = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
     let open = Stall {
         open: true,
-        ran_instead: vec![
-            RanInstead { thread: somebody.clone(), ns: 1 },
-            RanInstead { thread: somebody, ns: 2 },
-        ],
+        ran_instead: vec![RanInstead { thread: other.clone(), ns: 1 }, RanInstead { thread: other, ns: 2 }],
         ..stall(0, 10)
     };
     recorder.take(Event::Stall(Box::new(open.clone()))).unwrap();
@@ -512,7 +509,7 @@ fn unwinding_counts_how_often_user_stacks_were_taken() {
 }
 
 #[test]
-fn references_to_nothing_are_counted() {
+fn undefined_references_are_counted() {
     let (_place, recording, _) = recording_of(vec![
         Event::ThreadEnd { thread: ThreadKey(99), at: at(1) },
         Event::Ledger(wallprof_model::event::LedgerDelta { thread: ThreadKey(99), ..ledger(0, 1) }),
@@ -535,7 +532,7 @@ fn references_to_nothing_are_counted() {
 }
 
 #[test]
-fn hostile_names_survive() {
+fn hostile_names_are_kept() {
     let names = ["a\0b", "line\nbreak", "\u{fffd}\u{1b}[31m", "'; DROP TABLE stall; --", "", "ΩΩΩ"];
     let mut events: Vec<Event> = names
         .iter()
@@ -557,7 +554,7 @@ fn hostile_names_survive() {
 }
 
 #[test]
-fn the_largest_numbers_neither_panic_nor_wrap() {
+fn largest_numbers_neither_panic_nor_wrap() {
     let huge = Stall {
         start: MonoNs(0),
         end: MonoNs(u64::MAX),

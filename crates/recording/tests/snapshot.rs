@@ -1,4 +1,4 @@
-//! A snapshot is a recording of some seconds of another one that goes on.
+//! A snapshot is a recording of some seconds of another one, which continues.
 
 mod fixture;
 
@@ -13,7 +13,7 @@ use wallprof_recording::{Error, Recorder, Recording, StallFilter, write_snapshot
 
 const LARGE: u64 = 1 << 40;
 
-/// A flight recording after a minute, of which half is kept.
+/// A flight recording after a minute, half of which is kept.
 fn flight(place: &Place) -> (Recorder, Machine) {
     let mut recorder = Recorder::create(&place.file(), &bounded(30, LARGE)).unwrap();
     let mut machine = Machine::new(&mut recorder, 3);
@@ -30,7 +30,7 @@ fn snapshots(place: &Place) -> std::path::PathBuf {
 }
 
 #[test]
-fn it_is_a_whole_recording_of_those_seconds() {
+fn snapshot_is_a_whole_recording_of_its_seconds() {
     let place = place();
     let (mut recorder, mut machine) = flight(&place);
     let spike = end_of(49).0 + NS / 2;
@@ -77,7 +77,7 @@ fn stalls_keep_their_ids() {
 }
 
 #[test]
-fn what_lies_outside_is_cut_and_nothing_is_told() {
+fn range_outside_the_window_is_cut_or_refused() {
     let place = place();
     let (_recorder, _) = flight(&place);
     let folder = snapshots(&place);
@@ -92,7 +92,7 @@ fn what_lies_outside_is_cut_and_nothing_is_told() {
 }
 
 #[test]
-fn a_name_that_is_taken_gets_a_number() {
+fn second_snapshot_of_a_second_gets_a_number() {
     let place = place();
     let (_recorder, _) = flight(&place);
     let names: Vec<String> = (0..3)
@@ -104,7 +104,7 @@ fn a_name_that_is_taken_gets_a_number() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error_and_the_recorder_goes_on() {
+fn failed_snapshot_does_not_disturb_the_recorder() {
     let place = place();
     let (mut recorder, mut machine) = flight(&place);
     let nowhere = place.folder().join("nowhere");
@@ -112,7 +112,7 @@ fn what_cannot_be_written_is_an_error_and_the_recorder_goes_on() {
     assert!(matches!(error, Error::DirectoryMissing { .. }), "{error}");
     let error = write_snapshot(&place.file(), end_of(44)..end_of(45), &place.file()).unwrap_err();
     assert!(error.to_string().contains("wallprof.db"), "{error}");
-    // A device without room for a byte, where there is one to try it with.
+    // A full device, where one exists.
     if std::path::Path::new("/dev/full").exists() {
         let full = place.folder().join("full");
         std::os::unix::fs::symlink("/dev/full", &full).unwrap();
@@ -120,14 +120,15 @@ fn what_cannot_be_written_is_an_error_and_the_recorder_goes_on() {
     }
     let missing = write_snapshot(&place.folder().join("none.db"), end_of(44)..end_of(45), &snapshots(&place));
     assert!(matches!(missing, Err(Error::NotFound { .. })));
-    // What is too old goes with every second commit.
+    // Old rows are deleted with every second commit.
     (60..62).for_each(|second| machine.second(&mut recorder, second));
     assert_eq!(rows(&place.file(), "SELECT count(*) FROM bucket WHERE thread = 1"), 30);
 }
 
-/// Taken by another thread while the recorder commits: neither waits for the other, and each is whole.
+/// A snapshot that another thread takes while the recorder commits: neither waits for the other, and each is
+/// whole.
 #[test]
-fn the_recorder_does_not_stop_for_it() {
+fn recorder_does_not_wait_for_a_snapshot() {
     let place = place();
     let (mut recorder, mut machine) = flight(&place);
     let (path, folder) = (place.file(), snapshots(&place));

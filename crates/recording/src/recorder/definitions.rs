@@ -1,4 +1,4 @@
-//! Events that define what others refer to: threads, modules, frames, symbols, stacks, and the texts in them.
+//! Events that define the ids of others: threads, modules, frames, symbols, stacks, and the texts in them.
 
 use std::num::NonZeroU32;
 
