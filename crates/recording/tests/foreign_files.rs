@@ -79,7 +79,7 @@ fn missing_empty_and_foreign_files_are_named() {
     assert!(matches!(Recording::open(&path).err(), Some(Error::NotARecording { .. })));
     assert!(matches!(Recording::open(place.folder()).err(), Some(Error::NotARecording { .. })));
     fs::remove_file(&path).unwrap();
-    sqlite(&path, "CREATE TABLE foreign (x)");
+    sqlite(&path, "CREATE TABLE of_others (x)");
     assert!(matches!(Recording::open(&path).err(), Some(Error::NotARecording { .. })));
 }
 

@@ -1,4 +1,4 @@
-//! How fast tables are built: rows of the file a second, on one core.
+//! The speed of building tables: rows of the file in a second, on one core.
 //!
 //! `cargo bench -p wallprof-unwind --bench build`
 

@@ -1,4 +1,5 @@
-//! How fast the reference walker is: frames a second, through stacks made up along libc's rules.
+//! The speed of the reference walker: frames in a second, through stacks that are generated from libc's
+//! rules.
 //!
 //! `cargo bench -p wallprof-unwind --bench walk`
 

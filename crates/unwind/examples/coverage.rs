@@ -1,4 +1,5 @@
-//! What the tables of files cover, what they leave out, how fast they are built and how large they are.
+//! Prints the coverage of the tables of files, their inexpressible code, the time of building them, and their
+//! size.
 //!
 //! `cargo run --release -p wallprof-unwind --example coverage -- FILE…`
 
@@ -10,12 +11,12 @@ fn main() {
     for path in std::env::args().skip(1) {
         match std::fs::read(&path) {
             Err(error) => println!("{path}: {error}"),
-            Ok(image) => tell(&path, &image),
+            Ok(image) => report(&path, &image),
         }
     }
 }
 
-fn tell(path: &str, image: &[u8]) {
+fn report(path: &str, image: &[u8]) {
     let started = Instant::now();
     let table = match Table::from_elf(image) {
         Ok(table) => table,

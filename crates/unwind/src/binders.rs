@@ -1,10 +1,10 @@
-//! The functions of a dynamic linker that bind others, told without their names.
+//! Finds the functions of a dynamic linker that bind others, without their names.
 //!
-//! A first call through a procedure linkage table arrives in them with two words above its return address that no
-//! other call leaves there: which object's table it was, and which entry (System V ABI, AMD64 supplement, "Procedure
-//! Linkage Table"). So their frames begin three words below the CFA, where those of all other functions begin one
-//! word below it. glibc's `_dl_runtime_resolve_*` and `_dl_runtime_profile_*` say so; names they have in unstripped
-//! files only.
+//! A first call through a procedure linkage table enters them with two words above its return address that no
+//! other call leaves there: the object whose table it was, and the entry (System V ABI, AMD64 supplement,
+//! "Procedure Linkage Table"). So their frames start three words below the CFA, and those of all other
+//! functions one word below it. The entries of glibc's `_dl_runtime_resolve_*` and `_dl_runtime_profile_*`
+//! have this offset. Only unstripped files have their names.
 
 use std::ops::Range;
 
@@ -15,19 +15,20 @@ use crate::image::{Budget, Image, Meter, Unlimited};
 use crate::program::{Machinery, State};
 use crate::rule::{Rule, RuleKind};
 
-/// A dynamic linker has half a dozen.
+/// Limit on the functions. A dynamic linker has half a dozen.
 const MAX_BINDERS: usize = 64;
 
-/// At the first instruction of such a function.
+/// The CFA's offset at the first instruction of such a function.
 const TWO_WORDS_AND_RETURN_ADDRESS: i32 = 24;
 
-/// Where the functions lie that bind others, as ELF virtual addresses; none for a file that has no such functions, and
-/// for one that cannot be read.
+/// The functions that bind others, as ranges of ELF virtual addresses. Empty for a file without such
+/// functions, and for a file that cannot be read.
 pub fn binders_from_elf(image: &[u8]) -> Vec<Range<u64>> {
     binders_from_image(&image, &Unlimited)
 }
 
-/// Those of a file that other users may write to. `budget` ends the search where it takes too much.
+/// As [`binders_from_elf`], for a file that other users may write to. `budget` ends a search that takes too
+/// much.
 pub fn binders_from_image(image: &dyn Image, budget: &dyn Budget) -> Vec<Range<u64>> {
     let meter = Meter::new(budget);
     let Some(elf) = Elf::read(image, &meter).ok().filter(|elf| elf.machine == Machine::X86_64) else {
@@ -45,9 +46,9 @@ pub fn binders_from_image(image: &dyn Image, budget: &dyn Budget) -> Vec<Range<u
 struct Search<'s, 'e, 'a> {
     machinery: Machinery<'e, 'a>,
     entries: &'s Entries,
-    /// By CIE: its first row, once it is asked for; the inner `None` where its program is none.
+    /// By CIE: its first row, once it is needed. The inner `None`: its program is damaged.
     initial: Vec<Option<Option<State<'e>>>>,
-    /// Bytes of CIEs' programs left to run.
+    /// The bytes of CIEs' programs that may still be run.
     budget: usize,
     remembered: Vec<State<'e>>,
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_begins_below_two_words_binds() {
+    fn only_functions_entered_with_two_words_bind() {
         let ordinary: &[u8] = &[ADVANCE_4, CFA_OFFSET, 24];
         let table_entry: &[u8] = &[CFA_OFFSET, 16, ADVANCE_4, CFA_OFFSET, 24];
         let image = image(&[ordinary, RESOLVER, table_entry, &[]]);
@@ -118,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn of_more_than_any_linker_has_some_are_told() {
+    fn number_of_functions_is_limited() {
         assert_eq!(binders_from_elf(&image(&[RESOLVER; 100])).len(), MAX_BINDERS);
     }
 
     #[test]
-    fn damaged_files_have_none_or_some_and_never_panic() {
+    fn damaged_files_do_not_panic() {
         let image = image(&[RESOLVER]);
         assert_eq!(binders_from_elf(&image).len(), 1);
         for at in 0..image.len() {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_c_library_s_linker_has_some_and_the_c_library_none() {
+    fn dynamic_linker_has_such_functions_and_libc_has_none() {
         let read = |path: &str| std::fs::read(path).expect("glibc is where its programs look for it");
         let found = binders_from_elf(&read("/lib64/ld-linux-x86-64.so.2"));
         // One for each way of saving registers, with and without auditing.

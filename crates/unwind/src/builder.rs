@@ -1,9 +1,9 @@
-//! From a file's unwind information to its table: finds the section, sorts its entries by address, and streams their
-//! rows into pages.
+//! Builds the table of a file from its unwind information: finds the section, sorts its entries by address,
+//! and streams their rows into pages.
 //!
-//! Owns which entry wins where several cover the same code. The one that begins last does, up to its end; what it
-//! cut off does not come back, as for the binary search of libgcc. Of two that begin at the same address the first in
-//! the section wins. `.eh_frame` wins over Go's table.
+//! This module decides between entries that cover the same code. The one that starts last wins, up to its
+//! end, and the rest of the entry that it cut off is dropped, as in the binary search of libgcc. Of two with
+//! the same start, the first in the section wins. `.eh_frame` wins over Go's table.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ use crate::program::{Machinery, State};
 use crate::rule::{Rule, RuleKind};
 use crate::table::{PAGE_STARTS, PAGE_TEXT, Table};
 
-/// Relative calls reach 2 GiB; a file with more code between its ends is damaged.
+/// Relative calls reach 2 GiB. A file with more code between its ends is damaged.
 const MAX_SPAN: u64 = 4 << 30;
-/// 32 MiB of rows; chromium has 6 times fewer.
+/// 32 MiB of rows. chromium has a sixth of that.
 const MAX_ROWS: u64 = 1 << 23;
-/// What a row takes at most: its word, and its share of the vector that grows.
+/// The memory of a row at most: its word, and its share of the growing vector.
 const ROW_BYTES: u64 = 4;
-/// What a page takes besides its rows: its end, where its blocks start, and a row at the start of each block.
+/// The memory of a page besides its rows: its end, the starts of its blocks, and a row at each of these.
 const PAGE_BYTES: u64 = 4 * (1 + PAGE_STARTS as u64 + BLOCKS as u64);
 
 pub(crate) fn table_from_elf(image: &dyn Image, budget: &dyn Budget) -> Result<Table, TableError> {
@@ -76,7 +76,7 @@ pub(crate) struct FoundSection<'a> {
 }
 
 impl<'a> FoundSection<'a> {
-    /// `.debug_frame` is looked for only where `debug` says so.
+    /// `.debug_frame` is used only if `debug` is set.
     pub(crate) fn find(elf: &Elf<'a>, debug: bool) -> Result<Option<Self>, TableError> {
         if let Some(found) = Self::eh_frame(elf).or_else(|| Self::eh_frame_by_header(elf)) {
             return Ok(Some(found));
@@ -98,7 +98,7 @@ impl<'a> FoundSection<'a> {
         Some(FoundSection { form: Form::EhFrame, bytes, address: section.address, length_known: true })
     }
 
-    /// The header that `dl_iterate_phdr` leads to names the section's address, and not its length.
+    /// The header that `dl_iterate_phdr` finds has the address of the section, but not its length.
     fn eh_frame_by_header(elf: &Elf<'a>) -> Option<Self> {
         let (address, bytes) = elf.eh_frame_header()?;
         let mut header = Bytes::new(&bytes);
@@ -128,9 +128,9 @@ struct Build<'b, 'e, 'a> {
     gaps: &'b Gaps<'e, 'a>,
     machinery: Machinery<'e, 'a>,
     entries: Entries,
-    /// By CIE: its first row, once it is asked for; an error where its program is none.
+    /// By CIE: its first row, once it is needed. An error: its program is damaged.
     initial: Vec<Option<Result<State<'e>, Unencodable>>>,
-    /// Bytes of CIEs' programs left to run: they do not overlap, unless somebody wants to keep us busy.
+    /// The bytes of CIEs' programs that may still be run. They overlap only in files that an attacker made.
     budget: usize,
     remembered: Vec<State<'e>>,
     rows: &'b mut Rows<'a>,
@@ -144,7 +144,7 @@ impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
         rows: &'b mut Rows<'a>,
     ) -> Self {
         let mut entries = Entries::read(section, elf.meter);
-        // Stable, so that of two entries for the same address the first stays first.
+        // The sort is stable, so that of two entries with one address the first stays first.
         if !entries.fdes.is_sorted_by_key(|fde| fde.start) {
             entries.fdes.sort_by_key(|fde| fde.start);
         }
@@ -185,7 +185,7 @@ impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
         self.rows.coverage.outside += (fdes.len() - next) as u64;
     }
 
-    /// Where an entry is cut: at its successor, or where code ends.
+    /// The end of an entry: its own, the start of its successor, or the end of code.
     fn end_of(&mut self, fde: &Fde, successor: Option<&Fde>, code: Range) -> u64 {
         let end = fde.end.min(code.end);
         match successor {
@@ -233,7 +233,7 @@ impl<'b, 'e, 'a> Build<'b, 'e, 'a> {
     }
 }
 
-/// Where rows go.
+/// The destination of rows.
 struct Rows<'a> {
     meter: &'a Meter<'a>,
     base: u64,
@@ -274,7 +274,7 @@ impl<'a> Rows<'a> {
         self.encoder.cover(start, end, number);
     }
 
-    /// Charges a row, and the pages that it is the first to reach: one row of a sparse file may span thousands.
+    /// Charges a row and the pages that it is the first to reach. One row of a sparse file may span thousands.
     #[inline]
     fn charge(&mut self, start: u64, end: u64) -> bool {
         let after = end.saturating_sub(1) / PAGE_TEXT + 1;
@@ -283,7 +283,7 @@ impl<'a> Rows<'a> {
         self.meter.step(1 + pages) && self.meter.hold(ROW_BYTES + pages * PAGE_BYTES)
     }
 
-    /// Whether the table is not going to be used.
+    /// Whether the table will be refused.
     #[inline]
     fn is_over(&self) -> bool {
         self.encoder.changes() > MAX_ROWS || self.meter.stopped()

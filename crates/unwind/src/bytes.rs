@@ -1,10 +1,10 @@
-//! Reading little-endian integers and LEB128 numbers from bytes that may end anywhere.
+//! Reads little-endian integers and LEB128 numbers from bytes that may end anywhere.
 
-/// Bytes of one LEB128 number: ten hold 64 bits, padding by assemblers is a few more. A limit keeps numbers that
-/// overlap each other from being read over and over.
+/// Limit on the bytes of one LEB128 number. Ten hold 64 bits, and assemblers may pad with a few more. The
+/// limit keeps overlapping numbers from being read again and again.
 const MAX_LEB: u32 = 16;
 
-/// A place in some bytes. Reads past their end give `None`.
+/// A position in a byte slice. Reads past the end return `None`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a> {
     bytes: &'a [u8],
@@ -16,7 +16,7 @@ impl<'a> Bytes<'a> {
         Bytes { bytes, at: 0 }
     }
 
-    /// From `at` on, which may lie outside.
+    /// Starts at `at`, which may be outside.
     pub(crate) fn at(bytes: &'a [u8], at: usize) -> Self {
         Bytes { bytes, at }
     }
@@ -75,7 +75,7 @@ impl<'a> Bytes<'a> {
         Some((if negative { value | u64::MAX << bits } else { value }) as i64)
     }
 
-    /// The value, how many bits it has, and its last byte. Bits beyond 64 are dropped.
+    /// The value, its number of bits, and its last byte. Bits beyond 64 are dropped.
     fn long_leb(&mut self, first: u8) -> Option<(u64, u32, u8)> {
         let mut value = u64::from(first & 0x7f);
         let mut bits = 7;
@@ -100,7 +100,7 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// Up to the next zero byte, which is skipped.
+    /// The bytes up to the next zero byte, which is skipped.
     pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
         let rest = self.bytes.get(self.at..)?;
         let len = rest.iter().position(|&byte| byte == 0)?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_past_the_end_give_none_and_do_not_move() {
+    fn reads_past_the_end_return_none_and_do_not_move() {
         let mut bytes = Bytes::new(&[1, 2, 3]);
         assert_eq!(bytes.u32(), None);
         assert_eq!(bytes.take(u64::MAX), None);

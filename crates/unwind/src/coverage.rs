@@ -1,36 +1,38 @@
-//! What a table covers and what it had to leave out, by kind and reason.
+//! Statistics of a table: covered code, and code that rows cannot express, by kind and reason.
 
 use crate::rule::RuleKind;
 
-/// Why an entry's row is [`RuleKind::Unsupported`].
+/// The reason for which an entry's row is [`RuleKind::Unsupported`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Unencodable {
-    /// The CFA counts from a register that has no role here.
+    /// The CFA is relative to a register that rules do not have.
     CfaRegister = 0,
     /// The CFA is an expression of another shape than the known ones.
     CfaExpression = 1,
     /// The CFA's offset has more than 32 bits, or its addend more than 16.
     CfaOffset = 2,
-    /// The return address lies neither at a multiple of 8 within 256 KiB of the CFA nor in its register.
+    /// The return address is neither at a multiple of 8 within 256 KiB of the CFA nor in its register.
     ReturnAddress = 3,
-    /// The same of the saved fp; or it is in a register, or lost.
+    /// The same for the saved fp, or fp is in another register, or lost.
     FramePointer = 4,
-    /// The same of the saved bx.
+    /// The same for the saved bx.
     Bx = 5,
     /// The caller's sp is not the CFA.
     StackPointer = 6,
-    /// An instruction that is unknown, damaged, or used against its definition.
+    /// An instruction that is unknown, damaged, or misused.
     Instruction = 7,
-    /// The file's common entries are longer than the section they are in.
+    /// The file's CIEs are longer than their section.
     Budget = 8,
-    /// More distinct rules than a row's 24 bits can name.
+    /// The file has more distinct rules than the 24 bits of a row can number.
     RuleNumbers = 9,
 }
 
 impl Unencodable {
+    /// The number of reasons.
     pub const COUNT: usize = 10;
 
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [Unencodable; Unencodable::COUNT] = [
         Unencodable::CfaRegister,
         Unencodable::CfaExpression,
@@ -44,6 +46,7 @@ impl Unencodable {
         Unencodable::RuleNumbers,
     ];
 
+    /// The reason as one word of lower-case letters and underscores.
     pub fn name(self) -> &'static str {
         match self {
             Unencodable::CfaRegister => "cfa_register",
@@ -60,43 +63,46 @@ impl Unencodable {
     }
 }
 
-/// How many rows, and how many bytes of code they cover.
+/// The number of rows, and the bytes of code that they cover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
+    /// The number of rows.
     pub rows: u64,
+    /// Bytes of code.
     pub code: u64,
 }
 
-/// The account of one table.
+/// The statistics of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Entries (FDEs, functions of Go) that the table is made of.
+    /// The entries (FDEs, or functions of Go) behind the table.
     pub entries: u64,
     /// Entries that could not be read.
     pub damaged: u64,
-    /// Entries of which a part, or all, is also described by another, which was taken.
+    /// Entries that another one overlaps, in part or wholly, and replaces.
     pub overlapping: u64,
-    /// Entries of addresses that hold no code: linkers leave them behind where they drop functions.
+    /// Entries of addresses without code. Linkers leave them behind for functions that they drop.
     pub outside: u64,
-    /// Rows that the file's entries make.
+    /// The rows of the file's entries.
     pub file_rows: u64,
-    /// Rows of the table: where the rule changes.
+    /// The rows of the table: one for each change of the rule.
     pub rows: u64,
-    /// Size of pages and rules.
+    /// The size of pages and rules.
     pub bytes: u64,
-    /// Bytes of code whose row had to make place for a neighbour's in a full page.
+    /// The bytes of code without a row of their own, because their page was full.
     pub crowded: u64,
     code: [u64; RuleKind::COUNT],
     unencodable: [Share; Unencodable::COUNT],
 }
 
 impl Coverage {
-    /// Bytes of executable segments under rules of this kind. Padding, and data among code, is uncovered.
+    /// The bytes of executable segments under rules of this kind. Padding, and data among code, are
+    /// uncovered.
     pub fn code(&self, kind: RuleKind) -> u64 {
         self.code[kind as usize]
     }
 
-    /// What rows cannot express, for this reason.
+    /// The code that rows cannot express for this reason.
     pub fn unencodable(&self, reason: Unencodable) -> Share {
         self.unencodable[reason as usize]
     }
@@ -123,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_have_names_of_their_own() {
+    fn reasons_have_distinct_names() {
         let mut names: Vec<&str> = Unencodable::ALL.iter().map(|reason| reason.name()).collect();
         names.sort_unstable();
         names.dedup();
@@ -134,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_of_code_with_entries() {
+    fn share_is_of_code_with_entries() {
         let mut coverage = Coverage::default();
         assert_eq!(coverage.unencodable_share(), 0.0);
         coverage.count_code(RuleKind::Uncovered, 1000);

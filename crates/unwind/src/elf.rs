@@ -1,7 +1,8 @@
-//! What a table needs of an ELF image: its code, its sections' bytes, and reading at virtual addresses.
+//! Reads the parts of an ELF image that a table needs: its code, the bytes of its sections, and bytes at
+//! virtual addresses.
 //!
-//! Formats: `elf(5)`. 64-bit little-endian, x86_64 and aarch64. Every size is checked against the image, so what is
-//! kept is proportional to it.
+//! Formats: `elf(5)`, 64-bit little-endian, x86_64 and aarch64. Every size is checked against the image, so
+//! that memory is proportional to it.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -34,26 +35,26 @@ const SECTION_BYTES: u64 = 64;
 const SYMBOL_BYTES: usize = 24;
 const RELA_BYTES: usize = 24;
 const DYNAMIC_BYTES: usize = 16;
-/// Of the header before a compressed section's data.
+/// The header before a compressed section's data.
 const COMPRESSED_HEADER_BYTES: usize = 24;
-/// Of a symbol's name that is looked at: the longest of templates have some 10 KB.
+/// Limit on the bytes of a symbol's name that are compared. The longest names of templates have some 10 KB.
 const MAX_NAME: usize = 16 << 10;
-/// Of `.eh_frame_hdr` that is read: its fixed fields.
+/// Limit on the bytes of `.eh_frame_hdr` that are read: its fixed fields.
 const MAX_HEADER: u64 = 32;
-/// Of the names of a symbol table.
+/// Limit on the names of a symbol table.
 const MAX_NAMES: u64 = 16 << 20;
 /// Entries of a section that are read at once.
 const PART_ENTRIES: usize = 4096;
-/// Bytes that are looked at in one step of the budget.
+/// Bytes that one step of the budget pays for.
 const STEP_BYTES: u64 = 16;
-/// More program headers than any linker writes.
+/// Limit on program headers. No linker writes as many.
 const MAX_SEGMENTS: u16 = 4096;
-/// Programs live below: five-level page tables give them 56 bits.
+/// User addresses are below this: five-level page tables have 56 bits for them.
 const MAX_ADDRESS: u64 = 1 << 56;
-/// What a compressed section may expand to: the `.debug_frame` of the largest programs has some 10 MB.
+/// Limit on an expanded section. The `.debug_frame` of the largest programs has some 10 MB.
 const MAX_EXPANDED: u64 = 256 << 20;
 
-/// The architectures whose registers have roles here.
+/// The supported architectures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
     X86_64,
@@ -67,14 +68,14 @@ pub(crate) struct Range {
     pub end: u64,
 }
 
-/// A program header: file bytes at `offset` live at `address`.
+/// A program header: file bytes at `offset` are mapped at `address`.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     kind: u32,
     executable: bool,
     offset: u64,
     address: u64,
-    /// Bytes that are in the image.
+    /// The bytes that the image has.
     len: u64,
 }
 
@@ -120,7 +121,7 @@ impl<'a> Elf<'a> {
         Ok(elf)
     }
 
-    /// Large section tables keep their counts in section 0. A file without section headers is a whole one.
+    /// Large section tables keep their counts in section 0. Files without section headers are valid.
     fn find_sections(&mut self, header: &Header) -> Result<(), TableError> {
         if self.sections_at == 0 || u64::from(header.section_size) != SECTION_BYTES {
             return Ok(());
@@ -142,13 +143,13 @@ impl<'a> Elf<'a> {
         Ok(())
     }
 
-    /// Bytes of the image, charged as held for good.
+    /// Bytes of the image. Their memory is charged and not released.
     fn bytes(&self, offset: u64, len: u64) -> Option<Cow<'a, [u8]>> {
         let inside = offset.checked_add(len)? <= self.image.size();
         if inside && self.meter.hold(len) { self.image.bytes(offset, len) } else { None }
     }
 
-    /// Its name's offset, and the section.
+    /// The offset of its name, and the section.
     fn section(&self, index: u64) -> Option<(u32, Section)> {
         let at = usize::try_from(index.checked_mul(SECTION_BYTES)?).ok()?;
         let mut header = Bytes::new(self.sections.get(at..)?.get(..SECTION_BYTES as usize)?);
@@ -166,7 +167,7 @@ impl<'a> Elf<'a> {
         self.sections().find(named).map(|(_, section)| section)
     }
 
-    /// As the bytes lie in the image; `None` where they do not lie in it, or the budget refuses them.
+    /// The bytes as the image has them. `None` if they are not all in it, or if the budget refuses them.
     pub(crate) fn section_bytes(&self, section: &Section) -> Option<Cow<'a, [u8]>> {
         if section.kind == SHT_NOBITS {
             return None;
@@ -174,8 +175,8 @@ impl<'a> Elf<'a> {
         self.bytes(section.offset, section.size)
     }
 
-    /// What `look` finds in one of a section's entries of `N` bytes, of which it gets the number and the bytes. The
-    /// section is read in parts, so that its length costs no memory.
+    /// Searches a section's entries of `N` bytes. `look` gets the number and the bytes of each. The section
+    /// is read in parts, so that its length costs no memory.
     pub(crate) fn find_entry<const N: usize, T>(
         &self,
         section: &Section,
@@ -199,8 +200,8 @@ impl<'a> Elf<'a> {
         None
     }
 
-    /// What `look` makes of the names of a symbol table, which are dropped afterwards. More than [`MAX_NAMES`] are
-    /// left unread: they only help where unwind entries are missing.
+    /// Calls `look` with the names of a symbol table, which are released afterwards. More than [`MAX_NAMES`]
+    /// are not read, because they only help where unwind entries are missing.
     fn with_names<T>(&self, table: &Section, look: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let (_, names) = self.section(table.link.into())?;
         let bytes = if names.size <= MAX_NAMES { self.section_bytes(&names)? } else { return None };
@@ -211,7 +212,7 @@ impl<'a> Elf<'a> {
         found
     }
 
-    /// A section's bytes as they were before compression.
+    /// A section's bytes, decompressed.
     pub(crate) fn expanded(&self, section: &Section) -> Result<Cow<'a, [u8]>, TableError> {
         let truncated = TableError::Truncated(Part::UnwindSection);
         let bytes = self.section_bytes(section).ok_or(truncated)?;
@@ -245,7 +246,7 @@ impl<'a> Elf<'a> {
         inflate(data, size)
     }
 
-    /// Where the file has the byte at `address`, and how many bytes its segment has from there on.
+    /// The file offset of the byte at `address`, and the number of bytes that its segment has from there.
     fn place(&self, address: u64) -> Option<(u64, u64)> {
         let holds = |segment: &&Segment| {
             segment.kind == PT_LOAD && address.wrapping_sub(segment.address) < segment.len
@@ -255,13 +256,13 @@ impl<'a> Elf<'a> {
         Some((segment.offset + skip, segment.len - skip))
     }
 
-    /// The bytes from `address` to the end of what its segment has in the image.
+    /// The bytes from `address` to the end of its segment in the image.
     pub(crate) fn bytes_from(&self, address: u64) -> Option<Cow<'a, [u8]>> {
         let (offset, len) = self.place(address)?;
         self.bytes(offset, len)
     }
 
-    /// Fills `buffer` from `address` on; the part of it that its segment has.
+    /// Fills `buffer` from `address` on, as far as the segment has bytes. Returns the filled part.
     pub(crate) fn read_at<'b>(&self, address: u64, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let (offset, len) = self.place(address)?;
         let len = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
@@ -273,7 +274,8 @@ impl<'a> Elf<'a> {
         Bytes::new(self.read_at(address, &mut [0; 8])?).u64()
     }
 
-    /// What `look` makes of the code in `range`, as far as its segment has it; the bytes are dropped afterwards.
+    /// Calls `look` with the code in `range`, as far as its segment has it. The bytes are released
+    /// afterwards.
     pub(crate) fn look_at(&self, range: Range, look: impl FnOnce(&[u8])) {
         let Some((offset, len)) = self.place(range.start) else { return };
         let len = len.min(range.end - range.start);
@@ -284,7 +286,8 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Where code can be: executable segments, ascending, apart from each other, together no larger than the image.
+    /// The ranges that may have code: executable segments, ascending and disjoint, together no larger than
+    /// the image.
     pub(crate) fn code(&self) -> Vec<Range> {
         let is_code = |segment: &&Segment| {
             segment.kind == PT_LOAD && segment.executable && segment.address + segment.len <= MAX_ADDRESS
@@ -311,8 +314,8 @@ impl<'a> Elf<'a> {
         Some((segment.address, self.bytes(segment.offset, len)?))
     }
 
-    /// Where the kernel enters the file. Linkers of old gave libraries the start of `.text` as their entry: that is
-    /// none.
+    /// The entry point of a program. Old linkers gave libraries the start of `.text` as their entry, which is
+    /// not one.
     pub(crate) fn entry(&self) -> Option<u64> {
         let is_program = self.kind == ET_EXEC
             || self.segments.iter().any(|segment| segment.kind == PT_INTERP)
@@ -321,7 +324,7 @@ impl<'a> Elf<'a> {
         (self.entry != 0 && is_program).then_some(self.entry)
     }
 
-    /// A static position-independent program looks like a library but for this flag.
+    /// This flag distinguishes a static position-independent program from a library.
     fn is_pie(&self) -> bool {
         let dynamic = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC);
         let bytes = dynamic.and_then(|dynamic| self.bytes(dynamic.offset, dynamic.len));
@@ -344,7 +347,8 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// Where functions begin, by every symbol table. The parts that compilers move elsewhere, `NAME.cold`, are none.
+    /// The starts of functions, by all symbol tables. Parts that compilers move elsewhere, `NAME.cold`, are
+    /// left out.
     pub(crate) fn functions(&self) -> Vec<u64> {
         let tables = self.sections().filter(|(_, section)| matches!(section.kind, SHT_SYMTAB | SHT_DYNSYM));
         tables.flat_map(|(_, table)| self.functions_of(&table).unwrap_or_default()).collect()
@@ -365,8 +369,8 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// Code without the read-only data that linkers may put beside it, where section headers tell; ascending, apart
-    /// from each other.
+    /// Code without the read-only data that linkers may put beside it, if there are section headers.
+    /// Ascending and disjoint.
     pub(crate) fn code_sections(&self) -> Vec<Range> {
         let sections = self.sections().map(|(_, section)| section);
         let code =
@@ -388,7 +392,7 @@ impl<'a> Elf<'a> {
         code
     }
 
-    /// What the loader finds or writes at `address`: pointers of position-independent files may be in their
+    /// The word at `address` after relocation. Position-independent files may have pointers in their
     /// relocations only.
     pub(crate) fn relocated_word(&self, address: u64) -> Option<u64> {
         let mut tables = self.sections().filter(|(_, section)| section.kind == SHT_RELA);
@@ -400,7 +404,7 @@ impl<'a> Elf<'a> {
     }
 }
 
-/// The fields of the ELF header that lead on.
+/// The fields of the ELF header that locate other parts.
 struct Header {
     machine: Machine,
     kind: u16,
@@ -435,7 +439,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The header, and the number of the machine it is to be for.
+    /// A header, and its machine number.
     fn fields(image: &[u8]) -> Option<(Self, u16)> {
         let mut header = Bytes::at(image, 16);
         let (kind, machine, _version) = (header.u16()?, header.u16()?, header.u32()?);
@@ -473,7 +477,7 @@ fn read_segments(image: &dyn Image, header: &Header, meter: &Meter) -> Result<Ve
     Ok(headers.iter().filter_map(|header| segment(image.size(), header)).collect())
 }
 
-/// A segment, its length cut to what the image has.
+/// A segment. Its length is cut to the bytes that the image has.
 fn segment(image_size: u64, header: &[u8]) -> Option<Segment> {
     let mut header = Bytes::new(header);
     let (kind, flags, offset, address) = (header.u32()?, header.u32()?, header.u64()?, header.u64()?);
@@ -483,7 +487,7 @@ fn segment(image_size: u64, header: &[u8]) -> Option<Segment> {
     Some(Segment { kind, executable: flags & PF_X != 0, offset, address, len })
 }
 
-/// The parts that compilers move elsewhere, `NAME.cold`, are no functions.
+/// The parts that compilers move elsewhere, `NAME.cold`, are not functions.
 fn is_whole_function(symbol: &[u8; SYMBOL_BYTES], names: &[u8]) -> bool {
     let name = Bytes::new(symbol).u32().and_then(|at| names.get(at as usize..)).unwrap_or(&[]);
     let name = &name[..name.len().min(MAX_NAME)];

@@ -1,7 +1,8 @@
-//! The entries of `.eh_frame` and `.debug_frame`: which code each describes, and where its program lies.
+//! Reads the entries of `.eh_frame` and `.debug_frame`: the code that each describes, and the place of its
+//! program.
 //!
-//! Owns reading CIEs and FDEs and the limits on damaged ones; programs are run by [`crate::program`]. One pass over
-//! the section, whatever its entries claim; what is kept is proportional to it.
+//! It reads CIEs and FDEs and limits damaged ones. [`crate::program`] runs the programs. It makes one pass
+//! over the section, whatever its entries claim, and memory is proportional to the section.
 
 use std::collections::HashMap;
 
@@ -10,12 +11,12 @@ use crate::elf::{Elf, Machine};
 use crate::image::Meter;
 use crate::pointer::{Bases, Encoding};
 
-/// An augmentation is a handful of letters.
+/// Limit on the letters of an augmentation.
 const MAX_AUGMENTATION: usize = 16;
-/// Linkers leave a terminator between the entries of two of their inputs; more than a few are no entries.
+/// Limit on adjacent terminators. Linkers leave one between the entries of two inputs.
 const MAX_TERMINATORS: u32 = 16;
 
-/// What one CIE takes at most: itself, its place, and its first row.
+/// The memory of one CIE at most: itself, its offset, and its first row.
 const CIE_BYTES: u64 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +25,12 @@ pub(crate) enum Form {
     DebugFrame,
 }
 
-/// The bytes of an unwind section and what its pointers count from.
+/// The bytes of an unwind section, and the bases of its pointers.
 pub(crate) struct Section<'e, 'a> {
     pub form: Form,
     pub bytes: &'e [u8],
     pub bases: Bases<'e, 'a>,
-    /// A section's length is known from its header; else the first terminator ends it.
+    /// Whether a header gives the section's length. Else the first terminator ends it.
     pub length_known: bool,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Program {
     pub end: usize,
 }
 
-/// What the entries of one compilation unit have in common.
+/// A CIE: the common part of the entries of one compilation unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cie {
     pub code_factor: u64,
@@ -52,7 +53,7 @@ pub(crate) struct Cie {
     pub program: Program,
 }
 
-/// One function, or a part of one: `[start, end)` of virtual addresses.
+/// An FDE: one function or a part of one, `[start, end)` of virtual addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fde {
     pub start: u64,
@@ -64,7 +65,7 @@ pub(crate) struct Fde {
 #[derive(Default)]
 pub(crate) struct Entries {
     pub cies: Vec<Cie>,
-    /// As the section has them.
+    /// In the order of the section.
     pub fdes: Vec<Fde>,
     /// Entries that could not be read.
     pub damaged: u64,
@@ -81,10 +82,10 @@ impl Entries {
 
 /// The outline of an entry, CIE or FDE.
 struct Outline {
-    /// Where the id, or the CIE's place, is written.
+    /// The position of the id, or of the CIE's offset.
     id_at: usize,
     id: u64,
-    /// Behind the id.
+    /// The bytes after the id.
     at: usize,
     end: usize,
 }
@@ -93,9 +94,9 @@ struct Reader<'s, 'e, 'a> {
     section: &'s Section<'e, 'a>,
     meter: &'s Meter<'s>,
     entries: Entries,
-    /// CIEs by their offset; `None`: cannot be read.
+    /// CIEs by their offset. `None`: damaged.
     known: HashMap<usize, Option<u32>>,
-    /// The one of the last FDE: most share it with their neighbour.
+    /// The CIE of the last FDE. Most FDEs share it with their neighbour.
     last: Option<(usize, u32)>,
 }
 
@@ -150,7 +151,7 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    /// Empty functions are read and not kept.
+    /// Empty functions are read and dropped.
     fn read_fde(&mut self, outline: &Outline) -> Option<()> {
         let cie_at = match self.section.form {
             Form::EhFrame => outline.id_at.checked_sub(usize::try_from(outline.id).ok()?)?,
@@ -237,7 +238,7 @@ impl Reader<'_, '_, '_> {
         Some(cie)
     }
 
-    /// What letters say up to the first unknown one; their data's length is written.
+    /// The meaning of the letters up to the first unknown one. The length of their data is known.
     fn augment(&self, cie: &mut Cie, letters: &[u8], bytes: &mut Bytes) -> Option<()> {
         let len = bytes.uleb()?;
         let start = bytes.position();
@@ -250,7 +251,8 @@ impl Reader<'_, '_, '_> {
                 b'L' => _ = data.u8()?,
                 b'P' => self.skip_personality(&mut data)?,
                 b'S' => cie.signal = true,
-                // aarch64: which key signs return addresses, memory tagging of the stack. No data.
+                // aarch64: the key that signs return addresses, and memory tagging of the stack. Both have no
+                // data.
                 b'B' | b'G' => {}
                 _ => break,
             }
@@ -258,7 +260,7 @@ impl Reader<'_, '_, '_> {
         Some(())
     }
 
-    /// The personality routine's pointer: only its length matters, so it is not followed.
+    /// The pointer to the personality routine. Only its length matters, so it is not followed.
     fn skip_personality(&self, data: &mut Bytes) -> Option<()> {
         let encoding = data.u8()?;
         Encoding(encoding & 0x7f).read(data, &self.section.bases).map(|_| ())
@@ -281,7 +283,7 @@ impl Machine {
         }
     }
 
-    /// rbx; aarch64's code needs no register in its place.
+    /// rbx. aarch64's code needs no register of this kind.
     pub(crate) fn bx(self) -> Option<u64> {
         (self == Machine::X86_64).then_some(3)
     }
@@ -299,7 +301,7 @@ impl Machine {
     }
 }
 
-/// Where pointers that are relative to a base count from, in `section` at `address`.
+/// The bases of relative pointers in `section` at `address`.
 pub(crate) fn bases<'e, 'a>(elf: &'e Elf<'a>, address: u64) -> Bases<'e, 'a> {
     let address_of = |name| elf.section_named(name).map_or(0, |section| section.address);
     Bases { elf, section: address, text: address_of(".text"), data: address_of(".got"), function: 0 }

@@ -1,21 +1,26 @@
-//! Why a file has no table.
+//! The errors for which a file has no table.
 
 use std::fmt;
 
-/// A part of a file that reading a table begins with.
+/// A part of a file that is read first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The ELF header.
     Header,
+    /// The program headers.
     Segments,
+    /// The section headers.
     Sections,
+    /// The section with the unwind entries.
     UnwindSection,
 }
 
-/// Why no table could be made. What is wrong with single entries is counted in [`crate::Coverage`] instead.
+/// The reason for which a file has no table. Damage of single entries is counted in [`crate::Coverage`]
+/// instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The image does not begin with the ELF magic.
+    /// The image does not start with the ELF magic.
     NotElf,
     /// Not 64-bit little-endian.
     ForeignFormat,
@@ -23,17 +28,17 @@ pub enum TableError {
     ForeignMachine(u16),
     /// The image ends before this part does.
     Truncated(Part),
-    /// Code lies further apart than any file's does: over this many bytes.
+    /// The code spans this many bytes, more than in any valid file.
     TooWide(u64),
-    /// More rows than this, which no compiler's output reaches.
+    /// The table has more rows than this limit, which no compiler's output reaches.
     TooManyRows(u64),
     /// No `.eh_frame`, `.debug_frame` or `.gopclntab`.
     NoUnwindInformation,
-    /// The only unwind section is compressed in a form (`ch_type`) that is not read.
+    /// The only unwind section is compressed in a form (`ch_type`) that is not supported.
     Compression(u32),
-    /// It does not expand to the length it says.
+    /// The section does not expand to its stated length.
     BadCompression,
-    /// The budget ended the build: too much memory or time.
+    /// The budget ended the build: it took too much memory or time.
     OverBudget,
 }
 
@@ -48,7 +53,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Written to follow a file's name.
+/// The text follows a file's name.
 impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

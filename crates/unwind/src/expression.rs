@@ -1,5 +1,5 @@
-//! The few DWARF expressions that compilers and linkers write into unwind entries, by their shape. Nothing is
-//! evaluated: an expression is one of these or none.
+//! Recognises the few DWARF expressions that compilers and linkers write into unwind entries. Nothing is
+//! evaluated: an expression has one of these shapes or is refused.
 
 use crate::bytes::Bytes;
 
@@ -25,7 +25,7 @@ pub(crate) enum Expression {
     Sum { register: u64, offset: i64 },
     /// \*(register + offset) + addend: a stack pointer saved in the frame.
     Loaded { register: u64, offset: i64, addend: i64 },
-    /// register + offset + ((rip & 15) >= threshold) * 8: an entry of a PLT pushes a word on its way.
+    /// register + offset + ((rip & 15) >= threshold) * 8: the code of a PLT entry pushes a word half-way.
     Plt { register: u64, offset: i64, threshold: u8 },
 }
 
@@ -56,7 +56,7 @@ fn register_plus(bytes: &mut Bytes) -> Option<(u64, i64)> {
     }
 }
 
-/// Constants added up to the next other operation.
+/// The sum of constants up to the next other operation.
 fn added(bytes: &mut Bytes) -> Option<i64> {
     let mut sum = 0i64;
     while let Some((term, rest)) = term(*bytes) {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn entries_of_a_plt() {
-        // As ld writes them for a lazy PLT; the threshold is where the pushing instruction ends.
+        // As ld writes them for a lazy PLT. The threshold is the end of the pushing instruction.
         for threshold in [11, 10, 9, 6] {
             let bytes = [0x77, 8, 0x80, 0, 0x3f, 0x1a, LIT0 + threshold, 0x2a, 0x33, 0x24, 0x22];
             assert_eq!(
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not_recognised() {
+    fn other_expressions_are_refused() {
         for bytes in [&[][..], &[0x06], &[0x76], &[0x76, 0, 0x06, 0x06], &[0x76, 0, 0x96], &[0x77, 0, 0x38]] {
             assert_eq!(Expression::recognise(bytes), None, "{bytes:x?}");
         }

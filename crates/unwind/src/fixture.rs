@@ -5,7 +5,7 @@ use crate::table::Table;
 
 pub(crate) const X86_64: u16 = 62;
 pub(crate) const AARCH64: u16 = 183;
-/// Where the code of images lies.
+/// The address of the code of images.
 pub(crate) const CODE: u64 = 0x40_1000;
 
 const HEADER_BYTES: usize = 64;
@@ -107,7 +107,7 @@ impl Image {
     }
 }
 
-/// Where `.eh_frame` is loaded.
+/// The address of `.eh_frame`.
 pub(crate) const EH_FRAME: u64 = 0x70_0000;
 
 impl Section {
@@ -144,7 +144,7 @@ impl Cfi {
         Cfi { bytes: vec![], debug: true }
     }
 
-    /// x86_64's usual common entry: CFA = rsp + 8, the return address below it. Its place.
+    /// x86_64's usual CIE: CFA = rsp + 8, the return address below it. Returns its position.
     pub(crate) fn usual_cie(&mut self) -> usize {
         self.cie(b"", &[], &[0x0c, 7, 8, 0x90, 1])
     }
@@ -166,7 +166,7 @@ impl Cfi {
         self.entry(&[&id.to_le_bytes()[..], &head, data, program].concat())
     }
 
-    /// An entry of the common entry at `cie`, with absolute 8-byte pointers.
+    /// An FDE of the CIE at `cie`, with absolute 8-byte pointers.
     pub(crate) fn fde(&mut self, cie: usize, start: u64, len: u64, program: &[u8]) {
         self.fde_of_bytes(cie, &[&start.to_le_bytes()[..], &len.to_le_bytes(), program].concat());
     }
@@ -176,7 +176,7 @@ impl Cfi {
         self.entry(&[&(pointer as u32).to_le_bytes()[..], content].concat());
     }
 
-    /// Where it begins.
+    /// The start of the section.
     pub(crate) fn entry(&mut self, content: &[u8]) -> usize {
         let at = self.bytes.len();
         self.bytes.extend((content.len() as u32).to_le_bytes());
@@ -186,7 +186,7 @@ impl Cfi {
 }
 
 impl Table {
-    /// The addresses from `start` to `end` at which the rule changes, and what to.
+    /// The addresses from `start` to `end` at which the rule changes, and the new rule.
     pub(crate) fn changes(&self, start: u64, end: u64) -> Vec<(u64, Rule)> {
         let mut changes = vec![(start, self.rule_at(start))];
         for address in start + 1..end {

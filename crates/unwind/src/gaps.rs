@@ -1,5 +1,5 @@
-//! What is known of code that no unwind entry covers: Go's functions, the entry point, what follows the system call
-//! that makes a thread, and of the rest what its instructions tell.
+//! Rules of code without unwind entries: Go's functions, the entry point, and the code after the system call
+//! that creates a thread. Rules of all other code are derived from its instructions.
 
 use crate::coverage::Unencodable;
 use crate::elf::{Elf, Machine, Range};
@@ -7,17 +7,17 @@ use crate::go::GoTable;
 use crate::rule::Rule;
 use crate::scan::Scan;
 
-/// An entry point in assembly is a few instructions; what follows it may be anything.
+/// Limit on the code of an entry point. In assembly it has a few instructions, and other code follows.
 const MAX_ENTRY: u64 = 256;
-/// glibc ends the entries of `clone` and `clone3` at their system call, because in the new thread they would be wrong;
-/// the creator, who returns from there too, is left without one for these few instructions.
+/// glibc ends the entries of `clone` and `clone3` at their system call, because they would be wrong in the
+/// new thread. The creating thread returns there, too, and has no entry for these few instructions.
 const MAX_CLONE_TAIL: u64 = 32;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 pub(crate) struct Gaps<'e, 'a> {
     elf: &'e Elf<'a>,
     go: Option<GoTable<'e, 'a>>,
-    /// Of machines whose instructions are known.
+    /// Only for machines with known instructions.
     scan: Option<Scan<'e, 'a>>,
     entry: Option<u64>,
 }
@@ -41,7 +41,7 @@ impl<'e, 'a> Gaps<'e, 'a> {
         self.entry.is_some_and(|entry| (range.start..range.end).contains(&entry))
     }
 
-    /// Tells `row` what is known within `gap`, ascending.
+    /// Emits to `row` the known rules within `gap`, ascending.
     pub(crate) fn rows(&self, gap: Range, mut row: impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
         if self.is_clone_tail(gap) {
             return row(gap.start, gap.end, Ok(Rule::RETURN_ADDRESS_ON_TOP));
@@ -62,7 +62,7 @@ impl<'e, 'a> Gaps<'e, 'a> {
         short && self.elf.read_at(gap.start, &mut [0; 2]).is_some_and(|bytes| bytes == SYSCALL)
     }
 
-    /// The entry point has no caller. Beside Go's functions there is only assembly of its own kind.
+    /// The entry point has no caller. Go files have only assembly of a known kind beside Go's functions.
     fn unlisted_rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
         let entry = self.entry.filter(|_| self.holds_entry(gap));
         let mut from = gap.start;
@@ -80,7 +80,7 @@ impl<'e, 'a> Gaps<'e, 'a> {
         }
     }
 
-    /// It ends where it cannot go on; what follows is another function.
+    /// The entry point ends where execution cannot continue. Another function follows.
     fn end_of_entry(&self, entry: u64) -> u64 {
         let longest = entry.saturating_add(MAX_ENTRY);
         self.scan.as_ref().map_or(longest, |scan| scan.end_of(entry).min(longest))
@@ -91,9 +91,10 @@ impl<'e, 'a> Gaps<'e, 'a> {
 mod tests {
     use crate::{Rule, Table};
 
-    /// Where the C library makes threads, the creator waits behind the end of the function's entry.
+    /// Where the C library creates threads, the creating thread returns behind the end of the function's
+    /// entry.
     #[test]
-    fn a_creator_of_threads_has_a_caller() {
+    fn creating_thread_has_a_caller() {
         let Ok(libc) = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6") else {
             eprintln!("skipped: no libc.so.6 where Debian has it");
             return;

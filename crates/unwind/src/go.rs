@@ -1,8 +1,9 @@
-//! Go's function table, `.gopclntab`: by how much each instruction of a function has moved the stack pointer.
+//! Reads Go's function table, `.gopclntab`: the distance that each instruction of a function has moved the
+//! stack pointer.
 //!
-//! Layouts: `runtime/symtab.go`, `runtime/runtime2.go` (`_func`) and `internal/abi/symtab.go` of Go 1.16 to 1.26.
-//! Values and addresses are delta-encoded pairs, `cmd/link`'s pcsp tables. Every one moves forward, so reading a
-//! table takes no more steps than its code has bytes.
+//! Layouts: `runtime/symtab.go`, `runtime/runtime2.go` (`_func`) and `internal/abi/symtab.go` of Go 1.16 to
+//! 1.26. Values and addresses are delta-encoded pairs, `cmd/link`'s pcsp tables. Each pair moves forward, so
+//! reading a table takes no more steps than its code has bytes.
 
 use std::borrow::Cow;
 
@@ -19,39 +20,40 @@ const MAGIC_1_16: u32 = 0xffff_fffa;
 const MAGIC_1_18: u32 = 0xffff_fff0;
 const MAGIC_1_20: u32 = 0xffff_fff1;
 
-/// Where `text` is in `runtime.moduledata`, since Go 1.16.
+/// The offset of `text` in `runtime.moduledata`, since Go 1.16.
 const MODULEDATA_TEXT: u64 = 176;
-/// `FuncFlagSPWrite`: the function sets the stack pointer to what no table can say.
+/// `FuncFlagSPWrite`: the function sets the stack pointer to a value that no table has.
 const FLAG_SP_WRITE: u8 = 2;
 
-/// Threads and goroutines begin in these, and return to nobody; and in what begins with `_rt0_`.
+/// Threads and goroutines start in these functions, which have no caller, and in those whose names start with
+/// `_rt0_`.
 const OUTERMOST: [&[u8]; 3] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go"];
 /// The kernel enters this when a signal handler returns.
 const TRAMPOLINE: &[u8] = b"runtime.sigreturn";
-/// These change stacks half-way: unless [`Switch`] knows better, what they save is told by their frame pointer only.
-/// Go 1.17 and later flag them.
+/// These functions change stacks half-way. Unless [`Switch`] knows the place, only the frame pointer finds
+/// their caller. Go 1.17 and later flag them.
 const STACK_SWITCHES: [&[u8]; 5] =
     [b"runtime.systemstack", b"runtime.mcall", b"runtime.morestack", b"runtime.asmcgocall", b"runtime.gogo"];
 
-/// Moves to another stack in the thread that it has made only, to go on in `runtime.mstart`.
+/// Changes the stack only in the thread that it has created, which continues in `runtime.mstart`.
 const THREAD_MAKER: &[u8] = b"runtime.clone\0";
 
 pub(crate) struct GoTable<'e, 'a> {
     elf: &'e Elf<'a>,
     layout: Layout,
-    /// What function entries count from; 0 where they are addresses.
+    /// The base of function entries. 0: they are addresses.
     text: u64,
-    /// Bytes of the smallest instruction.
+    /// The size of the smallest instruction.
     quantum: u64,
     functions: usize,
     bytes: Cow<'a, [u8]>,
-    /// Where in them names, pcsp tables, and the index of functions with what it points to, begin.
+    /// The offsets of names, pcsp tables, and the index of functions with their records.
     names: usize,
     pctab: usize,
     index: usize,
 }
 
-/// What changed between versions.
+/// The differences between versions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Go1_16,
@@ -99,7 +101,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
         };
         let [names, _units, _files, pctab, index] = read_parts(&mut header, bytes.len())?;
         let functions = usize::try_from(functions).ok()?;
-        // The index ends with the address behind the last function.
+        // The index ends with the end address of the last function.
         functions
             .checked_add(1)?
             .checked_mul(layout.index_bytes())
@@ -107,7 +109,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
         Some(GoTable { elf, layout, text, quantum: quantum.into(), functions, names, pctab, index, bytes })
     }
 
-    /// Tells `row` the rules of all functions within `gap`, ascending.
+    /// Emits to `row` the rules of all functions within `gap`, ascending.
     pub(crate) fn rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Result<Rule, Unencodable>)) {
         let mut from = gap.start;
         for number in self.first_from(gap.start)..self.functions {
@@ -127,7 +129,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
         self.functions as u64
     }
 
-    /// The first function that ends behind `address`.
+    /// The first function that ends after `address`.
     fn first_from(&self, address: u64) -> usize {
         let (mut low, mut high) = (0, self.functions);
         while low < high {
@@ -141,8 +143,8 @@ impl<'e, 'a> GoTable<'e, 'a> {
         low
     }
 
-    /// Where the code begins that a function's rules are for. What returns to the signal trampoline does so to its
-    /// first instruction, so the byte before that is the trampoline's, too.
+    /// The start of the code of a function's rules. A return to the signal trampoline goes to its first
+    /// instruction, so the byte before it belongs to the trampoline, too.
     fn start(&self, number: usize) -> Option<u64> {
         let is_trampoline = self.function(number).is_some_and(|function| function.is_trampoline());
         self.entry(number)?.checked_sub(is_trampoline.into())
@@ -163,7 +165,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
             Layout::Go1_16 => usize::try_from(place.u64()?).ok()?,
             _ => place.u32()? as usize,
         };
-        // Behind the entry: name, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset, 4 bytes each.
+        // After the entry: name, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset, 4 bytes each.
         let fields = at.checked_add(half)?;
         let name = Bytes::at(&self.bytes[self.index..], fields).u32()?;
         let pcsp = Bytes::at(&self.bytes[self.index..], fields.checked_add(12)?).u32()?;
@@ -206,7 +208,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
         }
     }
 
-    /// The rows of one pcsp table: pairs of how much the value and the address grow.
+    /// The rows of one pcsp table: pairs of increments of value and address.
     fn deltas(
         &self,
         function: &Function,
@@ -229,7 +231,7 @@ impl<'e, 'a> GoTable<'e, 'a> {
             value = value.wrapping_add(unzigzag(grown));
             let end = start.saturating_add(step);
             frame.look_for_saved_fp(self.elf, start, value);
-            // The code may lie before the part.
+            // The code may be before the part.
             if end > part.start {
                 frame.rows(value, Range { start: start.max(part.start), end: end.min(part.end) }, row);
             }
@@ -238,17 +240,17 @@ impl<'e, 'a> GoTable<'e, 'a> {
     }
 }
 
-/// A frame of Go code. On x86_64 the return address lies over it and the caller's fp, if it is saved, at its top. On
-/// aarch64 the return address lies at its bottom, and the caller's fp below that.
+/// A frame of Go code. On x86_64 the return address is above it, and the caller's fp, if saved, at its top.
+/// On aarch64 the return address is at its bottom, and the caller's fp below that.
 struct Frame {
     machine: Machine,
-    /// The address from which on the caller's fp is saved in the frame; `None`: not by now.
+    /// The address from which the caller's fp is saved in the frame. `None`: not yet.
     saved_from: Option<u64>,
 }
 
 impl Frame {
-    /// Assembly may open a frame without saving fp there, which only its code tells: `start` is where the frame of
-    /// `size` begins.
+    /// Assembly may open a frame without saving fp. Only its code shows this. `start` is the start of the
+    /// frame of `size`.
     fn look_for_saved_fp(&mut self, elf: &Elf, start: u64, size: i64) {
         if size <= 0 || self.saved_from.is_some() {
             return;
@@ -286,8 +288,8 @@ impl Frame {
     }
 }
 
-/// Since Go 1.21 a frame begins with `push %rbp`; before, rbp was stored at its top by the instruction after the one
-/// that made it.
+/// Since Go 1.21 a frame starts with `push %rbp`. Before, the instruction after the one that made the frame
+/// stored rbp at its top.
 fn saved_fp_from(elf: &Elf, start: u64, size: i64) -> Option<u64> {
     const PUSH_RBP: u8 = 0x55;
     let mut buffer = [0; 9];
@@ -301,7 +303,7 @@ fn saved_fp_from(elf: &Elf, start: u64, size: i64) -> Option<u64> {
 }
 
 impl Layout {
-    /// Bytes of one entry of the index: where a function begins, and where its record is.
+    /// The size of one entry of the index: the start of a function, and the place of its record.
     fn index_bytes(self) -> usize {
         if self == Layout::Go1_16 { 16 } else { 8 }
     }
@@ -325,7 +327,7 @@ impl Function<'_> {
     }
 }
 
-/// The five parts whose offsets follow each other in the header.
+/// The five parts whose offsets are in sequence in the header.
 fn read_parts(header: &mut Bytes, len: usize) -> Option<[usize; 5]> {
     let mut parts = [0; 5];
     for part in &mut parts {
@@ -334,7 +336,7 @@ fn read_parts(header: &mut Bytes, len: usize) -> Option<[usize; 5]> {
     Some(parts)
 }
 
-/// Since Go 1.26 the header leaves it out, and in position-independent files it is in a relocation.
+/// Since Go 1.26 the header does not have it, and in position-independent files it is in a relocation.
 fn text_start(elf: &Elf, pclntab: u64, in_header: u64) -> u64 {
     if in_header != 0 {
         return in_header;
@@ -349,7 +351,7 @@ fn text_start(elf: &Elf, pclntab: u64, in_header: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// Linked by a C linker and stripped, the table is a part of `.data.rel.ro` without a name.
+/// In a stripped file that a C linker linked, the table is an unnamed part of `.data.rel.ro`.
 fn search(elf: &Elf) -> Option<u64> {
     let section = elf.section_named(".data.rel.ro")?;
     let is_header = |word: &[u8; 8]| {

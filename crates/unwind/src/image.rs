@@ -1,17 +1,18 @@
-//! Where the bytes of an ELF file come from, and the budget that reading them is charged to.
+//! The source of the bytes of an ELF file, and the budget to which reading them is charged.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 
-/// The bytes of one ELF file. Other users may write to the file or cut it short between two reads: each read is
-/// complete or fails, and nothing that was read changes afterwards.
+/// The bytes of one ELF file. Other users may write to the file or truncate it between two reads: each read
+/// is complete or fails, and bytes that were read do not change afterwards.
 pub trait Image {
+    /// The size of the file in bytes.
     fn size(&self) -> u64;
 
-    /// The `len` bytes at `offset`; `None` where they are not all there.
+    /// The `len` bytes at `offset`. `None` if they are not all there.
     fn bytes(&self, offset: u64, len: u64) -> Option<Cow<'_, [u8]>>;
 
-    /// Fills `buffer` from `offset`; false where the bytes are not all there.
+    /// Fills `buffer` from `offset`. Returns false if the bytes are not all there.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> bool;
 }
 
@@ -39,13 +40,14 @@ fn slice(bytes: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
-/// Decides whether a build goes on.
+/// Decides whether a build may continue.
 pub trait Budget {
-    /// Called before the build holds `held` bytes in all, and after every [`STEPS`] steps. False ends the build.
+    /// Called before the build holds `held` bytes in all, and after every [`STEPS`] steps. False ends the
+    /// build.
     fn allows(&self, held: u64) -> bool;
 }
 
-/// The budget of trusted files, and of tests.
+/// No limit: for trusted files and tests.
 pub struct Unlimited;
 
 impl Budget for Unlimited {
@@ -54,16 +56,16 @@ impl Budget for Unlimited {
     }
 }
 
-/// Steps between two questions to the budget: an entry, a row, a function or 16 bytes of code is a step.
+/// Steps between two calls of the budget. An entry, a row, a function or 16 bytes of code is a step.
 pub const STEPS: u64 = 1 << 14;
-/// The budget is asked when this many bytes were added.
+/// The budget is called after this many further bytes.
 const GRAIN: u64 = 64 << 10;
 
-/// What one build has used. Once the budget has refused, every charge is refused.
+/// The charges of one build. After the budget has refused once, every charge is refused.
 pub(crate) struct Meter<'a> {
     budget: &'a dyn Budget,
     held: Cell<u64>,
-    /// Bytes up to which the budget has agreed.
+    /// The number of bytes to which the budget has agreed.
     agreed: Cell<u64>,
     steps: Cell<u64>,
     stopped: Cell<bool>,
@@ -92,12 +94,12 @@ impl<'a> Meter<'a> {
         true
     }
 
-    /// Memory that was charged is free again.
+    /// Releases memory that was charged.
     pub(crate) fn release(&self, bytes: u64) {
         self.held.set(self.held.get().saturating_sub(bytes));
     }
 
-    /// Charges work. False: stop.
+    /// Charges steps. False: stop.
     #[inline]
     #[must_use]
     pub(crate) fn step(&self, steps: u64) -> bool {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_lie_inside_the_image_or_fail() {
+    fn reads_outside_the_image_fail() {
         let image = &b"abcd"[..];
         assert_eq!(image.bytes(1, 2).as_deref(), Some(&b"bc"[..]));
         for (offset, len) in [(3, 2), (u64::MAX, 1), (1, u64::MAX)] {
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_build_stays_refused() {
+    fn refused_build_stays_refused() {
         let budget = AtMost(1 << 20);
         let meter = Meter::new(&budget);
         assert!(meter.hold(900 << 10) && meter.step(10 * STEPS));

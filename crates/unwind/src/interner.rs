@@ -1,12 +1,12 @@
-//! Numbers for distinct rules, in the order they are met.
+//! Numbers distinct rules in the order in which they are found.
 
 use std::collections::HashMap;
 
 use crate::rule::Rule;
 
-/// The kernel side keeps this many for all files; a row would name one by 24 bits.
+/// The kernel side has this many for all files. A row has 24 bits for one.
 const MAX_RULES: usize = 1 << 16;
-/// Rules met last, by their bits: most rows repeat one of a few. A power of two.
+/// The last rules, by a hash of their bits: most rows repeat one of a few. A power of two.
 const RECENT: usize = 256;
 
 pub(crate) struct Interner {
@@ -30,7 +30,7 @@ impl Interner {
         interner
     }
 
-    /// `None` where there are no numbers left.
+    /// `None` if there are no numbers left.
     #[inline]
     pub(crate) fn number(&mut self, rule: Rule) -> Option<u32> {
         let bits = u128::from_le_bytes(rule.to_bytes());
@@ -70,9 +70,9 @@ mod tests {
     fn equal_rules_share_a_number_and_number_0_is_uncovered() {
         let mut interner = Interner::new();
         let rule = |offset| Rule { kind: RuleKind::Sp, cfa_offset: offset, ra: -1, ..Rule::default() };
-        // More rules than are remembered as recent.
+        // More rules than the cache of recent ones has.
         let numbers: Vec<u32> =
-            (0..1000).map(|offset| interner.number(rule(offset)).expect("room")).collect();
+            (0..1000).map(|offset| interner.number(rule(offset)).expect("a number")).collect();
         for (offset, &number) in numbers.iter().enumerate() {
             assert_eq!(interner.number(rule(offset as i32)), Some(number));
         }

@@ -1,28 +1,28 @@
-//! Encodes rules over ascending addresses straight into pages, as `bpf/include/unwind.h` lays them out.
+//! Encodes rules over ascending addresses into pages, in the layout of `bpf/include/unwind.h`.
 
 use crate::interner::Interner;
 use crate::table::{BLOCK_TEXT, PAGE_STARTS, PAGE_TEXT};
 
 pub(crate) const BLOCKS: usize = (PAGE_TEXT / BLOCK_TEXT) as usize;
-/// The number of a page's rows is a 16-bit index.
+/// A page's number of rows is a 16-bit index.
 const MAX_PAGE_ROWS: usize = u16::MAX as usize;
 
-/// Pages behind each other.
+/// Adjacent pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pub words: Vec<u32>,
-    /// Where each page ends in `words`; an empty one is wholly uncovered.
+    /// The end of each page in `words`. An empty page is wholly uncovered.
     pub ends: Vec<u32>,
-    /// How often the rule changes.
+    /// The number of changes of the rule.
     pub changes: u64,
-    /// Bytes whose rule did not fit into their page.
+    /// The bytes whose rule did not fit into their page.
     pub crowded: u64,
 }
 
 pub(crate) struct PageEncoder {
-    /// The address of the page that is being filled.
+    /// The address of the current page.
     page: u64,
-    /// Where the rows of each block begun so far start.
+    /// The start of the rows of each block so far.
     starts: Vec<u16>,
     rows: Vec<u32>,
     rule: u32,
@@ -31,7 +31,7 @@ pub(crate) struct PageEncoder {
 }
 
 impl PageEncoder {
-    /// The first page is the one of `lowest`.
+    /// The first page has `lowest`.
     pub(crate) fn new(lowest: u64) -> Self {
         PageEncoder {
             page: lowest - lowest % PAGE_TEXT,
@@ -43,8 +43,8 @@ impl PageEncoder {
         }
     }
 
-    /// `[start, end)`, not empty, is under `rule`; nothing between the end of the last such range and `start` is
-    /// covered. Ranges ascend.
+    /// Puts `[start, end)`, which is not empty, under `rule`. The code between the end of the last range and
+    /// `start` is uncovered. Ranges ascend.
     #[inline]
     pub(crate) fn cover(&mut self, start: u64, end: u64, rule: u32) {
         debug_assert!(self.covered_to <= start && start < end);
@@ -72,7 +72,7 @@ impl PageEncoder {
         self.pages
     }
 
-    /// From `address` on `rule` is in force.
+    /// Puts `rule` in force from `address`.
     #[inline]
     fn change(&mut self, address: u64, rule: u32) {
         if rule == self.rule {
@@ -91,7 +91,7 @@ impl PageEncoder {
         self.pages.changes += 1;
     }
 
-    /// Blocks up to `count` begin with the rule in force.
+    /// Starts blocks up to `count` with the rule in force.
     #[inline]
     fn begin_blocks(&mut self, count: usize) {
         while self.starts.len() < count {
@@ -119,7 +119,7 @@ impl PageEncoder {
         self.page += PAGE_TEXT;
     }
 
-    /// A page in which each byte has a row of its own has one too many: its last two bytes share one.
+    /// A page with a row for each byte has one row too many, so that its last two bytes share one.
     fn make_room(&mut self) {
         if self.rows.len() > MAX_PAGE_ROWS {
             self.rows.pop();
@@ -140,13 +140,13 @@ mod tests {
 
     const LOWEST: u64 = 0x1_2345;
 
-    /// Rules of two kinds per number, so that a table answers with numbers.
+    /// Each number has one rule, so that a table can be compared by numbers.
     fn numbered(count: u32) -> Vec<Rule> {
         let rule = |number| Rule { kind: RuleKind::Sp, cfa_offset: number as i32, ..Rule::default() };
         [Rule::UNCOVERED].into_iter().chain((1..count).map(rule)).collect()
     }
 
-    /// `(gap, length, rule)` behind each other.
+    /// Adjacent `(gap, length, rule)`.
     fn table(ranges: &[(u64, u64, u32)]) -> Table {
         let mut encoder = PageEncoder::new(LOWEST);
         let mut from = LOWEST;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn uncovered_pages_have_no_words_and_none_follow_the_last_covered_one() {
+    fn uncovered_pages_have_no_words() {
         let page = PAGE_TEXT;
         let to_page = page - LOWEST % page;
         let table = table(&[(to_page + page, page, 3), (2 * page, 10, 4), (5 * page, 7, 0)]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_nothing_has_no_pages() {
+    fn empty_table_has_no_pages() {
         assert_eq!(table(&[]).pages().len(), 0);
         assert_eq!(table(&[(5, 300_000, 0)]).pages().len(), 0);
     }

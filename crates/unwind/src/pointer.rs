@@ -3,19 +3,19 @@
 use crate::bytes::Bytes;
 use crate::elf::Elf;
 
-/// How a pointer is written: its format in the low four bits, what it is relative to above.
+/// The encoding of a pointer: the format in the low four bits, and the base above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encoding(pub u8);
 
-/// What relative pointers count from.
+/// The bases of relative pointers.
 pub(crate) struct Bases<'e, 'a> {
-    /// Where indirect pointers point to.
+    /// The image that has the targets of indirect pointers.
     pub elf: &'e Elf<'a>,
-    /// The address of the bytes that are read.
+    /// The address of the section's bytes.
     pub section: u64,
     pub text: u64,
     pub data: u64,
-    /// Of the function the pointer is about.
+    /// The address of the pointer's function.
     pub function: u64,
 }
 
@@ -24,7 +24,7 @@ impl Encoding {
     pub(crate) const OMITTED: Encoding = Encoding(0xff);
     const INDIRECT: u8 = 0x80;
 
-    /// A length is written in the format of a pointer and relative to nothing.
+    /// Lengths have the format of a pointer, and no base.
     pub(crate) fn of_length(self) -> Encoding {
         Encoding(self.0 & 0x0f)
     }
@@ -65,7 +65,7 @@ impl Encoding {
     }
 }
 
-/// An aligned pointer begins at the next multiple of its size.
+/// An aligned pointer starts at the next multiple of its size.
 fn align(bytes: &mut Bytes, section: u64) -> Option<()> {
     let field = section.wrapping_add(bytes.position() as u64);
     bytes.take(field.wrapping_neg() & 7).map(|_| ())
@@ -81,7 +81,7 @@ mod tests {
     const DATA: u64 = 0x2000;
     const FUNCTION: u64 = 0x3000;
 
-    /// Reads at the section's byte 3; how many bytes it took.
+    /// Reads at byte 3 of the section, and returns the number of bytes read.
     fn read(encoding: u8, bytes: &[u8]) -> Option<(u64, usize)> {
         let image = Image { code: 0x1122_3344_5566_7788u64.to_le_bytes().to_vec(), ..Image::new(0) }.bytes();
         let (source, meter) = (&image[..], crate::image::Meter::new(&crate::Unlimited));
@@ -109,20 +109,20 @@ mod tests {
     }
 
     #[test]
-    fn what_pointers_count_from() {
+    fn bases_of_relative_pointers() {
         let minus_4 = [0xfc, 0xff, 0xff, 0xff];
         assert_eq!(read(0x1b, &minus_4), Some((SECTION + 3 - 4, 4)));
         assert_eq!(read(0x2b, &minus_4), Some((TEXT - 4, 4)));
         assert_eq!(read(0x3b, &minus_4), Some((DATA - 4, 4)));
         assert_eq!(read(0x4b, &minus_4), Some((FUNCTION - 4, 4)));
-        // Aligned: five bytes on.
+        // Aligned: five bytes further.
         let aligned = [&[0xee; 5][..], &CODE.to_le_bytes()].concat();
         assert_eq!(read(0x50, &aligned), Some((CODE, 13)));
         assert_eq!(Encoding(0x1b).of_length(), Encoding(0x0b));
     }
 
     #[test]
-    fn indirect_pointers_are_read_where_they_point_to() {
+    fn indirect_pointers_are_followed() {
         assert_eq!(read(0x80, &CODE.to_le_bytes()), Some((0x1122_3344_5566_7788, 8)));
         // Partly or wholly outside the image.
         assert_eq!(read(0x80, &(CODE + 0x10_0000).to_le_bytes()), None);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pointer() {
+    fn invalid_pointers_are_refused() {
         for encoding in [0xff, 0x05, 0x0d, 0x0e, 0x60, 0x70] {
             assert_eq!(read(encoding, &[1; 16]), None, "{encoding:#x}");
         }

@@ -1,6 +1,6 @@
 //! Runs the programs of unwind entries: DWARF 5, section 6.4.2, over the four registers that have roles.
 //!
-//! What a program says of other registers is skipped, so rows that differ in those only are one row.
+//! Instructions about other registers are skipped, so that rows that differ only in those are one row.
 
 use crate::bytes::Bytes;
 use crate::coverage::Unencodable;
@@ -9,13 +9,13 @@ use crate::entries::{Cie, Fde, Section};
 use crate::expression::Expression;
 use crate::rule::{Rule, RuleKind};
 
-/// Compilers remember one state at a time; functions with nested ones are rare.
+/// Limit on remembered states. Compilers remember one at a time, and nested ones are rare.
 const MAX_REMEMBERED: usize = 32;
 
-/// `uc_mcontext`'s sp as seen from a signal trampoline: a signal frame whose CFA lies there is the kernel's.
+/// The offset of `uc_mcontext`'s sp in a signal trampoline. A signal frame with this CFA is the kernel's.
 const SIGNAL_SP: i64 = 160;
 
-/// How the CFA is told.
+/// The definition of the CFA.
 #[derive(Clone, Copy, Debug, Default)]
 enum Cfa<'s> {
     #[default]
@@ -27,10 +27,10 @@ enum Cfa<'s> {
     Expression(&'s [u8]),
 }
 
-/// Where the caller's value of a register is.
+/// The place of the caller's value of a register.
 #[derive(Clone, Copy, Debug, Default)]
 enum Saved<'s> {
-    /// Not mentioned, or said to be unchanged.
+    /// Not mentioned, or the same value.
     #[default]
     Unchanged,
     Undefined,
@@ -38,15 +38,15 @@ enum Saved<'s> {
     At(i64),
     /// It is CFA + this.
     Is(i64),
-    /// In the register in which x86_64's `vfork` keeps it and aarch64's calls leave it.
+    /// In the register in which `vfork` keeps it on x86_64, and calls leave it on aarch64.
     InLink,
-    /// In memory, where the expression says.
+    /// In memory, at the address of an expression.
     AtExpression(&'s [u8]),
     /// In another register, or computed.
     Elsewhere,
 }
 
-/// One row of the table that a program makes.
+/// One row of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct State<'s> {
     cfa: Cfa<'s>,
@@ -56,30 +56,30 @@ pub(crate) struct State<'s> {
     sp: Saved<'s>,
 }
 
-/// A program used an instruction that does not exist, or not as defined.
+/// The program has an instruction that does not exist or is misused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadInstruction;
 
-/// What a program is run with.
+/// The environment of a program.
 #[derive(Clone, Copy)]
 pub(crate) struct Machinery<'e, 'a> {
     pub machine: Machine,
     pub section: &'e Section<'e, 'a>,
 }
 
-/// A run, at one place of a program.
+/// The state of a run.
 struct Run<'r, 'e, 'a> {
     machinery: Machinery<'e, 'a>,
     cie: &'r Cie,
     initial: State<'e>,
     state: State<'e>,
     remembered: &'r mut Vec<State<'e>>,
-    /// The address that rows have come to.
+    /// The start of the current row.
     location: u64,
 }
 
 impl<'e, 'a> Machinery<'e, 'a> {
-    /// What the common entry's program says of every function's first byte.
+    /// The row of every function's first byte, by the CIE's program.
     pub(crate) fn initial(
         self,
         cie: &Cie,
@@ -95,7 +95,7 @@ impl<'e, 'a> Machinery<'e, 'a> {
         Ok(run.state)
     }
 
-    /// Tells `row` each range of the function up to `end` and its rule, ascending and without gaps.
+    /// Emits to `row` each range of the function up to `end` and its rule, ascending and without gaps.
     pub(crate) fn rows(
         self,
         (cie, initial): (&Cie, &State<'e>),
@@ -114,7 +114,7 @@ impl<'e, 'a> Machinery<'e, 'a> {
                 row(start, end, Err(Unencodable::Instruction));
                 return;
             }
-            // What moves the location leaves the state alone.
+            // Instructions that move the location do not change the state.
             if run.location > start {
                 row(start, run.location.min(end), run.state.rule(self.machine, cie));
                 start = run.location;
@@ -162,8 +162,8 @@ impl<'e> Run<'_, 'e, '_> {
             0x0a => self.remember()?,
             0x0b => self.state = self.remembered.pop()?,
             0x0c..=0x0f | 0x12 | 0x13 => self.define_cfa(code, bytes)?,
-            // aarch64: the return address is signed from here on. Which bits of it are the signature is the
-            // walker's business.
+            // aarch64: the return address is signed from here on. The walker must know the bits of the
+            // signature.
             0x2c | 0x2d if self.machinery.machine == Machine::Aarch64 => {}
             0x2e => _ = bytes.uleb()?,
             _ => self.save_extended(code, bytes)?,
@@ -192,7 +192,7 @@ impl<'e> Run<'_, 'e, '_> {
     }
 
     fn save_extended(&mut self, code: u8, bytes: &mut Bytes<'e>) -> Option<()> {
-        // All of the rest name a register first.
+        // All other instructions name a register first.
         if !matches!(code, 0x05..=0x09 | 0x10 | 0x11 | 0x14..=0x16 | 0x2f) {
             return None;
         }
@@ -282,7 +282,7 @@ impl<'e> Run<'_, 'e, '_> {
     }
 }
 
-/// What a register is for.
+/// The role of a register.
 enum Role {
     Ra,
     Fp,
@@ -290,7 +290,7 @@ enum Role {
     Sp,
 }
 
-/// A place as a rule can say it.
+/// A place that a rule can express.
 enum Place {
     Unchanged,
     /// In the register of [`crate::Registers::link`].
@@ -326,7 +326,7 @@ impl State<'_> {
         Ok(rule)
     }
 
-    /// glibc describes x86_64's frame register by register; the kernel's vDSO on aarch64 marks it only.
+    /// glibc describes the frame of x86_64 register by register. The kernel's vDSO on aarch64 only marks it.
     fn is_kernel_signal_frame(&self, machine: Machine) -> bool {
         match (machine, self.cfa) {
             (Machine::Aarch64, _) => true,
@@ -367,7 +367,7 @@ impl State<'_> {
         Ok(Rule { kind, cfa_offset, addend, ..Rule::default() })
     }
 
-    /// `None`: where no rule can say.
+    /// `None`: no rule can express the row.
     fn place(&self, saved: Saved, machine: Machine) -> Option<Place> {
         match saved {
             Saved::Unchanged => Some(Place::Unchanged),
@@ -378,7 +378,7 @@ impl State<'_> {
         }
     }
 
-    /// A place counted from the CFA's own register can be counted from the CFA.
+    /// A place relative to the CFA's own register can be made relative to the CFA.
     fn place_of_expression(&self, expression: &[u8], machine: Machine) -> Option<Place> {
         let Expression::Sum { register, offset } = Expression::recognise(expression)? else { return None };
         match self.cfa {
@@ -392,8 +392,9 @@ impl State<'_> {
 }
 
 impl Place {
-    /// Entries go on saying where a register was saved when it has been popped. What lies below sp was: of half the
-    /// rows of libc, and of none where it was saved there in the first place. Saying so makes rules fewer.
+    /// Entries still give the place of a saved register after it has been popped. Places below sp are
+    /// therefore dropped. They are in half of the rows of libc, and in no row where the register is first
+    /// saved. Without them there are fewer rules.
     fn unless_popped(self, cfa: Rule) -> Place {
         match self {
             Place::Cfa(words)
@@ -405,8 +406,8 @@ impl Place {
         }
     }
 
-    /// The rule's field, `flag` set in `flags` where it counts from fp. Saved at the CFA itself cannot be told from
-    /// unchanged, and never is.
+    /// The field of the rule. `flag` is set in `flags` if it is relative to fp. A register that is saved at
+    /// the CFA itself would look like an unchanged one, but none is.
     fn words(&self, flag: u8, flags: &mut u8) -> Option<i16> {
         match *self {
             Place::Unchanged => Some(0),

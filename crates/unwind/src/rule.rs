@@ -1,10 +1,10 @@
-//! One way to find a frame's caller, as `bpf/include/unwind.h` lays it out.
+//! One way to find the caller of a frame, in the layout of `bpf/include/unwind.h`.
 
-/// How the CFA is computed; the numbers are `enum rule_kind`.
+/// The computation of the CFA. The numbers are those of `enum rule_kind`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RuleKind {
-    /// No unwind entry: the frame pointer is all there is.
+    /// No unwind entry. Only the frame pointer can serve.
     #[default]
     Uncovered = 0,
     /// CFA = sp + `cfa_offset`.
@@ -13,7 +13,7 @@ pub enum RuleKind {
     Fp = 2,
     /// CFA = bx + `cfa_offset`.
     Bx = 3,
-    /// CFA = r10 + `cfa_offset`; r10 is known in an interrupted frame only.
+    /// CFA = r10 + `cfa_offset`. r10 is known in an interrupted frame only.
     R10 = 4,
     /// CFA = \*(sp + `cfa_offset`) + `addend`.
     SpDeref = 5,
@@ -25,13 +25,15 @@ pub enum RuleKind {
     Signal = 8,
     /// The outermost frame.
     End = 9,
-    /// There is an entry, and rows cannot express it.
+    /// Rows cannot express the entry.
     Unsupported = 10,
 }
 
 impl RuleKind {
+    /// The number of kinds.
     pub const COUNT: usize = 11;
 
+    /// All kinds, by their numbers.
     pub const ALL: [RuleKind; RuleKind::COUNT] = [
         RuleKind::Uncovered,
         RuleKind::Sp,
@@ -47,9 +49,10 @@ impl RuleKind {
     ];
 }
 
-/// One distinct way to find a caller. Words are of 8 bytes.
+/// One distinct way to find a caller. A word has 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
+    /// The computation of the CFA.
     pub kind: RuleKind,
     /// `FP_AT_FP`, `BX_AT_FP`, `RA_IN_REGISTER`, `ANY_STACK`.
     pub flags: u8,
@@ -57,30 +60,36 @@ pub struct Rule {
     pub addend: i16,
     /// Bytes.
     pub cfa_offset: i32,
-    /// Words from the CFA to the return address; -1 on x86_64.
+    /// Words from the CFA to the return address. -1 on x86_64.
     pub ra: i16,
-    /// Words from the CFA to the saved fp; 0: unchanged. With `FP_AT_FP` from fp, and 0 is a place like any other.
+    /// Words from the CFA to the saved fp. 0: unchanged. With `FP_AT_FP`, words from fp, and 0 is an ordinary
+    /// place.
     pub fp: i16,
-    /// Words from the CFA to the saved bx; 0: unchanged. With `BX_AT_FP` from fp, and 0 is a place like any other.
+    /// Words from the CFA to the saved bx. 0: unchanged. With `BX_AT_FP`, words from fp, and 0 is an ordinary
+    /// place.
     pub bx: i16,
 }
 
 impl Rule {
-    /// The saved fp lies at fp + 8 * `fp`.
+    /// The saved fp is at fp + 8 * `fp`.
     pub const FP_AT_FP: u8 = 1;
-    /// The saved bx lies at fp + 8 * `bx`.
+    /// The saved bx is at fp + 8 * `bx`.
     pub const BX_AT_FP: u8 = 2;
     /// The return address is in a register: [`crate::Registers::link`].
     pub const RA_IN_REGISTER: u8 = 4;
-    /// The caller's frame lies on another stack: its sp may be below the callee's.
+    /// The caller's frame is on another stack, so that its sp may be below the callee's.
     pub const ANY_STACK: u8 = 8;
 
+    /// The rule of code without unwind entries.
     pub const UNCOVERED: Rule = Rule::of(RuleKind::Uncovered);
+    /// The rule of a signal trampoline.
     pub const SIGNAL: Rule = Rule::of(RuleKind::Signal);
+    /// The rule of outermost frames.
     pub const END: Rule = Rule::of(RuleKind::End);
+    /// The rule of code whose entry rows cannot express.
     pub const UNSUPPORTED: Rule = Rule::of(RuleKind::Unsupported);
 
-    /// At a function's first instruction on x86_64.
+    /// The rule of a function's first instruction on x86_64.
     pub const RETURN_ADDRESS_ON_TOP: Rule = Rule { cfa_offset: 8, ra: -1, ..Rule::of(RuleKind::Sp) };
 
     const fn of(kind: RuleKind) -> Self {
@@ -106,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_lies_in_memory_as_the_header_says() {
+    fn rule_has_the_layout_of_the_header() {
         let rule = Rule {
             kind: RuleKind::FpDeref,
             flags: Rule::FP_AT_FP | Rule::BX_AT_FP,
@@ -122,7 +131,7 @@ mod tests {
         );
     }
 
-    /// The header is the one declaration of these numbers; this reads it.
+    /// The header declares these numbers. This test reads it.
     #[test]
     fn numbers_are_those_of_the_header() {
         let header = include_str!("../../../bpf/include/unwind.h");

@@ -1,9 +1,9 @@
-//! Rules of x86_64 code that no unwind entry covers, from its instructions: C libraries and programs that were built with
-//! `-fno-asynchronous-unwind-tables`, assembly.
+//! Derives rules of x86_64 code without unwind entries from its instructions: C libraries and programs that
+//! were built with `-fno-asynchronous-unwind-tables`, and assembly.
 //!
-//! How far the stack pointer is below the CFA is known where a function begins and changes as instructions say; it is
-//! followed along jumps, a window of functions at a time. What this cannot tell, such as code behind a jump table of its
-//! own making, stays uncovered.
+//! The distance of the stack pointer from the CFA is known at the start of a function, and each instruction
+//! changes it by a known amount. It is followed along jumps, for a window of functions at a time. Code that
+//! cannot be followed, such as code behind its own form of jump table, stays uncovered.
 
 mod flow;
 mod frame;
@@ -18,28 +18,28 @@ use crate::rule::Rule;
 use flow::Window;
 use instruction::Instructions;
 
-/// Windows end at the first function from here on, and at the latest at the second.
+/// Windows end at the first function after `WINDOW` bytes, and at the latest after `MAX_WINDOW` bytes.
 const WINDOW: u64 = 64 << 10;
 const MAX_WINDOW: u64 = 256 << 10;
-/// Code looked at in one file. What has more and no unwind entries is not C.
+/// Limit on the code that is read in one file. A file with more code and no unwind entries is not C.
 const MAX_CODE: u64 = 32 << 20;
 
-/// Bytes of an entry point that are looked at: 256, and the instruction that crosses their end.
+/// Limit on the bytes of an entry point that are read: 256, and the instruction that crosses their end.
 const MAX_ENTRY: usize = 272;
-/// Bytes of code that are one step of the budget.
+/// Bytes of code that one step of the budget pays for.
 const STEP_BYTES: u64 = 16;
-/// What a window takes for each byte of its code, if each is an instruction.
+/// The memory of a window for each byte of its code, if each is an instruction.
 const WINDOW_BYTES: u64 = 96;
-/// What is kept of a place that is jumped to.
+/// The memory of a jump target.
 const ENTERED_BYTES: u64 = 48;
 
-/// What a file's code says of itself, as far as it is asked.
+/// The results of reading a file's code, as far as they are needed.
 pub(crate) struct Scan<'e, 'a> {
     elf: &'e Elf<'a>,
-    /// The functions that the file names, and where its code lies, ascending.
+    /// The functions that the file names, and the ranges of its code, ascending.
     named: OnceCell<Vec<u64>>,
     sections: OnceCell<Vec<Range>>,
-    /// Of `MAX_CODE`.
+    /// What remains of `MAX_CODE`.
     left: Cell<u64>,
 }
 
@@ -56,7 +56,7 @@ impl<'e, 'a> Scan<'e, 'a> {
         })
     }
 
-    /// Tells `row` the rules found within `gap`, ascending.
+    /// Emits to `row` the rules within `gap`, ascending.
     pub(crate) fn rows(&self, gap: Range, row: &mut impl FnMut(u64, u64, Rule)) {
         for section in self.sections.get_or_init(|| self.elf.code_sections()) {
             let part = Range { start: gap.start.max(section.start), end: gap.end.min(section.end) };
@@ -68,7 +68,7 @@ impl<'e, 'a> Scan<'e, 'a> {
         }
     }
 
-    /// The end of the code that runs on from `address`, as far as an entry point is looked at.
+    /// The end of the code that execution reaches from `address`, within the limit for an entry point.
     pub(crate) fn end_of(&self, address: u64) -> u64 {
         let mut buffer = [0; MAX_ENTRY];
         let code = self.elf.read_at(address, &mut buffer).unwrap_or_default();
@@ -82,7 +82,8 @@ impl<'e, 'a> Scan<'e, 'a> {
 
     fn code_rows(&self, code: &[u8], part: Range, row: &mut impl FnMut(u64, u64, Rule)) {
         let starts = self.starts(code, part);
-        // First of all windows how they jump into each other: to parts of functions that compilers moved elsewhere.
+        // The jumps between all windows are read first: they lead to parts of functions that compilers moved
+        // elsewhere.
         let mut entered = HashMap::new();
         let mut charged = size_of_val(&starts[..]) as u64;
         if !self.elf.meter.hold(charged) {
@@ -107,7 +108,7 @@ impl<'e, 'a> Scan<'e, 'a> {
         self.elf.meter.release(charged);
     }
 
-    /// Charges what a window takes while it is looked at. False: the budget has refused it.
+    /// Charges the memory of a window while it is read. False: the budget has refused it.
     fn metered(&self, code: &[u8], look: impl FnOnce()) -> bool {
         let meter = self.elf.meter;
         let bytes = WINDOW_BYTES * code.len() as u64;
@@ -119,7 +120,7 @@ impl<'e, 'a> Scan<'e, 'a> {
         is_allowed
     }
 
-    /// Where functions begin: as named, and as called.
+    /// The starts of functions: named ones and called ones.
     fn starts(&self, code: &[u8], part: Range) -> Vec<u64> {
         let within = |address: &u64| (part.start..part.end).contains(address);
         let named = self.named();
@@ -132,7 +133,7 @@ impl<'e, 'a> Scan<'e, 'a> {
     }
 }
 
-/// The code of `part` in pieces that begin where functions do, with their addresses.
+/// The code of `part` in pieces that start at functions, with their addresses.
 fn windows<'c>(code: &'c [u8], part: Range, starts: &[u64]) -> impl Iterator<Item = (&'c [u8], u64)> {
     let end = part.start + code.len() as u64;
     let mut start = part.start;

@@ -1,4 +1,4 @@
-//! One file's rules by address, as the kernel reads them.
+//! The rules of one file by address, in the form that the kernel reads.
 
 use crate::builder;
 use crate::coverage::Coverage;
@@ -7,32 +7,32 @@ use crate::image::{Budget, Image, Unlimited};
 use crate::pages::{BLOCKS, Pages};
 use crate::rule::Rule;
 
-/// Bytes of code a page stands for.
+/// The bytes of code that a page covers.
 pub const PAGE_TEXT: u64 = 65536;
-/// Bytes of code a block of a page stands for.
+/// The bytes of code that a block of a page covers.
 pub const BLOCK_TEXT: u64 = 256;
-/// Words of a page before its rows: one more 16-bit index than it has blocks.
+/// The words of a page before its rows: one 16-bit index more than it has blocks.
 pub const PAGE_STARTS: usize = 129;
 
-/// The rules of one file: `bpf/include/unwind.h` has the layout.
+/// The rules of one file. `bpf/include/unwind.h` has the layout.
 #[derive(Debug, Default)]
 pub struct Table {
     base: u64,
     words: Vec<u32>,
-    /// Where each page ends in `words`.
+    /// The end of each page in `words`.
     ends: Vec<u32>,
     rules: Vec<Rule>,
     coverage: Coverage,
 }
 
 impl Table {
-    /// The table of the ELF file whose bytes are `image`. An ELF image in memory whose
-    /// file offsets are addresses, as the vDSO's, serves as well.
+    /// The table of the ELF file with the bytes `image`. An image in memory whose file offsets are addresses,
+    /// such as the vDSO's, serves as well.
     pub fn from_elf(image: &[u8]) -> Result<Table, TableError> {
         Table::from_image(&image, &Unlimited)
     }
 
-    /// The table of an ELF file that other users may write to. `budget` ends builds that take too much.
+    /// The table of an ELF file that other users may write to. `budget` ends a build that takes too much.
     pub fn from_image(image: &dyn Image, budget: &dyn Budget) -> Result<Table, TableError> {
         builder::table_from_elf(image, budget)
     }
@@ -46,12 +46,12 @@ impl Table {
         self.base
     }
 
-    /// The words of each page, with rule numbers of this table; `None`: wholly uncovered.
+    /// The words of each page, with rule numbers of this table. `None`: wholly uncovered.
     pub fn pages(&self) -> impl ExactSizeIterator<Item = Option<&[u32]>> {
         (0..self.ends.len()).map(|index| self.page(index))
     }
 
-    /// The rules by number; number 0 is always [`Rule::UNCOVERED`].
+    /// The rules by number. Number 0 is always [`Rule::UNCOVERED`].
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
@@ -62,6 +62,7 @@ impl Table {
         self.rules.get(number).copied().unwrap_or(Rule::UNCOVERED)
     }
 
+    /// Statistics of the build.
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
     }

@@ -1,17 +1,18 @@
-//! The walk from a thread's registers to its outermost frame: the reference for `bpf/unwind.h`, which takes the same
-//! steps, and what unwinds stack dumps. Owns the steps; where stacks and tables come from is its callers' business.
+//! The walk from a thread's registers to its outermost frame. It is the reference for `bpf/unwind.h`, which
+//! takes the same steps, and it unwinds stack dumps. The callers provide stacks and tables.
 
 use wallprof_model::StackEnd;
 
 use crate::rule::{Rule, RuleKind};
 use crate::table::Table;
 
-/// User code lies in `[LOWEST_CODE, HIGHEST_CODE)`: the first pages are never mapped, the upper half is the kernel's.
+/// User code is in `[LOWEST_CODE, HIGHEST_CODE)`: the first pages are never mapped, and the upper half is the
+/// kernel's.
 const LOWEST_CODE: u64 = 0x1_0000;
 const HIGHEST_CODE: u64 = 1 << 47;
 
-/// Offsets in bytes from sp in a signal trampoline to the interrupted registers: sp is at the ucontext, whose
-/// uc_mcontext begins at 40 (`asm/ucontext.h`, `asm/sigcontext.h`).
+/// Offsets in bytes from sp in a signal trampoline to the interrupted registers. sp is at the ucontext, whose
+/// uc_mcontext starts at 40 (`asm/ucontext.h`, `asm/sigcontext.h`).
 mod signal_frame {
     pub const R10: u64 = 56;
     pub const FP: u64 = 120;
@@ -20,45 +21,57 @@ mod signal_frame {
     pub const IP: u64 = 168;
 }
 
-/// The registers a walk begins with; those below `fp` where they are known.
+/// The registers at the start of a walk. Those below `fp` are optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
+    /// The instruction pointer.
     pub ip: u64,
+    /// The stack pointer.
     pub sp: u64,
+    /// The frame pointer: rbp, x29.
     pub fp: u64,
+    /// rbx.
     pub bx: Option<u64>,
+    /// r10.
     pub r10: Option<u64>,
-    /// Where [`Rule::RA_IN_REGISTER`] finds the return address: rdi on x86_64 (in `vfork` alone), x30 on aarch64.
+    /// The register of [`Rule::RA_IN_REGISTER`]: rdi on x86_64 (in `vfork` alone), x30 on aarch64.
     pub link: Option<u64>,
 }
 
-/// A thread's stack, or what is kept of it.
+/// A thread's stack, or a copy of a part of it.
 pub trait Memory {
-    /// The 8 bytes at `address`, or `None` where they cannot be read.
+    /// The 8 bytes at `address`. `None` if they cannot be read.
     fn word(&mut self, address: u64) -> Option<u64>;
 }
 
-/// What lies at a code address of a process.
+/// The kind of code at an address of a process.
 #[derive(Clone, Copy, Debug)]
 pub enum Code<'a> {
-    /// A file with a table; `address` is the ELF virtual address.
-    Table { table: &'a Table, address: u64 },
-    /// A file without one.
+    /// A file with a table. `address` is the ELF virtual address.
+    Table {
+        /// The table of the file.
+        table: &'a Table,
+        /// The address in the file.
+        address: u64,
+    },
+    /// A file without a table.
     NoTable,
-    /// No file: made at run time, or no code at all.
+    /// No file: code made at run time, or no code.
     Jit,
 }
 
 /// A process's executable mappings.
 pub trait CodeSpace {
+    /// The code at `pc`.
     fn code_at(&self, pc: u64) -> Code<'_>;
 }
 
-/// Walks from `start` outwards and replaces the content of `frames` by what it finds, at most `max_frames` entries.
+/// Walks from `start` outwards and replaces the contents of `frames` by the frames that it finds, at most
+/// `max_frames`.
 ///
-/// The first entry is the ip. Every further one is one past the instruction it stands for, so that `entry - 1` names
-/// the function and line: a return address as it is, and the ip plus 1 of a frame that a signal interrupted and of
-/// the trampoline it returns to.
+/// The first entry is the ip. Every other entry is one past its instruction, so that `entry - 1` is in the
+/// function and the line: a return address as it is, and the ip plus 1 of a frame that a signal interrupted
+/// and of the trampoline to which it returns.
 pub fn walk(
     start: Registers,
     memory: &mut impl Memory,
@@ -78,15 +91,16 @@ pub fn walk(
     StackEnd::Truncated
 }
 
-/// A frame on the way.
+/// One frame of the walk.
 struct Walker<'m, M> {
     registers: Registers,
-    /// The ip was interrupted there; else it is a return address.
+    /// The ip was interrupted. Else it is a return address.
     exact: bool,
     memory: &'m mut M,
 }
 
-/// The rule at a frame's code; without one, how the walk ends where the frame pointer does not lead on either.
+/// The rule at a frame's code. Without a rule, and where the frame pointer does not serve either, the end of
+/// the walk.
 type Found = Result<Rule, StackEnd>;
 
 impl<M: Memory> Walker<'_, M> {
@@ -98,7 +112,8 @@ impl<M: Memory> Walker<'_, M> {
         }
         let entry = if self.exact { ip.wrapping_add(1) } else { ip };
         let rule = rule_at(code, entry.wrapping_sub(1));
-        // A trampoline's "return address" is its first instruction; what covers it begins a byte before it.
+        // The return address of a handler is the first instruction of the trampoline, whose entry starts a
+        // byte before it.
         let trampoline = rule.is_ok_and(|rule| rule.kind == RuleKind::Signal);
         (entry.wrapping_add(trampoline.into()), rule)
     }
@@ -159,7 +174,7 @@ impl<M: Memory> Walker<'_, M> {
         if rule.flags & Rule::ANY_STACK != 0 {
             self.registers.sp = 0;
         }
-        // A return address that was popped, or never pushed, leaves sp where the caller had it.
+        // If the return address was popped or never pushed, sp is that of the caller.
         if cfa < self.registers.sp || (cfa == self.registers.sp && !in_register) {
             return Err(StackEnd::BadFrame);
         }
@@ -197,8 +212,8 @@ impl<M: Memory> Walker<'_, M> {
         }
     }
 
-    /// The word saved `words` from the CFA (or from fp); `None` where the register was not saved, or has been taken
-    /// back already: what lies below sp was popped, and a copy of a stack begins at sp.
+    /// The word that was saved `words` from the CFA (or from fp). `None` if the register was not saved or was
+    /// restored already: a place below sp was popped, and a copy of a stack starts at sp.
     fn saved(&mut self, words: i16, at_fp: bool, cfa: u64) -> Result<Option<u64>, StackEnd> {
         if words == 0 && !at_fp {
             return Ok(None);

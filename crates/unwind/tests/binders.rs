@@ -1,5 +1,5 @@
-//! The functions that bind, found by their unwind entries, are where a program's table leads at a first call: to what
-//! the dynamic linker has written into `.got.plt[2]`.
+//! The binding functions that are found by unwind entries are the target of a program's table at a first
+//! call: the address that the dynamic linker has written into `.got.plt[2]`.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ int main(void) {
 const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 #[test]
-fn the_table_of_a_lazily_bound_program_leads_to_one_of_them() {
+fn table_of_a_lazily_bound_program_points_to_a_binding_function() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let [source, program] = ["program.c", "program"].map(|name| folder.path().join(name));
     std::fs::write(&source, PROGRAM).expect("written");

@@ -1,4 +1,4 @@
-//! The walker agrees with framehop on stacks made up along the rules of libc.
+//! The walker agrees with framehop on stacks that are generated from the rules of libc.
 
 mod synthetic_stack;
 
@@ -18,7 +18,7 @@ const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| std::fs::read(LIBC).expect("libc is where Debian has it"));
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::from_elf(&IMAGE).expect("libc has unwind entries"));
 
-/// Where libc's functions are, by gimli: tables know a little more of code without entries.
+/// The code of libc's functions, by gimli. Tables cover some code without entries, too.
 static ENTRIES: LazyLock<BTreeMap<u64, u64>> = LazyLock::new(|| {
     let file = object::File::parse(&**IMAGE).expect("an ELF file");
     let section = file.section_by_name(".eh_frame").expect("libc has entries");
@@ -77,7 +77,7 @@ fn frames_of_framehop(start: Registers, words: &[u64]) -> Vec<u64> {
 proptest! {
     #[test]
     fn stacks_along_libcs_rules(depth in 1usize..100, numbers in proptest::collection::vec(any::<u64>(), 64)) {
-        // splitmix64 over what proptest drew, so that a stack may ask for any amount.
+        // splitmix64 over the numbers of proptest, so that a stack may use any amount.
         let mut state = numbers.iter().fold(0u64, |sum, number| sum.rotate_left(7) ^ number);
         let stack = SyntheticStack::new(&TABLE, depth, has_entry, || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -87,7 +87,7 @@ proptest! {
         let mut frames = Vec::new();
         let end = walk(stack.start, &mut Words(&stack.words), &OneFile(&TABLE), 128, &mut frames);
         prop_assert_eq!(&frames, &stack.frames);
-        // A single frame is in the middle of something.
+        // A single frame is at an arbitrary instruction.
         if depth > 1 {
             prop_assert_eq!(end, StackEnd::Complete);
             prop_assert_eq!(frames_of_framehop(stack.start, &stack.words), frames);

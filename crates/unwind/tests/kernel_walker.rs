@@ -1,5 +1,5 @@
-//! The walker that runs in the kernel, compiled for the host, agrees with the reference walker frame by frame: on
-//! stacks of random words that look enough like stacks to lead both of them far.
+//! The walker that runs in the kernel, compiled for the host, agrees with the reference walker frame by
+//! frame, on stacks of random words that look enough like stacks for long walks.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const STACK_START: u64 = 0x7ffd_0000_0000;
 const STACK_BYTES: u64 = 16 << 10;
 const CASES: usize = 1_500;
 
-/// A file with a table, mapped somewhere.
+/// A file with a table, mapped at some address.
 struct Mapped {
     table: Table,
     start: u64,
@@ -29,7 +29,7 @@ struct Mapped {
 
 struct Space {
     files: Vec<Mapped>,
-    /// Code whose caller may be on another stack: too little of it to be drawn by chance.
+    /// Code whose caller may be on another stack. There is too little of it for random choice.
     linked: Vec<u64>,
 }
 
@@ -79,7 +79,7 @@ fn the_kernels_walker_and_the_reference_agree() {
         ends[*end as usize] += 1;
         deepest = deepest.max(frames.len());
     }
-    // The cases do lead somewhere, or the agreement would mean nothing.
+    // The walks must be long, or agreement would mean nothing.
     assert!(deepest > 15, "the deepest walk had {deepest} frames");
     assert!(ends.iter().filter(|count| **count > 10).count() >= 4, "{ends:?}");
 }
@@ -106,7 +106,7 @@ fn table(path: &Path) -> Option<Table> {
     Table::from_elf(&std::fs::read(path).ok()?).ok()
 }
 
-/// Where Go is installed, if it is.
+/// The path of Go, if it is installed.
 fn go_root() -> Option<PathBuf> {
     let output = Command::new("go").args(["env", "GOROOT"]).output().ok()?;
     Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim_end()))
@@ -129,7 +129,7 @@ fn case(random: &mut TestRng, space: &Space) -> Case {
             return space.linked[random.next_u64() as usize % space.linked.len()];
         }
         let mapped = &space.files[random.next_u64() as usize % space.files.len()];
-        // Most code has rows; what has none is met often enough all the same.
+        // Most code has rows. Code without rows is still met often enough.
         for _ in 0..8 {
             let pc = mapped.start + random.next_u64() % (mapped.end - mapped.start);
             if mapped.table.rule_at(pc - mapped.slide).kind != RuleKind::Uncovered {
@@ -138,7 +138,7 @@ fn case(random: &mut TestRng, space: &Space) -> Case {
         }
         mapped.start
     };
-    // Some stacks lead deep, some into trouble soon.
+    // Some stacks are walked far, some end soon.
     let clean = [64, 32, 6, 2][random.next_u64() as usize % 4];
     let word = |random: &mut TestRng| match random.next_u64() % (clean + 4) {
         0 => random.next_u64(),
@@ -156,7 +156,7 @@ fn case(random: &mut TestRng, space: &Space) -> Case {
     Case { registers, stack }
 }
 
-/// The input: rules, chunks, where the list of mappings lies, cases; all counts 64 bits.
+/// The input: rules, chunks, the address of the list of mappings, cases. All counts have 64 bits.
 fn walk_on_host(space: &Space, cases: &[Case]) -> Vec<(u64, Vec<u64>)> {
     let mut input = arena_bytes(space);
     input.extend((cases.len() as u64).to_le_bytes());
@@ -234,7 +234,7 @@ fn arena_bytes(space: &Space) -> Vec<u8> {
     bytes
 }
 
-/// Rule 0 is the same everywhere; the others follow those of the tables before.
+/// Rule 0 is the same in all tables. The others follow those of the earlier tables.
 fn store_page(arena: &mut Vec<u32>, page: &[u32], first: u32) -> u32 {
     let mut words = page.to_vec();
     for row in words.iter_mut().skip(PAGE_STARTS) {

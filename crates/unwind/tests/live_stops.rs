@@ -1,10 +1,11 @@
-//! Programs stopped in the middle of what they do: the walker's frames are gdb's, each one and in order.
+//! Programs are stopped at arbitrary instructions, and the walker's frames must be gdb's, each one and in
+//! order.
 //!
-//! gdb (live_stops/stops.py) writes down registers, stack and call chain of each stop. It reads the same unwind
-//! information with a reader of its own, so that what both see the same way is what the compiler meant. Go programs
-//! are told apart by their debug information there and by `.gopclntab` here.
+//! gdb (live_stops/stops.py) writes registers, stack and call chain of each stop. It reads the same unwind
+//! information with its own reader, so that agreement shows the compiler's intent. For Go programs it uses
+//! their debug information, and the walker `.gopclntab`.
 //!
-//! WALLPROF_STOPS sets how many stops there are in all.
+//! WALLPROF_STOPS sets the total number of stops.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -18,14 +19,14 @@ use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Table, walk};
 const STOPS: usize = 200;
 const MAX_FRAMES: usize = 250;
 const PAGE: u64 = 4096;
-/// Go's functions at the base of a stack: what is beyond is another stack, or what began the thread. gdb ends there
-/// too, or reads on at random.
+/// Go's functions at the base of a stack. Beyond them is another stack, or the thread's start. gdb ends
+/// there, too, or reads on at random.
 const BASES: [&str; 4] = ["runtime.mstart", "runtime.mcall", "runtime.systemstack", "runtime.morestack"];
-/// Go's signal handler puts a call of this between two instructions: its return address follows no call, and what is
-/// in force before it need not be what is in force there.
+/// Go's signal handler inserts a call of this between two instructions. Its return address follows no call,
+/// so that the rule before it need not be the rule at it.
 const INJECTED: &str = "runtime.asyncPreempt";
 
-// --- what gdb wrote ---
+// --- the output of gdb ---
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -58,7 +59,7 @@ impl Stop {
         }
     }
 
-    /// gdb's frames as the walker writes them: what a signal interrupted, and its trampoline, one past their pc.
+    /// gdb's frames in the walker's form: the interrupted frame and its trampoline are one past their pc.
     fn entries(&self) -> Vec<u64> {
         let is_signal = |index: usize| self.frames.get(index).is_some_and(|(_, kind, _)| kind == "signal");
         let entry = |(index, (pc, ..)): (usize, &(u64, String, String))| {
@@ -68,7 +69,7 @@ impl Stop {
         self.frames.iter().enumerate().map(entry).collect()
     }
 
-    /// Beyond its first `same` frames is what cannot be known in a Go program.
+    /// Frames of a Go program beyond the first `same` ones cannot be known.
     fn is_out_of_reach(&self, same: usize) -> bool {
         let is_one_of = |from_last: usize, names: &[&str]| {
             let frame = same.checked_sub(from_last).and_then(|index| self.frames.get(index));
@@ -78,7 +79,7 @@ impl Stop {
     }
 }
 
-// --- the program as it was ---
+// --- the state of the program ---
 
 /// The pages of a stack.
 struct Pages(HashMap<u64, Vec<u8>>);
@@ -93,7 +94,7 @@ impl Memory for Pages {
     }
 }
 
-/// A file's table, and where its bytes at file offsets lie in its own addresses.
+/// A file's table, and the addresses of its file offsets.
 struct Image {
     table: Option<Table>,
     /// (file offset, bytes in the file, address)
@@ -190,9 +191,9 @@ fn bytes_from_hex(text: &str) -> Vec<u8> {
 #[derive(Default)]
 struct Verdicts {
     whole: usize,
-    /// Up to where a Go program's stacks are out of reach.
+    /// The end of the known part of a Go program's stacks.
     out_of_reach: usize,
-    /// gdb lost its way, and what it had found until then is the same.
+    /// gdb made an error, and its frames before it are the same.
     gdb_gave_up: usize,
     frames: usize,
     different: Vec<String>,
@@ -205,14 +206,14 @@ impl Verdicts {
         let end = walk(stop.start(), &mut Pages(pages), program, MAX_FRAMES, &mut own);
         let other = stop.entries();
         let same = own.iter().zip(&other).take_while(|(own, other)| own == other).count();
-        // Beyond the entry point gdb reads on, but finds no code there; and after a wrong turn.
+        // Beyond the entry point, and after a wrong step, gdb reads on but finds no code.
         let is_code = |entry: &u64| program.mapping(*entry).is_some();
         let gdb_lost = other.iter().position(|entry| !is_code(entry)).unwrap_or(other.len());
         self.frames += same;
         if same == own.len() && end == StackEnd::Complete && same >= gdb_lost {
             self.whole += 1;
         } else if same > gdb_lost
-            // It has no unwind entries of a library that the dynamic linker has not told it of yet.
+            // It does not have the unwind entries of a library that the dynamic linker has not announced yet.
             || (same == gdb_lost && end == StackEnd::Complete)
             || (same == other.len() && !stop.outermost)
         {
@@ -269,7 +270,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live_stops")
 }
 
-/// Runs a build; `None` when its compiler is not installed.
+/// Runs a build. `None` if its compiler is not installed.
 fn build(command: &mut Command) -> Option<()> {
     match command.output() {
         Ok(output) => {
@@ -281,7 +282,7 @@ fn build(command: &mut Command) -> Option<()> {
     }
 }
 
-/// The scenario's command line; its functions call each other without frame pointers.
+/// The command line of the scenario, whose functions call each other without frame pointers.
 fn scenario(name: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenarios");
     let makefile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -298,7 +299,7 @@ fn compiled(name: &str, command: &mut Command, output_flag: &str) -> Option<Vec<
     Some(vec![program.display().to_string()])
 }
 
-/// Stops the program `count` times; `None` when gdb is not installed.
+/// Stops the program `count` times. `None` if gdb is not installed.
 fn stops_of(program: &[String], count: usize) -> Option<Verdicts> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let output = folder.path().join("stops.json");

@@ -1,4 +1,5 @@
-//! Walks through the stacks of a program that stands still in awkward places find what libgcc's unwinder finds.
+//! Walks through the stacks of a program that waits at difficult places find the frames that libgcc's
+//! unwinder finds.
 
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::process::Command;
 use wallprof_model::StackEnd;
 use wallprof_unwind::{Code, CodeSpace, Memory, Registers, Rule, RuleKind, Table, walk};
 
-/// Every place that the program stands still in.
+/// The places at which the program waits.
 const PLACES: [&str; 10] = [
     "recursion",
     "qsort",
@@ -42,7 +43,7 @@ fn linked_statically() {
     compare("static", &["-O2", "-fomit-frame-pointer", "-static"]);
 }
 
-/// The kernel's own library is in no file: its image in memory is laid out as a file would be.
+/// The vDSO is in no file. Its image in memory has the layout of a file.
 #[test]
 fn the_vdso_by_its_image_in_memory() {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
@@ -69,16 +70,16 @@ fn the_vdso_by_its_image_in_memory() {
 fn compare(name: &str, flags: &[&str]) {
     let output = Command::new(compiled(name, flags)).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let Told { stops, code } = Told::read(&String::from_utf8(output.stdout).expect("text"));
+    let Output { stops, code } = Output::read(&String::from_utf8(output.stdout).expect("text"));
     let places: Vec<&str> = stops.iter().map(|stop| stop.place.as_str()).collect();
     assert_eq!(places, PLACES);
     for mut stop in stops {
         let mut frames = Vec::new();
         let end = walk(stop.registers, &mut stop.memory, &code, 128, &mut frames);
-        // The first is capture() itself, at two of its instructions.
+        // The first frame is capture() itself, at two of its instructions.
         let (found, expected) = (&frames[1..], stop.expected(&code));
-        // Coroutines of makecontext() return to a function's first byte, which nothing marks as an end: libgcc stops
-        // for want of an entry, walks may go on by frame pointer.
+        // Coroutines of makecontext() return to a function's first byte, which nothing marks as an end.
+        // libgcc stops there because it has no entry, and walks may continue by frame pointer.
         if stop.place == "coroutine" {
             assert_eq!(found[..expected.len()], expected, "{name}: {end:?}");
             continue;
@@ -104,8 +105,8 @@ fn compiled(name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// What the program printed.
-struct Told {
+/// The output of the program.
+struct Output {
     stops: Vec<Stop>,
     code: Mapped,
 }
@@ -126,16 +127,16 @@ impl Memory for Words {
     }
 }
 
-impl Told {
-    fn read(text: &str) -> Told {
-        let mut told = Told { stops: vec![], code: Mapped::default() };
+impl Output {
+    fn read(text: &str) -> Output {
+        let mut output = Output { stops: vec![], code: Mapped::default() };
         for line in text.lines() {
             let (kind, rest) = line.split_once(' ').expect("a kind and what it says");
             let mut words = rest.split(' ').map_while(|word| u64::from_str_radix(word, 16).ok());
-            let stop = told.stops.last_mut();
+            let stop = output.stops.last_mut();
             match (kind, stop) {
-                ("place", _) => told.stops.push(Stop::new(rest)),
-                ("map", _) => told.code.add(rest),
+                ("place", _) => output.stops.push(Stop::new(rest)),
+                ("map", _) => output.code.add(rest),
                 ("registers", Some(stop)) => {
                     let [ip, sp, fp, bx, r10] =
                         std::array::from_fn(|_| words.next().expect("five registers"));
@@ -149,7 +150,7 @@ impl Told {
                 _ => panic!("{line}"),
             }
         }
-        told
+        output
     }
 }
 
@@ -159,8 +160,8 @@ impl Stop {
         Stop { place: place.to_owned(), registers, backtrace: vec![], memory }
     }
 
-    /// libgcc gives the exact addresses of the trampoline and of the frame it interrupted, where walks give what
-    /// lies behind their first byte.
+    /// libgcc gives the exact addresses of the trampoline and of the interrupted frame. Walks give one past
+    /// these.
     fn expected(&self, code: &Mapped) -> Vec<u64> {
         let mut interrupted = false;
         let mut expected = Vec::new();

@@ -11,7 +11,7 @@ use wallprof_unwind::{Rule, RuleKind, Table, Unencodable};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// What a row says, in gimli's words and ours.
+/// The meaning of a row, in gimli's terms and in ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Row {
@@ -22,7 +22,7 @@ enum Meaning {
     },
     Signal,
     End,
-    /// In no rule's words.
+    /// No rule can express it.
     Inexpressible,
 }
 
@@ -251,7 +251,7 @@ fn place_of(
     let Some(saved) = row.register(register) else { return Some(Place::Unchanged) };
     match saved {
         RegisterRule::SameValue => Some(Place::Unchanged),
-        // Below sp: popped, and back in the register.
+        // Below sp: it was popped, and the register has it again.
         RegisterRule::Offset(offset) => match cfa {
             Cfa::Plus(7, cfa) if cfa + offset < 0 && offset % 8 == 0 => Some(Place::Unchanged),
             _ => Some(Place::AtCfa(offset)),
@@ -281,7 +281,7 @@ fn operations<'a>(
     std::iter::from_fn(|| operations.next().expect("an operation")).collect()
 }
 
-/// The shapes of CFA expressions that the formats' documents give, on gimli's operations.
+/// The shapes of CFA expressions in the documents of the formats, on gimli's operations.
 fn cfa_of_expression(operations: &[Operation<Slice>]) -> Option<Cfa> {
     use Operation::{And, Deref, Ge, Plus, PlusConstant, RegisterOffset, Shl, UnsignedConstant};
     match operations {

@@ -1,5 +1,5 @@
-//! Tables of Go programs agree with the unwind entries that Go's linker writes for debuggers, where they say the same
-//! thing: where the CFA is.
+//! Tables of Go programs agree with the unwind entries that Go's linker writes for debuggers, as far as both
+//! describe the same: the CFA.
 
 use gimli::{BaseAddresses, CfaRule, DebugFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::{Object, ObjectSection};
@@ -30,7 +30,7 @@ fn compare(mode: &str) {
     assert!(table.coverage().unencodable_share() < 1e-4, "{:?}", table.coverage());
 }
 
-/// How many rows agree, and how many the table leaves to frame pointers.
+/// The number of rows that agree, and of those that the table leaves to frame pointers.
 fn compare_with_debug_frame(image: &[u8], table: &Table) -> (u64, u64) {
     let file = object::File::parse(image).expect("an ELF file");
     let section = file.section_by_name(".debug_frame").expect("Go writes it");
@@ -48,7 +48,7 @@ fn compare_with_debug_frame(image: &[u8], table: &Table) -> (u64, u64) {
             let CfaRule::RegisterAndOffset { register: gimli::X86_64::RSP, offset } = *row.cfa() else {
                 panic!("Go counts from rsp: {row:?}");
             };
-            // What follows is the trampoline, whose first byte is the one before it.
+            // The trampoline follows, and its first byte is the one before it.
             for address in [row.start_address(), row.end_address().saturating_sub(2)] {
                 if address < row.start_address() {
                     continue;
@@ -57,7 +57,7 @@ fn compare_with_debug_frame(image: &[u8], table: &Table) -> (u64, u64) {
                 match rule.kind {
                     RuleKind::Sp => assert_eq!(i64::from(rule.cfa_offset), offset, "{address:#x}: {row:?}"),
                     RuleKind::Uncovered => uncovered += 1,
-                    // On the other stack rsp tells nothing.
+                    // On the other stack rsp does not help.
                     RuleKind::Fp if rule.flags & Rule::ANY_STACK != 0 => {}
                     RuleKind::End | RuleKind::Signal | RuleKind::Unsupported => {}
                     kind => panic!("{kind:?} at {address:#x}"),
@@ -69,7 +69,7 @@ fn compare_with_debug_frame(image: &[u8], table: &Table) -> (u64, u64) {
     (compared, uncovered)
 }
 
-/// A program that prints a line; `None` without a Go toolchain.
+/// A program that prints a line. `None` without a Go toolchain.
 fn program(mode: &str) -> Option<PathBuf> {
     Command::new("go").arg("version").output().ok().filter(|output| output.status.success())?;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-{mode}"));

@@ -1,4 +1,4 @@
-//! Tables of files written by hand: usual ones, and ones nobody should write.
+//! Tables of files written by hand: usual files, and hostile ones.
 
 use super::*;
 use crate::error::Part;
@@ -11,7 +11,7 @@ const fn sp(cfa_offset: i32) -> Rule {
     Rule { kind: RuleKind::Sp, cfa_offset, ra: -1, flags: 0, addend: 0, fp: 0, bx: 0 }
 }
 
-/// One function at `CODE` with the usual common entry.
+/// One function at `CODE` with the usual CIE.
 fn one_function(len: u64, program: &[u8]) -> Table {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
@@ -115,7 +115,8 @@ fn rows_that_differ_in_other_registers_are_one() {
 
 #[test]
 fn a_realigned_stack() {
-    // As gcc writes it: r10 holds the CFA, is pushed, and lies below rbp from then on; rbx is saved by rbp.
+    // As gcc writes it: r10 holds the CFA, is pushed, and is below rbp from then on. rbx is saved relative to
+    // rbp.
     let program = [
         0x45, 0x0c, 10, 0, // CFA = r10
         0x49, 0x10, 6, 2, 0x76, 0, // rbp saved at rbp + 0
@@ -131,7 +132,7 @@ fn a_realigned_stack() {
 }
 
 #[test]
-fn places_counted_from_the_cfas_own_register_are_counted_from_the_cfa() {
+fn places_from_the_cfas_register_are_made_relative_to_the_cfa() {
     let table = one_function(8, &[0x0e, 32, 0x10, 3, 2, 0x77, 8, 0x10, 6, 2, 0x77, 16]);
     assert_eq!(rules_of(&table, 8), [(0, Rule { bx: -3, fp: -2, ..sp(32) })]);
 }
@@ -181,7 +182,7 @@ fn aarch64_by_role() {
 }
 
 #[test]
-fn what_rows_cannot_express_is_counted_by_reason() {
+fn inexpressible_rows_are_counted_by_reason() {
     for (reason, program) in [
         (Unencodable::CfaRegister, &[0x0c, 11, 8][..]),
         (Unencodable::CfaRegister, &[0x0f, 3, 0x70, 8, 0x06]),
@@ -210,7 +211,7 @@ fn what_rows_cannot_express_is_counted_by_reason() {
 }
 
 #[test]
-fn a_bad_instruction_spoils_what_follows_it() {
+fn bad_instruction_makes_later_rows_unsupported() {
     let set_loc_back = [&[0x01][..], &(CODE + 1).to_le_bytes()].concat();
     let remembered_without_end = [0x0a; 40];
     for program in [
@@ -241,7 +242,7 @@ fn rows_end_where_their_function_does() {
 fn of_overlapping_entries_the_later_one_wins() {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
-    // Not in order; the second of two at the same address is dropped.
+    // Not in order. The second of two at the same address is dropped.
     for (start, len, size) in [(100, 10, 16), (0, 200, 24), (100, 80, 32), (190, 20, 40)] {
         cfi.fde(cie, CODE + start, len, &[0x0e, size]);
     }
@@ -273,7 +274,7 @@ fn the_entry_point_has_no_caller() {
     cfi.fde(cie, CODE + 0x400, 16, &[]);
     let covered = Image { entry: CODE + 0x404, ..Image::with_eh_frame(0x800, &cfi) };
     assert_eq!(covered.table().rule_at(CODE + 0x400), Rule::END);
-    // In assembly without an entry: up to the next one, or a little way.
+    // In assembly without an entry: up to the next entry, or a short way.
     let before = Image { entry: CODE + 0x3f0, ..Image::with_eh_frame(0x800, &cfi) };
     assert_eq!(rules_of(&before.table(), 0x800)[1..3], [(0x3f0, Rule::END), (0x400, SP_8)]);
     let far = Image { entry: CODE + 0x100, ..Image::with_eh_frame(0x800, &cfi) };
@@ -281,7 +282,7 @@ fn the_entry_point_has_no_caller() {
 }
 
 #[test]
-fn old_linkers_gave_libraries_an_entry_that_is_none() {
+fn entry_point_of_a_library_is_ignored() {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
     cfi.fde(cie, CODE, 16, &[]);
@@ -296,7 +297,7 @@ fn old_linkers_gave_libraries_an_entry_that_is_none() {
 }
 
 #[test]
-fn debug_frame_where_there_is_nothing_else() {
+fn debug_frame_serves_without_eh_frame() {
     let mut cfi = Cfi::debug_frame();
     let cie = cfi.usual_cie();
     cfi.fde(cie, CODE, 16, &[0x44, 0x0e, 16]);
@@ -315,13 +316,13 @@ fn debug_frame_where_there_is_nothing_else() {
 
     let old = [&b"ZLIB"[..], &len.to_be_bytes(), &zlib].concat();
     assert_eq!(rules_of(&Image::new(16).section(".zdebug_frame", 0, &old).table(), 16), rules);
-    // A lie about the length, in either direction, is damage.
+    // A wrong length, in either direction, is damage.
     for lie in [0, len - 1, len + 1, u64::MAX] {
         let old = [&b"ZLIB"[..], &lie.to_be_bytes(), &zlib].concat();
         let image = Image::new(16).section(".zdebug_frame", 0, &old);
         assert_eq!(Table::from_elf(&image.bytes()).err(), Some(TableError::BadCompression));
     }
-    // Beside `.eh_frame` it is not looked at.
+    // With `.eh_frame` it is not read.
     let both = plain.section(".eh_frame", EH_FRAME, &[0; 4]);
     assert_eq!(both.table().rule_at(CODE), Rule::UNCOVERED);
 }
@@ -337,7 +338,7 @@ fn without_section_headers_by_the_program_header() {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
     cfi.fde(cie, CODE, 16, &[]);
-    // The terminator ends the section; what follows is something else.
+    // The terminator ends the section. Other data follow.
     cfi.bytes.extend([0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f]);
     let header_at = EH_FRAME - 0x1000;
     let relative = (EH_FRAME - (header_at + 4)) as u32;
@@ -352,7 +353,7 @@ fn without_section_headers_by_the_program_header() {
 }
 
 #[test]
-fn files_that_have_no_table_say_why() {
+fn files_without_a_table_have_a_reason() {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
     cfi.fde(cie, CODE, 16, &[]);
@@ -387,7 +388,7 @@ fn an_image_cut_anywhere_is_an_error_or_a_table() {
         let table = Table::from_elf(&whole[..len]);
         assert!(table.is_err() || len == whole.len(), "section headers come last, cut at {len}");
     }
-    // The same without section headers, which do not tell then.
+    // The same without section headers, which the test cannot use then.
     let header = [&[1, 0x1b, 0x03, 0x3b][..], &0xffcu32.to_le_bytes()].concat();
     let image = Image::with_eh_frame(16, &cfi).section(".eh_frame_hdr", EH_FRAME - 0x1000, &header);
     let whole = Image { section_headers: false, ..image }.bytes();
@@ -401,12 +402,12 @@ fn damaged_entries_are_counted_and_the_others_kept() {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
     cfi.fde(cie, CODE, 8, &[]);
-    // An entry that names itself, another entry, or what lies before the section as its common entry.
+    // An entry whose CIE is itself, another FDE, or before the section.
     let itself = cfi.bytes.len();
     cfi.entry(&[&4u32.to_le_bytes()[..], &[0; 16]].concat());
     cfi.fde(itself, CODE + 8, 8, &[]);
     cfi.entry(&[&0x7fff_ffffu32.to_le_bytes()[..], &[0; 16]].concat());
-    // Too short for its fields; with an unknown augmentation, version, and encoding.
+    // Too short for its fields. With an unknown augmentation, version, and encoding.
     cfi.fde_of_bytes(cie, &[0; 12]);
     for (augmentation, data) in
         [(&b"x"[..], &[][..]), (b"zR", &[1, 0x7f]), (b"zR", &[1, 0xff]), (b"zR", &[0])]
@@ -418,7 +419,7 @@ fn damaged_entries_are_counted_and_the_others_kept() {
     cfi.bytes[at + 8] = 9;
     cfi.fde(at, CODE + 8, 8, &[]);
     cfi.fde(cie, CODE + 16, 8, &[]);
-    // Nothing is readable behind a length that leads out of the section.
+    // Nothing can be read after a length that leads out of the section.
     cfi.bytes.extend([0xff, 0xff, 0xff, 0x7f]);
     cfi.fde(cie, CODE + 24, 8, &[]);
     let table = Image::with_eh_frame(32, &cfi).table();
@@ -455,14 +456,14 @@ fn terminators_between_entries_are_skipped_a_few_at_a_time() {
 
 #[test]
 fn four_gigabytes_of_zeros() {
-    // Never touched, so it takes no memory.
+    // Never touched, so that it takes no memory.
     let mut image = vec![0u8; 4 << 30];
     let mut head = Image::with_eh_frame(0, &Cfi::eh_frame());
     head.sections[0].address = 0;
     let head = head.bytes();
     let sections_at = u64::from_le_bytes(head[40..48].try_into().expect("8 bytes")) as usize;
     image[..head.len()].copy_from_slice(&head);
-    // The first section: to the end of the file.
+    // The first section reaches to the end of the file.
     let (size_at, offset) = (sections_at + 64 + 32, head.len() as u64);
     image[size_at - 8..size_at].copy_from_slice(&offset.to_le_bytes());
     image[size_at..size_at + 8].copy_from_slice(&((4u64 << 30) - offset).to_le_bytes());
@@ -474,7 +475,7 @@ fn four_gigabytes_of_zeros() {
 
 #[test]
 fn common_entries_that_overlap_are_run_within_a_budget() {
-    // One common entry inside the other: each a long program, all the same bytes.
+    // One CIE inside the other. Each is a long program over the same bytes.
     let nested = 2000usize;
     let mut cfi = Cfi::eh_frame();
     let head = [0u8, 0, 0, 0, 1, 0, 1, 0x78, 16];
@@ -490,12 +491,12 @@ fn common_entries_that_overlap_are_run_within_a_budget() {
     }
     let coverage = Image::with_eh_frame(nested * 8, &cfi).table().coverage().clone();
     let budget = coverage.unencodable(Unencodable::Budget).rows;
-    // Heads and lengths are no instructions, so some programs were bad; most were not run.
+    // Headers and lengths are no instructions, so some programs were damaged. Most were not run.
     assert!(budget > nested as u64 * 9 / 10, "{budget} were not run");
 }
 
 #[test]
-fn code_further_apart_than_calls_reach_is_damage() {
+fn code_beyond_the_reach_of_calls_is_damage() {
     let mut cfi = Cfi::eh_frame();
     let cie = cfi.usual_cie();
     cfi.fde(cie, CODE, 16, &[]);

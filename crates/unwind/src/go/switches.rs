@@ -1,11 +1,13 @@
-//! The functions of Go's runtime that change stacks half-way, on x86_64: what leads on from the new stack.
+//! Functions of Go's runtime that change stacks half-way, on x86_64: the way from the new stack to the old
+//! one.
 //!
-//! `runtime/asm_amd64.s` of Go 1.21 and later. Earlier runtimes leave no frame to go by; theirs stay uncovered.
+//! `runtime/asm_amd64.s` of Go 1.21 and later. Earlier runtimes leave no frame, and their functions stay
+//! uncovered.
 
 use crate::elf::{Elf, Range};
 use crate::rule::{Rule, RuleKind};
 
-/// Instructions looked through for a pattern, in bytes: these functions are short.
+/// Limit on the bytes of instructions that are searched for a pattern. These functions are short.
 const MAX_CODE: usize = 512;
 
 /// push %rbp; mov %rsp,%rbp
@@ -16,9 +18,10 @@ const CLEARS_FP: &[u8] = &[0x48, 0xc7, 0xc5, 0, 0, 0, 0];
 /// A change of stacks within a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Switch {
-    /// The new stack is left before the function returns; its frame pointer stays on the old one.
+    /// The function leaves the new stack before it returns. Its frame pointer stays on the old one.
     Linked,
-    /// Nobody returns from the new stack, where the scheduler begins: the goroutine may go on elsewhere meanwhile.
+    /// The scheduler starts on the new stack and never returns from it. The goroutine may continue elsewhere
+    /// meanwhile.
     Cut,
 }
 
@@ -26,7 +29,7 @@ const SWITCHES: [(&[u8], Switch); 8] = [
     (b"runtime.systemstack", Switch::Linked),
     (b"runtime.asmcgocall", Switch::Linked),
     (b"runtime.cgocallback", Switch::Linked),
-    // These call the vDSO on the scheduler's stack.
+    // These functions call the vDSO on the scheduler's stack.
     (b"runtime.nanotime1", Switch::Linked),
     (b"runtime.walltime", Switch::Linked),
     (b"time.now", Switch::Linked),
@@ -34,7 +37,7 @@ const SWITCHES: [(&[u8], Switch); 8] = [
     (b"runtime.morestack", Switch::Cut),
 ];
 
-/// From where on a function's rule is another one than its stack pointer tells.
+/// The address from which a function's rule differs from that of its stack pointer.
 pub(super) struct SwitchedRule {
     from: u64,
     switch: Switch,
@@ -50,7 +53,7 @@ impl Switch {
         SWITCHES.iter().find(|(known, _)| is(known)).map(|&(_, switch)| switch)
     }
 
-    /// Where it takes place in the function at `entry`; `None` if its code is not as known.
+    /// The place of the change in the function at `entry`. `None` if its code is unknown.
     pub(super) fn find(self, elf: &Elf, entry: u64) -> Option<SwitchedRule> {
         let mut buffer = [0; MAX_CODE];
         let code = elf.read_at(entry, &mut buffer)?;
@@ -64,12 +67,12 @@ impl Switch {
 }
 
 impl SwitchedRule {
-    /// The parts of a row whose rule by the stack pointer is `rule`, with their rules.
+    /// The parts of a row with their rules. `rule` is the rule by the stack pointer.
     pub(super) fn parts(&self, row: Range, rule: Rule) -> [(Range, Rule); 2] {
         let split = self.from.clamp(row.start, row.end);
         let switched = match self.switch {
             Switch::Cut => Rule::END,
-            // Before its frame is there, and when it is gone, the return address is where sp says.
+            // Before the frame is made and after it is removed, the return address is at sp.
             Switch::Linked if rule.fp == 0 => rule,
             Switch::Linked => LINKED,
         };

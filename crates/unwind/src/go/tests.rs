@@ -8,11 +8,11 @@ use crate::{Budget, STEPS, TableError};
 const PCLNTAB: u64 = 0x60_0000;
 const ASM: u8 = 4;
 
-/// A function of a made-up program.
+/// A function of an invented program.
 struct Made {
     name: &'static str,
     code: &'static [u8],
-    /// Pairs of how much the frame and the address grow, the frame's first from -1.
+    /// Pairs of increments of frame and address. The frame starts at -1.
     pcsp: &'static [(i8, u8)],
     flags: u8,
 }
@@ -24,7 +24,7 @@ const fn made(name: &'static str, code: &'static [u8], pcsp: &'static [(i8, u8)]
 /// Functions of 32 bytes each.
 const SIZE: u64 = 32;
 
-/// push %rbp at 4, 40 more bytes from 8 on, gone from 20 on.
+/// push %rbp at 4, 40 more bytes from 8, removed from 20.
 const FRAMED: Made =
     made("main.framed", &[0x90, 0x90, 0x90, 0x90, 0x55], &[(1, 5), (8, 3), (40, 12), (-48, 12)]);
 /// sub $48,%rsp; mov %rbp,40(%rsp), as Go before 1.21.
@@ -116,7 +116,7 @@ fn frames_in_each_layout() {
 }
 
 #[test]
-fn functions_known_by_name() {
+fn functions_with_special_names() {
     let names = [
         "runtime.goexit",
         "runtime.goexit1",
@@ -155,7 +155,7 @@ fn functions_that_write_sp_are_left_to_frame_pointers() {
 /// push %rbp; mov %rsp,%rbp; …; pop %rbp; ret, with another stack in between, as systemstack.
 const LINKED: Made =
     made("runtime.systemstack", &[0x55, 0x48, 0x89, 0xe5, 0x90], &[(1, 1), (8, 29), (-8, 1), (8, 1)]);
-/// mov $0,%rbp at 8, as morestack; the rest is another stack.
+/// mov $0,%rbp at 8, as morestack. The rest is another stack.
 const CUT: Made = made(
     "runtime.morestack",
     &[0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x48, 0xc7, 0xc5, 0, 0, 0, 0],
@@ -163,7 +163,7 @@ const CUT: Made = made(
 );
 
 #[test]
-fn another_stack_leads_back_by_frame_pointer_or_nowhere() {
+fn other_stack_is_left_by_frame_pointer_or_not() {
     let linked = Rule { kind: RuleKind::Fp, flags: Rule::ANY_STACK, cfa_offset: 16, fp: -2, ..frame(0, 0) };
     for layout in [Layout::Go1_16, Layout::Go1_18, Layout::Go1_20] {
         let flagged = |made: Made| Made { flags: FLAG_SP_WRITE | ASM, ..made };
@@ -177,7 +177,7 @@ fn another_stack_leads_back_by_frame_pointer_or_nowhere() {
 }
 
 #[test]
-fn the_signal_trampoline_begins_a_byte_early() {
+fn signal_trampoline_starts_a_byte_early() {
     let functions = [FRAMED, made("runtime.sigreturn__sigaction", &[], &[(1, 32)]), FRAMED];
     let table = program(Layout::Go1_20, &functions).table();
     assert_eq!(rules_of(&table, 0).last(), Some(&(31, Rule::SIGNAL)));
@@ -216,7 +216,7 @@ fn the_table_is_found_under_each_of_its_names_and_without_one() {
         let image = image.section(".go.buildinfo", 0, &[]);
         assert_eq!(rules_of(&image.table(), 0), expected, "{name}");
     }
-    // By its symbol, in a section like any other.
+    // By its symbol, in an ordinary section.
     let mut image = program(Layout::Go1_20, &functions);
     image.sections[0].name = ".rodata";
     let symbol = [&1u32.to_le_bytes()[..], &[0; 4], &PCLNTAB.to_le_bytes(), &[0; 8]].concat();
@@ -251,13 +251,13 @@ fn a_header_without_the_start_of_text_leads_to_the_module_data() {
     let mut relocated = image(&[0; 184]).section(".rela", 0, &relocations);
     relocated.sections[3].kind = 4;
     assert_eq!(relocated.table().rule_at(CODE + shifted + 1), frame(16, 0));
-    // Of another module, or none: from the section on.
+    // Of another module or of none: from the section's start.
     assert_eq!(image(&[0; 184]).table().rule_at(CODE + 1), frame(16, 0));
 }
 
 #[test]
 fn damaged_tables_end() {
-    // Steps that do not move on, lead past the function, or are none.
+    // Steps that do not advance, lead past the function, or are damaged.
     let expected = [(0, frame(8, 0)), (1, Rule::UNCOVERED)];
     let standing = made("main.a", &[], &[(1, 1), (8, 0)]);
     let ended = made("main.b", &[], &[(1, 1)]);
@@ -270,14 +270,14 @@ fn damaged_tables_end() {
 }
 
 #[test]
-fn any_byte_of_the_table_may_be_wrong() {
+fn wrong_byte_in_the_table_does_not_panic() {
     for layout in [Layout::Go1_16, Layout::Go1_18, Layout::Go1_20] {
         let image = program(layout, &[FRAMED, OLD, PUSHES]);
         for at in 0..image.sections[0].bytes.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut image = program(layout, &[FRAMED, OLD, PUSHES]);
                 image.sections[0].bytes[at] = value;
-                // Nothing but that it ends, and covers no more than there is.
+                // It must end, and cover no more than the code.
                 if let Ok(table) = Table::from_elf(&image.bytes()) {
                     assert_eq!(table.rule_at(CODE + 3 * SIZE), Rule::UNCOVERED);
                 }
@@ -291,7 +291,7 @@ fn any_byte_of_the_table_may_be_wrong() {
     }
 }
 
-/// A frame that grows or shrinks with every byte of code: a row a byte.
+/// A frame that grows or shrinks with every byte of code: one row for each byte.
 const ROWS: [(i8, u8); SIZE as usize] = {
     let mut pairs = [(8, 1); SIZE as usize];
     let mut at = 1;
@@ -329,7 +329,7 @@ fn rows_of_a_function_table_are_charged() {
     let asked = budget(u64::MAX);
     assert!(Table::from_image(&&large[..], &asked).is_ok());
     assert!(asked.questions.get() >= 20_000 * SIZE / STEPS, "work is charged as it is done");
-    // Its sections fit; its rows do not.
+    // Its sections fit. Its rows do not.
     let tight = budget(large.len() as u64 + (1 << 20));
     assert_eq!(Table::from_image(&&large[..], &tight).err(), Some(TableError::OverBudget));
 }

@@ -1,4 +1,4 @@
-//! Frames along the jumps of a window of functions.
+//! Follows frames along the jumps of a window of functions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,29 +6,30 @@ use super::frame::Frame;
 use super::instruction::{Effect, Flow, Found, Instructions, Mark};
 use crate::rule::Rule;
 
-/// How many instructions are followed to learn how deep stacks are, for each that there is.
+/// Limit on followed instructions that determine the depth of stacks, for each instruction of the window.
 const LOOKS: usize = 16;
 /// From a cleared frame pointer to the `hlt` behind the call of a thread's function.
 const MAX_THREAD_START: usize = 12;
 
 pub(super) struct Window<'s> {
     found: Vec<Found>,
-    /// Where functions begin: in all the code, and in this window.
+    /// The starts of functions: in all the code, and in this window.
     starts: &'s [u64],
     own_starts: &'s [u64],
     entered: &'s HashMap<u64, Frame>,
     frames: Vec<Option<Frame>>,
-    /// Left of `LOOKS`.
+    /// What remains of `LOOKS`.
     looks: usize,
-    /// Where functions seem to begin.
+    /// Likely starts of functions.
     entries: Vec<usize>,
-    /// Where loops come back to with another stack than before: no compiler writes that.
+    /// Starts of loops that are reached again with another stack. No compiler writes that.
     distrusted: Vec<usize>,
 }
 
 impl<'s> Window<'s> {
-    /// Of the code at `address`, which is `entered` from elsewhere at other places than functions' starts, too. Decoding
-    /// begins anew where a function begins, so data in between costs no more than what it looks like.
+    /// Reads the code at `address`, which is `entered` from elsewhere, also at other places than the starts
+    /// of functions. Decoding restarts at each function, so that data in between affect only the code that
+    /// they seem to be.
     pub(super) fn read(
         code: &[u8],
         address: u64,
@@ -51,7 +52,7 @@ impl<'s> Window<'s> {
         Window { found, starts, own_starts, entered, frames, looks, entries: vec![], distrusted: vec![] }
     }
 
-    /// Where it jumps to places that are neither here nor a function's start, with the frames there.
+    /// The jumps to places that are neither in the window nor the start of a function, with their frames.
     pub(super) fn jumps_out(mut self, places: &mut HashMap<u64, Frame>) {
         self.follow_all();
         for (found, frame) in self.found.iter().zip(&self.frames) {
@@ -64,7 +65,7 @@ impl<'s> Window<'s> {
         }
     }
 
-    /// Tells `row` the rules, ascending; what is not known is left out.
+    /// Emits to `row` the rules, ascending. Unknown code is left out.
     pub(super) fn rows(mut self, row: &mut impl FnMut(u64, u64, Rule)) {
         self.follow_all();
         let rules = self.rules();
@@ -88,7 +89,7 @@ impl<'s> Window<'s> {
                 rules[at..end].fill(Rule::END);
             } else if self.is_trampoline(at) {
                 rules[at..at + 2].fill(Rule::SIGNAL);
-                // What returns to its first instruction is looked up a byte before.
+                // A return to its first instruction is looked up a byte before.
                 if at > 0 {
                     rules[at - 1] = Rule::SIGNAL;
                 }
@@ -100,7 +101,7 @@ impl<'s> Window<'s> {
     // --- frames ---
 
     fn follow_all(&mut self) {
-        // First what is jumped to: it may lie behind a call that does not return.
+        // Jump targets come first: they may be behind a call that does not return.
         for at in 0..self.found.len() {
             if let Some(&frame) = self.entered.get(&self.found[at].address) {
                 self.follow(at, frame);
@@ -132,7 +133,7 @@ impl<'s> Window<'s> {
         self.forget_what_is_not_called();
     }
 
-    /// Fills in what is reached from `at`. Where two ways meet, the first one's frame stays.
+    /// Fills in the code that is reached from `at`. Where two paths meet, the first frame stays.
     fn follow(&mut self, at: usize, frame: Frame) {
         let mut left = vec![(at, frame, 0)];
         while let Some((at, frame, comes_from)) = left.pop() {
@@ -154,8 +155,8 @@ impl<'s> Window<'s> {
         }
     }
 
-    /// Forgets the frames of functions that are entered in other ways than by calls, as an interpreter's are: loops change
-    /// their stack, or they go on by indirect jumps alone and never return.
+    /// Drops the frames of functions that are entered by other ways than calls, such as an interpreter's:
+    /// loops change their stack, or they continue by indirect jumps only and never return.
     fn forget_what_is_not_called(&mut self) {
         self.entries.sort_unstable();
         self.entries.dedup();
@@ -173,8 +174,8 @@ impl<'s> Window<'s> {
         }
     }
 
-    /// Whether what follows a call is a function of its own, because the called one never returns: it looks like the
-    /// beginning of one, and its own returns say so.
+    /// Whether the code after a call is a function of its own, because the called function never returns. It
+    /// has the start of a function, and its own returns confirm it.
     fn is_another_function(&mut self, call: usize, after: Frame) -> bool {
         if self.found[call].flow != Flow::Call || after.sp == Some(8) {
             return false;
@@ -191,7 +192,7 @@ impl<'s> Window<'s> {
         }
     }
 
-    /// Where in this function an instruction jumps, and whether execution can go on behind it.
+    /// The jump targets of an instruction in this function, and whether execution can continue after it.
     fn leads_to(&self, at: usize) -> (Option<usize>, bool) {
         let Found { address, len, flow, .. } = self.found[at];
         let next = address + u64::from(len);
@@ -217,8 +218,8 @@ impl<'s> Window<'s> {
         self.found.binary_search_by_key(&address, |found| found.address).ok()
     }
 
-    /// The frame of code that nothing leads to: a function that is called by its address, or a case of the last
-    /// `switch` of this function.
+    /// The frame of code that no known jump reaches: a function that is called by its address, or a case of
+    /// the last `switch` of this function.
     fn guess(&mut self, at: usize, switch: Option<Frame>) -> Option<Frame> {
         if self.found[at].flow == Flow::NoCode {
             return None;
@@ -233,9 +234,9 @@ impl<'s> Window<'s> {
         }
     }
 
-    /// How deep the stack must be at `at` for what follows to return, or to go on where the depth is known.
+    /// The depth of the stack at `at` with which the code after it returns, or reaches a known depth.
     fn look_ahead(&mut self, at: usize) -> Option<i32> {
-        // Counted from a depth that leaves room to pop.
+        // Relative to a depth from which it can pop.
         const BASE: i32 = 1 << 20;
         let mut left = vec![(at, Frame::of_sp(BASE))];
         let mut seen = HashSet::new();
@@ -269,9 +270,9 @@ impl<'s> Window<'s> {
         None
     }
 
-    // --- what begins and ends stacks ---
+    // --- starts and ends of stacks ---
 
-    /// Behind a frame pointer that is cleared, up to the `hlt` that is never reached: where a thread begins.
+    /// After a frame pointer is cleared, up to the `hlt` that is never reached: the start of a thread.
     fn thread_start(&self, at: usize) -> Option<usize> {
         if self.found[at].mark != Some(Mark::ClearsFp) {
             return None;
@@ -289,7 +290,7 @@ impl<'s> Window<'s> {
         None
     }
 
-    /// mov $15,%eax; syscall, that nothing else leads to.
+    /// mov $15,%eax; syscall, that no jump reaches.
     fn is_trampoline(&self, at: usize) -> bool {
         let [first, second] = [at, at + 1].map(|at| self.found.get(at).and_then(|found| found.mark));
         let alone = at == 0

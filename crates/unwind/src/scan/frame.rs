@@ -1,4 +1,4 @@
-//! What is known of a function's frame before an instruction.
+//! The known facts of a function's frame before an instruction.
 
 use super::instruction::{Effect, Saved};
 use crate::rule::{Rule, RuleKind};
@@ -6,11 +6,11 @@ use crate::rule::{Rule, RuleKind};
 /// Amounts are in bytes, slots in words of 8 bytes from the CFA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// CFA - sp; `None` where it is lost.
+    /// CFA - sp. `None`: unknown.
     pub sp: Option<i32>,
-    /// CFA - rbp, where rbp is the frame's.
+    /// CFA - rbp, if rbp is the frame pointer.
     base: Option<i32>,
-    /// Where the caller's registers are saved; 0: in themselves.
+    /// The slots in which the caller's registers are saved. 0: in the registers.
     fp: i16,
     bx: i16,
 }
@@ -19,13 +19,13 @@ impl Frame {
     /// At a function's first instruction.
     pub(super) const ENTRY: Frame = Frame { sp: Some(8), base: None, fp: 0, bx: 0 };
 
-    /// Of which no more is known.
+    /// A frame without known facts.
     pub(super) fn of_sp(sp: i32) -> Frame {
         Frame { sp: Some(sp), ..Frame::ENTRY }
     }
 
     pub(super) fn rule(&self) -> Rule {
-        // What was set up to be found by is surer than what was counted.
+        // An offset from rbp is more reliable than one from counted pushes.
         let (kind, cfa_offset) = match (self.base, self.sp) {
             (Some(base), _) => (RuleKind::Fp, base),
             (None, Some(sp)) => (RuleKind::Sp, sp),
@@ -58,7 +58,7 @@ impl Frame {
             Effect::Store(register, offset) => self.save(register, offset),
             Effect::Load(register, offset) => self.load(register, offset),
         }
-        // The return address is never below sp.
+        // The return address cannot be below sp.
         self.sp = self.sp.filter(|&sp| sp >= 8);
         self
     }
@@ -73,7 +73,7 @@ impl Frame {
         i16::try_from(-words).ok().filter(|&slot| slot < -1)
     }
 
-    /// Until it is saved, a register has its caller's value.
+    /// A register has its caller's value until it is saved.
     fn save(&mut self, register: Saved, offset: i32) {
         let slot = self.slot(offset).unwrap_or(0);
         match register {

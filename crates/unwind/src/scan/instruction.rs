@@ -1,4 +1,4 @@
-//! What one instruction does to the stack pointer and to the registers that a frame saves, and where it leads.
+//! The effect of one instruction on the stack pointer and on saved registers, and its successors.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -16,21 +16,21 @@ pub(super) enum Effect {
     None,
     Push(Saved),
     Pop(Saved),
-    /// sp goes down by so much.
+    /// sp decreases by this amount.
     Grow(i32),
-    /// sp is what nobody knows.
+    /// sp has an unknown value.
     LoseSp,
-    /// rbp = sp + so much.
+    /// rbp = sp + this amount.
     FrameFromSp(i32),
-    /// sp = rbp + so much.
+    /// sp = rbp + this amount.
     SpFromFrame(i32),
     /// sp = rbp; pop rbp.
     Leave,
     /// rbp has another value.
     WriteFp,
-    /// The register is stored at sp + so much.
+    /// The register is stored at sp + this amount.
     Store(Saved, i32),
-    /// The register is loaded from there.
+    /// The register is loaded from sp + this amount.
     Load(Saved, i32),
 }
 
@@ -42,20 +42,20 @@ pub(super) enum Flow {
     Branch(u64),
     IndirectJump,
     Return,
-    /// Execution does not go on behind it.
+    /// Execution does not continue after it.
     Stop,
-    /// No instruction begins there.
+    /// No instruction starts there.
     NoCode,
 }
 
 impl Flow {
-    /// What lies behind it is reached from elsewhere.
+    /// The code after it is reached from elsewhere.
     pub(super) fn is_last(self) -> bool {
         matches!(self, Flow::Jump(_) | Flow::IndirectJump | Flow::Return | Flow::Stop | Flow::NoCode)
     }
 }
 
-/// What marks the outermost frame, the trampoline that signal handlers return to, and functions' beginnings.
+/// Marks of the outermost frame, of the signal trampoline, and of functions' starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// xor %ebp,%ebp
@@ -64,7 +64,7 @@ pub(super) enum Mark {
     SigreturnNumber,
     SystemCall,
     Halt,
-    /// Fills up the space before something aligned.
+    /// Padding before something aligned.
     Pads,
     /// endbr64
     Lands,
@@ -82,13 +82,13 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// A byte that begins no instruction.
+    /// A byte that starts no instruction.
     fn nothing(address: u64) -> Found {
         Found { address, len: 1, effect: Effect::None, flow: Flow::NoCode, mark: None, called: None }
     }
 }
 
-/// The instructions of some code, one after the other. Bytes that are none stop execution.
+/// The instructions of some code, in order. Invalid bytes stop execution.
 pub(super) struct Instructions<'c> {
     decoder: Decoder<'c>,
     instruction: Instruction,
@@ -112,7 +112,7 @@ impl Iterator for Instructions<'_> {
         self.decoder.decode_out(&mut self.instruction);
         let instruction = &self.instruction;
         if instruction.is_invalid() {
-            // The next byte may begin one.
+            // The next byte may start one.
             self.decoder.set_position(position + 1).ok()?;
             self.decoder.set_ip(address + 1);
             return Some(Found::nothing(address));
@@ -171,7 +171,7 @@ fn mark(instruction: &Instruction) -> Option<Mark> {
 fn effect(instruction: &Instruction) -> Effect {
     use Mnemonic::{Add, And, Call, Cmp, Enter, Lea, Leave, Mov, Pop, Push, Ret, Sub, Syscall, Test};
     match instruction.mnemonic() {
-        // What a call pushes is gone when it is back; what a return does is its caller's.
+        // A call's push is undone when it returns. The effect of a return is its caller's.
         Call | Cmp | Ret | Syscall | Test => Effect::None,
         Push => match instruction.op0_kind() {
             OpKind::Register => Effect::Push(saved(instruction.op0_register())),
@@ -230,7 +230,7 @@ fn moved(instruction: &Instruction) -> Effect {
     }
 }
 
-/// Instructions without a meaning of their own here: what they write matters only.
+/// Instructions without a meaning of their own here. Only the registers that they write matter.
 fn other(instruction: &Instruction) -> Effect {
     let written = instruction.op0_kind() == OpKind::Register;
     let exchanged = instruction.mnemonic() == Mnemonic::Xchg && instruction.op1_kind() == OpKind::Register;
@@ -242,7 +242,7 @@ fn other(instruction: &Instruction) -> Effect {
     } else if writes(is_fp) {
         Effect::WriteFp
     } else if instruction.stack_pointer_increment() != 0 {
-        // pushf and its like.
+        // pushf and similar ones.
         Effect::Grow(instruction.stack_pointer_increment().wrapping_neg())
     } else {
         Effect::None

@@ -1,11 +1,11 @@
-//! Code by its instructions against the same code by its unwind entries, and code written by hand.
+//! Compares rules from instructions with those from unwind entries, and with code written by hand.
 
 use super::*;
 use crate::fixture::{CODE, Image};
 use crate::rule::RuleKind;
 use crate::table::Table;
 
-/// How rules that were found compare with those of unwind entries, in bytes of code.
+/// The comparison of found rules with those of unwind entries, in bytes of code.
 #[derive(Debug, Default)]
 struct Comparison {
     compared: u64,
@@ -32,7 +32,7 @@ fn compare(path: &str) -> Option<Comparison> {
 }
 
 impl Comparison {
-    /// Entries may count from another register, and tell of saved ones a little later.
+    /// Entries may use another register, and report saved ones a little later.
     fn add(&mut self, found: Rule, expected: Rule) {
         self.found += 1;
         if found.kind == RuleKind::Sp && expected.kind == RuleKind::Sp {
@@ -42,9 +42,9 @@ impl Comparison {
     }
 }
 
-/// The rest is mostly the padding behind calls that do not return, and the parts that follow such calls.
+/// The rest is mostly padding after calls that do not return, and parts that follow such calls.
 #[test]
-fn compilers_code_is_read_as_its_entries_say() {
+fn rules_from_code_agree_with_unwind_entries() {
     for (path, least) in [("/lib/x86_64-linux-gnu/libc.so.6", 98), ("/usr/bin/bash", 98)] {
         let Some(comparison) = compare(path) else {
             eprintln!("skipped: {path} is not there");
@@ -56,7 +56,7 @@ fn compilers_code_is_read_as_its_entries_say() {
     }
 }
 
-/// The rules of `code`, a program whose symbol tables say nothing.
+/// The rules of `code`, a program without symbols.
 fn rules(code: &[u8]) -> Vec<(u64, Rule)> {
     let image = Image { code: code.to_vec(), ..Image::new(0) };
     let table = Table::from_elf(&image.bytes()).expect("a table");
@@ -80,7 +80,7 @@ fn pushes_and_pops() {
 }
 
 #[test]
-fn a_frame_of_unknown_size_counts_from_rbp() {
+fn frame_of_unknown_size_uses_rbp() {
     // push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret
     let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x29, 0xc4, 0xc9, 0xc3];
     let by_fp = Rule { kind: RuleKind::Fp, fp: -2, ..sp(16) };
@@ -98,7 +98,7 @@ fn code_of_interpreters_is_left_to_frame_pointers() {
 }
 
 #[test]
-fn code_behind_a_return_belongs_to_who_jumps_there() {
+fn code_after_a_return_belongs_to_its_jump() {
     // push %rbx; je 5; pop %rbx; ret; nop…; 5: pop %rbx; ret
     let code = [0x53, 0x74, 2, 0x5b, 0xc3, 0x5b, 0xc3];
     let pushed = Rule { bx: -2, ..sp(16) };
@@ -106,14 +106,14 @@ fn code_behind_a_return_belongs_to_who_jumps_there() {
 }
 
 #[test]
-fn code_that_nothing_leads_to_is_as_deep_as_its_return_needs() {
+fn unreached_code_has_the_depth_of_its_return() {
     // ret; add $24,%rsp; ret
     let code = [0xc3, 0x48, 0x83, 0xc4, 24, 0xc3];
     assert_eq!(rules(&code), [(0, sp(8)), (1, sp(32)), (5, sp(8))]);
 }
 
 #[test]
-fn threads_begin_and_signals_end_where_libraries_without_entries_say() {
+fn threads_start_and_signals_return_in_code_without_entries() {
     // ret; xor %ebp,%ebp; pop %rdi; call *%r9; mov %eax,%edi; mov $60,%al; syscall; hlt
     let thread = [0xc3, 0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1, 0x89, 0xc7, 0xb0, 60, 0x0f, 0x05, 0xf4];
     assert_eq!(rules(&thread), [(0, sp(8)), (1, Rule::END)]);
@@ -123,10 +123,10 @@ fn threads_begin_and_signals_end_where_libraries_without_entries_say() {
 }
 
 #[test]
-fn bytes_that_are_no_instructions_end_what_comes_before() {
+fn invalid_bytes_end_the_code_before_them() {
     // push %rax; (06: none in 64-bit code); ret
     assert_eq!(rules(&[0x50, 0x06, 0xc3]), [(0, sp(8)), (1, sp(16)), (2, sp(8))]);
-    // As many as there are, whatever they are.
+    // All that exist, whatever they are.
     for byte in 0..=u8::MAX {
         let image = Image { code: vec![byte; 300], ..Image::new(0) };
         if let Ok(table) = Table::from_elf(&image.bytes()) {

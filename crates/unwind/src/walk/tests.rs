@@ -1,11 +1,11 @@
-//! Walks over stacks drawn word by word.
+//! Walks over stacks that are drawn word by word.
 
 use super::*;
 use crate::coverage::Coverage;
 use crate::pages::PageEncoder;
 use std::collections::BTreeMap;
 
-/// Functions of 0x100 bytes each from here on, by their place in the list of rules.
+/// The start of functions of 0x100 bytes each, by their position in the list of rules.
 const CODE: u64 = 0x40_0000;
 const STACK: u64 = 0x7ffd_0000_0000;
 /// Code of a file without a table.
@@ -44,7 +44,7 @@ const fn rule(kind: RuleKind, cfa_offset: i32) -> Rule {
     Rule { kind, cfa_offset, ra: -1, flags: 0, addend: 0, fp: 0, bx: 0 }
 }
 
-/// Begins in the middle of function 0; `words` are written from the stack's start on.
+/// Starts in the middle of function 0. `words` are written from the start of the stack.
 fn drawn(rules: &[Rule], words: &[u64]) -> Drawn {
     let mut encoder = PageEncoder::new(CODE);
     for number in 0..rules.len() {
@@ -97,14 +97,14 @@ fn saved_registers_are_restored_before_they_are_needed() {
     let saves = Rule { fp: -2, bx: -3, ..rule(RuleKind::Sp, 32) };
     let by_fp = rule(RuleKind::Fp, 16);
     let by_bx = rule(RuleKind::Bx, 8);
-    // 0 saves both; 1 counts from the saved fp, 2 from the saved bx.
+    // 0 saves both. 1 uses the saved fp, 2 the saved bx.
     let words = [0, STACK + 72, STACK + 40, at(1, 9), 0, 0, at(2, 9), 0, 0, at(3, 9)];
     let drawn = drawn(&[saves, by_fp, by_bx, Rule::END], &words);
     assert_eq!(drawn.walk(), (StackEnd::Complete, vec![at(0, 0x80), at(1, 9), at(2, 9), at(3, 9)]));
 }
 
 #[test]
-fn a_frame_that_counts_from_fp_restores_by_fp() {
+fn frame_relative_to_fp_restores_by_fp() {
     // A realigned stack: CFA = *(fp - 8), fp saved at fp + 0, bx at fp - 16.
     let flags = Rule::FP_AT_FP | Rule::BX_AT_FP;
     let realigned = Rule { flags, bx: -2, ..rule(RuleKind::FpDeref, -8) };
@@ -149,12 +149,12 @@ fn the_cfa_by_each_kind() {
 }
 
 #[test]
-fn registers_that_are_not_known_end_a_walk() {
+fn unknown_registers_end_a_walk() {
     let by_bx = rule(RuleKind::Bx, 16);
     let by_r10 = rule(RuleKind::R10, 16);
     assert_eq!(drawn(&[by_bx], &[]).end(), StackEnd::Unsupported);
     assert_eq!(drawn(&[by_r10], &[]).end(), StackEnd::Unsupported);
-    // r10 is known in the interrupted frame only; bx until a step by frame pointer.
+    // r10 is known in the interrupted frame only, and bx until a step by frame pointer.
     let known = |registers: &mut Registers| (registers.bx, registers.r10) = (Some(STACK), Some(STACK));
     assert_eq!(drawn(&[SP, by_r10], &[0, at(1, 9)]).starting(known).end(), StackEnd::Unsupported);
     let drawn_bx = drawn(&[SP, by_bx, Rule::END], &[0, at(1, 9), 0, at(2, 9)]);
@@ -170,7 +170,7 @@ fn registers_that_are_not_known_end_a_walk() {
 
 #[test]
 fn a_return_address_in_its_register() {
-    // As in vfork once it has popped it: sp is the caller's already. Only the first frame's register is known.
+    // As in vfork after its pop: sp is already that of the caller. Only the first frame has the register.
     let leaf = Rule { flags: Rule::RA_IN_REGISTER, ra: 0, ..rule(RuleKind::Sp, 0) };
     let linked = |registers: &mut Registers| registers.link = Some(at(1, 9));
     let walk = drawn(&[leaf, Rule::END], &[]).starting(linked).walk();
@@ -184,8 +184,8 @@ fn a_return_address_in_its_register() {
 
 #[test]
 fn through_a_signal_handler() {
-    // Handler 0 returns to the trampoline 1, whose entry begins a byte before it; the interrupted function 2 was on
-    // another stack, at its very first byte, and counts from r10; 3 counts from bx.
+    // Handler 0 returns to trampoline 1, whose entry starts a byte before it. The interrupted function 2 was
+    // on another stack, at its first byte, and uses r10. 3 uses bx.
     let other = STACK - 0x1000;
     let trampoline = at(1, 1);
     let mut drawn = drawn(
@@ -217,7 +217,7 @@ fn a_damaged_signal_frame() {
 }
 
 #[test]
-fn frame_pointers_carry_where_nothing_covers_the_code() {
+fn frame_pointers_serve_uncovered_code() {
     let chain = [STACK + 32, at(1, 9), 0, 0, STACK + 48, TABLELESS + 9, STACK + 64, JIT + 9, 0, at(2, 9)];
     let drawn = drawn(&[Rule::UNCOVERED, Rule::UNCOVERED, Rule::UNCOVERED], &chain);
     let frames = vec![at(0, 0x80), at(1, 9), TABLELESS + 9, JIT + 9, at(2, 9)];
@@ -225,7 +225,7 @@ fn frame_pointers_carry_where_nothing_covers_the_code() {
 }
 
 #[test]
-fn how_a_chain_of_frame_pointers_ends() {
+fn ends_of_a_chain_of_frame_pointers() {
     for (ip, lost, unreadable) in [
         (at(0, 0x80), StackEnd::BadFrame, StackEnd::ReadFailed),
         (TABLELESS, StackEnd::NoTable, StackEnd::NoTable),
@@ -268,7 +268,7 @@ fn frames_ascend_and_return_to_code() {
 
 #[test]
 fn registers_that_were_popped_have_their_value_back() {
-    // Both were saved right below sp, by what the entry still says; the next frame needs fp.
+    // Both were saved right below sp, and the entry still says so. The next frame needs fp.
     let popped = Rule { fp: -3, bx: -4, ..SP };
     let rules = [popped, rule(RuleKind::Fp, 16), Rule::END];
     let mut drawn =
@@ -278,7 +278,7 @@ fn registers_that_were_popped_have_their_value_back() {
 }
 
 #[test]
-fn a_walk_keeps_as_many_frames_as_it_may() {
+fn number_of_frames_is_limited() {
     let words = [0, at(0, 9), 0, at(0, 9), 0, at(1, 9)];
     let walk = |max_frames| drawn(&[SP, Rule::END], &words).walk_to(max_frames);
     assert_eq!(walk(0), (StackEnd::Truncated, vec![]));

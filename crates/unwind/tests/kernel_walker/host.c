@@ -37,12 +37,12 @@ static u32 *chunk_words(u32 chunk) { return chunk < chunk_count ? chunks[chunk].
 static struct unwind_rule *rule_from_number(u32 number) { return number < rule_count ? &rules[number] : NULL; }
 
 /* All or nothing, as the kernel's copies are. */
-static long read_user(void *room, u32 len, u64 address, struct task_struct *of) {
+static long read_user(void *buffer, u32 len, u64 address, struct task_struct *of) {
     if (address < stack_start || address - stack_start > stack_len || stack_len - (address - stack_start) < len) {
-        memset(room, 0, len);
+        memset(buffer, 0, len);
         return -14;
     }
-    memcpy(room, stack + (address - stack_start), len);
+    memcpy(buffer, stack + (address - stack_start), len);
     return 0;
 }
 
@@ -52,8 +52,8 @@ static bool find_in_memory(struct unwind_mapping *mapping, u64 pc, struct task_s
 
 #include "unwind.h"
 
-static void take(void *room, size_t len) {
-    if (len && fread(room, len, 1, stdin) != 1)
+static void take(void *buffer, size_t len) {
+    if (len && fread(buffer, len, 1, stdin) != 1)
         exit(1);
 }
 

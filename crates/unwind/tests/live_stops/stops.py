@@ -25,7 +25,7 @@ NEAR = 256 * 1024
 
 
 def start_interrupter(pid):
-    """A process that signals the program a random moment after each byte it is sent: gdb waits in between."""
+    """A process that signals the program after a random delay from each byte it is sent: gdb waits in between."""
     read_end, write_end = os.pipe()
     if os.fork() == 0:
         os.close(write_end)

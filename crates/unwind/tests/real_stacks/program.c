@@ -86,39 +86,39 @@ static NOINLINE void in_qsort(void) {
     sink += numbers[0];
 }
 
-static NOINLINE void fill(void *room, int len) { memset(room, 1, len); }
+static NOINLINE void fill(void *buffer, int len) { memset(buffer, 1, len); }
 
 static NOINLINE void with_alloca(int len) {
-    char *room = alloca(len);
+    char *buffer = alloca(len);
 
-    fill(room, len);
+    fill(buffer, len);
     place = "alloca";
     capture();
-    sink += room[len - 1];
+    sink += buffer[len - 1];
 }
 
 /* A stack aligned to more than the ABI asks for. */
 static NOINLINE void realigned(int len) {
-    char room[256] __attribute__((aligned(128)));
+    char buffer[256] __attribute__((aligned(128)));
 
-    fill(room, len);
+    fill(buffer, len);
     place = "realigned";
     capture();
-    sink += room[len - 1];
+    sink += buffer[len - 1];
 }
 
 /* The same with rsp moving, which takes a register for the arguments. */
 static NOINLINE int realigned_with_alloca(int len, ...) {
-    char room[256] __attribute__((aligned(64)));
+    char buffer[256] __attribute__((aligned(64)));
     char *more = alloca(len);
     __builtin_va_list list;
 
     __builtin_va_start(list, len);
-    fill(room, 256);
+    fill(buffer, 256);
     fill(more, len);
     place = "realigned_with_alloca";
     capture();
-    len = __builtin_va_arg(list, int) + room[255] + more[len - 1];
+    len = __builtin_va_arg(list, int) + buffer[255] + more[len - 1];
     __builtin_va_end(list);
     return len;
 }

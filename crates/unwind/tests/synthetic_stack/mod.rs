@@ -1,25 +1,26 @@
-//! Stacks made up along a file's own rules: every frame is somewhere in the file's code and lies as its rule says.
+//! Stacks that are generated from a file's own rules: every frame is at some address of the file's code and
+//! has the layout of its rule.
 //!
-//! Somewhere may be where no call is. There entries may say that a popped register is saved below sp, which unwinders
-//! see differently; so fp counts as lost where a rule does not say where it is.
+//! The address need not follow a call. Entries there may say that a popped register is saved below sp, which
+//! unwinders treat differently. So fp counts as lost where a rule does not give its place.
 
 use wallprof_unwind::{Code, CodeSpace, Memory, PAGE_TEXT, Registers, Rule, RuleKind, Table};
 
-/// Where the stack's lowest word lies.
+/// The address of the stack's lowest word.
 const STACK: u64 = 0x7ffd_0000_0000;
-/// How far above that walks start: what was popped can still be read.
+/// The distance from there to the start of walks: popped words can still be read.
 const POPPED: u64 = 512;
-/// Where the file is mapped: `pc - BIAS` is its virtual address.
+/// The load address of the file: `pc - BIAS` is its virtual address.
 pub const BIAS: u64 = 0x7f00_0000_0000;
 
-/// No value of fp.
+/// Not a value of fp.
 const LOST: u64 = 0;
 
 /// A stack of words, and where a walk through it starts.
 pub struct SyntheticStack {
     pub start: Registers,
     pub words: Vec<u64>,
-    /// What a walk finds.
+    /// The frames that a walk finds.
     pub frames: Vec<u64>,
 }
 
@@ -52,8 +53,8 @@ impl Memory for Words<'_> {
 }
 
 impl SyntheticStack {
-    /// A stack of `depth` frames, all but the last in code that is `usable`; `random` is asked for numbers. The
-    /// outermost frame is one of the file's own ends.
+    /// A stack of `depth` frames, all but the last in code that is `usable`. `random` provides numbers. The
+    /// outermost frame is at one of the file's own ends.
     pub fn new(
         table: &Table,
         depth: usize,
@@ -69,7 +70,7 @@ impl SyntheticStack {
         stack.frames.push(BIAS + pc);
         for frame in 1..depth {
             let cfa = cfa(rule, registers).expect("picked for it");
-            // Room for the next frame that counts from fp.
+            // Space for the next frame that is relative to fp.
             let saved_fp = cfa + 64 + random() % 32 * 8;
             registers.fp = LOST;
             if rule.fp != 0 {
