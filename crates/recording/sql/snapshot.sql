@@ -7,7 +7,8 @@
 DELETE FROM main.recording;
 COPY recording;
 UPDATE main.recording SET
-    start_ns = (SELECT start_ns FROM cut), last_ns = (SELECT end_ns FROM cut), end_ns = (SELECT end_ns FROM cut);
+    start_ns = (SELECT start_ns FROM cut), last_ns = (SELECT end_ns FROM cut), end_ns = (SELECT end_ns
+    FROM cut);
 DELETE FROM main.clock;
 COPY clock;
 COPY event;
@@ -43,7 +44,8 @@ INSERT INTO main.folded (flush_second, thread, reason_code, voluntary, count, to
     GROUP BY thread, reason_code, voluntary;
 INSERT INTO main.loss (flush_second, reason, count)
     SELECT 0, reason, sum(count)
-    FROM flight.loss WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut) GROUP BY reason;
+    FROM flight.loss WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last
+    FROM cut) GROUP BY reason;
 DELETE FROM main.overhead;
 INSERT INTO main.overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, table_bytes)
     SELECT 0, coalesce(sum(process_cpu_ns), 0), coalesce(sum(probe_ns), 0), coalesce(sum(probe_runs), 0),
@@ -52,30 +54,37 @@ INSERT INTO main.overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, t
 
 -- By time: all that overlaps the seconds. Open stalls go on.
 COPY stall
-    WHERE start_ns < (SELECT end_ns FROM cut) AND (start_ns + duration_ns > (SELECT start_ns FROM cut) OR flags & 2);
+    WHERE start_ns < (SELECT end_ns FROM cut) AND (start_ns + duration_ns > (SELECT start_ns
+    FROM cut) OR flags & 2);
 COPY stall_fault WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_file WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_ran WHERE stall IN (SELECT id FROM main.stall);
 COPY mark
-    WHERE mono_ns < (SELECT end_ns FROM cut) AND mono_ns + coalesce(duration_ns, 0) >= (SELECT start_ns FROM cut);
+    WHERE mono_ns < (SELECT end_ns FROM cut) AND mono_ns + coalesce(duration_ns, 0) >= (SELECT start_ns
+    FROM cut);
 
 -- A counter's value holds until the next one: the last one before the seconds is one of them.
 COPY counter_series WHERE thread IS NULL OR thread IN (SELECT thread FROM main.bucket);
 COPY counter
-    WHERE series IN (SELECT id FROM main.counter_series) AND mono_ns < (SELECT end_ns FROM cut) AND mono_ns >= coalesce(
+    WHERE series IN (SELECT id FROM main.counter_series) AND mono_ns < (SELECT end_ns FROM cut)
+    AND mono_ns >= coalesce(
         (SELECT max(mono_ns) FROM flight.counter AS held
          WHERE held.series = counter.series AND held.mono_ns <= (SELECT start_ns FROM cut)), 0);
 
 -- The rows that those refer to.
 COPY sample_waker WHERE id IN (SELECT waker FROM main.sample);
 COPY mention WHERE id IN (
-    SELECT waker FROM main.stall UNION SELECT lock_owner FROM main.stall UNION SELECT mention FROM main.stall_ran
+    SELECT waker FROM main.stall UNION SELECT lock_owner FROM main.stall UNION SELECT mention
+    FROM main.stall_ran
     UNION SELECT mention FROM main.intrusion UNION SELECT caller FROM main.cross_call);
 COPY thread WHERE id IN (
-    SELECT thread FROM main.bucket UNION SELECT thread FROM main.sample UNION SELECT thread FROM main.latency_cell
-    UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim FROM main.interrupt
+    SELECT thread FROM main.bucket UNION SELECT thread FROM main.sample UNION SELECT thread
+    FROM main.latency_cell
+    UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim
+    FROM main.interrupt
     UNION SELECT thread FROM main.kernel_delay
-    UNION SELECT thread FROM main.counter_series UNION SELECT thread FROM main.mention UNION SELECT thread FROM main.sample_waker);
+    UNION SELECT thread FROM main.counter_series UNION SELECT thread FROM main.mention
+    UNION SELECT thread FROM main.sample_waker);
 CREATE TEMP TABLE used AS WITH RECURSIVE used (id) AS (
     SELECT user_stack FROM main.sample UNION SELECT kernel_stack FROM main.sample
     UNION SELECT user_stack FROM main.sample_waker UNION SELECT kernel_stack FROM main.sample_waker
@@ -93,9 +102,11 @@ COPY text WHERE id IN (
     SELECT comm FROM main.thread UNION SELECT process FROM main.thread UNION SELECT cgroup FROM main.thread
     UNION SELECT comm FROM main.mention UNION SELECT path FROM main.module
     UNION SELECT symbol FROM main.line UNION SELECT file FROM main.line
-    UNION SELECT comm FROM main.stall UNION SELECT syscall FROM main.stall UNION SELECT file FROM main.stall_fault
+    UNION SELECT comm FROM main.stall UNION SELECT syscall FROM main.stall UNION SELECT file
+    FROM main.stall_fault
     UNION SELECT what FROM main.intrusion
     UNION SELECT name FROM main.interrupt
-    UNION SELECT path FROM main.stall_file UNION SELECT symbol FROM main.binding UNION SELECT library FROM main.binding
+    UNION SELECT path FROM main.stall_file UNION SELECT symbol FROM main.binding UNION SELECT library
+    FROM main.binding
     UNION SELECT syscall FROM main.cross_call UNION SELECT function FROM main.cross_call
     UNION SELECT cgroup FROM main.throttled);

@@ -45,10 +45,12 @@ CREATE TABLE thread (
 );
 
 -- A thread that an event refers to. It may be untracked.
-CREATE TABLE mention (id INTEGER PRIMARY KEY, thread INTEGER, pid INTEGER NOT NULL, tid INTEGER NOT NULL, comm INTEGER NOT NULL);
+CREATE TABLE mention (id INTEGER PRIMARY KEY, thread INTEGER, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
+comm INTEGER NOT NULL);
 
 CREATE TABLE module (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, build_id BLOB);
-CREATE TABLE frame (id INTEGER PRIMARY KEY, kind_code INTEGER NOT NULL, module INTEGER, address INTEGER NOT NULL);
+CREATE TABLE frame (id INTEGER PRIMARY KEY, kind_code INTEGER NOT NULL, module INTEGER,
+address INTEGER NOT NULL);
 
 -- The functions at a frame: depth 0 is the innermost inlined one, the last is the physical one.
 CREATE TABLE line (
@@ -84,13 +86,15 @@ CREATE TABLE bucket (
 
 -- Log-linear buckets: below 16 the nanoseconds themselves, above 16 linear steps an octave.
 CREATE TABLE latency_cell (
-    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, metric_code INTEGER NOT NULL, bucket INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, metric_code INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
     PRIMARY KEY (flush_second, thread, metric_code, bucket)
 ) WITHOUT ROWID;
 
 CREATE TABLE sample_waker (
-    id INTEGER PRIMARY KEY, thread INTEGER, interrupt INTEGER NOT NULL, user_stack INTEGER, kernel_stack INTEGER
+    id INTEGER PRIMARY KEY, thread INTEGER, interrupt INTEGER NOT NULL, user_stack INTEGER,
+    kernel_stack INTEGER
 );
 
 CREATE TABLE sample (
@@ -128,13 +132,15 @@ CREATE TABLE stall_ran (
 ) WITHOUT ROWID;
 
 CREATE TABLE folded (
-    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, reason_code INTEGER NOT NULL, voluntary INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, reason_code INTEGER NOT NULL,
+    voluntary INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
     PRIMARY KEY (flush_second, thread, reason_code, voluntary)
 ) WITHOUT ROWID;
 
 CREATE TABLE interrupt (
-    flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, name INTEGER NOT NULL, victim INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, name INTEGER NOT NULL,
+    victim INTEGER NOT NULL,
     count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
     PRIMARY KEY (flush_second, cpu, kind, name, victim)
 ) WITHOUT ROWID;
@@ -142,7 +148,8 @@ CREATE TABLE interrupt (
 -- Runs and interrupts on guarded CPUs, of allowed threads and of others. `what` is 0 for threads. `mention`
 -- is 0 where no thread is known.
 CREATE TABLE intrusion (
-    flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL, mention INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, cpu INTEGER NOT NULL, kind TEXT NOT NULL, what INTEGER NOT NULL,
+    mention INTEGER NOT NULL,
     allowed INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL,
     PRIMARY KEY (flush_second, cpu, kind, what, mention, allowed)
 ) WITHOUT ROWID;
@@ -150,26 +157,30 @@ CREATE TABLE intrusion (
 -- Intervals in which the kernel delayed a thread: reclaim, compaction, mmap_lock, kernel_lock. They lie
 -- within the thread's running time or waits.
 CREATE TABLE kernel_delay (
-    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, kind TEXT NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, kind TEXT NOT NULL, start_ns INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,
     PRIMARY KEY (flush_second, thread, kind, start_ns)
 ) WITHOUT ROWID;
 
 -- Kernel functions that a thread caused to be called on other CPUs, which interrupts these. caller: a
 -- mention.
 CREATE TABLE cross_call (
-    flush_second INTEGER NOT NULL, caller INTEGER NOT NULL, syscall INTEGER NOT NULL, function INTEGER NOT NULL, count INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, caller INTEGER NOT NULL, syscall INTEGER NOT NULL,
+    function INTEGER NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY (flush_second, caller, syscall, function)
 ) WITHOUT ROWID;
 
 -- Control groups that used up their CPU quota between two readings, for each recorded process in them.
 CREATE TABLE throttled (
-    flush_second INTEGER NOT NULL, pid INTEGER NOT NULL, cgroup INTEGER NOT NULL, from_ns INTEGER NOT NULL, to_ns INTEGER NOT NULL,
+    flush_second INTEGER NOT NULL, pid INTEGER NOT NULL, cgroup INTEGER NOT NULL, from_ns INTEGER NOT NULL,
+    to_ns INTEGER NOT NULL,
     quota_ns INTEGER NOT NULL, period_ns INTEGER NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL,
     PRIMARY KEY (flush_second, pid, cgroup, from_ns)
 ) WITHOUT ROWID;
 
 CREATE TABLE loss (
-    flush_second INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (flush_second, reason)
+    flush_second INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (flush_second,
+    reason)
 ) WITHOUT ROWID;
 
 CREATE TABLE overhead (
@@ -184,7 +195,8 @@ CREATE TABLE call_path (
     thread INTEGER NOT NULL, id INTEGER NOT NULL,   -- numbered over all threads, parents first
     parent INTEGER,
     frame INTEGER, outside_code INTEGER,            -- one of them
-    calls INTEGER NOT NULL, incomplete INTEGER NOT NULL, entered_before INTEGER NOT NULL, unwound INTEGER NOT NULL,
+    calls INTEGER NOT NULL, incomplete INTEGER NOT NULL, entered_before INTEGER NOT NULL,
+    unwound INTEGER NOT NULL,
     self_ns INTEGER NOT NULL, total_ns INTEGER NOT NULL, complete_ns INTEGER NOT NULL,
     min_ns INTEGER, max_ns INTEGER,                 -- of complete calls
     PRIMARY KEY (thread, id)

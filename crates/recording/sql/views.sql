@@ -51,7 +51,8 @@ CREATE VIEW threads AS
             sum(runnable_ns + preempted_ns) AS run_queue_ns, sum(fault_minor_ns + fault_major_ns) AS fault_ns,
             sum(EACH_REASON[ + ][#_ns]) AS blocked_ns,
             sum(voluntary_switches) AS voluntary_switches, sum(involuntary_switches) AS involuntary_switches,
-            sum(minor_faults) AS minor_faults, sum(major_faults) AS major_faults, sum(failed_faults) AS failed_faults
+            sum(minor_faults) AS minor_faults, sum(major_faults) AS major_faults,
+            sum(failed_faults) AS failed_faults
         FROM bucket GROUP BY thread
     ) AS total ON total.thread = thread.id;
 
@@ -141,7 +142,8 @@ CREATE VIEW stalls AS
         stall.blocked_ns, stall.runnable_ns, stall.asked_ns, syscall.text AS syscall, stall.cpu,
         stall.user_stack, stall.kernel_stack,
         CASE WHEN flags & 16 THEN 'interrupt' WHEN stall.waker IS NOT NULL THEN 'task' END AS waker_context,
-        waker.thread AS waker_thread, waker.pid AS waker_pid, waker.tid AS waker_tid, waker_comm.text AS waker_comm,
+        waker.thread AS waker_thread, waker.pid AS waker_pid, waker.tid AS waker_tid,
+        waker_comm.text AS waker_comm,
         stall.waker_user_stack, stall.waker_kernel_stack,
         CASE WHEN lock_address IS NOT NULL THEN printf('0x%x', lock_address) END AS lock_address,
         owner.thread AS lock_owner_thread, owner.tid AS lock_owner_tid, owner_comm.text AS lock_owner_comm
@@ -157,22 +159,26 @@ CREATE VIEW stalls AS
 
 -- The threads that had the CPU while the thread of a stall waited for it, most time first.
 CREATE VIEW ran_instead AS
-    SELECT stall_ran.stall, stall_ran.position, mention.thread, mention.pid, mention.tid, comm.text AS comm, stall_ran.ns
+    SELECT stall_ran.stall, stall_ran.position, mention.thread, mention.pid, mention.tid, comm.text AS comm,
+    stall_ran.ns
     FROM stall_ran
     LEFT JOIN mention ON mention.id = stall_ran.mention
     LEFT JOIN text AS comm ON comm.id = mention.comm;
 
 CREATE VIEW faults AS
-    SELECT stall_fault.stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread, stalls.pid,
+    SELECT stall_fault.stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread,
+    stalls.pid,
         stalls.tid, stalls.comm, printf('0x%x', stall_fault.address) AS address, stall_fault.access,
-        stall_fault.major, stall_fault.mapping, file.text AS file, stall_fault.file_offset, stalls.user_stack, stalls.kernel_stack
+        stall_fault.major, stall_fault.mapping, file.text AS file, stall_fault.file_offset,
+        stalls.user_stack, stalls.kernel_stack
     FROM stall_fault
     JOIN stalls ON stalls.id = stall_fault.stall
     LEFT JOIN text AS file ON file.id = stall_fault.file;
 
 -- The files behind waits for a disk.
 CREATE VIEW disk_waits AS
-    SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread, stalls.pid,
+    SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread,
+    stalls.pid,
         stalls.tid, stalls.comm, stalls.syscall, path.text AS file, stall_file.offset AS file_offset
     FROM stall_file
     JOIN stalls ON stalls.id = stall_file.stall
@@ -196,7 +202,8 @@ CREATE VIEW cross_calls AS
     SELECT mention.thread, mention.pid, mention.tid, comm.text AS comm, syscall.text AS syscall,
         function.text AS function, cross_call.count
     FROM (
-        SELECT caller, syscall, function, sum(count) AS count FROM cross_call GROUP BY caller, syscall, function
+        SELECT caller, syscall, function, sum(count) AS count FROM cross_call GROUP BY caller, syscall,
+        function
     ) AS cross_call
     LEFT JOIN mention ON mention.id = cross_call.caller
     LEFT JOIN text AS comm ON comm.id = mention.comm
@@ -212,10 +219,12 @@ CREATE VIEW throttling AS
 
 -- Stalls that the size budget folded into counts.
 CREATE VIEW folded_stalls AS
-    SELECT folded.thread, thread.pid, thread.tid, comm.text AS comm, reason_name.name AS reason, folded.voluntary,
+    SELECT folded.thread, thread.pid, thread.tid, comm.text AS comm, reason_name.name AS reason,
+    folded.voluntary,
         folded.count, folded.total_ns, folded.max_ns
     FROM (
-        SELECT thread, reason_code, voluntary, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+        SELECT thread, reason_code, voluntary, sum(count) AS count, sum(total_ns) AS total_ns,
+        max(max_ns) AS max_ns
         FROM folded GROUP BY thread, reason_code, voluntary
     ) AS folded
     LEFT JOIN thread ON thread.id = folded.thread
@@ -225,7 +234,8 @@ CREATE VIEW folded_stalls AS
 -- One row for each function. A frame with inlined functions has several, the innermost at inline_depth 0.
 CREATE VIEW frames AS
     SELECT frame.id AS frame, coalesce(line.depth, 0) AS inline_depth, kind_name.name AS kind,
-        symbol.text AS symbol, line.offset AS offset, path.text AS module, lower(hex(module.build_id)) AS build_id,
+        symbol.text AS symbol, line.offset AS offset, path.text AS module,
+        lower(hex(module.build_id)) AS build_id,
         printf('0x%x', frame.address) AS address, file.text AS file, line.line AS line,
         coalesce(line.inlined, 0) AS inlined
     FROM frame
@@ -238,7 +248,8 @@ CREATE VIEW frames AS
 
 -- The frames of each stack, the leaf at depth 0.
 CREATE VIEW stacks AS
-    SELECT node.id AS stack, path.key AS depth, frames.frame, frames.inline_depth, frames.symbol, frames.offset,
+    SELECT node.id AS stack, path.key AS depth, frames.frame, frames.inline_depth, frames.symbol,
+    frames.offset,
         frames.module, frames.address, frames.kind, frames.file, frames.line
     FROM node
     JOIN json_each((
@@ -262,7 +273,8 @@ CREATE VIEW stack_texts AS
             SELECT above.frame, above.parent FROM up JOIN node AS above ON above.id = up.parent
             WHERE above.frame IS NOT NULL
         )
-        SELECT group_concat(coalesce(frames.symbol, frames.module || '+' || frames.address, frames.address), ' < ')
+        SELECT group_concat(coalesce(frames.symbol, frames.module || '+' || frames.address, frames.address),
+        ' < ')
         FROM up CROSS JOIN frames ON frames.frame = up.frame
     ) AS stack_text, (
         WITH RECURSIVE up (id, parent) AS (
@@ -284,7 +296,8 @@ CREATE VIEW latency AS
             latency_cell.max_ns, metric_name.name AS metric, comm.text AS comm,
             thread.pid AS thread_pid, thread.tid AS thread_tid
         FROM (
-            SELECT thread, metric_code, bucket, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+            SELECT thread, metric_code, bucket, sum(count) AS count, sum(total_ns) AS total_ns,
+            max(max_ns) AS max_ns
             FROM latency_cell GROUP BY thread, metric_code, bucket
         ) AS latency_cell
         LEFT JOIN thread ON thread.id = latency_cell.thread
@@ -350,7 +363,8 @@ CREATE VIEW functions AS
         CASE WHEN sum(calls) > 0 THEN sum(complete_ns) / sum(calls) END AS avg_ns,
         min(min_ns) AS min_ns, max(max_ns) AS max_ns
     FROM (
-        SELECT calls.path, calls.parent, calls.thread, calls.pid, calls.tid, calls.comm, calls.function, calls.frame,
+        SELECT calls.path, calls.parent, calls.thread, calls.pid, calls.tid, calls.comm, calls.function,
+        calls.frame,
             calls.symbol, calls.module, calls.calls, calls.incomplete, calls.self_ns, calls.total_ns,
             calls.complete_ns, calls.min_ns, calls.max_ns, call_path.outside_code
         FROM calls

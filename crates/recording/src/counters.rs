@@ -42,7 +42,8 @@ impl<'r> Counters<'r> {
         let sql = format!(
             "SELECT counter_series.id AS id, name, thread, kind, unit, thread.pid AS pid FROM counter_series
                  LEFT JOIN thread ON thread.id = counter_series.thread
-             WHERE counter_series.thread IS NULL OR thread.pid IS NOT NULL ORDER BY counter_series.id LIMIT {MAX_COUNTERS}"
+             WHERE counter_series.thread IS NULL OR thread.pid IS NOT NULL
+             ORDER BY counter_series.id LIMIT {MAX_COUNTERS}"
         );
         let rows = reader.collect(&sql, |row| {
             let counter = Counter {

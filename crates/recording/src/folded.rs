@@ -9,7 +9,8 @@ use crate::row::{coded, unsigned};
 
 pub(crate) fn read(reader: &Reader) -> SqlResult<Vec<FoldedStalls>> {
     reader.collect(
-        "SELECT thread, reason_code, voluntary, sum(count) AS count, sum(total_ns) AS total_ns, max(max_ns) AS max_ns
+        "SELECT thread, reason_code, voluntary, sum(count) AS count, sum(total_ns) AS total_ns,
+             max(max_ns) AS max_ns
          FROM folded GROUP BY thread, reason_code, voluntary ORDER BY thread, reason_code, voluntary",
         |row| {
             Ok(FoldedStalls {

@@ -14,7 +14,8 @@ columns! {
 
 pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
     let mut info = reader.connection().query_row(
-        "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns, end_ns IS NOT NULL AS ended_cleanly, source, kernel, arch, cpus, hostname,
+        "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns, end_ns IS NOT NULL AS ended_cleanly, source,
+             kernel, arch, cpus, hostname,
              machine_id, boot_id, command, min_stall_ns, call_resolution_ns FROM recording",
         [],
         info_from_row,
@@ -34,7 +35,8 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
         .collect();
     info.overhead = reader.connection().query_row(
         "SELECT coalesce(sum(process_cpu_ns), 0) AS process_cpu_ns, coalesce(sum(probe_ns), 0) AS probe_ns,
-             coalesce(sum(probe_runs), 0) AS probe_runs, coalesce(max(table_bytes), 0) AS table_bytes FROM overhead",
+             coalesce(sum(probe_runs), 0) AS probe_runs, coalesce(max(table_bytes), 0) AS table_bytes
+             FROM overhead",
         [],
         |row| {
             Ok(Overhead {

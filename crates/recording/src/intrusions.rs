@@ -14,7 +14,8 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<Vec<IntrusionRow>> {
     let rows = reader.collect(
         "SELECT cpu, kind, what, mention, allowed, sum(count) AS count, sum(total_ns) AS total_ns,
              max(max_ns) AS max_ns
-         FROM intrusion GROUP BY cpu, kind, what, mention, allowed ORDER BY cpu, kind, what, mention, allowed",
+         FROM intrusion GROUP BY cpu, kind, what, mention, allowed
+         ORDER BY cpu, kind, what, mention, allowed",
         |row| {
             let mention = nonzero(row, "mention")?;
             Ok(IntrusionRow {

@@ -134,7 +134,8 @@ impl Naming {
 }
 
 const WITHOUT_NAME: &str =
-    "SELECT frame.module AS module, frame.id AS frame, frame.address AS address, NULL AS symbol, NULL AS offset
+    "SELECT frame.module AS module, frame.id AS frame, frame.address AS address, NULL AS symbol,
+         NULL AS offset
      FROM frame
      WHERE frame.module IS NOT NULL AND frame.kind_code = ?1 AND NOT EXISTS
          (SELECT 1 FROM line WHERE line.frame = frame.id AND line.symbol IS NOT NULL)
@@ -163,8 +164,10 @@ fn write(connection: &mut Connection, names: &[(u32, Vec<SymbolLine>)]) -> SqlRe
             let symbol = texts.optional(&transaction, line.symbol.as_deref())?;
             let file = texts.optional(&transaction, line.file.as_deref())?;
             let offset = line.offset.map(u64::cast_signed);
-            transaction.prepare_cached(
-                    "INSERT INTO line (frame, depth, symbol, offset, file, line, inlined) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            transaction
+                .prepare_cached(
+                    "INSERT INTO line (frame, depth, symbol, offset, file, line, inlined)
+                     VALUES (?, ?, ?, ?, ?, ?, ?)",
                 )?
                 .execute(params![frame, depth, symbol, offset, file, line.line, line.inlined])?;
         }

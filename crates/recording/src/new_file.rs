@@ -136,7 +136,8 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     let known = |text: &str| (!text.is_empty()).then(|| crate::intern::clipped(text).to_owned());
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     to.execute(
-        "INSERT INTO recording (id, schema, start_ns, last_ns, source, kernel, arch, cpus, hostname, machine_id,
+        "INSERT INTO recording (id, schema, start_ns, last_ns, source, kernel, arch, cpus, hostname,
+             machine_id,
              boot_id, command, min_stall_ns, sample_period_ns, writer)
          VALUES (1, ?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![

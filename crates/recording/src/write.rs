@@ -55,7 +55,8 @@ fn write_names(to: &Connection, pending: &Pending) -> Result<()> {
 
 fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
     let mut names = to.prepare_cached(
-        "INSERT INTO thread (id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup, kernel_thread)
+        "INSERT INTO thread (id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup,
+             kernel_thread)
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT (id) DO UPDATE SET tid = excluded.tid, pid = excluded.pid, ns_tid = excluded.ns_tid,
              ns_pid = excluded.ns_pid, start_boot_ns = excluded.start_boot_ns, comm = excluded.comm,
@@ -430,7 +431,8 @@ fn write_counters(to: &Connection, pending: &Pending) -> Result<()> {
 
 fn write_losses(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
     let mut loss = to.prepare_cached(
-        "INSERT INTO loss (flush_second, reason, count) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+        "INSERT INTO loss (flush_second, reason, count) VALUES (?, ?, ?)
+             ON CONFLICT DO UPDATE SET count = count + excluded.count",
     )?;
     for (reason, count) in &pending.losses {
         loss.execute(params![flush_second, reason, sum(*count)])?;

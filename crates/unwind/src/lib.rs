@@ -1,13 +1,14 @@
-//! Unwind information of ELF files, compiled to tables that are small enough for the kernel, and the reference walker
-//! over them.
+//! Unwind information of ELF files, compiled to tables that are small enough for the kernel, and the
+//! reference walker over them.
 //!
-//! [`Table::from_elf`] compiles `.eh_frame`, `.debug_frame` or Go's `.gopclntab` of one file into rows: each starts at an
-//! address and has the [`Rule`] that finds a frame's caller. The layout is that of `bpf/include/unwind.h`. The kernel walks
-//! tables in the same way as [`walk`]. [`binders_from_elf`] finds the functions of a dynamic linker that bind others.
+//! [`Table::from_elf`] compiles `.eh_frame`, `.debug_frame` or Go's `.gopclntab` of one file into rows: each
+//! starts at an address and has the [`Rule`] that finds a frame's caller. The layout is that of
+//! `bpf/include/unwind.h`. The kernel walks tables in the same way as [`walk`]. [`binders_from_elf`] finds
+//! the functions of a dynamic linker that bind others.
 //!
-//! The crate is pure: it opens no files and knows no processes. [`FileImage`] reads parts of a file that is open. Whatever
-//! an image contains, a build ends with a table or a [`TableError`], in time and memory proportional to the image, and
-//! within a [`Budget`].
+//! The crate is pure: it opens no files and knows no processes. [`FileImage`] reads parts of a file that is
+//! open. Whatever an image contains, a build ends with a table or a [`TableError`], in time and memory
+//! proportional to the image, and within a [`Budget`].
 //!
 //! ```
 //! use wallprof_unwind::{RuleKind, Table};
@@ -20,8 +21,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Formats: System V ABI, AMD64 supplement; DWARF 5, section 6.4; LSB 5, "Exception Frames"; for Go, `runtime/symtab.go`
-//! of Go 1.16 to 1.26.
+//! Formats: System V ABI, AMD64 supplement; DWARF 5, section 6.4; LSB 5, "Exception Frames"; for Go,
+//! `runtime/symtab.go` of Go 1.16 to 1.26.
 
 #![warn(missing_docs)]
 
