@@ -99,10 +99,10 @@ impl Table {
     }
 
     fn rebuild(mut self, connection: &Connection) -> Result<()> {
-        if let Some(table) = self.in_file.replace(format!("{}_before", self.name)) {
-            connection.execute_batch(&format!("ALTER TABLE {table} RENAME TO {}_before", self.name))?;
-        } else {
-            self.in_file = None;
+        if let Some(table) = self.in_file.take() {
+            let before = format!("{}_before", self.name);
+            connection.execute_batch(&format!("ALTER TABLE {table} RENAME TO {before}"))?;
+            self.in_file = Some(before);
         }
         connection.execute_batch(&self.statements.join(";"))?;
         let columns = self.columns.join(", ");
