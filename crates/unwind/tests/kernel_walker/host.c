@@ -1,5 +1,5 @@
-/* The kernel's walker on the host: walks the cases on stdin, writes their frames to stdout. Layout of both: see
- * crates/unwind/tests/kernel_walker.rs. */
+/* The kernel's walker on the host: walks the cases on stdin and writes their frames to stdout.
+ * crates/unwind/tests/kernel_walker.rs has the layout of both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static u32 *chunk_words(u32 chunk) { return chunk < chunk_count ? chunks[chunk].
 
 static struct unwind_rule *rule_from_number(u32 number) { return number < rule_count ? &rules[number] : NULL; }
 
-/* All or nothing, as the kernel's copies are. */
+/* All or nothing, like the copies of the kernel. */
 static long read_user(void *buffer, u32 len, u64 address, struct task_struct *of) {
     if (address < stack_start || address - stack_start > stack_len || stack_len - (address - stack_start) < len) {
         memset(buffer, 0, len);

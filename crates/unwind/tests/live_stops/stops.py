@@ -1,4 +1,4 @@
-"""Stops a program many times and writes down each time what gdb sees: registers, call chain, and the stack itself.
+"""Stops a program many times and writes gdb's view of each stop: registers, call chain, and the stack itself.
 
 Run by gdb: `gdb -batch -nx -x stops.py`, with the variables STOPS_PROGRAM (a JSON list), STOPS_COUNT and
 STOPS_OUTPUT. One JSON object a line:
@@ -121,7 +121,7 @@ class Recorder:
 
 def main():
     program = json.loads(os.environ["STOPS_PROGRAM"])
-    # Its output, if any, goes where gdb's goes.
+    # Its output, if any, goes to that of gdb.
     for setting in ("pagination off", "confirm off", "backtrace past-main on", "startup-with-shell off",
                     "debuginfod enabled off", "auto-load no"):
         gdb.execute("set " + setting)

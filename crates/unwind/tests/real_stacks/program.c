@@ -1,5 +1,5 @@
-/* Stands still in places that are hard to unwind, and prints from each what an unwinder gets to see and what
- * libgcc's finds: registers, memory, backtrace(). tests/real_stacks.rs reads it. */
+/* Waits at places that are hard to unwind. At each it prints the input of an unwinder, registers and memory, and the
+ * result of libgcc's backtrace(). tests/real_stacks.rs reads it. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <execinfo.h>
@@ -19,7 +19,7 @@ typedef unsigned long u64;
 
 static const char *place;
 static u64 alternate[ALTERNATE_BYTES / 8];
-/* The lowest address of the thread's own stack that matters while it is on another one. */
+/* The lowest needed address of the thread's own stack while it runs on another one. */
 static u64 *interrupted_at;
 static volatile int sink;
 
@@ -97,7 +97,7 @@ static NOINLINE void with_alloca(int len) {
     sink += buffer[len - 1];
 }
 
-/* A stack aligned to more than the ABI asks for. */
+/* A stack with a larger alignment than that of the ABI. */
 static NOINLINE void realigned(int len) {
     char buffer[256] __attribute__((aligned(128)));
 
@@ -107,7 +107,7 @@ static NOINLINE void realigned(int len) {
     sink += buffer[len - 1];
 }
 
-/* The same with rsp moving, which takes a register for the arguments. */
+/* The same with a moving rsp, which takes a register for the arguments. */
 static NOINLINE int realigned_with_alloca(int len, ...) {
     char buffer[256] __attribute__((aligned(64)));
     char *more = alloca(len);
@@ -131,7 +131,7 @@ static void handler(int signal) {
 static NOINLINE void by_signal(int flags) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
 
-    /* What raise() needs is less. */
+    /* raise() needs less. */
     interrupted_at = (u64 *)__builtin_frame_address(0) - 512;
     sigaction(SIGUSR1, &action, NULL);
     raise(SIGUSR1);
@@ -146,7 +146,7 @@ static void escape(int signal) {
     siglongjmp(back, 1);
 }
 
-/* Faults at its very first byte, before which another function ends. */
+/* Faults at its first byte, directly after the end of another function. */
 __attribute__((naked)) static void first_instruction(void) { __asm__("movl $0, 8\n\tret"); }
 
 static NOINLINE void at_a_fault(void) {
