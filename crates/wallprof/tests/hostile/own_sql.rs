@@ -17,7 +17,7 @@ const HOSTILE: [(&str, &str); 9] = [
     (
         "an endless view for a table",
         "DROP TABLE loss; CREATE VIEW loss AS
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 0 AS slice, 'x'
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 0 AS flush_second, 'x'
              AS reason, i AS count FROM n",
     ),
     (

@@ -62,6 +62,34 @@ impl Hostile {
         connection.execute_batch(sql)
     }
 
+    /// The same rows in a file of schema 1.
+    pub fn in_schema_1(self) -> Self {
+        let connection = Connection::open(self.file()).expect("the recording");
+        let names = |sql: &str| -> Vec<String> {
+            let mut find = connection.prepare(sql).expect("a query");
+            find.query_map([], |row| row.get(0)).expect("rows").collect::<Result<_, _>>().expect("names")
+        };
+        let views = names("SELECT name FROM sqlite_schema WHERE type = 'view'");
+        let tables = names(
+            "SELECT m.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c
+             WHERE m.type = 'table' AND c.name = 'flush_second'",
+        );
+        // Renaming a table would put its name in quotes, which no recorder writes.
+        let delays = names("SELECT sql FROM sqlite_schema WHERE name = 'kernel_delay'").join("");
+        let mut sql: String = views.iter().map(|view| format!("DROP VIEW {view};")).collect();
+        sql += &delays.replacen("kernel_delay", "kernel_work", 1);
+        sql += "; INSERT INTO kernel_work SELECT * FROM kernel_delay; DROP TABLE kernel_delay;";
+        for table in tables {
+            let table = table.replace("kernel_delay", "kernel_work");
+            sql += &format!("ALTER TABLE {table} RENAME COLUMN flush_second TO slice;");
+        }
+        sql += "ALTER TABLE sample RENAME COLUMN state_or_event TO what;
+             UPDATE recording SET schema = 1; PRAGMA user_version = 1";
+        connection.execute_batch(&sql).expect("former names");
+        drop(connection);
+        self
+    }
+
     pub fn file(&self) -> PathBuf {
         self.path("hostile.db")
     }
