@@ -8,13 +8,13 @@
 
 /* The first fields of every record. It also makes the type part of the object, from which its Rust view is
  * generated. */
-const struct work_record empty_delay = {.type = RECORD_WORK};
+const struct delay_record empty_delay = {.type = RECORD_DELAY};
 
 ALWAYS_INLINE void start_delay(u32 kind, u64 lock) {
     struct thread_state *t = state_of(bpf_get_current_task_btf());
     u64 now;
 
-    if (!t || kind >= WORKS)
+    if (!t || kind >= DELAYS)
         return;
     now = bpf_ktime_get_ns();
     if (!armed(now))
@@ -36,10 +36,10 @@ ALWAYS_INLINE bool is_mmap_lock(struct task_struct *task, u64 lock) {
 NOINLINE int end_delay(u32 kind) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *t = state_of(task);
-    struct work_record *record;
+    struct delay_record *record;
     u64 now, since;
 
-    if (!t || kind >= WORKS || !t->delay_since[kind])
+    if (!t || kind >= DELAYS || !t->delay_since[kind])
         return 0;
     since = t->delay_since[kind];
     t->delay_since[kind] = 0;
@@ -54,43 +54,43 @@ NOINLINE int end_delay(u32 kind) {
     record->start = since;
     record->end = now;
     record->kind = kind;
-    record->mmap_lock = kind == WORK_LOCK && is_mmap_lock(task, t->delay_lock);
+    record->mmap_lock = kind == DELAY_LOCK && is_mmap_lock(task, t->delay_lock);
     bpf_ringbuf_submit(record, ring_flags());
     return 0;
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(on_direct_reclaim_begin) {
-    start_delay(WORK_RECLAIM, 0);
+    start_delay(DELAY_RECLAIM, 0);
     return 0;
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")
-int BPF_PROG(on_direct_reclaim_end) { return end_delay(WORK_RECLAIM); }
+int BPF_PROG(on_direct_reclaim_end) { return end_delay(DELAY_RECLAIM); }
 
 /* A cgroup has reached its limit. */
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
 int BPF_PROG(on_group_reclaim_begin) {
-    start_delay(WORK_RECLAIM, 0);
+    start_delay(DELAY_RECLAIM, 0);
     return 0;
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
-int BPF_PROG(on_group_reclaim_end) { return end_delay(WORK_RECLAIM); }
+int BPF_PROG(on_group_reclaim_end) { return end_delay(DELAY_RECLAIM); }
 
 SEC("tp_btf/mm_compaction_begin")
 int BPF_PROG(on_compaction_begin) {
-    start_delay(WORK_COMPACTION, 0);
+    start_delay(DELAY_COMPACTION, 0);
     return 0;
 }
 
 SEC("tp_btf/mm_compaction_end")
-int BPF_PROG(on_compaction_end) { return end_delay(WORK_COMPACTION); }
+int BPF_PROG(on_compaction_end) { return end_delay(DELAY_COMPACTION); }
 
 SEC("tp_btf/contention_begin")
 int BPF_PROG(on_contention_begin, void *lock, unsigned int flags) {
     if (!(flags & LOCK_SPINS) || (flags & LOCK_IS_MUTEX))
-        start_delay(WORK_LOCK, (u64)lock);
+        start_delay(DELAY_LOCK, (u64)lock);
     return 0;
 }
 
@@ -101,5 +101,5 @@ SEC("tp_btf/contention_end")
 int BPF_PROG(on_contention_end, void *lock) {
     struct thread_state *t = state_of(bpf_get_current_task_btf());
 
-    return t && t->delay_lock == (u64)lock ? end_delay(WORK_LOCK) : 0;
+    return t && t->delay_lock == (u64)lock ? end_delay(DELAY_LOCK) : 0;
 }

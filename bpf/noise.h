@@ -17,13 +17,13 @@ const volatile bool calls_name_functions = false;
 
 /* Interval, guarded CPU, and task or sender → counts: of the tasks that ran there, the allowed ones too,
  * and of the interrupts that other CPUs sent there. User space deletes the rows of past intervals. Full:
- * LOSS_GUESTS_FULL. */
+ * LOSS_NOISE_FULL. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, MAX_GUESTS);
-    __type(key, struct guest_key);
-    __type(value, struct guest);
-} guests SEC(".maps");
+    __uint(max_entries, MAX_NOISE);
+    __type(key, struct noise_key);
+    __type(value, struct noise_counts);
+} noise SEC(".maps");
 
 ALWAYS_INLINE bool is_guarded(u32 cpu) {
     return cpu < MAX_CPUS && ((guard_mask[cpu / 64] >> (cpu % 64)) & 1);
@@ -31,22 +31,22 @@ ALWAYS_INLINE bool is_guarded(u32 cpu) {
 
 /* Global, so that the verifier walks through it once. The maps of kernel 6.1 accept no memory of a global
  * function's caller: hence the copies. */
-__attribute__((noinline)) int count_noise(struct guest_key *of, struct guest *add) {
-    struct guest_key key;
-    struct guest first, *row;
+__attribute__((noinline)) int count_noise(struct noise_key *of, struct noise_counts *add) {
+    struct noise_key key;
+    struct noise_counts first, *row;
 
     if (!of || !add)
         return 0;
     key = *of;
-    row = bpf_map_lookup_elem(&guests, &key);
+    row = bpf_map_lookup_elem(&noise, &key);
     if (!row) {
         first = *add;
-        if (!bpf_map_update_elem(&guests, &key, &first, BPF_NOEXIST))
+        if (!bpf_map_update_elem(&noise, &key, &first, BPF_NOEXIST))
             return 0;
-        row = bpf_map_lookup_elem(&guests, &key);
+        row = bpf_map_lookup_elem(&noise, &key);
     }
     if (!row) {
-        lose(LOSS_GUESTS_FULL);
+        lose(LOSS_NOISE_FULL);
         return 0;
     }
     __sync_fetch_and_add(&row->count, add->count);
@@ -56,7 +56,7 @@ __attribute__((noinline)) int count_noise(struct guest_key *of, struct guest *ad
     return 0;
 }
 
-ALWAYS_INLINE void describe_noise(struct guest *noise, struct task_struct *task) {
+ALWAYS_INLINE void describe_noise(struct noise_counts *noise, struct task_struct *task) {
     noise->tgid = task->tgid;
     noise->kernel_thread = !!(task->flags & PF_KTHREAD);
     bpf_probe_read_kernel(noise->comm, COMM_LEN, task->comm);
@@ -79,13 +79,13 @@ ALWAYS_INLINE void count_task(struct cpu_state *cpu, struct task_struct *task, u
         from = armed_at;
     if (started < armed_at)
         started = armed_at;
-    struct guest_key key = {
-        .slice = (now + epoch_offset) / GUARD_SLICE_NS,
+    struct noise_key key = {
+        .interval = (now + epoch_offset) / GUARD_INTERVAL_NS,
         .tid = task->pid,
         .cpu = (u16)here,
-        .kind = GUEST_TASK,
+        .kind = NOISE_TASK,
     };
-    struct guest add = {.count = leaves, .total = now - from, .max = now - started};
+    struct noise_counts add = {.count = leaves, .total = now - from, .max = now - started};
 
     describe_noise(&add, task);
     count_noise(&key, &add);
@@ -105,13 +105,13 @@ ALWAYS_INLINE void count_sent(u32 to, u64 function, struct task_struct *sender) 
 
     if (!is_guarded(to) || to == bpf_get_smp_processor_id() || !armed(now))
         return;
-    struct guest_key key = {
+    struct noise_key key = {
         .function = function,
-        .slice = (now + epoch_offset) / GUARD_SLICE_NS,
+        .interval = (now + epoch_offset) / GUARD_INTERVAL_NS,
         .cpu = (u16)to,
-        .kind = GUEST_SENT,
+        .kind = NOISE_SENT,
     };
-    struct guest add = {.count = 1};
+    struct noise_counts add = {.count = 1};
 
     if (sender) {
         key.tid = sender->pid;

@@ -66,7 +66,7 @@ struct thread_state {
     u64 out_asked_ns;
     u64 out_slack_ns;
     bool out_asked;
-    u64 delay_since[WORKS]; /* by delay_kind; 0: not in one */
+    u64 delay_since[DELAYS]; /* by delay_kind; 0: not in one */
     u64 delay_lock;
     u8 ending;         /* counted in ending_threads */
     u32 matches;       /* TARGET_…: the targets that match the thread; 0 where everything is recorded */

@@ -15,12 +15,12 @@
 /* Distinct (thread, cpu, cause, second) cells. */
 #define MAX_INTERRUPTS 16384
 /* Distinct (guarded CPU, thread or sender, interval) cells: intervals of a CPU that is badly guarded. */
-#define MAX_GUESTS 16384
+#define MAX_NOISE 16384
 /* CPUs that can be guarded. */
 #define MAX_GUARDED 256
 /* The noise on guarded CPUs is counted by intervals of this length, which are shorter than the ledgers'
  * seconds. */
-#define GUARD_SLICE_NS 250000000ULL
+#define GUARD_INTERVAL_NS 250000000ULL
 /* Distinct (caller, system call, function, second) cells. */
 #define MAX_CROSS_CALLS 4096
 /* Switches kept per CPU, to name the threads that ran instead of a waiting thread. */

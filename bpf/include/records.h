@@ -75,7 +75,7 @@ enum record_type {
     RECORD_THREAD = 1,
     RECORD_STALL = 2,
     RECORD_OPEN = 3,
-    RECORD_WORK = 4,
+    RECORD_DELAY = 4,
     RECORD_SECOND = 5,
 };
 
@@ -205,22 +205,22 @@ struct stall_record {
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
 
 /* Why the kernel delays a thread. */
-enum work_kind {
-    WORK_RECLAIM = 0,    /* frees memory, because there was none or a cgroup has reached its limit */
-    WORK_COMPACTION = 1, /* compacts memory, for a large allocation */
-    WORK_LOCK = 2,       /* waits for a lock of the kernel's own */
+enum delay_kind {
+    DELAY_RECLAIM = 0,    /* frees memory, because there was none or a cgroup has reached its limit */
+    DELAY_COMPACTION = 1, /* compacts memory, for a large allocation */
+    DELAY_LOCK = 2,       /* waits for a lock of the kernel's own */
 };
 
-#define WORKS 3
+#define DELAYS 3
 
 /* One interval of it. */
-struct work_record {
+struct delay_record {
     u32 type;
     u32 key;
     u64 start;
     u64 end;
     u32 kind;
-    u32 mmap_lock; /* WORK_LOCK: for the process's memory map */
+    u32 mmap_lock; /* DELAY_LOCK: for the process's memory map */
 };
 
 /* A distinct stack; the key of its map is a hash over everything in it. */
@@ -306,21 +306,21 @@ struct interrupt_key {
     u32 number; /* irq, softirq index, or vector index of include/vectors.h */
 };
 
-enum guest_kind {
-    GUEST_TASK = 0, /* ran there */
-    GUEST_SENT = 1, /* an interrupt that another CPU sent there */
+enum noise_kind {
+    NOISE_TASK = 0, /* ran there */
+    NOISE_SENT = 1, /* an interrupt that another CPU sent there */
 };
 
-struct guest_key {
+struct noise_key {
     u64 function; /* the function to be called there, by its address; 0: none, the CPU is to look for another
                      task */
-    u64 slice;    /* number of the GUARD_SLICE_NS of the wall clock */
+    u64 interval; /* number of the GUARD_INTERVAL_NS of the wall clock */
     u32 tid;      /* the task, or the sender; 0: sent from an interrupt or an idle CPU */
     u16 cpu;
     u16 kind;
 };
 
-struct guest {
+struct noise_counts {
     u64 count; /* runs that ended, or interrupts */
     u64 total;
     u64 max;
@@ -354,8 +354,8 @@ enum loss {
     LOSS_NO_WAKEUP = 7,    /* sleeps that ended without a wakeup that was seen */
     LOSS_INTERRUPT_DEPTH = 8,
     LOSS_FOLDED = 9, /* waits below a threshold that was raised under load: in the ledger, not one by one */
-    LOSS_NO_SWITCH = 10,   /* switch-outs that were not seen */
-    LOSS_GUESTS_FULL = 11, /* rows about guarded CPUs */
+    LOSS_NO_SWITCH = 10,  /* switch-outs that were not seen */
+    LOSS_NOISE_FULL = 11, /* rows about guarded CPUs */
     LOSS_CROSS_CALLS_FULL = 12,
     LOSSES = 13,
 };

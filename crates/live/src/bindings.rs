@@ -222,11 +222,7 @@ mod tests {
             // Unknown files are not read.
             bindings.is_binder(&frame(module, 0x120), &mut processes)
         });
-        assert_eq!(
-            linker_calls.count(),
-            3 * MAX_BINDERS + 1,
-            "the linker, which is in use, stays"
-        );
+        assert_eq!(linker_calls.count(), 3 * MAX_BINDERS + 1, "the linker, which is in use, stays");
         assert!(bindings.binders.len() + bindings.old_binders.len() <= 2 * MAX_BINDERS);
     }
 

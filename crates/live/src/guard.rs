@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wallprof_model::event::{InterruptDelta, InterruptKind};
 use wallprof_model::{IntrusionDelta, IntrusionKind, ThreadRef};
-use wallprof_probe::bpf::{constants as c, guest, guest_key, name_from_bytes};
+use wallprof_probe::bpf::{constants as c, name_from_bytes, noise_counts, noise_key};
 use wallprof_symbols::KernelSymbols;
 
 use crate::threads::Threads;
@@ -41,9 +41,9 @@ impl Guard {
     }
 
     /// A thread that ran there, or an interrupt that was sent there.
-    pub fn of_noise(&self, key: &guest_key, row: &guest, threads: &Threads) -> IntrusionDelta {
+    pub fn of_noise(&self, key: &noise_key, row: &noise_counts, threads: &Threads) -> IntrusionDelta {
         let comm = name_from_bytes(&row.comm);
-        let sent = u64::from(key.kind) == c::GUEST_SENT;
+        let sent = u64::from(key.kind) == c::NOISE_SENT;
         let kind = match (sent, row.kernel_thread) {
             (true, _) => IntrusionKind::Ipi,
             (false, 0) => IntrusionKind::Task,
@@ -133,14 +133,14 @@ mod tests {
     use wallprof_model::ThreadKey;
     use wallprof_probe::bpf::thread_record;
 
-    fn named(comm: &str) -> guest {
-        let mut row = guest { count: 3, total: 500, max: 200, tgid: 100, ..guest::default() };
+    fn named(comm: &str) -> noise_counts {
+        let mut row = noise_counts { count: 3, total: 500, max: 200, tgid: 100, ..noise_counts::default() };
         row.comm[..comm.len()].copy_from_slice(comm.as_bytes());
         row
     }
 
-    fn key(kind: u64, tid: u32, function: u64) -> guest_key {
-        guest_key { kind: kind as u16, tid, cpu: 3, function, ..guest_key::default() }
+    fn key(kind: u64, tid: u32, function: u64) -> noise_key {
+        noise_key { kind: kind as u16, tid, cpu: 3, function, ..noise_key::default() }
     }
 
     fn guard() -> Guard {
@@ -154,24 +154,24 @@ mod tests {
         let mut threads = Threads::default();
         threads
             .update(&thread_record { key: 9, tid: 101, tgid: 100, ..thread_record::default() }, &mut |_| {});
-        let of = |tid, comm| guard().of_noise(&key(c::GUEST_TASK, tid, 0), &named(comm), &threads);
+        let of = |tid, comm| guard().of_noise(&key(c::NOISE_TASK, tid, 0), &named(comm), &threads);
         let (engine, cron) = (of(101, "engine-1"), of(102, "cron"));
         assert_eq!((engine.kind, engine.allowed, cron.allowed), (IntrusionKind::Task, true, false));
         let thread = engine.thread.unwrap();
         assert_eq!((thread.key, thread.tid, thread.comm.as_str()), (Some(ThreadKey(9)), 101, "engine-1"));
         assert_eq!(cron.thread.unwrap().key, None);
         assert_eq!((engine.count, engine.total_ns, engine.max_ns), (3, 500, 200));
-        let kernel = guest { kernel_thread: 1, ..named("kworker/3:1") };
-        let kernel = guard().of_noise(&key(c::GUEST_TASK, 7, 0), &kernel, &threads);
+        let kernel = noise_counts { kernel_thread: 1, ..named("kworker/3:1") };
+        let kernel = guard().of_noise(&key(c::NOISE_TASK, 7, 0), &kernel, &threads);
         assert_eq!(kernel.kind, IntrusionKind::KernelThread);
     }
 
     #[test]
     fn name_of_a_sender_allows_nothing() {
         let threads = Threads::default();
-        let sent = guard().of_noise(&key(c::GUEST_SENT, 101, 0), &named("engine-1"), &threads);
+        let sent = guard().of_noise(&key(c::NOISE_SENT, 101, 0), &named("engine-1"), &threads);
         assert_eq!((sent.kind, sent.what.as_str(), sent.allowed), (IntrusionKind::Ipi, "reschedule", false));
-        let from_interrupt = guard().of_noise(&key(c::GUEST_SENT, 0, 0xffff), &named(""), &threads);
+        let from_interrupt = guard().of_noise(&key(c::NOISE_SENT, 0, 0xffff), &named(""), &threads);
         assert_eq!((from_interrupt.thread, from_interrupt.what.as_str()), (None, "function call"));
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wallprof_model::{ClockAnchor, MonoNs};
 use wallprof_probe::bpf::{
-    cross_call_key, cross_call_value, guest, guest_key, interrupt_key, latency_key, latency_value,
+    cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value, noise_counts, noise_key,
     sample_key, sample_value, stack_record, stall_record, thread_record,
 };
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, Probes, RunQueue, clock};
@@ -68,7 +68,7 @@ pub trait KernelSide {
         take: TakeRow<'_, cross_call_key, cross_call_value>,
     ) -> Result<(), ProbeError>;
     /// What ran on guarded CPUs, and what interrupted them.
-    fn drain_noise(&self, take: TakeRow<'_, guest_key, guest>) -> Result<(), ProbeError>;
+    fn drain_noise(&self, take: TakeRow<'_, noise_key, noise_counts>) -> Result<(), ProbeError>;
     /// The distinct stacks since the last call, by their id. All are deleted.
     fn drain_stacks(&self, take: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError>;
 
@@ -123,7 +123,7 @@ impl KernelSide for Probes {
     }
 
     fn send_seconds(&mut self, wanted: bool) {
-        self.tell_seconds(wanted);
+        self.emit_seconds(wanted);
     }
 
     fn set_sites(&mut self, sites: &[(u64, u64, u8)]) {
@@ -146,7 +146,7 @@ impl KernelSide for Probes {
         self.poll(Duration::ZERO, |received| {
             inbox.ended.append(&mut received.ended);
             inbox.stalls.append(&mut received.stalls);
-            inbox.works.append(&mut received.works);
+            inbox.delays.append(&mut received.delays);
             inbox.seconds.append(&mut received.seconds);
             inbox.unknown += std::mem::take(&mut received.unknown);
         })
@@ -183,8 +183,8 @@ impl KernelSide for Probes {
         Probes::drain_cross_calls(self, take)
     }
 
-    fn drain_noise(&self, take: TakeRow<'_, guest_key, guest>) -> Result<(), ProbeError> {
-        self.drain_guests(take)
+    fn drain_noise(&self, take: TakeRow<'_, noise_key, noise_counts>) -> Result<(), ProbeError> {
+        self.drain_noise(take)
     }
 
     fn drain_stacks(&self, take: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError> {

@@ -27,4 +27,4 @@ mod thresholds;
 mod waited_files;
 
 pub use kernel_side::{KernelSide, TakeRow};
-pub use session::{Session, SessionError, Untold};
+pub use session::{Pending, Session, SessionError};

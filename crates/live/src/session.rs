@@ -56,7 +56,7 @@ pub type SessionError = ProbeError;
 
 /// What has arrived and is not emitted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Untold {
+pub struct Pending {
     /// Whole seconds that are over.
     pub seconds: u64,
     pub stalls: u64,
@@ -195,7 +195,7 @@ impl<K: KernelSide> Session<K> {
     }
 
     /// Emits the threads that exist at the start.
-    pub fn look_around(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+    pub fn emit_threads(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         emit(Event::Clock(self.clock));
         self.take_snapshot(emit)?;
         self.follow_counters(emit);
@@ -209,9 +209,9 @@ impl<K: KernelSide> Session<K> {
     /// Seconds that wait are emitted later exactly as they would have been emitted now. For that they wait
     /// only while the kernel side sends each second ([`Self::send_seconds`]), and never past a step of the
     /// wall clock, which gives them their numbers.
-    pub fn take_in(
+    pub fn drain(
         &mut self,
-        is_due: &dyn Fn(&Untold) -> bool,
+        is_due: &dyn Fn(&Pending) -> bool,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Option<MonoNs>, SessionError> {
         self.kernel.drain_rings(&mut self.pending)?;
@@ -224,13 +224,13 @@ impl<K: KernelSide> Session<K> {
         self.read_counters(emit);
         let now = self.kernel.now().0;
         let settled = now.saturating_sub(SETTLE_NS);
-        self.emit_noise((settled + self.epoch_offset()) / c::GUARD_SLICE_NS, emit)?;
+        self.emit_noise((settled + self.epoch_offset()) / c::GUARD_INTERVAL_NS, emit)?;
         let boundary = second_end(settled, self.epoch_offset());
         let has_many = self.pending.stalls.len() >= FLUSH_EARLY_STALLS;
         if boundary <= self.flushed_until && !has_many {
             return Ok(None);
         }
-        if self.may_wait() && !has_many && !is_due(&self.untold(boundary)?) {
+        if self.may_wait() && !has_many && !is_due(&self.pending(boundary)?) {
             return Ok(None);
         }
         let seconds = self.seconds_until(boundary);
@@ -264,10 +264,10 @@ impl<K: KernelSide> Session<K> {
         boundary.saturating_sub(self.flushed_until).div_ceil(SECOND_NS)
     }
 
-    fn untold(&self, boundary: u64) -> Result<Untold, SessionError> {
+    fn pending(&self, boundary: u64) -> Result<Pending, SessionError> {
         let stalls = &self.pending.stalls;
         let late = stalls.iter().map(|record| latest_ns(record, self.min_stall_ns));
-        Ok(Untold {
+        Ok(Pending {
             seconds: self.seconds_until(boundary),
             stalls: stalls.len() as u64,
             late_ns: late.max().unwrap_or(0),
@@ -324,7 +324,7 @@ impl<K: KernelSide> Session<K> {
 
     /// From now on the consumer may forget what was emitted. Old stacks are emitted again when they are used
     /// again.
-    pub fn tell_again(&mut self) {
+    pub fn emit_again(&mut self) {
         self.stacks.emit_again();
     }
 

@@ -10,7 +10,7 @@ use wallprof_probe::bpf::stack_record;
 use wallprof_probe::memory;
 use wallprof_symbols::{
     Batch, DebugFileServer, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames,
-    ProcessKey, Resolver, ResolverOptions, WorkLimits, lacks_debug_info, normalise_kernel,
+    ProcessKey, ReadLimits, Resolver, ResolverOptions, lacks_debug_info, normalise_kernel,
 };
 
 use crate::bindings::Bindings;
@@ -35,11 +35,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// The end of a recording spends this long on files that others can write. An ordinary program takes a
 /// second.
-const FULL_NAMING: WorkLimits =
-    WorkLimits { per_file: Duration::from_secs(5), in_all: Duration::from_secs(15), bytes: 2 << 30 };
+const FULL_NAMING: ReadLimits =
+    ReadLimits { per_file: Duration::from_secs(5), in_all: Duration::from_secs(15), bytes: 2 << 30 };
 /// The same for each time that frames are named by symbol tables while probes run.
-const QUICK_NAMING: WorkLimits =
-    WorkLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3), bytes: 512 << 20 };
+const QUICK_NAMING: ReadLimits =
+    ReadLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3), bytes: 512 << 20 };
 
 /// Finds a module's file. Asked before the file is read, so that no lock is held while it is read.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
@@ -211,7 +211,7 @@ impl Stacks {
         let mut resolver = self.resolver(ResolverOptions {
             debug_dirs: Vec::new(),
             debug_limit: 0,
-            work_limits: Some(QUICK_NAMING),
+            read_limits: Some(QUICK_NAMING),
             ..Default::default()
         });
         while let Some(batch) = self.pending.take_batch() {
@@ -246,7 +246,7 @@ impl Stacks {
             self.named.put_back(batch);
         }
         let options = self.options_with_downloads(files);
-        let mut resolver = self.resolver(ResolverOptions { work_limits: Some(FULL_NAMING), ..options });
+        let mut resolver = self.resolver(ResolverOptions { read_limits: Some(FULL_NAMING), ..options });
         while let Some(batch) = self.named.take_batch() {
             self.emit_names(&mut resolver, &batch, files, emit);
         }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::event::{
-    CrossCallDelta, Fault, InterruptDelta, KernelWork, LedgerDelta, SampleDelta, Stall, Throttled, WaitedFile,
+    CrossCallDelta, Fault, InterruptDelta, KernelDelay, LedgerDelta, SampleDelta, Stall, Throttled,
+    WaitedFile,
 };
 use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
@@ -82,7 +83,7 @@ pub type InterruptRow = InterruptDelta;
 /// A thread or an interrupt on a guarded CPU, over the whole recording.
 pub type IntrusionRow = IntrusionDelta;
 
-pub type KernelWorkRow = KernelWork;
+pub type KernelDelayRow = KernelDelay;
 
 pub type CrossCallRow = CrossCallDelta;
 

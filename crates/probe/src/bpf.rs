@@ -15,9 +15,9 @@ pub(crate) use skeleton::types::{
     cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process,
 };
 pub use skeleton::types::{
-    cross_call_key, cross_call_value, fault_facts, guest, guest_key, interrupt_key, latency_key,
-    latency_value, ledger, other_thread, ran, sample_key, sample_value, second_record, stack_record,
-    stall_record, thread_record, work_record,
+    cross_call_key, cross_call_value, delay_record, fault_facts, interrupt_key, latency_key, latency_value,
+    ledger, noise_counts, noise_key, other_thread, ran, sample_key, sample_value, second_record,
+    stack_record, stall_record, thread_record,
 };
 pub(crate) use skeleton::*;
 
@@ -46,8 +46,8 @@ plain!(
     unwind_process,
     loss_counts,
     run_queue,
-    guest,
-    guest_key,
+    noise_counts,
+    noise_key,
     cross_call_key,
     cross_call_value,
     interrupt_key,
@@ -59,7 +59,7 @@ plain!(
     stack_record,
     stall_record,
     thread_record,
-    work_record
+    delay_record
 );
 
 /// The record at the start of `bytes`; `None` when there are too few.

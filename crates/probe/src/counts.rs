@@ -22,7 +22,7 @@ pub struct KernelCounts {
 pub struct RunQueue {
     /// Threads that ran or were runnable.
     pub runnable: u64,
-    pub looks: u64,
+    pub readings: u64,
 }
 
 impl KernelCounts {
@@ -47,7 +47,7 @@ fn loss_from_code(code: u64) -> Loss {
         c::LOSS_INTERRUPT_DEPTH => Loss::InterruptDepth,
         c::LOSS_FOLDED => Loss::WaitsFolded,
         c::LOSS_NO_SWITCH => Loss::SwitchesUnseen,
-        c::LOSS_GUESTS_FULL => Loss::GuestsFull,
+        c::LOSS_NOISE_FULL => Loss::GuestsFull,
         c::LOSS_CROSS_CALLS_FULL => Loss::CrossCallsFull,
         _ => Loss::KernelLossUnknown,
     }
@@ -74,7 +74,7 @@ pub(crate) fn runs_by_cpu(skeleton: &WallprofSkel<'_>) -> Result<Vec<(u64, u64)>
 /// The run queues, in the order of the CPUs' numbers.
 pub(crate) fn run_queues(skeleton: &WallprofSkel<'_>) -> Result<Vec<RunQueue>, ProbeError> {
     let queues = by_cpu::<run_queue>(&skeleton.maps.run_queues, "run queues")?;
-    Ok(queues.iter().map(|queue| RunQueue { runnable: queue.runnable, looks: queue.readings }).collect())
+    Ok(queues.iter().map(|queue| RunQueue { runnable: queue.runnable, readings: queue.readings }).collect())
 }
 
 /// The value of a per-CPU array with one entry, CPU by CPU.

@@ -10,7 +10,8 @@ use libbpf_rs::libbpf_sys::{bpf_map_create_opts, size_t};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
 
 use crate::bpf::{
-    Plain, WallprofSkel, constants as c, record_from_bytes, second_record, stall_record, thread_record, work_record,
+    Plain, WallprofSkel, constants as c, delay_record, record_from_bytes, second_record, stall_record,
+    thread_record,
 };
 use crate::cpus;
 use crate::error::ProbeError;
@@ -25,7 +26,7 @@ const BIGGEST_RING: u32 = 4 << 20;
 pub struct Inbox {
     pub ended: Vec<thread_record>,
     pub stalls: Vec<stall_record>,
-    pub works: Vec<work_record>,
+    pub delays: Vec<delay_record>,
     pub seconds: Vec<second_record>,
     /// Records of an unknown type, or shorter than their type.
     pub unknown: u64,
@@ -89,7 +90,7 @@ fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
         Some(c::RECORD_THREAD) => push(&mut inbox.ended, bytes),
         Some(c::RECORD_STALL) => push(&mut inbox.stalls, bytes),
         Some(c::RECORD_SECOND) => push(&mut inbox.seconds, bytes),
-        Some(c::RECORD_WORK) => push(&mut inbox.works, bytes),
+        Some(c::RECORD_DELAY) => push(&mut inbox.delays, bytes),
         _ => false,
     };
     inbox.unknown += u64::from(!is_known);

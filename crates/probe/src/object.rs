@@ -27,7 +27,7 @@ pub(crate) fn load(
     configure(&mut open, options, features);
     if options.guarded.is_empty() {
         // No program uses the map: it takes the least memory that it can.
-        let _ = open.maps.guests.set_max_entries(1);
+        let _ = open.maps.noise.set_max_entries(1);
     }
     leave_out(&mut open, |programs| left_out(programs, types, options));
     open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))

@@ -11,8 +11,9 @@ use wallprof_model::MonoNs;
 use crate::attach::{self, Phase};
 use crate::batch::drain;
 use crate::bpf::{
-    WallprofSkel, constants as c, cross_call_key, cross_call_value, guest, guest_key, interrupt_key,
-    latency_key, latency_value, sample_key, sample_value, stack_record, stall_record, thread_record,
+    WallprofSkel, constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key,
+    latency_value, noise_counts, noise_key, sample_key, sample_value, stack_record, stall_record,
+    thread_record,
 };
 use crate::code_tables::CodeTables;
 use crate::code_watch::CodeSide;
@@ -199,7 +200,7 @@ impl Probes {
 
     /// Whether from now on each second of a thread is emitted when it is over. Needed where snapshots are
     /// taken less often than every second.
-    pub fn tell_seconds(&mut self, wanted: bool) {
+    pub fn emit_seconds(&mut self, wanted: bool) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.emit_seconds = wanted.into();
         }
@@ -255,8 +256,8 @@ impl Probes {
     }
 
     /// The noise on guarded CPUs: tasks that ran there, and interrupts that were sent there.
-    pub fn drain_guests(&self, take: impl FnMut(&guest_key, &guest) -> bool) -> Result<(), ProbeError> {
-        drained("guarded CPUs", drain(&self.skeleton.maps.guests.as_fd(), take))
+    pub fn drain_noise(&self, take: impl FnMut(&noise_key, &noise_counts) -> bool) -> Result<(), ProbeError> {
+        drained("guarded CPUs", drain(&self.skeleton.maps.noise.as_fd(), take))
     }
 
     pub fn drain_cross_calls(

@@ -2,21 +2,21 @@
 //! were used up.
 
 use rusqlite::Result as SqlResult;
-use wallprof_model::event::WorkKind;
-use wallprof_model::profile::{CrossCallRow, KernelWorkRow, ThrottledRow};
+use wallprof_model::event::DelayKind;
+use wallprof_model::profile::{CrossCallRow, KernelDelayRow, ThrottledRow};
 use wallprof_model::{MonoNs, ThreadKey};
 
 use crate::reader::Reader;
 use crate::row::{named, nonzero, unsigned};
 
 /// Oldest first.
-pub(crate) fn delays(reader: &Reader) -> SqlResult<Vec<KernelWorkRow>> {
+pub(crate) fn delays(reader: &Reader) -> SqlResult<Vec<KernelDelayRow>> {
     let sql = "SELECT thread, kind, start_ns, duration_ns FROM kernel_delay ORDER BY start_ns, thread, kind";
     reader.collect(sql, |row| {
         let (start, duration_ns) = (unsigned(row, "start_ns")?, unsigned(row, "duration_ns")?);
-        Ok(KernelWorkRow {
+        Ok(KernelDelayRow {
             thread: ThreadKey(row.get("thread")?),
-            kind: named(row, "kind", WorkKind::from_name)?,
+            kind: named(row, "kind", DelayKind::from_name)?,
             start: MonoNs(start),
             end: MonoNs(start.saturating_add(duration_ns)),
         })

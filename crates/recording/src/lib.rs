@@ -55,7 +55,7 @@ pub use error::{Action, Error, Result};
 pub use excerpt::write_snapshot;
 pub use findings::write_findings;
 pub use ids::UNKNOWN_REFERENCE;
-pub use naming::{KnownName, LeftAlone, Naming, UnnamedFrame, UnnamedModule};
+pub use naming::{KnownName, Naming, Unnameable, UnnamedFrame, UnnamedModule};
 pub use place::{PlaceError, output_place};
 pub use recorder::{Recorder, STALLS_FOLDED};
 pub use recording::Recording;

@@ -44,7 +44,7 @@ pub struct KnownName {
 
 /// Frames that cannot be named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftAlone {
+pub struct Unnameable {
     /// In modules without a build id.
     pub without_build_id: u64,
 }
@@ -68,7 +68,7 @@ impl Naming {
         self.read_modules().map_err(|source| self.failed(Action::Read, source))
     }
 
-    pub fn left_alone(&self) -> Result<LeftAlone> {
+    pub fn unnameable(&self) -> Result<Unnameable> {
         let count = self.connection.query_row(
             "SELECT count(*) FROM frame LEFT JOIN module ON module.id = frame.module
              WHERE frame.kind_code = ?1 AND module.build_id IS NULL AND NOT EXISTS
@@ -77,7 +77,7 @@ impl Naming {
             |row| row.get(0),
         );
         let without_build_id: i64 = count.map_err(|source| self.failed(Action::Read, source))?;
-        Ok(LeftAlone { without_build_id: without_build_id.unsigned_abs() })
+        Ok(Unnameable { without_build_id: without_build_id.unsigned_abs() })
     }
 
     /// Whether the file holds findings, whose texts may change with the names.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wallprof_model::event::{Fault, InterruptKind, KernelWork, LedgerDelta, Stall, Throttled};
+use wallprof_model::event::{Fault, InterruptKind, KernelDelay, LedgerDelta, Stall, Throttled};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs};
 
@@ -36,7 +36,7 @@ pub(crate) struct Pending {
     pub folded: BTreeMap<(u32, u8, bool), Cell>,
     pub interrupts: BTreeMap<InterruptKey, Cell>,
     pub intrusions: BTreeMap<IntrusionKey, Cell>,
-    pub kernel_delays: Vec<KernelWork>,
+    pub kernel_delays: Vec<KernelDelay>,
     /// By caller, system call and function. 0 is none.
     pub cross_calls: BTreeMap<(u32, u32, u32), u64>,
     /// With the text row of the group's name.

@@ -12,7 +12,7 @@ mod window;
 
 use std::path::Path;
 
-use wallprof_model::event::KernelWork;
+use wallprof_model::event::KernelDelay;
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{ClockAnchor, Event, Forgotten, Loss, MonoNs, ThreadKey};
 
@@ -130,9 +130,9 @@ impl Recorder {
             Event::Stall(stall) => self.stall(*stall),
             Event::Interrupt(delta) => self.interrupt(delta),
             Event::Intrusion(delta) => self.intrusion(&delta),
-            Event::KernelWork(work) => {
+            Event::KernelDelay(work) => {
                 if let Some(row) = self.ids.thread(work.thread) {
-                    self.pending.kernel_delays.push(KernelWork { thread: ThreadKey(row), ..work });
+                    self.pending.kernel_delays.push(KernelDelay { thread: ThreadKey(row), ..work });
                 }
             }
             Event::CrossCalls(delta) => self.cross_calls(&delta),
@@ -173,7 +173,7 @@ impl Recorder {
     }
 
     /// From now on the recorder keeps the numbers of stalls for [`Self::take_kept_stalls`].
-    pub fn remember_kept_stalls(&mut self) {
+    pub fn keep_stall_numbers(&mut self) {
         self.kept = Some(KeptStalls::default());
     }
 

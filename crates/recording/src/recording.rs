@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::Result as SqlResult;
 use wallprof_model::profile::{
-    CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelWorkRow, LedgerRow, RecordingInfo,
+    CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelDelayRow, LedgerRow, RecordingInfo,
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{EpochSecond, Mark, StackId, ThreadCalls, ThreadKey};
@@ -80,7 +80,7 @@ impl Recording {
     }
 
     /// Intervals in which the kernel delayed threads, oldest first.
-    pub fn kernel_work(&self) -> Result<Vec<KernelWorkRow>> {
+    pub fn kernel_delays(&self) -> Result<Vec<KernelDelayRow>> {
         self.checked(kernel_activity::delays(&self.reader))
     }
 

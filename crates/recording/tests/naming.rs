@@ -8,7 +8,7 @@ use std::path::Path;
 use fixture::*;
 use rusqlite::Connection;
 use wallprof_model::{Event, Frame, FrameId, FrameKind, Module, ModuleId, SymbolLine};
-use wallprof_recording::{Error, LeftAlone, Naming, UnnamedFrame, UnnamedModule};
+use wallprof_recording::{Error, Naming, Unnameable, UnnamedFrame, UnnamedModule};
 
 const BUILD_ID: [u8; 4] = [0xab, 1, 2, 3];
 
@@ -82,7 +82,7 @@ fn unnamed_frames_are_listed_by_module_except_without_a_build_id() {
         modules[0].frames.iter().map(|frame| (frame.address, frame.name.is_some())).collect();
     assert_eq!(offered, [(0x10, false), (0x20, false), (0x30, true)]);
     assert_eq!(frame_at(&modules, 0x30).name.unwrap().offset, Some(3));
-    assert_eq!(naming.left_alone().unwrap(), LeftAlone { without_build_id: 2 });
+    assert_eq!(naming.unnameable().unwrap(), Unnameable { without_build_id: 2 });
 }
 
 #[test]

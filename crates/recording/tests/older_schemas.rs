@@ -58,7 +58,7 @@ fn assert_read(recording: &Recording, layout: u32) {
     assert_eq!(recording.threads_with_calls().unwrap().len(), since(3, layout, 1));
     assert_eq!(recording.calls(threads[0].info.key).unwrap().paths.len(), since(3, layout, 1));
     assert_eq!(recording.intrusions().unwrap().len(), since(6, layout, 1));
-    assert_eq!(recording.kernel_work().unwrap().len(), since(7, layout, 1));
+    assert_eq!(recording.kernel_delays().unwrap().len(), since(7, layout, 1));
     assert_eq!(recording.cross_calls().unwrap().len(), since(7, layout, 1));
     assert_eq!(recording.throttled().unwrap().len(), since(7, layout, 1));
     let mut counters = recording.counters().unwrap();

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use fixture::*;
 use wallprof_model::event::{
-    Access, Binding, CrossCallDelta, Fault, InterruptDelta, InterruptKind, KernelWork, LatencyDelta, Lock,
-    Mapping, RanInstead, SampleDelta, Stall, Throttled, WaitedFile, Waker, WakerStacks, Weighted, WorkKind,
+    Access, Binding, CrossCallDelta, DelayKind, Fault, InterruptDelta, InterruptKind, KernelDelay,
+    LatencyDelta, Lock, Mapping, RanInstead, SampleDelta, Stall, Throttled, WaitedFile, Waker, WakerStacks,
+    Weighted,
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{BoundAtFirstCall, Overhead, ResolvedStack, Thread, Unwinding};
@@ -335,22 +336,22 @@ fn recording_without_the_column_has_lateness() {
 #[test]
 fn kernel_delays_and_calls_on_other_cpus() {
     let work =
-        |kind, start, ns| KernelWork { thread: ThreadKey(7), kind, start: at(start), end: at(start + ns) };
+        |kind, start, ns| KernelDelay { thread: ThreadKey(7), kind, start: at(start), end: at(start + ns) };
     let caller = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
     let calls = |syscall: Option<&str>, count| {
         let (syscall, function) = (syscall.map(str::to_owned), Some("flush_tlb_func".to_owned()));
         Event::CrossCalls(CrossCallDelta { caller: caller.clone(), syscall, function, count })
     };
     let (_place, recording, _) = recording_of(vec![
-        Event::KernelWork(work(WorkKind::MmapLock, 90, 5)),
-        Event::KernelWork(work(WorkKind::Reclaim, 10, 70)),
+        Event::KernelDelay(work(DelayKind::MmapLock, 90, 5)),
+        Event::KernelDelay(work(DelayKind::Reclaim, 10, 70)),
         calls(Some("munmap"), 2),
         calls(None, 1),
         calls(Some("munmap"), 3),
     ]);
-    let row = |work: KernelWork| KernelWork { thread: ThreadKey(1), ..work };
-    let expected = [row(work(WorkKind::Reclaim, 10, 70)), row(work(WorkKind::MmapLock, 90, 5))];
-    assert_eq!(recording.kernel_work().unwrap(), expected);
+    let row = |work: KernelDelay| KernelDelay { thread: ThreadKey(1), ..work };
+    let expected = [row(work(DelayKind::Reclaim, 10, 70)), row(work(DelayKind::MmapLock, 90, 5))];
+    assert_eq!(recording.kernel_delays().unwrap(), expected);
     let found = recording.cross_calls().unwrap();
     let mut found: Vec<_> = found.iter().map(|row| (row.syscall.as_deref(), row.count)).collect();
     found.sort_unstable();

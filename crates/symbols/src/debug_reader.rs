@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::debug_parser::{Answer, Parser};
-use crate::work_limits::Deadline;
+use crate::read_limits::Deadline;
 
 /// How often the deadline is looked at while the thread is busy.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -10,8 +10,8 @@ use object::elf::{STB_GLOBAL, STB_WEAK, STT_FUNC};
 
 use crate::elf_records::SymbolFields;
 use crate::read_at::{ReadAt, read_bounded};
+use crate::read_limits::Deadline;
 use crate::section::{Section, Sections};
-use crate::work_limits::Deadline;
 
 /// Read at a time; a multiple of both entry sizes.
 const CHUNK: u64 = 96 << 10;

@@ -15,9 +15,9 @@ use crate::mini_debug;
 use crate::module::ModuleFile;
 use crate::plt::PltNames;
 use crate::read_at::{ReadAt, read_bounded};
+use crate::read_limits::Deadline;
 use crate::resolver::ResolverOptions;
 use crate::section::{Section, Sections};
-use crate::work_limits::Deadline;
 
 /// Symbol tables of the largest programs have a few million entries.
 const MAX_TABLE: u64 = 256 << 20;

@@ -9,7 +9,7 @@
 //!
 //! Addresses are `u64`. A frame's address is an ELF virtual address of its module ([elf(5)]), so that it
 //! means the same in each process and after a restart. Files of other users are read within limits
-//! ([`WorkLimits`]), and their debug information by a child process ([`ReaderCommand`]).
+//! ([`ReadLimits`]), and their debug information by a child process ([`ReaderCommand`]).
 //!
 //! Owns pids, addresses and files; has no BPF, no perf and no recording.
 //!
@@ -76,6 +76,7 @@ mod private_copy;
 mod process;
 mod process_owner;
 mod read_at;
+mod read_limits;
 mod reader;
 mod resolver;
 mod section;
@@ -84,7 +85,6 @@ mod stored;
 #[cfg(test)]
 mod symbol_fixture;
 mod vdso;
-mod work_limits;
 
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
 pub use debug_server::DebugFileServer;
@@ -103,9 +103,9 @@ pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
 };
+pub use read_limits::ReadLimits;
 #[doc(hidden)]
 pub use reader::functions_in_answer;
 pub use reader::{READER_ARGUMENT, ReaderCommand, dispatch_reader, run_reader};
 pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};
-pub use work_limits::WorkLimits;

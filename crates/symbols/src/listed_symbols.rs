@@ -11,8 +11,8 @@ use object::elf::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use crate::elf_records::{Class, SymbolFields};
 use crate::exported::string_at;
 use crate::read_at::{ReadAt, read_bounded};
+use crate::read_limits::Deadline;
 use crate::section::{Section, Sections};
-use crate::work_limits::Deadline;
 
 /// 11 million symbols; the largest programs have a few million.
 const MAX_TABLE: u64 = 256 << 20;

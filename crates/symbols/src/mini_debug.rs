@@ -11,8 +11,8 @@ use std::num::NonZeroUsize;
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::read_at::{ReadAt, read_bounded};
+use crate::read_limits::Deadline;
 use crate::section::Sections;
-use crate::work_limits::Deadline;
 
 const SECTION: &str = ".gnu_debugdata";
 const MAX_PACKED: u64 = 8 << 20;
@@ -68,7 +68,7 @@ fn unpack_bounded(packed: Vec<u8>, limit: u64, deadline: &Deadline) -> io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work_limits::Budget;
+    use crate::read_limits::Budget;
     use std::process::{Command, Stdio};
 
     fn packed(bytes: &[u8], options: &[&str]) -> Vec<u8> {

@@ -28,11 +28,11 @@ use crate::live_file::FileKey;
 use crate::mini_debug;
 use crate::plt::PltNames;
 use crate::private_copy::private_copy;
+use crate::read_limits::{Deadline, FileBudget};
 use crate::reader::ReaderProcess;
 use crate::reader::wire::{Scope, Setup};
 use crate::resolver::ResolverOptions;
 use crate::section::{Section, Sections, Trust};
-use crate::work_limits::{Deadline, FileBudget};
 
 /// Debug files of one module that are asked, one after the other; more than one only where the best is
 /// damaged.

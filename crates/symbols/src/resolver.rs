@@ -16,10 +16,10 @@ use crate::file_access::FileAccess;
 use crate::live_file::FileKey;
 use crate::module::ModuleFile;
 use crate::parsed_module::{NoNames, ParsedModule};
+use crate::read_limits::{Budget, ReadLimits};
 use crate::reader::ReaderCommand;
 use crate::section::Sections;
 use crate::served_module::ServedModule;
-use crate::work_limits::{Budget, WorkLimits};
 
 /// How much debug information is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct ResolverOptions {
     /// Bytes of debug sections and symbols in a file that others can write; it is read into memory.
     pub copy_limit: u64,
     /// Time and bytes that such files may take; `None`: as much as it takes.
-    pub work_limits: Option<WorkLimits>,
+    pub read_limits: Option<ReadLimits>,
     /// Reads the debug information of such files. `None`: they have names from their symbol tables only, and
     /// those with debug information count as unreadable.
     pub reader: Option<ReaderCommand>,
@@ -54,7 +54,7 @@ impl Default for ResolverOptions {
             unpacked_limit: 24 << 20,
             debug_limit: 256 << 20,
             copy_limit: 64 << 20,
-            work_limits: None,
+            read_limits: None,
             reader: ReaderCommand::of_this_program(),
         }
     }
@@ -109,7 +109,7 @@ impl Default for Resolver {
 impl Resolver {
     /// A resolver that has read nothing yet.
     pub fn new(options: ResolverOptions) -> Self {
-        let budget = Budget::new(options.work_limits);
+        let budget = Budget::new(options.read_limits);
         Resolver { options, kept: Vec::new(), unreadable: HashSet::new(), budget }
     }
 

@@ -8,10 +8,10 @@ use wallprof_model::SymbolLine;
 use crate::debug_parser::DebugFunction;
 use crate::live_file::FileKey;
 use crate::parsed_module::reader_setup;
+use crate::read_limits::FileBudget;
 use crate::reader::ReaderProcess;
 use crate::reader::wire::{MAX_ADDRESSES, Scope};
 use crate::resolver::ResolverOptions;
-use crate::work_limits::FileBudget;
 
 type Lines = Vec<Vec<SymbolLine>>;
 

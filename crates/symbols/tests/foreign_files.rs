@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use support::{Program, compile_c, run};
 use wallprof_model::{Module, SymbolLine};
-use wallprof_symbols::{ModuleFile, ReaderCommand, Resolver, ResolverOptions, WorkLimits};
+use wallprof_symbols::{ModuleFile, ReadLimits, ReaderCommand, Resolver, ResolverOptions};
 
 /// Memory of the process is compared, so that one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -221,8 +221,8 @@ fn a_file_of_others_is_read_within_its_time_and_a_protected_one_as_long_as_it_ta
     let addresses = addresses(&program.path);
     for (mode, unreadable) in [(0o777, 1), (0o755, 0)] {
         std::fs::set_permissions(&program.path, Permissions::from_mode(mode)).expect("changed");
-        let none = WorkLimits { per_file: Duration::ZERO, in_all: Duration::ZERO, bytes: u64::MAX };
-        let options = ResolverOptions { work_limits: Some(none), ..options() };
+        let none = ReadLimits { per_file: Duration::ZERO, in_all: Duration::ZERO, bytes: u64::MAX };
+        let options = ResolverOptions { read_limits: Some(none), ..options() };
         let mut resolver = Resolver::new(options);
         let lines = resolver.resolve(&module(&program.path), &addresses);
         assert_eq!((lines.len(), is_whole(&lines)), (addresses.len(), unreadable == 0));
@@ -314,9 +314,9 @@ fn file_whose_reader_hangs_is_given_up_at_its_deadline() {
     let _alone = alone();
     let program = foreign(&["-g"]);
     let limits =
-        WorkLimits { per_file: Duration::from_millis(100), in_all: Duration::from_secs(1), bytes: 1 << 30 };
+        ReadLimits { per_file: Duration::from_millis(100), in_all: Duration::from_secs(1), bytes: 1 << 30 };
     let mut resolver =
-        Resolver::new(ResolverOptions { work_limits: Some(limits), ..options_with("exec sleep 1000") });
+        Resolver::new(ResolverOptions { read_limits: Some(limits), ..options_with("exec sleep 1000") });
     let lines = resolver.resolve(&module(&program.path), &addresses(&program.path));
     assert!(lines.iter().flatten().all(|line| line.line.is_none()), "{lines:?}");
     assert_eq!(resolver.unreadable(), 1);

@@ -14,16 +14,16 @@ use fuse::FuseMount;
 use support::{Program, compile_c, is_root};
 use wallprof_model::{Module, SymbolLine};
 use wallprof_symbols::{
-    LazyCalls, ModuleFile, ReaderCommand, Resolver, ResolverOptions, WorkLimits, exports_function,
+    LazyCalls, ModuleFile, ReadLimits, ReaderCommand, Resolver, ResolverOptions, exports_function,
     lacks_debug_info, may_be_dynamic_linker,
 };
 
 fn resolver(per_file: Duration) -> Resolver {
     let reader = ReaderCommand::new(env!("CARGO_BIN_EXE_wallprof-symbol-reader"), &[]);
-    let limits = WorkLimits { per_file, in_all: per_file, bytes: u64::MAX };
+    let limits = ReadLimits { per_file, in_all: per_file, bytes: u64::MAX };
     Resolver::new(ResolverOptions {
         debug_dirs: vec![],
-        work_limits: Some(limits),
+        read_limits: Some(limits),
         reader: Some(reader),
         ..ResolverOptions::default()
     })

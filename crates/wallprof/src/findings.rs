@@ -6,7 +6,7 @@ use std::path::Path;
 use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter};
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
-    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelWorkRow, RecordingInfo, Thread, ThrottledRow,
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
 };
 use wallprof_recording::{Recording, StallFilter, write_findings};
 
@@ -39,7 +39,7 @@ pub struct Background {
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
     pub intrusions: Vec<IntrusionRow>,
-    works: Vec<KernelWorkRow>,
+    kernel_delays: Vec<KernelDelayRow>,
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     counters: Vec<CounterTrack>,
@@ -52,7 +52,7 @@ impl Background {
             threads: recording.threads()?,
             interrupts: recording.interrupts()?,
             intrusions: recording.intrusions()?,
-            works: recording.kernel_work()?,
+            kernel_delays: recording.kernel_delays()?,
             cross_calls: recording.cross_calls()?,
             throttled: recording.throttled()?,
             counters: recording.counters()?.whole(reads_counter)?,
@@ -66,7 +66,7 @@ impl Background {
             threads: &self.threads,
             interrupts: &self.interrupts,
             intrusions: &self.intrusions,
-            works: &self.works,
+            kernel_delays: &self.kernel_delays,
             cross_calls: &self.cross_calls,
             throttled: &self.throttled,
             counters: &self.counters,

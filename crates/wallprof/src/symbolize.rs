@@ -30,7 +30,7 @@ pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
     let modules = naming.modules()?;
     let unnamed =
         modules.iter().flat_map(|module| &module.frames).filter(|frame| frame.name.is_none()).count();
-    let without_build_id = naming.left_alone()?.without_build_id;
+    let without_build_id = naming.unnameable()?.without_build_id;
     if unnamed == 0 && without_build_id > 0 {
         return Err(Failure::failed(format!(
             "nothing to resolve in {}: its {without_build_id} frames without a name have no build id, which is needed to \

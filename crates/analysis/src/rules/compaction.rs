@@ -4,7 +4,7 @@
 //!
 //! False positives: none known.
 
-use wallprof_model::event::WorkKind;
+use wallprof_model::event::DelayKind;
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
@@ -21,7 +21,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 };
 
 const DELAY: DelayRule = DelayRule {
-    kind: WorkKind::Compaction,
+    kind: DelayKind::Compaction,
     phrase: "had to compact memory for the kernel (compaction)",
     advice: "Huge pages at the first touch are the usual cause: write `defer` or `madvise` to \
         /sys/kernel/mm/transparent_hugepage/defrag, or reserve huge pages (vm.nr_hugepages) before they are needed; \
@@ -44,7 +44,7 @@ mod tests {
     fn a_fault_that_waited_for_a_huge_page_is_one() {
         let mut fixture = Fixture::new();
         let stall = fault(1, 1, false, 9 * MS);
-        fixture.kernel_delays.push(delay_in(&stall, WorkKind::Compaction, MS, 8 * MS));
+        fixture.kernel_delays.push(delay_in(&stall, DelayKind::Compaction, MS, 8 * MS));
         fixture.stall(stall);
         let found = findings(&fixture.evidence());
         assert_eq!((found[0].rule.as_str(), found[0].total_ns, found.len()), (RULE.name, 7 * MS, 1));
@@ -55,7 +55,7 @@ mod tests {
     fn a_short_one_is_none() {
         let mut fixture = Fixture::new();
         let stall = fault(1, 1, false, 9 * MS);
-        fixture.kernel_delays.push(delay_in(&stall, WorkKind::Compaction, 0, 900_000));
+        fixture.kernel_delays.push(delay_in(&stall, DelayKind::Compaction, 0, 900_000));
         fixture.stall(stall);
         assert_eq!(findings(&fixture.evidence()), []);
     }

@@ -80,7 +80,7 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Fixture, case, delay_in, stack};
     use super::*;
-    use wallprof_model::event::{WaitedFile, WorkKind};
+    use wallprof_model::event::{DelayKind, WaitedFile};
     use wallprof_model::profile::StallRecord;
 
     fn sync(id: u64, ns: u64) -> StallRecord {
@@ -122,7 +122,7 @@ mod tests {
     fn disk_waits_of_direct_reclaim_are_reported_once() {
         let mut fixture = Fixture::new();
         for id in 1..=30 {
-            fixture.kernel_delays.push(delay_in(&sync(id, 4_000_000), WorkKind::Reclaim, 0, 4_000_000));
+            fixture.kernel_delays.push(delay_in(&sync(id, 4_000_000), DelayKind::Reclaim, 0, 4_000_000));
             fixture.stall(sync(id, 4_000_000));
         }
         let rules: Vec<String> = findings(&fixture.evidence()).into_iter().map(|found| found.rule).collect();

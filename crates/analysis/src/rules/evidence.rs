@@ -12,7 +12,8 @@ use std::sync::Arc;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::Fault;
 use wallprof_model::profile::{
-    CrossCallRow, InterruptRow, IntrusionRow, KernelWorkRow, ResolvedStack, StallRecord, Thread, ThrottledRow,
+    CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, ResolvedStack, StallRecord, Thread,
+    ThrottledRow,
 };
 use wallprof_model::{FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
@@ -36,7 +37,7 @@ pub struct Evidence {
     threads: BTreeMap<ThreadKey, ThreadTotals>,
     interrupts: Vec<InterruptRow>,
     intrusions: Vec<IntrusionRow>,
-    kernel_delays: Vec<KernelWorkRow>,
+    kernel_delays: Vec<KernelDelayRow>,
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     machine: Machine,
@@ -65,7 +66,7 @@ pub struct Surroundings<'r> {
     pub threads: &'r [Thread],
     pub interrupts: &'r [InterruptRow],
     pub intrusions: &'r [IntrusionRow],
-    pub works: &'r [KernelWorkRow],
+    pub kernel_delays: &'r [KernelDelayRow],
     pub cross_calls: &'r [CrossCallRow],
     pub throttled: &'r [ThrottledRow],
     /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter)
@@ -127,7 +128,7 @@ impl Collector {
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
             interrupts: around.interrupts.to_vec(),
             intrusions: around.intrusions.to_vec(),
-            kernel_delays: around.works.to_vec(),
+            kernel_delays: around.kernel_delays.to_vec(),
             cross_calls: around.cross_calls.to_vec(),
             throttled: around.throttled.to_vec(),
             machine: Machine::new(around.counters),
@@ -237,7 +238,7 @@ impl Evidence {
     }
 
     /// Delays in which the kernel did something for threads.
-    pub(super) fn kernel_delays(&self) -> &[KernelWorkRow] {
+    pub(super) fn kernel_delays(&self) -> &[KernelDelayRow] {
         &self.kernel_delays
     }
 

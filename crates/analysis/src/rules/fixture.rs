@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
-use wallprof_model::event::{Access, Fault, KernelWork, LedgerDelta, Mapping, WorkKind};
+use wallprof_model::event::{Access, DelayKind, Fault, KernelDelay, LedgerDelta, Mapping};
 use wallprof_model::profile::{
-    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelWorkRow, LockRecord, ResolvedFrame,
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, LockRecord, ResolvedFrame,
     ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
 };
 use wallprof_model::{
@@ -27,7 +27,7 @@ pub struct Fixture {
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
     pub intrusions: Vec<IntrusionRow>,
-    pub kernel_delays: Vec<KernelWorkRow>,
+    pub kernel_delays: Vec<KernelDelayRow>,
     pub cross_calls: Vec<CrossCallRow>,
     pub throttled: Vec<ThrottledRow>,
     pub counters: Vec<CounterTrack>,
@@ -70,7 +70,7 @@ impl Fixture {
             threads: &threads,
             interrupts: &interrupts,
             intrusions: &intrusions,
-            works: &kernel_delays,
+            kernel_delays: &kernel_delays,
             cross_calls: &cross_calls,
             throttled: &throttled,
             counters: &counters,
@@ -155,9 +155,9 @@ fn counter(
 }
 
 /// A kernel delay of the thread of a stall, from and to ns after the stall's start.
-pub fn delay_in(stall: &StallRecord, kind: WorkKind, from_ns: u64, to_ns: u64) -> KernelWorkRow {
+pub fn delay_in(stall: &StallRecord, kind: DelayKind, from_ns: u64, to_ns: u64) -> KernelDelayRow {
     let at = |ns| MonoNs(stall.start.0 + ns);
-    KernelWork { thread: stall.thread, kind, start: at(from_ns), end: at(to_ns) }
+    KernelDelay { thread: stall.thread, kind, start: at(from_ns), end: at(to_ns) }
 }
 
 /// A wait of thread `thread`, starting at 50 ms times its id.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use wallprof_model::StallReason;
-use wallprof_model::event::WorkKind;
+use wallprof_model::event::DelayKind;
 
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
@@ -24,7 +24,7 @@ impl<'e> DelayedStalls<'e> {
     /// By `key`, the stalls that no earlier rule has reported and whose thread did not only wait for a CPU.
     pub fn find<K: Ord>(
         evidence: &'e Evidence,
-        kind: WorkKind,
+        kind: DelayKind,
         reported: &Reported,
         key: impl Fn(&Case) -> K,
     ) -> Vec<Self> {
@@ -48,7 +48,7 @@ impl<'e> DelayedStalls<'e> {
 
 /// A rule about tasks of the kernel that threads have to do themselves.
 pub(super) struct DelayRule {
-    pub kind: WorkKind,
+    pub kind: DelayKind,
     /// `had to …`.
     pub phrase: &'static str,
     pub advice: &'static str,
@@ -89,14 +89,14 @@ mod tests {
     fn found(stalls: Vec<StallRecord>, reported: &[u64]) -> Vec<(usize, Delays)> {
         let mut fixture = Fixture::new();
         for stall in &stalls {
-            fixture.kernel_delays.push(delay_in(stall, WorkKind::Reclaim, MS, 3 * MS));
-            fixture.kernel_delays.push(delay_in(stall, WorkKind::Reclaim, 4 * MS, 5 * MS));
-            fixture.kernel_delays.push(delay_in(stall, WorkKind::Compaction, 0, 5 * MS));
+            fixture.kernel_delays.push(delay_in(stall, DelayKind::Reclaim, MS, 3 * MS));
+            fixture.kernel_delays.push(delay_in(stall, DelayKind::Reclaim, 4 * MS, 5 * MS));
+            fixture.kernel_delays.push(delay_in(stall, DelayKind::Compaction, 0, 5 * MS));
         }
         stalls.into_iter().for_each(|stall| fixture.stall(stall));
         let evidence = fixture.evidence();
         let reported = Reported::stalls(reported);
-        let found = DelayedStalls::find(&evidence, WorkKind::Reclaim, &reported, |case| case.pid);
+        let found = DelayedStalls::find(&evidence, DelayKind::Reclaim, &reported, |case| case.pid);
         found.iter().map(|delayed| (delayed.cases.len(), delayed.delays)).collect()
     }
 

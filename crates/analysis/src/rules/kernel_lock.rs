@@ -6,7 +6,7 @@
 //!
 //! False positives: threads whose task is to write to one file and that no other thread waits for.
 
-use wallprof_model::event::WorkKind;
+use wallprof_model::event::DelayKind;
 
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
@@ -29,7 +29,7 @@ const ADVICE: &str = "Keep threads out of each other's way in the kernel: one fi
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let place = |case: &Case| (evidence.program(case), case.syscall.clone(), case.kernel_place.clone());
-    let delayed = DelayedStalls::find(evidence, WorkKind::KernelLock, reported, place);
+    let delayed = DelayedStalls::find(evidence, DelayKind::KernelLock, reported, place);
     delayed.into_iter().filter_map(|delayed| conclude(delayed, evidence)).collect()
 }
 
@@ -74,7 +74,7 @@ mod tests {
     fn found(count: u64) -> Vec<wallprof_model::profile::Finding> {
         let mut fixture = Fixture::new();
         for id in 1..=count {
-            fixture.kernel_delays.push(delay_in(&writing(id), WorkKind::KernelLock, 0, 8 * MS));
+            fixture.kernel_delays.push(delay_in(&writing(id), DelayKind::KernelLock, 0, 8 * MS));
             fixture.stall(writing(id));
         }
         findings(&fixture.evidence())

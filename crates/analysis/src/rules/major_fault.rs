@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use wallprof_model::event::WorkKind;
+use wallprof_model::event::DelayKind;
 
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
@@ -104,7 +104,7 @@ fn shortage(worst: &Case, evidence: &Evidence) -> Option<String> {
 /// Whether a recorded thread had to free memory at about that time.
 fn is_reclaimed(worst: &Case, evidence: &Evidence) -> bool {
     let (from, to) = (worst.start.0.saturating_sub(NEARBY_NS), worst.end.0.saturating_add(NEARBY_NS));
-    let mut reclaims = evidence.kernel_delays().iter().filter(|delay| delay.kind == WorkKind::Reclaim);
+    let mut reclaims = evidence.kernel_delays().iter().filter(|delay| delay.kind == DelayKind::Reclaim);
     reclaims.any(|delay| delay.start.0 < to && delay.end.0 > from)
 }
 
@@ -139,7 +139,7 @@ mod tests {
         fixture.counters = counters;
         fixture
             .kernel_delays
-            .extend(reclaim_ms.map(|ms| delay_in(&stall, WorkKind::Reclaim, ms * MS, (ms + 1) * MS)));
+            .extend(reclaim_ms.map(|ms| delay_in(&stall, DelayKind::Reclaim, ms * MS, (ms + 1) * MS)));
         fixture.stall(stall);
         findings(&fixture.evidence()).remove(0)
     }

@@ -5,7 +5,7 @@
 //!
 //! False positives: a cgroup that is meant to stay at its limit.
 
-use wallprof_model::event::WorkKind;
+use wallprof_model::event::DelayKind;
 
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
@@ -22,7 +22,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 };
 
 const DELAY: DelayRule = DelayRule {
-    kind: WorkKind::Reclaim,
+    kind: DelayKind::Reclaim,
     phrase: "had to free memory for the kernel (direct reclaim)",
     advice: "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
         a higher vm.watermark_scale_factor or vm.min_free_kbytes; give back the page cache that big writes fill \
@@ -46,7 +46,7 @@ mod tests {
         let mut fixture = Fixture::new();
         for id in 1..=count {
             let stall = fault(id, 1, false, 9 * MS);
-            fixture.kernel_delays.push(delay_in(&stall, WorkKind::Reclaim, MS, MS + ns));
+            fixture.kernel_delays.push(delay_in(&stall, DelayKind::Reclaim, MS, MS + ns));
             fixture.stall(stall);
         }
         findings(&fixture.evidence())
@@ -74,7 +74,7 @@ mod tests {
     fn major_fault_that_had_to_free_memory_is_reported_once() {
         let mut fixture = Fixture::new();
         let stall = fault(1, 1, true, 9 * MS);
-        fixture.kernel_delays.push(delay_in(&stall, WorkKind::Reclaim, 0, 8 * MS));
+        fixture.kernel_delays.push(delay_in(&stall, DelayKind::Reclaim, 0, 8 * MS));
         fixture.stall(stall);
         let rules: Vec<String> = findings(&fixture.evidence()).into_iter().map(|found| found.rule).collect();
         assert_eq!(rules, [RULE.name]);

@@ -5,7 +5,7 @@
 //!
 //! False positives: programs that start many threads at once, each of which maps its stack.
 
-use wallprof_model::event::WorkKind;
+use wallprof_model::event::DelayKind;
 
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
@@ -27,7 +27,7 @@ const ADVICE: &str = "Map, unmap and protect less and in smaller pieces while ot
     of returning them (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), use MADV_DONTNEED, or do it in another process.";
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let delayed = DelayedStalls::find(evidence, WorkKind::MmapLock, reported, |case| evidence.program(case));
+    let delayed = DelayedStalls::find(evidence, DelayKind::MmapLock, reported, |case| evidence.program(case));
     delayed.into_iter().filter_map(|delayed| conclude(delayed, evidence)).collect()
 }
 
@@ -72,7 +72,7 @@ mod tests {
     fn says_what_waited_and_who_let_it_go() {
         let mut fixture = Fixture::new();
         for id in 1..=20 {
-            fixture.kernel_delays.push(delay_in(&unmapping(id), WorkKind::MmapLock, 0, 7 * MS));
+            fixture.kernel_delays.push(delay_in(&unmapping(id), DelayKind::MmapLock, 0, 7 * MS));
             fixture.stall(unmapping(id));
         }
         let found = findings(&fixture.evidence());
@@ -91,7 +91,7 @@ mod tests {
             let mut fixture = Fixture::new();
             for id in 1..=count {
                 let stall = fault(id, 1, false, 9 * MS);
-                fixture.kernel_delays.push(delay_in(&stall, WorkKind::MmapLock, 0, 9 * MS));
+                fixture.kernel_delays.push(delay_in(&stall, DelayKind::MmapLock, 0, 9 * MS));
                 fixture.stall(stall);
             }
             findings(&fixture.evidence())

@@ -77,7 +77,7 @@ impl Machine {
     fn read_queues(&mut self, queues: &[RunQueue], take: &mut dyn FnMut(Reading<'_>)) {
         let kind = CounterKind::Level;
         for ((queue, before), [_, name]) in queues.iter().zip(&self.queues).zip(&self.cpu_names) {
-            let looks = queue.looks.saturating_sub(before.looks);
+            let looks = queue.readings.saturating_sub(before.readings);
             let runnable = queue.runnable.saturating_sub(before.runnable);
             if let Some(value) = (runnable + looks / 2).checked_div(looks) {
                 take(Reading { name, kind, unit: CounterUnit::Count, value });
@@ -182,7 +182,7 @@ mod tests {
     fn run_queues_are_means_since_the_last_reading() {
         let mut machine = Machine::open();
         machine.name_cpus(2);
-        let queue = |runnable, looks| RunQueue { runnable, looks };
+        let queue = |runnable, readings| RunQueue { runnable, readings };
         assert_eq!(taken(|take| machine.read_queues(&[queue(5, 5), queue(0, 0)], take)), []);
         let read = taken(|take| machine.read_queues(&[queue(35, 15), queue(0, 0)], take));
         assert_eq!(read, [named("cpu0.run_queue", 3)], "a CPU without a look has no value");

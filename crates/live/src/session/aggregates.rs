@@ -75,7 +75,7 @@ impl<K: KernelSide> Session<K> {
         self.noise_slice = slice;
         let (guard, threads) = (&self.guard, &self.threads);
         self.kernel.drain_noise(&mut |key, row| {
-            let past = key.slice < slice;
+            let past = key.interval < slice;
             if past {
                 emit(Event::Intrusion(Box::new(guard.of_noise(key, row, threads))));
             }

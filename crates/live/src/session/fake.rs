@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs, Reason};
 use wallprof_probe::bpf::{
-    constants as c, cross_call_key, cross_call_value, guest, guest_key, interrupt_key, latency_key,
-    latency_value, ledger, sample_key, sample_value, second_record, stack_record, stall_record,
+    constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value, ledger,
+    noise_counts, noise_key, sample_key, sample_value, second_record, stack_record, stall_record,
     thread_record,
 };
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, RunQueue};
@@ -310,7 +310,7 @@ impl KernelSide for FakeKernel {
         let received = std::mem::take(&mut self.0.borrow_mut().inbox);
         inbox.ended.extend(received.ended);
         inbox.stalls.extend(received.stalls);
-        inbox.works.extend(received.works);
+        inbox.delays.extend(received.delays);
         inbox.seconds.extend(received.seconds);
         inbox.unknown += received.unknown;
         Ok(())
@@ -362,7 +362,7 @@ impl KernelSide for FakeKernel {
         Ok(())
     }
 
-    fn drain_noise(&self, _: TakeRow<'_, guest_key, guest>) -> Result<(), ProbeError> {
+    fn drain_noise(&self, _: TakeRow<'_, noise_key, noise_counts>) -> Result<(), ProbeError> {
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Emits everything that belongs to past seconds, in the order in which each event refers to earlier ones
 //! only.
 
-use wallprof_model::event::{KernelWork, Stall, WorkKind};
+use wallprof_model::event::{DelayKind, KernelDelay, Stall};
 use wallprof_model::{ClockAnchor, Event, Loss, MonoNs, ThreadKey};
-use wallprof_probe::bpf::{constants as c, stall_record, work_record};
+use wallprof_probe::bpf::{constants as c, delay_record, stall_record};
 
 use super::{SECOND_NS, Session, SessionError, is_user_process};
 use crate::kernel_side::KernelSide;
@@ -172,11 +172,11 @@ impl<K: KernelSide> Session<K> {
 
     /// What the kernel did on behalf of recorded threads.
     fn emit_delays(&mut self, emit: &mut dyn FnMut(Event)) {
-        for record in std::mem::take(&mut self.pending.works) {
+        for record in std::mem::take(&mut self.pending.delays) {
             if self.threads.pid_of(record.key).is_some()
-                && let Some(work) = work_from_record(&record)
+                && let Some(delay) = delay_from_record(&record)
             {
-                emit(Event::KernelWork(work));
+                emit(Event::KernelDelay(delay));
             }
         }
     }
@@ -267,15 +267,15 @@ fn move_end(record: &mut stall_record, end: u64) {
     record.end = end;
 }
 
-fn work_from_record(record: &work_record) -> Option<KernelWork> {
+fn delay_from_record(record: &delay_record) -> Option<KernelDelay> {
     let kind = match u64::from(record.kind) {
-        c::WORK_RECLAIM => WorkKind::Reclaim,
-        c::WORK_COMPACTION => WorkKind::Compaction,
-        c::WORK_LOCK if record.mmap_lock != 0 => WorkKind::MmapLock,
-        c::WORK_LOCK => WorkKind::KernelLock,
+        c::DELAY_RECLAIM => DelayKind::Reclaim,
+        c::DELAY_COMPACTION => DelayKind::Compaction,
+        c::DELAY_LOCK if record.mmap_lock != 0 => DelayKind::MmapLock,
+        c::DELAY_LOCK => DelayKind::KernelLock,
         _ => return None,
     };
-    Some(KernelWork {
+    Some(KernelDelay {
         thread: ThreadKey(record.key),
         kind,
         start: MonoNs(record.start),
@@ -311,20 +311,20 @@ mod tests {
 
     #[test]
     fn wait_for_the_lock_of_the_memory_map_has_its_own_kind() {
-        let record = |kind: u64, mmap_lock| work_record {
+        let record = |kind: u64, mmap_lock| delay_record {
             key: 3,
             start: 5,
             end: 9,
             kind: kind as u32,
             mmap_lock,
-            ..work_record::default()
+            ..delay_record::default()
         };
-        let kind = |kind, mmap_lock| work_from_record(&record(kind, mmap_lock)).map(|work| work.kind);
-        assert_eq!(kind(c::WORK_LOCK, 1), Some(WorkKind::MmapLock));
-        assert_eq!(kind(c::WORK_LOCK, 0), Some(WorkKind::KernelLock));
-        assert_eq!(kind(c::WORK_RECLAIM, 0), Some(WorkKind::Reclaim));
-        assert_eq!(kind(c::WORKS, 0), None);
-        let work = work_from_record(&record(c::WORK_COMPACTION, 0)).expect("compaction");
-        assert_eq!((work.thread, work.start, work.end), (ThreadKey(3), MonoNs(5), MonoNs(9)));
+        let kind = |kind, mmap_lock| delay_from_record(&record(kind, mmap_lock)).map(|delay| delay.kind);
+        assert_eq!(kind(c::DELAY_LOCK, 1), Some(DelayKind::MmapLock));
+        assert_eq!(kind(c::DELAY_LOCK, 0), Some(DelayKind::KernelLock));
+        assert_eq!(kind(c::DELAY_RECLAIM, 0), Some(DelayKind::Reclaim));
+        assert_eq!(kind(c::DELAYS, 0), None);
+        let delay = delay_from_record(&record(c::DELAY_COMPACTION, 0)).expect("compaction");
+        assert_eq!((delay.thread, delay.start, delay.end), (ThreadKey(3), MonoNs(5), MonoNs(9)));
     }
 }

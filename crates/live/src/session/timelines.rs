@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use wallprof_model::{Event, Reason, ThreadKey};
 
 use super::fake::{EPOCH_OFFSET, FakeKernel, SECOND_NS, START, TICK_NS, World};
-use super::{Session, Untold};
+use super::{Pending, Session};
 use crate::follower::Follower;
 use crate::guard::Guard;
 use crate::known::KnownProcesses;
@@ -39,7 +39,7 @@ impl Fixture {
         fixture.session.arm();
         fixture.world.borrow_mut().run_until(0);
         let events = &mut fixture.events;
-        fixture.session.look_around(&mut |event| events.push(event)).unwrap();
+        fixture.session.emit_threads(&mut |event| events.push(event)).unwrap();
         fixture
     }
 
@@ -47,7 +47,7 @@ impl Fixture {
     fn look_at(&mut self, ms: u64, is_due: bool) -> bool {
         self.world.borrow_mut().run_until(ms);
         let events = &mut self.events;
-        self.session.take_in(&|_: &Untold| is_due, &mut |event| events.push(event)).unwrap().is_some()
+        self.session.drain(&|_: &Pending| is_due, &mut |event| events.push(event)).unwrap().is_some()
     }
 
     /// Looks after each second up to `seconds`.

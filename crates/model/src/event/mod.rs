@@ -3,7 +3,7 @@
 mod binding;
 mod fault;
 mod interrupt;
-mod kernel_work;
+mod kernel_delay;
 mod latency;
 mod ledger;
 mod sample;
@@ -13,7 +13,7 @@ mod throttled;
 pub use binding::Binding;
 pub use fault::{Access, Fault, Mapping};
 pub use interrupt::{CrossCallDelta, InterruptDelta, InterruptKind};
-pub use kernel_work::{KernelWork, WorkKind};
+pub use kernel_delay::{DelayKind, KernelDelay};
 pub use latency::{LatencyDelta, OffCpuDelta};
 pub use ledger::LedgerDelta;
 pub use sample::{SampleDelta, WakerStacks, Weighted};
@@ -78,7 +78,7 @@ pub enum Event {
     Interrupt(InterruptDelta),
     /// Noise on a guarded CPU, and its allowed threads.
     Intrusion(Box<IntrusionDelta>),
-    KernelWork(KernelWork),
+    KernelDelay(KernelDelay),
     CrossCalls(CrossCallDelta),
     Throttled(Throttled),
     /// The resolution of times of calls, in ns; of several the coarsest counts.

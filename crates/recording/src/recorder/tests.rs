@@ -57,7 +57,7 @@ fn kept_stalls_have_their_numbers_in_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
-    recorder.remember_kept_stalls();
+    recorder.keep_stall_numbers();
     recorder.take(bulky_thread(70)).unwrap();
     for start in [500, 300] {
         recorder.take(Event::Stall(Box::new(stall(70, start)))).unwrap();

@@ -10,7 +10,7 @@ use super::command::ReaderCommand;
 use super::reaper;
 use super::wire::{self, Setup};
 use crate::debug_parser::Answer;
-use crate::work_limits::Deadline;
+use crate::read_limits::Deadline;
 
 /// How often the deadline is looked at while the reader is busy.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -109,8 +109,8 @@ fn is_temporary(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read_limits::{Budget, ReadLimits};
     use crate::reader::wire::Scope;
-    use crate::work_limits::{Budget, WorkLimits};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn reader_that_hangs_ends_with_its_deadline() {
         let limits =
-            WorkLimits { per_file: Duration::from_millis(1), in_all: Duration::from_secs(1), bytes: 1 };
+            ReadLimits { per_file: Duration::from_millis(1), in_all: Duration::from_secs(1), bytes: 1 };
         let mut reader = reader("exec sleep 1000").expect("it runs");
         let id = reader.id().expect("it runs");
         let mut budget = Budget::new(Some(limits));

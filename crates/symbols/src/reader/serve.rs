@@ -15,8 +15,8 @@ use super::wire::{self, Scope, Setup};
 use crate::debug_parser::{Answer, DebugFunction};
 use crate::live_file::FileKey;
 use crate::parsed_module::{ForeignCopy, ParsedModule};
+use crate::read_limits::Budget;
 use crate::resolver::ResolverOptions;
-use crate::work_limits::Budget;
 
 /// Of a copy besides the sections that are copied: headers and names.
 const COPY_SLACK: u64 = 16 << 20;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
-use wallprof_live::{Session, SessionError, Untold};
+use wallprof_live::{Pending, Session, SessionError};
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
@@ -116,7 +116,7 @@ impl Engine {
             None => debug_downloads::start(),
         };
         if options.retention.is_some() {
-            session.tell_again();
+            session.emit_again();
         }
         if let Some(downloads) = &downloads {
             let server: Arc<dyn DebugFileServer> = Arc::<Downloads>::clone(downloads);
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Writes the threads that exist already.
     pub fn report_existing_threads(&mut self) -> Result<(), Failure> {
-        self.feed(Session::look_around)
+        self.feed(Session::emit_threads)
     }
 
     /// Drains the rings, and flushes the complete seconds.
@@ -168,9 +168,9 @@ impl Engine {
     /// everything is written, after a flush.
     pub fn drain_and_flush_if(
         &mut self,
-        is_due: &dyn Fn(&Untold) -> bool,
+        is_due: &dyn Fn(&Pending) -> bool,
     ) -> Result<Option<MonoNs>, Failure> {
-        let flushed = self.feed(|session, emit| session.take_in(is_due, emit))?;
+        let flushed = self.feed(|session, emit| session.drain(is_due, emit))?;
         flushed.map_or(Ok(()), |until| self.commit(until))?;
         Ok(flushed)
     }
@@ -212,7 +212,7 @@ impl Engine {
 
     /// Collects the ids of recorded stalls for [`Self::take_kept_stalls`].
     pub fn collect_kept_stalls(&mut self) {
-        self.recorder.remember_kept_stalls();
+        self.recorder.keep_stall_numbers();
     }
 
     /// The recorded stalls since the last call.

@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use wallprof_live::Untold;
-use wallprof_model::{Loss, MonoNs};
+use wallprof_live::Pending;
 use wallprof_model::profile::KeptStall;
+use wallprof_model::{Loss, MonoNs};
 use wallprof_probe::clock;
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_watch::{Activity, Budget, FlushInterval, Metrics, Notice, Notifier, Page, Schedule};
@@ -189,7 +189,7 @@ impl Service {
         let (interval, snapshot_ns) = (&self.flush_interval, self.snapshot_ns.get());
         // Other stalls may stay pending: a client that reads them causes a flush. Readers of the file itself
         // are not noticed; they find late stalls by LATE_NS.
-        let is_due = |pending: &Untold| {
+        let is_due = |pending: &Pending| {
             at_once
                 || interval.is_due(activity_from(pending))
                 || pending.late_ns >= LATE_NS
@@ -294,7 +294,7 @@ impl Service {
     }
 }
 
-fn activity_from(pending: &Untold) -> Activity {
+fn activity_from(pending: &Pending) -> Activity {
     Activity { seconds: pending.seconds, stalls: pending.stalls, probe_runs: pending.runs }
 }
 

@@ -5,7 +5,7 @@ use crate::time::MonoNs;
 
 /// What the kernel does on a thread's behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WorkKind {
+pub enum DelayKind {
     /// Frees memory, because there was none or a cgroup's limit was reached.
     Reclaim,
     /// Moves memory together, for a large piece.
@@ -16,16 +16,16 @@ pub enum WorkKind {
     KernelLock,
 }
 
-impl WorkKind {
-    pub const ALL: [WorkKind; 4] =
-        [WorkKind::Reclaim, WorkKind::Compaction, WorkKind::MmapLock, WorkKind::KernelLock];
+impl DelayKind {
+    pub const ALL: [DelayKind; 4] =
+        [DelayKind::Reclaim, DelayKind::Compaction, DelayKind::MmapLock, DelayKind::KernelLock];
 
     pub fn name(self) -> &'static str {
         match self {
-            WorkKind::Reclaim => "reclaim",
-            WorkKind::Compaction => "compaction",
-            WorkKind::MmapLock => "mmap_lock",
-            WorkKind::KernelLock => "kernel_lock",
+            DelayKind::Reclaim => "reclaim",
+            DelayKind::Compaction => "compaction",
+            DelayKind::MmapLock => "mmap_lock",
+            DelayKind::KernelLock => "kernel_lock",
         }
     }
 
@@ -37,9 +37,9 @@ impl WorkKind {
 /// One such delay, at least as long as a stall. It is a part of the thread's running time, of a stall, or of
 /// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelWork {
+pub struct KernelDelay {
     pub thread: ThreadKey,
-    pub kind: WorkKind,
+    pub kind: DelayKind,
     pub start: MonoNs,
     pub end: MonoNs,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// For files that others can write. All other files are read as long as it takes, unless reading is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkLimits {
+pub struct ReadLimits {
     /// Wall time for one module.
     pub per_file: Duration,
     /// Wall time for all files together.
@@ -21,7 +21,7 @@ pub struct WorkLimits {
 /// The limits, and the time and bytes spent.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    limits: Option<WorkLimits>,
+    limits: Option<ReadLimits>,
     spent: Duration,
     bytes: u64,
     stop: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ pub(crate) struct Deadline {
 }
 
 impl Budget {
-    pub(crate) fn new(limits: Option<WorkLimits>) -> Self {
+    pub(crate) fn new(limits: Option<ReadLimits>) -> Self {
         Budget { limits, ..Budget::default() }
     }
 
@@ -116,8 +116,8 @@ impl Deadline {
 mod tests {
     use super::*;
 
-    const LIMITS: WorkLimits =
-        WorkLimits { per_file: Duration::from_secs(1000), in_all: Duration::from_secs(2000), bytes: 100 };
+    const LIMITS: ReadLimits =
+        ReadLimits { per_file: Duration::from_secs(1000), in_all: Duration::from_secs(2000), bytes: 100 };
 
     fn is_read(file: &mut FileBudget<'_>, is_foreign: bool) -> bool {
         file.spend(is_foreign, 0, |_| ()).is_some()
