@@ -1,8 +1,8 @@
-//! What a reader holds in memory of a recording that may come from anywhere.
+//! Limits on the memory that a reader takes for a recording of unknown origin.
 //!
 //! Rows refer to texts, frames and stacks by number. So a file of a few megabytes can name one long text a
-//! million times, or a million stacks of two thousand frames. A recorder writes nothing near these bounds; a
-//! reader refuses what is beyond them.
+//! million times, or a million stacks of two thousand frames. No recorder comes near these limits. A reader
+//! refuses recordings that exceed them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,14 +14,14 @@ const MAX_TEXT: u64 = 256 << 20;
 /// Functions of stacks that are resolved to be kept, and frames of call paths.
 const MAX_STEPS: u64 = 1 << 26;
 
-/// What one reader has taken so far.
+/// The sums that one reader has charged so far.
 #[derive(Default)]
 pub(crate) struct Bounds {
     text: Cell<u64>,
     steps: Cell<u64>,
 }
 
-/// A recording holds more than one reader takes.
+/// A recording has more than one reader keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exceeded {
     Text,
@@ -29,12 +29,12 @@ pub(crate) enum Exceeded {
 }
 
 impl Bounds {
-    /// Charges a name that somebody keeps.
+    /// Charges a name that the caller keeps.
     pub fn text(&self, bytes: usize) -> Result<()> {
         charge(&self.text, bytes as u64, MAX_TEXT, Exceeded::Text)
     }
 
-    /// Charges the functions of a stack that somebody keeps.
+    /// Charges the functions of a stack that the caller keeps.
     pub fn steps(&self, steps: usize) -> Result<()> {
         charge(&self.steps, steps as u64, MAX_STEPS, Exceeded::Steps)
     }
@@ -49,7 +49,7 @@ fn charge(used: &Cell<u64>, more: u64, limit: u64, exceeded: Exceeded) -> Result
 }
 
 impl Exceeded {
-    /// What its user can do.
+    /// The next step for the user.
     pub fn advice(self) -> &'static str {
         match self {
             Exceeded::Text => "no recorder writes so many, so record again",
@@ -70,7 +70,7 @@ impl fmt::Display for Exceeded {
 
 impl std::error::Error for Exceeded {}
 
-/// The bound that ended a reading, if one did.
+/// The limit that made a reader fail, if one did.
 pub(crate) fn exceeded(error: &Error) -> Option<Exceeded> {
     match error {
         Error::ToSqlConversionFailure(cause) => cause.downcast_ref().copied(),
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_exceeds_a_bound_is_refused_from_then_on() {
+    fn charges_beyond_a_limit_are_refused_from_then_on() {
         let bounds = Bounds::default();
         assert!(bounds.text(MAX_TEXT as usize).is_ok() && bounds.steps(7).is_ok());
         let error = bounds.text(1).expect_err("one byte more");
