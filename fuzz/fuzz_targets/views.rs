@@ -41,7 +41,7 @@ fn report(path: &Path) -> Result<()> {
         threads: &threads,
         interrupts: &interrupts,
         intrusions: &intrusions,
-        works: &recording.kernel_work()?,
+        kernel_delays: &recording.kernel_delays()?,
         cross_calls: &recording.cross_calls()?,
         throttled: &recording.throttled()?,
         counters: &recording.counters()?.whole(reads_counter)?,

@@ -1,4 +1,4 @@
-//! A kernel side without a kernel: runs threads by timelines and keeps their ledgers as `bpf/state.h` does.
+//! A kernel side without a kernel: runs threads by timelines and keeps their ledgers as `bpf/ledger.h` does.
 //!
 //! A timeline has one line a thread, `name: RRLLwR..`, and one character a tick of 100 ms: `R` runs, `P` is
 //! preempted, `L` waits for a lock, `p` waits in poll, `w` has been woken and waits for a CPU, `.` does not
