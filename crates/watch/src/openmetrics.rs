@@ -1,8 +1,9 @@
 //! OpenMetrics text, line by line:
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>.
 //!
-//! Owns the format and its escaping; knows no metric. `prometheus-client` 0.25 does not fit: its histograms
-//! can be neither created with filled buckets nor given exemplars by the caller.
+//! Owns the format and its escaping; knows no metric. `prometheus-client` 0.25.2 does not fit: a `Collector`
+//! can encode filled buckets, but it cannot create their exemplars. Only `HistogramWithExemplars::observe`
+//! creates them, and it counts one value at a time where we have counts and sums.
 
 use std::fmt::Write;
 
