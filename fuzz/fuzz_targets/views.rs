@@ -11,9 +11,9 @@ use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads
 use wallprof_analysis::{StallDigest, Zone};
 use wallprof_recording::{Additions, Naming, Recording, Result, StallFilter, write_findings};
 use wallprof_views::{
-    Diff, DiffRows, DiffSide, Flame, Report, StallsText, Style, Surroundings, diff_json, diff_svg, diff_text,
-    flame_svg, folded, functions_text, pprof, report_json_with_functions, report_text, speedscope,
-    stall_json,
+    Diff, DiffRows, DiffSide, EXPORT_FORMATS, Export, Flame, Report, StallsText, Style, Surroundings,
+    diff_json, diff_svg, diff_text, flame_svg, folded, functions_text, report_json_with_functions,
+    report_text, stall_json,
 };
 
 /// What the commands do that read a recording, one after the other; those that add to it come last.
@@ -106,10 +106,10 @@ fn draw(recording: &Recording, weights: &Weights) -> Result<()> {
     let flame = Flame { info: &info, weights, side: Side::Both, range, thread_glob: None, zone: &zone };
     // The one error besides the output's: there is nothing to draw.
     let _ = flame_svg(&mut sink(), &flame);
-    folded(&mut sink(), weights).expect("nowhere takes all");
-    speedscope(&mut sink(), weights, "x").expect("nowhere takes all");
-    let duration_ns = info.end.0.saturating_sub(info.start.0);
-    pprof(&mut sink(), weights, &info, info.start, duration_ns).expect("nowhere takes all");
+    let export = Export { weights, info: &info, title: "x", range: info.start..info.end };
+    for format in EXPORT_FORMATS {
+        (format.write)(&mut sink(), &export).expect("nowhere takes all");
+    }
     folded(&mut sink(), &weights.clone().anonymized()).expect("nowhere takes all");
     Ok(())
 }

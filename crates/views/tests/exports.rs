@@ -8,7 +8,41 @@ use std::io::Read;
 use serde_json::Value;
 use stacks::{MILLI, Stacks, hostile_stacks, info, lock_stacks};
 use wallprof_analysis::weights::{View, Weights};
-use wallprof_views::{folded, pprof, speedscope};
+use wallprof_views::{EXPORT_FORMATS, Export, ExportFormat, folded, pprof, speedscope};
+
+fn exported(format: &ExportFormat, weights: &Weights) -> Vec<u8> {
+    let (mut out, info) = (Vec::new(), info());
+    let export = Export { weights, info: &info, title: "matchd", range: info.start..info.end };
+    (format.write)(&mut out, &export).unwrap();
+    out
+}
+
+/// The sum of the weights in an exported file. A new format needs an arm here.
+fn total_of(format: &ExportFormat, file: &[u8]) -> u64 {
+    match format.name {
+        "folded" => {
+            let lines = std::str::from_utf8(file).unwrap().lines();
+            lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+        }
+        "speedscope" => {
+            let json: Value = serde_json::from_slice(file).unwrap();
+            let profiles = json["profiles"].as_array().unwrap().iter();
+            profiles.map(|profile| profile["endValue"].as_u64().unwrap()).sum()
+        }
+        "pprof" => pprof_from_file(file).messages(2).iter().map(|sample| sample.packed(2)[1]).sum(),
+        other => panic!("no test reads back the format {other}"),
+    }
+}
+
+#[test]
+fn each_format_has_the_weight_of_all_stacks() {
+    for stacks in [lock_stacks(), hostile_stacks()] {
+        for format in EXPORT_FORMATS {
+            let total = total_of(format, &exported(format, &stacks.weights));
+            assert_eq!(u128::from(total), stacks.weights.total(), "{}", format.name);
+        }
+    }
+}
 
 fn folded_text(weights: &Weights) -> String {
     let mut out = Vec::new();
@@ -155,8 +189,12 @@ fn varint(rest: &mut &[u8]) -> u64 {
 fn pprof_fields(weights: &Weights) -> Fields {
     let mut out = Vec::new();
     pprof(&mut out, weights, &info(), info().start, 1_000 * MILLI).unwrap();
+    pprof_from_file(&out)
+}
+
+fn pprof_from_file(file: &[u8]) -> Fields {
     let mut message = Vec::new();
-    flate2::read::GzDecoder::new(out.as_slice()).read_to_end(&mut message).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut message).unwrap();
     Fields::read(&message)
 }
 

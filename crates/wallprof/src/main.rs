@@ -1,4 +1,4 @@
-//! `wallprof`: wires the command line to the commands and their outcome to the exit code.
+//! `wallprof`: the list of commands, what each runs, and the exit code of its outcome.
 
 mod additions;
 mod args;
@@ -30,8 +30,57 @@ mod watch;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use args::{Command, Parsed};
+use clap::Subcommand;
+
+use args::Parsed;
 use failure::Failure;
+
+/// The commands, in the order of the help. Each has a file, its options, and an arm in each `match` below.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Record where threads spend their wall time
+    Record(args::RecordArgs),
+    /// Show each thread's ledger, latencies, top stalls, losses and cost
+    Report(args::ReportArgs),
+    /// List the stalls one by one, with stacks, waker and the threads that ran instead
+    Stalls(args::StallsArgs),
+    /// Draw where the time went as a flame graph: an SVG with zoom and search for any browser
+    Flame(args::FlameArgs),
+    #[command(about = format!("Write stacks and weights for other tools: {}", args::export_formats()))]
+    Export(args::ExportArgs),
+    /// Compare two recordings in time per second of wall time: changed, new and gone
+    Diff(args::DiffArgs),
+    /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
+    Import(args::ImportArgs),
+    /// Name the frames of a recording that have no name, by build id, from debug files on this machine
+    #[command(after_help = args::SYMBOLIZE_HELP)]
+    Symbolize(args::SymbolizeArgs),
+    /// Record continuously in bounded memory; serve metrics, exemplars for alerts and a flight recording
+    Watch(args::WatchArgs),
+    /// Arm, disarm or query a running watcher, or have it write a snapshot
+    Ctl(args::CtlArgs),
+    /// List what this kernel, these permissions and this hardware allow
+    Doctor(args::DoctorArgs),
+    /// Run a built-in workload, record it, print the report and write the flame graph
+    Demo(args::DemoArgs),
+    /// Explain a command, or print a page: findings, recording, symbols
+    Help(args::HelpArgs),
+    /// Write man pages and shell completions: `make release`
+    #[command(name = documents::SUBCOMMAND, hide = true)]
+    Documents(args::DocumentsArgs),
+    /// `record -- CMD` starts CMD with this: it waits until the probes are armed
+    #[command(name = record::held::SUBCOMMAND, hide = true)]
+    Held(args::HeldArgs),
+}
+
+/// What a command may do with the capabilities that the program was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rights {
+    /// It looks at other processes or the kernel, or starts a command of the user.
+    Kept,
+    /// It reads and writes files: it drops them first.
+    Dropped,
+}
 
 fn main() -> ExitCode {
     let started = Instant::now();
@@ -50,7 +99,7 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         }
         Parsed::Command(command) => *command,
     };
-    if !command.needs_capabilities() {
+    if command.rights() == Rights::Dropped {
         rights::drop_for_files();
     }
     match command {
@@ -69,5 +118,27 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Help(args) => help::run(args.topic.as_deref()),
         Command::Documents(args) => documents::run(&args.folder),
         Command::Held(args) => record::held::hold(args.command),
+    }
+}
+
+impl Command {
+    fn rights(&self) -> Rights {
+        match self {
+            Command::Record(_)
+            | Command::Watch(_)
+            | Command::Doctor(_)
+            | Command::Demo(_)
+            | Command::Held(_) => Rights::Kept,
+            Command::Report(_)
+            | Command::Stalls(_)
+            | Command::Flame(_)
+            | Command::Export(_)
+            | Command::Diff(_)
+            | Command::Import(_)
+            | Command::Symbolize(_)
+            | Command::Ctl(_)
+            | Command::Help(_)
+            | Command::Documents(_) => Rights::Dropped,
+        }
     }
 }

@@ -1,42 +1,33 @@
-//! Which formats there are.
+//! A format as the registry knows it. Each format has one in the file of its writer.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use wallprof_analysis::weights::Weights;
+use wallprof_model::MonoNs;
+use wallprof_model::profile::RecordingInfo;
 
 /// A format of another tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportFormat {
-    /// See [`folded`](super::folded).
-    Folded,
-    /// See [`speedscope`](super::speedscope).
-    Speedscope,
-    /// See [`pprof`](super::pprof).
-    Pprof,
-}
-
-impl ExportFormat {
-    pub const ALL: [ExportFormat; 3] = [ExportFormat::Folded, ExportFormat::Speedscope, ExportFormat::Pprof];
-
+#[derive(Debug)]
+pub struct ExportFormat {
     /// The name by which users ask for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ExportFormat::Folded => "folded",
-            ExportFormat::Speedscope => "speedscope",
-            ExportFormat::Pprof => "pprof",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
-    }
+    pub name: &'static str,
+    /// The line that help and completions show.
+    pub about: &'static str,
+    /// Whether a function that was called has the number of calls in its name, because the format has no
+    /// other place for it.
+    pub counts_calls_in_names: bool,
+    /// Writes the stacks in this format.
+    pub write: fn(&mut dyn Write, &Export<'_>) -> io::Result<()>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_come_back() {
-        for format in ExportFormat::ALL {
-            assert_eq!(ExportFormat::from_name(format.name()), Some(format));
-        }
-        assert_eq!(ExportFormat::from_name("svg"), None);
-    }
+/// What an exporter writes.
+#[derive(Clone, Debug)]
+pub struct Export<'a> {
+    pub weights: &'a Weights,
+    pub info: &'a RecordingInfo,
+    /// The name of the program, for formats that have a title.
+    pub title: &'a str,
+    /// The part of the recording that `weights` are of.
+    pub range: Range<MonoNs>,
 }

@@ -8,6 +8,28 @@ mod profile;
 mod speedscope;
 
 pub use folded::folded;
-pub use format::ExportFormat;
+pub use format::{Export, ExportFormat};
 pub use pprof::pprof;
 pub use speedscope::speedscope;
+
+/// Every format, in the order of the help. The command line, its help and its completions derive from it.
+pub static EXPORT_FORMATS: &[ExportFormat] = &[folded::FORMAT, speedscope::FORMAT, pprof::FORMAT];
+
+/// The format of this name.
+pub fn export_format(name: &str) -> Option<&'static ExportFormat> {
+    EXPORT_FORMATS.iter().find(|format| format.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_is_found_by_its_name() {
+        for format in EXPORT_FORMATS {
+            assert!(export_format(format.name).is_some_and(|found| std::ptr::eq(found, format)));
+            assert!(!format.about.is_empty() && !format.about.ends_with('.'), "{}", format.name);
+        }
+        assert!(export_format("svg").is_none());
+    }
+}

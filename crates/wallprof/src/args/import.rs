@@ -70,6 +70,6 @@ pub struct SymbolizeArgs {
     pub debug_dirs: Vec<PathBuf>,
 }
 
-pub(super) const SYMBOLIZE_HELP: &str = "Existing names stay. A file is used only if its build id is the recorded one. \
+pub const SYMBOLIZE_HELP: &str = "Existing names stay. A file is used only if its build id is the recorded one. \
     Files that are not on this machine are requested from the servers of DEBUGINFOD_URLS. DEBUGINFOD_CACHE_PATH, \
     DEBUGINFOD_TIMEOUT, DEBUGINFOD_MAXSIZE and DEBUGINFOD_MAXTIME mean the same as for debuginfod-find(1).";

@@ -1,4 +1,5 @@
-//! The command line as clap reads it: names, help and shapes. Each command checks what its values mean.
+//! The options of each command as clap reads them: names, help and shapes. Each command checks what its values
+//! mean. The list of commands is [`Command`], in `main.rs`.
 //!
 //! One file a group of commands; `values` holds the options with a fixed set of values, `refusal` the
 //! sentences for what clap refuses.
@@ -14,15 +15,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser};
 
+use crate::Command;
 use crate::demo::Scenario;
 use crate::failure::Failure;
 
-pub use import::{ImportArgs, SymbolizeArgs};
+pub use import::{ImportArgs, SYMBOLIZE_HELP, SymbolizeArgs};
 pub use readers::{DiffArgs, ExportArgs, FlameArgs, ReportArgs, SelectionArgs, StallsArgs};
 pub use record::{HeldArgs, RecordArgs};
-pub use values::{CallGraph, DiffView, ExportFormat, ImportFormat, TraceMode};
+pub use values::{CallGraph, DiffView, ImportFormat, TraceMode, export_formats};
 pub use watch::{CtlArgs, Order, WatchArgs};
 
 /// The file that `record` writes and readers read when none is named.
@@ -40,54 +42,6 @@ pub const DEFAULT_FILE: &str = "wallprof.db";
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Record where threads spend their wall time
-    Record(RecordArgs),
-    /// Show each thread's ledger, latencies, top stalls, losses and cost
-    Report(ReportArgs),
-    /// List the stalls one by one, with stacks, waker and the threads that ran instead
-    Stalls(StallsArgs),
-    /// Draw where the time went as a flame graph: an SVG with zoom and search for any browser
-    Flame(FlameArgs),
-    /// Write stacks and weights for other tools: folded, speedscope, pprof
-    Export(ExportArgs),
-    /// Compare two recordings in time per second of wall time: changed, new and gone
-    Diff(DiffArgs),
-    /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
-    Import(ImportArgs),
-    /// Name the frames of a recording that have no name, by build id, from debug files on this machine
-    #[command(after_help = import::SYMBOLIZE_HELP)]
-    Symbolize(SymbolizeArgs),
-    /// Record continuously in bounded memory; serve metrics, exemplars for alerts and a flight recording
-    Watch(WatchArgs),
-    /// Arm, disarm or query a running watcher, or have it write a snapshot
-    Ctl(CtlArgs),
-    /// List what this kernel, these permissions and this hardware allow
-    Doctor(DoctorArgs),
-    /// Run a built-in workload, record it, print the report and write the flame graph
-    Demo(DemoArgs),
-    /// Explain a command, or print a page: findings, recording, symbols
-    Help(HelpArgs),
-    /// Write man pages and shell completions: `make release`
-    #[command(name = crate::documents::SUBCOMMAND, hide = true)]
-    Documents(DocumentsArgs),
-    /// `record -- CMD` starts CMD with this: it waits until the probes are armed
-    #[command(name = crate::record::held::SUBCOMMAND, hide = true)]
-    Held(HeldArgs),
-}
-
-impl Command {
-    /// Whether it looks at other processes or the kernel, or starts a command of the user. All others read
-    /// and write files.
-    pub fn needs_capabilities(&self) -> bool {
-        matches!(
-            self,
-            Command::Record(_) | Command::Watch(_) | Command::Doctor(_) | Command::Demo(_) | Command::Held(_)
-        )
-    }
 }
 
 #[derive(Debug, Args)]
@@ -207,7 +161,6 @@ mod tests {
         for (line, sentence) in [
             ("stalls --kind on-cpu", "--kind takes off-cpu or fault: `on-cpu` is none of them"),
             ("record -a --intel-pt=half", "--intel-pt takes full or snapshot: `half` is none of them"),
-            ("export --to firefox -o x", "--to takes folded, speedscope or pprof: `firefox` is none of them"),
             (
                 "record -a --call-graph fp,8",
                 "--call-graph takes auto, fp, dwarf or lbr: `fp,8` is none of them",
@@ -222,6 +175,9 @@ mod tests {
         ] {
             assert_eq!(parsed(line).unwrap_err().message, sentence);
         }
+        let format = parsed("export --to svg -o x").unwrap_err().message;
+        assert!(format.starts_with("--to takes folded, speedscope"), "{format}");
+        assert!(format.ends_with(": `svg` is none of them"), "{format}");
         let view = parsed("flame --view sideways").unwrap_err().message;
         assert!(
             view.starts_with("--view takes wall, on-cpu, ") && view.contains("or event:NAME: "),

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use wallprof_analysis::weights::View;
 use wallprof_model::{StallKind, StallReason};
+use wallprof_views::ExportFormat;
 
 use super::DEFAULT_FILE;
-use super::values::{DiffView, ExportFormat, ViewParser, stall_kind, stall_reason};
+use super::values::{DiffView, ViewParser, export_format, stall_kind, stall_reason};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -142,8 +143,8 @@ pub struct ExportArgs {
     pub file: PathBuf,
 
     /// The format to write
-    #[arg(long = "to", value_name = "FORMAT", value_enum, required = true)]
-    pub format: ExportFormat,
+    #[arg(long = "to", value_name = "FORMAT", value_parser = export_format(), required = true)]
+    pub format: &'static ExportFormat,
 
     #[command(flatten)]
     pub selection: SelectionArgs,

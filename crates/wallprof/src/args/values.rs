@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, ValueEnum};
 use wallprof_analysis::weights::View;
 use wallprof_model::{Reason, StallKind, StallReason};
+use wallprof_views::{EXPORT_FORMATS, ExportFormat};
 
 /// How user stacks are walked, by perf's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -29,17 +30,6 @@ pub enum TraceMode {
     Full,
     /// The contents of the buffers at the end
     Snapshot,
-}
-
-/// Formats that `export` writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    /// A line a stack, for flamegraph.pl and inferno
-    Folded,
-    /// JSON for speedscope.app
-    Speedscope,
-    /// A gzipped profile for pprof and Pyroscope
-    Pprof,
 }
 
 /// Formats that `import` reads.
@@ -82,6 +72,18 @@ const STALL_KINDS: [StallKind; 2] = [StallKind::OffCpu, StallKind::Fault];
 /// Reasons other than that of a blocked thread.
 const OTHER_REASONS: [StallReason; 4] =
     [StallReason::Preempted, StallReason::Runnable, StallReason::Minor, StallReason::Major];
+
+/// Parses `--to`.
+pub(super) fn export_format() -> impl TypedValueParser<Value = &'static ExportFormat> {
+    let value = |format: &ExportFormat| PossibleValue::new(format.name).help(format.about);
+    PossibleValuesParser::new(EXPORT_FORMATS.iter().map(value))
+        .try_map(|name| wallprof_views::export_format(&name).ok_or("this is no format"))
+}
+
+/// The formats of `export` as a list: `folded, speedscope, pprof`.
+pub fn export_formats() -> String {
+    EXPORT_FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
+}
 
 /// Parses `--kind`.
 pub(super) fn stall_kind() -> impl TypedValueParser<Value = StallKind> {

@@ -20,7 +20,7 @@ fn wrong_usage_is_two() {
         (&["flame", "-o", "picture"], ".svg"),
         (&["export", "-o", "x"], "--to"),
         (&["export", "--to", "folded"], "--output"),
-        (&["export", "--to", "firefox", "-o", "x"], "speedscope or pprof"),
+        (&["export", "--to", "svg", "-o", "x"], "--to takes folded, speedscope"),
         (&["export", "--to", "flamegraph", "-o", "x"], "speedscope"),
     ] {
         let sentence = refused(arguments, 2);

@@ -31,6 +31,9 @@ const READERS: [&[&str]; 16] = [
     &["symbolize", FILE, "--debug-dir", "/proc/self/fdinfo"],
 ];
 
+/// The commands that read no recording.
+const OTHERS: [&str; 6] = ["record", "watch", "ctl", "doctor", "demo", "help"];
+
 /// What one command did.
 pub struct Outcome {
     pub command: String,
@@ -94,5 +97,30 @@ fn run(hostile: &Hostile, twin: &Hostile, arguments: &[&str]) -> Outcome {
         code: output.status.code(),
         said: String::from_utf8_lossy(&output.stderr).into_owned(),
         printed: output.stdout.len() as u64,
+    }
+}
+
+/// The names of the commands that the help lists.
+fn commands() -> Vec<String> {
+    let help = String::from_utf8(limits::run(&["--help"]).expect("bash sets limits").stdout).expect("UTF-8");
+    let list = help.split("Commands:\n").nth(1).expect("a list of commands");
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    // The lines of a long description are indented further.
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_command_reads_hostile_recordings_here_or_reads_none() {
+    let commands = commands();
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in &commands {
+        let is_reader = READERS.iter().any(|reader| reader[0] == command);
+        let is_other = OTHERS.contains(&command.as_str());
+        assert!(is_reader != is_other, "{command} is in one of READERS and OTHERS");
+    }
+    let listed = READERS.iter().map(|reader| reader[0]).chain(OTHERS);
+    for name in listed {
+        assert!(commands.iter().any(|command| command == name), "no command is named {name}");
     }
 }
