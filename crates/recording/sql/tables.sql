@@ -7,7 +7,7 @@
 -- - addresses: 64 bits, kernel ones negative.
 --
 -- Keys cannot hold NULL. There, 0 means "none": no thread, stack, text or waker has id 0.
--- reason_lists.rs expands the lists with an item for each reason.
+-- lists.rs expands the lists with an item for each sum of a ledger or for each reason.
 
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -70,14 +70,8 @@ CREATE TABLE binding (stack INTEGER PRIMARY KEY, depth INTEGER NOT NULL, symbol 
 
 CREATE TABLE bucket (
     second INTEGER NOT NULL, thread INTEGER NOT NULL,
-    wall_ns INTEGER NOT NULL, on_cpu_ns INTEGER NOT NULL, irq_ns INTEGER NOT NULL,
-    fault_minor_ns INTEGER NOT NULL, fault_major_ns INTEGER NOT NULL, fault_on_cpu_ns INTEGER NOT NULL,
-    runnable_ns INTEGER NOT NULL, preempted_ns INTEGER NOT NULL,
+    EACH_SUM[, ][# INTEGER NOT NULL],  -- the sums of LedgerDelta, in crates/model/src/event/ledger.rs
     EACH_REASON[, ][#_ns INTEGER NOT NULL],
-    voluntary_switches INTEGER NOT NULL, involuntary_switches INTEGER NOT NULL,
-    user_samples INTEGER NOT NULL, kernel_samples INTEGER NOT NULL,
-    minor_faults INTEGER NOT NULL, major_faults INTEGER NOT NULL, failed_faults INTEGER NOT NULL,
-    traced_user_ns INTEGER NOT NULL, traced_kernel_ns INTEGER NOT NULL, undivided_ns INTEGER NOT NULL,
     PRIMARY KEY (second, thread)
 ) WITHOUT ROWID;
 

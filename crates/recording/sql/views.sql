@@ -1,5 +1,5 @@
 -- The views that users query. `EPOCH(x)` is the time of day of the monotonic time x. schema.rs expands it.
--- reason_lists.rs expands the lists with an item for each reason.
+-- lists.rs expands the lists with an item for each sum of a ledger or for each reason.
 
 CREATE VIEW meta AS
     SELECT 'schema' AS name, schema AS value FROM recording

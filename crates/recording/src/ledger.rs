@@ -1,5 +1,5 @@
-//! The numbers of a ledger's bucket: one list, which makes every statement over table `bucket` and is its
-//! order.
+//! The numbers of a ledger's bucket: one list, which makes table `bucket` and every statement over it, and is
+//! their order.
 
 use std::sync::LazyLock;
 
@@ -8,55 +8,30 @@ use wallprof_model::event::LedgerDelta;
 use wallprof_model::{EpochSecond, Reason, ThreadKey};
 
 use crate::row::unsigned;
-use Number::Field;
 
 /// A column of table `bucket` that is a sum, and where the sum is in memory.
 #[derive(Clone, Copy)]
 enum Number {
-    Field(&'static str, fn(&mut LedgerDelta) -> &mut u64),
+    Sum(&'static str, fn(&mut LedgerDelta) -> &mut u64),
     Blocked(Reason),
 }
 
-/// In the order of the columns: times of states, then [`Number::Blocked`] of each reason, then [`COUNTS`].
-const STATES: [Number; 8] = [
-    Field("wall_ns", |delta| &mut delta.wall_ns),
-    Field("on_cpu_ns", |delta| &mut delta.on_cpu_ns),
-    Field("irq_ns", |delta| &mut delta.irq_ns),
-    Field("fault_minor_ns", |delta| &mut delta.fault_minor_ns),
-    Field("fault_major_ns", |delta| &mut delta.fault_major_ns),
-    Field("fault_on_cpu_ns", |delta| &mut delta.fault_on_cpu_ns),
-    Field("runnable_ns", |delta| &mut delta.runnable_ns),
-    Field("preempted_ns", |delta| &mut delta.preempted_ns),
-];
-
-const COUNTS: [Number; 10] = [
-    Field("voluntary_switches", |delta| &mut delta.voluntary_switches),
-    Field("involuntary_switches", |delta| &mut delta.involuntary_switches),
-    Field("user_samples", |delta| &mut delta.user_samples),
-    Field("kernel_samples", |delta| &mut delta.kernel_samples),
-    Field("minor_faults", |delta| &mut delta.minor_faults),
-    Field("major_faults", |delta| &mut delta.major_faults),
-    Field("failed_faults", |delta| &mut delta.failed_faults),
-    Field("traced_user_ns", |delta| &mut delta.traced_user_ns),
-    Field("traced_kernel_ns", |delta| &mut delta.traced_kernel_ns),
-    Field("undivided_ns", |delta| &mut delta.undivided_ns),
-];
-
 impl Number {
     fn all() -> impl Iterator<Item = Number> {
-        STATES.into_iter().chain(Reason::ALL.map(Number::Blocked)).chain(COUNTS)
+        let sums = LedgerDelta::SUMS.iter().map(|(name, sum)| Number::Sum(name, *sum));
+        sums.chain(Reason::ALL.map(Number::Blocked))
     }
 
     fn column(self) -> String {
         match self {
-            Field(column, _) => column.to_owned(),
+            Number::Sum(name, _) => name.to_owned(),
             Number::Blocked(reason) => format!("{}_ns", reason.name()),
         }
     }
 
     fn of(self, delta: &mut LedgerDelta) -> &mut u64 {
         match self {
-            Field(_, field) => field(delta),
+            Number::Sum(_, sum) => sum(delta),
             Number::Blocked(reason) => &mut delta.blocked_ns[reason as usize],
         }
     }
@@ -99,14 +74,6 @@ pub(crate) fn from_row(row: &Row<'_>) -> Result<LedgerDelta> {
     Ok(delta)
 }
 
-/// Adds all of `other`'s numbers to `sum`, whatever thread and second they are of.
-pub(crate) fn add_ledger(sum: &mut LedgerDelta, other: &LedgerDelta) {
-    for (number, more) in Number::all().zip(numbers(other)) {
-        let number = number.of(sum);
-        *number = number.saturating_add(more);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
@@ -136,7 +103,10 @@ mod tests {
         add.execute(rusqlite::params_from_iter(values.map(|value| value as i64))).unwrap();
         let sql = format!("SELECT {} FROM bucket", columns());
         let read = connection.query_row(&sql, [], from_row).unwrap();
-        assert_eq!(numbers(&read).collect::<Vec<_>>(), (1..=18 + Reason::COUNT as u64).collect::<Vec<_>>());
+        assert_eq!(
+            numbers(&read).collect::<Vec<_>>(),
+            (1..=Number::all().count() as u64).collect::<Vec<_>>()
+        );
         assert_eq!((read.thread, read.second), (delta.thread, delta.second));
     }
 }

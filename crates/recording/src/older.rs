@@ -1,8 +1,8 @@
-//! Recordings of older schemas.
+//! Recordings of a former shape: of an older schema, or of the current one before a column was added.
 //!
 //! Schema 1 was written in nine layouts, which differ in tables and columns. A reader sees each in the
 //! current shape: where a table differs, a temporary view of the current name replaces it, and nothing is
-//! written to the file. A program that changes such a recording first brings the file to the current schema.
+//! written to the file. A program that changes such a recording first brings the file to the current shape.
 
 use rusqlite::{Connection, Result, TransactionBehavior};
 
@@ -45,11 +45,8 @@ pub(crate) fn schema_of(connection: &Connection) -> Result<u32> {
     connection.query_row("SELECT user_version FROM pragma_user_version", [], |row| row.get("user_version"))
 }
 
-/// Shows an older recording in the current shape on this connection.
+/// Shows a recording of a former shape in the current one on this connection.
 pub(crate) fn show(connection: &Connection) -> Result<()> {
-    if schema_of(connection)? >= SCHEMA {
-        return Ok(());
-    }
     for table in differing_tables(connection)? {
         let (columns, rows) = (table.columns.join(", "), table.rows());
         connection.execute_batch(&format!("CREATE TEMP VIEW {} ({columns}) AS {rows}", table.name))?;
@@ -57,9 +54,9 @@ pub(crate) fn show(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Brings the file of an older recording to the current schema, in one transaction.
+/// Brings the file of a recording to the current shape, in one transaction.
 pub(crate) fn upgrade(connection: &mut Connection) -> Result<()> {
-    if schema_of(connection)? >= SCHEMA {
+    if schema_of(connection)? >= SCHEMA && differing_tables(connection)?.is_empty() {
         return Ok(());
     }
     // Views are made anew, so they need not be adapted to each renaming on the way.
@@ -76,7 +73,7 @@ pub(crate) fn upgrade(connection: &mut Connection) -> Result<()> {
     transaction.commit()
 }
 
-/// A table of the current schema that an older file does not have, or has with other columns.
+/// A table of the current schema that a file does not have, or that lacks some of its columns there.
 struct Table {
     name: String,
     /// Its name in the file. `None`: the file does not have it.
@@ -115,15 +112,21 @@ impl Table {
 }
 
 fn differing_tables(connection: &Connection) -> Result<Vec<Table>> {
-    let current = Connection::open_in_memory()?;
-    schema::create(&current)?;
+    let current = schema::tables_alone()?;
     let found = schema_of(connection)?;
     let mut differing = Vec::new();
     for name in schema::table_names() {
         let columns = columns_of(&current, name)?;
         let in_file = table_in(found, name);
         let known = schema::columns(connection, in_file)?;
-        if in_file == name && known.iter().eq(columns.iter().map(|column| &column.name)) {
+        let names = columns.iter().map(|column| &column.name);
+        // In a file of this schema, a newer program may have added columns, and their order means nothing.
+        let has_all = if found < SCHEMA {
+            known.iter().eq(names)
+        } else {
+            names.clone().all(|name| known.contains(name))
+        };
+        if in_file == name && has_all {
             continue;
         }
         differing.push(Table {
@@ -182,6 +185,44 @@ mod tests {
         let views: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_temp_schema", [], |row| row.get(0)).unwrap();
         assert_eq!(views, 0);
+    }
+
+    /// A recording of this schema without a column that was added later, with a bucket and a wait.
+    fn without_a_column(sql: &str) -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        schema::create(&connection).unwrap();
+        connection.execute("INSERT INTO stall (id, thread, comm, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns) VALUES (1, 2, 3, 16, 0, 5, 6, 6, 0, 9)", []).unwrap();
+        connection.execute_batch(sql).unwrap();
+        connection
+    }
+
+    #[test]
+    fn column_that_a_file_of_this_schema_lacks_is_shown_and_added() {
+        let mut connection = without_a_column(
+            "DROP VIEW stalls; DROP VIEW faults; DROP VIEW disk_waits;
+             ALTER TABLE stall DROP COLUMN asked_ns; ALTER TABLE stall DROP COLUMN runnable_ns",
+        );
+        assert_eq!(differing_tables(&connection).unwrap().len(), 1);
+        let read = |connection: &Connection| {
+            let sql = "SELECT asked_ns, runnable_ns, duration_ns FROM stall";
+            connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+        };
+        let expected: (Option<i64>, i64, i64) = (None, 0, 6);
+        show(&connection).unwrap();
+        assert_eq!(read(&connection), expected);
+        connection.execute_batch("DROP VIEW temp.stall").unwrap();
+        connection.execute("INSERT INTO recording (id, schema, start_ns, last_ns, source, min_stall_ns, writer) VALUES (1, 2, 0, 0, 'live', 1, '')", []).unwrap();
+        upgrade(&mut connection).unwrap();
+        assert!(differing_tables(&connection).unwrap().is_empty());
+        assert_eq!(read(&connection), expected);
+    }
+
+    #[test]
+    fn column_that_a_newer_program_added_stays() {
+        let mut connection = without_a_column("ALTER TABLE stall ADD COLUMN later INTEGER");
+        show(&connection).unwrap();
+        upgrade(&mut connection).unwrap();
+        assert!(schema::columns(&connection, "stall").unwrap().contains(&"later".to_owned()));
     }
 
     #[test]

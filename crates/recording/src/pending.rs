@@ -11,7 +11,6 @@ use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, Intrus
 
 use crate::budget::Candidate;
 use crate::intern::Node;
-use crate::ledger::add_ledger;
 
 #[derive(Default)]
 pub(crate) struct Pending {
@@ -239,7 +238,7 @@ impl Pending {
             std::collections::btree_map::Entry::Vacant(slot) => {
                 slot.insert(delta);
             }
-            std::collections::btree_map::Entry::Occupied(mut slot) => add_ledger(slot.get_mut(), &delta),
+            std::collections::btree_map::Entry::Occupied(mut slot) => slot.get_mut().add(&delta),
         }
     }
 

@@ -1,13 +1,14 @@
 //! The schema: the contents of a new file before the first event, and the marks of a recording.
 //!
-//! Each change of a table takes the next schema number, so that the number alone says how a file is laid out.
-//! A reader refuses larger numbers than its own, and reads smaller ones by `older`.
+//! A column that is added keeps the schema number: in a file without it, readers see 0, or NULL where the
+//! column may be NULL. Any other change of a table takes the next number. A reader refuses larger numbers
+//! than its own, and reads files of a former shape by `older`.
 
 use rusqlite::{Connection, params};
 use wallprof_model::state::{Metric, StallReason, State};
 use wallprof_model::{FrameKind, Outside, StackEnd};
 
-use crate::reason_lists;
+use crate::lists;
 
 /// `WPRF`: at offset 68 of the file, where SQLite and file(1) look for the kind of a database.
 pub const APPLICATION_ID: u32 = 0x5750_5246;
@@ -43,8 +44,15 @@ pub(crate) fn end_from_root(node: u32) -> Option<StackEnd> {
 
 /// Writes tables, views and name tables into an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(&reason_lists::expand(TABLES))?;
+    connection.execute_batch(&lists::expand(TABLES))?;
     finish(connection)
+}
+
+/// A database in memory with the empty tables of the current shape.
+pub(crate) fn tables_alone() -> rusqlite::Result<Connection> {
+    let connection = Connection::open_in_memory()?;
+    connection.execute_batch(&lists::expand(TABLES))?;
+    Ok(connection)
 }
 
 /// Writes views, name tables and the marks of a recording into a database that has the tables.
@@ -123,7 +131,7 @@ fn views() -> String {
         rest = after;
     }
     sql.push_str(rest);
-    reason_lists::expand(&sql)
+    lists::expand(&sql)
 }
 
 /// Splits at the closing parenthesis: returns the text inside it, and the rest.

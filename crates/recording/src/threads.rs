@@ -9,7 +9,7 @@ use wallprof_model::profile::Thread;
 use wallprof_model::state::Metric;
 use wallprof_model::{EpochSecond, Histogram, MonoNs, ThreadInfo, ThreadKey};
 
-use crate::ledger::{self, add_ledger};
+use crate::ledger;
 use crate::reader::Reader;
 use crate::row::{coded, columns, decoded, optional_unsigned, unsigned};
 use crate::schema::flag;
@@ -130,7 +130,7 @@ fn add_ledgers(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> Sq
     while let Some(row) = rows.next()? {
         let bucket = ledger::from_row(row)?;
         if let Some(thread) = of_row(threads, bucket.thread) {
-            add_ledger(&mut thread.ledger, &bucket);
+            thread.ledger.add(&bucket);
         }
     }
     Ok(())

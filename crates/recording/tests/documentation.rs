@@ -166,6 +166,14 @@ fn every_view_every_column_and_every_table_is_documented() {
 }
 
 #[test]
+fn every_reason_is_documented() {
+    let reasons = DOCUMENT.split("**Reasons** of stalls").nth(1).unwrap().split("\n\n").next().unwrap();
+    for reason in wallprof_model::StallReason::ALL {
+        assert!(reasons.contains(&format!("`{}`", reason.name())), "{} is not documented", reason.name());
+    }
+}
+
+#[test]
 fn states_of_a_thread_add_up_to_its_wall_time() {
     let (_place, connection) = recorded();
     assert_eq!(

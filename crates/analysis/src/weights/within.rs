@@ -25,36 +25,10 @@ pub fn threads_within<E>(
         let known = ledgers.contains_key(&row.thread);
         let key = if known { row.thread } else { ThreadKey::OTHERS };
         if let Some(sum) = ledgers.get_mut(&key) {
-            add(sum, &row);
+            sum.add(&row);
         }
     }
     Ok(threads)
-}
-
-fn add(sum: &mut LedgerDelta, row: &LedgerRow) {
-    let pairs = [
-        (&mut sum.wall_ns, row.wall_ns),
-        (&mut sum.on_cpu_ns, row.on_cpu_ns),
-        (&mut sum.irq_ns, row.irq_ns),
-        (&mut sum.fault_minor_ns, row.fault_minor_ns),
-        (&mut sum.fault_major_ns, row.fault_major_ns),
-        (&mut sum.fault_on_cpu_ns, row.fault_on_cpu_ns),
-        (&mut sum.runnable_ns, row.runnable_ns),
-        (&mut sum.preempted_ns, row.preempted_ns),
-        (&mut sum.minor_faults, row.minor_faults),
-        (&mut sum.major_faults, row.major_faults),
-        (&mut sum.failed_faults, row.failed_faults),
-        (&mut sum.voluntary_switches, row.voluntary_switches),
-        (&mut sum.involuntary_switches, row.involuntary_switches),
-        (&mut sum.user_samples, row.user_samples),
-        (&mut sum.kernel_samples, row.kernel_samples),
-        (&mut sum.traced_user_ns, row.traced_user_ns),
-        (&mut sum.traced_kernel_ns, row.traced_kernel_ns),
-        (&mut sum.undivided_ns, row.undivided_ns),
-    ];
-    for (to, number) in pairs.into_iter().chain(sum.blocked_ns.iter_mut().zip(row.blocked_ns)) {
-        *to = to.saturating_add(number);
-    }
 }
 
 #[cfg(test)]

@@ -4,63 +4,83 @@ use crate::state::Reason;
 use crate::thread::ThreadKey;
 use crate::time::EpochSecond;
 
-/// Time a thread spent, to be added to one thread's one-second bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LedgerDelta {
-    pub thread: ThreadKey,
-    pub second: EpochSecond,
-    pub wall_ns: u64,
-    /// Exact running time: user + kernel + irq + the on-CPU part of faults.
-    pub on_cpu_ns: u64,
-    pub irq_ns: u64,
-    pub fault_minor_ns: u64,
-    pub fault_major_ns: u64,
-    /// The part of both fault states that was on CPU.
-    pub fault_on_cpu_ns: u64,
-    pub runnable_ns: u64,
-    pub preempted_ns: u64,
-    /// Indexed by [`Reason::code`].
-    pub blocked_ns: [u64; Reason::COUNT],
-    /// Page faults that ended: with a page, with one that had to be read in or waited for, and without one.
-    pub minor_faults: u64,
-    pub major_faults: u64,
-    pub failed_faults: u64,
-    pub voluntary_switches: u64,
-    pub involuntary_switches: u64,
-    /// Samples of the ledger's clock in user and in kernel mode, outside interrupts: they divide `on_cpu_ns`.
-    pub user_samples: u64,
-    pub kernel_samples: u64,
-    /// The part of `on_cpu_ns` that a trace divides: samples do not divide it again.
-    pub traced_user_ns: u64,
-    pub traced_kernel_ns: u64,
-    /// The part of `on_cpu_ns` that neither samples nor a trace divide.
-    pub undivided_ns: u64,
+/// Declares [`LedgerDelta`] from the list of its sums. The recording's table has a column for each of them,
+/// and adding one is an entry in this list.
+macro_rules! ledger {
+    ($($(#[$doc:meta])* $sum:ident,)*) => {
+        /// Time a thread spent, to be added to one thread's one-second bucket.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct LedgerDelta {
+            pub thread: ThreadKey,
+            pub second: EpochSecond,
+            /// Indexed by [`Reason::code`].
+            pub blocked_ns: [u64; Reason::COUNT],
+            $($(#[$doc])* pub $sum: u64,)*
+        }
+
+        impl LedgerDelta {
+            /// The name of each sum, and where it is; those of `blocked_ns` are not among them.
+            pub const SUMS: &[(&str, fn(&mut LedgerDelta) -> &mut u64)] =
+                &[$((stringify!($sum), |delta| &mut delta.$sum),)*];
+
+            pub fn new(thread: ThreadKey, second: EpochSecond) -> Self {
+                LedgerDelta { thread, second, blocked_ns: [0; Reason::COUNT], $($sum: 0,)* }
+            }
+
+            /// Adds all of `other`'s numbers, whatever thread and second they are of.
+            pub fn add(&mut self, other: &LedgerDelta) {
+                $(self.$sum = self.$sum.saturating_add(other.$sum);)*
+                for (sum, more) in self.blocked_ns.iter_mut().zip(other.blocked_ns) {
+                    *sum = sum.saturating_add(more);
+                }
+            }
+        }
+    };
 }
 
-impl LedgerDelta {
-    pub fn new(thread: ThreadKey, second: EpochSecond) -> Self {
-        LedgerDelta {
-            thread,
-            second,
-            wall_ns: 0,
-            on_cpu_ns: 0,
-            irq_ns: 0,
-            fault_minor_ns: 0,
-            fault_major_ns: 0,
-            fault_on_cpu_ns: 0,
-            runnable_ns: 0,
-            preempted_ns: 0,
-            blocked_ns: [0; Reason::COUNT],
-            minor_faults: 0,
-            major_faults: 0,
-            failed_faults: 0,
-            voluntary_switches: 0,
-            involuntary_switches: 0,
-            user_samples: 0,
-            kernel_samples: 0,
-            traced_user_ns: 0,
-            traced_kernel_ns: 0,
-            undivided_ns: 0,
+ledger! {
+    wall_ns,
+    /// Exact running time: user + kernel + irq + the on-CPU part of faults.
+    on_cpu_ns,
+    irq_ns,
+    fault_minor_ns,
+    fault_major_ns,
+    /// The part of both fault states that was on CPU.
+    fault_on_cpu_ns,
+    runnable_ns,
+    preempted_ns,
+    voluntary_switches,
+    involuntary_switches,
+    /// Samples of the ledger's clock in user and in kernel mode, outside interrupts: they divide `on_cpu_ns`.
+    user_samples,
+    kernel_samples,
+    /// Page faults that ended: with a page, with one that had to be read in or waited for, and without one.
+    minor_faults,
+    major_faults,
+    failed_faults,
+    /// The part of `on_cpu_ns` that a trace divides: samples do not divide it again.
+    traced_user_ns,
+    traced_kernel_ns,
+    /// The part of `on_cpu_ns` that neither samples nor a trace divide.
+    undivided_ns,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sum_is_listed_and_added() {
+        let mut delta = LedgerDelta::new(ThreadKey(1), EpochSecond(2));
+        for (value, (_, sum)) in (1..).zip(LedgerDelta::SUMS) {
+            *sum(&mut delta) = value;
         }
+        delta.blocked_ns = [u64::MAX; Reason::COUNT];
+        let mut twice = delta.clone();
+        twice.add(&LedgerDelta { thread: ThreadKey(7), ..delta });
+        for (value, (name, sum)) in (1..).zip(LedgerDelta::SUMS) {
+            assert_eq!(*sum(&mut twice), 2 * value, "{name}");
+        }
+        assert_eq!((twice.thread, twice.blocked_ns), (ThreadKey(1), [u64::MAX; Reason::COUNT]));
     }
 }

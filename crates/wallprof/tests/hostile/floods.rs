@@ -4,6 +4,8 @@
 use std::fs;
 
 use serde_json::Value;
+use wallprof_model::Reason;
+use wallprof_model::event::LedgerDelta;
 
 use crate::readers::{Outcome, assert_orderly, read_by};
 use crate::recording::{Hostile, flood_rows, numbers};
@@ -28,13 +30,14 @@ fn code(outcomes: &[Outcome], command: &str) -> Option<i32> {
 /// Threads that lived for a microsecond each, beside two that lived for two seconds.
 #[test]
 fn very_many_threads_are_listed_in_part_and_summed_in_full() {
-    let zeroes = vec!["0"; OTHER_COLUMNS.split(',').count()].join(", ");
+    let others = other_columns();
+    let zeroes = vec!["0"; others.split(',').count()].join(", ");
     let (flood, rows) = (numbers(flood_rows()), flood_rows());
     let (hostile, outcomes) = orderly(
         "very many threads",
         &format!(
             "{flood} INSERT INTO thread SELECT 1000 + i, i, i, i, i, 1, 1, 1, NULL, 0, NULL, NULL FROM n;
-             {flood} INSERT INTO bucket (second, thread, wall_ns, on_cpu_ns, runnable_ns, {OTHER_COLUMNS})
+             {flood} INSERT INTO bucket (second, thread, wall_ns, on_cpu_ns, runnable_ns, {others})
                  SELECT (SELECT min(second) FROM bucket), 1000 + i, 1000, 600, 400, {zeroes} FROM n"
         ),
         &[&ONE_OF_EACH[..], &["export FILE --to pprof -o OUT"]].concat(),
@@ -57,11 +60,13 @@ fn very_many_threads_are_listed_in_part_and_summed_in_full() {
 }
 
 /// Every column of `bucket` that the flood does not name.
-const OTHER_COLUMNS: &str = "irq_ns, fault_minor_ns, fault_major_ns, fault_on_cpu_ns, preempted_ns,
-             lock_ns, wait_ns,
-    disk_ns, network_ns, poll_ns, sleep_ns, pipe_ns, ipc_ns, child_ns, memory_ns, stopped_ns, other_ns,
-    voluntary_switches, involuntary_switches, user_samples, kernel_samples, minor_faults, major_faults,
-    failed_faults, traced_user_ns, traced_kernel_ns, undivided_ns";
+fn other_columns() -> String {
+    let named = ["wall_ns", "on_cpu_ns", "runnable_ns"];
+    let sums = LedgerDelta::SUMS.iter().map(|(name, _)| (*name).to_owned());
+    let others = sums.filter(|name| !named.contains(&name.as_str()));
+    let blocked = Reason::ALL.into_iter().map(|reason| format!("{}_ns", reason.name()));
+    others.chain(blocked).collect::<Vec<_>>().join(", ")
+}
 
 fn threads_in_report(hostile: &Hostile) -> Vec<Value> {
     let output = crate::limits::run(&["report", "--json", hostile.file().to_str().unwrap()]).unwrap();

@@ -1,25 +1,27 @@
-//! Lists with one item for each reason of blocked time, in the SQL of this crate.
+//! Lists in the SQL of this crate, with one item for each sum of a ledger or for each reason of blocked time.
 //!
-//! SQL text writes such a list as `EACH_REASON[SEPARATOR][ITEM]`, or
-//! `EACH_VOLUNTARY_REASON[SEPARATOR][ITEM]`. In an item `#` stands for the reason's name.
+//! SQL text writes such a list as `EACH_SUM[SEPARATOR][ITEM]`, `EACH_REASON[SEPARATOR][ITEM]` or
+//! `EACH_VOLUNTARY_REASON[SEPARATOR][ITEM]`. In an item `#` stands for the name.
 
 use wallprof_model::Reason;
+use wallprof_model::event::LedgerDelta;
 
 /// The SQL with every list written out.
 pub(crate) fn expand(sql: &str) -> String {
     let voluntary = Reason::ALL.into_iter().filter(|reason| reason.is_voluntary());
-    let sql = expand_marker(sql, "EACH_VOLUNTARY_REASON", &voluntary.collect::<Vec<_>>());
-    expand_marker(&sql, "EACH_REASON", &Reason::ALL)
+    let sql = expand_marker(sql, "EACH_VOLUNTARY_REASON", voluntary.map(Reason::name));
+    let sql = expand_marker(&sql, "EACH_REASON", Reason::ALL.into_iter().map(Reason::name));
+    expand_marker(&sql, "EACH_SUM", LedgerDelta::SUMS.iter().map(|(name, _)| *name))
 }
 
-fn expand_marker(sql: &str, marker: &str, reasons: &[Reason]) -> String {
+fn expand_marker(sql: &str, marker: &str, names: impl Iterator<Item = &'static str> + Clone) -> String {
     let start = format!("{marker}[");
     let mut parts = sql.split(start.as_str());
     let mut expanded = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (separator, rest) = part.split_once("][").expect("a separator and an item");
         let (item, rest) = rest.split_once(']').expect("the end of the item");
-        let items: Vec<String> = reasons.iter().map(|reason| item.replace('#', reason.name())).collect();
+        let items: Vec<String> = names.clone().map(|name| item.replace('#', name)).collect();
         expanded += &items.join(separator);
         expanded += rest;
     }
