@@ -1,7 +1,7 @@
 //! How a file may be read: whether other users can change it, and whether a read of it can block.
 //!
-//! Nothing here waits for a file system. `statx(2)` with `AT_STATX_DONT_SYNC` answers from the attributes
-//! that the kernel has, and the type of the file system comes from `/proc/self/mountinfo`. `fstatfs(2)` sends
+//! No call here waits for a file system. `statx(2)` with `AT_STATX_DONT_SYNC` returns attributes that the
+//! kernel has cached, and the type of the file system comes from `/proc/self/mountinfo`. `fstatfs(2)` sends
 //! a request to a FUSE daemon, so it is only called for devices that are not mounted here: an open file on a
 //! FUSE mount that other users can see belongs to a mount of this namespace.
 
@@ -19,18 +19,18 @@ pub(crate) enum FileAccess {
     /// Others can change it at any time. It is read in bounded pieces, and its debug information is parsed by
     /// another process.
     Foreign,
-    /// A program of another user, or another machine, answers reads of it. A read may block for ever, so that
-    /// only another process reads it.
+    /// A program of another user, or another machine, serves its contents. A read may block for ever, so that
+    /// only a child process reads it.
     Served,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystem {
     Local,
-    /// The administrator mounted it from another machine, so that owners and modes are believed. Another
-    /// machine can still cut its files short.
+    /// The administrator mounted it from another machine: owners and modes are trusted. The other machine can
+    /// still truncate its files.
     Network,
-    /// Any user may have mounted it. Its daemon invents owners and modes.
+    /// Any user may have mounted it. Its daemon reports any owners and modes.
     Fuse,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn cached_attributes(file: &File) -> io::Result<Statx> {
 fn file_system(file: &File, attributes: &Statx) -> FileSystem {
     let device = format!("{}:{}", attributes.stx_dev_major, attributes.stx_dev_minor);
     let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    mounted_type(&mounts, &device).map_or_else(|| asked_file_system(file), file_system_from_name)
+    mounted_type(&mounts, &device).map_or_else(|| file_system_from_magic(file), file_system_from_name)
 }
 
 /// The type of the file system with this device, from the text of `mountinfo` (proc_pid_mountinfo(5)): the
@@ -83,8 +83,8 @@ fn file_system_from_name(name: &[u8]) -> FileSystem {
     }
 }
 
-/// By the magic numbers of `linux/magic.h`: FUSE; NFS, 9p, SMB.
-fn asked_file_system(file: &File) -> FileSystem {
+/// Finds the type by the magic numbers of `linux/magic.h`: FUSE; NFS, 9p, SMB.
+fn file_system_from_magic(file: &File) -> FileSystem {
     const FUSE: u64 = 0x6573_5546;
     const NETWORK: [u64; 5] = [0x6969, 0x0102_1997, 0x517b, 0xfe53_4d42, 0xff53_4d42];
     match fstatfs(file).map(|system| system.f_type as u64 & 0xffff_ffff) {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_and_mode_are_not_believed_on_fuse() {
+    fn owner_and_mode_are_not_trusted_on_fuse() {
         let file = tempfile::tempfile().expect("a scratch file");
         with_mode(&file, 0o600);
         let own = cached_attributes(&file).expect("attributes");
@@ -143,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn device_that_is_not_mounted_is_asked() {
+    fn device_that_is_not_mounted_is_known_by_its_magic_number() {
         let file = File::from(
             rustix::fs::memfd_create("wallprof-test", rustix::fs::MemfdFlags::CLOEXEC).expect("memory"),
         );
-        assert_eq!(asked_file_system(&file), FileSystem::Local);
+        assert_eq!(file_system_from_magic(&file), FileSystem::Local);
         assert_ne!(FileAccess::of(&file), FileAccess::Served);
     }
 }

@@ -63,8 +63,6 @@ mod live_file;
 mod mapping_quota;
 mod maps;
 mod mini_debug;
-// Its one field without documentation is the module itself.
-#[allow(missing_docs)]
 mod module;
 mod module_quota;
 mod needed;

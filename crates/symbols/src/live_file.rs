@@ -18,7 +18,8 @@ use crate::file_access::cached_attributes;
 const DELETED: &[u8] = b" (deleted)";
 
 /// Identity of a file and of its contents: a file that was written to since has another key. The time of
-/// modification is no proof, because the file's owner can set it. Only the kernel sets the time of the last change.
+/// modification is no proof, because the file's owner can set it. Only the kernel sets the time of the last
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileKey {
     device: u64,

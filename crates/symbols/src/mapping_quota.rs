@@ -1,7 +1,7 @@
-//! How many mappings of how many processes are kept for one user.
+//! The limits on mappings: of the processes of each user, and of all users together.
 //!
-//! A charge lies beside the mappings that it is for and ends with them, so that memory which processes share is
-//! counted once, for as long as one of them is there.
+//! A charge is stored with the mappings that it counts and ends with them. A list of mappings that processes
+//! share is therefore charged once, until the last of them ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wallprof_model::Owner;
 
-/// Executable mappings of all processes of one user, each 40 bytes here and as many in the list for the kernel. A browser
-/// has some 20,000.
+/// Executable mappings of all processes of one user. Each takes 40 bytes here and 40 in the kernel's list. A
+/// browser has some 20,000.
 const PER_USER: usize = 1 << 18;
-/// Of all users but root.
+/// Executable mappings of all users but root.
 const OF_USERS: usize = 1 << 20;
 
 /// The mappings that are charged to each user.
@@ -23,21 +23,21 @@ pub(crate) struct MappingQuota {
 }
 
 impl MappingQuota {
-    /// An account for memory of a process of this owner, with nothing on it yet.
+    /// An empty charge for the mappings of a process of this owner.
     pub(crate) fn account(&mut self, owner: Owner) -> Charge {
         let Owner::User(uid) = owner else { return Charge::default() };
-        // Users without memory have no entry for long.
+        // Removes users without a charge.
         self.users.retain(|_, user| Arc::strong_count(user) > 1);
         let user = Arc::clone(self.users.entry(uid).or_default());
         Charge { owner, accounts: Some([user, Arc::clone(&self.of_users)]), count: 0 }
     }
 }
 
-/// So many mappings are charged to an owner. A copy is charged as well.
+/// A number of mappings that are charged to an owner. A clone is charged, too.
 #[derive(Debug)]
 pub(crate) struct Charge {
     owner: Owner,
-    /// The user's own and that of all users; `None` for the system, which has no quota.
+    /// The counters of the user and of all users; `None` for the system, which has no quota.
     accounts: Option<[Arc<AtomicUsize>; 2]>,
     count: usize,
 }
@@ -47,8 +47,8 @@ impl Charge {
         self.owner
     }
 
-    /// Charges this many mappings in place of those before. False, and as before, where there would be more of them
-    /// than the owner gets.
+    /// Replaces the number of charged mappings. Returns false and changes nothing where the quota would be
+    /// exceeded.
     pub(crate) fn set(&mut self, count: usize) -> bool {
         if count > self.count && !self.may_have(count - self.count) {
             return false;
@@ -57,7 +57,7 @@ impl Charge {
         true
     }
 
-    /// The same, whatever the owner has.
+    /// Replaces the number of charged mappings without regard to the quota.
     pub(crate) fn force(&mut self, count: usize) {
         for account in self.accounts.iter().flatten() {
             account.fetch_add(count, Ordering::Relaxed);
@@ -100,19 +100,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_cannot_use_up_what_others_get() {
+    fn one_user_cannot_use_the_quota_of_others() {
         let mut quota = MappingQuota::default();
         let mut processes: Vec<Charge> = (0..4).map(|_| quota.account(Owner::User(1000))).collect();
         assert!(processes.iter_mut().all(|charge| charge.set(PER_USER / 4)));
-        assert!(!processes[0].set(PER_USER / 4 + 1), "the user has all there is");
+        assert!(!processes[0].set(PER_USER / 4 + 1), "the user's quota is used");
         assert!(quota.account(Owner::User(1001)).set(PER_USER));
         assert!(quota.account(Owner::System).set(usize::MAX), "root has no quota");
         processes.pop();
-        assert!(processes[0].set(PER_USER / 2), "what is gone counts no more");
+        assert!(processes[0].set(PER_USER / 2), "a dropped charge is not counted");
     }
 
     #[test]
-    fn users_together_have_a_quota() {
+    fn all_users_share_a_quota() {
         let mut quota = MappingQuota::default();
         let users = 0..(OF_USERS / PER_USER) as u32 + 1;
         let mut charges: Vec<Charge> = users.map(|uid| quota.account(Owner::User(1000 + uid))).collect();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_charged_until_they_are_gone() {
+    fn clones_are_charged_until_they_are_dropped() {
         let mut quota = MappingQuota::default();
         let mut charge = quota.account(Owner::User(1000));
         assert!(charge.set(10));

@@ -1,9 +1,9 @@
-//! The distinct files that code was mapped from: their identities, their headers, and a way to open them again when
-//! their process, their name or their place is gone.
+//! The distinct files from which code was mapped: their identities and headers. A file can be opened again
+//! after its process has ended or its name was removed.
 //!
-//! The table is bounded. A module that no process has mapped is evicted when the table or its user's quota is full,
-//! the one that was not mapped for longest first. Numbers are never given out again, so that an old one can only be
-//! unknown and never stand for another file.
+//! The table is bounded. When it or a user's quota is full, modules are evicted that no process has mapped,
+//! the least recently mapped first. Numbers are never reused: an old number can be unknown, but never means
+//! another file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -21,27 +21,29 @@ use crate::module_quota::{ModuleQuota, Scope};
 use crate::open_files::OpenFiles;
 use crate::vdso;
 
-/// Remembered file identities; past this the memory of them starts over.
+/// File identities that are kept. The table of them is cleared when it is full.
 const MAX_FILE_KEYS: usize = 1 << 15;
-/// Files of one build id that a new one is compared with.
+/// Files with the same build id that a new file is compared with.
 const MAX_CLAIMS: usize = 4;
-/// Bytes of a file that is compared with another: libLLVM has 130 MB.
+/// The largest file that is compared with another, in bytes: libLLVM has 130 MB.
 const MAX_COMPARED: u64 = 256 << 20;
 /// Bytes that are compared at once.
 const PART: usize = 256 << 10;
 /// `PATH_MAX`.
 const MAX_LABEL: usize = 4096;
 
-/// A module with a way to its contents: what [`crate::Resolver`] works on, on any thread.
+/// A module with its open file, as [`crate::Resolver`] needs it. It can be sent to any thread.
 #[derive(Clone, Debug)]
 pub struct ModuleFile {
+    /// The path and build id of the file.
     pub module: Module,
-    /// `None`: the file is gone, or another one has taken its place.
+    /// `None`: the file was removed, or replaced by another one.
     pub file: Option<Arc<File>>,
 }
 
 impl ModuleFile {
-    /// A module of a recording, found on this machine by its path and proven by its build id.
+    /// Opens a module of a recording on this machine by its path. `file` is `None` where the build ids
+    /// differ.
     pub fn locate(module: &Module) -> Self {
         let found = open_regular(Path::new(&module.path)).ok();
         let proven = found.filter(|file| {
@@ -52,22 +54,22 @@ impl ModuleFile {
     }
 }
 
-/// Where a mapping's addresses lead.
+/// The contents of a mapping.
 #[derive(Clone, Debug)]
 pub(crate) enum Identity {
     Module(ModuleId, Arc<ElfFacts>),
-    /// A named file whose headers could not be read: addresses in it are file offsets, and it has no build
-    /// id, so that nobody takes them for virtual addresses.
+    /// A named file whose headers could not be read. Addresses in it are file offsets. It has no build id, so
+    /// that they are never used as virtual addresses.
     Unread(ModuleId),
-    /// Memory that no ELF file stands for.
+    /// Memory that no ELF file backs.
     NotCode,
 }
 
-/// Where a module's file was, and which contents it had then.
+/// The path of a module's file, and its identity when it was first mapped.
 #[derive(Clone)]
 struct Origin {
     module: Module,
-    /// Where the file was found, for opening it again; empty when it never was.
+    /// The path for opening the file again; empty if it was never opened.
     found_at: PathBuf,
     key: Option<FileKey>,
 }
@@ -75,28 +77,28 @@ struct Origin {
 struct Entry {
     origin: Origin,
     facts: Arc<ElfFacts>,
-    /// Whose process mapped it first.
+    /// The owner of the process that mapped it first.
     owner: Owner,
-    /// The clock when it was last mapped.
+    /// The value of [`Modules::clock`] when it was last mapped.
     last_mapped: u64,
 }
 
-/// Who maps a file.
+/// The owner for whom a file is mapped.
 #[derive(Clone, Copy)]
 pub(crate) struct MappedBy<'a> {
-    /// Pays for a module that is new.
+    /// A new module is charged to this owner.
     pub owner: Owner,
-    /// The modules that processes have mapped, none of which is evicted.
+    /// Returns the modules that any process has mapped. They are not evicted.
     pub all: &'a dyn Fn() -> HashSet<ModuleId>,
 }
 
-/// All modules that are known, by number.
+/// All known modules, by number.
 #[derive(Default)]
 pub(crate) struct Modules {
     entries: HashMap<ModuleId, Entry>,
-    /// The number of the next one.
+    /// The number of the next module.
     next: u32,
-    /// The modules of files with the same build id and different contents, the first one first.
+    /// The modules with each build id, oldest first. There are several where files differ in their contents.
     by_build_id: HashMap<Vec<u8>, Vec<ModuleId>>,
     by_file: HashMap<FileKey, ModuleId>,
     unread: HashMap<String, ModuleId>,
@@ -105,12 +107,13 @@ pub(crate) struct Modules {
     quota: ModuleQuota,
     /// Modules with frames that have no name yet.
     wanted: HashSet<ModuleId>,
-    /// Those of them that were evicted.
+    /// Modules of `wanted` that were evicted.
     unnamed: BTreeMap<ModuleId, Origin>,
-    /// Since the last [`Modules::take_evicted`].
+    /// Modules that were evicted since the last [`Modules::take_evicted`].
     evicted: Vec<ModuleId>,
+    /// Counts the mappings of modules.
     clock: u64,
-    /// The clock at the start of a batch.
+    /// The value of `clock` at the start of a batch.
     batch_from: Option<u64>,
     refused: u64,
 }
@@ -128,34 +131,34 @@ impl Modules {
         self.entries.get(&id).map(|entry| &entry.origin.module)
     }
 
-    /// Of the file when it was first mapped: its bytes.
+    /// The size in bytes that the file had when it was first mapped.
     pub(crate) fn size(&self, id: ModuleId) -> Option<u64> {
         Some(self.entries.get(&id)?.origin.key?.size())
     }
 
-    /// How many mappings were left without a module because no module could be evicted for theirs.
+    /// The number of mappings without a module because the table was full and no module could be evicted.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Modules that are gone since the last call. Nothing has them mapped.
+    /// Returns the modules that were evicted since the last call. No process has mapped them.
     pub(crate) fn take_evicted(&mut self) -> Vec<ModuleId> {
         std::mem::take(&mut self.evicted)
     }
 
-    /// A frame of this module waits for its name: the way to its file stays.
+    /// A frame of this module has no name yet: its file can be opened even after the module is evicted.
     pub(crate) fn want(&mut self, id: ModuleId) {
         self.wanted.insert(id);
     }
 
-    /// Only frames of these modules wait for names.
+    /// Sets the modules with frames that have no name yet.
     pub(crate) fn set_wanted(&mut self, wanted: HashSet<ModuleId>) {
         self.unnamed.retain(|id, _| wanted.contains(id));
         self.wanted = wanted;
     }
 
-    /// Modules that are identified from now on are evicted only after [`Modules::end_batch`]: their mappings are in no
-    /// process's memory yet.
+    /// Modules that are identified after this call are evicted only after [`Modules::end_batch`]: no
+    /// process's list contains their mappings yet.
     pub(crate) fn start_batch(&mut self) {
         self.batch_from = Some(self.clock);
     }
@@ -164,7 +167,7 @@ impl Modules {
         self.batch_from = None;
     }
 
-    /// The module with its file, opened again if it had to be closed.
+    /// Returns the module with its file. Opens the file again if it was closed.
     pub(crate) fn file(&mut self, id: ModuleId) -> Option<ModuleFile> {
         let Some(entry) = self.entries.get(&id) else {
             let origin = self.unnamed.get(&id)?;
@@ -184,7 +187,7 @@ impl Modules {
         self.entries.get(&id)?.facts.code_delta()
     }
 
-    /// The module of the vDSO at `start`, one for all processes of this one's word size.
+    /// The module of the vDSO at `start`. All processes with the word size of this process share one.
     pub(crate) fn vdso(&mut self, start: u64, mapped_by: &MappedBy<'_>) -> Identity {
         if !vdso::is_own_kind(start) {
             return self.unread_file(vdso::LABEL, mapped_by);
@@ -194,7 +197,7 @@ impl Modules {
         }
         let read = vdso::image().and_then(|file| Some((ElfFacts::read(&file).ok()?, file)));
         let Some((facts, file)) = read else { return self.unread_file(vdso::LABEL, mapped_by) };
-        // One for all users.
+        // All users share it.
         let system = MappedBy { owner: Owner::System, ..*mapped_by };
         let identity = self.adopt(vdso::LABEL, file, PathBuf::new(), facts, &system);
         if let Identity::Module(id, _) = identity {
@@ -203,8 +206,10 @@ impl Modules {
         identity
     }
 
-    /// The module that `mapped` shows. Reads headers only if the file is not known. Anybody can write a file with
-    /// another's build id: it decides alone only where the file is out of reach and no two files have claimed it.
+    /// Identifies the module of a mapped file. Reads headers only if the file is not known.
+    ///
+    /// Any user can write a file with the build id of another file. The build id alone decides only where the
+    /// file cannot be opened and exactly one known module has that build id.
     pub(crate) fn identify(&mut self, mapped: &MappedFile<'_>, mapped_by: &MappedBy<'_>) -> Identity {
         for (place, path) in mapped.places() {
             if let Ok(metadata) = stat_regular(&path)
@@ -220,7 +225,7 @@ impl Modules {
         }
     }
 
-    /// `None` when the file at `path` is not the mapped one.
+    /// `None` if the file at `path` is not the mapped file.
     fn identify_at(
         &mut self,
         path: &Path,
@@ -239,7 +244,7 @@ impl Modules {
             return mapped.build_id.is_none().then(|| self.not_elf(&label, mapped_by));
         };
         let same = mapped.build_id.is_none_or(|wanted| facts.build_id.as_deref() == Some(wanted));
-        // The kernel's links die with the process, the name may live on.
+        // The links in /proc end with the process; the name may remain.
         same.then(|| self.adopt(&label, file, mapped.name(), facts, mapped_by))
     }
 
@@ -270,7 +275,8 @@ impl Modules {
         self.known(id)
     }
 
-    /// The module with this build id whose file has the bytes of `file`, too: the same library in two containers.
+    /// Finds the module with this build id and the same bytes as `file`: for example a library in two
+    /// containers.
     fn same_contents(&self, build_id: &[u8], file: &File) -> Option<ModuleId> {
         let claims = self.by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
         let open = |id: &ModuleId| {
@@ -281,8 +287,8 @@ impl Modules {
         claims.copied().find(|id| open(id).is_some_and(|known| have_same_bytes(&known, file)))
     }
 
-    /// A mapped file without ELF headers to read: a name that stands for shared memory means code written at
-    /// run time, any other a file.
+    /// Identifies a mapped file without readable ELF headers. The name of shared memory means code that is
+    /// written at run time; any other name is a file.
     fn not_elf(&mut self, label: &str, mapped_by: &MappedBy<'_>) -> Identity {
         if names_run_time_code(label) {
             return Identity::NotCode;
@@ -304,9 +310,9 @@ impl Modules {
         Identity::Unread(id)
     }
 
-    /// `None`: there are too many, and none can be evicted; or all numbers are used up.
+    /// `None`: the table is full and no module can be evicted, or all numbers are used.
     fn add(&mut self, origin: Origin, facts: ElfFacts, mapped_by: &MappedBy<'_>) -> Option<ModuleId> {
-        let next = self.next.checked_add(1).filter(|_| self.make_place(mapped_by));
+        let next = self.next.checked_add(1).filter(|_| self.ensure_capacity(mapped_by));
         let Some(next) = next else {
             self.refused += 1;
             return None;
@@ -322,8 +328,8 @@ impl Modules {
         Some(id)
     }
 
-    /// Evicts modules until there is a place for one more. False: those that are left are mapped.
-    fn make_place(&mut self, mapped_by: &MappedBy<'_>) -> bool {
+    /// Evicts modules until one more fits. False: all that remain are mapped.
+    fn ensure_capacity(&mut self, mapped_by: &MappedBy<'_>) -> bool {
         let now = Instant::now();
         for scope in self.quota.full_scopes(mapped_by.owner) {
             if self.quota.is_exhausted(scope, now) {
@@ -337,7 +343,8 @@ impl Modules {
         true
     }
 
-    /// Evicts some of what nobody has mapped, the oldest first. False: there is nothing to evict.
+    /// Evicts some modules that no process has mapped, the least recently mapped first. False: there are
+    /// none.
     fn evict(&mut self, scope: Scope, mapped: &HashSet<ModuleId>) -> bool {
         let is_free = |id: &ModuleId, entry: &Entry| {
             scope.contains(entry.owner)
@@ -356,7 +363,7 @@ impl Modules {
         !gone.is_empty()
     }
 
-    /// All but what `evict` removes for many at once.
+    /// Removes a module from all tables but `by_file` and `unread`, from which `evict` removes many at once.
     fn remove(&mut self, id: ModuleId) {
         let Some(entry) = self.entries.remove(&id) else { return };
         self.quota.discharge(entry.owner);
@@ -403,12 +410,12 @@ impl Modules {
 }
 
 impl Origin {
-    /// Opens the file by name, if what is there now is still the same file.
+    /// Opens the file by its path if it is still the same file.
     fn reopen(&self) -> Option<File> {
         open_regular(&self.found_at).ok().filter(|file| self.is_unchanged(file))
     }
 
-    /// Whether the file has the contents that its headers were read from: it may have been written to since.
+    /// Whether the file was not changed after its headers were read.
     fn is_unchanged(&self, file: &File) -> bool {
         let Ok(metadata) = file.metadata() else { return false };
         let key = FileKey::of(&metadata);
@@ -420,7 +427,8 @@ impl Origin {
     }
 }
 
-/// Whether two files have the same contents; false for long ones, which nobody waits for.
+/// Whether two files have the same contents. False for files over [`MAX_COMPARED`], which take too long to
+/// compare.
 fn have_same_bytes(one: &File, other: &File) -> bool {
     let size = |file: &File| file.metadata().map(|metadata| metadata.len()).ok();
     let Some(size) = size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED) else {
@@ -436,7 +444,7 @@ fn have_same_bytes(one: &File, other: &File) -> bool {
     })
 }
 
-/// Whether a file without ELF headers is shared memory by its name.
+/// Whether the name of a file without ELF headers is that of shared memory.
 pub(crate) fn names_run_time_code(label: &str) -> bool {
     let names = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
     names.into_iter().any(|prefix| label.starts_with(prefix))
@@ -463,7 +471,7 @@ mod tests {
         modules
     }
 
-    /// Maps files without headers for `owner`, while `mapped` is mapped; the modules that they got.
+    /// Maps files without headers for `owner`, while `mapped` is mapped. Returns their modules.
     fn map(modules: &mut Modules, owner: Owner, labels: &[&str], mapped: &[u32]) -> Vec<Option<u32>> {
         let all = || mapped.iter().map(|&id| ModuleId(id)).collect();
         let mapped_by = MappedBy { owner, all: &all };
@@ -475,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_shared_memory_mean_code_written_at_run_time() {
+    fn only_names_of_shared_memory_are_run_time_code() {
         let mut modules = Modules::default();
         for label in ["/memfd:jit (deleted)", "/dev/zero (deleted)", "/SYSV00000000 (deleted)", "/dev/shm/x"]
         {
@@ -487,7 +495,7 @@ mod tests {
         assert_eq!(modules.all(), [(ModuleId(0), module)]);
     }
 
-    /// Of a copy of a library with one byte behind its headers changed, and of an exact copy.
+    /// One copy of a library has a changed byte behind its headers, another copy is exact.
     #[test]
     fn build_id_of_another_file_is_not_believed() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -534,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn module_that_was_not_mapped_for_longest_is_evicted_and_its_number_is_not_used_again() {
+    fn least_recently_mapped_module_is_evicted_and_its_number_is_not_reused() {
         let mut modules = few_modules();
         let labels = ["/0", "/1", "/2", "/3", "/4", "/5", "/6", "/7", "/0"];
         map(&mut modules, Owner::System, &labels, &[]);
@@ -558,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn mapping_without_a_place_is_counted_and_others_get_theirs() {
+    fn mapping_beyond_a_quota_is_counted_and_other_owners_get_modules() {
         let mut modules = few_modules();
         let mine = map(&mut modules, ALICE, &["/0", "/1", "/2", "/3"], &[]);
         let pinned: Vec<u32> = mine.into_iter().flatten().collect();
@@ -568,19 +576,23 @@ mod tests {
     }
 
     #[test]
-    fn modules_of_one_batch_stay_until_it_ends() {
+    fn modules_of_a_batch_are_kept_until_it_ends() {
         let mut modules = few_modules();
         map(&mut modules, ALICE, &["/0", "/1"], &[]);
         modules.start_batch();
         let batch = map(&mut modules, ALICE, &["/2", "/3", "/4", "/5", "/6"], &[]);
-        assert_eq!(batch, [Some(2), Some(3), Some(4), Some(5), None], "only the ones before it are evicted");
+        assert_eq!(
+            batch,
+            [Some(2), Some(3), Some(4), Some(5), None],
+            "only modules of earlier batches are evicted"
+        );
         modules.end_batch();
         modules.quota.limits.per_user = 5;
         assert_eq!(map(&mut modules, ALICE, &["/7"], &[]), [Some(6)]);
     }
 
     #[test]
-    fn evicted_module_can_be_opened_while_its_frames_wait_for_names() {
+    fn evicted_module_can_be_opened_while_its_frames_have_no_names() {
         let file = |path: &str| File::open(path).expect("a library");
         let mut modules = few_modules();
         let path = "/lib64/ld-linux-x86-64.so.2";
@@ -589,7 +601,7 @@ mod tests {
         modules.want(ModuleId(0));
         map(&mut modules, Owner::System, &["/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8"], &[]);
         assert_eq!(modules.take_evicted(), [ModuleId(0)]);
-        let module = modules.file(ModuleId(0)).expect("its frames wait");
+        let module = modules.file(ModuleId(0)).expect("its frames have no names");
         assert!(module.module.path == path && module.file.is_some());
         modules.set_wanted(HashSet::new());
         assert!(modules.file(ModuleId(0)).is_none());
@@ -605,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_comes_again_after_its_eviction_is_a_new_module() {
+    fn file_that_is_mapped_again_after_its_eviction_is_a_new_module() {
         let library = "/lib64/ld-linux-x86-64.so.2";
         let build_id = crate::elf::build_id_of_path(Path::new(library)).expect("a build id");
         let mapped = MappedFile {
@@ -628,9 +640,9 @@ mod tests {
         assert_eq!(modules.by_build_id[&build_id], [ModuleId(9)]);
     }
 
-    /// Of a file without a build id, which is known by its identity alone.
+    /// The file has no build id, so that only its identity can be compared.
     #[test]
-    fn unlinked_file_is_unchanged_and_a_written_one_is_not() {
+    fn unlinked_file_is_unchanged_and_a_written_file_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         std::fs::write(&path, "one").expect("written");
@@ -640,7 +652,7 @@ mod tests {
         let origin = Origin { module, found_at: path.clone(), key };
         assert!(origin.is_unchanged(&file));
         std::fs::remove_file(&path).expect("removed");
-        assert!(origin.is_unchanged(&file), "only its name is gone");
+        assert!(origin.is_unchanged(&file), "only its name was removed");
         let writer = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
         writer.expect("a file").set_len(100).expect("written");
         assert!(!origin.is_unchanged(&file));

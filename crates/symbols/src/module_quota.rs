@@ -1,23 +1,23 @@
-//! How many modules are kept, and how many of them may be charged to one user.
+//! The limits on modules: of all users together and of each user.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use wallprof_model::Owner;
 
-/// A search for modules to evict looks at everything that all processes have mapped. After one that found nothing,
-/// further modules are refused this long without a search.
+/// A search for modules to evict reads the mappings of all processes. After a search without a result, new
+/// modules are refused without another search for this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Numbers of modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModuleLimits {
     pub in_all: usize,
-    /// Of the processes of one user other than root.
+    /// Mapped by the processes of one user other than root.
     pub per_user: usize,
-    /// Of the processes of all users other than root.
+    /// Mapped by the processes of all users other than root.
     pub of_users: usize,
-    /// Evicted modules whose frames wait for names.
+    /// Evicted modules with frames that have no names yet.
     pub unnamed: usize,
 }
 
@@ -29,11 +29,11 @@ impl Default for ModuleLimits {
     }
 }
 
-/// Whose modules may be evicted for a new one.
+/// The owners whose modules may be evicted for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
-    Everybody,
-    /// All but root.
+    All,
+    /// All owners but root.
     Users,
     Only(Owner),
 }
@@ -41,40 +41,41 @@ pub(crate) enum Scope {
 impl Scope {
     pub(crate) fn contains(self, owner: Owner) -> bool {
         match self {
-            Scope::Everybody => true,
+            Scope::All => true,
             Scope::Users => owner != Owner::System,
             Scope::Only(only) => owner == only,
         }
     }
 }
 
-/// How many modules are charged to whom.
+/// The modules that are charged to each owner.
 #[derive(Default)]
 pub(crate) struct ModuleQuota {
     pub limits: ModuleLimits,
     charged: HashMap<Owner, usize>,
     in_all: usize,
-    /// Scopes in which nothing could be evicted, and until when that is taken for granted.
+    /// Scopes in which no module could be evicted, and the time of the next search.
     exhausted: HashMap<Scope, Instant>,
 }
 
 impl ModuleQuota {
-    /// What has to become smaller before `owner` gets one module more, the smallest scope first.
+    /// The scopes that are full for `owner`: one module of each must be evicted first. The smallest scope is
+    /// first.
     pub(crate) fn full_scopes(&self, owner: Owner) -> impl Iterator<Item = Scope> + use<> {
         let is_user = owner != Owner::System;
         let of_users = self.in_all - self.charged_to(Owner::System);
         let full = [
             (Scope::Only(owner), is_user && self.charged_to(owner) >= self.limits.per_user),
             (Scope::Users, is_user && of_users >= self.limits.of_users),
-            (Scope::Everybody, self.in_all >= self.limits.in_all),
+            (Scope::All, self.in_all >= self.limits.in_all),
         ];
         full.into_iter().filter(|(_, is_full)| *is_full).map(|(scope, _)| scope)
     }
 
-    /// How many are evicted at once, so that the search is worth it.
+    /// The number of modules that one search evicts, so that searches are rare.
     pub(crate) fn batch(&self, scope: Scope) -> usize {
         let limit = match scope {
-            Scope::Everybody => self.limits.in_all,
+            Scope::All => self.limits.in_all,
             Scope::Users => self.limits.of_users,
             Scope::Only(_) => self.limits.per_user,
         };
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_a_quota_each_and_one_together() {
+    fn each_user_has_a_quota_and_all_users_share_one() {
         let mut quota = quota();
         quota.charge(ALICE);
         assert_eq!(full(&quota, ALICE), []);
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(full(&quota, Owner::User(9)), [Scope::Users]);
         assert_eq!(full(&quota, Owner::System), []);
         (0..4).for_each(|_| quota.charge(Owner::System));
-        assert_eq!(full(&quota, Owner::System), [Scope::Everybody]);
+        assert_eq!(full(&quota, Owner::System), [Scope::All]);
         quota.discharge(ALICE);
         assert_eq!(full(&quota, ALICE), []);
     }
@@ -147,7 +148,7 @@ mod tests {
         let (mut quota, now) = (quota(), Instant::now());
         assert!(!quota.is_exhausted(Scope::Users, now));
         quota.exhaust(Scope::Users, now);
-        assert!(quota.is_exhausted(Scope::Users, now) && !quota.is_exhausted(Scope::Everybody, now));
+        assert!(quota.is_exhausted(Scope::Users, now) && !quota.is_exhausted(Scope::All, now));
         assert!(!quota.is_exhausted(Scope::Users, now + PAUSE));
     }
 }

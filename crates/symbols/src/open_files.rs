@@ -1,4 +1,4 @@
-//! The files of modules that are held open: a bounded number, the one that was not used for longest goes first.
+//! A bounded cache of open files of modules. The least recently used file is closed first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit};
 use wallprof_model::ModuleId;
 
-/// A fourth of the soft limit of 1,024 descriptors that most processes get.
+/// A quarter of 1,024, the usual soft limit of descriptors.
 const MAX_OPEN: u64 = 256;
-/// Programs and maps of the kernel side take 170 descriptors, counters 50, the recording and its journal a few. Where
-/// there are not many more, files are opened again each time that they are read.
+/// Descriptors for other uses. BPF programs and maps take 170, counters 50, the recording and its journal a
+/// few. Where the limit is hardly above this, most files are opened again for each read.
 const RESERVED: u64 = 512;
 const MIN_OPEN: u64 = 4;
 
@@ -27,7 +27,7 @@ impl OpenFiles {
         self.by_module.get(&id).map(|(file, _)| Arc::clone(file))
     }
 
-    /// Keeps `file` open, and closes others where there are too many.
+    /// Keeps `file` open. Closes the least recently used files beyond the limit.
     pub(crate) fn keep(&mut self, id: ModuleId, file: Arc<File>) {
         self.keep_at_most(limit(getrlimit(Resource::Nofile).current), id, file);
     }
@@ -51,7 +51,7 @@ impl OpenFiles {
     }
 }
 
-/// How many files are held open where a process may have `descriptors`.
+/// The number of files that stay open in a process with this limit of descriptors.
 fn limit(descriptors: Option<u64>) -> usize {
     let left = descriptors.map_or(MAX_OPEN, |descriptors| descriptors.saturating_sub(RESERVED));
     left.clamp(MIN_OPEN, MAX_OPEN) as usize

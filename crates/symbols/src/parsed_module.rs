@@ -220,8 +220,8 @@ impl ParsedModule {
     ) {
         let Source { file, sections, key, is_foreign } = *source;
         // The compression headers of a foreign file are verified on its copy.
-        let believed = if is_foreign { Trust::Installed } else { trust };
-        if options.debug_limit == 0 || !fits(options, sections, file, believed) {
+        let trust = if is_foreign { Trust::Installed } else { trust };
+        if options.debug_limit == 0 || !fits(options, sections, file, trust) {
             return;
         }
         let parsing = if is_foreign {
@@ -254,8 +254,8 @@ impl ParsedModule {
         all
     }
 
-    /// Names addresses by debug information, the best first; what is damaged, or takes too long, is not asked
-    /// again. `order`: indices by address.
+    /// Names addresses by debug information, the best first. A source that is damaged or takes too long is not
+    /// used again. `order`: indices by address.
     fn fill_from_debug_info(
         &mut self,
         addresses: &[u64],

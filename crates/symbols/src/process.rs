@@ -357,8 +357,8 @@ impl Processes {
         self.modules.size(id)
     }
 
-    /// Modules that are gone since the last call, because other files needed their places. No process has them mapped, and
-    /// their numbers are not used again.
+    /// Modules that are gone since the last call, because other files needed their places. No process has
+    /// them mapped, and their numbers are not used again.
     pub fn take_evicted_modules(&mut self) -> Vec<ModuleId> {
         self.modules.take_evicted()
     }
@@ -374,7 +374,7 @@ impl Processes {
         self.modules.set_wanted(modules);
     }
 
-    /// The user who pays for what is kept of a process.
+    /// The user to whom the modules and mappings of a process are charged.
     pub fn owner(&self, pid: u32) -> Owner {
         let image = self.table.get(&pid).and_then(|process| process.images.last());
         image.map_or(Owner::System, |image| image.memory.owner())
@@ -455,8 +455,8 @@ impl Processes {
         ProcessKey { pid, generation: image.map_or(0, |image| image.generation) }
     }
 
-    /// Before something is mapped: the process's memory is charged to its user. Memory that it still shares with its
-    /// parent becomes its own with this.
+    /// Before something is mapped: the process's memory is charged to its user. Memory that it still shares
+    /// with its parent becomes its own with this.
     fn charge(&mut self, process: ProcessKey) {
         let memory = &self.image(process).memory;
         let len = memory.mappings().len();
@@ -510,7 +510,7 @@ impl Processes {
     }
 }
 
-/// What processes have mapped, in all images that are kept.
+/// The modules that processes have mapped, in all images that are kept.
 fn mapped_modules(table: &HashMap<u32, Process>) -> HashSet<ModuleId> {
     let spaces = table.values().flat_map(|process| &process.images).map(|image| &image.memory);
     let mut looked_at = HashSet::new();

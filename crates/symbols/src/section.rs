@@ -142,7 +142,7 @@ impl Sections {
     }
 }
 
-/// Whether the sizes in a file's compression headers are believed.
+/// Whether the sizes in a file's compression headers are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// From a directory for debug files, which only the administrator can write to.
@@ -200,7 +200,7 @@ fn announced_size<R: ReadAt + ?Sized>(source: &R, section: &Section, class: Clas
     (kind == ELFCOMPRESS_ZLIB).then_some(announced)
 }
 
-/// Unpacks a section and drops the result: a compression header may lie, and the parser believes it.
+/// Unpacks a section and drops the result: a compression header may be wrong, and the parser trusts it.
 fn unpacks_to<R: ReadAt + ?Sized>(source: &R, section: &Section, class: Class, announced: u64) -> bool {
     let packed = Window {
         source,

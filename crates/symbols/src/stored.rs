@@ -23,7 +23,7 @@ use crate::vdso;
 
 /// More than a machine runs at a time: `pid_max` is 2^22 at most, 2^15 by default.
 const MAX_PROCESSES: usize = 1 << 17;
-/// As for live processes.
+/// The same limit as for live processes.
 const MAX_MODULES: usize = 1 << 14;
 
 /// Where the files of recorded processes are.
