@@ -1,7 +1,7 @@
 //! CPU time for building unwind tables, by the owner of the files: a token bucket for each user.
 //!
-//! A user who runs a stream of distinct files costs the recorder at most 5 % of a CPU in any minute; only a file that is
-//! expensive by itself may take more, and its owner pays that back before the next one.
+//! The distinct files of a user take at most 5 % of a CPU in any minute. A single expensive file may take
+//! more: its owner's bucket becomes negative and must be refilled before the next build.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use wallprof_model::Owner;
 
-/// What a user has who built nothing for a minute, ns: some thousand tables of small programs.
+/// The size of a bucket, ns: enough for some thousand tables of small programs. It is full after a minute.
 const BURST: i64 = 1_500_000_000;
-/// A fortieth of a CPU flows back. With the burst that is a twentieth over the worst minute.
+/// The bucket is refilled by a fortieth of a CPU. With the burst that is a twentieth over the worst minute.
 const REFILL_PART: u32 = 40;
-/// The deepest debt, ns: what one file may take beyond the burst.
+/// The lowest balance, ns: one file may take this much beyond the burst.
 const DEEPEST: i64 = -13_500_000_000;
 
-/// The accounts of all users. root's files, and those of the recorder's own user, cost nothing.
+/// The accounts of all users. Files of root and of the recorder's own user are not charged.
 #[derive(Default)]
 pub(crate) struct BuildAccounts {
     users: Mutex<HashMap<u32, Account>>,
@@ -47,16 +47,16 @@ impl BuildAccounts {
         self.time_to_wait(owner, now).is_zero()
     }
 
-    /// How long the owner's files have to wait.
+    /// The time until the owner's files may be built.
     pub(crate) fn time_to_wait(&self, owner: Owner, now: Instant) -> Duration {
         let Owner::User(uid) = owner else { return Duration::ZERO };
         let balance = self.lock().get(&uid).map_or(BURST, |account| account.refilled(now).balance);
-        // The first nanosecond that is there is enough to start.
+        // A balance of one nanosecond is enough to start.
         let missing = u64::try_from(1 - balance).unwrap_or(0);
         Duration::from_nanos(missing.saturating_mul(REFILL_PART.into()))
     }
 
-    /// CPU time that a build has taken. False: the owner has no more for this build either.
+    /// Charges CPU time of a build. False: the balance is at its lowest and the build must end.
     pub(crate) fn charge(&self, owner: Owner, cpu_ns: u64, now: Instant) -> bool {
         let Owner::User(uid) = owner else { return true };
         let mut users = self.lock();
@@ -65,13 +65,13 @@ impl BuildAccounts {
         *account = account.refilled(now);
         account.balance = account.balance.saturating_sub(cpu_ns);
         let goes_on = account.balance > DEEPEST;
-        // A full account is as good as none.
+        // A full account equals no account.
         users.retain(|_, account| account.refilled(now).balance < BURST);
         goes_on
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Account>> {
-        // Between two statements above nothing is half done.
+        // A panic between the statements above leaves every account consistent.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_accounts_of_their_own_and_the_system_needs_none() {
+    fn each_user_has_an_account_and_the_system_has_none() {
         let (accounts, now) = (BuildAccounts::default(), Instant::now());
         assert!(accounts.charge(ALICE, 2_000_000_000, now));
         assert!(!accounts.may_start(ALICE, now) && accounts.may_start(Owner::User(1001), now));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_may_take_more_and_is_paid_back() {
+    fn one_file_may_overdraw_the_account_of_its_owner() {
         let (accounts, now) = (BuildAccounts::default(), Instant::now());
         assert!(accounts.charge(ALICE, 14_900_000_000, now));
         assert!(!accounts.charge(ALICE, 200_000_000, now), "15 s are the most");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn full_accounts_are_not_kept() {
+    fn full_accounts_are_removed() {
         let (accounts, now) = (BuildAccounts::default(), Instant::now());
         (1..1_000).for_each(|uid| _ = accounts.charge(Owner::User(uid), 1_000, now));
         accounts.charge(ALICE, 1_000, now + Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! What the builders of unwind tables may take: each file its share, all builders together a fixed amount, and the
-//! files of each user a share of CPU time.
+//! The budgets of the builders of unwind tables: memory and time of each file, memory of all builders
+//! together, and CPU time of each user's files.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +18,10 @@ const SMALL: u64 = 4 << 20;
 const LARGE: u64 = 80 << 20;
 /// Chromium's table takes 2 s on a busy CPU.
 const LONGEST: Duration = Duration::from_secs(15);
-/// The clock of CPU time, a system call, is read this often.
+/// CPU time is read by a system call, therefore only this often.
 const CHARGE_EVERY: Duration = Duration::from_millis(1);
 
-/// What all builders share.
+/// The state that all builders share.
 #[derive(Default)]
 pub(crate) struct SharedBudget {
     pub(crate) accounts: BuildAccounts,
@@ -31,9 +31,9 @@ pub(crate) struct SharedBudget {
 /// Why a build was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The file needs more memory or time than a file gets.
+    /// The build needs more memory or time than the budget of a file.
     TooLarge,
-    /// Others have what it needs; it may be tried again.
+    /// Other builds use the memory or the time; this one may be tried again.
     NotNow,
 }
 
@@ -42,10 +42,11 @@ pub(crate) struct BuildBudget<'s> {
     shared: &'s SharedBudget,
     builder: u64,
     owner: Owner,
-    /// When it last did something, by [`clock::mono_now`]: a builder that is stuck in a read does nothing.
+    /// The time of its last sign of progress, by [`clock::mono_now`]. A builder that is blocked in a read
+    /// gives none.
     last_sign: &'s AtomicU64,
     has_turn: Cell<bool>,
-    /// Waiting for others does not count.
+    /// The deadline, extended by the time in which the build waited for its turn.
     until: Cell<Instant>,
     charged_at: Cell<Instant>,
     charged_cpu_ns: Cell<u64>,
@@ -73,7 +74,7 @@ impl<'s> BuildBudget<'s> {
         }
     }
 
-    /// Why the build was ended, if it was.
+    /// The reason for which the build was ended; `None` if it was not.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.refusal.get()
     }
@@ -90,7 +91,7 @@ impl<'s> BuildBudget<'s> {
         self.has_turn.get()
     }
 
-    /// False: the owner's time is used up.
+    /// False: the owner's CPU time is used.
     fn charge(&self, now: Instant) -> bool {
         let cpu_ns = clock::thread_cpu_ns();
         let before = self.charged_cpu_ns.replace(cpu_ns);
@@ -134,7 +135,7 @@ mod tests {
     const ALICE: Owner = Owner::User(1000);
 
     #[test]
-    fn one_builder_at_a_time_is_large_and_small_ones_go_on() {
+    fn one_large_build_runs_at_a_time_and_small_builds_go_on() {
         let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
         let budget = |builder| BuildBudget::new(&shared, builder, Owner::System, &sign);
         let first = budget(1);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_much_is_refused() {
+    fn build_beyond_its_memory_or_time_is_refused() {
         let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
         let budget = BuildBudget::new(&shared, 1, ALICE, &sign);
         assert!(budget.allows(LARGE) && budget.refusal().is_none());
@@ -168,7 +169,7 @@ mod tests {
     fn cpu_time_is_charged_to_the_owner_of_the_file() {
         let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
         let budget = BuildBudget::new(&shared, 1, ALICE, &sign);
-        // As if the build had begun with 14 s less on the thread's clock.
+        // As if the build had started with 14 s less on the thread's clock.
         shared.accounts.charge(ALICE, 14_990_000_000, Instant::now());
         let until = budget.charged_cpu_ns.get() + 20_000_000;
         while clock::thread_cpu_ns() < until {
@@ -177,6 +178,6 @@ mod tests {
         assert!(!budget.allows(1) && budget.refusal() == Some(Refusal::NotNow));
         let other = BuildBudget::new(&shared, 2, Owner::User(1001), &sign);
         assert!(other.allows(1), "another user has time");
-        assert!(sign.load(Ordering::Relaxed) > 0, "it is seen to be at work");
+        assert!(sign.load(Ordering::Relaxed) > 0, "it shows progress");
     }
 }

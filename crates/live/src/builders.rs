@@ -1,7 +1,9 @@
-//! Threads that build unwind tables: a big program takes seconds, during which news about code go on.
+//! Threads that build unwind tables. The table of a big program takes seconds, in which the follower reads
+//! further news.
 //!
-//! A read may take for ever, on a file system that a user serves. A builder that shows no sign of life is given up: its
-//! other orders come back, and a new thread takes its place. Nothing waits for it, also not the end of the recording.
+//! A read from a file system that a user serves may block for ever. A builder without progress is replaced:
+//! its other orders are returned, and a new thread is started. No other thread waits for it, not even at the
+//! end of the recording.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,20 +25,21 @@ use wallprof_unwind::{Table, TableError};
 use crate::build_budget::{BuildBudget, Refusal, SharedBudget};
 
 const MAX_BUILDERS: usize = 4;
-/// Each order holds a file open. More than one, so that a builder does not wait for the next.
+/// Each order keeps a file open. There are several, so that a builder does not wait for the next order.
 const MAX_ORDERS_EACH: usize = 4;
-/// A builder without a sign of life for this long is stuck. One that waits for its turn shows none for 30 s at most.
+/// A builder without a sign of progress for this long is stuck. One that waits for its turn gives none for up
+/// to 30 s.
 const STUCK_AFTER: Duration = Duration::from_secs(40);
 /// Further builders that get stuck are not replaced.
 const MAX_STUCK: usize = 4;
-/// Files on FUSE are served by programs of users (`linux/magic.h`).
+/// The magic number of FUSE, whose files are served by programs of users (`linux/magic.h`).
 const FUSE: u64 = 0x6573_5546;
 
 /// A file to build a table for.
 pub(crate) struct Order {
     pub module: ModuleId,
     pub file: Option<ModuleFile>,
-    /// Of the file's user. root, and the recorder's own user, need no quota for the time of a build.
+    /// The user whose CPU time the build takes. Root and the recorder's own user have no quota.
     pub payer: Owner,
 }
 
@@ -44,49 +47,50 @@ pub(crate) struct Order {
 pub(crate) struct Built {
     pub order: Order,
     pub table: Result<Table, NotBuilt>,
-    /// The file of which the table is, unless its attributes changed meanwhile.
+    /// The identity of the file; `None` if its attributes changed during the build.
     pub file: Option<FileId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotBuilt {
-    /// The file is gone, could not be read, or ended before a part that it names; or its reads may never return.
+    /// The file is gone, could not be read, or is shorter than its headers say; or its reads may never
+    /// return.
     Unreadable,
     OverBudget,
-    /// Its owner's other files, or other builders, have what it needs.
+    /// Other files of its owner use the CPU time, or other builders the memory.
     NotNow,
-    /// It has no unwind information that is understood.
+    /// The file has no unwind information of a known kind.
     Nothing,
 }
 
-/// The threads, and what they share.
+/// The threads and the state that they share.
 pub(crate) struct Builders {
     builders: Vec<Builder>,
     next: u64,
     built: Receiver<(u64, Built)>,
     finished: Sender<(u64, Built)>,
-    /// Gets a byte with each table.
+    /// Receives a byte with each table.
     done: PipeReader,
     bell: Arc<PipeWriter>,
     shared: Arc<SharedBudget>,
     stuck: Vec<u64>,
 }
 
-/// One of them, with a queue of its own: no builder waits for another one's lock.
+/// A builder with its own queue, so that no builder waits for a lock of another.
 struct Builder {
     number: u64,
     orders: Sender<Order>,
-    /// What it was ordered to build, and has not.
+    /// Its orders that are not built yet.
     ahead: VecDeque<ModuleId>,
     state: Arc<BuilderState>,
 }
 
-/// What a builder and the follower know of each other.
+/// The state that a builder and the follower share.
 #[derive(Default)]
 struct BuilderState {
-    /// ns, by [`clock::mono_now`]; 0: it waits for orders.
+    /// The time of the last progress in ns, by [`clock::mono_now`]; 0: it waits for its first order.
     last_sign: AtomicU64,
-    /// It takes no further order.
+    /// The builder takes no further order.
     is_dismissed: AtomicBool,
 }
 
@@ -104,7 +108,7 @@ impl Builders {
         Ok(all)
     }
 
-    /// Whether a file of this user may be read for its table now, and if not how long that takes.
+    /// The time until a table of this user's files may be built; zero: now.
     pub(crate) fn time_to_wait(&self, payer: Owner) -> Duration {
         self.shared.accounts.time_to_wait(payer, std::time::Instant::now())
     }
@@ -119,7 +123,7 @@ impl Builders {
         self.builders.iter().map(|builder| builder.ahead.len()).sum()
     }
 
-    /// Gives an order to the builder with the fewest orders. False when no builder lives.
+    /// Gives an order to the builder with the fewest orders. False: there is no builder.
     pub(crate) fn order(&mut self, order: Order) -> bool {
         let Some(builder) = self.builders.iter_mut().min_by_key(|builder| builder.ahead.len()) else {
             return false;
@@ -137,17 +141,18 @@ impl Builders {
 
     pub(crate) fn take(&mut self) -> Option<Built> {
         let (number, built) = self.built.try_recv().ok()?;
-        // One byte for each; the next wait must not find an old one.
+        // Reads the byte of this table, so that the next wait does not return at once.
         let _ = self.done.read(&mut [0]);
         match self.builders.iter_mut().find(|builder| builder.number == number) {
             Some(builder) => builder.ahead.retain(|module| *module != built.order.module),
-            // It was given up, and came back.
+            // It was replaced, and its read has returned.
             None => self.stuck.retain(|stuck| *stuck != number),
         }
         Some(built)
     }
 
-    /// Gives builders up that are stuck. The orders at which they are stuck, and those behind, which are to be given again.
+    /// Replaces stuck builders. Returns the orders at which they are stuck, and their other orders, to be
+    /// given again.
     pub(crate) fn replace_stuck(&mut self) -> (Vec<ModuleId>, Vec<ModuleId>) {
         self.replace_silent(STUCK_AFTER)
     }
@@ -167,7 +172,7 @@ impl Builders {
             again.extend(builder.ahead);
             self.stuck.push(builder.number);
             if self.stuck.len() <= MAX_STUCK {
-                // Without a thread the others build what is left.
+                // If no thread can be started, the other builders take the orders.
                 let _ = self.add();
             }
         }
@@ -191,7 +196,7 @@ impl Builders {
             shared: Arc::clone(&self.shared),
             state: Arc::clone(&state),
         };
-        // Detached: it ends with the sender of orders.
+        // Detached: the thread ends when the sender of orders is dropped.
         drop(std::thread::Builder::new().name("wallprof-tables".into()).spawn(move || thread.run())?);
         self.builders.push(Builder { number: self.next, orders, ahead: VecDeque::new(), state });
         Ok(())
@@ -219,7 +224,7 @@ impl BuilderThread {
             if self.finished.send((self.number, built)).is_err() {
                 return;
             }
-            // The reader's end lives as long as the receiver.
+            // The read end of the pipe lives as long as the receiver.
             let _ = (&*self.bell).write(&[0]);
         }
     }
@@ -227,7 +232,7 @@ impl BuilderThread {
     fn build(&self, order: Order) -> Built {
         let file = order.file.as_ref().and_then(|file| file.file.clone());
         let Some(file) = file else { return Built { order, table: Err(NotBuilt::Nothing), file: None } };
-        // Orders wait behind others of the same owner.
+        // Earlier orders of the same owner may have used its time.
         if !self.shared.accounts.may_start(order.payer, std::time::Instant::now()) {
             return Built { order, table: Err(NotBuilt::NotNow), file: None };
         }
@@ -261,13 +266,13 @@ impl BuilderThread {
     }
 }
 
-/// The user whose time a build takes.
+/// The user whose CPU time a build takes.
 pub(crate) fn payer_of(file: &File) -> Owner {
     let uid = file.metadata().map_or(0, |metadata| metadata.uid());
     if uid == geteuid().as_raw() { Owner::System } else { Owner::from_uid(uid) }
 }
 
-/// Whether a program of a user answers reads of this file, whatever owner it names.
+/// Whether a program of a user serves this file. Such a program can report any owner.
 fn may_never_be_read(file: &File) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xffff_ffff == FUSE)
 }
@@ -296,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_come_with_the_files_they_are_of() {
+    fn table_is_returned_with_the_identity_of_its_file() {
         let mut builders = Builders::start().expect("threads");
         assert!(builders.order(order(7, library(), Owner::System)));
         assert_eq!(builders.building(), 1);
@@ -318,16 +323,16 @@ mod tests {
     }
 
     #[test]
-    fn stuck_builder_is_replaced_and_its_other_orders_come_back() {
+    fn stuck_builder_is_replaced_and_its_other_orders_are_returned() {
         let mut builders = Builders::start().expect("threads");
-        // The only builder gets its orders, but its thread does not see them.
+        // The only builder gets orders that its thread does not receive.
         builders.builders.truncate(1);
         let (orders, unread) = channel();
         let builder = &mut builders.builders[0];
         (builder.orders, builder.number) = (orders, 99);
         assert!(builders.shared.turn.take(99));
         (1..4).for_each(|module| assert!(builders.order(order(module, library(), Owner::System))));
-        assert_eq!(builders.replace_silent(STUCK_AFTER), (vec![], vec![]), "it has just begun");
+        assert_eq!(builders.replace_silent(STUCK_AFTER), (vec![], vec![]), "it has just started");
         let (lost, again) = builders.replace_silent(Duration::ZERO);
         assert_eq!((lost, again), (vec![ModuleId(1)], vec![ModuleId(2), ModuleId(3)]));
         assert_eq!((builders.building(), builders.builders.len(), &builders.stuck[..]), (0, 1, &[99][..]));
@@ -354,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_paid_for_by_their_owners() {
+    fn builds_are_charged_to_the_owner_of_the_file() {
         let folder = std::env::temp_dir().join(format!("wallprof-payer-{}", std::process::id()));
         std::fs::write(&folder, "").expect("written");
         let file = File::open(&folder).expect("a file");

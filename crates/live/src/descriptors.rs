@@ -1,11 +1,12 @@
-//! Whether this process can still open files. Where it cannot, programs have no names and counters stand
-//! still.
+//! The file descriptors that this process can still open. Without any, programs have no names and counters
+//! are not read.
 
 use std::fs::File;
 
 use rustix::process::{Resource, getrlimit};
 
-/// So many are left to what a recording cannot do without: lists of threads, its own files, files whose tables are built.
+/// Descriptors that are kept free for lists of threads, the recording's own files, and files whose tables are
+/// built.
 pub(crate) const RESERVED: u64 = 40;
 
 /// Linux: include/uapi/asm-generic/errno-base.h.
@@ -18,11 +19,11 @@ pub(crate) fn are_exhausted() -> bool {
     error.is_some_and(|error| matches!(error.raw_os_error(), Some(ENFILE | EMFILE)))
 }
 
-/// How many more files this process can open, as far as its own limit goes.
+/// The number of further files that the limit of this process allows.
 pub(crate) fn left() -> u64 {
     let open = std::fs::read_dir("/proc/self/fd").map(|files| files.count() as u64);
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // Not even that one can be opened.
+    // An error means that this folder cannot be opened either.
     open.map_or(0, |open| limit.saturating_sub(open))
 }
 
@@ -36,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn open_files_are_not_left() {
+    fn open_files_reduce_the_number_that_is_left() {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let files: Vec<File> = (0..50).map(|_| File::open("/dev/null").expect("a file")).collect();
         assert!(left() <= limit - files.len() as u64 && left() > 0);

@@ -1,7 +1,7 @@
-//! The thread that keeps the kernel's walker informed: it waits for news about code, has the unwind tables of files built
-//! that appear, and writes which process has what mapped where.
+//! The thread that keeps the tables of the kernel's walker current. It waits for news of mappings, orders the
+//! unwind tables of new files, and writes the list of mappings of each process.
 //!
-//! Off the hot path, and event-driven: while nothing is mapped it sleeps.
+//! It is not on the hot path. It sleeps while no process maps code.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -23,42 +23,43 @@ use wallprof_unwind::Table;
 use crate::builders::{Builders, Built, NotBuilt, Order, payer_of};
 use crate::known::{ChangedCode, KnownProcesses};
 
-/// News come in bursts, one exec some ten of them: after the first one this long is waited for the rest.
+/// News arrive in bursts: an exec has some ten. After the first one the thread waits this long for the rest.
 const BURST: Duration = Duration::from_millis(4);
-/// How long the first look at all code may delay a recording. Tables that take longer come while it runs.
+/// The first reading of all code may delay a recording this long. Later tables are added while it runs.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
-/// The end of a recording waits this long for the thread, which may be stuck in a file of another user.
+/// The end of a recording waits this long for the thread, which may be blocked by a file of another user.
 const LONGEST_END: Duration = Duration::from_secs(2);
-/// While tables are built or wait, it is looked at them this often.
+/// While tables are built or wait, their state is checked this often.
 const LOOK: Duration = Duration::from_secs(1);
-/// What was taken out of the arena can be used again after this.
+/// Memory of the arena that was freed can be used again after this time.
 const RETRY: Duration = Duration::from_millis(2_500);
-/// Modules of one owner that are tried again at once.
+/// Deferred modules of one owner that are tried again together.
 const RETRIED: usize = 16;
-/// Tables that were refused are not built again more often than this.
+/// Tables that were refused are built again at most this often.
 const RETRY_REFUSED: Duration = Duration::from_secs(30);
 
-/// What the walker's tables are and cost; written by the follower, read by anybody.
+/// Counts of the walker's tables. The follower writes them; any thread may read them.
 #[derive(Debug, Default)]
 pub struct TableCounts {
     /// Bytes of tables and lists in the kernel.
     pub bytes: AtomicU64,
-    /// Tables and lists for which there was no memory or number left.
+    /// Tables and lists that did not fit: no memory or no number was left.
     pub refused: AtomicU64,
-    /// Tables for which one user's files have too much of the kernel's memory or rules already.
+    /// Tables beyond the quota of their files' owner in the kernel's memory or rules.
     pub over_quota: AtomicU64,
-    /// Mappings in lists for which one user's processes have too much of that memory.
+    /// Mappings of lists beyond the quota of their processes' owner in that memory.
     pub mappings_over_quota: AtomicU64,
-    /// Tables that had to go for others.
+    /// Tables that were evicted for others.
     pub evicted: AtomicU64,
-    /// Files that could not be read, or ended before a part that they name.
+    /// Files that could not be read, or are shorter than their headers say.
     pub unreadable: AtomicU64,
-    /// Files whose table needs more memory or time than one file gets, or more time than their user has for now.
+    /// Files whose table needs more memory or time than the budget of a file, or more time than their owner
+    /// has left.
     pub over_budget: AtomicU64,
 }
 
 impl TableCounts {
-    /// What was lost since the last call.
+    /// The losses since the last call.
     pub fn take_losses(&self) -> [(Loss, u64); 6] {
         [
             (Loss::UnwindTablesRefused, &self.refused),
@@ -76,15 +77,16 @@ impl TableCounts {
 pub struct Follower {
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
-    /// Gets a byte when CPUs come; dropped to stop the thread.
+    /// Receives a byte when CPUs come online; dropped to stop the thread.
     bell: Option<PipeWriter>,
     /// Closed by the thread at its end.
     ended: Receiver<()>,
 }
 
 impl Follower {
-    /// Starts the thread and waits until the code of the processes known so far, and of files that are `expected` to be
-    /// mapped soon, is with the walker, or a few seconds.
+    /// Starts the thread. Waits up to [`FIRST_LOOK`] until the walker has the tables of all known processes
+    /// and of
+    /// `expected`, the files that will be mapped soon.
     pub fn start(code: CodeSide, known: KnownProcesses, expected: Vec<PathBuf>) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(known));
         let counts = Arc::new(TableCounts::default());
@@ -92,23 +94,24 @@ impl Follower {
         let (ready, looked) = channel();
         let (ending, ended) = channel();
         let (known_there, counts_there) = (Arc::clone(&known), Arc::clone(&counts));
-        // Detached: a thread that is stuck in a read cannot be waited for.
+        // Detached: a thread that is blocked in a read cannot be joined.
         std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
             let _ending: Sender<()> = ending;
-            // Without the rings nothing would be followed, and every stack says so.
+            // Without the rings there is no news. Every stack then records that it has no table.
             let parts = code.split();
-            let work = parts.and_then(|(tables, watch)| Work::new(tables, watch, known_there, counts_there));
-            let _ = work.and_then(|mut work| {
-                work.expect(&expected);
-                work.run(rung, ready)
+            let thread = parts
+                .and_then(|(tables, watch)| FollowerThread::new(tables, watch, known_there, counts_there));
+            let _ = thread.and_then(|mut thread| {
+                thread.expect(&expected);
+                thread.run(rung, ready)
             });
         })?;
-        // A thread that gave up has dropped its end.
+        // A thread that failed has dropped its end.
         let _ = looked.recv_timeout(FIRST_LOOK);
         Ok(Follower { known, counts, bell: Some(bell), ended })
     }
 
-    /// Follows nothing: for sessions without a kernel.
+    /// A follower without a thread, for sessions without a kernel.
     #[cfg(test)]
     pub fn idle(known: KnownProcesses) -> Self {
         let (known, counts) = (Arc::new(Mutex::new(known)), Arc::new(TableCounts::default()));
@@ -124,9 +127,9 @@ impl Follower {
         &self.counts
     }
 
-    /// Other CPUs are online than before: news come from them, too.
+    /// Reads the news of CPUs that have come online.
     pub fn follow_cpus(&mut self) {
-        // A thread that gave up reads nothing.
+        // The write fails after the thread has ended.
         let _ = self.bell.as_mut().map(|bell| bell.write(&[0]));
     }
 }
@@ -134,17 +137,17 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.bell = None;
-        // A panic in it was reported when it happened.
+        // A panic of the thread was already reported.
         let _ = self.ended.recv_timeout(LONGEST_END);
     }
 }
 
-/// A panic elsewhere leaves the table of processes as it was between two calls.
+/// A panic of another thread does not leave the table of processes in the middle of a change.
 fn lock(known: &Mutex<KnownProcesses>) -> MutexGuard<'_, KnownProcesses> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What became of a module's table.
+/// The state of a module's table.
 enum Held {
     Placed {
         table: PlacedTable,
@@ -152,43 +155,44 @@ enum Held {
         owner: Owner,
         last_used: u64,
     },
-    /// There is none, or not yet.
+    /// The module has no table, or none yet.
     Absent,
 }
 
-struct Work {
+struct FollowerThread {
     tables: CodeTables,
     watch: CodeWatch,
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
-    /// The modules whose tables were asked for; those that are evicted are not among them.
+    /// The modules for which a table was requested, without those that were evicted.
     held: HashMap<ModuleId, Held>,
-    /// What each process's list was made of.
+    /// The code from which the list of each process was written.
     shown: HashMap<u32, ChangedCode>,
     builders: Builders,
-    /// Modules whose tables are to be built, with the bytes of their files.
+    /// Modules for which a table is to be built, with the sizes of their files in bytes.
     queue: BTreeSet<(u64, ModuleId)>,
-    /// Modules that wait for CPU time of their files' owners.
+    /// Modules that wait until their files' owners have CPU time again.
     deferred: HashMap<Owner, BTreeSet<ModuleId>>,
-    /// Modules of which it was counted that they had to wait.
+    /// Modules that were deferred and are counted in `over_budget`.
     counted: HashSet<ModuleId>,
-    /// Modules whose tables fit when what was evicted for them has rested.
+    /// Modules whose tables will fit when the memory of evicted tables can be used again.
     waiting: Vec<ModuleId>,
     retry_at: Instant,
-    /// Modules whose tables did not fit, and when they were last tried again.
+    /// Modules whose tables did not fit.
     refused: HashSet<ModuleId>,
+    /// When the refused modules were last tried again.
     refused_at: Instant,
     round: u64,
 }
 
-impl Work {
+impl FollowerThread {
     fn new(
         tables: CodeTables,
         watch: CodeWatch,
         known: Arc<Mutex<KnownProcesses>>,
         counts: Arc<TableCounts>,
     ) -> io::Result<Self> {
-        Ok(Work {
+        Ok(FollowerThread {
             tables,
             watch,
             known,
@@ -244,7 +248,7 @@ impl Work {
         self.queue.is_empty() && self.builders.building() == 0
     }
 
-    /// When to look again without news; `None`: never.
+    /// The longest wait for news; `None`: no limit.
     fn timeout(&self) -> Option<Duration> {
         if !self.is_idle() || !self.deferred.is_empty() || lock(&self.known).has_changes() {
             return Some(LOOK);
@@ -252,7 +256,7 @@ impl Work {
         (!self.waiting.is_empty()).then_some(RETRY)
     }
 
-    /// Takes news in and writes for the walker what follows from them; what is missing is built on the side.
+    /// Applies the news and writes the lists that they change. Orders the tables that are missing.
     fn follow(&mut self, news: &mut VecDeque<News>) {
         self.round += 1;
         let (changed, gone, evicted) = {
@@ -284,11 +288,11 @@ impl Work {
             self.show(code);
         }
         self.enqueue(missing);
-        // After the lists: none of them names an evicted module.
+        // This follows the lists, so that no list refers to an evicted module.
         self.forget_modules(&evicted);
     }
 
-    /// Small files first: a big program's table takes as long as those of all its libraries.
+    /// Smaller files are built first: the table of a big program takes as long as those of all its libraries.
     fn enqueue(&mut self, modules: Vec<ModuleId>) {
         if modules.is_empty() {
             return;
@@ -316,7 +320,7 @@ impl Work {
         self.deferred.retain(|_, modules| !modules.is_empty());
     }
 
-    /// Gives orders to the builders as long as these have capacity: each order holds a file open.
+    /// Gives orders to the builders while they have capacity. Each order keeps a file open.
     fn dispatch(&mut self) {
         self.take_deferred();
         while self.builders.have_capacity()
@@ -333,7 +337,7 @@ impl Work {
         }
     }
 
-    /// Puts a module off until its file's owner has CPU time again.
+    /// Defers a module until its file's owner has CPU time again.
     fn defer(&mut self, module: ModuleId, payer: Owner) {
         if self.counted.insert(module) {
             self.counts.over_budget.fetch_add(1, Ordering::Relaxed);
@@ -341,7 +345,7 @@ impl Work {
         self.deferred.entry(payer).or_default().insert(module);
     }
 
-    /// The newest modules of owners who have CPU time again: what runs now is more likely among them.
+    /// Enqueues the newest modules of owners who have CPU time again: they are the most likely to be running.
     fn take_deferred(&mut self) {
         let ready: Vec<Owner> = self
             .deferred
@@ -359,7 +363,7 @@ impl Work {
         }
     }
 
-    /// Gives stuck builders up; the rest of their orders goes to others.
+    /// Replaces stuck builders and enqueues their other orders again.
     fn replace_stuck(&mut self) {
         let (stuck, again) = self.builders.replace_stuck();
         self.counts.unreadable.fetch_add(stuck.len() as u64, Ordering::Relaxed);
@@ -371,7 +375,7 @@ impl Work {
         while let Some(Built { order, table, file: id }) = self.builders.take() {
             let Order { module, file, payer } = order;
             if !self.held.contains_key(&module) {
-                // It was evicted meanwhile.
+                // The module was evicted meanwhile.
                 continue;
             }
             let file = file.as_ref().and_then(|file| file.file.as_deref());
@@ -398,7 +402,7 @@ impl Work {
         }
     }
 
-    /// Writes a process's list with the tables there are.
+    /// Writes the list of a process with the tables that are present.
     fn show(&mut self, code: ChangedCode) {
         let mappings: Vec<CodeMapping> = code.ranges.iter().map(|range| self.mapping(range)).collect();
         match self.tables.set_process(code.pid, code.exec_id, code.owner, &mappings) {
@@ -425,7 +429,7 @@ impl Work {
         CodeMapping::new(range.start, range.end, range.bias, table)
     }
 
-    /// True when the walker has the table now.
+    /// Returns whether the walker has the table now.
     fn place(&mut self, module: ModuleId, file: Option<&File>, id: Option<FileId>, table: &Table) -> bool {
         let owner = file.map_or(Owner::System, owner_of);
         match self.tables.place(table, owner) {
@@ -462,7 +466,7 @@ impl Work {
         self.refused.insert(module);
     }
 
-    /// Tables that were refused are tried again when processes are gone, whose tables can be evicted.
+    /// Tries refused tables again after processes have ended, whose tables can be evicted.
     fn retry_refused(&mut self) {
         if self.refused.is_empty() || self.refused_at.elapsed() < RETRY_REFUSED {
             return;
@@ -473,7 +477,7 @@ impl Work {
             if used.contains(&module) {
                 self.waiting.push(module);
             } else {
-                // The next process that maps it asks for it.
+                // The next process that maps the file requests its table again.
                 self.held.remove(&module);
             }
         }
@@ -485,8 +489,8 @@ impl Work {
         ranges.filter_map(|range| range.module).collect()
     }
 
-    /// Frees what tables take that no process has mapped, those of one owner or of all: the one that was not used
-    /// for longest. False: all are in use.
+    /// Evicts the least recently used table that no process has mapped, of one owner or of all. False: all
+    /// are in use.
     fn evict(&mut self, only: Option<Owner>) -> bool {
         let used = self.used();
         let unused = self.held.iter().filter_map(|(module, held)| match held {
@@ -513,7 +517,7 @@ impl Work {
     }
 }
 
-/// The user to whom the memory of a file's table is charged.
+/// The user who is charged for the memory of a file's table.
 fn owner_of(file: &File) -> Owner {
     file.metadata().map_or(Owner::System, |metadata| Owner::from_uid(metadata.uid()))
 }

@@ -1,4 +1,5 @@
-//! The processes that are known, kept current from the kernel's news, and what of it the walker has not been told.
+//! The processes that are known, updated from the kernel's news, and their changes since the walker's lists
+//! were written.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -9,12 +10,12 @@ use wallprof_model::{Loss, Owner};
 use wallprof_probe::{Mapping, News};
 use wallprof_symbols::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes};
 
-use crate::strangers::{Stranger, Strangers};
+use crate::untracked::{Untracked, UntrackedProcess};
 
-/// Stacks of a process that ended are on their way this long at most: they are told once a second.
+/// The stacks of a process that ended arrive within this time: they are flushed once a second.
 const RETIRE_AFTER: Duration = Duration::from_secs(3);
 
-/// The list of a process with more mappings than this is written once in [`LARGE_PAUSE`] at most.
+/// The list of a process with more mappings than this is written at most once in [`LARGE_PAUSE`].
 const LARGE: usize = 4_096;
 const LARGE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -23,7 +24,7 @@ const LARGE_PAUSE: Duration = Duration::from_secs(1);
 pub struct ChangedCode {
     pub pid: u32,
     pub exec_id: u32,
-    /// The user who pays for the list.
+    /// The list is charged to this user.
     pub owner: Owner,
     pub ranges: Vec<CodeRange>,
 }
@@ -31,7 +32,7 @@ pub struct ChangedCode {
 #[derive(Default)]
 pub struct KnownProcesses {
     pub processes: Processes,
-    /// exec generation by pid, counted from what their threads say.
+    /// The exec generation by pid, from the records of threads and from news of execs.
     generations: HashMap<u32, u32>,
     changed: BTreeSet<u32>,
     /// When the lists of processes with many mappings were last taken.
@@ -40,41 +41,42 @@ pub struct KnownProcesses {
     /// Processes whose leader ended, oldest first.
     retiring: VecDeque<(Instant, u32)>,
     lost_mappings: u64,
-    /// What `take_full` has reported.
+    /// The losses that `take_full` has reported.
     reported: NormaliseLosses,
-    /// With `--name`.
-    strangers: Option<Strangers>,
+    /// `Some` with `--name`.
+    untracked: Option<Untracked>,
 }
 
 impl KnownProcesses {
-    /// Remembers what processes map that are not known yet, some of which may turn out to be recorded.
-    pub fn remember_strangers(&mut self) {
-        self.strangers = Some(Strangers::default());
+    /// Keeps the mappings of processes that are not known yet: they may be recorded later.
+    pub fn keep_untracked(&mut self) {
+        self.untracked = Some(Untracked::default());
     }
 
-    /// A process exists, in this exec generation. One not known yet has its mappings read now: it may be gone soon.
+    /// Adds a process in this exec generation. The mappings of a new one are read now, because it may end
+    /// soon.
     pub fn process(&mut self, pid: u32, generation: u32) {
         if !self.generations.contains_key(&pid) {
             self.look_at(ProcessKey { pid, generation });
         }
     }
 
-    /// A stack of this process image has come. News of an exec can be counted twice, when the process was first looked
-    /// at between exec and news.
+    /// Adds the process image of a stack. An exec is counted twice if the process was first read between the
+    /// exec and the news of it; the generation of the stack corrects the count.
     pub fn meet(&mut self, process: ProcessKey) {
         if !self.processes.knows(process) {
             self.look_at(process);
         }
     }
 
-    /// Applies what happened to processes, in order.
+    /// Applies the news in order.
     pub fn apply(&mut self, news: &mut VecDeque<News>) {
         for item in news.drain(..) {
             match item {
                 News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => self.map(&mapping),
                 News::Mapping(mapping) => {
-                    if let Some(strangers) = &mut self.strangers {
-                        strangers.map(mapping);
+                    if let Some(untracked) = &mut self.untracked {
+                        untracked.map(mapping);
                     }
                 }
                 News::Fork { pid, parent_pid } => self.fork(parent_pid, pid),
@@ -83,13 +85,13 @@ impl KnownProcesses {
                         *generation += 1;
                         self.processes.exec(ProcessKey { pid, generation: *generation });
                         self.changed.insert(pid);
-                    } else if let Some(strangers) = &mut self.strangers {
-                        strangers.begin(pid);
+                    } else if let Some(untracked) = &mut self.untracked {
+                        untracked.exec(pid);
                     }
                 }
                 News::Exit { pid } => {
-                    if let Some(strangers) = &mut self.strangers {
-                        strangers.end(pid);
+                    if let Some(untracked) = &mut self.untracked {
+                        untracked.end(pid);
                     }
                     self.processes.exit(pid);
                     self.retiring.push_back((Instant::now(), pid));
@@ -101,7 +103,7 @@ impl KnownProcesses {
         self.retire(Instant::now());
     }
 
-    /// What the walker's lists do not have yet: processes with other code than before, and those that are gone.
+    /// Returns the processes with changed code and the pids of processes that ended, since the last call.
     pub fn take_changes(&mut self) -> (Vec<ChangedCode>, Vec<u32>) {
         let now = Instant::now();
         self.large.retain(|_, since| now.duration_since(*since) < LARGE_PAUSE);
@@ -115,7 +117,7 @@ impl KnownProcesses {
         (code, std::mem::take(&mut self.gone))
     }
 
-    /// Whether there is more to take later.
+    /// Whether changes are left for a later call of `take_changes`.
     pub fn has_changes(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -125,12 +127,12 @@ impl KnownProcesses {
         Some(ChangedCode { pid, exec_id, owner: self.processes.owner(pid), ranges: self.processes.code(pid) })
     }
 
-    /// Mappings that were not seen since the last call, whatever dropped them.
+    /// The number of mappings that were lost since the last call, for any reason.
     pub fn take_losses(&mut self) -> u64 {
         std::mem::take(&mut self.lost_mappings)
     }
 
-    /// What the tables of modules, mappings and run-time names had no place for since the last call, by reason.
+    /// Entries that did not fit into the tables of modules, mappings and run-time names since the last call.
     pub fn take_full(&mut self) -> [(Loss, u64); 4] {
         let losses = self.processes.losses();
         let before = std::mem::replace(&mut self.reported, losses);
@@ -148,9 +150,9 @@ impl KnownProcesses {
     fn look_at(&mut self, process: ProcessKey) {
         self.generations.insert(process.pid, process.generation);
         self.changed.insert(process.pid);
-        let stranger = self.strangers.as_mut().and_then(|strangers| strangers.meet(process.pid));
-        let Some(Stranger { mappings, has_ended }) = stranger else {
-            // A process that ended in between simply has no names.
+        let untracked = self.untracked.as_mut().and_then(|untracked| untracked.take(process.pid));
+        let Some(UntrackedProcess { mappings, has_ended }) = untracked else {
+            // The frames of a process that has ended meanwhile have no names.
             let _ = self.processes.scan(process);
             return;
         };
@@ -175,7 +177,7 @@ impl KnownProcesses {
         self.changed.insert(mapping.pid);
     }
 
-    /// The walker met a process unprepared.
+    /// The walker has no list for a process.
     fn want(&mut self, process: ProcessKey) {
         self.meet(process);
         self.changed.insert(process.pid);
@@ -190,7 +192,7 @@ impl KnownProcesses {
         }
     }
 
-    /// Forgets processes that ended a while ago: all their stacks were emitted.
+    /// Removes processes that ended more than [`RETIRE_AFTER`] ago: all their stacks were emitted.
     fn retire(&mut self, now: Instant) {
         while let Some(&(since, pid)) = self.retiring.front()
             && now.duration_since(since) >= RETIRE_AFTER
@@ -208,7 +210,7 @@ impl KnownProcesses {
     }
 }
 
-/// Whether threads of a process live on after its leader: the leader alone is a zombie.
+/// Whether threads of a process remain after its leader has ended. The leader alone is a zombie.
 fn has_threads(pid: u32) -> bool {
     std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
 }
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_childs_code_is_its_parents_until_it_says_otherwise() {
+    fn child_has_the_code_of_its_parent_until_its_exec() {
         let mut known = KnownProcesses::default();
         let (parent, child) = (u32::MAX - 1, u32::MAX - 2);
         known.process(parent, 7);
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_strangers_are_no_news() {
+    fn mappings_of_untracked_processes_change_no_list() {
         let mut known = KnownProcesses::default();
         assert_eq!(changes(&mut known, [mapping(u32::MAX - 1)]), []);
         assert_eq!(changes(&mut known, [News::Lost { count: 3 }]), []);
@@ -284,7 +286,7 @@ mod tests {
             News::Mapping(Mapping { pid, start, len, page_offset, build_id: None, path })
         };
         changes(&mut known, (0..1_000).map(file));
-        assert!(known.take_full().iter().all(|(_, count)| *count == 0), "they all have a place");
+        assert!(known.take_full().iter().all(|(_, count)| *count == 0), "all of them fit");
         changes(&mut known, (1_000..17_000).map(file));
         let full: HashMap<_, _> = known.take_full().into();
         assert!(full[&Loss::ModulesFull] >= 17_000 - 16_384, "{full:?}");
@@ -293,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_that_is_gone_is_known_from_its_exec_on() {
+    fn untracked_process_that_has_ended_is_known_from_its_exec_on() {
         let mut known = KnownProcesses::default();
-        known.remember_strangers();
+        known.keep_untracked();
         let pid = u32::MAX - 1;
-        let life = [mapping(pid), News::Exec { pid }, mapping(pid), News::Exit { pid }];
-        assert_eq!(changes(&mut known, life), []);
+        let news = [mapping(pid), News::Exec { pid }, mapping(pid), News::Exit { pid }];
+        assert_eq!(changes(&mut known, news), []);
         known.meet(ProcessKey { pid, generation: 9 });
         let (changed, _) = known.take_changes();
         assert_eq!((changed[0].exec_id, changed[0].ranges.len()), (9, 1));
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ended_is_forgotten_later() {
+    fn process_that_ended_is_removed_later() {
         let mut known = KnownProcesses::default();
         let pid = u32::MAX - 1;
         known.process(pid, 0);
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_walker_wants_is_looked_at() {
+    fn process_that_the_walker_requests_is_read() {
         let mut known = KnownProcesses::default();
         let own = std::process::id();
         known.apply(&mut [News::Wanted { pid: own, exec_id: 4 }].into());

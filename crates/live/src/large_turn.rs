@@ -1,9 +1,9 @@
-//! One builder of tables at a time may hold much memory: its turn.
+//! A lock with a time limit: only one builder of tables at a time may use much memory.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Who waits longer than this for a turn builds nothing this time.
+/// A builder that waits longer than this for its turn defers the build.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The number of the builder whose turn it is.
@@ -14,12 +14,12 @@ pub(crate) struct LargeTurn {
 }
 
 impl LargeTurn {
-    /// Waits for the turn, for a bounded time. False: another builder still has it.
+    /// Waits up to [`LONGEST_WAIT`] for the turn. False: another builder still has it.
     pub(crate) fn take(&self, builder: u64) -> bool {
         self.take_within(LONGEST_WAIT, builder)
     }
 
-    /// The turn goes to the next one. Nothing happens where another builder has it by now.
+    /// Passes the turn to the next builder. Does nothing if `builder` does not have the turn.
     pub(crate) fn give_back(&self, builder: u64) {
         let mut holder = self.lock();
         if *holder == Some(builder) {
@@ -40,7 +40,7 @@ impl LargeTurn {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<u64>> {
-        // A number is either there or not.
+        // The value is consistent after any panic.
         self.holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turn_is_taken_once_and_given_back_by_its_holder_alone() {
+    fn only_the_holder_gives_the_turn_back() {
         let turn = LargeTurn::default();
         assert!(turn.take(1) && !turn.take_within(Duration::ZERO, 2));
         turn.give_back(2);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn next_builder_gets_its_turn() {
+    fn waiting_builder_gets_the_turn() {
         let turn = LargeTurn::default();
         assert!(turn.take(1));
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The live source: drives the probes and turns what they say into the model's events.
+//! The live source: drives the probes and converts their records into the model's events.
 //!
 //! Owns the order in which things become known (threads, then stacks, then what refers to them) and the
 //! cutting of time into seconds. Owns no file and no BPF.
@@ -21,9 +21,9 @@ mod quotas;
 mod session;
 mod stacks;
 pub mod stalls;
-mod strangers;
 mod threads;
 mod thresholds;
+mod untracked;
 mod waited_files;
 
 pub use kernel_side::{KernelSide, TakeRow};

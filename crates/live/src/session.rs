@@ -107,7 +107,7 @@ impl Session<Probes> {
         let (mut probes, code) = Probes::load(options)?;
         let mut known = KnownProcesses::default();
         if !options.targets.names().is_empty() {
-            known.remember_strangers();
+            known.keep_untracked();
         }
         probes.snapshot(|record| {
             if is_user_process(record) {
