@@ -8,7 +8,7 @@ fuzz_target!(|image: &[u8]| {
     let Ok(table) = Table::from_elf(image) else { return };
     for (number, page) in table.pages().enumerate() {
         let Some(words) = page else { continue };
-        // What the kernel's walker relies on.
+        // The kernel's walker relies on these properties.
         let starts: Vec<usize> =
             words[..PAGE_STARTS].iter().flat_map(|word| [word & 0xffff, word >> 16]).map(|at| at as usize).collect();
         let rows = &words[PAGE_STARTS..];

@@ -1,8 +1,7 @@
-//! ELF files that claim much and are small: headers, sections and unwind entries from a grammar, in a file
-//! with holes. A table is built within its budget, or the build ends.
+//! Small ELF files with large sizes in their headers: headers, sections and unwind entries from a grammar, in
+//! a file with holes. A table is built within its budget, or the build ends with an error.
 //!
-//! The image answers for holes with zeros, as a sparse file does, so a section of gigabytes costs its writer
-//! nothing.
+//! The image returns zeros for holes, as a sparse file does. A section of gigabytes therefore takes no space.
 #![no_main]
 
 use std::borrow::Cow;
@@ -12,20 +11,20 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use wallprof_unwind::{Budget, Image, Table, TableError, binders_from_image};
 
-/// What a build may hold.
+/// The memory that a build may hold, in bytes.
 const LIMIT: u64 = 1 << 20;
-/// A table is charged in steps of this size, and a vector that grows has as much again.
+/// A table is charged in steps of this size. A vector that grows holds the same size once more.
 const GRAIN: u64 = 64 << 10;
-/// Tables are looked through in parts of this size, which are not charged one by one.
+/// Tables are searched in parts of this size, which are not charged one by one.
 const SMALL: u64 = 128 << 10;
-/// How often the budget is asked before it says that the time is up.
+/// The number of checks after which the budget is used.
 const PATIENCE: u32 = 200;
 
 const CODE: u64 = 0x40_1000;
 const UNWIND: u64 = 0x70_0000;
 const WILD: [u64; 9] = [0, 1, 0x7f, 0x1000, 1 << 20, 1 << 31, 1 << 36, u64::MAX / 2, u64::MAX];
 
-/// A small budget that counts how it is asked.
+/// A small budget that counts its checks.
 #[derive(Default)]
 struct Small {
     agreed: Cell<u64>,
@@ -35,7 +34,7 @@ struct Small {
 
 impl Budget for Small {
     fn allows(&self, held: u64) -> bool {
-        assert!(!self.refused.get(), "asked again after a refusal");
+        assert!(!self.refused.get(), "checked again after a refusal");
         self.asked.set(self.asked.get() + 1);
         let allows = held <= LIMIT && self.asked.get() < PATIENCE;
         self.agreed.set(self.agreed.get().max(if allows { held } else { 0 }));
@@ -91,7 +90,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(binders_from_image(&image, &binders).len() as u64 * 16 <= LIMIT + GRAIN);
 });
 
-/// What was built fits what was agreed.
+/// Asserts that a table is no larger than the budget.
 fn assert_bounded(table: &Table) {
     let words: u64 = table.pages().flatten().map(|page| page.len() as u64).sum();
     let bytes = words * 4 + table.pages().len() as u64 * 4 + size_of_val(table.rules()) as u64;
@@ -141,7 +140,7 @@ fn wild(input: &mut Unstructured<'_>) -> Result<u64> {
     Ok(*input.choose(&WILD)?)
 }
 
-/// A few bytes of headers that were right.
+/// Changes a few bytes of valid headers.
 fn damage(input: &mut Unstructured<'_>, bytes: &mut [u8]) -> Result<()> {
     for _ in 0..input.int_in_range(0..=2)? {
         let at = input.choose_index(bytes.len() / 8)? * 8;
@@ -188,8 +187,8 @@ fn unwind_section(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         if number == 0 || input.ratio(1, 6)? {
             cie_at = section.len();
             let instructions = instructions(input)?;
-            // Version 1, augmentation "zR", code and data alignment, return address, pointers of four bytes
-            // from here.
+            // Version 1, augmentation "zR", code and data alignment, return address register, and pointers of
+            // four bytes relative to their own address.
             let data = [&[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b][..], &instructions].concat();
             entry(&mut section, 0, &data);
         } else {
@@ -203,7 +202,7 @@ fn unwind_section(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             entry(&mut section, back, &data);
         }
     }
-    // How often the same entries come again: small in the input, large in the file.
+    // The number of repetitions of the same entries: a small input makes a large file.
     let times = *input.choose(&[1, 1, 1, 16, 400])?;
     let once = section.clone();
     for _ in 1..times {

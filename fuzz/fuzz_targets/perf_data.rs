@@ -8,7 +8,8 @@ use settled::Settled;
 use wallprof_import::{ImportOptions, import_stream};
 
 fuzz_target!(|bytes: &[u8]| {
-    // No file of this machine is to be read: what the input names is looked for where nothing is.
+    // No file of this machine may be read: the files that the input names are searched in a folder that does
+    // not exist.
     let options = ImportOptions { symfs: Some("/nonexistent".into()), ..ImportOptions::default() };
     let _ = import_stream(bytes, &options, &mut Settled::default());
 });

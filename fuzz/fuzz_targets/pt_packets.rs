@@ -1,8 +1,9 @@
-//! Any bytes as an Intel PT trace of an invented program, or of a program that is bytes too: decoded and replayed, whole
-//! and by segments, without panic or hang, and every thread's self times add up.
+//! Any bytes as an Intel PT trace of a generated program, or of a program that is part of the input. The
+//! trace is decoded and replayed, whole and by segments, without panic or hang. The self times of every
+//! thread add up.
 //!
-//! Input: a byte of options, the seed of the program (or the length of its code in units of four bytes), the shift of MTC,
-//! a byte of switches; the code, where it is given; the trace.
+//! Input: a byte of options; the seed of the program, or the length of its code in units of four bytes; the
+//! shift of MTC; a byte of switches; the code, if it is part of the input; the trace.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -19,12 +20,12 @@ const RETURN_COMPRESSION: u8 = 1;
 const GIVEN_CODE: u8 = 2;
 const WHOLE: u8 = 4;
 const CLOCKS: u8 = 8;
-/// Of some code only; an invented program has a kernel, too.
+/// The trace is filtered. A generated program has a kernel, too.
 const FILTERED: u8 = 16;
 const BASE: u64 = 0x40_0000;
 
-/// Bytes as code, in user space and in the kernel, with a function every 32 bytes, some of them without a name. Of a
-/// filtered trace every other 64 bytes are left out.
+/// Bytes as code, in user space and in the kernel. Every 32 bytes are a function, some without a name. A
+/// filter excludes every other 64 bytes.
 struct Given<'a> {
     code: &'a [u8],
     is_filtered: bool,
@@ -101,7 +102,8 @@ fn check(options: u8, mtc_shift: u8, switches: u8, code: &impl Code, bytes: &[u8
     assert_eq!(Recorder::new(TimeConv::NANOSECONDS).finish(0).len(), 0);
 }
 
-/// From the invented recordings' first time on, a switch every 2^`switches` ticks, to each of two threads and nobody.
+/// Switches every 2^`switches` ticks from the first timestamp of the generated recordings on, to two threads
+/// and to the idle task in turn.
 fn schedule(switches: u8) -> Schedule {
     let switch = |index: u64| Switch {
         ticks: 1_000_000_000 + (index << (switches % 32)),
@@ -114,7 +116,7 @@ fn schedule(switches: u8) -> Schedule {
     Schedule::new(std::iter::once(first).chain(several))
 }
 
-/// What is told is bounded by what was read: a trace cannot make the decoder talk without end.
+/// Asserts that the number of events is bounded by the length of the trace.
 fn assert_bounded<C: Code>(trace: &Trace<'_, C>, segment: Segment, cache: &mut RunCache) {
     let mut events = 0u64;
     decode_segment(trace, segment, cache, &mut |_: &Event| events += 1);

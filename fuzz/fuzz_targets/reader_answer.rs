@@ -1,4 +1,5 @@
-//! Bytes of a reader of foreign files become an answer with one entry for each address, or none.
+//! Bytes from the process that reads foreign files are an answer with one entry for each address, or no
+//! answer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! Recordings with the right schema and hostile rows: numbers without bounds, ids of nothing, cycles, texts
-//! and blobs where integers belong. Every reader ends with a view or with an error.
+//! Recordings with the right schema and hostile rows: numbers out of range, unknown ids, cycles, texts and
+//! blobs in place of integers. Every reader ends with a view or with an error.
 //!
-//! Flipped bytes die at the first check of SQLite or of the schema. Here only rows are wrong.
+//! Changed bytes fail at the first check of SQLite or of the schema. Here only rows are wrong.
 #![no_main]
 
 mod views;
@@ -20,7 +20,7 @@ use wallprof_model::{
 };
 use wallprof_recording::{Recorder, RecordingStart};
 
-/// More changes say nothing that fewer do not.
+/// More changes find no further defects.
 const MOST_CHANGES: usize = 24;
 const NUMBERS: [i64; 18] =
     [-1, 0, 1, 2, 3, 63, 64, 65, 66, 67, 255, 256, 4096, 65_536, 1 << 32, 1 << 40, i64::MAX, i64::MIN];
@@ -32,7 +32,7 @@ struct Table {
     columns: Vec<String>,
 }
 
-/// A good recording, and its tables.
+/// A valid recording and its tables.
 struct Template {
     bytes: Vec<u8>,
     tables: Vec<Table>,
@@ -130,7 +130,7 @@ fn record(path: &Path) {
     recorder.finish(MonoNs(10_000)).expect("a whole recording");
 }
 
-/// Adds, changes and removes rows. What SQLite refuses is left out.
+/// Adds, changes and removes rows. Statements that SQLite refuses have no effect.
 fn change(path: &Path, tables: &[Table], input: &mut Unstructured<'_>) {
     let connection = Connection::open(path).expect("the recording");
     let _ = connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN");
@@ -154,7 +154,7 @@ fn statement(tables: &[Table], input: &mut Unstructured<'_>) -> Result<(String, 
             (format!("UPDATE {name} SET {column} = ? WHERE {other} >= ?"), vec![value(input)?, value(input)?])
         }
         4 => {
-            // Many rows that differ in one number.
+            // Inserts many rows that differ in one number.
             let counting = input.choose_index(columns.len())?;
             let each: Result<Vec<String>> = (0..columns.len())
                 .map(|at| Ok(if at == counting { "i".to_owned() } else { literal(input)? }))
@@ -170,7 +170,7 @@ fn statement(tables: &[Table], input: &mut Unstructured<'_>) -> Result<(String, 
     })
 }
 
-/// A small number, or what follows from the counter.
+/// A literal: the counter, the number before it, NULL, or a small number.
 fn literal(input: &mut Unstructured<'_>) -> Result<String> {
     Ok(match input.choose_index(6)? {
         0 => "i".to_owned(),

@@ -1,4 +1,4 @@
-//! Texts that may be perf script's become events in the order of time, or an error.
+//! Any text as the output of `perf script` becomes events in the order of time, or an error.
 #![no_main]
 
 mod settled;
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use settled::Settled;
 use wallprof_import::import_scripts;
 
-// Files are in memory: two of them, cut at a zero byte if there is one.
+// The input is split at the first zero byte into two files in memory.
 fuzz_target!(|bytes: &[u8]| {
     let cut = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let paths: Vec<PathBuf> = [&bytes[..cut], bytes.get(cut + 1..).unwrap_or_default()]

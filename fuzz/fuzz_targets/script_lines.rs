@@ -1,8 +1,8 @@
-//! Lines as `perf script` prints them of a trace, generated from its grammar: several threads, CPUs and
-//! files, calls and returns that match or do not, errors, switches, and now and then a field that is wrong.
+//! Lines as `perf script` prints them for a trace, generated from its grammar: several threads, CPUs and
+//! files, calls and returns that match or do not, errors and switches. Some fields are wrong.
 //!
-//! `script` takes any bytes, most of which are refused before the calls are matched. Here nearly every line
-//! is a branch.
+//! The target `script` takes any bytes, most of which are refused before the calls are matched. Here nearly
+//! every line is a branch.
 #![no_main]
 
 mod settled;
@@ -50,7 +50,7 @@ const SYMBOLS: [&str; 8] = [
 ];
 const MODULES: [&str; 5] =
     ["", " (/usr/bin/a)", " (/usr/lib/a b.so (deleted))", " ([unknown])", " ([kernel.kallsyms])"];
-/// Of these a line has one in place of what belongs there.
+/// Values that replace the right one in some fields.
 const WRONG: [&str; 6] = ["", "-1", "99999999999999999999", "zz", "0x", "\u{0}"];
 const FUNCTIONS: u64 = 12;
 const FUNCTION_BYTES: u64 = 0x100;
@@ -137,7 +137,7 @@ fn time(ns: u64, digits: usize) -> String {
     format!("{seconds}.{}", &ns[..digits])
 }
 
-/// `ADDRESS SYMBOL+OFFSET (MODULE)` of one of few functions, so that returns find their calls.
+/// `ADDRESS SYMBOL+OFFSET (MODULE)`. There are few functions, so that returns match their calls.
 fn place(input: &mut Unstructured<'_>) -> Result<String> {
     if input.ratio(1, 60)? {
         return Ok(format!("{} main+0x1", input.choose(&WRONG)?));

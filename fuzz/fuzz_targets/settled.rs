@@ -1,9 +1,9 @@
-//! A sink that forgets all events and looks at the order of time alone.
+//! A sink that drops all events and checks only that time does not go back.
 
 use wallprof_import::{RecordingFacts, Sink};
 use wallprof_model::{Event, MonoNs};
 
-/// Up to when everything was told.
+/// The time up to which all events were emitted, in ns.
 #[derive(Default)]
 pub struct Settled(u64);
 

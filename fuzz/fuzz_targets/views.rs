@@ -1,4 +1,4 @@
-//! Every view of a recording, written to nowhere.
+//! Renders every view of a recording and drops the output.
 
 use std::io::sink;
 use std::path::Path;
@@ -16,7 +16,7 @@ use wallprof_views::{
     report_text, stall_json,
 };
 
-/// What the commands do that read a recording, one after the other; those that add to it come last.
+/// Runs the functions behind every command that reads a recording. Commands that add to it run last.
 pub fn read_all(path: &Path) -> Result<()> {
     let results = [report(path), stalls(path), pictures(path), calls(path), compared(path), additions(path)];
     results.into_iter().collect()
@@ -104,7 +104,7 @@ fn draw(recording: &Recording, weights: &Weights) -> Result<()> {
     let (info, zone) = (recording.info()?, Zone::utc());
     let range = info.start..info.end;
     let flame = Flame { info: &info, weights, side: Side::Both, range, thread_glob: None, zone: &zone };
-    // The one error besides the output's: there is nothing to draw.
+    // Besides errors of the output the only error is an empty picture.
     let _ = flame_svg(&mut sink(), &flame);
     let export = Export { weights, info: &info, title: "x", range: info.start..info.end };
     for format in EXPORT_FORMATS {
@@ -152,7 +152,7 @@ fn compared(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `import --metrics`, `import --marks`, `symbolize` and the end of a recording add.
+/// Adds the rows of `import --metrics`, `import --marks`, `symbolize` and the end of a recording.
 fn additions(path: &Path) -> Result<()> {
     let mut additions = Additions::open(path)?;
     let at = wallprof_model::MonoNs(5_000);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A neighbour without rights who attacks the recorder: the attacks of run.sh, as the user who calls it.
+"""The attacks of run.sh, run without rights as the user that calls it.
 
 usage: hostile.py ATTACK SECONDS FOLDER
 
-  sparse   runs small ELF files that claim huge tables, each a new one
-  cut      runs copies of a program, and cuts short a file that it maps as code
-  rows     runs files with very many unwind entries, each a new one
+  sparse   runs small ELF files, each a new one, with huge tables in their headers
+  cut      runs copies of a program, and truncates a file that it maps as code
+  rows     runs files, each a new one, with very many unwind entries
   maps     maps thousands of parts of a file as code
-  names    renames its thread to what a terminal would obey
+  names    renames its thread to control sequences of terminals
   threads  starts threads, 500 at a time
 
 With `harmless-` before its name the attack does the same with ordinary files, mappings and names.
@@ -33,7 +33,7 @@ LOOP = b"\x48\x31\xc0\xb9\x00\x00\x00\x02\xff\xc9\x75\xfc\xb8\x3c\x00\x00\x00\x3
 
 
 def elf(unwind, claimed, symbols, number):
-    """A program that spins for some milliseconds, with an .eh_frame and a .symtab that may claim more than is there."""
+    """A program that spins for some milliseconds. Its .eh_frame and .symtab may be larger in the header than in the file."""
     code_at, unwind_at = 0x1000, 0x2000
     names = b"\0.eh_frame\0.symtab\0.strtab\0.note.gnu.build-id\0.shstrtab\0"
     note = struct.pack("<III4s20s", 4, 20, 3, b"GNU\0", number.to_bytes(20, "little"))
@@ -62,7 +62,7 @@ def elf(unwind, claimed, symbols, number):
 
 
 def entries(count):
-    """A CIE and FDEs of 16 bytes of code, each with a rule of its own."""
+    """A CIE, and FDEs that cover 16 bytes of code each, with distinct rules."""
     cie = struct.pack("<II", 16, 0) + b"\1zR\0\1\x78\x10\1\x1b\x0c\7\x08"
     out = bytearray(cie)
     for number in range(count):
@@ -95,7 +95,7 @@ def cut(number):
     shutil.copy("/usr/bin/python3", path)
     child = subprocess.Popen([path, "-c", "sum(range(1000000))"], stderr=subprocess.DEVNULL)
     if not harmless:
-        # A program that runs cannot be written to: another file that it maps can.
+        # The file of a running program cannot be written to, but another file that it maps can.
         data = f"./d{number % 64}"
         shutil.copy("/usr/bin/python3", data)
         with open(data, "r+b") as file:

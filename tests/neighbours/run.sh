@@ -1,15 +1,18 @@
 #!/bin/bash
-# The attacks of hostile.py, as another user, against `record -a` and `watch -a`, each beside its harmless twin.
+# Runs the attacks of hostile.py as another user against `record -a` and `watch -a`, and compares each with a
+# harmless twin.
 #
 # usage: tests/neighbours/run.sh [-s SECONDS] [-w WALLPROF] [-u USER] [record|watch|all] [ATTACK…]
 #
-# For each attack it prints what the recorder used more than beside the twin: resident memory at its peak, and its own CPU
-# time as a share of the attack's length. It prints whether the recorder came to its end, the CPU time of a Redis that
-# another user runs, by the recording and by the kernel, and the losses that beside the twin are not there.
+# For each attack it prints the difference of the recorder's peak resident memory and CPU time between attack and
+# twin. It prints whether the recorder ended in order, and the CPU time of another user's Redis, by the recording
+# and by the kernel. It prints the losses that do not occur with the twin.
 #
-# Exit code 1 where an attack costs more than 100 MiB or 5 % of a CPU, stops the recorder, or changes what is said of Redis.
+# Exit code 1: an attack costs more than 100 MiB or 5 % of a CPU, ends the recorder, or changes the reported time
+# of Redis.
 #
-# Needs root, python3, jq, curl, redis-server and redis-tools. Nothing is said of a machine on which other things run.
+# Needs root, python3, jq, curl, redis-server and redis-tools. The result is valid only on a machine without
+# other load.
 set -euo pipefail
 
 seconds=60
@@ -56,12 +59,12 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# In place of the shell that calls it, which is one in the background.
+# Replaces the calling shell, which runs in the background, by the command.
 become_user() { # COMMAND…
     exec setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups --no-new-privs "$@"
 }
 
-# Of all threads of a process, those that ended as well, in ticks of 10 ms.
+# The CPU time of all threads of a process, ended threads included, in ticks of 10 ms.
 cpu_ticks() { # PID
     sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'
 }
@@ -77,7 +80,7 @@ wait_for() { # PATTERN FILE PID
         kill -0 "$3" 2>/dev/null || fail "it ended: $(tail -3 "$2")"
         sleep 0.1
     done
-    fail "it did not say \"$1\": $(tail -3 "$2")"
+    fail "it did not print \"$1\": $(tail -3 "$2")"
 }
 
 # A Redis of another user, under a load of constant rate.
@@ -106,7 +109,7 @@ run_once() { # record|watch ATTACK LOSSES
         wait_for armed "$scratch/said" "$pid"
     fi
     started+=("$pid")
-    # What reading the machine costs at the start is not the attack's.
+    # Lets the recorder read the machine first: that cost is not part of the attack.
     sleep 5
     local ticks_before
     ticks_before=$(cpu_ticks "$pid")
@@ -155,7 +158,7 @@ print_attack() { # record|watch ATTACK
     more_percent=$(awk -v more=$((ticks - twin_ticks)) -v s="$seconds" 'BEGIN { printf "%.1f", more / s }')
     printf '%-7s %-8s %5d MiB more (%d), %5s %% of a CPU more; ended: %s; Redis ran %d ms, recorded %d ms; %s\n' "$1" "$2" \
         "$more_mib" $((kib / 1024)) "$more_percent" "$ended" "${redis_kernel:-0}" "$redis_recorded" "$(tail -1 "$scratch/rounds")"
-    printf '        losses that the twin has not: %s\n' "$(comm -13 "$scratch/twin" "$scratch/losses" | xargs)"
+    printf '        losses that the twin does not have: %s\n' "$(comm -13 "$scratch/twin" "$scratch/losses" | xargs)"
     printf '        verdict: memory %s, CPU %s, end %s, Redis %s\n' \
         "$(verdict [ "$more_mib" -le 100 ])" \
         "$(verdict awk -v more="$more_percent" 'BEGIN { exit !(more <= 5) }')" \

@@ -1,5 +1,5 @@
-//! Many rows, and few rows that stand for many: what a reader holds and prints is bounded, and it says what
-//! it left out.
+//! Many rows, and few rows that expand to many: the memory and the output of a reader are bounded. The output
+//! states the number of rows that it leaves out.
 
 use std::fs;
 
@@ -42,8 +42,8 @@ fn very_many_threads_are_listed_in_part_and_summed_in_full() {
         ),
         &[&ONE_OF_EACH[..], &["export FILE --to pprof -o OUT"]].concat(),
     );
-    for Outcome { command, code, said, .. } in &outcomes {
-        assert_eq!(*code, Some(0), "{command}: {said}");
+    for Outcome { command, code, stderr, .. } in &outcomes {
+        assert_eq!(*code, Some(0), "{command}: {stderr}");
     }
     let threads = threads_in_report(&hostile);
     assert_eq!(threads.len(), 100_001);
@@ -59,7 +59,7 @@ fn very_many_threads_are_listed_in_part_and_summed_in_full() {
     assert!(picture.len() < 8 << 20, "a picture of {} bytes", picture.len());
 }
 
-/// Every column of `bucket` that the flood does not name.
+/// Every column of `bucket` that the flood does not set.
 fn other_columns() -> String {
     let named = ["wall_ns", "on_cpu_ns", "runnable_ns"];
     let sums = LedgerDelta::SUMS.iter().map(|(name, _)| (*name).to_owned());
@@ -78,7 +78,7 @@ fn threads_in_report(hostile: &Hostile) -> Vec<Value> {
 }
 
 #[test]
-fn threads_up_to_the_bound_are_all_listed() {
+fn threads_up_to_the_limit_are_all_listed() {
     let flood = numbers(99_998);
     let sql = format!(
         "{flood} INSERT INTO thread SELECT 1000 + i, i, i, i, i, 1, 1, 1, NULL, 0, NULL, NULL FROM n"
@@ -112,13 +112,12 @@ fn one_long_name_of_very_many_functions_is_refused() {
     let (_, outcomes) = orderly("a long name", &sql, &ONE_OF_EACH);
     let flame = outcomes.iter().find(|outcome| outcome.command.starts_with("flame")).unwrap();
     assert_eq!(flame.code, Some(1));
-    assert!(flame.said.contains("names of more than 256 MiB"), "{}", flame.said);
+    assert!(flame.stderr.contains("names of more than 256 MiB"), "{}", flame.stderr);
 }
 
-/// Chains of two thousand frames in which every node is a stack: a million rows are a thousand million
-/// frames.
+/// Chains of two thousand frames in which every node is a stack: a million rows are 10⁹ frames.
 #[test]
-fn very_many_deep_stacks_are_refused_with_what_to_do() {
+fn very_many_deep_stacks_are_refused_with_advice() {
     let flood = numbers(flood_rows());
     let sql = format!(
         "{flood} INSERT INTO node SELECT 1000 + i, CASE WHEN i % 2000 = 1 THEN (SELECT min(node) FROM root)
@@ -129,8 +128,8 @@ fn very_many_deep_stacks_are_refused_with_what_to_do() {
     let (_, outcomes) = orderly("deep stacks", &sql, &["report FILE", "flame FILE -o OUT.svg"]);
     let flame = outcomes.iter().find(|outcome| outcome.command.starts_with("flame")).unwrap();
     assert_eq!(flame.code, Some(1));
-    assert!(flame.said.contains("stacks of more than 67 million functions"), "{}", flame.said);
-    assert!(flame.said.contains("--thread"), "{}", flame.said);
+    assert!(flame.stderr.contains("stacks of more than 67 million functions"), "{}", flame.stderr);
+    assert!(flame.stderr.contains("--thread"), "{}", flame.stderr);
     assert_eq!(code(&outcomes, "report FILE"), Some(0), "a report needs no stack of a sample");
 }
 
@@ -145,7 +144,7 @@ fn very_deep_call_paths_end_in_order() {
     let (_, outcomes) =
         orderly("deep call paths", &sql, &["report FILE", "flame FILE --view calls -o OUT.svg"]);
     let flame = outcomes.iter().find(|outcome| outcome.command.contains("--view calls")).unwrap();
-    assert!(flame.said.contains("call paths") && flame.said.contains("--thread"), "{}", flame.said);
+    assert!(flame.stderr.contains("call paths") && flame.stderr.contains("--thread"), "{}", flame.stderr);
 }
 
 #[test]

@@ -1,16 +1,15 @@
-//! The memory and the time that one command gets.
+//! The limits of memory and CPU time of one command.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-/// Address space of a command, in KiB: what the program maps is part of it.
+/// Address space of a command, in KiB. Mapped files are part of it.
 const MEMORY_KIB: u64 = 1 << 20;
-/// CPU time of a command, in seconds: a build without optimisation reads a million rows in half of it. It
-/// ends what would never end.
+/// CPU time of a command, in seconds. A build without optimisation reads a million rows in half of it.
 const CPU_SECONDS: u64 = 240;
 
-/// Runs `wallprof` within the limits, without a terminal and without the developer's own settings.
+/// Runs `wallprof` within the limits, without a terminal and without settings from the environment.
 pub fn run(arguments: &[&str]) -> io::Result<Output> {
     // A shell sets the limits: a process cannot give its child limits of its own without unsafe code.
     let script = format!("ulimit -v {MEMORY_KIB} -t {CPU_SECONDS} -c 0 && exec \"$0\" \"$@\"");

@@ -1,8 +1,7 @@
-//! Recordings that were made to do harm: the right schema with hostile rows, floods of them, and SQL of the
-//! file's own.
+//! Malicious recordings: hostile rows under the right schema, floods of rows, and SQL that the file contains.
 //!
 //! Each command that reads a recording ends with exit code 0, 1 or 4 and at most one sentence, within
-//! [`limits`], and runs nothing of the file's. The other attacks are beside what they attack:
+//! [`limits`]. It runs no SQL of the file. The tests of other attacks are in the crates that they attack:
 //! docs/reliability.md lists them, and `make hostile` runs them all.
 
 mod floods;

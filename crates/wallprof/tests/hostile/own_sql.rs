@@ -1,12 +1,12 @@
-//! SQL of the file's own: no command runs it, whatever it reads or adds.
+//! SQL that the file contains: no command runs it, neither when it reads nor when it adds rows.
 
 use std::fs;
 
 use crate::readers::{Outcome, assert_orderly, read};
 use crate::recording::Hostile;
 
-/// What SQLite would run or evaluate when a table is read or a row added. Each would never end, or would
-/// leave a trace.
+/// SQL that SQLite would run or evaluate when a table is read or a row is added. Each statement would never
+/// end, or would change the file.
 const HOSTILE: [(&str, &str); 9] = [
     (
         "an endless trigger",
@@ -49,7 +49,7 @@ const HOSTILE: [(&str, &str); 9] = [
 ];
 
 #[test]
-fn nothing_of_a_files_own_runs_in_any_command() {
+fn no_command_runs_sql_of_the_file() {
     for (about, sql) in HOSTILE {
         let hostile = Hostile::twin();
         if hostile.change(sql).is_err() {
@@ -58,14 +58,14 @@ fn nothing_of_a_files_own_runs_in_any_command() {
             continue;
         }
         let before = fs::read(hostile.file()).unwrap();
-        let is_a_table_of_ours = !sql.contains("VIEW stalls");
+        let is_in_place_of_a_table = !sql.contains("VIEW stalls");
         let outcomes = read(&hostile);
         assert_orderly(about, &outcomes);
-        if is_a_table_of_ours {
-            for Outcome { command, code, said, .. } in outcomes {
-                assert_eq!(code, Some(1), "{about}: {command}: {said}");
+        if is_in_place_of_a_table {
+            for Outcome { command, code, stderr, .. } in outcomes {
+                assert_eq!(code, Some(1), "{about}: {command}: {stderr}");
             }
-            assert_eq!(fs::read(hostile.file()).unwrap(), before, "{about}: the file is as it was");
+            assert_eq!(fs::read(hostile.file()).unwrap(), before, "{about}: the file is unchanged");
         }
     }
 }

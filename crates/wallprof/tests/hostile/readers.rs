@@ -1,17 +1,17 @@
-//! The commands that read a recording, each with the outcome it had.
+//! Runs the commands that read a recording and checks their outcomes.
 
 use std::fs;
 
 use crate::limits;
 use crate::recording::Hostile;
 
-/// Where a command's output goes beside the recording.
+/// The output file of a command, in the folder of the recording.
 const OUT: &str = "OUT";
 const FILE: &str = "FILE";
 const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
-/// Every reader; `FILE` is the recording, `TWIN` a good one, `OUT` a new file.
+/// Every reader. `FILE` is the hostile recording, `TWIN` a valid one, `OUT` a new file.
 const READERS: [&[&str]; 16] = [
     &["report", FILE],
     &["report", "--json", FILE],
@@ -34,48 +34,48 @@ const READERS: [&[&str]; 16] = [
 /// The commands that read no recording.
 const OTHERS: [&str; 6] = ["record", "watch", "ctl", "doctor", "demo", "help"];
 
-/// What one command did.
+/// The outcome of one command.
 pub struct Outcome {
     pub command: String,
     /// `None`: a signal ended it.
     pub code: Option<i32>,
-    pub said: String,
+    pub stderr: String,
     pub printed: u64,
 }
 
 impl Outcome {
-    /// Why this is no orderly end: one is exit code 0; or 1, or 4 where nothing was recorded, with one
-    /// sentence on stderr. Nothing panics, and no control character comes out.
+    /// Describes an outcome that is not orderly. An orderly one is exit code 0; or exit code 1 or 4 with one
+    /// sentence on stderr. It has neither a panic nor a control character.
     pub fn disorder(&self) -> Option<String> {
-        let Outcome { command, code, said, .. } = self;
-        let is_sentence = said.lines().count() == 1 && said.starts_with("wallprof: ");
+        let Outcome { command, code, stderr, .. } = self;
+        let is_sentence = stderr.lines().count() == 1 && stderr.starts_with("wallprof: ");
         let ended = match code {
             Some(0) => true,
             Some(1 | 4) => is_sentence,
             _ => false,
         };
-        let steers = said.contains(|c: char| c.is_control() && c != '\n');
-        let is_orderly = ended && !steers && !said.contains("panicked");
-        (!is_orderly).then(|| format!("`{command}` ended with {code:?}: {said:?}"))
+        let has_controls = stderr.contains(|c: char| c.is_control() && c != '\n');
+        let is_orderly = ended && !has_controls && !stderr.contains("panicked");
+        (!is_orderly).then(|| format!("`{command}` ended with {code:?}: {stderr:?}"))
     }
 }
 
-/// Asserts that all of them ended in order.
+/// Asserts that all outcomes are orderly.
 pub fn assert_orderly(about: &str, outcomes: &[Outcome]) {
     let found: Vec<String> = outcomes.iter().filter_map(Outcome::disorder).collect();
     assert!(found.is_empty(), "{about}: {}", found.join("\n"));
 }
 
-/// Runs all readers on the recording, those that add to it last.
+/// Runs all readers on the recording. Those that add rows run last.
 pub fn read(hostile: &Hostile) -> Vec<Outcome> {
     read_by(hostile, |_| true)
 }
 
-/// Runs the readers that `is_chosen` by their arguments.
-pub fn read_by(hostile: &Hostile, is_chosen: impl Fn(&[&str]) -> bool) -> Vec<Outcome> {
+/// Runs the readers whose arguments `is_selected` accepts.
+pub fn read_by(hostile: &Hostile, is_selected: impl Fn(&[&str]) -> bool) -> Vec<Outcome> {
     let twin = Hostile::twin();
     fs::write(hostile.path("marks.csv"), "time,text\n+0.5s,noted\n").expect("a file is written");
-    READERS.iter().filter(|reader| is_chosen(reader)).map(|reader| run(hostile, &twin, reader)).collect()
+    READERS.iter().filter(|reader| is_selected(reader)).map(|reader| run(hostile, &twin, reader)).collect()
 }
 
 fn run(hostile: &Hostile, twin: &Hostile, arguments: &[&str]) -> Outcome {
@@ -95,7 +95,7 @@ fn run(hostile: &Hostile, twin: &Hostile, arguments: &[&str]) -> Outcome {
     Outcome {
         command: arguments.join(" "),
         code: output.status.code(),
-        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         printed: output.stdout.len() as u64,
     }
 }

@@ -1,4 +1,4 @@
-//! A good recording of two seconds, and what is done to it.
+//! A valid recording of two seconds, and changes to it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ const END: MonoNs = MonoNs(3_000_000_000);
 const SECOND: u32 = 1_795_248_000;
 const USER: StackId = StackId(1);
 const KERNEL: StackId = StackId(2);
-/// Rows of a flood where [`FLOOD_ROWS`] names no other number: enough to reach every bound.
+/// Rows of a flood if [`FLOOD_ROWS`] is not set: enough to reach every limit.
 const ENOUGH: u64 = 120_000;
-/// The variable that names another number: `make hostile` takes a million.
+/// The environment variable with another number of rows: `make hostile` sets a million.
 const FLOOD_ROWS: &str = "WALLPROF_FLOOD_ROWS";
 
-/// How many rows a flood has.
+/// The number of rows of a flood.
 pub fn flood_rows() -> u64 {
     std::env::var(FLOOD_ROWS).map_or(ENOUGH, |rows| rows.parse().expect("a number of rows"))
 }
@@ -32,13 +32,13 @@ pub fn numbers(rows: u64) -> String {
     format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows})")
 }
 
-/// A recording in a folder of its own, which goes with it.
+/// A recording in its own folder. The folder is removed when the value is dropped.
 pub struct Hostile {
     folder: TempDir,
 }
 
 impl Hostile {
-    /// The good recording.
+    /// The valid recording.
     pub fn twin() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let hostile = Hostile { folder };
@@ -46,7 +46,7 @@ impl Hostile {
         hostile
     }
 
-    /// The good recording, changed by `sql`.
+    /// The valid recording, changed by `sql`.
     pub fn new(sql: &str) -> Self {
         let hostile = Self::twin();
         hostile.change(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -173,10 +173,10 @@ fn thread(key: ThreadKey) -> Vec<Event> {
         ran_instead: vec![RanInstead { thread: other, ns: 5 }],
         ..Stall::new(key, lock, MonoNs(START.0 + 500_000_000), 100_000_000)
     };
-    let sample = |what, weight, waker| SampleDelta {
+    let sample = |state, weight, waker| SampleDelta {
         thread: key,
         second: EpochSecond(SECOND),
-        what: Weighted::State(what),
+        what: Weighted::State(state),
         user: Some(USER),
         kernel: Some(KERNEL),
         waker,

@@ -1,4 +1,4 @@
-//! Rows that no recorder writes, in a file that SQLite finds no fault with.
+//! Rows that no recorder writes, in a file that SQLite accepts.
 
 use crate::readers::{Outcome, assert_orderly, read};
 use crate::recording::Hostile;
@@ -8,10 +8,10 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
     ("a stack is its own parent", "UPDATE node SET parent = id WHERE frame IS NOT NULL"),
     ("two stacks are each other's parent", "UPDATE node SET parent = 129 - id WHERE id IN (64, 65)"),
     ("a parent comes later", "UPDATE node SET parent = id + 1 WHERE frame IS NOT NULL"),
-    ("a frame that is nowhere", "UPDATE node SET frame = 4000000000 WHERE frame IS NOT NULL"),
-    ("a stack that is nowhere", "UPDATE stall SET user_stack = 4294967295, kernel_stack = 4294967296"),
+    ("an unknown frame", "UPDATE node SET frame = 4000000000 WHERE frame IS NOT NULL"),
+    ("an unknown stack", "UPDATE stall SET user_stack = 4294967295, kernel_stack = 4294967296"),
     ("a negative stack", "UPDATE stall SET user_stack = -1"),
-    ("a thread that is nowhere", "UPDATE stall SET thread = 77; UPDATE bucket SET thread = thread + 77"),
+    ("an unknown thread", "UPDATE stall SET thread = 77; UPDATE bucket SET thread = thread + 77"),
     ("a thread without a number", "UPDATE thread SET id = 4294967295 WHERE id = 2"),
     ("a thread beyond all numbers", "UPDATE thread SET id = 1 << 40 WHERE id = 2"),
     ("texts in columns of integers", "UPDATE stall SET start_ns = 'soon', duration_ns = 'long'"),
@@ -83,29 +83,29 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
         "UPDATE stall SET blocked_ns = 9223372036854775807,
              runnable_ns = 9223372036854775807",
     ),
-    ("codes of nothing", "UPDATE stall SET reason_code = 200"),
+    ("unknown reason codes", "UPDATE stall SET reason_code = 200"),
     ("all flags", "UPDATE stall SET flags = -1"),
-    ("a state of nothing", "UPDATE sample SET state_or_event = 9223372036854775807"),
-    ("an event of nothing", "UPDATE OR REPLACE sample SET state_or_event = 256 + 65535"),
+    ("an unknown state", "UPDATE sample SET state_or_event = 9223372036854775807"),
+    ("an unknown event", "UPDATE OR REPLACE sample SET state_or_event = 256 + 65535"),
     ("events with wild numbers", "INSERT INTO event VALUES (65535, 'x'), (3, 'y'), (-1, 'z')"),
-    ("wakers of nothing", "UPDATE sample SET waker = 1 << 33; UPDATE stall SET waker = 4294967295"),
+    ("unknown wakers", "UPDATE sample SET waker = 1 << 33; UPDATE stall SET waker = 4294967295"),
     (
         "clocks that jump",
         "INSERT OR REPLACE INTO clock VALUES (0, 9223372036854775807),
              (9223372036854775807, 0), (5, 5)",
     ),
     (
-        "seconds of no age",
+        "seconds out of range",
         "UPDATE OR REPLACE bucket SET second = 1 << 33;
              UPDATE OR REPLACE sample SET second = -1",
     ),
     (
-        "marks at no time",
+        "marks at times out of range",
         "INSERT INTO mark VALUES (1, -1, NULL, 'x'), (2, 9223372036854775807,
              9223372036854775807, 'y')",
     ),
     (
-        "throttling at no time",
+        "throttling at times out of range",
         "INSERT INTO throttled VALUES (0, 100, 1, 9223372036854775807, 0, 0, 0,
              9223372036854775807, 1)",
     ),
@@ -126,7 +126,7 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
              9223372036854775807, 0);
          INSERT INTO call_cell VALUES (1, 9, 9223372036854775807, 9223372036854775807, 9223372036854775807)",
     ),
-    ("build ids of no length", "UPDATE module SET build_id = zeroblob(900000)"),
+    ("build ids that are too long", "UPDATE module SET build_id = zeroblob(900000)"),
     (
         "two recordings in one",
         "DROP TABLE recording; CREATE TABLE recording (id, schema, start_ns,
@@ -136,13 +136,13 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
 ];
 
 #[test]
-fn readers_of_a_good_recording_succeed() {
+fn readers_of_a_valid_recording_succeed() {
     for twin in [Hostile::twin(), Hostile::twin().in_schema_1()] {
         let outcomes = read(&twin);
         assert_orderly("the twin", &outcomes);
-        for Outcome { command, code, said, .. } in outcomes {
+        for Outcome { command, code, stderr, .. } in outcomes {
             let has_none = command.contains("--view calls");
-            assert_eq!(code, Some(i32::from(has_none)), "{command}: {said}");
+            assert_eq!(code, Some(i32::from(has_none)), "{command}: {stderr}");
         }
     }
 }
