@@ -9,7 +9,7 @@ function rest(from,   i, text) {
     return text
 }
 
-# Sorts the numbers of `text` into `sorted`; returns how many there are.
+# Sorts the numbers of `text` into `sorted`; returns their number.
 function sort_numbers(text, sorted,   n, i, j, t) {
     n = split(text, sorted, " ")
     for (i = 2; i <= n; i++)
@@ -33,7 +33,7 @@ function most(key,   sorted) {
     return sorted[sort_numbers(values[key], sorted)] + 0
 }
 
-# The median in proportion to that of nothing, with its spread; a dash where it was not measured.
+# The median in proportion to the median without a tool, with its spread; a dash where it was not measured.
 function ratio(workload, tool, metric,   key, base) {
     key = workload " " tool " " metric
     base = workload " nothing " metric
@@ -55,7 +55,7 @@ function spread(key, format, unit) {
     return sprintf(format " " unit " (" format "–" format ")", median(key), least(key), most(key))
 }
 
-# What the tool's process takes, and what its collector takes beside it.
+# The CPU time of the tool's process, and of its collector.
 function cpu_of(at,   text) {
     text = number(at " cpu", "%.1f %%")
     return (at " beside") in values ? text " + " number(at " beside", "%.1f %%") : text
@@ -113,8 +113,8 @@ function draw(workload,   file, i, base, tail) {
 
 # --- where a peer does better ---
 
-# By how much the peer's median is better than wallprof's, in percent of wallprof's; 0 if it is not by more than half of
-# their summed spreads, or by less than 2 %. `sign` is 1 where less is better, else -1.
+# The percentage by which the peer's median is better than wallprof's. 0 if the difference is at most half the sum of both
+# spreads, or less than 2 %. `sign` is 1 where less is better, else -1.
 function ahead(workload, peer, metric, sign,   mine, theirs, by, noise) {
     mine = workload " wallprof " metric
     theirs = workload " " peer " " metric
@@ -127,8 +127,8 @@ function ahead(workload, peer, metric, sign,   mine, theirs, by, noise) {
     return median(mine) > 0 ? 100 * by / median(mine) : 100
 }
 
-# One line: the peers that are ahead in a metric, each with its median and by how much; none if no one is. Returns
-# whether it printed.
+# Prints a line with the peers that are ahead in a metric, each with its median and the difference; no line if there are
+# none. Returns whether it printed.
 function print_ahead(workload, title, metric, name, sign, format,   i, by, peers) {
     for (i = 1; i <= tools; i++) {
         if (tool[i] == "nothing" || tool[i] == "wallprof" || !(by = ahead(workload, tool[i], metric, sign)))
@@ -171,10 +171,11 @@ function print_pictures(   i, key) {
     print ""
     print "## From the recording to a picture, and whole stacks"
     print ""
-    print "One recording of redis-benchmark by each tool that has a way to a flame graph, drawn " rounds " times: perf's by `perf script` and"
-    print "inferno, OpenTelemetry's from what its collector kept, addresses named by symbol tables, and inferno. In memory: the most that one process took"
-    print "for it. Whole: the share of the stacks of redis-server and redis-benchmark whose outermost frame is one that programs or threads"
-    print "begin in, by its name, which both programs keep in their dynamic symbols."
+    print "For each tool that can draw a flame graph, one recording of redis-benchmark is drawn " rounds " times. perf uses"
+    print "`perf script` and inferno. OpenTelemetry uses the data of its collector, names from symbol tables, and"
+    print "inferno. In memory: the peak of one process. Whole: the share of the stacks of redis-server and"
+    print "redis-benchmark whose outermost frame starts a program or a thread. Its name identifies it, and both"
+    print "programs keep it in their dynamic symbols."
     print ""
     print "| | flame graph after | in memory | whole stacks |"
     print "| --- | ---: | ---: | ---: |"
@@ -191,8 +192,9 @@ function print_where_not_ahead(   w, name, count) {
     print ""
     print "## Where wallprof is not ahead"
     print ""
-    print "Every peer whose median is better than wallprof's by more than half of their two spreads (most less least) together and by 2 % or"
-    print "more, with by how much of wallprof's figure. CPU: the tool's own process; a collector's is left out."
+    print "The table lists each peer whose median is better than wallprof's by at least 2 % and by more than half the"
+    print "sum of both spreads (most minus least), with the difference in percent of wallprof's figure. CPU is that of"
+    print "the tool's own process, without a collector."
     print ""
     print "| | | wallprof | better |"
     print "| --- | --- | ---: | --- |"
@@ -225,20 +227,25 @@ END {
     print ""
     print "Written by `benches/peers/run.sh -r " rounds " -s " seconds " -b " settle "` on " day ", " machine "."
     print ""
-    print "Each workload ran for about " seconds " s beside each tool in each of " rounds " rounds, everything interleaved. What a workload"
-    print "took is in proportion to the median with nothing beside it, with the least and the most; P99 and P99.9 are its own latencies."
-    print "A tool had been running for " settle " s by then, the second half of them beside the workload. CPU is the tool's own process: until then,"
-    print "while the workload ran, and from then to its end, in which some do all their work; what its probes cost is in the workload's"
-    print "slowdown. Written is the recording per second of its whole length."
+    print "Each workload ran for about " seconds " s beside each tool in each of " rounds " rounds, interleaved. The time of a workload is"
+    print "given in proportion to its median without a tool, with the least and the most. P99 and P99.9 are the"
+    print "workload's own latencies."
     print ""
-    print "`by hand` is the set of tools that shows most of the data of wallprof: perf for CPU time with complete stacks, perf sched for the threads that ran"
-    print "instead, offcputime for waits by stack, all at once. The others see less: perf record, bpftrace as profile, OpenTelemetry and sysprof"
-    print "see CPU time, 99 or 1,000 times a second, and no wait; perf sched, offcputime and runqlat see waits, and no CPU time."
+    print "Each tool was started " settle " s before its measurement, and spent the second half of them beside the workload. CPU"
+    print "is the time of the tool's own process: until the measurement, while the workload runs, and from then to the"
+    print "tool's end, when some tools do most of their processing. The cost of its probes is part of the slowdown."
+    print "Written is the size of the recording per second of its whole length."
     print ""
-    print "Sampling is at 99 Hz where a tool lets it be chosen. sysprof samples 1,000 times a second, and its counters stay on: that is how it"
-    print "comes. The OpenTelemetry profiler hands its samples to a collector and does not run without one; here that is a program which only"
-    print "keeps what arrives, gzip-compressed as it was sent, at a lower priority. Its CPU is the figure after the +, and a real one would take more."
-    print "Where root may not raise RLIMIT_MEMLOCK, which kernels since 5.11 do not need for BPF, the profiler gets success without effect."
+    print "`by hand` is the set of tools that shows most of the data of wallprof: perf for CPU time with complete"
+    print "stacks, perf sched for the threads that ran instead, and offcputime for waits by stack, all at once. The"
+    print "other tools show less. perf record, bpftrace as profile, OpenTelemetry and sysprof show CPU time, 99 or"
+    print "1,000 times a second, and no waits. perf sched, offcputime and runqlat show waits and no CPU time."
+    print ""
+    print "Tools with a choice sample at 99 Hz. sysprof samples 1,000 times a second with its counters on, as by"
+    print "default. The OpenTelemetry profiler sends its samples to a collector and does not run without one. Here the"
+    print "collector only stores the received data, compressed by gzip as it was sent, at a lower priority. Its CPU is"
+    print "the figure after the +; a real collector would take more. Where root may not raise RLIMIT_MEMLOCK, which"
+    print "kernels since 5.11 do not need for BPF, the call succeeds for the profiler without an effect."
     for (w = 1; w <= workloads; w++)
         print_workload(workload[w])
     print_pictures()

@@ -28,7 +28,7 @@ start_wallprof() {
     start_tool 'has_said recording' "$wallprof" record -a -o "$1"
 }
 
-# What it takes today to see CPU time with whole stacks, who ran instead, and waits by stack.
+# The tools that show CPU time with complete stacks, the threads that ran instead, and waits by stack.
 start_by_hand() {
     local part
     also=()

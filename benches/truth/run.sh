@@ -33,9 +33,9 @@ declare -A about=(
     [deadlock]='waits that began before the recording and never end'
 )
 
-# --- playing ---
+# --- the scenarios ---
 
-has_told() { # PID EVENT
+has_logged() { # PID EVENT
     grep -q "\"event\":\"$2\"" "$scratch/truth"
 }
 
@@ -46,14 +46,14 @@ start_scenario() { # NAME
     scenario=$!
     exec 3>"$scratch/gate"
     rm "$scratch/gate"
-    wait_until "$scenario" has_told start || fail "$1 does not start"
+    wait_until "$scenario" has_logged start || fail "$1 does not start"
     # Needed before the recording starts.
     [[ $1 != deadlock ]] || open_gate "$1"
 }
 
 open_gate() { # NAME
     echo >&3
-    wait_until "$scenario" has_told end || fail "$1 does not end"
+    wait_until "$scenario" has_logged end || fail "$1 does not end"
 }
 
 end_scenario() {
@@ -62,18 +62,17 @@ end_scenario() {
     wait "$scenario" 2>/dev/null || true
 }
 
-# The tool's answers to one scenario, as check.jq counts them; {} if it cannot run, or breaks down three times
-# over.
+# The tool's answers to one scenario, as check.jq counts them; {} if it cannot run, or fails three times.
 ask() { # TOOL SCENARIO
     local try
     for ((try = 0; try < 3; try++)); do
         ask_once "$1" "$2" && return 0
     done
-    echo "$1 broke down: $(tail -1 "$scratch/output")" >"$scratch/why"
+    echo "$1 failed: $(tail -1 "$scratch/output")" >"$scratch/why"
     echo '{}'
 }
 
-# Fails if what the tool recorded cannot be read.
+# Fails if the tool's recording cannot be read.
 ask_once() { # TOOL SCENARIO
     local armed_ns is_read=true
     rm -f "$scratch/why"
@@ -87,7 +86,7 @@ ask_once() { # TOOL SCENARIO
     # The file has hundredths of seconds, cut off: at least now.
     armed_ns=$(awk '{ printf "%.0f", ($1 + 0.01) * 1e9 }' /proc/uptime)
     if [[ $2 == deadlock ]]; then
-        sleep 1 # records: nothing happens that could be waited for
+        sleep 1 # the deadlock logs no event that could be awaited
     else
         open_gate "$2"
     fi
@@ -100,7 +99,7 @@ ask_once() { # TOOL SCENARIO
 
 # --- the table ---
 
-# A cell: what share of the questions was answered right, or that none was asked.
+# A cell: the right answers and the number of questions; empty if there was none.
 cells() { # COUNTS
     jq -r --argjson share "$right_share" 'def cell: if . == null or .asked == 0 then "" else
             "\(.right)/\(.asked)" + (if .right >= .asked * $share then " ✓" else "" end) end;
@@ -114,7 +113,7 @@ is_right() { # COUNTS
 print_tables() { # SCENARIO…
     local name asked counts
     for name in "$@"; do
-        printf '\n### %s: %s\n\n| | seen | length | reason | stack | who |\n| --- | ---: | ---: | ---: | ---: | ---: |\n' \
+        printf '\n### %s: %s\n\n| | seen | length | reason | stack | other thread |\n| --- | ---: | ---: | ---: | ---: | ---: |\n' \
             "$name" "${about[$name]}"
         for asked in "${tools[@]}"; do
             ask "$asked" "$name" >"$scratch/counts"
@@ -152,7 +151,7 @@ wallprof=$(realpath "$wallprof")
 here=$(dirname "$(realpath "$0")")
 programs=$here/../../target/scenarios
 scratch=$(mktemp -d)
-# The disk that fsync waits for: /tmp may be none.
+# fsync needs a disk; /tmp may be in memory.
 folder=$(mktemp -d -p "$here/../../target")
 tool= scenario=
 trap 'kill $tool $scenario 2>/dev/null || true; rm -rf "$scratch" "$folder"' EXIT

@@ -121,10 +121,10 @@ waits_bpftrace() {
 
 # --- the OpenTelemetry profiler ---
 
-# Of waits it has a sampled share, stacks with lengths, taken by a kprobe, and hands them to a collector only.
+# It takes a sampled share of waits, as stacks with lengths, by a kprobe. It sends them only to a collector.
 start_otel() {
     if ! grep -q ' finish_task_switch' /proc/kallsyms || [[ ! -e /sys/kernel/tracing/kprobe_events ]]; then
-        echo 'it sees waits by a kprobe on finish_task_switch, and this kernel has no kprobes' >"$scratch/why"
+        echo 'it observes waits by a kprobe on finish_task_switch, and this kernel has no kprobes' >"$scratch/why"
     elif needs ebpf-profiler 'benches/peers/run.sh builds it into target/peers'; then
         echo 'it hands what it sees to a collector, as sums by stack: nothing says when a wait was' >"$scratch/why"
     fi

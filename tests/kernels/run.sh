@@ -294,16 +294,19 @@ write_table() {
         cat <<-'END'
 		# Kernels
 
-		Written by `tests/kernels/run.sh`, which boots each of these kernels of Debian, records the lock scenario from
-		start to end with the release binary, and checks that the stall is there with the waiting function, the lock's
-		owner and the function that released it, that every thread's ledger adds up, and that nothing was lost; then a
-		chain of sixty functions without frame pointers, whose stacks must be whole, running and waiting; then the
-		deadlock scenario, whose threads never come back, with page faults and a tracepoint sampled beside; and last a
-		program on a CPU that was offline meanwhile, for a moment, and for two seconds in which the wall clock was
-		stepped by an hour and back; and 10,000 wakeups by interrupts beside threads that they only happen to hit, none
-		of which may be named as a waker.
-		The oldest kernel that is supported is 6.1. Missing features of a kernel are detected by its type information, never by its
-		version, and `wallprof doctor` says the same as this table: the run compares them.
+		`tests/kernels/run.sh` writes this page. It boots each of these kernels of Debian, records these scenarios with
+		the release binary, and checks the results:
+
+		- The lock scenario from start to end. The stall has the waiting function, the lock's owner and the function that
+		  released the lock. The ledger of every thread adds up, and there is no loss.
+		- A chain of sixty functions without frame pointers. Its stacks are complete, running and waiting.
+		- The deadlock scenario, whose threads never return, with samples of page faults and of a tracepoint.
+		- A program on a CPU that was offline, once for an instant and once for two seconds, in which the wall clock was
+		  stepped by an hour and back.
+		- 10,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these is named as a waker.
+
+		The oldest supported kernel is 6.1. Missing features of a kernel are detected by its type information, never by
+		its version. `wallprof doctor` reports the same features as this table: the run compares them.
 
 		END
 		row 'Debian kernel' "${names[@]}"
@@ -317,11 +320,11 @@ write_table() {
 		cat <<-'END'
 
 		Without `sched_exit_tp` (before 6.17) the stacks of a wait are taken when the thread leaves its CPU, before it is
-		known whether the wait will be long: recording costs more there, and nothing is missing.
+		known whether the wait will be long. Recording costs more there, and no data is missing.
 
-		## Instructions that the verifier walks through
+		## Instructions that the verifier checks
 
-		A kernel gives up at 1,000,000 for one program. `wallprof doctor --programs` prints a machine's own numbers.
+		The limit is 1,000,000 for one program. `wallprof doctor --programs` prints the numbers of the machine.
 
 		END
 		row program "${names[@]}"
@@ -373,7 +376,7 @@ main() {
     for release in "${releases[@]}"; do
         [ -e "$STORE/results-$release/findings" ] && [ ! -s "$STORE/results-$release/findings" ] || failed=1
     done
-    [ $failed = 0 ] || fail "wallprof does not hold what it promises on the kernels above"
+    [ $failed = 0 ] || fail "wallprof breaks its promises on the kernels above"
     [ $# -gt 0 ] || write_table "${releases[@]}"
 }
 
