@@ -201,6 +201,14 @@ impl StallReason {
 mod tests {
     use super::*;
 
+    /// A tool that edits files in place replaces a link by a copy, which then stays as it is.
+    #[test]
+    fn reasons_are_read_from_the_header_of_the_kernel_side() {
+        let header = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("reasons.h");
+        let link = std::fs::read_link(header).expect("reasons.h is a link");
+        assert_eq!(link, std::path::Path::new("../../bpf/include/reasons.h"));
+    }
+
     #[test]
     fn codes_come_back() {
         for code in 0..=u8::MAX {
