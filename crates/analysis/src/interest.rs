@@ -116,7 +116,10 @@ mod tests {
         let sum: u64 = Class::ALL.iter().map(|&class| class_ns(&account.states, class)).sum();
         assert_eq!(u128::from(sum), account.states.total_ns());
         assert_eq!(class_ns(&account.states, Class::Running), 900);
-        assert_eq!(class_ns(&account.states, Class::Late), 100 + 20 + 1 + 4 + 512 + 1024);
+        let late = Reason::ALL.into_iter().filter(|&reason| Class::of_reason(reason) == Class::Late);
+        let blocked: u64 = late.map(|reason| 1 << reason.code()).sum();
+        assert_eq!(class_ns(&account.states, Class::Late), 100 + 20 + blocked);
+        assert_eq!(Class::of_reason(Reason::Lock), Class::Late);
     }
 
     #[test]

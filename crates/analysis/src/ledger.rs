@@ -249,15 +249,20 @@ mod tests {
         assert_eq!((too_long.states.user + too_long.states.kernel, too_long.states.irq), (0, 3));
     }
 
+    /// A time for each reason.
+    fn blocked(time: impl Strategy<Value = u64>) -> impl Strategy<Value = [u64; Reason::COUNT]> {
+        proptest::collection::vec(time, Reason::COUNT)
+            .prop_map(|times| times.try_into().expect("as many times as reasons"))
+    }
+
     prop_compose! {
-        fn any_ledger()(times in proptest::array::uniform20(prop_oneof![0..2_000_000_000u64, any::<u64>()]),
+        fn any_ledger()(times in proptest::array::uniform8(prop_oneof![0..2_000_000_000u64, any::<u64>()]),
+                        blocked in blocked(prop_oneof![0..2_000_000_000u64, any::<u64>()]),
                         samples in any::<[u64; 2]>()) -> LedgerDelta {
-            let mut blocked_ns = [0; Reason::COUNT];
-            blocked_ns.copy_from_slice(&times[8..]);
             LedgerDelta {
                 wall_ns: times[0], on_cpu_ns: times[1], irq_ns: times[2], fault_minor_ns: times[3],
                 fault_major_ns: times[4], fault_on_cpu_ns: times[5], runnable_ns: times[6],
-                preempted_ns: times[7], blocked_ns, user_samples: samples[0], kernel_samples: samples[1],
+                preempted_ns: times[7], blocked_ns: blocked, user_samples: samples[0], kernel_samples: samples[1],
                 traced_user_ns: times[0] / 2, traced_kernel_ns: times[3], undivided_ns: times[4],
                 ..ledger()
             }
@@ -288,15 +293,13 @@ mod tests {
     proptest! {
         #[test]
         fn states_and_unaccounted_are_the_wall_time(
-            parts in proptest::collection::vec(0..5_000_000_000u64, 20), samples in any::<[u32; 2]>(),
+            parts in proptest::array::uniform8(0..5_000_000_000u64),
+            blocked_ns in blocked(0..5_000_000_000u64), samples in any::<[u32; 2]>(),
             traced in proptest::array::uniform3(0..1_000u64),
         ) {
-            let mut blocked_ns = [0; Reason::COUNT];
-            blocked_ns.copy_from_slice(&parts[..12]);
-            let [irq_ns, off_cpu_fault, on_cpu_fault, running, runnable_ns, preempted_ns, gap, _] =
-                parts[12..].try_into().unwrap();
+            let [irq_ns, off_cpu_fault, on_cpu_fault, running, runnable_ns, preempted_ns, gap, _] = parts;
             let ledger = LedgerDelta {
-                wall_ns: parts[..19].iter().sum(),
+                wall_ns: parts[..7].iter().chain(&blocked_ns).sum(),
                 on_cpu_ns: running + irq_ns + on_cpu_fault,
                 irq_ns,
                 fault_major_ns: off_cpu_fault + on_cpu_fault,

@@ -49,9 +49,9 @@ pub(crate) fn thread(key: u32, comm: &str) -> Thread {
     Thread {
         info: ThreadInfo {
             key: ThreadKey(key),
-            tid: 100 + key,
+            tid: key.wrapping_add(100),
             pid: 100,
-            ns_tid: 100 + key,
+            ns_tid: key.wrapping_add(100),
             ns_pid: 100,
             start_boot_ns: 0,
             comm: comm.into(),
