@@ -8,5 +8,6 @@ mod doctor;
 mod fixture;
 mod held;
 mod neighbours;
+mod promises;
 mod readers;
 mod usage;
