@@ -1,12 +1,12 @@
 #!/bin/bash
-# Measures the memory of `watch -a` over time under a mixed load: forks, short-lived binaries that are new each
-# time, a Redis under load, and threads that start and end.
+# Measures the memory of `watch -a` over time under a mixed load: forks, short-lived binaries that are new
+# each time, a Redis under load, and threads that start and end.
 #
 # usage: benches/soak.sh [-m MINUTES] [-w WALLPROF]
 #
-# Prints once a minute: resident memory, its anonymous part, open files, and CPU time as a share of the minute.
-# At the end it compares the memory of the last minutes with the memory after five minutes. An increase by more
-# than a tenth and 16 MiB is exit code 1. A run of less than ten minutes is not conclusive.
+# Prints once a minute: resident memory, its anonymous part, open files, and CPU time as a share of the
+# minute. At the end it compares the memory of the last minutes with the memory after five minutes. An
+# increase by more than a tenth and 16 MiB is exit code 1. A run of less than ten minutes is not conclusive.
 #
 # Needs root, gcc, redis-server, redis-tools and stress-ng.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Fuzzes all targets one after the other from their seeds, for two minutes in all, with stable Rust. It needs neither
-# cargo-fuzz nor a memory sanitizer: the fuzzed code has no unsafe code. A finding is a failure; its input stays in
-# fuzz/artifacts.
+# Fuzzes all targets one after the other from their seeds, for two minutes in all, with stable Rust. It needs
+# neither cargo-fuzz nor a memory sanitizer: the fuzzed code has no unsafe code. A finding is a failure; its
+# input stays in fuzz/artifacts.
 #
 # usage: fuzz/smoke.sh [SECONDS]      SECONDS for all targets together, 105 by default
 #
@@ -43,8 +43,8 @@ mkdir -p artifacts
 for name in "${targets[@]}"; do
     mkdir "$scratch/$name"
     echo "$name: $each s from $(find "seeds/$name" -type f | wc -l) seeds"
-    # The fixed seed gives every run the same inputs, as many as the time allows. An input that takes two minutes
-    # counts as a hang: on a machine with other load, an input of 0.1 s took 17 s.
+    # The fixed seed gives every run the same inputs, as many as the time allows. An input that takes two
+    # minutes counts as a hang: on a machine with other load, an input of 0.1 s took 17 s.
     "$built/$name" -seed=1 -max_total_time="$((each > 0 ? each : 1))" -timeout=120 \
         -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="artifacts/$name-" "$scratch/$name" "seeds/$name" >"$scratch/output" 2>&1 || {
         tail -40 "$scratch/output" >&2

@@ -225,7 +225,8 @@ $1 == "result" { values[$2 " " $3 " " $4] = values[$2 " " $3 " " $4] " " $5 }
 END {
     print "# wallprof beside its peers"
     print ""
-    print "Written by `benches/peers/run.sh -r " rounds " -s " seconds " -b " settle "` on " day ", " machine "."
+    print "Written by `benches/peers/run.sh -r " rounds " -s " seconds " -b " settle "` on " day ","
+    print machine "."
     print ""
     print "Each workload ran for about " seconds " s beside each tool in each of " rounds " rounds, interleaved. The time of a workload is"
     print "given in proportion to its median without a tool, with the least and the most. P99 and P99.9 are the"

@@ -303,7 +303,8 @@ write_table() {
 		- The deadlock scenario, whose threads never return, with samples of page faults and of a tracepoint.
 		- A program on a CPU that was offline, once for an instant and once for two seconds, in which the wall clock was
 		  stepped by an hour and back.
-		- 10,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these is named as a waker.
+		- 10,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these threads is named as
+		  a waker.
 
 		The oldest supported kernel is 6.1. Missing features of a kernel are detected by its type information, never by
 		its version. `wallprof doctor` reports the same features as this table: the run compares them.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs every attack of docs/reliability.md that is a test, by the module that contains it. `make test` runs the same
-# tests among all others. Here a flood has a million rows, and a module without tests is an error.
+# Runs every attack of docs/reliability.md that is a test, by the module that contains it. `make test` runs
+# the same tests among all others. Here a flood has a million rows, and a module without tests is an error.
 #
 # usage: tests/neighbours/attacks.sh [PACKAGE…]      all packages by default
 set -euo pipefail

@@ -4,12 +4,12 @@
 #
 # usage: tests/neighbours/run.sh [-s SECONDS] [-w WALLPROF] [-u USER] [record|watch|all] [ATTACK…]
 #
-# For each attack it prints the difference of the recorder's peak resident memory and CPU time between attack and
-# twin. It prints whether the recorder ended in order, and the CPU time of another user's Redis, by the recording
-# and by the kernel. It prints the losses that do not occur with the twin.
+# For each attack it prints the difference of the recorder's peak resident memory and CPU time between attack
+# and twin. It prints whether the recorder ended in order, and the CPU time of another user's Redis, by the
+# recording and by the kernel. It prints the losses that do not occur with the twin.
 #
-# Exit code 1: an attack costs more than 100 MiB or 5 % of a CPU, ends the recorder, or changes the reported time
-# of Redis.
+# Exit code 1: an attack costs more than 100 MiB or 5 % of a CPU, ends the recorder, or changes the reported
+# time of Redis.
 #
 # Needs root, python3, jq, curl, redis-server and redis-tools. The result is valid only on a machine without
 # other load.
