@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn errors_name_the_right_syntax() {
         assert!(Glob::new("[abc").unwrap_err().to_string().contains("write \\["));
         assert!(Glob::new("[z-a]").unwrap_err().to_string().contains("write a-z"));
         assert!(Glob::new("x\\").unwrap_err().to_string().contains("ends in a \\"));

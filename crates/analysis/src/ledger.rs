@@ -92,7 +92,7 @@ pub struct Account {
     pub states: States,
     /// Wall time that no state claims.
     pub unaccounted_ns: u64,
-    /// What the scheduler calls running time.
+    /// Running time as the scheduler counts it.
     pub on_cpu_ns: u64,
     /// Runnable and preempted.
     pub run_queue_ns: u64,
@@ -157,7 +157,7 @@ pub fn account(ledger: &LedgerDelta, fallback: Samples) -> Account {
     let states = States {
         user,
         kernel,
-        // An interrupt in a fault whose end nobody saw was counted as both: once is enough.
+        // An interrupt inside a fault whose end was not recorded was counted as both. It counts once.
         irq: ledger.irq_ns.saturating_sub(twice_ns),
         fault_minor: ledger.fault_minor_ns,
         fault_major: ledger.fault_major_ns,
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trace_divides_is_exact_and_the_rest_is_unaccounted() {
+    fn traced_time_is_exact_and_the_rest_is_unaccounted() {
         // 0.75 ms of user code is less than one sample of a millisecond.
         let traced = LedgerDelta {
             wall_ns: 5_000_000,

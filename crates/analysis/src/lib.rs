@@ -1,4 +1,4 @@
-//! What follows from a recording's plain values: every number that is computed rather than measured,
+//! Results from a recording's plain values: every number that is computed rather than measured,
 //! and the small languages users type (durations, sizes, times, globs).
 //!
 //! Pure: values in, values out. No files, clocks, environment or kernel.

@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_keep_what_finds_them() {
+    fn short_names_still_find_their_function() {
         for (symbol, short) in [
             ("release_order", "release_order"),
             ("Book::update(Order const&, int)", "Book::update"),

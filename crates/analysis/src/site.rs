@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_named_by_what_it_did() {
+    fn interrupt_is_named_by_its_function() {
         let stack =
             kernel(&["try_to_wake_up", "__wake_up_common", "blk_mq_complete_request", "virtblk_done"]);
         assert_eq!(shown(Site::of(None, Some(&stack))), "blk_mq_complete_request < virtblk_done");

@@ -36,7 +36,7 @@ pub struct Accounts {
     early: HashMap<u32, Vec<second_record>>,
 }
 
-/// What a thread has been doing since its last event.
+/// The state of a thread since its last event.
 struct Open {
     activity: u8,
     reason: u8,
@@ -629,7 +629,7 @@ mod tests {
     proptest! {
         /// With the seconds that a thread closed, rare reads emit the same deltas as frequent ones.
         #[test]
-        fn rare_reads_emit_what_one_a_second_does(
+        fn rare_reads_emit_the_same_as_one_a_second(
             intervals in proptest::collection::vec((1u64..3_500_000_000, 1u64..5, 1u64..3_500_000_000), 1..40),
             every in 2u64..7,
         ) {

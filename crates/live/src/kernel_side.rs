@@ -1,4 +1,4 @@
-//! What a session needs of the kernel: the probes' maps and rings, and the clocks.
+//! The interface of a session to the kernel: the probes' maps and rings, and the clocks.
 //!
 //! [`Probes`] is the real one. Tests of the session use a fake that runs timelines, so that they need neither
 //! root nor a kernel.

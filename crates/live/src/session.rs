@@ -54,7 +54,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Why no recording could be made.
 pub type SessionError = ProbeError;
 
-/// What has arrived and is not emitted yet.
+/// Records that have arrived and are not emitted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Whole seconds that are over.

@@ -16,7 +16,7 @@ use wallprof_symbols::{
 use crate::bindings::Bindings;
 use crate::known::KnownProcesses;
 
-/// What later events need to know of an emitted stack.
+/// The properties of an emitted stack that later events need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Emitted {
     /// It is the stack of an interrupt. The thread on which it was taken is a bystander.

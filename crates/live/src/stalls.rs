@@ -8,7 +8,7 @@ use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey,
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
 
-/// What a record refers to by id.
+/// The objects that a record refers to by id.
 pub trait Lookup {
     fn stack(&self, id: u64) -> Option<StackId>;
     fn is_interrupt(&self, id: u64) -> bool;

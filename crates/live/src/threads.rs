@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use wallprof_model::{Event, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
 
-/// What is kept of a thread, to find it again.
+/// The properties by which a thread is found again.
 struct Known {
     pid: u32,
     tid: u32,

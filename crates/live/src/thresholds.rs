@@ -5,7 +5,7 @@
 
 /// Stalls a second that cost the recorder less than one percent of a CPU.
 const AFFORDABLE: u64 = 1_000;
-/// What may come above that in a row: a short recording keeps everything.
+/// The number of stalls in a row that may exceed that rate: a short recording keeps all of them.
 const BURST: u64 = 20_000;
 const HIGHEST_NS: u64 = 1_000_000_000;
 

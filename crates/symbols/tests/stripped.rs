@@ -133,7 +133,7 @@ fn a_dynamic_symbol_names_its_own_bytes_and_no_more() {
 }
 
 #[test]
-fn mini_debug_info_names_what_dynamic_symbols_leave_out() {
+fn mini_debug_info_names_functions_without_dynamic_symbols() {
     let split = Split::new();
     let mini = split.with_debug_data("with-mini", &split.mini_debug());
     assert_eq!(split.names(Some(&mini), nothing_installed()), (some(["exported", "hidden"]), 0));

@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_say_what_ranges_said(
+        fn pages_agree_with_ranges(
             ranges in proptest::collection::vec((prop_oneof![2 => Just(0u64), 1 => length()], length(), 0u32..8), 1..60),
         ) {
             let table = table(&ranges);

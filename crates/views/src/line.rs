@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variation_selector_widens_what_stands_before_it() {
+    fn variation_selector_widens_the_character_before_it() {
         let style = Style::plain();
         assert_eq!(cut("ab®\u{fe0f}cd", 4, &style), "ab®…");
         assert_eq!(cut_start("ab®\u{fe0f}c", 4, &style), "…®\u{fe0f}c");

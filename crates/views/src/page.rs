@@ -279,7 +279,7 @@ impl Marks {
     }
 }
 
-/// What stands for the link at the start of `rest`, and its length in bytes.
+/// The text of the link at the start of `rest`, and the link's length in bytes.
 fn link(rest: &str, linked: &[&str]) -> Option<(String, usize)> {
     let (text, after) = rest.strip_prefix('[')?.split_once("](")?;
     let (target, _) = after.split_once(')')?;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_cannot_show_is_spelled() {
+    fn characters_that_a_terminal_cannot_show_are_spelled() {
         let ascii = Style { unicode: false, ..Style::plain() };
         assert_eq!(written("50 µs … `→`\n\n    µ\n", &ascii), "50 us ... `->`\n\n    u\n");
         let coloured = Style { colour: true, ..Style::plain() };

@@ -78,7 +78,7 @@ fn hostile_names_stay_in_their_place_of_a_folded_line() {
     assert!(text.contains("two\\nlines 99;"));
 }
 
-/// What inferno-flamegraph draws of the folded file: every line counts.
+/// The picture of inferno-flamegraph for the folded file: every line counts.
 #[test]
 fn inferno_reads_folded_stacks() {
     for stacks in [lock_stacks(), hostile_stacks()] {

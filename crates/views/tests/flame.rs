@@ -80,7 +80,7 @@ fn boxes_say_how_long_and_how_much() {
 }
 
 #[test]
-fn the_caption_says_what_when_and_who() {
+fn caption_has_the_view_the_time_and_the_threads() {
     let stacks = lock_stacks();
     let svg = svg_of(&stacks, &info(), Some("*e*"));
     let texts = texts(&Document::parse(&svg).unwrap());
@@ -164,7 +164,7 @@ fn no_name_breaks_out_of_the_picture() {
 }
 
 #[test]
-fn hostile_names_stay_what_they_are() {
+fn hostile_names_stay_unchanged() {
     let svg = svg(&hostile_stacks());
     let document = Document::parse(&svg).unwrap();
     let titles = titles(&document);

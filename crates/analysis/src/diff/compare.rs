@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_parent_is_without_what_is_named() {
+    fn rest_of_a_parent_excludes_its_named_children() {
         let recorded = |named: u64, others: u64| {
             let stacks: Vec<(String, u64)> = std::iter::once(("main;hot".to_string(), named))
                 .chain((0..30).map(|index| (format!("main;leaf{index}"), others)))
@@ -188,7 +188,7 @@ mod tests {
 
     /// The time by second shows no difference: every third second has most of it. The waits show it.
     #[test]
-    fn single_waits_make_news_of_their_stack_and_of_what_is_nearly_the_same() {
+    fn changes_of_single_waits_include_similar_stacks() {
         let recorded = |ms: u64| {
             let mut fixture = Fixture::new(10);
             let key = fixture.thread("t");

@@ -102,7 +102,7 @@ fn rare_waits_that_are_equal_are_no_news() {
     assert!(false_news <= most_false_news(), "{false_news} of {PAIRS} pairs");
 }
 
-/// What is asked of their lengths finds nearly all; what the windows of nine seconds say misses half.
+/// The test of their lengths finds nearly all; the windows of nine seconds alone miss half.
 #[test]
 fn a_rare_wait_twice_as_long_is_named_first() {
     const PAIRS: u64 = 60;

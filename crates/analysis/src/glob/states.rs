@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_automaton_is_refused() {
+    fn pattern_without_automaton_is_refused() {
         assert!(states(&"x".repeat(ByteStates::MAX_BYTES)).unwrap().matches(&[b'x'; ByteStates::MAX_BYTES]));
         assert_eq!(states(&"x".repeat(ByteStates::MAX_BYTES + 1)), Err(NoStates::TooLong));
         assert_eq!(states("[ä]"), Err(NoStates::SetOfManyBytes));
@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_says_what_the_glob_says(glob in "[ab*?\\[\\]!^-]{0,10}", name in "[abc]{0,8}") {
+        fn automaton_agrees_with_the_glob(glob in "[ab*?\\[\\]!^-]{0,10}", name in "[abc]{0,8}") {
             if let Ok(glob) = Glob::new(&glob) {
                 prop_assert_eq!(glob.byte_states().unwrap().matches(name.as_bytes()), glob.matches(&name));
             }

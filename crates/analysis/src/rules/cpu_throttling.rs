@@ -97,7 +97,7 @@ struct Group<'e> {
     share: f64,
 }
 
-/// What was throttled between two looks at a group.
+/// The throttled time between two readings of a group.
 struct Look<'e> {
     row: &'e ThrottledRow,
     pids: HashSet<u32>,
@@ -159,7 +159,7 @@ impl<'e> Group<'e> {
     /// Whether it was held back by a quota that had been used up before, although no look explains it.
     fn is_unexplained(&self, case: &Case) -> bool {
         self.pids.contains(&case.pid)
-            && nobody_ran_instead(case)
+            && no_thread_ran_instead(case)
             && !self.is_explained(case)
             && self.look_before(case).is_some()
     }
@@ -216,7 +216,7 @@ fn own_share(case: &Case, pids: &HashSet<u32>) -> f64 {
     (own_ns as f64 / case.runnable_ns.max(1) as f64).min(1.0)
 }
 
-fn nobody_ran_instead(case: &Case) -> bool {
+fn no_thread_ran_instead(case: &Case) -> bool {
     let ran_ns = case.ran_instead.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
     ran_ns < case.runnable_ns / 2
 }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_waits_of_a_group_that_is_gone_count_where_nobody_ran_instead() {
+    fn last_waits_of_a_removed_group_count_where_no_thread_ran_instead() {
         let early = ThrottledRow { to: MonoNs(5), ..throttled(100) };
         let found = found(vec![early], (1..=5).map(held_back));
         assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), [RULE.name]);

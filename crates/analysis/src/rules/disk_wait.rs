@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_call_and_where() {
+    fn title_names_the_call_and_its_place() {
         let found = Fixture::only_finding((1..=30).map(|id| sync(id, 4_000_000)));
         assert_eq!(
             found.title,

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_shares_which_cpu() {
+    fn title_names_the_threads_and_their_cpu() {
         let findings = found(vec![ran(3, 2, 400 * MS), ran(3, 1, 9_000 * MS), ran(4, 5, 9_000 * MS)]);
         assert_eq!(findings.len(), 1);
         assert_eq!(

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_interrupts_and_how_much() {
+    fn title_names_the_interrupts_and_their_time() {
         let flood = row(InterruptKind::Vector, "call_function", 600 * MS, MS / 10);
         let findings = found(vec![flood, row(InterruptKind::Vector, "local_timer", 10 * MS, MS / 10)]);
         assert_eq!(findings.len(), 1);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_calls_on_other_cpus() {
+    fn title_names_the_caller_on_other_cpus() {
         let mut fixture = Fixture::new();
         fixture.interrupts = vec![row(InterruptKind::Vector, "call_function", 600 * MS, MS / 10)];
         for (comm, count) in [("tuned", 300), ("other", 100)] {

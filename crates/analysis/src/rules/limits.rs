@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_asks_for_shorter_stalls_gets_the_least_unit_all_the_same() {
+    fn shorter_stalls_do_not_change_the_least_unit() {
         let with = |min_stall_ns| Fixture { min_stall_ns, ..Fixture::new() }.evidence();
         assert_eq!(with(10_000).unit_ns(), 100_000);
         assert!(!Delays::of([9 * MS]).is_unusual(&with(1_000_000)));

@@ -35,7 +35,7 @@ pub(super) struct StealInterval {
 pub(super) struct Memory {
     pub free: u64,
     pub available: Option<u64>,
-    /// What the page cache lost in the second before, where that is above the limit.
+    /// The bytes that the page cache lost in the second before, if above the limit.
     pub cache_lost: Option<u64>,
 }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_was_last_read() {
+    fn memory_is_the_last_reading() {
         let tracks =
             [memory("free", &[(100, 40), (2_000, 50)]), memory("cached", &[(100, 900), (1_900, 800)])];
         let machine = Machine::new(&tracks);

@@ -121,7 +121,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn says_which_file_and_where_in_it() {
+    fn title_names_the_file_and_the_offset() {
         let found = Fixture::only_finding((1..=6).map(|id| fault(id, 1, true, id * MS)));
         assert_eq!(
             found.title,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn says_how_much_memory_was_free() {
+    fn title_has_the_free_memory() {
         let counters =
             || vec![memory("free", &[(2_900, 300), (3_100, 9)]), memory("available", &[(2_900, 2_048)])];
         let found = beside(counters(), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn says_whether_memory_was_being_freed() {
+    fn title_reports_memory_reclaim() {
         let free = || memory("free", &[(2_900, 300)]);
         let shrinking = beside(vec![free(), memory("cached", &[(1_000, 900), (2_950, 700)])], None);
         assert!(

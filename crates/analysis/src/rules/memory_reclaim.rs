@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_freed_memory_where_and_for_how_long() {
+    fn title_names_the_thread_the_place_and_the_time_of_reclaim() {
         let found = found(6, 4 * MS);
         assert_eq!(found.len(), 1);
         assert_eq!(

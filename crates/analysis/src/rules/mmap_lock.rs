@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_waited_and_who_let_it_go() {
+    fn title_names_the_waiter_and_the_waker() {
         let mut fixture = Fixture::new();
         for id in 1..=20 {
             fixture.kernel_delays.push(delay_in(&unmapping(id), DelayKind::MmapLock, 0, 7 * MS));

@@ -18,7 +18,7 @@ pub struct RuleSpec {
     pub(super) excludes: &'static [Topic],
     /// Where the cause lies.
     pub cause: Cause,
-    /// What the findings of the rule rest on.
+    /// The evidence of the rule's findings.
     pub evidence: EvidenceKind,
     pub(super) find: Find,
 }
@@ -46,7 +46,7 @@ pub enum Cause {
     Machine,
 }
 
-/// What a finding rests on.
+/// The evidence of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvidenceKind {
     /// Stalls, which the finding lists by id.

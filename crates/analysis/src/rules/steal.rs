@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_could_not_run_where_and_for_how_long() {
+    fn title_names_the_thread_the_cpu_and_the_time() {
         let mut fixture = Fixture::new();
         fixture.counters.push(steal(1, &[(1_000, 0), (1_100, 60)]));
         fixture.stall(waiting(0, 50 * MS));

@@ -387,7 +387,7 @@ mod tests {
         StallRecord { open: true, blocked_ns, runnable_ns, user: Some(user.clone()), ..wait }
     }
 
-    /// What the range from 1,000 to 2,000 holds of a wait on `main < handle`, and of a sample of it.
+    /// The weights in the range from 1,000 to 2,000 of a wait on `main < handle`, and of a sample of it.
     fn weigh_wait(reason: StallReason, times: [u64; 3], sampled_ns: Option<u64>) -> Vec<String> {
         let (threads, resolve) = ([engine()], resolve());
         let mut gather = Gather::new(View::OffCpu, Side::Both, &[], &threads, |_| true);

@@ -38,7 +38,7 @@ pub struct Node {
     pub state: Option<State>,
 }
 
-/// What makes boxes above the same box one.
+/// The key by which boxes above the same box are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Label {
     name: String,
@@ -150,7 +150,8 @@ struct Boxes {
 }
 
 impl Boxes {
-    /// What stands on a box is no wider than it, so that no box loses what it stands on.
+    /// Removes boxes narrower than `least`. A box is at least as wide as the boxes on it, so that no box
+    /// loses its base.
     fn leave_out(&mut self, least: u64) {
         let before = self.kept.len();
         self.kept.retain(|kept| kept.weight >= least);
@@ -202,7 +203,7 @@ impl<'a> Growth<'a> {
             let Some(open) = self.open.pop() else { return };
             let weight = u64::try_from(self.sum - open.sum_before).unwrap_or(u64::MAX);
             if weight < self.least {
-                // What stood on it was narrower and is gone: it is the last one.
+                // The boxes on it were narrower and are removed, so that it is the last one.
                 self.boxes.kept.truncate(open.place);
                 self.boxes.left_out += 1;
                 continue;

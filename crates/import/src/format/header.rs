@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn magics_are_told_apart() {
+    fn magics_are_distinguished() {
         let kind = |magic: &[u8; 8], size: u64| {
             let mut start = [0; STREAM_HEADER];
             start[..8].copy_from_slice(magic);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_has_one_number_whoever_asks() {
+    fn function_has_one_number_for_all_threads() {
         let names = Names::default();
         let (mut one, mut other) = (LocalNames::new(&names), LocalNames::new(&names));
         let main = one.around(&place("main", 0, "a"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_hash_are_told_apart() {
+    fn names_with_equal_hashes_are_distinguished() {
         let names = Names::default();
         let mut local = LocalNames::new(&names);
         let hash = mixed(mixed(0, b"main"), b"");

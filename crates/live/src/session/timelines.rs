@@ -80,7 +80,7 @@ fn text(ticks: [u64; 5]) -> String {
     parts.map(|(state, ticks)| format!("{state}{ticks}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What was emitted. Each delta must add up to its wall time.
+/// The emitted times. Each delta must add up to its wall time.
 fn emitted(events: &[Event]) -> Ledgers {
     let mut sums: BTreeMap<(u32, u64), [u64; 5]> = BTreeMap::new();
     for event in events {
@@ -104,7 +104,7 @@ fn emitted(events: &[Event]) -> Ledgers {
     sums.into_iter().map(|(key, row)| (key, text(in_ticks(row)))).collect()
 }
 
-/// What the timelines show of the ticks for which `counts` says so.
+/// The time in the timelines of the ticks that `counts` selects.
 fn shown(timelines: &str, counts: impl Fn(u64) -> bool) -> Ledgers {
     let mut sums: BTreeMap<(u32, u64), [u64; 5]> = BTreeMap::new();
     let lines = timelines.lines().map(str::trim).filter(|line| !line.is_empty());

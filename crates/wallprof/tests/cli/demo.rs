@@ -12,7 +12,7 @@ fn an_unknown_scenario_is_refused_with_those_there_are() {
 
 /// Where the caller may record, all of it; elsewhere the refusal of `record`.
 #[test]
-fn it_records_reports_draws_and_says_what_to_look_at() {
+fn demo_records_reports_draws_and_explains() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("demo.db");
     let output = run(&["demo", "-d", "2s", "-o", file.to_str().unwrap()]);

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use wallprof_testkit::program::{run, wallprof};
 
 #[test]
-fn every_missing_thing_says_what_it_costs() {
+fn every_missing_feature_has_its_consequence() {
     let output = run(&["doctor"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let blocked = text.lines().any(|line| line.starts_with("NO "));

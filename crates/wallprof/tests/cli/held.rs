@@ -73,7 +73,7 @@ fn it_ends_with_a_recorder_that_dies() {
 }
 
 #[test]
-fn it_says_why_the_command_could_not_run() {
+fn reason_is_reported_when_the_command_cannot_run() {
     let (mut child, socket) = hold(&["/proc/no such program"]);
     release(&socket, std::fs::File::open("/dev/null").unwrap());
     assert_eq!(answer(socket), "2", "ENOENT");

@@ -52,7 +52,7 @@ fn wrong_usage_is_two() {
 }
 
 #[test]
-fn what_does_not_exist_is_one_and_creates_nothing() {
+fn missing_target_is_exit_code_one_and_creates_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("new.db");
     for (target, says) in [
@@ -125,7 +125,7 @@ fn help_and_version_are_on_stdout() {
 
 /// Where the caller may record, these are refused for their targets; elsewhere for the missing permission.
 #[test]
-fn what_this_machine_does_not_offer_is_three_and_wrong_events_are_two() {
+fn missing_feature_is_exit_code_three_and_wrong_event_two() {
     let may_record = run(&["doctor"]).status.success();
     let (unknown, says) = if may_record { (2, "page-faults") } else { (3, "cap_bpf") };
     let sentence = refused(&["record", "-a", "-e", "page-fautls"], unknown);

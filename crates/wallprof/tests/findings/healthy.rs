@@ -22,7 +22,7 @@ fn blamed(redis: &Redis, requests: u32) -> Vec<Finding> {
     findings
 }
 
-fn assert_blamed_for_nothing(test: &str, runs: u32, requests: u32) {
+fn assert_no_findings(test: &str, runs: u32, requests: u32) {
     let Some(_guard) = machine::reserve(test) else { return };
     let Some(redis) = Redis::start() else {
         return wallprof_testkit::skip(test, "redis-server is not installed");
@@ -34,13 +34,13 @@ fn assert_blamed_for_nothing(test: &str, runs: u32, requests: u32) {
 }
 
 #[test]
-fn a_busy_redis_is_blamed_for_nothing() {
-    assert_blamed_for_nothing("a_busy_redis_is_blamed_for_nothing", 1, 20_000);
+fn busy_redis_has_no_finding() {
+    assert_no_findings("busy_redis_has_no_finding", 1, 20_000);
 }
 
-/// `cargo test -p wallprof --test findings -- --ignored ten_quiet_runs`
+/// `cargo test -p wallprof --test findings -- --ignored ten_undisturbed_runs`
 #[test]
-#[ignore = "takes a minute and a quiet machine"]
-fn ten_quiet_runs_of_a_busy_redis_are_blamed_for_nothing() {
-    assert_blamed_for_nothing("ten_quiet_runs_of_a_busy_redis_are_blamed_for_nothing", 10, 200_000);
+#[ignore = "takes a minute and a machine without other load"]
+fn ten_undisturbed_runs_of_a_busy_redis_have_no_finding() {
+    assert_no_findings("ten_undisturbed_runs_of_a_busy_redis_have_no_finding", 10, 200_000);
 }

@@ -94,7 +94,7 @@ fn the_picture_has_a_default_name() {
 }
 
 #[test]
-fn exports_are_what_they_are_called() {
+fn each_export_has_its_format() {
     let fixture = Fixture::new();
     let folded = String::from_utf8(fixture.output(&["export", "--to", "folded"])).unwrap();
     assert_eq!(folded.lines().collect::<Vec<_>>(), fixture.folded(&[]));

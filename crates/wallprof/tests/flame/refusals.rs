@@ -29,7 +29,7 @@ fn wrong_usage_is_two() {
 }
 
 #[test]
-fn what_the_recording_does_not_hold_is_one() {
+fn missing_data_is_exit_code_one() {
     let fixture = Fixture::new();
     let out = fixture.folder.path().join("out.svg");
     for (options, code, says) in [

@@ -96,7 +96,7 @@ fn a_damaged_debug_file_is_counted_and_left_out() {
 }
 
 #[test]
-fn servers_are_asked_for_what_is_on_no_disk() {
+fn missing_debug_files_are_requested_from_servers() {
     let split = Split::new();
     let folder = split.copy_in("served", "app.debug", &split.debug());
     let server = Debuginfod::serving(&folder, &split.hex());
@@ -147,7 +147,7 @@ fn a_killed_run_leaves_the_recording_whole() {
 }
 
 #[test]
-fn what_cannot_be_done_is_one_sentence() {
+fn failure_is_one_sentence() {
     let split = Split::new();
     let file = recording(&split, Some(split.build_id.clone()));
     let here = split.folder();

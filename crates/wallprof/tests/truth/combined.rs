@@ -171,8 +171,8 @@ impl Becoming {
 /// A process that no longer has the name stays where another target matches it. Its twin, which only had the
 /// name, leaves the recording.
 #[test]
-fn an_exec_out_of_a_name_leaves_what_only_the_name_matched() {
-    let Some(_guard) = machine::reserve("an_exec_out_of_a_name_leaves_what_only_the_name_matched") else {
+fn exec_to_another_name_ends_a_recording_by_name() {
+    let Some(_guard) = machine::reserve("exec_to_another_name_ends_a_recording_by_name") else {
         return;
     };
     let shell = Alias::new(std::path::Path::new("/bin/sh"), "caterpillar");

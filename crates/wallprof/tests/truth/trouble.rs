@@ -34,10 +34,10 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_keeps_what_was_recorded() {
-    let Some(_guard) = machine::reserve("a_full_disk_keeps_what_was_recorded") else { return };
+fn full_disk_keeps_recorded_data() {
+    let Some(_guard) = machine::reserve("full_disk_keeps_recorded_data") else { return };
     let Some(disk) = SmallDisk::mount("3m") else {
-        return wallprof_testkit::skip("a_full_disk_keeps_what_was_recorded", "nothing can be mounted here");
+        return wallprof_testkit::skip("full_disk_keeps_recorded_data", "nothing can be mounted here");
     };
     let file = disk.folder.path().join("recording.db");
     let output = wallprof()

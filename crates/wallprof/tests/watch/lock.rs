@@ -47,13 +47,15 @@ fn critical(truth: &Truth, recorded: &[Stall]) -> usize {
 }
 
 #[test]
-fn prometheus_counts_what_the_program_logged() {
-    let Some(_guard) = machine::reserve("prometheus_counts_what_the_program_logged") else { return };
+fn prometheus_counts_agree_with_the_log_of_the_program() {
+    let Some(_guard) = machine::reserve("prometheus_counts_agree_with_the_log_of_the_program") else {
+        return;
+    };
     let mut scenario = Scenario::ready("lock", &["-d", "15", "-n", "20", "-k", "100"]);
     let watcher = Watcher::start(&["-p", &scenario.pid(), "--severity", "warning=1ms,critical=20ms"]);
     let Some(prometheus) = Prometheus::scraping(watcher.address) else {
         return wallprof_testkit::skip(
-            "prometheus_counts_what_the_program_logged",
+            "prometheus_counts_agree_with_the_log_of_the_program",
             "prometheus is not installed",
         );
     };

@@ -103,8 +103,8 @@ fn a_critical_stall_keeps_its_own_snapshot() {
 }
 
 #[test]
-fn a_reload_changes_what_can_be_changed() {
-    let Some(_guard) = machine::reserve("a_reload_changes_what_can_be_changed") else { return };
+fn reload_applies_the_settings_that_can_change() {
+    let Some(_guard) = machine::reserve("reload_applies_the_settings_that_can_change") else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = folder.path().join("watch.toml");
     fs::write(&config, "threshold = \"1ms\"\n").expect("a configuration");

@@ -51,8 +51,8 @@ fn a_process_with_its_children_and_a_thread_of_another() {
 }
 
 #[test]
-fn the_configuration_names_what_is_watched() {
-    let Some(_guard) = machine::reserve("the_configuration_names_what_is_watched") else { return };
+fn configuration_names_the_targets() {
+    let Some(_guard) = machine::reserve("configuration_names_the_targets") else { return };
     assert_watches(&|family, tid| {
         (Vec::new(), format!("pid = {}\nchildren = true\ntid = [{tid}]\nname = \"no-such\"\n", family.pid()))
     });
