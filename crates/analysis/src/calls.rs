@@ -46,7 +46,7 @@ impl CalledFunction {
     }
 }
 
-/// What `threads` called, most time in total first.
+/// The functions that `threads` called, most total time first.
 pub fn functions<'a>(threads: impl IntoIterator<Item = &'a ThreadCalls>) -> Vec<FunctionCalls> {
     let mut found: BTreeMap<CalledFunction, CallNumbers> = BTreeMap::new();
     for calls in threads {
@@ -154,7 +154,7 @@ pub struct PathChange {
     pub width_ns: u64,
 }
 
-/// What a call path ends in.
+/// The last frame of a call path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathFrame {
     Function(CalledFunction),

@@ -40,7 +40,7 @@ impl fmt::Display for QuantityError {
 
 impl Error for QuantityError {}
 
-/// What a kind of quantity accepts: unit names with their factors, and the factor of a bare number.
+/// The syntax of a kind of quantity: unit names with their factors, and the factor of a bare number.
 pub(crate) struct Units {
     pub what: &'static str,
     pub examples: &'static str,

@@ -28,7 +28,7 @@ pub struct GroupKey {
     pub site: Option<Site>,
 }
 
-/// What ended a wait, and where in its code: the function that released the lock, filled the queue …
+/// The waker of a wait, and the place in its code: the function that released the lock, filled the queue …
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Release {
     /// The waking thread's name; `None` for an interrupt.

@@ -169,8 +169,8 @@ mod tests {
     fn cpu_time_is_charged_to_the_owner_of_the_file() {
         let (shared, sign) = (SharedBudget::default(), AtomicU64::new(0));
         let budget = BuildBudget::new(&shared, 1, ALICE, &sign);
-        // As if the build had taken 14.99 s of CPU time before. The charge lies in the future, so that the account
-        // is not refilled while this thread waits for a CPU.
+        // As if the build had taken 14.99 s of CPU time before. The charge lies in the future, so that the
+        // account is not refilled while this thread waits for a CPU.
         shared.accounts.charge(ALICE, 14_990_000_000, Instant::now() + Duration::from_secs(3_600));
         let until = budget.charged_cpu_ns.get() + 20_000_000;
         while clock::thread_cpu_ns() < until {

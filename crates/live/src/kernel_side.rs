@@ -67,7 +67,7 @@ pub trait KernelSide {
         &self,
         take: TakeRow<'_, cross_call_key, cross_call_value>,
     ) -> Result<(), ProbeError>;
-    /// What ran on guarded CPUs, and what interrupted them.
+    /// The threads that ran on guarded CPUs and the interrupts there.
     fn drain_noise(&self, take: TakeRow<'_, noise_key, noise_counts>) -> Result<(), ProbeError>;
     /// The distinct stacks since the last call, by their id. All are deleted.
     fn drain_stacks(&self, take: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError>;

@@ -1,4 +1,4 @@
-//! What normalising and resolving cost, in time and in anonymous memory, on this process and its libc.
+//! The cost of normalising and resolving, in time and in anonymous memory, on this process and its libc.
 //!
 //! `cargo bench -p wallprof-symbols`; with libc's debug symbols installed it shows what they cost.
 

@@ -68,8 +68,9 @@ impl ElfFacts {
         })
     }
 
-    /// What to add (wrapping) to an address of a mapping to get its ELF virtual address, when the mapping
-    /// shows the file from `file_offset` on at `start`, for `len` bytes. `None` when no segment is there.
+    /// The number to add (wrapping) to an address of a mapping to get its ELF virtual address, when the
+    /// mapping shows the file from `file_offset` on at `start`, for `len` bytes. `None` when no segment is
+    /// there.
     pub(crate) fn bias(&self, start: u64, len: u64, file_offset: u64) -> Option<u64> {
         let overlap = |segment: &&Segment| {
             // The kernel maps whole pages, so a mapping starts at or before its segment.
@@ -84,7 +85,8 @@ impl ElfFacts {
 }
 
 impl ElfFacts {
-    /// What to add (wrapping) to an offset in the file to get the ELF virtual address of the code there;
+    /// The number to add (wrapping) to an offset in the file to get the ELF virtual address of the code
+    /// there;
     /// `None` when it differs from one executable segment to another.
     pub(crate) fn code_delta(&self) -> Option<u64> {
         let executable = self.segments.iter().filter(|segment| segment.executable);

@@ -396,8 +396,8 @@ impl Processes {
         }
     }
 
-    /// What to add (wrapping) to an offset in a module's file to get the ELF virtual address of the code
-    /// there; `None` when there is no one number for all its code.
+    /// The number to add (wrapping) to an offset in a module's file to get the ELF virtual address of the
+    /// code there; `None` when segments differ.
     pub fn code_delta(&self, id: ModuleId) -> Option<u64> {
         self.modules.code_delta(id)
     }

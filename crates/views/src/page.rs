@@ -28,7 +28,7 @@ pub struct Page<'a> {
 /// that prints it; of every other link the text alone stays.
 ///
 /// # Errors
-/// What `out` returns; a broken pipe among it.
+/// Errors of `out`, a broken pipe included.
 pub fn page_text(out: &mut impl Write, page: &Page<'_>, linked: &[&str], style: &Style) -> io::Result<()> {
     let style = Style { width: style.width.min(WIDEST), ..style.clone() };
     let mut writer = PageWriter { out, linked, style: &style, after: None };
@@ -47,7 +47,7 @@ enum Block<'a> {
     Table(Vec<Vec<&'a str>>),
 }
 
-/// What the next line can continue.
+/// The element that the next line can continue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     Nothing,
@@ -130,7 +130,7 @@ fn add_text(blocks: &mut Vec<Block<'_>>, text: &str, open: Open) {
     }
 }
 
-/// What was written last decides whether a blank line follows.
+/// The last written element. It decides whether a blank line follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Item,

@@ -39,7 +39,7 @@ const WINDOW_NS: u64 = 500_000_000;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lengths {
     mean: f64,
-    /// What each wait took beyond the mean, in order.
+    /// The difference of each wait from the mean, in order.
     residuals: Vec<f64>,
     /// The same summed up by half second, from the first wait's to the last one's.
     by_window: Vec<f64>,

@@ -78,7 +78,7 @@ pub struct Party {
     pub comm: Arc<str>,
 }
 
-/// What ended a wait, and where in its code.
+/// The waker of a wait, and the place in its code.
 #[derive(Clone, Debug)]
 pub struct Woken {
     /// `None`: an interrupt.

@@ -1,4 +1,4 @@
-//! What a rule concludes, with the stalls that it rests on. Cases of one cause are a problem when they cost
+//! The conclusions of a rule, with the stalls as evidence. Cases of one cause are a problem when they cost
 //! enough. A problem with a title and an advice is a conclusion.
 
 use std::cmp::Reverse;

@@ -1,5 +1,5 @@
-//! What the rules read: every stall of a recording in a compact form, the totals of the threads, and what
-//! the machine did at the same time.
+//! The input of the rules: every stall of a recording in a compact form, the totals of the threads, and the
+//! activity of the machine at the same time.
 //!
 //! Memory is bounded. Of more stalls than [`MOST_CASES`] the longest stay; voluntary ones are dropped first.
 
@@ -232,7 +232,7 @@ impl Evidence {
         self.thread(case.thread).map_or_else(|| case.comm.clone(), |thread| thread.process.clone())
     }
 
-    /// What was on guarded CPUs.
+    /// The noise on guarded CPUs.
     pub(super) fn intrusions(&self) -> &[IntrusionRow] {
         &self.intrusions
     }

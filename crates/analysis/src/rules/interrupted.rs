@@ -1,5 +1,5 @@
-//! What the rules about interrupts share: the threads that were interrupted, and how a title about them
-//! starts.
+//! Shared code of the rules about interrupts: the threads that were interrupted, and the start of a title
+//! about them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What the rules about the kernel's delays share: the stalls in which a delay lies, how much of each it
-//! took, and the finding about delays of a thread that does the kernel's task itself.
+//! Shared code of the rules about kernel delays: the stalls that contain a delay, its share of each stall,
+//! and the finding about delays of a thread that does the kernel's task itself.
 
 use std::collections::BTreeMap;
 

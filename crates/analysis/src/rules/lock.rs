@@ -1,5 +1,5 @@
-//! What the rules about locks share: the stalls that they read, the thread that held the lock and what it did
-//! meanwhile, where the lock was released, and the finding about it.
+//! Shared code of the rules about locks: the stalls that they read, the owner of the lock and its activity
+//! meanwhile, the place where the lock was released, and the finding about it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the machine counted, as rules read it: steal time by CPU, and free memory.
+//! Counters of the machine as rules read them: steal time by CPU, and free memory.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the registry knows of a rule, and what earlier rules have reported when a rule runs.
+//! The properties of a rule in the registry, and the findings of earlier rules when a rule runs.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::evidence::Evidence;
 pub struct RuleSpec {
     /// The name in reports and in the file: `lock-wait`. `docs/findings.md` has a section of that name.
     pub name: &'static str,
-    /// What the rule explains. A later rule can leave out the stalls and threads that are explained.
+    /// The stalls and threads that the rule explains. A later rule can leave them out.
     pub(super) topic: Option<Topic>,
     /// Topics whose reported stalls or threads the rule leaves out.
     pub(super) excludes: &'static [Topic],
@@ -29,9 +29,9 @@ pub(super) type Find = for<'e> fn(&'e Evidence, &Reported) -> Vec<Conclusion<'e>
 /// A kind of trouble that several rules explain, the most specific rule first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
-    /// What a blocked thread waited for.
+    /// The cause for which a blocked thread waited.
     Waits,
-    /// Why a thread that could run got no CPU.
+    /// The cause for which a runnable thread got no CPU.
     CpuDenied,
     /// Functions that other CPUs called on the thread's CPU.
     CrossCalls,

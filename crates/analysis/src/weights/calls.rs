@@ -10,7 +10,7 @@ use super::frame::{Frame, FrameId, Frames, Mark, Role};
 use super::stack::{WeightedStack, WeightedThread, Weights};
 use super::view::{Side, View};
 
-/// What a frame of a call path is called.
+/// The form of the names of frames of call paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallNames {
     /// By its function alone.
@@ -31,7 +31,7 @@ pub struct Called {
 }
 
 impl Called {
-    /// What follows the function's name: complete calls, incomplete ones, and the average of the complete
+    /// The text after the function's name: complete calls, incomplete ones, and the average of the complete
     /// ones, in ns.
     pub fn counts(&self) -> String {
         format!(":{}({}),avg:{}", self.calls, self.incomplete, self.average_ns.unwrap_or(0))

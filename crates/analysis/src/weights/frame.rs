@@ -38,7 +38,7 @@ pub enum Mark {
     Outside(Outside),
 }
 
-/// What a function of a stack is.
+/// The role of a function in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     User,

@@ -43,7 +43,7 @@ pub struct Sockets {
     inodes: HashSet<u32>,
     /// Their namespace.
     namespace: Option<NamespaceId>,
-    /// What the kernel reports of the sockets there.
+    /// The kernel's counts of the sockets there.
     stock: Option<TextFile>,
     /// It may have run since its files were last listed.
     may_be_stale: bool,

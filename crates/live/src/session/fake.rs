@@ -38,7 +38,7 @@ pub struct World {
     pub counts: KernelCounts,
     threads: Vec<Thread>,
     inbox: Inbox,
-    /// What the kernel side was given: where seconds start.
+    /// The offset of the start of seconds that the kernel side was given.
     second_offset: u64,
     armed: bool,
     sends_seconds: bool,

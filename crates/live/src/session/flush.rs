@@ -170,7 +170,7 @@ impl<K: KernelSide> Session<K> {
         self.kernel.set_thresholds(next.stall_ns, next.voluntary_ns);
     }
 
-    /// What the kernel did on behalf of recorded threads.
+    /// Emits the delays in the kernel of recorded threads.
     fn emit_delays(&mut self, emit: &mut dyn FnMut(Event)) {
         for record in std::mem::take(&mut self.pending.delays) {
             if self.threads.pid_of(record.key).is_some()

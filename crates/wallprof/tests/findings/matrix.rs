@@ -23,7 +23,7 @@ struct Part {
     needs: Needs,
 }
 
-/// What a machine must have for the problem to happen at all.
+/// The feature of the machine without which the problem cannot happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,

@@ -8,7 +8,7 @@ use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 
-/// What either clock may see of the two waits at the scenario's gates that the other does not.
+/// The difference of the clocks at the two waits at the scenario's gates.
 const GATES_NS: u64 = 100_000;
 const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
 
