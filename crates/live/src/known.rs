@@ -1,19 +1,27 @@
 //! The processes that are known, updated from the kernel's news, and their changes since the walker's lists
 //! were written.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use wallprof_model::{Loss, Owner};
 use wallprof_probe::{Mapping, News};
 use wallprof_symbols::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes};
 
 use crate::untracked::{Untracked, UntrackedProcess};
 
-/// The stacks of a process that ended arrive within this time: they are flushed once a second.
+/// A process is kept at least this long after its end, until stacks were read that it left behind. A watcher
+/// reads stacks every ten seconds while little happens.
 const RETIRE_AFTER: Duration = Duration::from_secs(3);
+/// A process is kept at most this long after its end. While nothing is counted, no stacks are read.
+const RETIRE_AT_LATEST: Duration = Duration::from_secs(15);
+/// Processes whose end no event has reported are searched for this often. The event is lost when a ring is
+/// full, and comes before that of the fork when the rings of two CPUs are not read at the same time.
+const SEARCH_EVERY: Duration = Duration::from_secs(60);
 
 /// The list of a process with more mappings than this is written at most once in [`LARGE_PAUSE`].
 const LARGE: usize = 4_096;
@@ -37,9 +45,13 @@ pub struct KnownProcesses {
     changed: BTreeSet<u32>,
     /// When the lists of processes with many mappings were last taken.
     large: HashMap<u32, Instant>,
-    gone: Vec<u32>,
+    gone: BTreeSet<u32>,
     /// Processes whose leader ended, oldest first.
     retiring: VecDeque<(Instant, u32)>,
+    /// All stacks that were taken before this are emitted.
+    emitted_until: Option<Instant>,
+    /// The time of the last search for processes that ended unseen.
+    searched: Option<Instant>,
     lost_mappings: u64,
     /// The losses that `take_full` has reported.
     reported: NormaliseLosses,
@@ -93,14 +105,20 @@ impl KnownProcesses {
                     if let Some(untracked) = &mut self.untracked {
                         untracked.end(pid);
                     }
-                    self.processes.exit(pid);
-                    self.retiring.push_back((Instant::now(), pid));
+                    self.end(pid);
                 }
                 News::Wanted { pid, exec_id } => self.want(ProcessKey { pid, generation: exec_id }),
                 News::Lost { count } => self.lost_mappings += count,
             }
         }
-        self.retire(Instant::now());
+        let now = Instant::now();
+        self.search_ended(now);
+        self.retire(now);
+    }
+
+    /// All stacks that were taken before `at` are emitted: processes that ended before may be retired.
+    pub fn emitted_stacks_until(&mut self, at: Instant) {
+        self.emitted_until = Some(at);
     }
 
     /// Returns the processes with changed code and the pids of processes that ended, since the last call.
@@ -114,7 +132,7 @@ impl KnownProcesses {
         let code: Vec<ChangedCode> = changed.into_iter().filter_map(|pid| self.code(pid)).collect();
         let large = code.iter().filter(|code| code.ranges.len() > LARGE).map(|code| (code.pid, now));
         self.large.extend(large);
-        (code, std::mem::take(&mut self.gone))
+        (code, std::mem::take(&mut self.gone).into_iter().collect())
     }
 
     /// Whether changes are left for a later call of `take_changes`.
@@ -150,17 +168,26 @@ impl KnownProcesses {
     fn look_at(&mut self, process: ProcessKey) {
         self.generations.insert(process.pid, process.generation);
         self.changed.insert(process.pid);
-        let untracked = self.untracked.as_mut().and_then(|untracked| untracked.take(process.pid));
-        let Some(UntrackedProcess { mappings, has_ended }) = untracked else {
-            // The frames of a process that has ended meanwhile have no names.
-            let _ = self.processes.scan(process);
+        let stranger = self.strangers.as_mut().and_then(|strangers| strangers.meet(process.pid));
+        let Some(Stranger { mappings, has_ended }) = stranger else {
+            let scanned = self.processes.scan(process);
+            // A process that ended in between has no names. Its end was reported before, if at all, so that
+            // no event will retire it.
+            if scanned.is_err_and(|error| error.is_gone()) {
+                self.end(process.pid);
+            }
             return;
         };
         self.processes.exec(process);
         mappings.iter().for_each(|mapping| self.map(mapping));
         if has_ended {
-            self.processes.exit(process.pid);
+            self.end(process.pid);
         }
+    }
+
+    fn end(&mut self, pid: u32) {
+        self.processes.exit(pid);
+        self.retiring.push_back((Instant::now(), pid));
     }
 
     fn map(&mut self, mapping: &Mapping) {
@@ -192,22 +219,48 @@ impl KnownProcesses {
         }
     }
 
-    /// Removes processes that ended more than [`RETIRE_AFTER`] ago: all their stacks were emitted.
+    /// Forgets processes that ended a while ago and whose stacks are emitted.
     fn retire(&mut self, now: Instant) {
         while let Some(&(since, pid)) = self.retiring.front()
-            && now.duration_since(since) >= RETIRE_AFTER
+            && self.may_retire(now, since)
         {
             self.retiring.pop_front();
             if has_threads(pid) {
                 self.retiring.push_back((now, pid));
                 continue;
             }
-            self.generations.remove(&pid);
             self.processes.retire(pid);
             self.changed.remove(&pid);
-            self.gone.push(pid);
+            self.generations.remove(&pid);
+            // Of processes that are not known, too: the kernel side adds children by itself.
+            self.gone.insert(pid);
         }
     }
+
+    /// Whether a process that ended at `since` is retired at `now`.
+    fn may_retire(&self, now: Instant, since: Instant) -> bool {
+        let age = now.saturating_duration_since(since);
+        let is_emitted = self.emitted_until.is_some_and(|until| until >= since);
+        age >= RETIRE_AT_LATEST || (age >= RETIRE_AFTER && is_emitted)
+    }
+
+    /// Finds known processes that do not exist any more.
+    fn search_ended(&mut self, now: Instant) {
+        let last = *self.searched.get_or_insert(now);
+        if now.saturating_duration_since(last) < SEARCH_EVERY {
+            return;
+        }
+        self.searched = Some(now);
+        let retiring: HashSet<u32> = self.retiring.iter().map(|(_, pid)| *pid).collect();
+        let unseen = self.generations.keys().copied().filter(|pid| !retiring.contains(pid) && !exists(*pid));
+        unseen.collect::<Vec<_>>().into_iter().for_each(|pid| self.end(pid));
+    }
+}
+
+fn exists(pid: u32) -> bool {
+    // /proc may hide the processes of other users (proc(5), hidepid), a signal does not.
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Whether threads of a process remain after its leader has ended. The leader alone is a zombie.
@@ -304,7 +357,7 @@ mod tests {
         known.meet(ProcessKey { pid, generation: 9 });
         let (changed, _) = known.take_changes();
         assert_eq!((changed[0].exec_id, changed[0].ranges.len()), (9, 1));
-        known.retire(Instant::now() + RETIRE_AFTER);
+        retire_emitted(&mut known);
         assert_eq!(known.take_changes(), (vec![], vec![pid]));
     }
 
@@ -314,13 +367,94 @@ mod tests {
         let pid = u32::MAX - 1;
         known.process(pid, 0);
         assert_eq!(changes(&mut known, [News::Exit { pid }]), [(pid, 0, 0)]);
-        known.retire(Instant::now() + RETIRE_AFTER);
+        retire_emitted(&mut known);
         assert_eq!(known.take_changes(), (vec![], vec![pid]));
         assert_eq!(changes(&mut known, [mapping(pid)]), []);
     }
 
     #[test]
-    fn process_that_the_walker_requests_is_read() {
+    fn process_stays_until_its_stacks_are_emitted() {
+        let mut known = KnownProcesses::default();
+        let (parent_pid, pid) = (std::process::id(), u32::MAX - 1);
+        let process = ProcessKey { pid, generation: 0 };
+        known.process(parent_pid, 0);
+        known.emitted_stacks_until(Instant::now());
+        changes(&mut known, [News::Fork { pid, parent_pid }, News::Exit { pid }]);
+        known.retire(Instant::now() + RETIRE_AFTER);
+        assert!(known.processes.knows(process), "a watcher reads its stacks later");
+        retire_emitted(&mut known);
+        assert!(!known.processes.knows(process));
+    }
+
+    #[test]
+    fn process_is_retired_in_the_end_while_no_stacks_are_read() {
+        let mut known = KnownProcesses::default();
+        let pid = u32::MAX - 1;
+        known.process(pid, 0);
+        changes(&mut known, [News::Exit { pid }]);
+        known.retire(Instant::now() + RETIRE_AT_LATEST);
+        assert_eq!(known.take_changes(), (vec![], vec![pid]));
+    }
+
+    #[test]
+    fn late_stacks_of_ended_processes_leave_nothing_behind() {
+        let mut known = KnownProcesses::default();
+        let living = std::process::id();
+        known.process(living, 0);
+        for pid in u32::MAX - 1_000..u32::MAX {
+            changes(&mut known, [News::Exit { pid }]);
+            retire_emitted(&mut known);
+            let process = ProcessKey { pid, generation: 1 };
+            known.meet(process);
+            known.processes.normalise_user(process, &[0x7000_0000], &mut Vec::new());
+            changes(&mut known, [News::Wanted { pid, exec_id: 1 }]);
+        }
+        retire_emitted(&mut known);
+        assert_eq!(left(&known), (vec![living], 1, 0));
+    }
+
+    #[test]
+    fn untracked_processes_that_ended_leave_nothing_behind() {
+        let mut known = KnownProcesses::default();
+        known.remember_strangers();
+        for pid in u32::MAX - 1_000..u32::MAX {
+            changes(&mut known, [News::Exec { pid }, mapping(pid), News::Exit { pid }]);
+            retire_emitted(&mut known);
+            known.meet(ProcessKey { pid, generation: 1 });
+        }
+        retire_emitted(&mut known);
+        assert_eq!(left(&known), (vec![], 0, 0));
+    }
+
+    #[test]
+    fn process_whose_end_was_not_reported_is_found() {
+        let mut known = KnownProcesses::default();
+        let (living, child) = (std::process::id(), u32::MAX - 1);
+        known.process(living, 0);
+        // Two rings that were not read at the same time.
+        changes(&mut known, [News::Exit { pid: child }, News::Fork { pid: child, parent_pid: living }]);
+        retire_emitted(&mut known);
+        assert_eq!(left(&known).0, [living, child]);
+        known.search_ended(Instant::now() + SEARCH_EVERY);
+        retire_emitted(&mut known);
+        assert_eq!(left(&known), (vec![living], 1, 0));
+    }
+
+    /// Some time later, when all stacks are emitted.
+    fn retire_emitted(known: &mut KnownProcesses) {
+        known.emitted_stacks_until(Instant::now());
+        known.retire(Instant::now() + RETIRE_AFTER);
+    }
+
+    /// The known processes, how many of them have images, and how many are to be retired.
+    fn left(known: &KnownProcesses) -> (Vec<u32>, usize, usize) {
+        let mut pids: Vec<u32> = known.generations.keys().copied().collect();
+        pids.sort_unstable();
+        (pids, known.processes.len(), known.retiring.len())
+    }
+
+    #[test]
+    fn what_the_walker_wants_is_looked_at() {
         let mut known = KnownProcesses::default();
         let own = std::process::id();
         known.apply(&mut [News::Wanted { pid: own, exec_id: 4 }].into());

@@ -1,6 +1,8 @@
 //! Emits everything that belongs to past seconds, in the order in which each event refers to earlier ones
 //! only.
 
+use std::time::Instant;
+
 use wallprof_model::event::{DelayKind, KernelDelay, Stall};
 use wallprof_model::{ClockAnchor, Event, Loss, MonoNs, ThreadKey};
 use wallprof_probe::bpf::{constants as c, delay_record, stall_record};
@@ -137,10 +139,12 @@ impl<K: KernelSide> Session<K> {
     }
 
     fn emit_stacks(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
-        let now = self.kernel.now();
+        let (now, until) = (self.kernel.now(), Instant::now());
         let stacks = &mut self.stacks;
         let mut known = self.follower.known();
-        self.kernel.drain_stacks(&mut |id, record| stacks.emit(id, record, now, &mut known, emit))
+        self.kernel.drain_stacks(&mut |id, record| stacks.emit(id, record, now, &mut known, emit))?;
+        known.emitted_stacks_until(until);
+        Ok(())
     }
 
     fn emit_stalls(&mut self, emit: &mut dyn FnMut(Event)) {
