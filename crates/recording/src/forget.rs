@@ -126,6 +126,9 @@ impl Unused {
     /// now undefined.
     pub fn forget(self, ids: &mut Ids, tree: &mut StackTree, texts: &mut Texts, forgotten: &mut Forgotten) {
         for row in self.threads {
+            for key in ids.counters_of.remove(&row).unwrap_or_default() {
+                ids.counters.undefine(key);
+            }
             if let Some((key, names)) = ids.threads.remove(row) {
                 forgotten.threads.extend(key);
                 names.iter().flatten().for_each(|text| texts.uses.release(text.get()));

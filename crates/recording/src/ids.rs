@@ -22,6 +22,8 @@ pub(crate) struct Ids {
     pub mentions: Rows<MentionRow>,
     pub wakers: Rows<SampleWaker>,
     pub counters: Rows<CounterKey>,
+    /// The counters of each thread row, which are deleted with it.
+    pub counters_of: HashMap<u32, Vec<CounterKey>>,
     /// By thread row.
     pub call_paths: Rows<(u32, CallPathId)>,
     /// Rows of the texts of a binding, by the node of its stack.
@@ -78,6 +80,17 @@ impl<K: Copy + Eq + std::hash::Hash, N: Default> Rows<K, N> {
             Some(row) => (row, false),
             None => (self.define(key), true),
         }
+    }
+
+    /// Forgets the row of `key`, which is deleted with another row.
+    pub fn undefine(&mut self, key: K) {
+        self.rows.remove(&key);
+    }
+
+    /// The number of keys and of counted rows.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.rows.len() + self.uses.len()
     }
 
     /// The number of rows so far.
@@ -145,6 +158,11 @@ impl StackNodes {
         self.nodes.insert(id, node)
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.nodes.len() + self.uses.len()
+    }
+
     pub fn set_generation(&mut self, now: u32) {
         self.uses.set_generation(now);
     }
@@ -171,6 +189,7 @@ impl Ids {
             mentions: Rows::new(counted),
             wakers: Rows::new(counted),
             counters: Rows::new(false),
+            counters_of: HashMap::new(),
             call_paths: Rows::new(false),
             bindings: HashMap::new(),
             named_frames: HashSet::new(),

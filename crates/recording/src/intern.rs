@@ -47,6 +47,11 @@ impl Texts {
         (self.used, Some(shared))
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.ids.len() + self.uses.len()
+    }
+
     pub fn remove(&mut self, id: u32) {
         if let Some(text) = self.uses.remove(id) {
             self.ids.remove(&text);
@@ -109,6 +114,11 @@ impl StackTree {
         self.uses.hold(parent);
         fresh.push(Node { id, parent, frame });
         id
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.children.len() + self.uses.len()
     }
 
     /// Removes a node and releases its parent. Returns the row of its frame.

@@ -110,6 +110,11 @@ impl Generations {
         }
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.ended.len() + self.seconds.len() + self.moved.len()
+    }
+
     /// Called when everything up to `end` is committed. Returns the number of the generation that starts.
     pub fn next(&mut self, end: MonoNs, next_stall: u64) -> u32 {
         self.ended.push_back(Ended { number: self.current, end, next_stall });

@@ -93,6 +93,12 @@ impl<I: Ord + Copy, T> Uses<I, T> {
         idle
     }
 
+    /// The number of rows, and of those to be examined soon.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.known.as_ref().map_or(0, BTreeMap::len) + self.loose.len()
+    }
+
     pub fn remove(&mut self, id: I) -> Option<T> {
         self.known.as_mut()?.remove(&id).map(|found| found.data)
     }

@@ -97,6 +97,9 @@ impl Recorder {
         counter.thread = self.ids.optional_thread(counter.thread).map(ThreadKey);
         counter.name.truncate(clipped(&counter.name).len());
         let row = self.ids.counters.define(key);
+        if let Some(thread) = counter.thread.filter(|_| self.window.is_some()) {
+            self.ids.counters_of.entry(thread.0).or_default().push(key);
+        }
         self.pending.counters.push((row, counter));
     }
 

@@ -1,8 +1,11 @@
 use super::*;
 use crate::error::Error;
-use crate::{Recording, StallFilter};
-use wallprof_model::event::Stall;
-use wallprof_model::{Frame, FrameId, FrameKind, Module, ModuleId, StallReason, ThreadInfo};
+use crate::{Recording, Retention, StallFilter};
+use wallprof_model::event::{Binding, Stall};
+use wallprof_model::{
+    Counter, CounterKey, CounterKind, CounterUnit, Frame, FrameId, FrameKind, Module, ModuleId, StackEnd,
+    StackId, StallReason, SymbolLine, ThreadInfo,
+};
 
 /// A thread with names that fill about one page of the file.
 fn bulky_thread(key: u32) -> Event {
@@ -128,4 +131,97 @@ fn reader_at_the_end_leaves_the_log_in_place() {
     drop(reader);
     let info = Recording::open(&path).unwrap().info().unwrap();
     assert_eq!((info.end, info.ended_cleanly), (MonoNs(20), true));
+}
+
+/// What a program of its own leaves behind: a thread, a module, a named frame, a stack, a stall and a counter.
+fn short_lived_program(number: u32, now: MonoNs) -> Vec<Event> {
+    let (thread, module, frame) = (ThreadKey(number), ModuleId(number), FrameId(number));
+    let (stack, name) = (StackId(u64::from(number)), format!("program{number}"));
+    let line = SymbolLine { symbol: Some(name.clone()), ..SymbolLine::default() };
+    let code = Frame { kind: FrameKind::Native, module: Some(module), address: 16 };
+    let info = ThreadInfo {
+        key: thread,
+        tid: number,
+        pid: number,
+        ns_tid: number,
+        ns_pid: number,
+        start_boot_ns: 0,
+        comm: name.clone(),
+        process: name.clone(),
+        cgroup: None,
+        kernel_thread: false,
+    };
+    let stall = Stall { user: Some(stack), ..stall(number, now.0) };
+    let (kind, unit) = (CounterKind::Level, CounterUnit::Bytes);
+    let counter = Counter { name: "memory".into(), thread: Some(thread), kind, unit };
+    vec![
+        Event::Thread(info),
+        Event::ThreadSeen { thread, from: now },
+        Event::Module {
+            id: module,
+            module: Module { path: format!("/{name}"), build_id: Some(vec![1; 20]) },
+        },
+        Event::Frame { id: frame, frame: code },
+        Event::Stack { id: stack, frames: vec![frame], end: StackEnd::Complete },
+        Event::Binding(Binding { stack, depth: 1, symbol: Some(name), library: None }),
+        Event::Symbol { frame, lines: vec![line] },
+        Event::Stall(Box::new(stall)),
+        Event::Counter { key: CounterKey(number), counter },
+        Event::CounterValue { key: CounterKey(number), at: now, value: 1.0 },
+        Event::ThreadEnd { thread, at: MonoNs(now.0 + 1) },
+    ]
+}
+
+/// The entries of each table of a recorder that outlives a commit.
+fn entries(recorder: &Recorder) -> [(&'static str, usize); 15] {
+    let (ids, tree, texts) = (&recorder.ids, &recorder.tree, &recorder.texts);
+    let window = recorder.window.as_ref().expect("a bounded recording");
+    [
+        ("threads", ids.threads.len()),
+        ("modules", ids.modules.len()),
+        ("frames", ids.frames.len()),
+        ("stacks", ids.stacks.len()),
+        ("mentions", ids.mentions.len()),
+        ("wakers", ids.wakers.len()),
+        ("counters", ids.counters.len()),
+        ("counters of threads", ids.counters_of.len()),
+        ("call paths", ids.call_paths.len()),
+        ("bindings", ids.bindings.len()),
+        ("named frames", ids.named_frames.len()),
+        ("open stalls", ids.open_stalls.len()),
+        ("nodes", tree.len()),
+        ("texts", texts.len()),
+        ("generations", window.generations.len()),
+    ]
+}
+
+#[test]
+fn stream_of_programs_does_not_fill_the_tables_of_a_bounded_recording() {
+    const SECOND: u64 = 1_000_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let retention = Some(Retention { keep_ns: 30 * SECOND, keep_bytes: u64::MAX });
+    let start = RecordingStart { retention, ..RecordingStart::default() };
+    let mut recorder = Recorder::create(&folder.path().join("a.db"), &start).unwrap();
+    let (mut number, mut forgotten) = (0, 0);
+    // The most of 100 commits: counters, and the names that they use, go only every 16 commits.
+    let (mut early, mut late) = ([0; 15], [0; 15]);
+    for second in 1..=400 {
+        let now = MonoNs(second * SECOND);
+        for _ in 0..4 {
+            number += 1;
+            short_lived_program(number, now).into_iter().for_each(|event| recorder.take(event).unwrap());
+        }
+        recorder.commit(now).unwrap();
+        forgotten += recorder.take_forgotten().threads.len();
+        let most = match second {
+            100..200 => &mut early,
+            300.. => &mut late,
+            _ => continue,
+        };
+        most.iter_mut().zip(entries(&recorder)).for_each(|(most, (_, now))| *most = now.max(*most));
+    }
+    assert!(forgotten > 1_000, "{forgotten} of {number} threads");
+    for ((table, _), (early, late)) in entries(&recorder).into_iter().zip(early.into_iter().zip(late)) {
+        assert!(late <= early, "{table}: {early} entries in seconds 100 to 199, {late} in 300 to 400");
+    }
 }
