@@ -133,7 +133,7 @@ fn reader_at_the_end_leaves_the_log_in_place() {
     assert_eq!((info.end, info.ended_cleanly), (MonoNs(20), true));
 }
 
-/// What a program of its own leaves behind: a thread, a module, a named frame, a stack, a stall and a counter.
+/// The events of one program: a thread, a module, a named frame, a stack, a stall and a counter.
 fn short_lived_program(number: u32, now: MonoNs) -> Vec<Event> {
     let (thread, module, frame) = (ThreadKey(number), ModuleId(number), FrameId(number));
     let (stack, name) = (StackId(u64::from(number)), format!("program{number}"));
