@@ -168,8 +168,8 @@ impl KnownProcesses {
     fn look_at(&mut self, process: ProcessKey) {
         self.generations.insert(process.pid, process.generation);
         self.changed.insert(process.pid);
-        let stranger = self.strangers.as_mut().and_then(|strangers| strangers.meet(process.pid));
-        let Some(Stranger { mappings, has_ended }) = stranger else {
+        let untracked = self.untracked.as_mut().and_then(|untracked| untracked.take(process.pid));
+        let Some(UntrackedProcess { mappings, has_ended }) = untracked else {
             let scanned = self.processes.scan(process);
             // A process that ended in between has no names. Its end was reported before, if at all, so that
             // no event will retire it.
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn untracked_processes_that_ended_leave_nothing_behind() {
         let mut known = KnownProcesses::default();
-        known.remember_strangers();
+        known.keep_untracked();
         for pid in u32::MAX - 1_000..u32::MAX {
             changes(&mut known, [News::Exec { pid }, mapping(pid), News::Exit { pid }]);
             retire_emitted(&mut known);
