@@ -113,8 +113,9 @@ test: export WALLPROF_SKIPS = $(CURDIR)/target/skipped-tests
 test: test-packages rust
 	@mkdir -p target && : > $(WALLPROF_SKIPS)
 	cargo test --workspace
+	@sort -u -o $(WALLPROF_SKIPS) $(WALLPROF_SKIPS)
 	@echo "$$(grep -c ^skipped $(WALLPROF_SKIPS)) tests were skipped, $$(grep -c ^excused $(WALLPROF_SKIPS)) parts were excused:"
-	@sort -u $(WALLPROF_SKIPS)
+	@cat $(WALLPROF_SKIPS)
 
 doc: export RUSTDOCFLAGS = -Dwarnings
 doc: build-packages rust
