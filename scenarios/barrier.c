@@ -7,10 +7,6 @@
 //
 // Truth, besides truth.h's lines:
 //   {"event":"barriers", "count"}   how often it was requested; 0 where the kernel has no such barriers
-//   {"event":"interrupted", "total_ns", "computed_ns"}   the sum of the gaps in the worker's clock readings
-//   that are
-//       longer than a reading and shorter than a switch of threads, and the time of all readings without
-//       longer gaps
 // Options: -c CPU, the worker's (default 0).
 
 #include "truth.h"
@@ -18,11 +14,8 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 
-#define MIN_GAP_NS 400
-#define MAX_GAP_NS (20 * NS_PER_US)
-
 static struct run run = {.scenario = "barrier", .seconds = 10, .seed = 42};
-static uint64_t barriers, interrupted_ns, computed_ns;
+static uint64_t barriers;
 static int cpu;
 
 static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
@@ -30,14 +23,8 @@ static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0,
 SHOWN static void compute(struct actor *self) {
     (void)self;
     pin_to(cpu);
-    for (uint64_t before = now_ns(), now; !run_is_over_at(now = now_ns()); before = now) {
-        const uint64_t gap_ns = now - before;
-        if (gap_ns > MAX_GAP_NS)
-            continue;
-        computed_ns += gap_ns;
-        if (gap_ns > MIN_GAP_NS)
-            interrupted_ns += gap_ns;
-    }
+    while (!run_is_over())
+        ;
 }
 
 SHOWN static bool ask_for_barrier(void) { return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
@@ -51,8 +38,6 @@ SHOWN static void ask_again_and_again(struct actor *self) {
 
 static void print_truth(void) {
     printf("{\"event\":\"barriers\",\"count\":%llu}\n", (unsigned long long)barriers);
-    printf("{\"event\":\"interrupted\",\"total_ns\":%llu,\"computed_ns\":%llu}\n",
-           (unsigned long long)interrupted_ns, (unsigned long long)computed_ns);
 }
 
 int main(int argc, char **argv) {

@@ -40,9 +40,6 @@ enum Needs {
     LatePages,
     /// So many timers at one time that they take a while.
     ManyTimers,
-    /// Interrupts that take more than a quarter of a thread's time by the thread's own clock, the way into
-    /// the kernel and on a virtual machine into the hypervisor included.
-    CostlyInterrupts,
     /// A control group of the scenario's own, and a CPU.
     Group,
     /// A control group of the scenario's own, whose pages take a while to be freed.
@@ -95,16 +92,16 @@ const MATRIX: [Part; 17] = [
     Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
     Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
-    // The share of the worker's time that interrupts take depends on the machine. tests/kernels demands the
-    // finding.
-    Part { args: &["-d", "1.5"], needs: Needs::CostlyInterrupts, ..part("barrier", "irq-time") },
+    // The share of the worker's time that interrupts take depends on the machine.
+    Part { args: &["-d", "1.5"], rule: None, also: &["irq-time"], ..part("barrier", "") },
     Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
     Part { rule: None, ..part("sleepers", "") },
 ];
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 3] = [
+const NOT_DEMANDED: [(&str, &str); 4] = [
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
+    ("irq-time", "tests/kernels demands it of `barrier`, where the emulator makes interrupts cost much"),
     ("steal", "the test of an injected /proc/stat demands it"),
     ("guard-shared", "it needs guarded CPUs: the truth test of `--guard-cpus` demands it"),
 ];
@@ -129,9 +126,6 @@ struct Run {
     bound: u64,
     /// Sleeps that ended just after very many timers.
     delayed: u64,
-    /// Gaps in a computing thread's time that are too short for a switch, by its own clock, and that time.
-    interrupted_ns: u64,
-    computed_ns: u64,
     /// The scenario got no control group.
     refused: bool,
 }
@@ -148,12 +142,6 @@ struct Total {
 #[derive(Debug, Deserialize)]
 struct Bound {
     functions: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Interrupted {
-    total_ns: u64,
-    computed_ns: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,7 +176,6 @@ fn run(program: &str, args: &[&str]) -> Run {
     let truth = scenario.run();
     let busy_ns = busy_ns() - before_ns;
     let syncs: Vec<u64> = truth.all::<Sync>("fsync").iter().map(Sync::for_disk_ns).collect();
-    let interrupted = truth.all::<Interrupted>("interrupted");
     let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
     let behind = truth.all::<Behind>("behind").into_iter().filter(|behind| behind.timers >= MANY_TIMERS);
     Run {
@@ -201,8 +188,6 @@ fn run(program: &str, args: &[&str]) -> Run {
         refused: !truth.all::<Refused>("refused").is_empty(),
         delayed: behind.map(|behind| behind.count).sum(),
         bound: truth.all::<Bound>("bound").iter().map(|bound| bound.functions).sum(),
-        interrupted_ns: interrupted.iter().map(|gaps| gaps.total_ns).sum(),
-        computed_ns: interrupted.iter().map(|gaps| gaps.computed_ns).sum(),
     }
 }
 
@@ -238,7 +223,6 @@ impl Run {
             Needs::LatePages => self.bound > 0,
             // The rule takes two late ones for chance.
             Needs::ManyTimers => self.delayed > 3,
-            Needs::CostlyInterrupts => self.interrupted_ns > self.computed_ns / 4,
             // Where others want the CPU, too, the quota is not the cause of waiting.
             Needs::Group => !self.refused && self.others_ns < RUN_NS / 2,
             Needs::SlowReclaim => !self.refused && self.slow_ns > 20_000_000,
