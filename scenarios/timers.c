@@ -2,13 +2,14 @@
 //
 // `sleeper` sets thousands of timers to one time (set_timers), and sleeps until 50 µs after it: doze. They
 // all expire in one interrupt, which takes long and delays later timers. The interrupt lies in
-// the sleep, so it takes no running time from the sleeper.
+// the sleep, so it takes no running time from the sleeper. With -b `worker` computes meanwhile on the same
+// CPU, at the lowest priority, and the interrupt takes its running time.
 //
 // Truth, besides truth.h's lines:
 //   {"event":"behind", "timers", "count"}   timers of one time, and how often the sleep ended after them
 //   {"event":"late", "count", "total_ns", "max_ns"}   how late `sleeper` woke then
 // Options: -c CPU, whose timers they are (default 0); -n TIMERS (default 15,000, or as many files as the
-// process may have open).
+// process may have open); -b, with the worker.
 
 #include "truth.h"
 
@@ -17,6 +18,8 @@
 // Time to set them all: a timer that is set too late has already expired.
 #define AHEAD_NS (60 * NS_PER_MS)
 #define BEHIND_NS (50 * NS_PER_US)
+// With -b more often, so that the interrupts take a large share of the worker's time.
+#define BUSY_AHEAD_NS (14 * NS_PER_MS)
 // Files that the process needs otherwise.
 #define OTHER_FILES 64
 
@@ -25,6 +28,7 @@ static struct durations late;
 static uint64_t count = 15000;
 static int *timers;
 static int cpu;
+static bool busy;
 
 static void make_timers(void) {
     struct rlimit files;
@@ -58,11 +62,20 @@ SHOWN static void sleep_behind_timers(struct actor *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over()) {
-        uint64_t at_ns = now_ns() + AHEAD_NS;
+        uint64_t at_ns = now_ns() + (busy ? BUSY_AHEAD_NS : AHEAD_NS);
         set_timers(at_ns);
         if (now_ns() < at_ns)
             doze(at_ns + BEHIND_NS);
     }
+}
+
+// Sets and sleeps of the other thread come first.
+SHOWN static void compute(struct actor *self) {
+    (void)self;
+    pin_to(cpu);
+    setpriority(PRIO_PROCESS, 0, 19);
+    while (!run_is_over())
+        ;
 }
 
 static void print_truth(void) {
@@ -73,9 +86,11 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'c', .argument = "CPU", .index = &cpu},
-                                     {.letter = 'n', .argument = "TIMERS", .count = &count}};
-    take_options(argc, argv, &run, own, 2);
+                                     {.letter = 'n', .argument = "TIMERS", .count = &count},
+                                     {.letter = 'b', .flag = &busy}};
+    take_options(argc, argv, &run, own, 3);
     make_timers();
-    struct actor actors[] = {{.name = "sleeper", .act = sleep_behind_timers}};
-    run_scenario(actors, 1, &run, print_truth);
+    struct actor actors[] = {{.name = "sleeper", .act = sleep_behind_timers},
+                             {.name = "worker", .act = compute}};
+    run_scenario(actors, busy ? 2 : 1, &run, print_truth);
 }

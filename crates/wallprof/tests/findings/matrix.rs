@@ -56,7 +56,7 @@ const COLD: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-cold");
 /// Larger than the memory limit of its writer.
 const FILLED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-filled");
 
-const MATRIX: [Part; 17] = [
+const MATRIX: [Part; 18] = [
     // The thread that releases a lock wakes the waiter, often on its own CPU, and runs on.
     Part { args: &["-n", "20"], also: &["run-queue"], ..part("lock", "lock-wait") },
     Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
@@ -95,13 +95,19 @@ const MATRIX: [Part; 17] = [
     // The share of the worker's time that interrupts take depends on the machine.
     Part { args: &["-d", "1.5"], rule: None, also: &["irq-time"], ..part("barrier", "") },
     Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
+    // The sleeper preempts the worker each time that it sets its timers.
+    Part {
+        args: &["-b"],
+        also: &["preempted", "run-queue", "oversleep"],
+        needs: Needs::ManyTimers,
+        ..part("timers", "irq-time")
+    },
     Part { rule: None, ..part("sleepers", "") },
 ];
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 4] = [
+const NOT_DEMANDED: [(&str, &str); 3] = [
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
-    ("irq-time", "tests/kernels demands it of `barrier`, where the emulator makes interrupts cost much"),
     ("steal", "the test of an injected /proc/stat demands it"),
     ("guard-shared", "it needs guarded CPUs: the truth test of `--guard-cpus` demands it"),
 ];
