@@ -35,7 +35,7 @@ const boxes = (page) =>
       }),
   );
 
-const message = (page) => page.evaluate(() => document.getElementById("told").textContent.trim());
+const message = (page) => page.evaluate(() => document.getElementById("message").textContent.trim());
 
 const box = (page, name) => page.locator(`#frames > g[data-name="${name}"]`).first();
 
