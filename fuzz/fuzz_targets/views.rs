@@ -161,7 +161,7 @@ fn additions(path: &Path) -> Result<()> {
     additions.commit()?;
     let naming = Naming::open(path)?;
     let modules = naming.modules()?;
-    naming.left_alone()?;
+    naming.unnameable()?;
     let line = wallprof_model::SymbolLine { symbol: Some("named".into()), ..Default::default() };
     let frames = modules.iter().flat_map(|module| &module.frames);
     let names: Vec<_> = frames.map(|frame| (frame.frame, vec![line.clone()])).collect();
