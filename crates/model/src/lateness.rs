@@ -34,7 +34,7 @@ impl Lateness {
 
     fn may_oversleep(&self) -> bool {
         match self.reason {
-            StallReason::Blocked(reason) => reason.is_voluntary(),
+            StallReason::Blocked(reason) => reason.is_voluntary() && !self.is_lock,
             // The wait for a CPU was the longer part: the reason no longer names the wait before it.
             StallReason::Runnable => !self.is_lock,
             StallReason::Preempted | StallReason::Minor | StallReason::Major => false,
@@ -101,6 +101,12 @@ mod tests {
         }
         assert_eq!(as_reason(StallReason::Preempted), None);
         assert_eq!((as_reason(StallReason::Minor), as_reason(StallReason::Major)), (None, None));
+        let sliced = Lateness { is_lock: true, ..slept(25 * MS, 20 * MS) };
+        assert_eq!(
+            (sliced.overslept_ns(), sliced.late_ns()),
+            (None, 25 * MS),
+            "a slice of a wait for a lock"
+        );
         let timed_lock = Lateness { reason: StallReason::Runnable, is_lock: true, ..slept(25 * MS, 20 * MS) };
         assert_eq!(timed_lock.overslept_ns(), None);
     }

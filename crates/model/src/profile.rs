@@ -1,6 +1,7 @@
 //! The in-memory model that every view and every finding reads: the contents of a recording as plain values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::event::{
     CrossCallDelta, Fault, InterruptDelta, KernelDelay, LedgerDelta, SampleDelta, Stall, Throttled,
@@ -9,6 +10,7 @@ use crate::event::{
 use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
 use crate::lateness::Lateness;
+use crate::meaning::Meaning;
 use crate::stack::{FrameKind, StackEnd, SymbolLine};
 use crate::state::{Metric, StallKind, StallReason};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
@@ -103,7 +105,7 @@ pub struct ResolvedFrame {
 /// A whole stack, leaf first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedStack {
-    pub frames: Vec<std::sync::Arc<ResolvedFrame>>,
+    pub frames: Vec<Arc<ResolvedFrame>>,
     pub end: StackEnd,
 }
 
@@ -135,6 +137,9 @@ pub struct StallRecord {
     /// The function that the dynamic linker was binding.
     pub binding: Option<BoundAtFirstCall>,
     pub file: Option<WaitedFile>,
+    pub meaning: Option<Arc<Meaning>>,
+    /// The first stall of a wait in time slices, of which this is one; `None` for a wait in one piece.
+    pub wait_id: Option<u64>,
 }
 
 /// A stall that is in the file, by the number it has there.
@@ -178,6 +183,8 @@ impl StallRecord {
             asked_ns: None,
             binding: None,
             file: None,
+            meaning: None,
+            wait_id: None,
         }
     }
 
@@ -201,7 +208,7 @@ impl StallRecord {
             blocked_ns: self.blocked_ns,
             asked_ns: self.asked_ns,
             reason: self.reason,
-            is_lock: self.lock.is_some(),
+            is_lock: self.lock.is_some() || self.meaning.as_ref().is_some_and(|meaning| !meaning.idle),
         }
     }
 }

@@ -130,8 +130,8 @@ CREATE VIEW stalls AS
     SELECT stall.id, stall.start_ns, stall.start_ns + stall.duration_ns AS end_ns, stall.duration_ns,
         stall.duration_ns - CASE
             WHEN asked_ns < stall.duration_ns AND asked_ns <= blocked_ns
-                AND (reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#'])
-                    OR (reason_name.name = 'runnable' AND lock_address IS NULL))
+                AND lock_address IS NULL
+                AND reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#'], 'runnable')
             THEN asked_ns ELSE 0 END AS late_ns,
         EPOCH(stall.start_ns) AS start_epoch_ns,
         EPOCH(stall.start_ns) + stall.duration_ns AS end_epoch_ns,

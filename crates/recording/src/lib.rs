@@ -46,6 +46,7 @@ mod start;
 mod summary;
 mod threads;
 mod uses;
+mod waits;
 mod write;
 
 pub use additions::{Additions, MAX_METRICS, is_recording};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
-use wallprof_model::{StackEnd, ThreadKey, ThreadRef};
+use wallprof_model::{Meanings, StackEnd, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
 use crate::row::decoded;
@@ -23,6 +23,8 @@ pub(crate) struct Reader {
     mentions: RefCell<HashMap<u32, ThreadRef>>,
     /// Process and thread ids by thread row.
     tids: OnceCell<HashMap<ThreadKey, (u32, u32)>>,
+    mention_keys: OnceCell<HashMap<u32, ThreadKey>>,
+    meanings: Option<Meanings>,
 }
 
 impl Reader {
@@ -33,7 +35,18 @@ impl Reader {
             stacks: Stacks::default(),
             mentions: RefCell::default(),
             tids: OnceCell::new(),
+            mention_keys: OnceCell::new(),
+            meanings: None,
         })
+    }
+
+    /// Sets the meanings of the waits. Rows that are read after that have them.
+    pub fn set_meanings(&mut self, meanings: Meanings) {
+        self.meanings = Some(meanings);
+    }
+
+    pub fn meanings(&self) -> Option<&Meanings> {
+        self.meanings.as_ref()
     }
 
     pub fn path(&self) -> &Path {
@@ -97,6 +110,16 @@ impl Reader {
         })?;
         self.mentions.borrow_mut().insert(id, mention.clone());
         Ok(mention)
+    }
+
+    /// The thread row that a mention names, if that thread is recorded.
+    pub fn mention_key(&self, id: u32) -> SqlResult<Option<ThreadKey>> {
+        if self.mention_keys.get().is_none() {
+            let sql = "SELECT id, thread FROM mention WHERE thread IS NOT NULL";
+            let rows = self.collect(sql, |row| Ok((row.get("id")?, ThreadKey(row.get("thread")?))))?;
+            self.mention_keys.get_or_init(|| rows.into_iter().collect());
+        }
+        Ok(self.mention_keys.get().and_then(|keys| keys.get(&id)).copied())
     }
 
     /// A thread's names that a row keeps.

@@ -9,14 +9,14 @@ use wallprof_model::profile::{
     CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelDelayRow, LedgerRow, RecordingInfo,
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
-use wallprof_model::{EpochSecond, Mark, StackId, ThreadCalls, ThreadKey};
+use wallprof_model::{EpochSecond, Mark, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow};
 
 use crate::counters::{self, Counters};
 use crate::error::Result;
 use crate::reader::Reader;
 use crate::seconds::Seconds;
 use crate::stalls::{StallFilter, Stalls};
-use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, threads};
+use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, threads, waits};
 
 pub struct Recording {
     reader: Reader,
@@ -27,6 +27,16 @@ impl Recording {
     /// A process must not open a recording that it writes itself.
     pub fn open(path: &Path) -> Result<Recording> {
         Ok(Recording { reader: Reader::open(path)? })
+    }
+
+    /// Gives the waits their meanings. What is read after that has them.
+    pub fn set_meanings(&mut self, meanings: Meanings) {
+        self.reader.set_meanings(meanings);
+    }
+
+    /// Calls `found` for each stall that is a wait, in any order.
+    pub fn each_wait(&self, found: impl FnMut(WaitRow)) -> Result<()> {
+        self.checked(waits::each(&self.reader, found))
     }
 
     pub fn path(&self) -> &Path {

@@ -3,11 +3,12 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
 use wallprof_model::event::{Access, Fault, Mapping, WaitedFile};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
-use wallprof_model::{Lateness, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::{Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::error::Result;
 use crate::reader::Reader;
@@ -26,6 +27,8 @@ columns! {
         BLOCKED_NS = "blocked_ns",
         ASKED_NS = "asked_ns",
         LOCK_ADDRESS = "lock_address",
+        USER_STACK = "user_stack",
+        KERNEL_STACK = "kernel_stack",
     }
 }
 
@@ -36,8 +39,6 @@ columns! {
         COMM = "comm",
         SYSCALL = "syscall",
         CPU = "cpu",
-        USER_STACK = "user_stack",
-        KERNEL_STACK = "kernel_stack",
         WAKER = "waker",
         WAKER_USER_STACK = "waker_user_stack",
         WAKER_KERNEL_STACK = "waker_kernel_stack",
@@ -76,6 +77,32 @@ struct Head {
     flags: i64,
     start: MonoNs,
     lateness: Lateness,
+    user: Option<u32>,
+    kernel: Option<u32>,
+    meaning: Option<Arc<Meaning>>,
+}
+
+impl Head {
+    /// A wait with a meaning is voluntary if the thread is idle in it; one without is as the recorder
+    /// classified it.
+    fn is_voluntary(&self) -> bool {
+        match &self.meaning {
+            Some(meaning) => meaning.idle && self.lateness.overslept_ns().is_none(),
+            None => self.flags & flag::VOLUNTARY != 0,
+        }
+    }
+
+    /// With its meaning, which can make a wait with a timeout one for a lock.
+    fn with_meaning(mut self, reader: &Reader) -> Self {
+        if let (Some(meanings), StallReason::Blocked(_)) = (reader.meanings(), self.reason) {
+            let stack = |node: Option<u32>| node.map(|node| StackId(u64::from(node)));
+            let id = self.id.cast_unsigned();
+            let meaning = meanings.of_stall(id, self.thread, stack(self.user), stack(self.kernel));
+            self.meaning = meaning.filter(|_| self.flags & flag::FAULT == 0).cloned();
+            self.lateness.is_lock |= self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
+        }
+        self
+    }
 }
 
 impl StallFilter {
@@ -86,7 +113,7 @@ impl StallFilter {
             && head.lateness.late_ns() >= self.min_late_ns
             && self.threads.as_ref().is_none_or(|threads| threads.contains(&head.thread))
             && self.during.as_ref().is_none_or(|range| head.start < range.end && end > range.start)
-            && (self.include_voluntary || head.flags & flag::VOLUNTARY == 0)
+            && (self.include_voluntary || !head.is_voluntary())
     }
 }
 
@@ -101,16 +128,12 @@ pub struct Stalls<'r> {
 
 impl<'r> Stalls<'r> {
     pub(crate) fn new(reader: &'r Reader, filter: &StallFilter) -> SqlResult<Self> {
-        let connection = reader.connection();
         let mut ids = Vec::new();
-        let mut heads = connection.prepare(&format!("SELECT {} FROM stall", head::LIST))?;
-        let mut rows = heads.query([])?;
-        while let Some(row) = rows.next()? {
-            let head = head_from_row(row)?;
+        each_head(reader, |head| {
             if filter.accepts(&head) {
                 ids.push((head.start, head.id));
             }
-        }
+        })?;
         ids.sort_unstable();
         Self::with_ids(reader, ids)
     }
@@ -198,6 +221,24 @@ impl Iterator for Stalls<'_> {
 
 impl ExactSizeIterator for Stalls<'_> {}
 
+/// Calls `found` for each stall that is not voluntary.
+pub(crate) fn each_late(reader: &Reader, mut found: impl FnMut(ThreadKey)) -> SqlResult<()> {
+    each_head(reader, |head| {
+        if !head.is_voluntary() {
+            found(head.thread);
+        }
+    })
+}
+
+fn each_head(reader: &Reader, mut found: impl FnMut(Head)) -> SqlResult<()> {
+    let mut heads = reader.connection().prepare(&format!("SELECT {} FROM stall", head::LIST))?;
+    let mut rows = heads.query([])?;
+    while let Some(row) = rows.next()? {
+        found(head_from_row(row)?.with_meaning(reader));
+    }
+    Ok(())
+}
+
 fn kind_from_flags(flags: i64) -> StallKind {
     if flags & flag::FAULT == 0 { StallKind::OffCpu } else { StallKind::Fault }
 }
@@ -218,12 +259,15 @@ fn head_from_row(row: &Row<'_>) -> SqlResult<Head> {
             reason,
             is_lock: optional_bits(row, head::LOCK_ADDRESS)?.is_some(),
         },
+        user: row.get(head::USER_STACK)?,
+        kernel: row.get(head::KERNEL_STACK)?,
+        meaning: None,
     })
 }
 
 /// A record without the columns of other tables, and its flags.
 fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallRecord, i64)> {
-    let head = head_from_row(row)?;
+    let head = head_from_row(row)?.with_meaning(reader);
     let (pid, tid) = reader.process_and_thread(head.thread)?;
     let record = StallRecord {
         id: id as u64,
@@ -233,7 +277,7 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         comm: reader.text(row.get(rest::COMM)?)?.unwrap_or_default(),
         kind: kind_from_flags(head.flags),
         reason: head.reason,
-        voluntary: head.flags & flag::VOLUNTARY != 0,
+        voluntary: head.is_voluntary(),
         open: head.flags & flag::OPEN != 0,
         start: head.start,
         end: MonoNs(head.start.0.saturating_add(head.lateness.duration_ns)),
@@ -241,8 +285,8 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         runnable_ns: unsigned(row, rest::RUNNABLE_NS)?,
         syscall: reader.text(row.get(rest::SYSCALL)?)?,
         cpu: row.get(rest::CPU)?,
-        user: reader.optional_stack(row.get(rest::USER_STACK)?)?,
-        kernel: reader.optional_stack(row.get(rest::KERNEL_STACK)?)?,
+        user: reader.optional_stack(head.user)?,
+        kernel: reader.optional_stack(head.kernel)?,
         waker: waker_from_row(reader, head.flags, row)?,
         lock: lock_from_row(reader, row)?,
         ran_instead: Vec::new(),
@@ -250,6 +294,8 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         asked_ns: head.lateness.asked_ns,
         binding: binding_from_row(reader, row)?,
         file: file_from_row(reader, row)?,
+        wait_id: reader.meanings().and_then(|meanings| meanings.wait_of(id.cast_unsigned())),
+        meaning: head.meaning,
     };
     Ok((record, head.flags))
 }
@@ -304,6 +350,9 @@ mod tests {
                 reason: StallReason::Blocked(Reason::Lock),
                 is_lock: true,
             },
+            user: None,
+            kernel: None,
+            meaning: None,
         }
     }
 
@@ -314,6 +363,23 @@ mod tests {
         assert!(!filter.accepts(&head(0, 0, flag::VOLUNTARY)));
         let all = StallFilter { include_voluntary: true, ..filter };
         assert!(all.accepts(&head(0, 0, flag::VOLUNTARY)));
+    }
+
+    #[test]
+    fn meaning_decides_what_is_voluntary() {
+        let head = |idle, reason, asked_ns| {
+            let mut head = head(0, 100, flag::VOLUNTARY);
+            let (name, source) = ("lock".into(), wallprof_model::MeaningSource::Wakers);
+            head.meaning = Some(Arc::new(Meaning { name, software: None, idle, source }));
+            head.lateness.reason = StallReason::Blocked(reason);
+            head.lateness.asked_ns = asked_ns;
+            head.lateness.is_lock = !idle;
+            head
+        };
+        assert!(!head(false, Reason::Poll, None).is_voluntary());
+        assert!(head(true, Reason::Pipe, None).is_voluntary());
+        assert!(!head(true, Reason::Poll, Some(40)).is_voluntary(), "overslept");
+        assert_eq!(head(false, Reason::Wait, Some(40)).lateness.late_ns(), 100, "a timeout of a lock");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use wallprof_model::{EpochSecond, Histogram, MonoNs, ThreadInfo, ThreadKey};
 use crate::ledger;
 use crate::reader::Reader;
 use crate::row::{coded, columns, decoded, optional_unsigned, unsigned};
-use crate::schema::flag;
+use crate::stalls;
 
 /// Each takes about a kilobyte here, and three in a flame graph.
 const MAX_THREADS: i64 = 100_000;
@@ -151,14 +151,11 @@ fn add_latencies(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> 
 }
 
 fn add_stall_counts(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
-    let mut statement = reader.connection().prepare("SELECT thread FROM stall WHERE flags & ? = 0")?;
-    let mut rows = statement.query([flag::VOLUNTARY])?;
-    while let Some(row) = rows.next()? {
-        if let Some(thread) = of_row(threads, ThreadKey(row.get(0)?)) {
+    stalls::each_late(reader, |thread| {
+        if let Some(thread) = of_row(threads, thread) {
             thread.stalls += 1;
         }
-    }
-    Ok(())
+    })
 }
 
 fn latency_from_row(row: &Row<'_>) -> SqlResult<(Metric, u16, Cell)> {

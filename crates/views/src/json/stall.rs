@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use wallprof_analysis::counters::CounterMove;
 use wallprof_model::event::Fault;
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
-use wallprof_model::{ClockMap, StackEnd, ThreadRef};
+use wallprof_model::{ClockMap, Meaning, StackEnd, ThreadRef};
 
 use super::mark::MarkJson;
 use super::stack::StackJson;
@@ -28,6 +28,9 @@ pub(super) struct StallJson<'a> {
     kind: &'static str,
     reason: &'static str,
     voluntary: bool,
+    meaning: Option<MeaningJson<'a>>,
+    /// Equal for the time slices of one wait.
+    wait_id: u64,
     syscall: Option<&'a str>,
     blocked_ns: u64,
     runnable_ns: u64,
@@ -65,6 +68,8 @@ impl<'a> StallJson<'a> {
             kind: stall.kind.name(),
             reason: stall.reason.name(),
             voluntary: stall.voluntary,
+            meaning: stall.meaning.as_deref().map(MeaningJson::of),
+            wait_id: stall.wait_id.unwrap_or(stall.id),
             syscall: stall.syscall.as_deref(),
             blocked_ns: stall.blocked_ns,
             runnable_ns: stall.runnable_ns,
@@ -81,6 +86,25 @@ impl<'a> StallJson<'a> {
             counters: surroundings.counters.as_deref().map(CountersJson),
             marks: surroundings.marks.iter().map(|mark| MarkJson::of(mark, clock)).collect(),
             asked_ns: stall.asked_ns,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct MeaningJson<'a> {
+    name: &'a str,
+    software: Option<&'a str>,
+    idle: bool,
+    source: &'static str,
+}
+
+impl<'a> MeaningJson<'a> {
+    pub fn of(meaning: &'a Meaning) -> Self {
+        MeaningJson {
+            name: &meaning.name,
+            software: meaning.software.as_deref(),
+            idle: meaning.idle,
+            source: meaning.source.name(),
         }
     }
 }

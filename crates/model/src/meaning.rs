@@ -1,0 +1,173 @@
+//! What a wait means to the users of the software: `row lock`, `GIL`, `client idle`.
+//!
+//! A [`StallReason`](crate::StallReason) is the kernel's word. It says `poll` for a row lock of PostgreSQL.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::event::WakerStacks;
+use crate::stack::StackId;
+use crate::state::StallReason;
+use crate::thread::ThreadKey;
+use crate::time::MonoNs;
+
+/// The meaning of a wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Meaning {
+    pub name: String,
+    /// The software whose users call it so: `postgresql`. `None`: it holds for every program.
+    pub software: Option<String>,
+    /// Waiting is the thread's job at this place.
+    pub idle: bool,
+    pub source: MeaningSource,
+}
+
+/// How a meaning was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MeaningSource {
+    /// A rule about the stacks.
+    Stack,
+    /// A word in the process's memory.
+    Word,
+    /// The threads that end the waits.
+    Wakers,
+    /// The user said so.
+    User,
+}
+
+impl MeaningSource {
+    pub fn name(self) -> &'static str {
+        match self {
+            MeaningSource::Stack => "stack",
+            MeaningSource::Word => "word",
+            MeaningSource::Wakers => "wakers",
+            MeaningSource::User => "user",
+        }
+    }
+}
+
+/// A single wait, as the search for meanings reads it. The stack ids are the recording's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitRow {
+    /// The stall's.
+    pub id: u64,
+    pub thread: ThreadKey,
+    pub reason: StallReason,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    /// The part up to the wakeup.
+    pub blocked_ns: u64,
+    /// The timeout of the wait, counted from its start.
+    pub asked_ns: Option<u64>,
+    pub open: bool,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+    /// Its thread is `None` where the waker is not recorded.
+    pub waker: Option<WakerStacks>,
+}
+
+impl WaitRow {
+    /// When the thread was woken.
+    pub fn woken(&self) -> MonoNs {
+        MonoNs(self.start.0.saturating_add(self.blocked_ns).min(self.end.0))
+    }
+}
+
+/// The meanings of the waits in one recording.
+#[derive(Debug, Default)]
+pub struct Meanings {
+    programs: HashMap<ThreadKey, u32>,
+    places: HashMap<Place, Arc<Meaning>>,
+    /// Stalls whose meaning is not that of their place.
+    stalls: HashMap<u64, Option<Arc<Meaning>>>,
+    /// The first slice of waits in slices, by each of their stalls.
+    waits: HashMap<u64, u64>,
+}
+
+/// The stacks of a wait in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// As [`Meanings::new`] numbers programs.
+    pub program: u32,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+}
+
+impl Meanings {
+    /// No meanings yet, for threads whose programs have these numbers.
+    pub fn new(programs: HashMap<ThreadKey, u32>) -> Self {
+        Meanings { programs, ..Meanings::default() }
+    }
+
+    pub fn set_place(&mut self, place: Place, meaning: Arc<Meaning>) {
+        self.places.insert(place, meaning);
+    }
+
+    /// Sets the meaning of one stall, whatever its place means.
+    pub fn set_stall(&mut self, stall: u64, meaning: Option<Arc<Meaning>>) {
+        self.stalls.insert(stall, meaning);
+    }
+
+    /// Makes a stall a slice of the wait that starts with the stall `first`.
+    pub fn join(&mut self, stall: u64, first: u64) {
+        self.waits.insert(stall, first);
+    }
+
+    /// The place of a thread's wait with these stacks.
+    pub fn place(&self, thread: ThreadKey, user: Option<StackId>, kernel: Option<StackId>) -> Option<Place> {
+        Some(Place { program: *self.programs.get(&thread)?, user, kernel })
+    }
+
+    pub fn of_place(
+        &self,
+        thread: ThreadKey,
+        user: Option<StackId>,
+        kernel: Option<StackId>,
+    ) -> Option<&Arc<Meaning>> {
+        self.places.get(&self.place(thread, user, kernel)?)
+    }
+
+    /// The meaning of a stall that is a wait with these stacks.
+    pub fn of_stall(
+        &self,
+        stall: u64,
+        thread: ThreadKey,
+        user: Option<StackId>,
+        kernel: Option<StackId>,
+    ) -> Option<&Arc<Meaning>> {
+        match self.stalls.get(&stall) {
+            Some(meaning) => meaning.as_ref(),
+            None => self.of_place(thread, user, kernel),
+        }
+    }
+
+    /// The stall with which the wait of this stall started. `None` for a wait in one piece.
+    pub fn wait_of(&self, stall: u64) -> Option<u64> {
+        self.waits.get(&stall).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meaning_of_a_stall_goes_before_that_of_its_place() {
+        let meaning = |name: &str| {
+            let source = MeaningSource::User;
+            Arc::new(Meaning { name: name.into(), software: None, idle: false, source })
+        };
+        let (thread, user) = (ThreadKey(4), Some(StackId(9)));
+        let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
+        meanings.set_place(Place { program: 2, user, kernel: None }, meaning("lock"));
+        meanings.set_stall(7, Some(meaning("timeout")));
+        meanings.set_stall(8, None);
+        let name = |stall, thread, user| {
+            meanings.of_stall(stall, thread, user, None).map(|meaning| meaning.name.as_str())
+        };
+        assert_eq!(name(6, thread, user), Some("lock"));
+        assert_eq!(name(7, thread, user), Some("timeout"));
+        assert_eq!(name(8, thread, user), None);
+        assert_eq!((name(6, ThreadKey(5), user), name(6, thread, None)), (None, None));
+    }
+}
