@@ -23,6 +23,7 @@ pub mod stalls;
 pub mod tally;
 pub mod timepoint;
 pub mod totals;
+pub mod waits;
 pub mod weights;
 pub mod zone;
 

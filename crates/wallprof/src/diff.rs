@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use wallprof_analysis::calls::{FunctionCalls, compare_calls, compare_paths};
 use wallprof_analysis::diff::{Collector, Comparison, Floor, GroupRate, Side, Tree, compare};
+use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::View;
 use wallprof_model::ThreadCalls;
 use wallprof_model::profile::RecordingInfo;
@@ -16,6 +17,7 @@ use wallprof_views::{
 
 use crate::args::{DiffArgs, DiffView};
 use crate::failure::Failure;
+use crate::meanings::open_recording;
 use crate::output::{is_same_file, to_file, to_stdout};
 use crate::report::called_functions;
 use crate::terminal::style_for_stdout;
@@ -35,8 +37,9 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
         check_output(file, [&args.a, &args.b])?;
     }
     let mut tree = Tree::default();
-    let (info_a, side_a) = collect(&args.a, &mut tree)?;
-    let (info_b, side_b) = collect(&args.b, &mut tree)?;
+    let rules = args.meaning.rules()?;
+    let (info_a, side_a) = collect(&args.a, &rules, &mut tree)?;
+    let (info_b, side_b) = collect(&args.b, &rules, &mut tree)?;
     let comparison = compare(tree, &side_a, &side_b, &view, Floor::default());
     check(args, &comparison)?;
     let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
@@ -118,8 +121,8 @@ fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn collect(file: &Path, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failure> {
-    let recording = Recording::open(file)?;
+fn collect(file: &Path, rules: &Rules, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failure> {
+    let recording = open_recording(file, rules)?;
     let info = recording.info()?;
     let mut collector = Collector::new(&recording.threads()?);
     for row in recording.ledger(..)? {

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter};
+use wallprof_analysis::waits::Rules;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
@@ -11,11 +12,12 @@ use wallprof_model::profile::{
 use wallprof_recording::{Recording, StallFilter, write_findings};
 
 use crate::failure::{Failure, say};
+use crate::meanings::open_recording;
 
 /// Computes the findings and stores them in the complete recording. The recording is usable without them: a
 /// failure is only printed.
-pub fn store(file: &Path) {
-    let stored = compute(file).and_then(|found| Ok(write_findings(file, &found)?));
+pub fn store(file: &Path, rules: &Rules) {
+    let stored = compute(file, rules).and_then(|found| Ok(write_findings(file, &found)?));
     if let Err(failure) = stored {
         say(&format!(
             "the findings could not be stored in the file, `wallprof report` shows them anyway: {}",
@@ -24,8 +26,8 @@ pub fn store(file: &Path) {
     }
 }
 
-fn compute(file: &Path) -> Result<Vec<Finding>, Failure> {
-    let recording = Recording::open(file)?;
+fn compute(file: &Path, rules: &Rules) -> Result<Vec<Finding>, Failure> {
+    let recording = open_recording(file, rules)?;
     let mut collector = Collector::default();
     for stall in recording.stalls(&all_stalls())? {
         collector.add(&stall?);

@@ -13,6 +13,7 @@ use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
 use wallprof_symbols::DebugFileServer;
 
 use crate::additions;
+use crate::args::MeaningArgs;
 use crate::args::{DEFAULT_FILE, ImportArgs, ImportFormat};
 use crate::cpu_list::cpus_from_option;
 use crate::debug_downloads;
@@ -58,6 +59,7 @@ fn check_only(file: &Path, output: &Path) -> Result<(), Failure> {
 
 fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
     check_symfs(args.symfs.as_deref())?;
+    let rules = MeaningArgs::default().rules()?;
     for input in std::iter::once(file).chain(args.more.iter().map(PathBuf::as_path)) {
         check_output(input, &args.output)?;
     }
@@ -90,7 +92,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
             Err(Failure::new(Exit::NothingRecorded, nothing_decoded(&outcome, file)))
         }
         Some(summary) if outcome.threads > 0 => {
-            crate::findings::store(&args.output);
+            crate::findings::store(&args.output, &rules);
             if let Some(downloads) = &downloads {
                 debug_downloads::print_outcome(downloads, &args.output);
             }

@@ -16,6 +16,7 @@ mod flame;
 mod guarded;
 mod help;
 mod import;
+mod meanings;
 mod open;
 mod output;
 mod record;
@@ -50,6 +51,8 @@ enum Command {
     Export(args::ExportArgs),
     /// Compare two recordings in time per second of wall time: changed, new and gone
     Diff(args::DiffArgs),
+    /// List the rules about what waits mean
+    Waits(args::WaitsArgs),
     /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
     Import(args::ImportArgs),
     /// Name the frames of a recording that have no name, by build id, from debug files on this machine
@@ -109,6 +112,7 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Flame(args) => flame::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Waits(args) => meanings::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Watch(args) => watch::run(&args),
@@ -134,6 +138,7 @@ impl Command {
             | Command::Flame(_)
             | Command::Export(_)
             | Command::Diff(_)
+            | Command::Waits(_)
             | Command::Import(_)
             | Command::Symbolize(_)
             | Command::Ctl(_)

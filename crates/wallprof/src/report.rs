@@ -11,6 +11,7 @@ use wallprof_views::{Report, functions_text, report_json, report_json_with_funct
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::findings::{Background, all_stalls};
+use crate::meanings::open_recording;
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
 
@@ -19,7 +20,7 @@ const LONGEST_SHOWN: usize = 5;
 
 /// Runs the command.
 pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
-    let recording = Recording::open(&args.file)?;
+    let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let background = Background::read(&recording)?;
     let folded = recording.folded()?;
     let marks = recording.marks()?;

@@ -13,13 +13,14 @@ use wallprof_views::{StallsText, Style, Surroundings, stall_json};
 
 use crate::args::StallsArgs;
 use crate::failure::Failure;
+use crate::meanings::open_recording;
 use crate::output::{WriteFailure, to_stdout};
 use crate::terminal::style_for_stdout;
 
 /// Runs the command. The options are checked before the file is opened.
 pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     let criteria = Criteria::from_args(args)?;
-    let recording = Recording::open(&args.file)?;
+    let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let info = recording.info()?;
     let style = style_for_stdout();
     let stalls = recording.stalls(&criteria.filter(&recording, &info, &style.zone)?)?;

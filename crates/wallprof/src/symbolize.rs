@@ -15,6 +15,7 @@ use wallprof_symbols::{
 };
 use wallprof_views::escape;
 
+use crate::args::MeaningArgs;
 use crate::args::SymbolizeArgs;
 use crate::debug_downloads;
 use crate::failure::{Failure, say};
@@ -55,7 +56,7 @@ pub fn run(args: &SymbolizeArgs) -> Result<ExitCode, Failure> {
     }
     naming.write(&names)?;
     if has_findings && !names.is_empty() {
-        crate::findings::store(&args.file);
+        crate::findings::store(&args.file, &MeaningArgs::default().rules()?);
     }
     output::to_stdout(|out| Ok(write_table(out, &args.file, &found)?))?;
     print_left_out(resolver.unreadable(), without_build_id);

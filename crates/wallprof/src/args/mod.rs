@@ -22,7 +22,9 @@ use crate::demo::Scenario;
 use crate::failure::Failure;
 
 pub use import::{ImportArgs, SYMBOLIZE_HELP, SymbolizeArgs};
-pub use readers::{DiffArgs, ExportArgs, FlameArgs, ReportArgs, SelectionArgs, StallsArgs};
+pub use readers::{
+    DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, SelectionArgs, StallsArgs, WaitsArgs,
+};
 pub use record::{HeldArgs, RecordArgs};
 pub use values::{CallGraph, DiffView, ImportFormat, TraceMode, export_formats};
 pub use watch::{CtlArgs, Order, WatchArgs};

@@ -10,6 +10,33 @@ use wallprof_views::ExportFormat;
 use super::DEFAULT_FILE;
 use super::values::{DiffView, ViewParser, export_format, stall_kind, stall_reason};
 
+/// Rules about what waits mean, in `record`, `watch` and every reader.
+#[derive(Clone, Debug, Default, Args)]
+pub struct MeaningArgs {
+    /// Waits in functions with this name are idle: waiting is the thread's job there; can be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub idle: Vec<String>,
+
+    /// Waits in functions with this name are not idle: they make the thread late
+    #[arg(long, value_name = "GLOB")]
+    pub not_idle: Vec<String>,
+
+    /// Rules about waits, before those in ~/.config/wallprof/waits.toml and the built-in ones, which `wallprof
+    /// waits` lists
+    #[arg(long, value_name = "FILE.toml")]
+    pub waits: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct WaitsArgs {
+    /// Only the rules about this software: linux, postgresql
+    #[arg(long, value_name = "S")]
+    pub software: Option<String>,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// The recording to read
@@ -19,6 +46,9 @@ pub struct ReportArgs {
     /// One JSON object, for programs
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +93,9 @@ pub struct StallsArgs {
     /// Also voluntary waits: condition variables, poll, sleep, child
     #[arg(long)]
     pub all: bool,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +123,9 @@ pub struct DiffArgs {
     /// Every difference, not only the largest
     #[arg(long)]
     pub all: bool,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 }
 
 /// The part of a recording that is drawn or exported.

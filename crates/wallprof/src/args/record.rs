@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::DEFAULT_FILE;
+use super::MeaningArgs;
 use super::values::{CallGraph, CallGraphParser, TraceMode};
 
 #[derive(Debug, Default, Args)]
@@ -82,6 +83,9 @@ pub struct RecordArgs {
     /// The file to write
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 
     /// Print more on stderr
     #[arg(short = 'v', long)]

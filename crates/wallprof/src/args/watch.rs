@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::MeaningArgs;
 use clap::Args;
 
 #[derive(Clone, Debug, Default, Args)]
@@ -103,6 +104,9 @@ pub struct WatchArgs {
     /// Limit on the series of metrics; beyond it, new ones are counted together [5000]
     #[arg(long, value_name = "COUNT")]
     pub max_series: Option<String>,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 
     /// A TOML file with these options, under the same names; read again at SIGHUP
     #[arg(long, value_name = "FILE")]

@@ -4,9 +4,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wallprof_analysis::ns_from_duration;
+use wallprof_analysis::waits::Rules;
 use wallprof_probe::events::split_list;
 use wallprof_recording::Retention;
 
@@ -35,6 +37,8 @@ pub struct RecordOptions {
     pub output: PathBuf,
     /// Bounds of the recording; `None`: everything is kept.
     pub retention: Option<Retention>,
+    /// About what waits mean.
+    pub rules: Arc<Rules>,
     pub verbose: bool,
 }
 
@@ -52,6 +56,7 @@ impl RecordOptions {
             call_graph: args.call_graph,
             output: args.output,
             retention: None,
+            rules: Arc::new(args.meaning.rules()?),
             verbose: args.verbose,
             command: Some(args.command).filter(|command| !command.is_empty()),
         })
@@ -74,6 +79,7 @@ impl RecordOptions {
             call_graph: CallGraph::Auto,
             output: output.into(),
             retention: None,
+            rules: Arc::default(),
             verbose: false,
         }
     }

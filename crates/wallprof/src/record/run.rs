@@ -62,7 +62,7 @@ impl Run<'_> {
         let status = self.command.as_mut().map(|command| end_command(command, &self.signals)).transpose();
         let (reason, summary) = (followed?, summary?);
         let status = status.map_err(|error| failed("wait for the command", &error))?;
-        crate::findings::store(&self.options.output);
+        crate::findings::store(&self.options.output, &self.options.rules);
         if summary.threads == 0 {
             return Err(Failure::new(Exit::NothingRecorded, nothing_recorded(&self.options.target)));
         }

@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
+use wallprof_analysis::waits::Rules;
 use wallprof_model::MonoNs;
 use wallprof_recording::write_snapshot;
 
@@ -38,14 +40,15 @@ struct Spike {
 pub struct Snapshots {
     recording: PathBuf,
     folder: PathBuf,
+    rules: Arc<Rules>,
     running: Option<(JoinHandle<()>, Receiver<bool>)>,
     spike: Option<Spike>,
     last_spike: Option<MonoNs>,
 }
 
 impl Snapshots {
-    pub fn new(recording: PathBuf, folder: PathBuf) -> Self {
-        Snapshots { recording, folder, running: None, spike: None, last_spike: None }
+    pub fn new(recording: PathBuf, folder: PathBuf, rules: Arc<Rules>) -> Self {
+        Snapshots { recording, folder, rules, running: None, spike: None, last_spike: None }
     }
 
     /// Sets the folder of later snapshots.
@@ -109,9 +112,9 @@ impl Snapshots {
 
     fn start(&mut self, during: Range<MonoNs>, reply: Option<Sender<Reply>>) {
         let (done, is_done) = channel();
-        let (recording, folder) = (self.recording.clone(), self.folder.clone());
+        let (recording, folder, rules) = (self.recording.clone(), self.folder.clone(), self.rules.clone());
         let thread = std::thread::Builder::new().name("wallprof-keep".into()).spawn(move || {
-            let written = write(&recording, during, &folder);
+            let written = write(&recording, during, &folder, &rules);
             let is_written = written.is_ok();
             match written {
                 Ok(path) => answer(reply, Reply::Done(path.display().to_string())),
@@ -132,9 +135,9 @@ fn range_of_spike(spike: Spike, flushed: MonoNs) -> Option<Range<MonoNs>> {
     (flushed.0 >= end).then(|| MonoNs(spike.at.0.saturating_sub(BEFORE_NS))..MonoNs(end))
 }
 
-fn write(recording: &Path, during: Range<MonoNs>, folder: &Path) -> Result<PathBuf, Failure> {
+fn write(recording: &Path, during: Range<MonoNs>, folder: &Path, rules: &Rules) -> Result<PathBuf, Failure> {
     let path = write_snapshot(recording, during, folder)?;
-    crate::findings::store(&path);
+    crate::findings::store(&path, rules);
     Ok(path)
 }
 
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn first_spike_of_a_burst_gets_a_snapshot() {
-        let mut snapshots = Snapshots::new("no recording".into(), "nowhere".into());
+        let mut snapshots = Snapshots::new("no recording".into(), "nowhere".into(), Arc::default());
         assert!(snapshots.spike(at(100)));
         assert!(!snapshots.spike(at(101)) && !snapshots.spike(at(159)));
         assert!(snapshots.spike(at(160)));
@@ -178,7 +181,7 @@ mod tests {
     fn failure_is_reported_and_the_next_snapshot_is_tried() {
         let folder = tempfile::tempdir().unwrap();
         let recording = folder.path().join("missing.db");
-        let mut snapshots = Snapshots::new(recording, folder.path().into());
+        let mut snapshots = Snapshots::new(recording, folder.path().into(), Arc::default());
         for _ in 0..2 {
             let (reply, answer) = channel();
             snapshots.start_by_hand(at(5), Some(reply));
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn snapshots_are_written_one_at_a_time() {
-        let mut snapshots = Snapshots::new("no recording".into(), "nowhere".into());
+        let mut snapshots = Snapshots::new("no recording".into(), "nowhere".into(), Arc::default());
         let (hold, held) = channel::<()>();
         let (_done, is_done) = channel();
         let thread = std::thread::spawn(move || {

@@ -91,7 +91,11 @@ impl Service {
         let service = Service {
             args: args.clone(),
             schedule: Schedule::new(settings.hours),
-            snapshots: Snapshots::new(engine.path(), settings.snapshots.clone()),
+            snapshots: Snapshots::new(
+                engine.path(),
+                settings.snapshots.clone(),
+                settings.record.rules.clone(),
+            ),
             budget,
             settings,
             engine,
@@ -171,7 +175,7 @@ impl Service {
         self.snapshots.finish();
         let recording = self.recording();
         self.engine.finish()?;
-        crate::findings::store(&recording);
+        crate::findings::store(&recording, &self.settings.record.rules);
         Ok(())
     }
 

@@ -75,7 +75,7 @@ impl Settings {
             optional("--allow", &args.allow, &config.allow),
         )?;
         let target = targets::read(args, config, file)?;
-        let record = RecordArgs { output: output.clone(), ..target };
+        let record = RecordArgs { output: output.clone(), meaning: args.meaning.clone(), ..target };
         let record = record_options(record, &threshold, &sample_hz, retention)?;
         Ok(Settings {
             record: RecordOptions { guarded, ..record },

@@ -1,0 +1,367 @@
+//! Whether waits at one place are waits for a lock: what their timing says about the threads that end them.
+//!
+//! The thread that ends a wait for a lock had the lock while the other waited. It had waited for it itself,
+//! or had got it at once, and one thread had it at a time. Idle workers that wake each other had nothing that
+//! the others waited for: they were awake for a part of the wait only, or several of them at a time.
+
+use std::collections::HashMap;
+
+/// A wait that a thread ended, times in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub thread: u32,
+    pub start: u64,
+    pub woken: u64,
+    /// When it ran again.
+    pub end: u64,
+    /// The thread that ended it. `None`: an interrupt, or a thread that does not wait here itself.
+    pub waker: Option<u32>,
+}
+
+/// Wakeups by one thread within this time are one wakeup of several threads, ns.
+const AT_ONCE_NS: u64 = 100_000;
+
+/// A thread that waits again within this time after it ran again got nothing by its wakeup, ns.
+const AGAIN_NS: u64 = 200_000;
+
+/// Holders before the last one that are followed for one wait.
+const MOST_HOLDERS: usize = 64;
+
+/// Wakers of a thread's waits are one thread if it ended this share of them.
+const FIXED_SHARE: f64 = 0.95;
+
+/// The timing of the waits at one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Timing {
+    /// Waits that another thread of the place ended.
+    pub waits: usize,
+    /// The share of the waits' time during which a thread of the place was awake that had been woken here, or
+    /// had ended a wait, and then handed on to the one that waited.
+    pub covered: f64,
+    /// The share of the wakeups by a thread that did not have it: another one had been woken before, and had
+    /// neither handed on nor come back to wait.
+    pub out_of_turn: f64,
+    /// The share of the waits that were ended together with others, where the threads did not wait again.
+    pub together: f64,
+    /// The share of the time with at most one thread of the place awake.
+    pub one_awake: f64,
+    /// Threads with a wait.
+    pub threads: usize,
+    /// Each thread is woken by one other thread only.
+    pub fixed_order: bool,
+}
+
+/// What a thread did at the place, by time.
+#[derive(Debug, Default)]
+struct Thread {
+    /// Its waits by start: start and wakeup.
+    waits: Vec<(u64, u64)>,
+    /// When it was woken, and by which thread, ascending.
+    wakeups: Vec<(u64, Option<u32>)>,
+    /// When it ended waits of other threads, ascending. Several at once are one.
+    releases: Vec<u64>,
+}
+
+impl Thread {
+    /// The last time before `at` at which it was woken, and its waker; or at which it ended a wait itself, and
+    /// got it again at once.
+    fn had_since(&self, own: u32, at: u64) -> Option<(u64, Option<u32>)> {
+        let wakeup = self.wakeups[..self.wakeups.partition_point(|(time, _)| *time < at)].last();
+        let before = self.releases.partition_point(|time| time.saturating_add(AT_ONCE_NS) <= at);
+        let release = self.releases[..before].last();
+        match (wakeup, release) {
+            (Some(&(woken, waker)), release) if release.is_none_or(|&release| release <= woken) => {
+                Some((woken, waker))
+            }
+            (_, release) => release.map(|&release| (release, Some(own))),
+        }
+    }
+
+    fn is_waiting(&self, at: u64) -> bool {
+        let before = self.waits.partition_point(|(start, _)| *start <= at);
+        before.checked_sub(1).is_some_and(|last| self.waits[last].1 > at)
+    }
+}
+
+/// Some waits that one thread ended at once.
+struct Wakeup<'l> {
+    at: u64,
+    waker: u32,
+    links: &'l [Link],
+}
+
+/// The timing of waits, in any order.
+pub(super) fn timing(links: &[Link]) -> Timing {
+    let links = without_vain_wakeups(links);
+    let threads = threads(&links);
+    let mut ended: Vec<Link> = links.iter().filter(|link| link.by_other().is_some()).copied().collect();
+    ended.sort_unstable_by_key(|link| (link.waker, link.woken));
+    let mut wakeups: Vec<Wakeup<'_>> = ended
+        .chunk_by(|one, next| one.waker == next.waker && next.woken - one.woken < AT_ONCE_NS)
+        .filter_map(|links| Some(Wakeup { at: links[0].woken, waker: links[0].waker?, links }))
+        .collect();
+    wakeups.sort_unstable_by_key(|wakeup| wakeup.at);
+    let whole: u64 = ended.iter().map(|link| link.woken.saturating_sub(link.start)).sum();
+    let covered: u64 = ended.iter().map(|link| covered(link, &threads)).sum();
+    let together = wakeups.iter().map(|wakeup| wakeup.links.len()).filter(|&count| count > 1).sum::<usize>();
+    Timing {
+        waits: ended.len(),
+        covered: ratio(covered, whole),
+        out_of_turn: out_of_turn(&wakeups, &threads),
+        together: ratio(together as u64, ended.len() as u64),
+        one_awake: one_awake(&links, threads.len()),
+        threads: threads.values().filter(|thread| !thread.waits.is_empty()).count(),
+        fixed_order: fixed_order(&ended),
+    }
+}
+
+impl Link {
+    /// The other thread that ended it.
+    fn by_other(&self) -> Option<u32> {
+        self.waker.filter(|&waker| waker != self.thread)
+    }
+}
+
+/// Of threads that were woken together, all but one may come too late and wait again: that is one wait.
+fn without_vain_wakeups(links: &[Link]) -> Vec<Link> {
+    let mut together: Vec<(Option<u32>, u64, u32)> =
+        links.iter().map(|link| (link.by_other(), link.woken, link.thread)).collect();
+    together.sort_unstable();
+    let is_beside = |one: &(Option<u32>, u64, u32), other: Option<&(Option<u32>, u64, u32)>| {
+        other.is_some_and(|other| other.0 == one.0 && other.1.abs_diff(one.1) < AT_ONCE_NS)
+    };
+    let in_a_herd = |link: &Link| {
+        let key = (link.by_other(), link.woken, link.thread);
+        let Ok(at) = together.binary_search(&key) else { return false };
+        let before = at.checked_sub(1).and_then(|before| together.get(before));
+        key.0.is_some() && (is_beside(&key, before) || is_beside(&key, together.get(at + 1)))
+    };
+    let mut releases: Vec<(u32, u64)> =
+        links.iter().filter_map(|link| Some((link.by_other()?, link.woken))).collect();
+    releases.sort_unstable();
+    let handed_on = |thread: u32, from: u64, to: u64| {
+        let next = releases.partition_point(|release| *release < (thread, from));
+        releases.get(next).is_some_and(|&(by, at)| by == thread && at <= to)
+    };
+    let mut sorted = links.to_vec();
+    sorted.sort_unstable_by_key(|link| (link.thread, link.start));
+    let mut joined: Vec<Link> = Vec::with_capacity(sorted.len());
+    for link in sorted {
+        let vain = joined.last().filter(|before| {
+            before.thread == link.thread
+                && link.start.saturating_sub(before.end) < AGAIN_NS
+                && in_a_herd(before)
+                && !handed_on(link.thread, before.woken, link.start)
+        });
+        let start = vain.map_or(link.start, |before| before.start);
+        if vain.is_some() {
+            joined.pop();
+        }
+        joined.push(Link { start, ..link });
+    }
+    joined
+}
+
+fn threads(links: &[Link]) -> HashMap<u32, Thread> {
+    let mut threads: HashMap<u32, Thread> = HashMap::new();
+    for link in links {
+        let waiter = threads.entry(link.thread).or_default();
+        waiter.waits.push((link.start, link.woken));
+        waiter.wakeups.push((link.woken, link.waker));
+        if let Some(waker) = link.by_other() {
+            threads.entry(waker).or_default().releases.push(link.woken);
+        }
+    }
+    for thread in threads.values_mut() {
+        thread.waits.sort_unstable();
+        thread.wakeups.sort_unstable();
+        thread.releases.sort_unstable();
+        thread.releases.dedup_by(|next, one| *next - *one < AT_ONCE_NS);
+    }
+    threads
+}
+
+/// The part of a wait in which its waker had it, and those before from which that one got it, ns.
+fn covered(link: &Link, threads: &HashMap<u32, Thread>) -> u64 {
+    let mut until = link.woken;
+    let mut holder = link.waker;
+    for _ in 0..MOST_HOLDERS {
+        let since = holder.and_then(|holder| threads.get(&holder)?.had_since(holder, until));
+        let Some((since, before)) = since.filter(|_| until > link.start) else { break };
+        until = since.max(link.start);
+        holder = before;
+    }
+    link.woken.saturating_sub(until)
+}
+
+/// See [`Timing::out_of_turn`]. Looks at wakeups of threads that waited already when the one before was
+/// woken: where they came later, it may have handed on in between without anyone to wake.
+fn out_of_turn(wakeups: &[Wakeup<'_>], threads: &HashMap<u32, Thread>) -> f64 {
+    let (mut looked_at, mut wrong) = (0, 0);
+    for pair in wakeups.windows(2) {
+        let [before, next] = pair else { continue };
+        if next.links.iter().all(|link| link.start >= before.at) {
+            continue;
+        }
+        looked_at += 1;
+        let had_it = before.links.iter().any(|link| link.thread == next.waker);
+        let waits_again =
+            |link: &Link| threads.get(&link.thread).is_some_and(|thread| thread.is_waiting(next.at));
+        wrong += u64::from(!had_it && !before.links.iter().all(waits_again));
+    }
+    ratio(wrong, looked_at)
+}
+
+/// The share of the time from the first to the last of the waits with at most one thread awake.
+fn one_awake(links: &[Link], threads: usize) -> f64 {
+    let mut edges: Vec<(u64, i64)> = Vec::with_capacity(links.len() * 2);
+    for link in links {
+        edges.push((link.start, 1));
+        edges.push((link.woken, -1));
+    }
+    edges.sort_unstable();
+    let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return 0.0 };
+    let whole = last.0 - first.0;
+    let all = i64::try_from(threads).unwrap_or(i64::MAX);
+    let (mut waiting, mut from, mut sum) = (0, first.0, 0);
+    for &(at, change) in &edges {
+        if waiting >= all - 1 {
+            sum += at - from;
+        }
+        waiting += change;
+        from = at;
+    }
+    ratio(sum, whole)
+}
+
+fn fixed_order(ended: &[Link]) -> bool {
+    let mut wakers: HashMap<u32, HashMap<u32, u64>> = HashMap::new();
+    for link in ended {
+        if let Some(waker) = link.waker {
+            *wakers.entry(link.thread).or_default().entry(waker).or_default() += 1;
+        }
+    }
+    wakers.values().all(|wakers| {
+        let most = wakers.values().copied().max().unwrap_or(0);
+        ratio(most, wakers.values().sum()) >= FIXED_SHARE
+    })
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn link(thread: u32, start: u64, woken: u64, waker: u32) -> Link {
+        Link { thread, start: start * MS, woken: woken * MS, end: woken * MS, waker: Some(waker) }
+    }
+
+    /// Threads 0, 1 and 2 take a lock in turn for 2 ms each. Each comes 1 ms after its own release.
+    fn lock() -> Vec<Link> {
+        (0..60u64)
+            .map(|turn| {
+                let thread = (turn * 7 + turn / 5) % 3;
+                let before = ((turn + 59) * 7 + (turn + 59) / 5) % 3;
+                let start = (turn * 2).saturating_sub(3);
+                link(thread as u32, start, turn * 2, before as u32)
+            })
+            .filter(|link| Some(link.thread) != link.waker)
+            .collect()
+    }
+
+    #[test]
+    fn holder_of_a_lock_has_it_all_the_time_that_others_wait() {
+        let timing = timing(&lock());
+        assert!(timing.covered > 0.9, "{timing:?}");
+        assert_eq!((timing.out_of_turn, timing.together), (0.0, 0.0), "{timing:?}");
+        assert_eq!(timing.threads, 3);
+    }
+
+    #[test]
+    fn idle_workers_that_wake_each_other_are_asleep_for_most_of_a_wait() {
+        // Each second worker 0 wakes, wakes worker 1 after 1 ms, and that one wakes worker 2.
+        let links: Vec<Link> = (0..20u64)
+            .flat_map(|second| {
+                let at = second * 1_000;
+                let outside = Link { waker: None, ..link(0, at.saturating_sub(995), at, 0) };
+                [
+                    outside,
+                    link(1, at.saturating_sub(995), at + 1, 0),
+                    link(2, at.saturating_sub(995), at + 2, 1),
+                ]
+            })
+            .collect();
+        let timing = timing(&links);
+        assert!(timing.covered < 0.05, "{timing:?}");
+        assert_eq!(timing.waits, 40);
+    }
+
+    #[test]
+    fn parallel_workers_wake_others_while_one_is_awake() {
+        // Worker 0 wakes 1, then 2, and both then wake another one while all are awake.
+        let links: Vec<Link> = (0..20u64)
+            .flat_map(|round| {
+                let at = round * 20;
+                [
+                    link(1, at, at + 5, 0),
+                    link(2, at, at + 10, 0),
+                    link(3, at, at + 10, 1),
+                    link(0, at + 11, at + 19, 3),
+                ]
+            })
+            .collect();
+        assert!(timing(&links).out_of_turn > 0.3, "{:?}", timing(&links));
+    }
+
+    #[test]
+    fn barrier_wakes_its_threads_together() {
+        let links: Vec<Link> = (1..20u64)
+            .flat_map(|round| {
+                let (at, last) = (round * 10, (round % 4) as u32);
+                let others = (0..4).filter(move |thread| *thread != last);
+                others.map(move |thread| link(thread, at - 3 - u64::from(thread), at, last))
+            })
+            .collect();
+        let timing = timing(&links);
+        assert!(timing.together > 0.95 && timing.one_awake < 0.4, "{timing:?}");
+    }
+
+    #[test]
+    fn threads_that_were_woken_together_in_vain_are_in_one_wait() {
+        // All wait; one of those that are woken gets it for 9 ms, the others wait on at once.
+        let links: Vec<Link> = (1..100u64)
+            .flat_map(|round| {
+                let (at, holder, next) = (round * 10, (round % 4) as u32, (round + 1) % 4);
+                let others = (0..4).filter(move |thread| *thread != holder);
+                others.map(move |thread| {
+                    let start = if u64::from(thread) == (next + 2) % 4 { at - 9 } else { at - 10 };
+                    link(thread, start, at, holder)
+                })
+            })
+            .collect();
+        let timing = timing(&links);
+        assert!(timing.together < 0.05, "{timing:?}");
+        assert!(timing.covered > 0.9 && timing.out_of_turn < 0.1, "{timing:?}");
+    }
+
+    #[test]
+    fn two_threads_that_answer_each_other_have_a_fixed_order_and_one_is_awake() {
+        let links: Vec<Link> = (0..50u64)
+            .map(|turn| link((turn % 2) as u32, turn * 2, turn * 2 + 2, (turn % 2) as u32 ^ 1))
+            .collect();
+        let timing = timing(&links);
+        assert!(timing.fixed_order && timing.one_awake > 0.98, "{timing:?}");
+        assert!(!super::timing(&lock()).fixed_order || super::timing(&lock()).one_awake < 0.9);
+    }
+
+    #[test]
+    fn no_waits_have_no_timing() {
+        let timing = timing(&[]);
+        assert_eq!((timing.waits, timing.threads, timing.covered, timing.out_of_turn), (0, 0, 0.0, 0.0));
+    }
+}

@@ -1,0 +1,146 @@
+//! The functions of stacks as small numbers, and the common machinery (libc, the linker) left out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wallprof_model::FrameKind;
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+
+use crate::site;
+
+/// Two addresses without symbols in one module are taken for one function if they are no further apart,
+/// bytes.
+const FUNCTION_BYTES: u64 = 1_024;
+
+/// A function. Two calls in one function without a symbol are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct FunctionId(u32);
+
+/// What a function is known by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Symbol { module: u32, symbol: Arc<str> },
+    Address { module: u32, address: u64 },
+}
+
+/// All functions of one recording's stacks.
+#[derive(Debug, Default)]
+pub(super) struct Functions {
+    ids: HashMap<Key, FunctionId>,
+    keys: Vec<Key>,
+    modules: HashMap<String, u32>,
+}
+
+impl Functions {
+    /// The program's own functions of a user stack, leaf first. Where there are none, all of them.
+    pub fn of_program(&mut self, stack: &ResolvedStack) -> Vec<FunctionId> {
+        let own = self.collect(stack, |frame, line| !site::is_plumbing(frame, &frame.lines[line]));
+        if own.is_empty() { self.collect(stack, |_, _| true) } else { own }
+    }
+
+    fn collect(
+        &mut self,
+        stack: &ResolvedStack,
+        accepts: impl Fn(&ResolvedFrame, usize) -> bool,
+    ) -> Vec<FunctionId> {
+        let mut functions = Vec::with_capacity(stack.frames.len());
+        for frame in stack.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
+            for line in 0..frame.lines.len() {
+                if accepts(frame, line) {
+                    functions.push(self.id(frame, line));
+                }
+            }
+        }
+        functions
+    }
+
+    fn id(&mut self, frame: &ResolvedFrame, line: usize) -> FunctionId {
+        let module = self.module(frame.module.as_deref().unwrap_or(""));
+        let symbol = frame.lines[line].symbol.as_deref().filter(|symbol| !symbol.is_empty());
+        let key = match symbol {
+            Some(symbol) => Key::Symbol { module, symbol: symbol.into() },
+            None => Key::Address { module, address: frame.address },
+        };
+        let next = FunctionId(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
+        *self.ids.entry(key).or_insert_with_key(|key| {
+            self.keys.push(key.clone());
+            next
+        })
+    }
+
+    fn module(&mut self, path: &str) -> u32 {
+        if let Some(&known) = self.modules.get(path) {
+            return known;
+        }
+        let next = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
+        self.modules.insert(path.to_owned(), next);
+        next
+    }
+
+    /// Whether two calls are in one function, as far as that is known.
+    fn is_same(&self, one: FunctionId, other: FunctionId) -> bool {
+        match (self.keys.get(one.0 as usize), self.keys.get(other.0 as usize)) {
+            _ if one == other => true,
+            (
+                Some(Key::Address { module, address }),
+                Some(Key::Address { module: other_module, address: other_address }),
+            ) => module == other_module && address.abs_diff(*other_address) <= FUNCTION_BYTES,
+            _ => false,
+        }
+    }
+
+    /// How many functions two stacks (leaf first) have in common from their roots on.
+    pub fn common(&self, one: &[FunctionId], other: &[FunctionId]) -> usize {
+        let pairs = one.iter().rev().zip(other.iter().rev());
+        pairs.take_while(|(one, other)| self.is_same(**one, **other)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::stack;
+    use wallprof_model::{StackEnd, SymbolLine};
+
+    fn stripped(addresses: &[u64]) -> ResolvedStack {
+        let frame = |&address: &u64| {
+            Arc::new(ResolvedFrame {
+                kind: FrameKind::Native,
+                module: Some("/opt/app".into()),
+                build_id: None,
+                address,
+                lines: vec![SymbolLine::default()],
+            })
+        };
+        ResolvedStack { frames: addresses.iter().map(frame).collect(), end: StackEnd::Complete }
+    }
+
+    #[test]
+    fn libc_is_left_out_where_the_program_is_in_the_stack() {
+        let mut functions = Functions::default();
+        let whole = functions.of_program(&stack(&["pthread_cond_wait", "take", "serve", "start_thread"]));
+        assert_eq!(whole.len(), 2);
+        assert_eq!(whole, functions.of_program(&stack(&["take", "serve"])));
+        assert_eq!(functions.of_program(&stack(&["pthread_join", "start_thread"])).len(), 2);
+    }
+
+    #[test]
+    fn common_part_starts_at_the_root() {
+        let mut functions = Functions::default();
+        let mut of = |symbols: &[&str]| functions.of_program(&stack(symbols));
+        let (wait, work) = (of(&["take", "serve", "run"]), of(&["sum", "parse", "serve", "run"]));
+        let other = of(&["take", "serve", "other"]);
+        assert_eq!(functions.common(&wait, &work), 2);
+        assert_eq!(functions.common(&wait, &other), 0);
+        assert_eq!(functions.common(&wait, &wait), 3);
+    }
+
+    #[test]
+    fn two_calls_of_a_function_without_a_symbol_are_in_one_function() {
+        let mut functions = Functions::default();
+        let wait = functions.of_program(&stripped(&[0x9000, 0x1100, 0x400]));
+        let work = functions.of_program(&stripped(&[0x7000, 0x1180, 0x400]));
+        assert_ne!(wait[1], work[1]);
+        assert_eq!(functions.common(&wait, &work), 2);
+    }
+}

@@ -1,0 +1,570 @@
+//! What waits mean: from rules about their stacks, and from the threads that end them.
+//!
+//! A *place* is the pair of stacks of a wait, in one program: all processes of one name. Its waiters are the
+//! threads that wait in the same innermost functions. A place waits for a lock when its own waiters end its
+//! waits, one after the other ([`chain`]). A queue, a pool of idle workers and a barrier look alike at the
+//! first glance, and are none.
+
+mod chain;
+mod functions;
+mod rules;
+mod slices;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use wallprof_model::event::Weighted;
+use wallprof_model::meaning::Place;
+use wallprof_model::profile::{ResolvedStack, SampleRow, Thread};
+use wallprof_model::{
+    Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow,
+};
+
+use chain::{Link, Timing, timing};
+use functions::{FunctionId, Functions};
+pub use rules::{Rule, Rules, RulesError};
+
+/// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
+/// fourth, behind three of the latch that also waits for clients.
+const WAITERS_DEPTH: usize = 4;
+
+/// Innermost functions of waits that are judged together.
+const JUDGED_DEPTH: usize = 8;
+
+/// The least share of a lock's waited time that its own waiters end. Measured: PostgreSQL 97 %, InnoDB,
+/// HotSpot's monitors 100 %, parking_lot 50 %, a semaphore 45 %; queues 0 %, tokio 14 %.
+const LEAST_OWN_SHARE: f64 = 0.4;
+
+/// The least number of waits, ended by waiters of the place, for a judgement.
+const LEAST_WAITS: u64 = 8;
+
+/// The least share of the waits that holders cover.
+const LEAST_COVERED: f64 = 0.6;
+
+/// The most wakeups out of turn where one thread at a time has what the others wait for.
+const MOST_OUT_OF_TURN: f64 = 0.1;
+
+/// The same where single waits are missing, or the place stands for several locks.
+const MOST_OUT_OF_TURN_DEEP: f64 = 0.4;
+
+/// The most waits that are ended together with others, as a barrier does, unless the lock is always taken.
+const MOST_TOGETHER: f64 = 0.4;
+
+/// The share of the time with at most one thread awake from which on a lock is taken all the time, so that
+/// threads that are woken together do not come back at random.
+const TAKEN: f64 = 0.4;
+
+/// The share of it from which on two threads answer each other.
+const ANSWERS: f64 = 0.95;
+
+/// The most functions between a worker's loop and its wait for work. A lock is waited for further in, where
+/// the timing does not tell.
+const LOOP_DEPTH: usize = 3;
+
+/// Takes the waits of a recording: first the samples, then the single waits.
+#[derive(Debug, Default)]
+pub struct Waits {
+    programs: HashMap<ThreadKey, u32>,
+    reasons: HashMap<Place, Reason>,
+    sums: HashMap<Ended, Sum>,
+    /// User stacks of each thread, those of its waits included.
+    stacks: HashMap<ThreadKey, HashSet<StackId>>,
+    singles: Vec<WaitRow>,
+}
+
+/// Waits of one thread at one place that one thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ended {
+    place: Place,
+    thread: ThreadKey,
+    by: Ender,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ender {
+    Thread(ThreadKey),
+    /// A thread that is not recorded, or not known.
+    Unknown,
+    Interrupt,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    ns: u64,
+    count: u64,
+}
+
+/// The program of a place, the reason of its waits, and the innermost functions. A function that takes a lock
+/// and sleeps is two places.
+type Key = (u32, Reason, Vec<FunctionId>);
+
+/// The waits of equal innermost functions.
+#[derive(Debug, Default)]
+struct Group {
+    waiters: HashSet<ThreadKey>,
+    places: Vec<Place>,
+}
+
+impl Waits {
+    /// For a recording with these threads. Processes of one name are one program.
+    pub fn new(threads: &[Thread]) -> Self {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut programs = HashMap::with_capacity(threads.len());
+        for thread in threads {
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            let program = *numbers.entry(thread.info.process.as_str()).or_insert(next);
+            programs.insert(thread.info.key, program);
+        }
+        Waits { programs, ..Waits::default() }
+    }
+
+    pub fn add_sample(&mut self, sample: &SampleRow) {
+        let Weighted::State(state) = sample.what else { return };
+        let stacks = [(Some(sample.thread), sample.user)];
+        let waker = sample.waker.as_ref();
+        for (thread, user) in stacks.into_iter().chain(waker.map(|waker| (waker.thread, waker.user))) {
+            if let (Some(thread), Some(user)) = (thread, user) {
+                self.stacks.entry(thread).or_default().insert(user);
+            }
+        }
+        let (State::Blocked(reason), Some(&program)) = (state, self.programs.get(&sample.thread)) else {
+            return;
+        };
+        if !is_learned(reason) {
+            return;
+        }
+        let place = Place { program, user: sample.user, kernel: sample.kernel };
+        self.reasons.insert(place, reason);
+        let by = match waker {
+            Some(waker) if waker.interrupt => Ender::Interrupt,
+            Some(waker) => waker.thread.map_or(Ender::Unknown, Ender::Thread),
+            None => Ender::Unknown,
+        };
+        let sum = self.sums.entry(Ended { place, thread: sample.thread, by }).or_default();
+        sum.ns = sum.ns.saturating_add(sample.weight);
+        sum.count = sum.count.saturating_add(sample.count);
+    }
+
+    pub fn add_wait(&mut self, wait: WaitRow) {
+        if let (Some(place), StallReason::Blocked(reason)) = (self.place(&wait), wait.reason) {
+            self.reasons.insert(place, reason);
+        }
+        self.singles.push(wait);
+    }
+
+    /// The meanings by the rules, and by who ended the waits.
+    ///
+    /// # Errors
+    /// Those of `resolve`, which returns the frames of a stack.
+    pub fn finish<E>(
+        mut self,
+        rules: &Rules,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Meanings, E> {
+        let mut meanings = Meanings::new(self.programs.clone());
+        self.singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
+        let firsts = self.slices();
+        self.attribute_slices(&firsts);
+
+        let mut functions = Functions::default();
+        let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
+        for place in self.places() {
+            let user = place.user.map(&mut resolve).transpose()?;
+            let kernel = place.kernel.map(&mut resolve).transpose()?;
+            if let Some(meaning) = rules.meaning(user.as_ref(), kernel.as_ref()) {
+                meanings.set_place(place, meaning.clone());
+            } else if let Some(user) = user {
+                places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
+            }
+        }
+        let own: Vec<(Place, &[FunctionId])> = places
+            .iter()
+            .map(|(&(program, user, kernel), functions)| {
+                (Place { program, user, kernel }, functions.as_slice())
+            })
+            .collect();
+        let lock = Arc::new(Meaning {
+            name: "lock".into(),
+            software: None,
+            idle: false,
+            source: MeaningSource::Wakers,
+        });
+        let mut search = Search { waits: &self, firsts: &firsts, functions, resolve, stacks: HashMap::new() };
+        for place in search.locks(&own)? {
+            meanings.set_place(place, lock.clone());
+        }
+        self.join_slices(&firsts, &mut meanings);
+        Ok(meanings)
+    }
+
+    fn places(&self) -> HashSet<Place> {
+        let singles = self.singles.iter().filter_map(|wait| self.place(wait));
+        self.sums.keys().map(|ended| ended.place).chain(singles).collect()
+    }
+
+    fn place(&self, wait: &WaitRow) -> Option<Place> {
+        let program = *self.programs.get(&wait.thread)?;
+        let StallReason::Blocked(reason) = wait.reason else { return None };
+        is_learned(reason).then_some(Place { program, user: wait.user, kernel: wait.kernel })
+    }
+
+    /// For each single wait the index of its first slice.
+    fn slices(&self) -> Vec<usize> {
+        let mut firsts = Vec::with_capacity(self.singles.len());
+        for of_thread in self.singles.chunk_by(|one, next| one.thread == next.thread) {
+            let base = firsts.len();
+            let waits: Vec<&WaitRow> = of_thread.iter().collect();
+            firsts.extend(slices::first_slices(&waits).into_iter().map(|first| base + first));
+        }
+        firsts
+    }
+
+    /// The time of all slices of a wait belongs to the thread that ended the last one.
+    fn attribute_slices(&mut self, firsts: &[usize]) {
+        for at in 1..self.singles.len() {
+            let (slice, next) = (&self.singles[at - 1], &self.singles[at]);
+            let is_inner = firsts[at] == firsts[at - 1];
+            let waker = next.waker.as_ref().and_then(|waker| waker.thread);
+            let (Some(waker), Some(place), true) = (waker, self.place(slice), is_inner) else { continue };
+            let first = firsts[at];
+            let ns: u64 = self.singles[first..at].iter().map(|slice| slice.blocked_ns).sum();
+            let thread = slice.thread;
+            let timer = self.sums.entry(Ended { place, thread, by: Ender::Interrupt }).or_default();
+            let moved = ns.min(timer.ns);
+            timer.ns -= moved;
+            self.sums.entry(Ended { place, thread, by: Ender::Thread(waker) }).or_default().ns += moved;
+        }
+    }
+
+    /// Joins the slices of waits that are not idle.
+    fn join_slices(&self, firsts: &[usize], meanings: &mut Meanings) {
+        for (at, &first) in firsts.iter().enumerate() {
+            let wait = &self.singles[at];
+            let is_sliced = first != at || firsts.get(at + 1) == Some(&at);
+            let meaning = || meanings.of_stall(wait.id, wait.thread, wait.user, wait.kernel);
+            if is_sliced && meaning().is_some_and(|meaning| !meaning.idle) {
+                meanings.join(wait.id, self.singles[first].id);
+            }
+        }
+    }
+}
+
+/// Reasons whose waits can be for a lock that the kernel does not know, or for work.
+fn is_learned(reason: Reason) -> bool {
+    match reason {
+        Reason::Wait | Reason::Poll | Reason::Sleep | Reason::Child => true,
+        Reason::Network | Reason::Pipe | Reason::Ipc | Reason::Other => true,
+        Reason::Lock | Reason::Disk | Reason::Memory | Reason::Stopped => false,
+    }
+}
+
+/// The search for locks among the places of a recording.
+struct Search<'w, R> {
+    waits: &'w Waits,
+    firsts: &'w [usize],
+    functions: Functions,
+    resolve: R,
+    /// The functions of user stacks.
+    stacks: HashMap<StackId, Arc<[FunctionId]>>,
+}
+
+impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
+    /// The places that wait for a lock.
+    fn locks(&mut self, places: &[(Place, &[FunctionId])]) -> Result<Vec<Place>, E> {
+        let mut waiters: HashMap<Key, Group> = HashMap::new();
+        let mut judged: BTreeMap<Key, Group> = BTreeMap::new();
+        let mut keys: HashMap<Place, (Key, Key)> = HashMap::new();
+        for &(place, functions) in places {
+            let reason = self.waits.reasons.get(&place).copied().unwrap_or(Reason::Other);
+            let key =
+                |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
+            let (wide, narrow) = (key(WAITERS_DEPTH), key(JUDGED_DEPTH));
+            waiters.entry(wide.clone()).or_default().places.push(place);
+            judged.entry(narrow.clone()).or_default().places.push(place);
+            keys.insert(place, (wide, narrow));
+        }
+        for ended in self.waits.sums.keys() {
+            if let Some((wide, _)) = keys.get(&ended.place) {
+                waiters.entry(wide.clone()).or_default().waiters.insert(ended.thread);
+            }
+        }
+        let mut sums: HashMap<Place, Vec<(&Ended, &Sum)>> = HashMap::new();
+        for (ended, sum) in &self.waits.sums {
+            sums.entry(ended.place).or_default().push((ended, sum));
+        }
+        let mut links = self.links(&keys);
+        let mut timings: HashMap<&Key, Timing> = HashMap::new();
+        let mut locks = Vec::new();
+        for group in judged.values() {
+            let Some((wide, _)) = group.places.first().and_then(|place| keys.get(place)) else { continue };
+            let Some(all) = waiters.get(wide) else { continue };
+            let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
+            if !is_ended_by_waiters(ended.copied(), &all.waiters) {
+                continue;
+            }
+            let timing =
+                *timings.entry(wide).or_insert_with(|| timing(&links.remove(wide).unwrap_or_default()));
+            if is_lock(&timing, || self.depth(all, places))? {
+                locks.extend(&group.places);
+            }
+        }
+        Ok(locks)
+    }
+
+    /// The single waits of each group of waiters, slices joined.
+    fn links(&self, keys: &HashMap<Place, (Key, Key)>) -> HashMap<Key, Vec<Link>> {
+        let mut links: HashMap<Key, Vec<Link>> = HashMap::new();
+        let singles = &self.waits.singles;
+        for (at, wait) in singles.iter().enumerate() {
+            let has_more = self.firsts.get(at + 1).is_some_and(|&first| first != at + 1);
+            let key = self.waits.place(wait).and_then(|place| keys.get(&place));
+            let (Some((wide, _)), false) = (key, has_more || wait.open) else { continue };
+            links.entry(wide.clone()).or_default().push(Link {
+                thread: wait.thread.0,
+                start: singles[self.firsts[at]].start.0,
+                woken: wait.woken().0,
+                end: wait.end.0,
+                waker: wait.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0),
+            });
+        }
+        links
+    }
+
+    /// How many functions are between the threads' loops and their waits: those that no other stack of the
+    /// thread has. The median of the waiters.
+    fn depth(&mut self, group: &Group, places: &[(Place, &[FunctionId])]) -> Result<usize, E> {
+        let here: HashSet<StackId> = group.places.iter().filter_map(|place| place.user).collect();
+        let of_place: HashMap<StackId, &[FunctionId]> =
+            places.iter().filter_map(|(place, functions)| Some((place.user?, *functions))).collect();
+        let mut depths = Vec::new();
+        for &thread in &group.waiters {
+            let Some(stacks) = self.waits.stacks.get(&thread) else { continue };
+            let waits: Vec<&[FunctionId]> = stacks
+                .iter()
+                .filter(|stack| here.contains(stack))
+                .filter_map(|stack| of_place.get(stack).copied())
+                .collect();
+            let others: Vec<StackId> = stacks.iter().copied().filter(|stack| !here.contains(stack)).collect();
+            let Some(wait) = waits.first() else { continue };
+            let mut common = wait.len();
+            for other in others {
+                let other = self.functions_of(other)?;
+                common = common.min(self.functions.common(wait, &other));
+            }
+            depths.push(wait.len() - common);
+        }
+        depths.sort_unstable();
+        Ok(depths.get(depths.len() / 2).copied().unwrap_or(0))
+    }
+
+    fn functions_of(&mut self, stack: StackId) -> Result<Arc<[FunctionId]>, E> {
+        if let Some(known) = self.stacks.get(&stack) {
+            return Ok(known.clone());
+        }
+        let functions: Arc<[FunctionId]> = self.functions.of_program(&(self.resolve)(stack)?).into();
+        self.stacks.insert(stack, functions.clone());
+        Ok(functions)
+    }
+}
+
+/// Whether enough of the time was ended by threads that wait there themselves.
+fn is_ended_by_waiters<'w>(
+    ended: impl Iterator<Item = (&'w Ended, &'w Sum)>,
+    waiters: &HashSet<ThreadKey>,
+) -> bool {
+    let (mut all, mut own) = (Sum::default(), Sum::default());
+    for (ended, sum) in ended {
+        let is_own = matches!(ended.by, Ender::Thread(by) if by != ended.thread && waiters.contains(&by));
+        for total in [Some(&mut all), is_own.then_some(&mut own)].into_iter().flatten() {
+            total.ns = total.ns.saturating_add(sum.ns);
+            total.count = total.count.saturating_add(sum.count);
+        }
+    }
+    own.count >= LEAST_WAITS && own.ns as f64 >= all.ns as f64 * LEAST_OWN_SHARE
+}
+
+/// `depth` is only asked for where the timing does not decide.
+fn is_lock<E>(timing: &Timing, depth: impl FnOnce() -> Result<usize, E>) -> Result<bool, E> {
+    let has_fixed_partners = timing.fixed_order && (timing.threads > 2 || timing.one_awake >= ANSWERS);
+    if (timing.waits as u64) < LEAST_WAITS || timing.covered < LEAST_COVERED || has_fixed_partners {
+        return Ok(false);
+    }
+    let herd = timing.together > MOST_TOGETHER;
+    if timing.out_of_turn <= MOST_OUT_OF_TURN && !herd {
+        return Ok(true);
+    }
+    let may_be = timing.out_of_turn <= MOST_OUT_OF_TURN_DEEP && (!herd || timing.one_awake >= TAKEN);
+    Ok(may_be && depth()? > LOOP_DEPTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::stack;
+    use crate::glob::Glob;
+    use std::convert::Infallible;
+    use wallprof_model::event::{LedgerDelta, WakerStacks};
+    use wallprof_model::{EpochSecond, MonoNs, ThreadInfo};
+
+    const MS: u64 = 1_000_000;
+    const WAIT: Reason = Reason::Wait;
+
+    /// The stacks of the test's recording, by id.
+    fn resolve(id: StackId) -> Result<ResolvedStack, Infallible> {
+        Ok(stack(match id.0 {
+            1 => &["pthread_cond_wait", "take", "serve", "run"],
+            2 => &["sum", "serve", "run"],
+            3 => &["pthread_cond_wait", "next_job", "run"],
+            4 => &["pthread_cond_timedwait", "take", "serve", "run"],
+            _ => &["inet_csk_accept"],
+        }))
+    }
+
+    fn thread(key: u32, process: &str) -> Thread {
+        let key = ThreadKey(key);
+        Thread {
+            info: ThreadInfo {
+                key,
+                tid: key.0,
+                pid: 1,
+                ns_tid: key.0,
+                ns_pid: 1,
+                start_boot_ns: 0,
+                comm: "worker".into(),
+                process: process.into(),
+                cgroup: None,
+                kernel_thread: false,
+            },
+            start: MonoNs(0),
+            end: MonoNs(0),
+            ledger: LedgerDelta::new(key, EpochSecond(0)),
+            latency: BTreeMap::new(),
+            stalls: 0,
+        }
+    }
+
+    /// Waits of `(thread, start, end, waker)`, ms, at the place with this user stack.
+    struct Recorded(Vec<WaitRow>);
+
+    impl Recorded {
+        fn new(user: u64, waits: &[(u32, u64, u64, Option<u32>)]) -> Self {
+            let wait = |(id, &(thread, start, end, waker)): (usize, &(u32, u64, u64, Option<u32>))| WaitRow {
+                id: id as u64 + 1,
+                thread: ThreadKey(thread),
+                reason: StallReason::Blocked(WAIT),
+                start: MonoNs(start * MS),
+                end: MonoNs(end * MS),
+                blocked_ns: (end - start) * MS,
+                asked_ns: None,
+                open: false,
+                user: Some(StackId(user)),
+                kernel: None,
+                waker: Some(WakerStacks {
+                    thread: waker.map(ThreadKey),
+                    interrupt: waker.is_none(),
+                    user: Some(StackId(2)),
+                    kernel: None,
+                }),
+            };
+            Recorded(waits.iter().enumerate().map(wait).collect())
+        }
+
+        fn waits(&self, programs: &[&str]) -> Waits {
+            let threads: Vec<Thread> =
+                (1..).zip(programs).map(|(key, program)| thread(key, program)).collect();
+            let mut waits = Waits::new(&threads);
+            for wait in &self.0 {
+                waits.add_sample(&SampleRow {
+                    thread: wait.thread,
+                    second: EpochSecond(0),
+                    what: Weighted::State(State::Blocked(WAIT)),
+                    user: wait.user,
+                    kernel: wait.kernel,
+                    waker: wait.waker.clone(),
+                    weight: wait.blocked_ns,
+                    count: 1,
+                });
+                waits.add_wait(wait.clone());
+            }
+            waits
+        }
+
+        fn meanings(&self, programs: &[&str]) -> Meanings {
+            let Ok(meanings) = self.waits(programs).finish(&Rules::default(), resolve);
+            meanings
+        }
+    }
+
+    /// Three threads that take a lock for 2 ms each and come back after 1 ms.
+    fn turns() -> Vec<(u32, u64, u64, Option<u32>)> {
+        let holder = |turn: u64| ((turn * 7 + turn / 5) % 3) as u32 + 1;
+        (2..60).map(|turn| (holder(turn), turn * 2 - 3, turn * 2, Some(holder(turn - 1)))).collect()
+    }
+
+    fn name(meanings: &Meanings, stall: u64, thread: u32, user: u64) -> Option<&str> {
+        let meaning = meanings.of_stall(stall, ThreadKey(thread), Some(StackId(user)), None);
+        meaning.map(|meaning| meaning.name.as_str())
+    }
+
+    #[test]
+    fn waits_that_their_own_waiters_end_are_for_a_lock() {
+        let turns = Recorded::new(1, &turns());
+        assert_eq!(name(&turns.meanings(&["a"; 3]), 1, 1, 1), Some("lock"));
+        let processes = turns.meanings(&["a", "a", "a", "b"]);
+        assert_eq!(name(&processes, 1, 2, 1), Some("lock"));
+        assert_eq!(name(&processes, 1, 4, 1), None, "another program");
+        let strangers = turns.meanings(&["a", "b", "c"]);
+        assert_eq!(name(&strangers, 1, 1, 1), None);
+    }
+
+    #[test]
+    fn waits_that_others_end_are_not() {
+        let by_others: Vec<_> =
+            turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, Some(4))).collect();
+        assert_eq!(name(&Recorded::new(3, &by_others).meanings(&["a"; 4]), 1, 1, 3), None);
+        let by_timers: Vec<_> =
+            turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, None)).collect();
+        assert_eq!(name(&Recorded::new(3, &by_timers).meanings(&["a"; 4]), 1, 1, 3), None);
+        let few = Recorded::new(1, &turns()[..5]);
+        assert_eq!(name(&few.meanings(&["a"; 3]), 1, 1, 1), None, "too few to tell");
+    }
+
+    #[test]
+    fn slices_of_a_lock_are_one_wait_that_the_last_waker_ended() {
+        // Each of the waits of 3 ms looks every ms whether the lock is free.
+        let sliced: Vec<_> = turns()
+            .into_iter()
+            .flat_map(|(thread, start, end, waker)| {
+                (start..end).map(move |at| (thread, at, at + 1, waker.filter(|_| at + 1 == end)))
+            })
+            .collect();
+        let mut recorded = Recorded::new(4, &sliced);
+        for (wait, (_, _, _, waker)) in recorded.0.iter_mut().zip(&sliced) {
+            wait.asked_ns = Some(if waker.is_some() { 2 * MS } else { MS });
+        }
+        let meanings = recorded.meanings(&["a"; 3]);
+        assert_eq!(name(&meanings, 3, 1, 4), Some("lock"));
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|stall| meanings.wait_of(stall)), [1, 1, 1, 4, 4, 4].map(Some));
+        let mut whole = Recorded::new(1, &turns());
+        whole.0.truncate(40);
+        let meanings = whole.meanings(&["a"; 3]);
+        assert_eq!(meanings.wait_of(1), None, "a wait in one piece");
+    }
+
+    #[test]
+    fn rules_go_before_wakers() {
+        let mut rules = Rules::built_in().unwrap();
+        rules.prepend_names(&[Glob::new("take").unwrap()], &[]);
+        let Ok(meanings) = Recorded::new(1, &turns()).waits(&["a"; 3]).finish(&rules, resolve);
+        assert_eq!(name(&meanings, 1, 1, 1), Some("idle"));
+        assert_eq!(meanings.wait_of(1), None);
+    }
+
+    #[test]
+    fn threads_that_are_not_listed_and_stacks_without_functions_have_no_meaning() {
+        let meanings = Recorded::new(1, &turns()).meanings(&["a"]);
+        assert_eq!(name(&meanings, 1, 9, 1), None);
+        let Ok(empty) = Waits::default().finish(&Rules::default(), resolve);
+        assert_eq!(name(&empty, 1, 1, 1), None);
+    }
+}

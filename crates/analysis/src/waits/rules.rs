@@ -1,0 +1,290 @@
+//! Rules about the meaning of waits: what users write in `--waits` files, and what is known of software.
+//!
+//! A rule is a TOML table `[[wait]]`. It matches a stack in which a function has the name `in`, with the
+//! function `called_by` further out where the rule has one. Of a stack's functions the first one from the
+//! leaf that any rule matches decides, user functions before those of the kernel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
+
+use crate::glob::Glob;
+use crate::site::base_name;
+
+/// The rules that are known without a file.
+const BUILT_IN: &[(&str, &str)] = &[("waits/linux.toml", include_str!("../../waits/linux.toml"))];
+
+/// A rule as its file has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    name: String,
+    software: Option<String>,
+    idle: bool,
+    r#in: Names,
+    #[serde(default)]
+    called_by: Option<Names>,
+    #[serde(default)]
+    module: Option<Names>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    #[serde(default)]
+    wait: Vec<RuleText>,
+}
+
+/// One name or several, globs all.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// A rule about waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub meaning: Arc<Meaning>,
+    /// Globs of the function that the rule is about, as they are written.
+    pub functions: Vec<String>,
+    /// Globs of a function further out; empty for any.
+    pub callers: Vec<String>,
+    /// Globs of the function's module, which is a file name without folders; empty for any.
+    pub modules: Vec<String>,
+    globs: Globs,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Globs {
+    functions: Vec<Glob>,
+    callers: Vec<Glob>,
+    modules: Vec<Glob>,
+}
+
+/// Rules in the order in which they are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// Why a file has no rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulesError(String);
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RulesError {}
+
+impl Rules {
+    /// The built-in rules.
+    ///
+    /// # Errors
+    /// One of the files is no TOML of rules, which a test excludes.
+    pub fn built_in() -> Result<Self, RulesError> {
+        let mut rules = Rules::default();
+        for (name, text) in BUILT_IN {
+            rules
+                .add_file(text, MeaningSource::Stack)
+                .map_err(|error| RulesError(format!("{name}: {error}")))?;
+        }
+        Ok(rules)
+    }
+
+    /// Adds rules that go before those that are there.
+    ///
+    /// # Errors
+    /// The text is no TOML of rules: line, column and what is wrong there.
+    pub fn prepend_file(&mut self, text: &str) -> Result<(), RulesError> {
+        let mut first = Rules::default();
+        first.add_file(text, MeaningSource::User)?;
+        first.rules.append(&mut self.rules);
+        *self = first;
+        Ok(())
+    }
+
+    /// Makes waits in functions with these names idle, or not idle, whatever the rules say.
+    pub fn prepend_names(&mut self, idle: &[Glob], not_idle: &[Glob]) {
+        let rule = |globs: &[Glob], name: &str, idle| Rule {
+            meaning: Arc::new(Meaning {
+                name: name.into(),
+                software: None,
+                idle,
+                source: MeaningSource::User,
+            }),
+            functions: Vec::new(),
+            callers: Vec::new(),
+            modules: Vec::new(),
+            globs: Globs { functions: globs.to_vec(), callers: Vec::new(), modules: Vec::new() },
+        };
+        let added = [rule(not_idle, "not idle", false), rule(idle, "idle", true)];
+        self.rules.splice(0..0, added.into_iter().filter(|rule| !rule.globs.functions.is_empty()));
+    }
+
+    fn add_file(&mut self, text: &str, source: MeaningSource) -> Result<(), RulesError> {
+        let file: FileText = toml::from_str(text).map_err(|error| RulesError(located(text, &error)))?;
+        for (at, rule) in file.wait.into_iter().enumerate() {
+            let name = rule.name.clone();
+            let rule = rule
+                .into_rule(source)
+                .map_err(|error| RulesError(format!("rule {} ({name:?}): {error}", at + 1)))?;
+            self.rules.push(rule);
+        }
+        Ok(())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// The meaning of a wait with these stacks.
+    pub fn meaning(
+        &self,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) -> Option<&Arc<Meaning>> {
+        [user, kernel].into_iter().flatten().find_map(|stack| self.meaning_of(stack))
+    }
+
+    fn meaning_of(&self, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
+        let functions: Vec<(&ResolvedFrame, &str)> = stack.frames.iter().flat_map(named).collect();
+        let matching = (0..functions.len())
+            .find_map(|at| self.rules.iter().find(|rule| rule.matches(functions[at], &functions[at + 1..])));
+        matching.map(|rule| &rule.meaning)
+    }
+}
+
+fn named(frame: &Arc<ResolvedFrame>) -> impl Iterator<Item = (&ResolvedFrame, &str)> {
+    let symbol = |line: &'_ SymbolLine| line.symbol.is_some();
+    frame
+        .lines
+        .iter()
+        .filter(move |line| symbol(line))
+        .filter_map(move |line| Some((&**frame, line.symbol.as_deref()?)))
+}
+
+impl Rule {
+    fn matches(&self, (frame, symbol): (&ResolvedFrame, &str), outer: &[(&ResolvedFrame, &str)]) -> bool {
+        let globs = &self.globs;
+        let any = |globs: &[Glob], name: &str| globs.iter().any(|glob| glob.matches(name));
+        let in_module = || {
+            let module = match frame.kind {
+                FrameKind::Kernel => Some("[kernel]"),
+                _ => frame.module.as_deref().map(base_name),
+            };
+            module.is_some_and(|module| any(&globs.modules, module))
+        };
+        any(&globs.functions, symbol)
+            && (globs.modules.is_empty() || in_module())
+            && (globs.callers.is_empty() || outer.iter().any(|(_, caller)| any(&globs.callers, caller)))
+    }
+}
+
+impl RuleText {
+    fn into_rule(self, source: MeaningSource) -> Result<Rule, String> {
+        if self.name.is_empty() {
+            return Err("the name is empty: say what users of the software call this wait".into());
+        }
+        let texts = |names: Option<Names>| match names {
+            None => Vec::new(),
+            Some(Names::One(name)) => vec![name],
+            Some(Names::Several(names)) => names,
+        };
+        let (functions, callers, modules) =
+            (texts(Some(self.r#in)), texts(self.called_by), texts(self.module));
+        if functions.is_empty() {
+            return Err("`in` has no function: name one, or several".into());
+        }
+        let globs = |texts: &[String]| -> Result<Vec<Glob>, String> {
+            texts.iter().map(|text| Glob::new(text).map_err(|error| error.to_string())).collect()
+        };
+        Ok(Rule {
+            globs: Globs {
+                functions: globs(&functions)?,
+                callers: globs(&callers)?,
+                modules: globs(&modules)?,
+            },
+            meaning: Arc::new(Meaning { name: self.name, software: self.software, idle: self.idle, source }),
+            functions,
+            callers,
+            modules,
+        })
+    }
+}
+
+/// `line 3, column 5: unknown field …`.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let Some(span) = error.span() else { return message.to_owned() };
+    let before = text.get(..span.start).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    format!("line {line}, column {column}: {message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::stack;
+
+    fn rules(text: &str) -> Rules {
+        let mut rules = Rules::default();
+        rules.prepend_file(text).unwrap_or_else(|error| panic!("{error}"));
+        rules
+    }
+
+    fn meaning<'r>(rules: &'r Rules, symbols: &[&str]) -> Option<&'r str> {
+        rules.meaning(Some(&stack(symbols)), None).map(|meaning| meaning.name.as_str())
+    }
+
+    #[test]
+    fn built_in_rules_are_rules() {
+        assert!(Rules::built_in().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn first_function_from_the_leaf_decides() {
+        let rules = rules(
+            "[[wait]]\nname = 'any'\nidle = true\nin = 'main*'\n
+             [[wait]]\nname = 'row lock'\nidle = false\nin = ['ProcSleep', 'Sleep?']\ncalled_by = 'Xact*'\n
+             [[wait]]\nname = 'other lock'\nsoftware = 'p'\nidle = false\nin = 'ProcSleep'",
+        );
+        assert_eq!(meaning(&rules, &["poll", "ProcSleep", "XactWait", "main"]), Some("row lock"));
+        assert_eq!(meaning(&rules, &["poll", "ProcSleep", "Relation", "main"]), Some("other lock"));
+        assert_eq!(meaning(&rules, &["XactWait", "ProcSleep", "main_loop"]), Some("other lock"));
+        assert_eq!(meaning(&rules, &["poll", "serve", "main"]), Some("any"));
+        assert_eq!(meaning(&rules, &["poll"]), None);
+    }
+
+    #[test]
+    fn module_and_names_of_the_user() {
+        let mut rules = rules("[[wait]]\nname = 'a'\nidle = true\nin = 'take'\nmodule = 'libother*'");
+        assert_eq!(meaning(&rules, &["take"]), None);
+        rules.prepend_file("[[wait]]\nname = 'b'\nidle = true\nin = 'take'\nmodule = ['app', 'x']").unwrap();
+        assert_eq!(meaning(&rules, &["take"]), Some("b"));
+        rules.prepend_names(&[], &[Glob::new("ta*").unwrap()]);
+        let found = rules.meaning(Some(&stack(&["take"])), None).unwrap();
+        assert_eq!((found.idle, found.source, found.name.as_str()), (false, MeaningSource::User, "not idle"));
+    }
+
+    #[test]
+    fn wrong_files_say_where() {
+        let error = |text: &str| Rules::default().prepend_file(text).unwrap_err().to_string();
+        let unknown = error("[[wait]]\nname = 'a'\nidle = true\nin = 'f'\nspeed = 3\n");
+        assert!(unknown.starts_with("line 5, column 1: unknown field `speed`"), "{unknown}");
+        let wrong = error("[[wait]]\nname = 'a'\nidle = 'yes'\nin = 'f'\n");
+        assert!(wrong.starts_with("line 3, column 8: "), "{wrong}");
+        assert!(error("[[wait]\n").starts_with("line 1, "), "{}", error("[[wait]\n"));
+        assert!(error("[[wait]]\nname = 'a'\nidle = true\nin = '[a'\n").contains("rule 1 (\"a\")"));
+        assert!(error("[[wait]]\nname = ''\nidle = true\nin = 'a'\n").contains("name is empty"));
+        assert!(error("[[wait]]\nname = 'a'\nidle = true\nin = []\n").contains("no function"));
+    }
+}

@@ -1,0 +1,112 @@
+//! What the waits of a recording mean: `--idle`, `--not-idle`, `--waits`, the user's own rules and the built-in
+//! ones; and `wallprof waits`, which lists the rules.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use wallprof_analysis::Glob;
+use wallprof_analysis::waits::{Rule, Rules, Waits};
+use wallprof_recording::Recording;
+use wallprof_views::escape;
+
+use crate::args::{MeaningArgs, WaitsArgs};
+use crate::failure::Failure;
+use crate::open;
+use crate::output::to_stdout;
+
+/// Opens a recording whose waits have meanings.
+pub fn open_recording(file: &Path, rules: &Rules) -> Result<Recording, Failure> {
+    let mut recording = Recording::open(file)?;
+    let mut waits = Waits::new(&recording.threads()?);
+    for sample in recording.samples(..)? {
+        waits.add_sample(&sample?);
+    }
+    recording.each_wait(|wait| waits.add_wait(wait))?;
+    let meanings = waits.finish(rules, |stack| recording.resolve(stack))?;
+    recording.set_meanings(meanings);
+    Ok(recording)
+}
+
+impl MeaningArgs {
+    /// The rules in the order in which they are asked: the options, the files, the user's file, the built-in
+    /// ones.
+    ///
+    /// # Errors
+    /// A glob that is none; a file that cannot be read or is not TOML of rules.
+    pub fn rules(&self) -> Result<Rules, Failure> {
+        let mut rules = Rules::built_in().map_err(Failure::failed)?;
+        if let Some(file) = users_file() {
+            add_file(&mut rules, &file)?;
+        }
+        for file in self.waits.iter().rev() {
+            add_file(&mut rules, file)?;
+        }
+        rules.prepend_names(&globs("--idle", &self.idle)?, &globs("--not-idle", &self.not_idle)?);
+        Ok(rules)
+    }
+}
+
+fn globs(option: &str, texts: &[String]) -> Result<Vec<Glob>, Failure> {
+    let glob = |text: &String| Glob::new(text).map_err(|error| Failure::usage(format!("{option}: {error}")));
+    texts.iter().map(glob).collect()
+}
+
+fn add_file(rules: &mut Rules, file: &Path) -> Result<(), Failure> {
+    let read = open::regular_file(file).and_then(std::io::read_to_string);
+    let text = read.map_err(|error| {
+        Failure::failed(format!("the rules about waits in {} could not be read: {error}", file.display()))
+    })?;
+    rules.prepend_file(&text).map_err(|error| {
+        Failure::failed(format!("the rules about waits in {} are wrong: {error}", file.display()))
+    })
+}
+
+/// `~/.config/wallprof/waits.toml`, if there is one.
+fn users_file() -> Option<PathBuf> {
+    let folder = match std::env::var_os("XDG_CONFIG_HOME").filter(|folder| Path::new(folder).is_absolute()) {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(&std::env::var_os("HOME").filter(|home| !home.is_empty())?).join(".config"),
+    };
+    Some(folder.join("wallprof/waits.toml")).filter(|file| file.exists())
+}
+
+/// Runs `wallprof waits`.
+pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
+    let rules = args.meaning.rules()?;
+    let is_listed = |rule: &&Rule| {
+        args.software.as_ref().is_none_or(|software| rule.meaning.software.as_ref() == Some(software))
+    };
+    let listed: Vec<&Rule> = rules.iter().filter(is_listed).collect();
+    if let (Some(software), true) = (&args.software, listed.is_empty()) {
+        return Err(Failure::failed(format!(
+            "no rule is about {software}: `wallprof waits` lists all, --waits adds some"
+        )));
+    }
+    to_stdout(|out| {
+        for rule in listed {
+            writeln!(out, "{}", line(rule))?;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `postgresql  row lock  not idle  in ProcSleep, called by XactLockTableWait`.
+fn line(rule: &Rule) -> String {
+    let meaning = &rule.meaning;
+    let listed = |before: &str, names: &[String]| match names.is_empty() {
+        true => String::new(),
+        false => {
+            format!("{before}{}", names.iter().map(|name| escape(name)).collect::<Vec<_>>().join(" or "))
+        }
+    };
+    format!(
+        "{:<12} {:<24} {:<8} {}{}{}",
+        escape(meaning.software.as_deref().unwrap_or("-")),
+        escape(&meaning.name),
+        if meaning.idle { "idle" } else { "not idle" },
+        listed("in ", &rule.functions),
+        listed(", called by ", &rule.callers),
+        listed(", of ", &rule.modules)
+    )
+}
