@@ -62,7 +62,7 @@ impl Background {
     /// The findings from `stalls`, which must be all stalls of the recording.
     pub fn findings(&self, stalls: Collector) -> Vec<Finding> {
         findings(&stalls.finish(&Surroundings {
-            min_stall_ns: self.info.min_stall_ns,
+            info: &self.info,
             threads: &self.threads,
             interrupts: &self.interrupts,
             intrusions: &self.intrusions,

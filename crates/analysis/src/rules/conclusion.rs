@@ -98,7 +98,7 @@ mod tests {
             fixture.stall(lock_case(id, 1, 2, id * 1_000));
         }
         let evidence = fixture.evidence();
-        let cases: Vec<&Case> = evidence.cases().iter().collect();
+        let cases: Vec<&Case> = evidence.cases().collect();
         let delays = Delays::over(&cases, Case::duration_ns);
         let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
         let finding = problem.conclude("t".into(), "a").into_finding("r");

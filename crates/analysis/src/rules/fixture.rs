@@ -6,8 +6,8 @@ use std::sync::Arc;
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::event::{Access, DelayKind, Fault, KernelDelay, LedgerDelta, Mapping};
 use wallprof_model::profile::{
-    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, LockRecord, ResolvedFrame,
-    ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, LockRecord, RecordingInfo,
+    ResolvedFrame, ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
 };
 use wallprof_model::{
     EpochSecond, FrameKind, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef,
@@ -23,7 +23,7 @@ pub const WALL_NS: u64 = 10_000_000_000;
 
 /// Threads 1 to 9 of the process `app`, named `thread-1` …
 pub struct Fixture {
-    pub min_stall_ns: u64,
+    pub info: RecordingInfo,
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
     pub intrusions: Vec<IntrusionRow>,
@@ -37,7 +37,12 @@ pub struct Fixture {
 impl Fixture {
     pub fn new() -> Self {
         Fixture {
-            min_stall_ns: 100_000,
+            info: RecordingInfo {
+                end: MonoNs(WALL_NS),
+                cpus: 16,
+                min_stall_ns: 100_000,
+                ..RecordingInfo::default()
+            },
             threads: (1..10).map(thread).collect(),
             interrupts: Vec::new(),
             intrusions: Vec::new(),
@@ -55,7 +60,7 @@ impl Fixture {
 
     pub fn evidence(self) -> Evidence {
         let Fixture {
-            min_stall_ns,
+            info,
             threads,
             interrupts,
             intrusions,
@@ -66,7 +71,7 @@ impl Fixture {
             counters,
         } = self;
         collector.finish(&Surroundings {
-            min_stall_ns,
+            info: &info,
             threads: &threads,
             interrupts: &interrupts,
             intrusions: &intrusions,
@@ -133,6 +138,11 @@ pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
 /// The steal counter of a CPU at some milliseconds, in ms.
 pub fn steal(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
     counter(&format!("cpu{cpu}.steal"), CounterKind::Sum, CounterUnit::Ns, readings, 1e6)
+}
+
+/// The counter `cpuN.run_queue` at some milliseconds.
+pub fn run_queue(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
+    counter(&format!("cpu{cpu}.run_queue"), CounterKind::Level, CounterUnit::Count, readings, 1.0)
 }
 
 /// The counter `memory.KIND` at some milliseconds, in MiB.

@@ -14,6 +14,12 @@ use crate::tally::Tally;
 const MOST_NAMES: usize = 2;
 const MOST_CPUS: usize = 4;
 
+/// Less than one of so many parts of a wait, in which threads had the CPU, is the switch to the waiting thread.
+const UNEXPLAINED: u64 = 10;
+
+const NOBODY: &str = ": no thread of this machine had the CPU, so its host did not run it (steal that it does not report),     or it woke up late from an idle state";
+const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. On a virtual machine, give it CPUs of its own (dedicated or     pinned ones), or move it to a host with less load; on another one, forbid deep idle states (cpu_dma_latency).";
+
 /// A rule about waiting for a CPU.
 pub(super) struct CpuWait {
     /// `lost the CPU` …
@@ -31,24 +37,38 @@ impl CpuWait {
         cases: impl Iterator<Item = &'e Case>,
         evidence: &Evidence,
     ) -> Vec<Conclusion<'e>> {
-        let names = grouped(cases, |case| (evidence.program(case), case.comm.clone()));
+        let names = grouped(cases, |case| {
+            (evidence.program(case), case.comm.clone(), self.is_unexplained(case, evidence))
+        });
         names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
+    }
+
+    /// Whether no thread had the CPU, as far as the recording knows. A thread that had it since before the
+    /// recording is in no list.
+    fn is_unexplained(&self, case: &Case, evidence: &Evidence) -> bool {
+        let ns = (self.ns)(case);
+        let since_the_start = case.end.0.saturating_sub(ns) <= evidence.start().0;
+        evidence.knows_who_ran() && !case.open && !since_the_start && case.ran_ns < ns / UNEXPLAINED
     }
 
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
         let delays = Delays::over(&cases, self.ns);
         let problem = Problem::heavy(cases, delays, evidence)?;
         let neighbours = Neighbours::of(&problem.cases);
+        let is_unexplained = problem.cases.iter().all(|case| self.is_unexplained(case, evidence));
+        let (why, advice) = match is_unexplained {
+            true => (NOBODY.to_owned(), NOBODY_ADVICE.to_owned()),
+            false => (neighbours.names(delays.total_ns), neighbours.advice()),
+        };
         let title = format!(
-            "{} {}{} {} {}{}.",
+            "{} {}{} {} {}{why}.",
             wording::who(&problem.cases, evidence),
             self.what,
             neighbours.cpus(),
             self.when,
             wording::delays(&delays),
-            neighbours.names(delays.total_ns)
         );
-        Some(problem.conclude(title, neighbours.advice()))
+        Some(problem.conclude(title, advice))
     }
 }
 
@@ -127,7 +147,7 @@ mod tests {
             fixture.stall(StallRecord { cpu: Some(cpu), ran_instead: ran.to_vec(), ..stall });
         }
         let evidence = fixture.evidence();
-        check(&Neighbours::of(&evidence.cases().iter().collect::<Vec<_>>()));
+        check(&Neighbours::of(&evidence.cases().collect::<Vec<_>>()));
     }
 
     #[test]

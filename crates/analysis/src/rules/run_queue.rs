@@ -18,7 +18,7 @@ use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "run-queue",
     topic: None,
-    excludes: &[Topic::CpuDenied],
+    excludes: &[Topic::CpuDenied, Topic::CpuShared],
     cause: Cause::Machine,
     evidence: EvidenceKind::Stalls,
     find,
@@ -34,7 +34,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
             && !case.open
             && !reported.has(case)
     };
-    WAIT.find(evidence.cases().iter().filter(is_late), evidence)
+    WAIT.find(evidence.cases().filter(is_late), evidence)
 }
 
 #[cfg(test)]
@@ -69,6 +69,32 @@ mod tests {
             StallRecord { blocked_ns: 11_000_000, runnable_ns: 9_000_000, ..disk }
         };
         assert_eq!(Fixture::only_finding((1..=20).map(late)).total_ns, 180_000_000);
+    }
+
+    #[test]
+    fn waits_in_which_no_thread_had_the_cpu_are_the_hosts() {
+        let unexplained = |id| StallRecord { ran_instead: Vec::new(), ..woken(id, 2_000_000, 8_000_000) };
+        let explained = || woken(90, 0, 200_000);
+        let found = Fixture::findings((1..=20).map(unexplained).chain([explained()]));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0]
+                .title
+                .contains("160 ms in all, up to 8.00 ms: no thread of this machine had the CPU, so its host"),
+            "{}",
+            found[0].title
+        );
+        assert!(found[0].advice.contains("virtual machine"), "{}", found[0].advice);
+        let beside = (1..=20).map(unexplained).chain((21..=40).map(|id| woken(id, 0, 8_000_000)));
+        let found = Fixture::findings(beside);
+        assert_eq!(found.len(), 2, "the neighbour's waits are apart: {found:#?}");
+    }
+
+    #[test]
+    fn without_a_record_of_what_ran_nothing_is_said_about_the_host() {
+        let imported = |id| StallRecord { ran_instead: Vec::new(), ..woken(id, 2_000_000, 8_000_000) };
+        let found = Fixture::only_finding((1..=20).map(imported));
+        assert!(found.title.ends_with("160 ms in all, up to 8.00 ms."), "{}", found.title);
     }
 
     #[test]
