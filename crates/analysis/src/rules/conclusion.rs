@@ -5,12 +5,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wallprof_model::ThreadKey;
 use wallprof_model::profile::Finding;
+use wallprof_model::{MonoNs, ThreadKey};
 
 use super::case::{Case, mostly};
 use super::evidence::Evidence;
 use super::limits::Delays;
+use super::wording;
+use crate::recurrence::recurrence;
 use crate::site::Site;
 
 /// Stalls that a finding lists; `count` says how many there were.
@@ -69,7 +71,8 @@ impl<'e> Problem<'e> {
 
 impl Conclusion<'_> {
     /// The finding of the rule with this name.
-    pub fn into_finding(mut self, rule: &str) -> Finding {
+    pub fn into_finding(mut self, rule: &str, evidence: &Evidence) -> Finding {
+        self.title.push_str(&recurs(&self.cases, evidence));
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
@@ -86,10 +89,56 @@ impl Conclusion<'_> {
     }
 }
 
+/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. Only the
+/// longest cases count that make up nine tenths of the time: what is short may be noise.
+fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
+    let whole_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+    let mut longest: Vec<&&Case> = cases.iter().collect();
+    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+    let mut counted_ns = 0u64;
+    let counts = longest.into_iter().take_while(|case| {
+        let is_needed = counted_ns < whole_ns / 10 * 9;
+        counted_ns = counted_ns.saturating_add(case.late_ns());
+        is_needed
+    });
+    let late = counts.map(|case| (MonoNs(case.end.0.saturating_sub(case.late_ns())), case.end));
+    let clock = evidence.clock().map(|clock| move |at| clock.epoch_from_mono(at));
+    recurrence(&late.collect::<Vec<_>>(), clock).map(|found| wording::recurrence(&found)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, lock_case};
+    use super::super::findings;
+    use super::super::fixture::{Fixture, at, lock_case};
     use super::*;
+    use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
+
+    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in between.
+    fn title(starts: impl Iterator<Item = u64>) -> String {
+        let mut fixture = Fixture::new();
+        let epoch = EpochNs(1_700_000_000_900_000_000);
+        fixture.info.clock = ClockMap::new(vec![ClockAnchor { mono: MonoNs(0), epoch }]);
+        for (id, start) in (1..).zip(starts) {
+            fixture.stall(at(start, lock_case(id, 1, 2, 20_000_000)));
+            let between = start + 217_000_000 + id * 31_000_000;
+            fixture.stall(at(between, lock_case(100 + id, 1, 2, 200_000)));
+        }
+        let mut found = findings(&fixture.evidence());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        found.remove(0).title
+    }
+
+    #[test]
+    fn stalls_once_a_second_are_said_to_recur() {
+        let title = title((1..=7).map(|n| n * 1_000_000_000 + 100_000_000 + n % 3 * 4_000_000));
+        assert!(title.ends_with(" They recur every 1.000 s, within 8 ms of the full second."), "{title}");
+    }
+
+    #[test]
+    fn stalls_at_random_times_are_not() {
+        let title = title([70, 900, 1_310, 3_680, 4_100, 6_250, 7_930].into_iter().map(|ms| ms * 1_000_000));
+        assert!(!title.contains("recur"), "{title}");
+    }
 
     #[test]
     fn of_very_many_stalls_the_longest_are_listed() {
@@ -101,7 +150,7 @@ mod tests {
         let cases: Vec<&Case> = evidence.cases().collect();
         let delays = Delays::over(&cases, Case::duration_ns);
         let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
-        let finding = problem.conclude("t".into(), "a").into_finding("r");
+        let finding = problem.conclude("t".into(), "a").into_finding("r", &evidence);
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));
         assert_eq!(finding.threads, [ThreadKey(1)]);

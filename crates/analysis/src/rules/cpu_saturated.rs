@@ -4,8 +4,8 @@
 //! The CPUs were busy in the whole recording where the recorded threads used at least nine tenths of their
 //! time. They were busy between two readings of the counters `cpuN.run_queue` where each CPU had two threads
 //! or more that ran or could run. The counters are rounded: a value of 1 may be a CPU that was idle for half of
-//! the time. A wait for a CPU counts where the CPUs were busy for half of it, and threads had the CPU for half
-//! of it. Waits that a quota or a hypervisor explains are left out.
+//! the time. A wait for a CPU counts where the CPUs were busy for half of it, and other threads are known to have
+//! had that CPU. Waits that a quota or a hypervisor explains are left out.
 //!
 //! False positives: batch programs that are meant to fill the machine.
 
@@ -60,10 +60,7 @@ fn waits_in_a_crowd(case: &Case, load: &Load, evidence: &Evidence) -> bool {
     let (from, to) = cpu_wait(case);
     let ns = to.0 - from.0;
     let is_ended = case.reason == StallReason::Preempted || !case.open;
-    is_ended
-        && ns >= evidence.unit_ns()
-        && case.ran_ns >= ns / 2
-        && load.full_ns(from, to, evidence) >= ns / 2
+    is_ended && ns >= evidence.unit_ns() && case.ran_ns > 0 && load.full_ns(from, to, evidence) >= ns / 2
 }
 
 /// How busy the CPUs were.

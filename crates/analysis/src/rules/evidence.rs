@@ -15,7 +15,7 @@ use wallprof_model::profile::{
     CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, ResolvedStack, StallRecord,
     Thread, ThrottledRow,
 };
-use wallprof_model::{FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
+use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
@@ -41,6 +41,8 @@ pub struct Evidence {
     /// Whether the source records which threads had a CPU while others waited for it.
     knows_who_ran: bool,
     cpus: u32,
+    /// `None`: the time of day is not known.
+    clock: Option<ClockMap>,
     threads: BTreeMap<ThreadKey, ThreadTotals>,
     left_out: HashSet<ThreadKey>,
     interrupts: Vec<InterruptRow>,
@@ -153,6 +155,7 @@ impl Collector {
             duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
             knows_who_ran: self.cases.iter().any(|case| case.ran_ns > 0),
             cpus: around.info.cpus,
+            clock: Some(around.info.clock.clone()).filter(|clock| !clock.anchors().is_empty()),
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
             left_out: left_out(around.threads, around.info),
             interrupts: around.interrupts.to_vec(),
@@ -261,6 +264,11 @@ impl Evidence {
     /// Whether a wait without threads that had its CPU means that none had it.
     pub(super) fn knows_who_ran(&self) -> bool {
         self.knows_who_ran
+    }
+
+    /// `None`: the time of day is not known.
+    pub(super) fn clock(&self) -> Option<&ClockMap> {
+        self.clock.as_ref()
     }
 
     /// 0: not known.

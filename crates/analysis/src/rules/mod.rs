@@ -91,7 +91,8 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         let found = (rule.find)(evidence, &reported);
         conclusions.extend(found.into_iter().map(|conclusion| (rule, conclusion)));
     }
-    let findings = conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule.name));
+    let findings =
+        conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule.name, evidence));
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by(|a, b| rank(a, evidence).cmp(&rank(b, evidence)));
     findings

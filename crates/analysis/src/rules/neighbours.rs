@@ -14,11 +14,9 @@ use crate::tally::Tally;
 const MOST_NAMES: usize = 2;
 const MOST_CPUS: usize = 4;
 
-/// Less than one of so many parts of a wait, in which threads had the CPU, is the switch to the waiting thread.
-const UNEXPLAINED: u64 = 10;
-
-const NOBODY: &str = ": no thread of this machine had the CPU, so its host did not run it (steal that it does not report),     or it woke up late from an idle state";
-const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. On a virtual machine, give it CPUs of its own (dedicated or     pinned ones), or move it to a host with less load; on another one, forbid deep idle states (cpu_dma_latency).";
+const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. Look for a CPU quota (cpu.max). On a virtual machine, give it \
+    CPUs of its own (dedicated or pinned ones), or move it to a host with less load; on another one, forbid deep \
+    idle states (cpu_dma_latency).";
 
 /// A rule about waiting for a CPU.
 pub(super) struct CpuWait {
@@ -26,6 +24,8 @@ pub(super) struct CpuWait {
     pub what: &'static str,
     /// `while running` …
     pub when: &'static str,
+    /// What it means that no thread had the CPU.
+    pub nobody: &'static str,
     /// The part of a case that was such a wait.
     pub ns: fn(&Case) -> u64,
 }
@@ -43,12 +43,13 @@ impl CpuWait {
         names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
     }
 
-    /// Whether no thread had the CPU, as far as the recording knows. A thread that had it since before the
+    /// Whether no thread had the CPU. The kernel side knows the last 256 switches of a CPU, and eight threads: of
+    /// a long wait on a busy one it knows a part, but never nothing. A thread that had the CPU since before the
     /// recording is in no list.
     fn is_unexplained(&self, case: &Case, evidence: &Evidence) -> bool {
         let ns = (self.ns)(case);
         let since_the_start = case.end.0.saturating_sub(ns) <= evidence.start().0;
-        evidence.knows_who_ran() && !case.open && !since_the_start && case.ran_ns < ns / UNEXPLAINED
+        evidence.knows_who_ran() && !case.open && !since_the_start && case.ran_ns == 0
     }
 
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
@@ -57,7 +58,10 @@ impl CpuWait {
         let neighbours = Neighbours::of(&problem.cases);
         let is_unexplained = problem.cases.iter().all(|case| self.is_unexplained(case, evidence));
         let (why, advice) = match is_unexplained {
-            true => (NOBODY.to_owned(), NOBODY_ADVICE.to_owned()),
+            true => (
+                format!(": no thread of this machine had the CPU, so {}", self.nobody),
+                NOBODY_ADVICE.to_owned(),
+            ),
             false => (neighbours.names(delays.total_ns), neighbours.advice()),
         };
         let title = format!(

@@ -21,7 +21,12 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-const WAIT: CpuWait = CpuWait { what: "lost the CPU", when: "while running", ns: Case::duration_ns };
+const WAIT: CpuWait = CpuWait {
+    what: "lost the CPU",
+    when: "while running",
+    nobody: "a CPU quota held the thread back, or the host did not run the CPU (steal that is not reported)",
+    ns: Case::duration_ns,
+};
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_preempted = |case: &&Case| case.reason == StallReason::Preempted && !reported.has(case);

@@ -4,8 +4,9 @@
 //! the thread had waited for before. One finding a program and thread name. The limits are those of
 //! `preempted`.
 //!
-//! False positives: batch programs that are meant to yield; a hypervisor that does not run the machine and
-//! does not report that.
+//! Waits in which no thread had the CPU are a finding of their own: a hypervisor did not run the machine.
+//!
+//! False positives: batch programs that are meant to yield.
 
 use wallprof_model::StallReason;
 
@@ -24,8 +25,12 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-const WAIT: CpuWait =
-    CpuWait { what: "waited for a CPU", when: "after waking up", ns: |case| case.runnable_ns };
+const WAIT: CpuWait = CpuWait {
+    what: "waited for a CPU",
+    when: "after waking up",
+    nobody: "its host did not run it (steal that is not reported), or it woke up late from an idle state",
+    ns: |case| case.runnable_ns,
+};
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| {

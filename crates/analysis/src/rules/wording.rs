@@ -10,6 +10,7 @@ use super::case::{Case, Party, mostly};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::Delays;
 use crate::duration::text_from_ns;
+use crate::recurrence::Recurrence;
 use crate::short_name::short_name;
 use crate::site::Site;
 
@@ -111,6 +112,21 @@ pub(super) fn list(parts: &[String]) -> String {
         Some((last, [])) => last.clone(),
         Some((last, parts)) => format!("{} and {last}", parts.join(", ")),
     }
+}
+
+/// ` They recur every 1.000 s, within 20 ms of the full second.`
+pub(super) fn recurrence(found: &Recurrence) -> String {
+    let ms = |ns: u64| format!("{} ms", ns / 1_000_000);
+    let period = found.period_ns.map(|ns| match ns {
+        ..999_500_000 => format!("every {:.1} ms", ns as f64 / 1e6),
+        _ => format!("every {:.3} s", ns as f64 / 1e9),
+    });
+    let second = found.second.map(|second| match second.after_ns {
+        0 => format!("within {} of the full second", ms(second.within_ns)),
+        after_ns => format!("{} after the full second, within {}", ms(after_ns), ms(second.within_ns)),
+    });
+    let parts: Vec<String> = period.into_iter().chain(second).collect();
+    format!(" They recur {}.", parts.join(", "))
 }
 
 /// A thread's or process's name, which may be empty.
