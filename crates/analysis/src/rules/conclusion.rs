@@ -12,11 +12,15 @@ use super::case::{Case, mostly};
 use super::evidence::Evidence;
 use super::limits::Delays;
 use super::wording;
+use crate::receive::Backlog;
 use crate::recurrence::recurrence;
 use crate::site::Site;
 
 /// Stalls that a finding lists; `count` says how many there were.
 const MOST_STALLS: usize = 1_000;
+
+/// Stalls of a finding at which the receive queues are looked at.
+const MOST_LOOKED_AT: usize = 100;
 
 /// A finding before its evidence is reduced to ids.
 #[derive(Debug)]
@@ -73,6 +77,7 @@ impl Conclusion<'_> {
     /// The finding of the rule with this name.
     pub fn into_finding(mut self, rule: &str, evidence: &Evidence) -> Finding {
         self.title.push_str(&recurs(&self.cases, evidence));
+        self.title.push_str(&not_received(&self.cases, evidence));
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
@@ -106,10 +111,36 @@ fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
     recurrence(&late.collect::<Vec<_>>(), clock).map(|found| wording::recurrence(&found)).unwrap_or_default()
 }
 
+/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were dropped.`;
+/// nothing where no queue grew. Of very many stalls the longest are looked at.
+fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut longest: Vec<&&Case> = cases.iter().filter(|case| !case.open).collect();
+    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+    longest.truncate(MOST_LOOKED_AT);
+    longest.sort_by_key(|case| (case.start, case.id));
+    let mut found: Vec<Backlog> = Vec::new();
+    for mut backlog in longest.into_iter().filter_map(|case| evidence.backlog(case)) {
+        // Two threads that were stalled at the same time share what was dropped.
+        if found.iter().any(|before| before.between.end > backlog.between.start) {
+            backlog.dropped = 0;
+        }
+        found.push(backlog);
+    }
+    let growth = |backlog: &Backlog| backlog.queue.as_ref().map(|queue| queue.at - queue.before);
+    let Some(most) = found.iter().max_by_key(|backlog| growth(backlog)) else { return String::new() };
+    let dropped = found.iter().map(|backlog| backlog.dropped).sum();
+    let words = Backlog { dropped, ..most.clone() }.words();
+    match (cases.len(), found.len()) {
+        (1, _) => format!(" Meanwhile {words}."),
+        (_, 1) => format!(" During one of them {words}."),
+        (_, count) => format!(" During {count} of them {words}."),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, at, lock_case};
+    use super::super::fixture::{Fixture, at, lock_case, udp_drops, udp_queue};
     use super::*;
     use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
 
@@ -138,6 +169,31 @@ mod tests {
     fn stalls_at_random_times_are_not() {
         let title = title([70, 900, 1_310, 3_680, 4_100, 6_250, 7_930].into_iter().map(|ms| ms * 1_000_000));
         assert!(!title.contains("recur"), "{title}");
+    }
+
+    #[test]
+    fn packets_that_were_dropped_meanwhile_are_said() {
+        let title = |queue: u64, stalled_ms: &[u64]| {
+            let mut fixture = Fixture::new();
+            fixture.receive = vec![
+                udp_queue(&[(500, 0), (3_000, 0), (3_100, queue), (3_200, 0)]),
+                udp_drops(&[(500, 3), (3_000, 3), (3_100, 3 + queue / 5_000), (9_000, 3 + queue / 5_000)]),
+            ];
+            for (id, ms) in (1..).zip(stalled_ms) {
+                fixture.stall(at(ms * 1_000_000, lock_case(id, 1 + id as u32, 1, 90_000_000)));
+            }
+            let mut found = findings(&fixture.evidence());
+            assert_eq!(found.len(), 1, "{found:#?}");
+            found.remove(0).title
+        };
+        let queue =
+            "the receive queue udp 10.0.0.1:5000 grew from 0 B to 195 KiB, and 40 packets were dropped.";
+        assert!(title(200_000, &[2_005]).ends_with(&format!(" Meanwhile {queue}")));
+        let of_two = title(200_000, &[2_003, 2_006]);
+        assert!(of_two.ends_with(&format!(" During 2 of them {queue}")), "each packet once: {of_two}");
+        assert!(title(200_000, &[2_005, 5_000]).contains(&format!(" During one of them {queue}")));
+        assert!(title(200_000, &[5_000]).ends_with("released it in release_order."), "at another time");
+        assert!(title(0, &[2_005]).ends_with("released it in release_order."));
     }
 
     #[test]

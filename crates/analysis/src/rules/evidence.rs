@@ -20,6 +20,7 @@ use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
 use super::machine::Machine;
+use crate::receive::{Backlog, backlog};
 use crate::site::{self, Site};
 
 /// Stalls kept; some 300 bytes each.
@@ -51,6 +52,8 @@ pub struct Evidence {
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     machine: Machine,
+    /// The counters of each process's receive queues, by pid.
+    receive: HashMap<u32, Vec<CounterTrack>>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -82,6 +85,10 @@ pub struct Surroundings<'r> {
     /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter)
     /// accepts.
     pub counters: &'r [CounterTrack],
+    /// Counters of processes over the whole recording: those that [`receive::reads_counter`] accepts.
+    ///
+    /// [`receive::reads_counter`]: crate::receive::reads_counter
+    pub receive: &'r [CounterTrack],
 }
 
 impl<'r> Surroundings<'r> {
@@ -96,6 +103,7 @@ impl<'r> Surroundings<'r> {
             cross_calls: &[],
             throttled: &[],
             counters: &[],
+            receive: &[],
         }
     }
 }
@@ -164,6 +172,7 @@ impl Collector {
             cross_calls: around.cross_calls.to_vec(),
             throttled: around.throttled.to_vec(),
             machine: Machine::new(around.counters, around.info.cpus),
+            receive: by_process(around.receive, around.threads),
             cases: self.cases,
             by_thread,
         };
@@ -320,6 +329,11 @@ impl Evidence {
         &self.throttled
     }
 
+    /// What a stalled thread's process did not receive meanwhile.
+    pub(super) fn backlog(&self, case: &Case) -> Option<Backlog> {
+        backlog(self.receive.get(&case.pid)?, case.start..case.end)
+    }
+
     pub(super) fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -348,6 +362,18 @@ impl Evidence {
             }
         }
     }
+}
+
+fn by_process(tracks: &[CounterTrack], threads: &[Thread]) -> HashMap<u32, Vec<CounterTrack>> {
+    let pids: HashMap<ThreadKey, u32> =
+        threads.iter().map(|thread| (thread.info.key, thread.info.pid)).collect();
+    let mut processes: HashMap<u32, Vec<CounterTrack>> = HashMap::new();
+    for track in tracks {
+        if let Some(pid) = track.counter.thread.and_then(|thread| pids.get(&thread)) {
+            processes.entry(*pid).or_default().push(track.clone());
+        }
+    }
+    processes
 }
 
 fn totals(thread: &Thread) -> ThreadTotals {

@@ -31,6 +31,7 @@ pub struct Fixture {
     pub cross_calls: Vec<CrossCallRow>,
     pub throttled: Vec<ThrottledRow>,
     pub counters: Vec<CounterTrack>,
+    pub receive: Vec<CounterTrack>,
     pub collector: Collector,
 }
 
@@ -50,6 +51,7 @@ impl Fixture {
             cross_calls: Vec::new(),
             throttled: Vec::new(),
             counters: Vec::new(),
+            receive: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -69,6 +71,7 @@ impl Fixture {
             throttled,
             collector,
             counters,
+            receive,
         } = self;
         collector.finish(&Surroundings {
             info: &info,
@@ -79,6 +82,7 @@ impl Fixture {
             cross_calls: &cross_calls,
             throttled: &throttled,
             counters: &counters,
+            receive: &receive,
         })
     }
 
@@ -143,6 +147,23 @@ pub fn steal(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
 /// The counter `cpuN.run_queue` at some milliseconds.
 pub fn run_queue(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
     counter(&format!("cpu{cpu}.run_queue"), CounterKind::Level, CounterUnit::Count, readings, 1.0)
+}
+
+/// The counter of a UDP receive queue of the process at some milliseconds, bytes.
+pub fn udp_queue(readings: &[(u64, u64)]) -> CounterTrack {
+    let track = counter("udp.queue 10.0.0.1:5000", CounterKind::Level, CounterUnit::Bytes, readings, 1.0);
+    of_the_process(track)
+}
+
+/// The counter of its dropped packets.
+pub fn udp_drops(readings: &[(u64, u64)]) -> CounterTrack {
+    let track = counter("udp.drops 10.0.0.1:5000", CounterKind::Sum, CounterUnit::Count, readings, 1.0);
+    of_the_process(track)
+}
+
+fn of_the_process(mut track: CounterTrack) -> CounterTrack {
+    track.counter.thread = Some(ThreadKey(1));
+    track
 }
 
 /// The counter `memory.KIND` at some milliseconds, in MiB.
