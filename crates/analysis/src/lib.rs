@@ -15,6 +15,8 @@ pub mod interrupts;
 pub mod latency;
 pub mod ledger;
 mod quantity;
+pub mod receive;
+pub mod recurrence;
 pub mod rules;
 mod short_name;
 pub mod site;

@@ -74,10 +74,23 @@ pub struct StallGroup {
     pub files: Tally<String>,
 }
 
-/// All stalls of a recording in a bounded form. The voluntary ones are counted and left out.
+/// Voluntary waits with the same key.
+#[derive(Clone, Debug)]
+pub struct IdleGroup {
+    pub key: GroupKey,
+    pub count: u64,
+    pub total_ns: u64,
+    /// Distinct threads by tid, weighted by their waiting.
+    pub tids: Tally<u32>,
+    /// What most of these waits mean, weighted by their time; only those whose meaning is known.
+    pub meanings: Tally<String>,
+}
+
+/// All stalls of a recording in a bounded form. The voluntary ones have groups of their own.
 #[derive(Clone, Debug)]
 pub struct StallDigest {
     groups: HashMap<GroupKey, StallGroup>,
+    idle: HashMap<GroupKey, IdleGroup>,
     longest: Vec<StallRecord>,
     keep_longest: usize,
     pub count: u64,
@@ -93,6 +106,7 @@ impl StallDigest {
     pub fn new(keep_longest: usize) -> Self {
         StallDigest {
             groups: HashMap::new(),
+            idle: HashMap::new(),
             longest: Vec::new(),
             keep_longest,
             count: 0,
@@ -106,6 +120,7 @@ impl StallDigest {
     pub fn add(&mut self, stall: &StallRecord) {
         if stall.voluntary {
             self.voluntary += 1;
+            self.add_idle(stall);
             return;
         }
         self.count += 1;
@@ -130,6 +145,35 @@ impl StallDigest {
         let mut groups: Vec<&StallGroup> = self.groups.values().collect();
         groups.sort_by(|a, b| a.rank().cmp(&b.rank()).then_with(|| a.key.cmp(&b.key)));
         groups
+    }
+
+    /// Groups of voluntary waits, those with most time first.
+    pub fn idle_groups(&self) -> Vec<&IdleGroup> {
+        let mut groups: Vec<&IdleGroup> = self.idle.values().collect();
+        groups.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.key.cmp(&b.key)));
+        groups
+    }
+
+    /// Beyond the limit on groups the waits are only counted.
+    fn add_idle(&mut self, stall: &StallRecord) {
+        let key = GroupKey::of(stall);
+        if !self.idle.contains_key(&key) && self.idle.len() >= MOST_GROUPS {
+            return;
+        }
+        let group = self.idle.entry(key.clone()).or_insert_with(|| IdleGroup {
+            key,
+            count: 0,
+            total_ns: 0,
+            tids: Tally::default(),
+            meanings: Tally::default(),
+        });
+        let ns = stall.duration_ns();
+        group.count += 1;
+        group.total_ns = group.total_ns.saturating_add(ns);
+        group.tids.add(stall.tid, ns);
+        if let Some(meaning) = &stall.meaning {
+            group.meanings.add(meaning.name.to_string(), ns);
+        }
     }
 
     /// The longest stalls, ordered as the groups are: late ones before waits for others, longest first, of
@@ -298,6 +342,27 @@ mod tests {
         let digest = digest(&stalls);
         assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [4, 9, 3]);
         assert_eq!((digest.count, digest.voluntary), (9, 1));
+    }
+
+    #[test]
+    fn voluntary_waits_are_grouped_by_place_and_ordered_by_time() {
+        let poll = StallReason::Blocked(Reason::Poll);
+        let idle = |id, tid, function, ns| StallRecord {
+            voluntary: true,
+            tid,
+            ..stall(id, "nginx", poll, function, ns)
+        };
+        let digest = digest(&[
+            idle(1, 7, "process_events", 900),
+            idle(2, 8, "process_events", 400),
+            idle(3, 7, "wait_for_children", 1_200),
+            stall(4, "nginx", LOCK, "process_events", 5_000),
+        ]);
+        let groups = digest.idle_groups();
+        let facts: Vec<_> = groups.iter().map(|g| (g.total_ns, g.count, g.tids.len())).collect();
+        assert_eq!(facts, [(1_300, 2, 2), (1_200, 1, 1)]);
+        assert_eq!(&*groups[0].key.site.as_ref().unwrap().functions[0], "process_events");
+        assert_eq!((digest.count, digest.voluntary, digest.groups().len()), (1, 3, 1));
     }
 
     #[test]

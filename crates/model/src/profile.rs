@@ -43,6 +43,16 @@ pub struct RecordingInfo {
     pub call_resolution_ns: Option<u64>,
 }
 
+impl RecordingInfo {
+    /// The `command` of a recording of every thread of the machine.
+    pub const ALL_THREADS: &str = "all threads";
+
+    /// Whether no target was chosen (`-a`).
+    pub fn is_of_all_threads(&self) -> bool {
+        self.command == Self::ALL_THREADS
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
     pub process_cpu_ns: u64,

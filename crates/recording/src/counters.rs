@@ -78,9 +78,24 @@ impl<'r> Counters<'r> {
 
     /// The counters of the machine that `is_selected` by name, over the whole recording.
     pub fn whole(&self, is_selected: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
+        self.whole_of(|pid| pid == 0, is_selected)
+    }
+
+    /// The same of the counters of processes.
+    pub fn whole_of_processes(&self, is_selected: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
+        self.whole_of(|pid| pid != 0, is_selected)
+    }
+
+    fn whole_of(
+        &self,
+        is_owner: impl Fn(u32) -> bool,
+        is_selected: impl Fn(&str) -> bool,
+    ) -> Result<Vec<CounterTrack>> {
         let all = self.series.iter().zip(&self.tracks);
-        let selected: Vec<_> =
-            all.filter(|((_, pid), track)| *pid == 0 && is_selected(&track.counter.name)).collect();
+        let is_wanted = |((_, pid), track): &(&(i64, u32), &CounterTrack)| {
+            is_owner(*pid) && is_selected(&track.counter.name)
+        };
+        let selected: Vec<_> = all.filter(is_wanted).collect();
         let most = (MAX_WHOLE / selected.len().max(1)).min(MAX_WHOLE_OF_ONE);
         let tracks = selected.into_iter().map(|((id, _), track)| {
             let counter = track.counter.clone();

@@ -1,6 +1,7 @@
 //! Other events around a stall: counters that moved, marks.
 
 use wallprof_analysis::counters::CounterMove;
+use wallprof_analysis::receive::Backlog;
 use wallprof_model::counter::{CounterKind, CounterUnit};
 use wallprof_model::{Mark, MonoNs};
 
@@ -12,6 +13,8 @@ use crate::units::{bytes, count, time};
 pub struct Surroundings {
     /// The largest move first; `None` where the recording has no counters.
     pub counters: Option<Vec<CounterMove>>,
+    /// What the process did not receive meanwhile.
+    pub backlog: Option<Backlog>,
     /// Oldest first.
     pub marks: Vec<Mark>,
 }

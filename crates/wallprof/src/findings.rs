@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use wallprof_analysis::receive;
 use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter};
 use wallprof_analysis::waits::Rules;
 use wallprof_model::counter::CounterTrack;
@@ -45,10 +46,12 @@ pub struct Background {
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     counters: Vec<CounterTrack>,
+    receive: Vec<CounterTrack>,
 }
 
 impl Background {
     pub fn read(recording: &Recording) -> Result<Self, Failure> {
+        let counters = recording.counters()?;
         Ok(Background {
             info: recording.info()?,
             threads: recording.threads()?,
@@ -57,14 +60,15 @@ impl Background {
             kernel_delays: recording.kernel_delays()?,
             cross_calls: recording.cross_calls()?,
             throttled: recording.throttled()?,
-            counters: recording.counters()?.whole(reads_counter)?,
+            counters: counters.whole(reads_counter)?,
+            receive: counters.whole_of_processes(receive::reads_counter)?,
         })
     }
 
     /// The findings from `stalls`, which must be all stalls of the recording.
     pub fn findings(&self, stalls: Collector) -> Vec<Finding> {
         findings(&stalls.finish(&Surroundings {
-            min_stall_ns: self.info.min_stall_ns,
+            info: &self.info,
             threads: &self.threads,
             interrupts: &self.interrupts,
             intrusions: &self.intrusions,
@@ -72,6 +76,7 @@ impl Background {
             cross_calls: &self.cross_calls,
             throttled: &self.throttled,
             counters: &self.counters,
+            receive: &self.receive,
         }))
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use wallprof_analysis::counters::{marks_around, moved, time_around};
+use wallprof_analysis::receive::backlog;
 use wallprof_analysis::{Glob, Timepoint, Zone, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
 use wallprof_model::{Mark, MonoNs, StallKind, StallReason, ThreadKey};
@@ -42,14 +43,15 @@ struct Context<'r> {
 impl Context<'_> {
     fn surroundings(&mut self, stall: &StallRecord) -> Result<Surroundings, Failure> {
         let time = stall.start..stall.end;
-        let counters = match self.counters.is_empty() {
-            true => None,
+        let (counters, backlog) = match self.counters.is_empty() {
+            true => (None, None),
             false => {
                 let tracks = self.counters.around(stall.pid, time_around(time.clone()))?;
-                Some(moved(tracks, time.clone()))
+                let backlog = backlog(tracks.iter().copied(), time.clone()).filter(|_| !stall.voluntary);
+                (Some(moved(tracks, time.clone())), backlog)
             }
         };
-        Ok(Surroundings { counters, marks: marks_around(&self.marks, time).cloned().collect() })
+        Ok(Surroundings { counters, backlog, marks: marks_around(&self.marks, time).cloned().collect() })
     }
 }
 

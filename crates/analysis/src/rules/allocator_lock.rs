@@ -5,7 +5,7 @@
 //!
 //! False positives: a function of the program itself that has the name of an allocator's function.
 
-use super::case::{Case, grouped, mostly};
+use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::lock;
@@ -26,7 +26,9 @@ const ADVICE: &str = "Do not allocate on this path: reuse buffers or reserve ahe
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let waits = lock::waits(evidence, reported).filter(|case| case.in_allocator);
     let processes = grouped(waits, |case| case.pid);
-    processes.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+    let is_problem = |cases: &[&'e Case]| conclude(cases.to_vec(), evidence).is_some();
+    let programs = across_processes(processes.into_values(), |cases| evidence.program(cases[0]), is_problem);
+    programs.into_iter().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {

@@ -39,6 +39,8 @@ pub struct Case {
     pub lock: Option<Held>,
     /// The threads that had the CPU meanwhile, most time first; the first few.
     pub ran_instead: Box<[(Party, u64)]>,
+    /// For how long threads had the CPU meanwhile, those that are not listed, too.
+    pub ran_ns: u64,
     /// `None`: an interval off the CPU.
     pub fault: Option<PageFault>,
     pub first_call: Option<Arc<FirstCall>>,
@@ -148,6 +150,25 @@ pub(super) fn grouped<'e, K: Ord>(
         groups.entry(key(case)).or_default().push(case);
     }
     groups
+}
+
+/// Groups of single processes, with those of one program and `key` together: `is_problem` groups of several
+/// processes become one, the groups of one process stay apart.
+pub(super) fn across_processes<'e, K: Ord>(
+    groups: impl IntoIterator<Item = Vec<&'e Case>>,
+    key: impl Fn(&[&Case]) -> K,
+    is_problem: impl Fn(&[&'e Case]) -> bool,
+) -> Vec<Vec<&'e Case>> {
+    let mut alike: BTreeMap<K, Vec<Vec<&Case>>> = BTreeMap::new();
+    for group in groups.into_iter().filter(|group| is_problem(group)) {
+        alike.entry(key(&group)).or_default().push(group);
+    }
+    let pid = |group: &Vec<&Case>| group.first().map(|case| case.pid);
+    let merged = alike.into_values().flat_map(|groups| {
+        let of_one_process = groups.iter().all(|group| pid(group) == pid(&groups[0]));
+        if of_one_process { groups } else { vec![groups.concat()] }
+    });
+    merged.collect()
 }
 
 /// The value that most of the cases' lateness has; `None` where it is known of none.

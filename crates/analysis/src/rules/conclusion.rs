@@ -5,16 +5,22 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wallprof_model::ThreadKey;
 use wallprof_model::profile::Finding;
+use wallprof_model::{MonoNs, ThreadKey};
 
 use super::case::{Case, mostly};
 use super::evidence::Evidence;
 use super::limits::Delays;
+use super::wording;
+use crate::receive::Backlog;
+use crate::recurrence::recurrence;
 use crate::site::Site;
 
 /// Stalls that a finding lists; `count` says how many there were.
 const MOST_STALLS: usize = 1_000;
+
+/// Stalls of a finding at which the receive queues are looked at.
+const MOST_LOOKED_AT: usize = 100;
 
 /// A finding before its evidence is reduced to ids.
 #[derive(Debug)]
@@ -69,7 +75,9 @@ impl<'e> Problem<'e> {
 
 impl Conclusion<'_> {
     /// The finding of the rule with this name.
-    pub fn into_finding(mut self, rule: &str) -> Finding {
+    pub fn into_finding(mut self, rule: &str, evidence: &Evidence) -> Finding {
+        self.title.push_str(&recurs(&self.cases, evidence));
+        self.title.push_str(&not_received(&self.cases, evidence));
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
@@ -86,10 +94,107 @@ impl Conclusion<'_> {
     }
 }
 
+/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. Only the
+/// longest cases count that make up nine tenths of the time: what is short may be noise.
+fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
+    let whole_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+    let mut longest: Vec<&&Case> = cases.iter().collect();
+    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+    let mut counted_ns = 0u64;
+    let counts = longest.into_iter().take_while(|case| {
+        let is_needed = counted_ns < whole_ns / 10 * 9;
+        counted_ns = counted_ns.saturating_add(case.late_ns());
+        is_needed
+    });
+    let late = counts.map(|case| (MonoNs(case.end.0.saturating_sub(case.late_ns())), case.end));
+    let clock = evidence.clock().map(|clock| move |at| clock.epoch_from_mono(at));
+    recurrence(&late.collect::<Vec<_>>(), clock).map(|found| wording::recurrence(&found)).unwrap_or_default()
+}
+
+/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were dropped.`;
+/// nothing where no queue grew. Of very many stalls the longest are looked at.
+fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut longest: Vec<&&Case> = cases.iter().filter(|case| !case.open).collect();
+    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+    longest.truncate(MOST_LOOKED_AT);
+    longest.sort_by_key(|case| (case.start, case.id));
+    let mut found: Vec<Backlog> = Vec::new();
+    for mut backlog in longest.into_iter().filter_map(|case| evidence.backlog(case)) {
+        // Two threads that were stalled at the same time share what was dropped.
+        if found.iter().any(|before| before.between.end > backlog.between.start) {
+            backlog.dropped = 0;
+        }
+        found.push(backlog);
+    }
+    let growth = |backlog: &Backlog| backlog.queue.as_ref().map(|queue| queue.at - queue.before);
+    let Some(most) = found.iter().max_by_key(|backlog| growth(backlog)) else { return String::new() };
+    let dropped = found.iter().map(|backlog| backlog.dropped).sum();
+    let words = Backlog { dropped, ..most.clone() }.words();
+    match (cases.len(), found.len()) {
+        (1, _) => format!(" Meanwhile {words}."),
+        (_, 1) => format!(" During one of them {words}."),
+        (_, count) => format!(" During {count} of them {words}."),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, lock_case};
+    use super::super::findings;
+    use super::super::fixture::{Fixture, at, lock_case, udp_drops, udp_queue};
     use super::*;
+    use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
+
+    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in between.
+    fn title(starts: impl Iterator<Item = u64>) -> String {
+        let mut fixture = Fixture::new();
+        let epoch = EpochNs(1_700_000_000_900_000_000);
+        fixture.info.clock = ClockMap::new(vec![ClockAnchor { mono: MonoNs(0), epoch }]);
+        for (id, start) in (1..).zip(starts) {
+            fixture.stall(at(start, lock_case(id, 1, 2, 20_000_000)));
+            let between = start + 217_000_000 + id * 31_000_000;
+            fixture.stall(at(between, lock_case(100 + id, 1, 2, 200_000)));
+        }
+        let mut found = findings(&fixture.evidence());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        found.remove(0).title
+    }
+
+    #[test]
+    fn stalls_once_a_second_are_said_to_recur() {
+        let title = title((1..=7).map(|n| n * 1_000_000_000 + 100_000_000 + n % 3 * 4_000_000));
+        assert!(title.ends_with(" They recur every 1.000 s, within 8 ms of the full second."), "{title}");
+    }
+
+    #[test]
+    fn stalls_at_random_times_are_not() {
+        let title = title([70, 900, 1_310, 3_680, 4_100, 6_250, 7_930].into_iter().map(|ms| ms * 1_000_000));
+        assert!(!title.contains("recur"), "{title}");
+    }
+
+    #[test]
+    fn packets_that_were_dropped_meanwhile_are_said() {
+        let title = |queue: u64, stalled_ms: &[u64]| {
+            let mut fixture = Fixture::new();
+            fixture.receive = vec![
+                udp_queue(&[(500, 0), (3_000, 0), (3_100, queue), (3_200, 0)]),
+                udp_drops(&[(500, 3), (3_000, 3), (3_100, 3 + queue / 5_000), (9_000, 3 + queue / 5_000)]),
+            ];
+            for (id, ms) in (1..).zip(stalled_ms) {
+                fixture.stall(at(ms * 1_000_000, lock_case(id, 1 + id as u32, 1, 90_000_000)));
+            }
+            let mut found = findings(&fixture.evidence());
+            assert_eq!(found.len(), 1, "{found:#?}");
+            found.remove(0).title
+        };
+        let queue =
+            "the receive queue udp 10.0.0.1:5000 grew from 0 B to 195 KiB, and 40 packets were dropped.";
+        assert!(title(200_000, &[2_005]).ends_with(&format!(" Meanwhile {queue}")));
+        let of_two = title(200_000, &[2_003, 2_006]);
+        assert!(of_two.ends_with(&format!(" During 2 of them {queue}")), "each packet once: {of_two}");
+        assert!(title(200_000, &[2_005, 5_000]).contains(&format!(" During one of them {queue}")));
+        assert!(title(200_000, &[5_000]).ends_with("released it in release_order."), "at another time");
+        assert!(title(0, &[2_005]).ends_with("released it in release_order."));
+    }
 
     #[test]
     fn of_very_many_stalls_the_longest_are_listed() {
@@ -98,10 +203,10 @@ mod tests {
             fixture.stall(lock_case(id, 1, 2, id * 1_000));
         }
         let evidence = fixture.evidence();
-        let cases: Vec<&Case> = evidence.cases().iter().collect();
+        let cases: Vec<&Case> = evidence.cases().collect();
         let delays = Delays::over(&cases, Case::duration_ns);
         let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
-        let finding = problem.conclude("t".into(), "a").into_finding("r");
+        let finding = problem.conclude("t".into(), "a").into_finding("r", &evidence);
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));
         assert_eq!(finding.threads, [ThreadKey(1)]);

@@ -43,9 +43,8 @@ fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>>
     let groups = Group::all(evidence);
     let is_held_back =
         |case: &&Case| waits_for_cpu(case, evidence) && groups.iter().any(|group| group.holds_back(case));
-    let names = grouped(evidence.cases().iter().filter(is_held_back), |case| {
-        (evidence.program(case), case.comm.clone())
-    });
+    let names =
+        grouped(evidence.cases().filter(is_held_back), |case| (evidence.program(case), case.comm.clone()));
     names.into_values().filter_map(|cases| conclude(cases, &groups, evidence)).collect()
 }
 
@@ -115,7 +114,7 @@ impl<'e> Group<'e> {
             look.pids.insert(row.pid);
         }
         let cases: Vec<&Case> =
-            evidence.cases().iter().filter(|case| waits_for_cpu(case, evidence)).collect();
+            evidence.all_cases().iter().filter(|case| waits_for_cpu(case, evidence)).collect();
         groups.into_values().map(|looks| Group::new(looks.into_values().collect(), &cases)).collect()
     }
 

@@ -34,8 +34,7 @@ const ADVICE: &str = "Take these locks in the same order everywhere, or all of t
 type Waits<'e> = BTreeMap<ThreadKey, &'e Case>;
 
 fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
-    let open =
-        evidence.cases().iter().filter(|case| case.open && case.asked_ns.is_none() && lock::is_wait(case));
+    let open = evidence.cases().filter(|case| case.open && case.asked_ns.is_none() && lock::is_wait(case));
     let waits: Waits<'_> = open.map(|case| (case.thread, case)).collect();
     let mut behind: BTreeMap<BTreeSet<ThreadKey>, Vec<&Case>> = BTreeMap::new();
     for (&thread, case) in &waits {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use wallprof_model::{Reason, StallReason};
 
-use super::case::{Case, grouped, mostly};
+use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Delays;
@@ -30,10 +30,16 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let is_disk = |case: &&Case| {
         case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary && !reported.has(case)
     };
-    let places = grouped(evidence.cases().iter().filter(is_disk), |case| {
+    let places = grouped(evidence.cases().filter(is_disk), |case| {
         (case.pid, case.comm.clone(), case.syscall.clone(), case.site.clone())
     });
-    places.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+    let key = |cases: &[&Case]| {
+        let case = cases[0];
+        (evidence.program(case), case.comm.clone(), case.syscall.clone(), case.site.clone())
+    };
+    let is_problem = |cases: &[&'e Case]| conclude(cases.to_vec(), evidence).is_some();
+    let places = across_processes(places.into_values(), key, is_problem);
+    places.into_iter().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::Fault;
 use wallprof_model::profile::{
-    CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, ResolvedStack, StallRecord, Thread,
-    ThrottledRow,
+    CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, ResolvedStack, StallRecord,
+    Thread, ThrottledRow,
 };
-use wallprof_model::{FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
+use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
+use super::left_out::left_out;
 use super::machine::Machine;
+use crate::receive::{Backlog, backlog};
 use crate::site::{self, Site};
 
 /// Stalls kept; some 300 bytes each.
@@ -34,13 +36,24 @@ const LEAST_UNIT_NS: u64 = 100_000;
 #[derive(Debug, Default)]
 pub struct Evidence {
     unit_ns: u64,
+    start: MonoNs,
+    /// From the start to the end of the recording.
+    duration_ns: u64,
+    /// Whether the source records which threads had a CPU while others waited for it.
+    knows_who_ran: bool,
+    cpus: u32,
+    /// `None`: the time of day is not known.
+    clock: Option<ClockMap>,
     threads: BTreeMap<ThreadKey, ThreadTotals>,
+    left_out: HashSet<ThreadKey>,
     interrupts: Vec<InterruptRow>,
     intrusions: Vec<IntrusionRow>,
     kernel_delays: Vec<KernelDelayRow>,
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     machine: Machine,
+    /// The counters of each process's receive queues, by pid.
+    receive: HashMap<u32, Vec<CounterTrack>>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -60,9 +73,9 @@ pub struct ThreadTotals {
 }
 
 /// The parts of a recording beside its stalls.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'r> {
-    pub min_stall_ns: u64,
+    pub info: &'r RecordingInfo,
     pub threads: &'r [Thread],
     pub interrupts: &'r [InterruptRow],
     pub intrusions: &'r [IntrusionRow],
@@ -72,6 +85,27 @@ pub struct Surroundings<'r> {
     /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter)
     /// accepts.
     pub counters: &'r [CounterTrack],
+    /// Counters of processes over the whole recording: those that [`receive::reads_counter`] accepts.
+    ///
+    /// [`receive::reads_counter`]: crate::receive::reads_counter
+    pub receive: &'r [CounterTrack],
+}
+
+impl<'r> Surroundings<'r> {
+    /// Those of a recording that has nothing beside its stalls.
+    pub fn of(info: &'r RecordingInfo) -> Self {
+        Surroundings {
+            info,
+            threads: &[],
+            interrupts: &[],
+            intrusions: &[],
+            kernel_delays: &[],
+            cross_calls: &[],
+            throttled: &[],
+            counters: &[],
+            receive: &[],
+        }
+    }
 }
 
 /// Takes stalls one by one.
@@ -124,14 +158,21 @@ impl Collector {
             by_thread.entry(case.thread).or_default().push(at);
         }
         let mut evidence = Evidence {
-            unit_ns: around.min_stall_ns.max(LEAST_UNIT_NS),
+            unit_ns: around.info.min_stall_ns.max(LEAST_UNIT_NS),
+            start: around.info.start,
+            duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
+            knows_who_ran: self.cases.iter().any(|case| case.ran_ns > 0),
+            cpus: around.info.cpus,
+            clock: Some(around.info.clock.clone()).filter(|clock| !clock.anchors().is_empty()),
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
+            left_out: left_out(around.threads, around.info),
             interrupts: around.interrupts.to_vec(),
             intrusions: around.intrusions.to_vec(),
             kernel_delays: around.kernel_delays.to_vec(),
             cross_calls: around.cross_calls.to_vec(),
             throttled: around.throttled.to_vec(),
-            machine: Machine::new(around.counters),
+            machine: Machine::new(around.counters, around.info.cpus),
+            receive: by_process(around.receive, around.threads),
             cases: self.cases,
             by_thread,
         };
@@ -167,6 +208,7 @@ impl Collector {
             site: self.site(stall.user.as_ref(), stall.kernel.as_ref()),
             in_allocator: stall.user.as_ref().is_some_and(is_in_allocator),
             ran_instead: ran_instead.map(|(thread, ns)| (self.party(thread), *ns)).collect(),
+            ran_ns: stall.ran_instead.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns)),
             waker: stall.waker.as_ref().map(|waker| Woken {
                 by: waker.thread.as_ref().map(|thread| self.party(thread)),
                 site: self.site(waker.user.as_ref(), waker.kernel.as_ref()),
@@ -218,9 +260,44 @@ impl Evidence {
         self.unit_ns
     }
 
-    /// All stalls by start, the voluntary ones included.
-    pub(super) fn cases(&self) -> &[Case] {
+    /// From the start to the end of the recording, ns.
+    pub(super) fn duration_ns(&self) -> u64 {
+        self.duration_ns
+    }
+
+    /// The start of the recording.
+    pub(super) fn start(&self) -> MonoNs {
+        self.start
+    }
+
+    /// Whether a wait without threads that had its CPU means that none had it.
+    pub(super) fn knows_who_ran(&self) -> bool {
+        self.knows_who_ran
+    }
+
+    /// `None`: the time of day is not known.
+    pub(super) fn clock(&self) -> Option<&ClockMap> {
+        self.clock.as_ref()
+    }
+
+    /// 0: not known.
+    pub(super) fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// The stalls that findings may be about, by start, the voluntary ones included.
+    pub(super) fn cases(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| !self.is_left_out(case.thread))
+    }
+
+    /// All stalls by start.
+    pub(super) fn all_cases(&self) -> &[Case] {
         &self.cases
+    }
+
+    /// Whether no finding is about this thread's lateness.
+    pub(super) fn is_left_out(&self, thread: ThreadKey) -> bool {
+        self.left_out.contains(&thread)
     }
 
     pub(super) fn interrupts(&self) -> &[InterruptRow] {
@@ -252,8 +329,17 @@ impl Evidence {
         &self.throttled
     }
 
+    /// What a stalled thread's process did not receive meanwhile.
+    pub(super) fn backlog(&self, case: &Case) -> Option<Backlog> {
+        backlog(self.receive.get(&case.pid)?, case.start..case.end)
+    }
+
     pub(super) fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    pub(super) fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
+        self.threads.values()
     }
 
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {
@@ -276,6 +362,18 @@ impl Evidence {
             }
         }
     }
+}
+
+fn by_process(tracks: &[CounterTrack], threads: &[Thread]) -> HashMap<u32, Vec<CounterTrack>> {
+    let pids: HashMap<ThreadKey, u32> =
+        threads.iter().map(|thread| (thread.info.key, thread.info.pid)).collect();
+    let mut processes: HashMap<u32, Vec<CounterTrack>> = HashMap::new();
+    for track in tracks {
+        if let Some(pid) = track.counter.thread.and_then(|thread| pids.get(&thread)) {
+            processes.entry(*pid).or_default().push(track.clone());
+        }
+    }
+    processes
 }
 
 fn totals(thread: &Thread) -> ThreadTotals {
@@ -373,7 +471,8 @@ mod tests {
             fixture.stall(lock_case(id, 1, 2, 2_000_000));
         }
         let evidence = fixture.evidence();
-        let all: Vec<(u64, u64)> = evidence.cases().iter().map(|case| (case.start.0, case.end.0)).collect();
+        let all: Vec<(u64, u64)> =
+            evidence.all_cases().iter().map(|case| (case.start.0, case.end.0)).collect();
         let ids = |from: u64, to: u64| -> Vec<u64> {
             evidence.during(ThreadKey(1), MonoNs(from), MonoNs(to)).map(|case| case.id).collect()
         };
@@ -431,11 +530,12 @@ mod tests {
             collector.add(&StallRecord { id, voluntary, end, user: None, ..template.clone() });
         }
         assert!(collector.cases.len() < MOST_CASES * 3 / 2);
-        let evidence = collector.finish(&Surroundings::default());
-        assert_eq!(evidence.cases().len(), MOST_CASES);
-        let longest_kept = evidence.cases().iter().any(|case| case.id == 2 * most - 2);
+        let evidence = collector.finish(&Surroundings::of(&RecordingInfo::default()));
+        assert_eq!(evidence.all_cases().len(), MOST_CASES);
+        let longest_kept = evidence.all_cases().iter().any(|case| case.id == 2 * most - 2);
         assert!(
-            longest_kept && evidence.cases().iter().filter(|case| case.voluntary).count() < MOST_CASES / 2
+            longest_kept
+                && evidence.all_cases().iter().filter(|case| case.voluntary).count() < MOST_CASES / 2
         );
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::event::{Access, DelayKind, Fault, KernelDelay, LedgerDelta, Mapping};
 use wallprof_model::profile::{
-    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, LockRecord, ResolvedFrame,
-    ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, LockRecord, RecordingInfo,
+    ResolvedFrame, ResolvedStack, StallRecord, Thread, ThrottledRow, WakerRecord,
 };
 use wallprof_model::{
     EpochSecond, FrameKind, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef,
@@ -23,7 +23,7 @@ pub const WALL_NS: u64 = 10_000_000_000;
 
 /// Threads 1 to 9 of the process `app`, named `thread-1` …
 pub struct Fixture {
-    pub min_stall_ns: u64,
+    pub info: RecordingInfo,
     pub threads: Vec<Thread>,
     pub interrupts: Vec<InterruptRow>,
     pub intrusions: Vec<IntrusionRow>,
@@ -31,13 +31,19 @@ pub struct Fixture {
     pub cross_calls: Vec<CrossCallRow>,
     pub throttled: Vec<ThrottledRow>,
     pub counters: Vec<CounterTrack>,
+    pub receive: Vec<CounterTrack>,
     pub collector: Collector,
 }
 
 impl Fixture {
     pub fn new() -> Self {
         Fixture {
-            min_stall_ns: 100_000,
+            info: RecordingInfo {
+                end: MonoNs(WALL_NS),
+                cpus: 16,
+                min_stall_ns: 100_000,
+                ..RecordingInfo::default()
+            },
             threads: (1..10).map(thread).collect(),
             interrupts: Vec::new(),
             intrusions: Vec::new(),
@@ -45,6 +51,7 @@ impl Fixture {
             cross_calls: Vec::new(),
             throttled: Vec::new(),
             counters: Vec::new(),
+            receive: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -55,7 +62,7 @@ impl Fixture {
 
     pub fn evidence(self) -> Evidence {
         let Fixture {
-            min_stall_ns,
+            info,
             threads,
             interrupts,
             intrusions,
@@ -64,9 +71,10 @@ impl Fixture {
             throttled,
             collector,
             counters,
+            receive,
         } = self;
         collector.finish(&Surroundings {
-            min_stall_ns,
+            info: &info,
             threads: &threads,
             interrupts: &interrupts,
             intrusions: &intrusions,
@@ -74,6 +82,7 @@ impl Fixture {
             cross_calls: &cross_calls,
             throttled: &throttled,
             counters: &counters,
+            receive: &receive,
         })
     }
 
@@ -133,6 +142,28 @@ pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
 /// The steal counter of a CPU at some milliseconds, in ms.
 pub fn steal(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
     counter(&format!("cpu{cpu}.steal"), CounterKind::Sum, CounterUnit::Ns, readings, 1e6)
+}
+
+/// The counter `cpuN.run_queue` at some milliseconds.
+pub fn run_queue(cpu: u32, readings: &[(u64, u64)]) -> CounterTrack {
+    counter(&format!("cpu{cpu}.run_queue"), CounterKind::Level, CounterUnit::Count, readings, 1.0)
+}
+
+/// The counter of a UDP receive queue of the process at some milliseconds, bytes.
+pub fn udp_queue(readings: &[(u64, u64)]) -> CounterTrack {
+    let track = counter("udp.queue 10.0.0.1:5000", CounterKind::Level, CounterUnit::Bytes, readings, 1.0);
+    of_the_process(track)
+}
+
+/// The counter of its dropped packets.
+pub fn udp_drops(readings: &[(u64, u64)]) -> CounterTrack {
+    let track = counter("udp.drops 10.0.0.1:5000", CounterKind::Sum, CounterUnit::Count, readings, 1.0);
+    of_the_process(track)
+}
+
+fn of_the_process(mut track: CounterTrack) -> CounterTrack {
+    track.counter.thread = Some(ThreadKey(1));
+    track
 }
 
 /// The counter `memory.KIND` at some milliseconds, in MiB.

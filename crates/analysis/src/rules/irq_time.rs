@@ -38,13 +38,14 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
         row.victim.is_some_and(|victim| reported.has_thread(victim)) && tlb_shootdown::is_call(row)
     };
     let victims = Interrupted::find(evidence, |row| !is_reported(row));
-    victims.iter().filter_map(|victim| conclude(victim, evidence)).collect()
+    let victims = victims.into_iter().filter(|victim| conclude(victim, evidence).is_some());
+    Interrupted::merged(victims).iter().filter_map(|victims| conclude(victims, evidence)).collect()
 }
 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let rows: Vec<&InterruptRow> = classes(&victim.rows)
         .into_iter()
-        .filter(|(nth, rows)| is_share(Delays::of_interrupts(rows).total_ns, *nth, victim.thread.on_cpu_ns))
+        .filter(|(nth, rows)| is_share(Delays::of_interrupts(rows).total_ns, *nth, victim.on_cpu_ns()))
         .flat_map(|(_, rows)| rows)
         .collect();
     let delays = Delays::of_interrupts(&rows);

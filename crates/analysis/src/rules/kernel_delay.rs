@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use wallprof_model::StallReason;
 use wallprof_model::event::DelayKind;
+use wallprof_model::profile::KernelDelayRow;
 
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
@@ -29,7 +30,8 @@ impl<'e> DelayedStalls<'e> {
         key: impl Fn(&Case) -> K,
     ) -> Vec<Self> {
         let mut took: BTreeMap<u64, (&Case, u64)> = BTreeMap::new();
-        for delay in evidence.kernel_delays().iter().filter(|delay| delay.kind == kind) {
+        let is_wanted = |delay: &&KernelDelayRow| delay.kind == kind && !evidence.is_left_out(delay.thread);
+        for delay in evidence.kernel_delays().iter().filter(is_wanted) {
             let stalls = evidence.during(delay.thread, delay.start, delay.end);
             for case in stalls.filter(|case| is_no_cpu_wait(case) && !reported.has(case)) {
                 let (_, ns) = took.entry(case.id).or_insert((case, 0));

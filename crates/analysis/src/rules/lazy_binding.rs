@@ -35,7 +35,7 @@ const ADVICE: &str = "Start the program with LD_BIND_NOW=1, or link it and its l
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let binds = |case: &&Case| case.first_call.is_some() && waits_itself(case) && !reported.has(case);
-    let programs = grouped(evidence.cases().iter().filter(binds), |case| evidence.program(case));
+    let programs = grouped(evidence.cases().filter(binds), |case| evidence.program(case));
     programs.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 

@@ -50,8 +50,13 @@ impl Delays {
     /// it, or one wait that is very long.
     pub fn is_heavy(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
         let unit = evidence.unit_ns();
-        let share = is_share(self.total_ns, 100, wall_ns(evidence, threads));
-        (share && self.max_ns >= unit.saturating_mul(10)) || self.max_ns >= unit.saturating_mul(200)
+        (self.is_hundredth(evidence, threads) && self.max_ns >= unit.saturating_mul(10))
+            || self.max_ns >= unit.saturating_mul(200)
+    }
+
+    /// Whether it is a hundredth of the threads' time or more.
+    pub fn is_hundredth(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
+        is_share(self.total_ns, 100, wall_ns(evidence, threads))
     }
 
     /// Whether it is less than a hundredth of what made the threads late: something else is their problem.
@@ -66,7 +71,7 @@ pub(super) fn is_share(part_ns: u64, nth: u64, whole_ns: u64) -> bool {
     u128::from(part_ns) * u128::from(nth) >= u128::from(whole_ns)
 }
 
-fn wall_ns(evidence: &Evidence, threads: &[ThreadKey]) -> u64 {
+pub(super) fn wall_ns(evidence: &Evidence, threads: &[ThreadKey]) -> u64 {
     sum(evidence, threads, |thread| thread.wall_ns)
 }
 
@@ -103,7 +108,11 @@ mod tests {
 
     #[test]
     fn shorter_stalls_do_not_change_the_least_unit() {
-        let with = |min_stall_ns| Fixture { min_stall_ns, ..Fixture::new() }.evidence();
+        let with = |min_stall_ns| {
+            let mut fixture = Fixture::new();
+            fixture.info.min_stall_ns = min_stall_ns;
+            fixture.evidence()
+        };
         assert_eq!(with(10_000).unit_ns(), 100_000);
         assert!(!Delays::of([9 * MS]).is_unusual(&with(1_000_000)));
     }

@@ -19,7 +19,7 @@ pub(super) fn waits<'e: 't, 't>(
     evidence: &'e Evidence,
     reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
-    evidence.cases().iter().filter(|case| is_wait(case) && !reported.has(case))
+    evidence.cases().filter(|case| is_wait(case) && !reported.has(case))
 }
 
 pub(super) fn is_wait(case: &Case) -> bool {

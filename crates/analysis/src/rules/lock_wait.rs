@@ -1,14 +1,15 @@
 //! `lock-wait`: threads wait for a lock. Reports which threads waited and where, which thread held the lock,
 //! what that thread waited for itself, and where it released the lock.
 //!
-//! One finding a lock. Where its address is not known, one a waiting function.
+//! One finding a lock. Where its address is not known, one a waiting function. Locks of several processes of one
+//! program that are waited for at one place are one finding.
 //!
 //! False positives: a lock that is meant to be waited for (a turnstile built from a mutex). Other load may
 //! have kept the holder from running: then that load is the cause, and the title names it.
 
 use std::sync::Arc;
 
-use super::case::{Case, grouped, mostly};
+use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -30,7 +31,10 @@ type LockKey = (u32, Result<u64, Option<Arc<Site>>>);
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
     let locks = grouped(waits, lock_key);
-    locks.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
+    let place = |cases: &[&Case]| (evidence.program(cases[0]), mostly(cases, |case| case.site.clone()));
+    let is_problem = |cases: &[&'e Case]| conclude(cases.to_vec(), evidence).is_some();
+    let locks = across_processes(locks.into_values(), place, is_problem);
+    locks.into_iter().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
 fn lock_key(case: &Case) -> LockKey {
@@ -56,10 +60,10 @@ fn advice(cases: &[&Case]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, at, case, lock_case};
+    use super::super::fixture::{Fixture, at, case, lock_case, stack};
     use super::*;
     use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
-    use wallprof_model::{Reason, StallReason, ThreadKey};
+    use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
     #[test]
     fn waiter_holder_and_release_are_named() {
@@ -117,6 +121,29 @@ mod tests {
         };
         let findings = Fixture::findings([lock_case(1, 1, 2, 3_000_000), other(2)]);
         assert_eq!(findings.iter().map(|found| found.stalls.clone()).collect::<Vec<_>>(), [[1], [2]]);
+    }
+
+    #[test]
+    fn locks_of_processes_of_one_program_at_one_place_are_one_finding() {
+        let of = |id: u64, pid: u32, function: &str| {
+            let user = Some(stack(&["pthread_mutex_lock", function]));
+            let thread = ThreadKey(pid - 99);
+            StallRecord { pid, thread, user, comm: "app".into(), ..lock_case(id, 1, 9, 2_000_000) }
+        };
+        let found = Fixture::findings((1..=8).map(|id| of(id, 100 + (id % 4) as u32, "take_order")));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].title.starts_with("4 app processes waited for a lock in"), "{}", found[0].title);
+        assert_eq!((found[0].count, found[0].threads.len()), (8, 4));
+        let elsewhere = Fixture::findings([of(1, 100, "take_order"), of(2, 101, "settle")]);
+        assert_eq!(elsewhere.len(), 2, "at two places");
+        let rare = Fixture::findings([
+            of(1, 100, "take_order"),
+            StallRecord {
+                end: MonoNs(of(2, 101, "take_order").start.0 + 200_000),
+                ..of(2, 101, "take_order")
+            },
+        ]);
+        assert_eq!((rare.len(), rare[0].count), (1, 1), "what is no finding alone is not added");
     }
 
     #[test]

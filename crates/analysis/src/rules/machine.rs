@@ -10,10 +10,16 @@ const BEFORE_NS: u64 = 1_000_000_000;
 /// A smaller loss, in bytes, is normal use of files; so is one below a twentieth of the cache.
 const LEAST_SHRINKAGE: f64 = 33_554_432.0;
 
+/// Threads that run or can run on a CPU. Values are rounded: 2 is a mean of 1.5 or more, with which no CPU is
+/// idle for long. A mean of 1 may be two threads for half of the time.
+const CROWD: f64 = 2.0;
+
 /// Counters of the machine over a whole recording.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     steal_intervals: BTreeMap<u32, Vec<StealInterval>>,
+    /// When every CPU had [`CROWD`] threads or more that ran or could run: disjoint, by time.
+    crowded: Vec<(MonoNs, MonoNs)>,
     free: Points,
     available: Points,
     cached: Points,
@@ -41,7 +47,14 @@ pub(super) struct Memory {
 
 /// Whether the rules read a counter of the machine.
 pub fn reads_counter(name: &str) -> bool {
-    matches!(name, "memory.free" | "memory.available" | "memory.cached") || stolen_cpu(name).is_some()
+    matches!(name, "memory.free" | "memory.available" | "memory.cached")
+        || stolen_cpu(name).is_some()
+        || queued_cpu(name).is_some()
+}
+
+/// `cpu3.run_queue`.
+fn queued_cpu(name: &str) -> Option<u32> {
+    name.strip_prefix("cpu")?.strip_suffix(".run_queue")?.parse().ok()
 }
 
 /// `cpu3.steal`.
@@ -50,12 +63,31 @@ fn stolen_cpu(name: &str) -> Option<u32> {
 }
 
 impl Machine {
-    pub fn new(tracks: &[CounterTrack]) -> Self {
+    /// The counters of a machine of so many CPUs.
+    pub fn new(tracks: &[CounterTrack], cpus: u32) -> Self {
         let mut machine = Machine::default();
+        let mut queues = BTreeMap::new();
         for track in tracks.iter().filter(|track| track.counter.thread.is_none()) {
             machine.add(track);
+            let is_queue =
+                (track.counter.kind, track.counter.unit) == (CounterKind::Level, CounterUnit::Count);
+            if let Some(cpu) = queued_cpu(&track.counter.name).filter(|_| is_queue) {
+                queues.insert(cpu, &track.points[..]);
+            }
+        }
+        if cpus > 0 && queues.len() == cpus as usize {
+            machine.crowded = crowded(&queues.into_values().collect::<Vec<_>>());
         }
         machine
+    }
+
+    /// The part of `from..to` in which every CPU had several threads to run, ns. 0 where that is not known.
+    pub fn crowded_ns(&self, from: MonoNs, to: MonoNs) -> u64 {
+        let first = self.crowded.partition_point(|(_, end)| *end <= from);
+        let parts = self.crowded[first..].iter().take_while(|(start, _)| *start < to);
+        parts.fold(0, |sum: u64, (start, end)| {
+            sum.saturating_add((*end).min(to).0.saturating_sub((*start).max(from).0))
+        })
     }
 
     /// Numbers of the application may have any name; the machine's counters have this kind and unit.
@@ -114,6 +146,33 @@ impl StealInterval {
     }
 }
 
+/// The times between two readings after which every CPU's value is [`CROWD`] or more. A value is the mean since
+/// the reading before it.
+fn crowded(queues: &[&[(MonoNs, f64)]]) -> Vec<(MonoNs, MonoNs)> {
+    let readings = queues.iter().flat_map(|points| points.iter().map(|(at, _)| *at));
+    let mut times: Vec<MonoNs> = readings.collect();
+    times.sort_unstable();
+    times.dedup();
+    let mut next: Vec<usize> = vec![0; queues.len()];
+    let mut crowded: Vec<(MonoNs, MonoNs)> = Vec::new();
+    for pair in times.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let is_crowded = queues.iter().zip(&mut next).all(|(points, next)| {
+            while points.get(*next).is_some_and(|(at, _)| *at < to) {
+                *next += 1;
+            }
+            // An unchanged value is not written again.
+            points.get(*next).or(points.last()).is_some_and(|(_, value)| *value >= CROWD)
+        });
+        match crowded.last_mut() {
+            Some((_, end)) if is_crowded && *end == from => *end = to,
+            _ if is_crowded => crowded.push((from, to)),
+            _ => {}
+        }
+    }
+    crowded
+}
+
 fn steal_intervals(points: &[(MonoNs, f64)]) -> Vec<StealInterval> {
     let steps = points.windows(2).map(|pair| {
         let [(from, before), (to, after)] = [pair[0], pair[1]];
@@ -129,7 +188,7 @@ fn held_at(points: &[(MonoNs, f64)], at: MonoNs) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{memory, steal};
+    use super::super::fixture::{memory, run_queue, steal};
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -137,7 +196,7 @@ mod tests {
     #[test]
     fn steal_lies_between_the_readings_that_differ() {
         let track = steal(1, &[(0, 0), (300, 0), (400, 20), (500, 50), (600, 50)]);
-        let machine = Machine::new(&[track]);
+        let machine = Machine::new(&[track], 2);
         let found = |from: u64, to: u64| -> Vec<(usize, u64)> {
             let steal_intervals = machine.steal_intervals(1, MonoNs(from * MS), MonoNs(to * MS));
             steal_intervals.map(|(at, interval)| (at, interval.ns / MS)).collect()
@@ -154,7 +213,7 @@ mod tests {
     fn memory_is_the_last_reading() {
         let tracks =
             [memory("free", &[(100, 40), (2_000, 50)]), memory("cached", &[(100, 900), (1_900, 800)])];
-        let machine = Machine::new(&tracks);
+        let machine = Machine::new(&tracks, 2);
         let mib = |mib: u64| mib << 20;
         assert_eq!(machine.memory_at(MonoNs(99 * MS)), None);
         let calm = Memory { free: mib(40), available: None, cache_lost: None };
@@ -165,15 +224,32 @@ mod tests {
     }
 
     #[test]
+    fn all_cpus_are_crowded_where_each_has_two_threads_since_its_last_reading() {
+        let queues = [
+            run_queue(0, &[(100, 2), (500, 2), (600, 1), (900, 3)]),
+            run_queue(1, &[(100, 0), (200, 2), (800, 2), (900, 5)]),
+        ];
+        let machine = |tracks: &[CounterTrack], cpus| Machine::new(tracks, cpus);
+        let crowded = |machine: &Machine, from: u64, to: u64| {
+            machine.crowded_ns(MonoNs(from * MS), MonoNs(to * MS)) / MS
+        };
+        let both = machine(&queues, 2);
+        assert_eq!(crowded(&both, 0, 1_000), 400 + 300, "from 100 to 500, and from 600 to 900");
+        assert_eq!((crowded(&both, 450, 550), crowded(&both, 500, 600), crowded(&both, 0, 150)), (50, 0, 50));
+        assert_eq!(crowded(&machine(&queues, 3), 0, 1_000), 0, "a CPU whose queue is not known");
+        assert_eq!(crowded(&machine(&queues[..1], 2), 0, 1_000), 0);
+    }
+
+    #[test]
     fn numbers_of_the_application_are_not_the_machines() {
         let mut own = steal(1, &[(0, 0), (400, 20)]);
         own.counter.unit = CounterUnit::Plain;
         let mut level = memory("free", &[(0, 9)]);
         level.counter.unit = CounterUnit::Plain;
-        let machine = Machine::new(&[own, level]);
+        let machine = Machine::new(&[own, level], 2);
         assert_eq!(machine.steal_intervals(1, MonoNs(0), MonoNs(u64::MAX)).count(), 0);
         assert_eq!(machine.memory_at(MonoNs(MS)), None);
         assert!(reads_counter("cpu12.steal") && reads_counter("memory.cached"));
-        assert!(!reads_counter("steal") && !reads_counter("cpu1.run_queue") && !reads_counter("cpux.steal"));
+        assert!(!reads_counter("steal") && !reads_counter("cpu1.idle") && !reads_counter("cpux.steal"));
     }
 }

@@ -9,6 +9,7 @@ mod allocator_lock;
 mod case;
 mod compaction;
 mod conclusion;
+mod cpu_saturated;
 mod cpu_throttling;
 mod deadlock;
 mod disk_wait;
@@ -21,6 +22,7 @@ mod irq_time;
 mod kernel_delay;
 mod kernel_lock;
 mod lazy_binding;
+mod left_out;
 mod limits;
 mod lock;
 mod lock_wait;
@@ -37,6 +39,8 @@ mod steal;
 mod tlb_shootdown;
 mod wake_chain;
 mod wording;
+
+use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
@@ -63,6 +67,7 @@ pub static RULES: &[RuleSpec] = &[
     major_fault::RULE,
     cpu_throttling::RULE,
     steal::RULE,
+    cpu_saturated::RULE,
     preempted::RULE,
     run_queue::RULE,
     disk_wait::RULE,
@@ -77,7 +82,8 @@ pub fn rule(name: &str) -> Option<&'static RuleSpec> {
     RULES.iter().find(|rule| rule.name == name)
 }
 
-/// The findings of a recording: deadlocks first, then by their cost. A run without a problem has none.
+/// The findings of a recording: deadlocks first, then by the share of the late threads' time that they cost.
+/// A run without a problem has none.
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     let mut conclusions: Vec<(&RuleSpec, Conclusion<'_>)> = Vec::new();
     for rule in RULES {
@@ -85,20 +91,31 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         let found = (rule.find)(evidence, &reported);
         conclusions.extend(found.into_iter().map(|conclusion| (rule, conclusion)));
     }
-    let findings = conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule.name));
+    let findings =
+        conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule.name, evidence));
     let mut findings: Vec<Finding> = findings.collect();
-    findings.sort_by(|a, b| rank(a).cmp(&rank(b)));
+    findings.sort_by(|a, b| rank(a, evidence).cmp(&rank(b, evidence)));
     findings
 }
 
-fn rank(finding: &Finding) -> impl Ord + use<'_> {
-    (finding.rule != deadlock::RULE.name, std::cmp::Reverse(finding.total_ns), &finding.rule, &finding.title)
+fn rank<'f>(finding: &'f Finding, evidence: &Evidence) -> impl Ord + use<'f> {
+    let share = share(finding, evidence);
+    (finding.rule != deadlock::RULE.name, Reverse((share, finding.total_ns)), &finding.rule, &finding.title)
+}
+
+/// The share of the wall time of a finding's threads that it cost, in millionths. Threads that lived for less
+/// than the recording, all together, share its length: a command of 20 ms is no more than that.
+fn share(finding: &Finding, evidence: &Evidence) -> u128 {
+    let wall_ns = limits::wall_ns(evidence, &finding.threads).max(evidence.duration_ns()).max(1);
+    u128::from(finding.total_ns) * 1_000_000 / u128::from(wall_ns)
 }
 
 #[cfg(test)]
 mod tests {
     use super::fixture::{Fixture, lock_case};
     use super::*;
+    use wallprof_model::profile::StallRecord;
+    use wallprof_model::{Reason, StallReason};
 
     const PAGE: &str = include_str!("../../../../docs/findings.md");
 
@@ -127,6 +144,30 @@ mod tests {
     #[test]
     fn run_without_stalls_has_no_findings() {
         assert_eq!(findings(&Fixture::new().evidence()), []);
+    }
+
+    #[test]
+    fn findings_are_ordered_by_the_share_of_the_late_threads_time() {
+        let disk = |id: u64, thread: u32| {
+            let reason = StallReason::Blocked(Reason::Disk);
+            StallRecord { comm: "writer".into(), ..fixture::case(id, thread, reason, 400_000_000) }
+        };
+        let mut fixture = Fixture::new();
+        (1..=6).for_each(|id| fixture.stall(disk(id, id as u32 % 3 + 1)));
+        fixture.stall(lock_case(20, 9, 8, 1_000_000_000));
+        let found = findings(&fixture.evidence());
+        let order: Vec<(&str, u64)> = found.iter().map(|found| (&*found.rule, found.total_ns)).collect();
+        assert_eq!(order, [("lock-wait", 1_000_000_000), ("disk-wait", 2_400_000_000)], "10 % and 8 %");
+    }
+
+    #[test]
+    fn a_thread_that_lived_briefly_does_not_outrank_the_whole_recording() {
+        let mut fixture = Fixture::new();
+        fixture.threads[8].ledger.wall_ns = 20_000_000;
+        fixture.stall(lock_case(1, 9, 8, 18_000_000));
+        fixture.stall(fixture::case(2, 1, StallReason::Blocked(Reason::Disk), 500_000_000));
+        let rules: Vec<String> = findings(&fixture.evidence()).into_iter().map(|found| found.rule).collect();
+        assert_eq!(rules, ["disk-wait", "lock-wait"]);
     }
 
     #[test]

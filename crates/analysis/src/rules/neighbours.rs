@@ -14,12 +14,18 @@ use crate::tally::Tally;
 const MOST_NAMES: usize = 2;
 const MOST_CPUS: usize = 4;
 
+const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. Look for a CPU quota (cpu.max). On a virtual machine, give it \
+    CPUs of its own (dedicated or pinned ones), or move it to a host with less load; on another one, forbid deep \
+    idle states (cpu_dma_latency).";
+
 /// A rule about waiting for a CPU.
 pub(super) struct CpuWait {
     /// `lost the CPU` …
     pub what: &'static str,
     /// `while running` …
     pub when: &'static str,
+    /// What it means that no thread had the CPU.
+    pub nobody: &'static str,
     /// The part of a case that was such a wait.
     pub ns: fn(&Case) -> u64,
 }
@@ -31,24 +37,42 @@ impl CpuWait {
         cases: impl Iterator<Item = &'e Case>,
         evidence: &Evidence,
     ) -> Vec<Conclusion<'e>> {
-        let names = grouped(cases, |case| (evidence.program(case), case.comm.clone()));
+        let names = grouped(cases, |case| {
+            (evidence.program(case), case.comm.clone(), self.is_unexplained(case, evidence))
+        });
         names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
+    }
+
+    /// Whether no thread had the CPU. The kernel side knows the last 256 switches of a CPU, and eight threads: of
+    /// a long wait on a busy one it knows a part, but never nothing. A thread that had the CPU since before the
+    /// recording is in no list.
+    fn is_unexplained(&self, case: &Case, evidence: &Evidence) -> bool {
+        let ns = (self.ns)(case);
+        let since_the_start = case.end.0.saturating_sub(ns) <= evidence.start().0;
+        evidence.knows_who_ran() && !case.open && !since_the_start && case.ran_ns == 0
     }
 
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
         let delays = Delays::over(&cases, self.ns);
         let problem = Problem::heavy(cases, delays, evidence)?;
         let neighbours = Neighbours::of(&problem.cases);
+        let is_unexplained = problem.cases.iter().all(|case| self.is_unexplained(case, evidence));
+        let (why, advice) = match is_unexplained {
+            true => (
+                format!(": no thread of this machine had the CPU, so {}", self.nobody),
+                NOBODY_ADVICE.to_owned(),
+            ),
+            false => (neighbours.names(delays.total_ns), neighbours.advice()),
+        };
         let title = format!(
-            "{} {}{} {} {}{}.",
+            "{} {}{} {} {}{why}.",
             wording::who(&problem.cases, evidence),
             self.what,
             neighbours.cpus(),
             self.when,
             wording::delays(&delays),
-            neighbours.names(delays.total_ns)
         );
-        Some(problem.conclude(title, neighbours.advice()))
+        Some(problem.conclude(title, advice))
     }
 }
 
@@ -127,7 +151,7 @@ mod tests {
             fixture.stall(StallRecord { cpu: Some(cpu), ran_instead: ran.to_vec(), ..stall });
         }
         let evidence = fixture.evidence();
-        check(&Neighbours::of(&evidence.cases().iter().collect::<Vec<_>>()));
+        check(&Neighbours::of(&evidence.cases().collect::<Vec<_>>()));
     }
 
     #[test]

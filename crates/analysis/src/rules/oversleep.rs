@@ -2,8 +2,9 @@
 //! asked for, beyond the slack that the kernel allows itself. A wait for a CPU after that belongs to
 //! `run-queue`.
 //!
-//! The time from the end of the timeout to the wakeup counts, not the sleep. One finding a process, thread
-//! name and system call.
+//! The time from the end of the timeout to the wakeup counts, not the sleep. Less than a hundredth of the
+//! threads' time is no finding, however late one wakeup came. One finding a program, thread name and system
+//! call.
 //!
 //! False positives: a virtual machine that its hypervisor did not run, or a laptop that was suspended: the
 //! clock continued, the program could not.
@@ -34,7 +35,7 @@ const MOST_LEEWAY_NS: u64 = 100_000_000;
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| is_unusual(case, evidence.unit_ns()) && !reported.has(case);
-    let calls = grouped(evidence.cases().iter().filter(is_late), |case| {
+    let calls = grouped(evidence.cases().filter(is_late), |case| {
         (evidence.program(case), case.comm.clone(), case.syscall.clone())
     });
     calls.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
@@ -78,6 +79,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         return None;
     }
     let problem = Problem::new(cases, delays);
+    if !delays.is_hundredth(evidence, &problem.threads) {
+        return None;
+    }
     let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let call = syscall.map(|name| format!(" ({name})")).unwrap_or_default();
     let worst = problem.cases.iter().max_by_key(|case| lateness_ns(case));
@@ -94,9 +98,10 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 
 #[cfg(test)]
 mod tests {
+    use super::super::findings;
     use super::super::fixture::{Fixture, case};
     use super::*;
-    use wallprof_model::profile::StallRecord;
+    use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{Reason, StallReason};
 
     /// `late_ns` after its timeout.
@@ -110,9 +115,34 @@ mod tests {
         }
     }
 
+    /// The findings about a thread that lived for `wall_ns`.
+    fn found_in(wall_ns: u64, stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
+        let mut fixture = Fixture::new();
+        fixture.threads[0].ledger.wall_ns = wall_ns;
+        stalls.into_iter().for_each(|stall| fixture.stall(stall));
+        findings(&fixture.evidence())
+    }
+
+    fn found(stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
+        found_in(500_000_000, stalls)
+    }
+
+    fn only_finding(stalls: impl IntoIterator<Item = StallRecord>) -> Finding {
+        let mut found = found(stalls);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        found.remove(0)
+    }
+
+    #[test]
+    fn less_than_a_hundredth_of_the_threads_time_is_none() {
+        let late = || (1..=5).map(|id| slept(id, 10_000_000, 2_000_000));
+        assert_eq!(found_in(1_000_000_000, late()).len(), 1);
+        assert_eq!(found_in(1_000_000_001, late()), []);
+    }
+
     #[test]
     fn the_lateness_counts_not_the_sleep() {
-        let found = Fixture::only_finding((1..=3).map(|id| slept(id, 10_000_000, id * 1_000_000)));
+        let found = only_finding((1..=3).map(|id| slept(id, 10_000_000, id * 1_000_000)));
         assert_eq!((found.rule.as_str(), found.total_ns, found.max_ns), (RULE.name, 6_000_000, 3_000_000));
         assert!(found.title.ends_with("up to 3.00 ms; the latest had asked for 10.0 ms."), "{}", found.title);
         assert!(
@@ -125,9 +155,9 @@ mod tests {
     #[test]
     fn voluntary_sleeps_are_none_however_long() {
         let voluntary = |id| StallRecord { voluntary: true, ..slept(id, 10_000_000, 9_000_000) };
-        assert_eq!(Fixture::findings((1..=9).map(voluntary)), []);
+        assert_eq!(found((1..=9).map(voluntary)), []);
         let untimed = |id| StallRecord { asked_ns: None, voluntary: true, ..slept(id, 0, 40_000_000) };
-        assert_eq!(Fixture::findings((1..=9).map(untimed)), []);
+        assert_eq!(found((1..=9).map(untimed)), []);
     }
 
     #[test]
@@ -136,7 +166,7 @@ mod tests {
             let sleep = slept(id, 10_000_000, 6_000_000);
             StallRecord { blocked_ns: 10_000_000, runnable_ns: 6_000_000, ..sleep }
         };
-        assert!(Fixture::findings((1..=20).map(late)).iter().all(|found| found.rule != RULE.name));
+        assert!(found((1..=20).map(late)).iter().all(|found| found.rule != RULE.name));
     }
 
     #[test]
@@ -145,9 +175,9 @@ mod tests {
             let sleep = slept(id, 500_000_000, 6_490_000);
             StallRecord { blocked_ns: 500_490_000, runnable_ns: 6_000_000, ..sleep }
         };
-        assert!(Fixture::findings((1..=20).map(poll)).iter().all(|found| found.rule != RULE.name));
+        assert!(found((1..=20).map(poll)).iter().all(|found| found.rule != RULE.name));
         let futex = |id| StallRecord { syscall: Some("futex".into()), ..poll(id) };
-        let found = Fixture::findings((1..=20).map(futex));
+        let found = found((1..=20).map(futex));
         let late = found.iter().find(|found| found.rule == RULE.name).expect("a thousandth is for polls");
         assert_eq!(late.max_ns, 490_000);
     }
@@ -158,19 +188,19 @@ mod tests {
             reason: StallReason::Blocked(Reason::Lock),
             ..slept(id, 10_000_000, 9_000_000)
         };
-        let found = Fixture::only_finding((1..=9).map(lock));
+        let found = only_finding((1..=9).map(lock));
         assert_eq!((found.rule.as_str(), found.max_ns), ("lock-wait", 19_000_000));
     }
 
     #[test]
     fn microseconds_are_shown_as_such() {
-        let found = Fixture::only_finding((1..=9).map(|id| slept(id, 50_000, 900_000)));
+        let found = only_finding((1..=9).map(|id| slept(id, 50_000, 900_000)));
         assert!(found.title.ends_with("up to 900 µs; the latest had asked for 50.0 µs."), "{}", found.title);
     }
 
     #[test]
     fn two_late_wakeups_are_chance_unless_they_are_very_late() {
-        assert_eq!(Fixture::findings((1..=2).map(|id| slept(id, 1_000_000, 9_000_000))), []);
-        assert_eq!(Fixture::only_finding([slept(1, 1_000_000, 10_000_000)]).count, 1);
+        assert_eq!(found((1..=2).map(|id| slept(id, 1_000_000, 9_000_000))), []);
+        assert_eq!(only_finding([slept(1, 1_000_000, 10_000_000)]).count, 1);
     }
 }

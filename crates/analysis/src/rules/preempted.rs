@@ -15,17 +15,22 @@ use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "preempted",
     topic: None,
-    excludes: &[Topic::CpuDenied],
+    excludes: &[Topic::CpuDenied, Topic::CpuShared],
     cause: Cause::Machine,
     evidence: EvidenceKind::Stalls,
     find,
 };
 
-const WAIT: CpuWait = CpuWait { what: "lost the CPU", when: "while running", ns: Case::duration_ns };
+const WAIT: CpuWait = CpuWait {
+    what: "lost the CPU",
+    when: "while running",
+    nobody: "a CPU quota held the thread back, or the host did not run the CPU (steal that is not reported)",
+    ns: Case::duration_ns,
+};
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_preempted = |case: &&Case| case.reason == StallReason::Preempted && !reported.has(case);
-    WAIT.find(evidence.cases().iter().filter(is_preempted), evidence)
+    WAIT.find(evidence.cases().filter(is_preempted), evidence)
 }
 
 #[cfg(test)]
@@ -59,7 +64,7 @@ mod tests {
             StallRecord { thread: ThreadKey(pid - 99), ..stall }
         };
         let found = Fixture::only_finding((1..=80).map(worker));
-        assert!(found.title.starts_with("2 threads of app named worker lost the CPU"), "{}", found.title);
+        assert!(found.title.starts_with("2 threads named worker of 2 app processes lost"), "{}", found.title);
         assert_eq!((found.count, found.threads.len()), (80, 2));
     }
 

@@ -4,8 +4,9 @@
 //! the thread had waited for before. One finding a program and thread name. The limits are those of
 //! `preempted`.
 //!
-//! False positives: batch programs that are meant to yield; a hypervisor that does not run the machine and
-//! does not report that.
+//! Waits in which no thread had the CPU are a finding of their own: a hypervisor did not run the machine.
+//!
+//! False positives: batch programs that are meant to yield.
 
 use wallprof_model::StallReason;
 
@@ -18,14 +19,18 @@ use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "run-queue",
     topic: None,
-    excludes: &[Topic::CpuDenied],
+    excludes: &[Topic::CpuDenied, Topic::CpuShared],
     cause: Cause::Machine,
     evidence: EvidenceKind::Stalls,
     find,
 };
 
-const WAIT: CpuWait =
-    CpuWait { what: "waited for a CPU", when: "after waking up", ns: |case| case.runnable_ns };
+const WAIT: CpuWait = CpuWait {
+    what: "waited for a CPU",
+    when: "after waking up",
+    nobody: "its host did not run it (steal that is not reported), or it woke up late from an idle state",
+    ns: |case| case.runnable_ns,
+};
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| {
@@ -34,7 +39,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
             && !case.open
             && !reported.has(case)
     };
-    WAIT.find(evidence.cases().iter().filter(is_late), evidence)
+    WAIT.find(evidence.cases().filter(is_late), evidence)
 }
 
 #[cfg(test)]
@@ -69,6 +74,32 @@ mod tests {
             StallRecord { blocked_ns: 11_000_000, runnable_ns: 9_000_000, ..disk }
         };
         assert_eq!(Fixture::only_finding((1..=20).map(late)).total_ns, 180_000_000);
+    }
+
+    #[test]
+    fn waits_in_which_no_thread_had_the_cpu_are_the_hosts() {
+        let unexplained = |id| StallRecord { ran_instead: Vec::new(), ..woken(id, 2_000_000, 8_000_000) };
+        let explained = || woken(90, 0, 200_000);
+        let found = Fixture::findings((1..=20).map(unexplained).chain([explained()]));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0]
+                .title
+                .contains("160 ms in all, up to 8.00 ms: no thread of this machine had the CPU, so its host"),
+            "{}",
+            found[0].title
+        );
+        assert!(found[0].advice.contains("virtual machine"), "{}", found[0].advice);
+        let beside = (1..=20).map(unexplained).chain((21..=40).map(|id| woken(id, 0, 8_000_000)));
+        let found = Fixture::findings(beside);
+        assert_eq!(found.len(), 2, "the neighbour's waits are apart: {found:#?}");
+    }
+
+    #[test]
+    fn without_a_record_of_what_ran_nothing_is_said_about_the_host() {
+        let imported = |id| StallRecord { ran_instead: Vec::new(), ..woken(id, 2_000_000, 8_000_000) };
+        let found = Fixture::only_finding((1..=20).map(imported));
+        assert!(found.title.ends_with("160 ms in all, up to 8.00 ms."), "{}", found.title);
     }
 
     #[test]

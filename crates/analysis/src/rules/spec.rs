@@ -33,6 +33,8 @@ pub(super) enum Topic {
     Waits,
     /// The cause for which a runnable thread got no CPU.
     CpuDenied,
+    /// Other threads had the CPUs, all of them.
+    CpuShared,
     /// Functions that other CPUs called on the thread's CPU.
     CrossCalls,
 }

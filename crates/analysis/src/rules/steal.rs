@@ -42,7 +42,8 @@ type IntervalKey = (u32, usize);
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let explaining = explaining(evidence, reported);
     let blamed_ns = |case: &Case| blamed_ns(case, evidence, &explaining);
-    let is_stolen = |case: &&Case| blamed_ns(case) >= delay_ns(case).div_ceil(2);
+    let is_stolen =
+        |case: &&Case| !evidence.is_left_out(case.thread) && blamed_ns(case) >= delay_ns(case).div_ceil(2);
     let names = grouped(delayed(evidence, reported).filter(is_stolen), |case| {
         (evidence.program(case), case.comm.clone())
     });
@@ -55,7 +56,7 @@ fn delayed<'e: 't, 't>(
     reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
     let unit_ns = evidence.unit_ns();
-    evidence.cases().iter().filter(move |case| delay_ns(case) >= unit_ns && !reported.has(case))
+    evidence.all_cases().iter().filter(move |case| delay_ns(case) >= unit_ns && !reported.has(case))
 }
 
 /// The end of a stall, in which the thread or its timer needed the CPU, ns.
@@ -124,6 +125,7 @@ mod tests {
     fn rules(stolen_ms: u64, stalls: &[StallRecord]) -> Vec<(String, u64, usize)> {
         let readings = (0..40u64).map(|tick| (1_000 + tick * 100, tick.div_ceil(5) * stolen_ms));
         let mut fixture = Fixture::new();
+        fixture.threads.iter_mut().for_each(|thread| thread.ledger.wall_ns = 1_000 * MS);
         fixture.counters.push(steal(1, &readings.collect::<Vec<_>>()));
         stalls.iter().for_each(|stall| fixture.stall(stall.clone()));
         let found = findings(&fixture.evidence());

@@ -32,7 +32,8 @@ const ADVICE: &str = "Unmap, protect and give back memory less often or in large
 
 fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let victims = Interrupted::find(evidence, is_call);
-    victims.iter().filter_map(|victim| conclude(victim, evidence)).collect()
+    let victims = victims.into_iter().filter(|victim| conclude(victim, evidence).is_some());
+    Interrupted::merged(victims).iter().filter_map(|victims| conclude(victims, evidence)).collect()
 }
 
 /// Whether an interrupt's cause is a function that another CPU called.
@@ -42,10 +43,10 @@ pub(super) fn is_call(row: &InterruptRow) -> bool {
 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let delays = Delays::of_interrupts(&victim.rows);
-    if !victim.is_significant(&delays) || !is_share(delays.total_ns, 50, victim.thread.on_cpu_ns) {
+    if !victim.is_significant(&delays) || !is_share(delays.total_ns, 50, victim.on_cpu_ns()) {
         return None;
     }
-    let is_own = |call: &&CrossCallRow| call.caller.pid == victim.thread.pid && flushes_tlb(call);
+    let is_own = |call: &&CrossCallRow| victim.is_of_process(call.caller.pid) && flushes_tlb(call);
     let mut callers: Tally<(String, Option<String>)> = Tally::default();
     for call in evidence.cross_calls().iter().filter(is_own) {
         callers.add((call.caller.comm.clone(), call.syscall.clone()), call.count);

@@ -49,9 +49,9 @@ struct Link<'e> {
     to: &'e Party,
 }
 
-/// Chains with the same key are one finding: the process and thread that waited, and the threads of the
+/// Chains with the same key are one finding: the program and thread that waited, and the threads of the
 /// links.
-type ChainKey = (u32, Arc<str>, Vec<Arc<str>>);
+type ChainKey = (Arc<str>, Arc<str>, Vec<Arc<str>>);
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let chains: Vec<Chain<'e>> =
@@ -60,7 +60,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
         chains.binary_search_by_key(&(case.start, case.id), |chain| (chain.first.start, chain.first.id))
     };
     let groups = grouped(chains.iter().map(|chain| chain.first), |case| {
-        by_first(case).ok().map(|at| chains[at].key())
+        by_first(case).ok().map(|at| chains[at].key(evidence))
     });
     let conclusions = groups.into_values().filter_map(|cases| {
         let chain_of = |case: &&Case| by_first(case).ok().map(|at| &chains[at]);
@@ -115,9 +115,9 @@ fn displaced_by<'e>(case: &'e Case, evidence: &Evidence) -> Option<&'e Party> {
 }
 
 impl Chain<'_> {
-    fn key(&self) -> ChainKey {
+    fn key(&self, evidence: &Evidence) -> ChainKey {
         let parties = self.links.iter().map(|link| link.to.comm.clone());
-        (self.first.pid, self.first.comm.clone(), parties.collect())
+        (evidence.program(self.first), self.first.comm.clone(), parties.collect())
     }
 
     /// Where the last link ended.

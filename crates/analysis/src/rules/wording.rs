@@ -10,6 +10,7 @@ use super::case::{Case, Party, mostly};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::Delays;
 use crate::duration::text_from_ns;
+use crate::recurrence::Recurrence;
 use crate::short_name::short_name;
 use crate::site::Site;
 
@@ -50,26 +51,82 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64)
 }
 
-/// `engine of matchd`, `4 threads of matchd named worker`, `engine and 2 other threads of matchd`.
+/// `engine of matchd`, `4 threads of matchd named worker`, `engine and 2 other threads of matchd`,
+/// `12 postgres processes`.
 pub(super) fn who(cases: &[&Case], evidence: &Evidence) -> String {
     let threads: BTreeSet<_> = cases.iter().map(|case| case.thread).collect();
+    let pids: BTreeSet<_> = cases.iter().map(|case| case.pid).collect();
     let names: BTreeSet<&str> = cases.iter().map(|case| &*case.comm).collect();
     let most = mostly(cases, |case| Some(case.comm.clone())).unwrap_or_default();
     let process = mostly(cases, |case| Some(evidence.thread(case.thread)?.process.clone()));
-    let of = process.filter(|process| *process != most).map(|process| of_process(&process));
-    let of = of.unwrap_or_default();
-    match (threads.len(), names.len()) {
-        (0 | 1, _) => format!("{}{of}", shown(&most)),
-        (count, 1) => format!("{count} threads{of} named {}", shown(&most)),
-        (2, _) => format!("{} and another thread{of}", shown(&most)),
-        (count, _) => format!("{} and {} other threads{of}", shown(&most), count - 1),
+    let counts = Counts { threads: threads.len(), processes: pids.len(), names: names.len() };
+    counts.who(&most, process.as_deref())
+}
+
+/// As [`who`], of threads of one name and program.
+pub(super) fn threads(threads: &[&ThreadTotals]) -> String {
+    let pids: BTreeSet<_> = threads.iter().map(|thread| thread.pid).collect();
+    let counts = Counts { threads: threads.len(), processes: pids.len(), names: 1 };
+    let first = threads.first();
+    counts.who(first.map_or("", |thread| &thread.comm), first.map(|thread| &*thread.process))
+}
+
+struct Counts {
+    threads: usize,
+    processes: usize,
+    /// Distinct names of threads.
+    names: usize,
+}
+
+impl Counts {
+    /// `most` is the name of most of them, `process` that of their processes.
+    fn who(&self, most: &str, process: Option<&str>) -> String {
+        let of = process.filter(|process| *process != most).unwrap_or_default();
+        let name = shown(most);
+        let others = match self.threads {
+            0..=2 => "another thread".to_owned(),
+            threads => format!("{} other threads", threads - 1),
+        };
+        if self.processes > 1 {
+            let processes = format!("{} {} processes", self.processes, if of.is_empty() { name } else { of });
+            return match (self.names, of.is_empty()) {
+                (1, true) if self.threads == self.processes => processes,
+                (1, true) => format!("{} threads of {processes}", self.threads),
+                (1, false) => format!("{} threads named {name} of {processes}", self.threads),
+                _ => format!("{name} and {others} of {processes}"),
+            };
+        }
+        let of = of_process(of);
+        match (self.threads, self.names) {
+            (0 | 1, _) => format!("{name}{of}"),
+            (count, 1) => format!("{count} threads{of} named {name}"),
+            _ => format!("{name} and {others}{of}"),
+        }
     }
 }
 
-/// `engine of matchd`.
-pub(super) fn thread(thread: &ThreadTotals) -> String {
-    let of = if thread.process == thread.comm { String::new() } else { of_process(&thread.process) };
-    format!("{}{of}", shown(&thread.comm))
+/// `a`, `a and b`, `a, b and c`.
+pub(super) fn list(parts: &[String]) -> String {
+    match parts.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, parts)) => format!("{} and {last}", parts.join(", ")),
+    }
+}
+
+/// ` They recur every 1.000 s, within 20 ms of the full second.`
+pub(super) fn recurrence(found: &Recurrence) -> String {
+    let ms = |ns: u64| format!("{} ms", ns / 1_000_000);
+    let period = found.period_ns.map(|ns| match ns {
+        ..999_500_000 => format!("every {:.1} ms", ns as f64 / 1e6),
+        _ => format!("every {:.3} s", ns as f64 / 1e9),
+    });
+    let second = found.second.map(|second| match second.after_ns {
+        0 => format!("within {} of the full second", ms(second.within_ns)),
+        after_ns => format!("{} after the full second, within {}", ms(after_ns), ms(second.within_ns)),
+    });
+    let parts: Vec<String> = period.into_iter().chain(second).collect();
+    format!(" They recur {}.", parts.join(", "))
 }
 
 /// A thread's or process's name, which may be empty.
@@ -152,13 +209,25 @@ mod tests {
         }
         let evidence = fixture.evidence();
         let written = |ids: &[u64]| {
-            let cases: Vec<&Case> = evidence.cases().iter().filter(|case| ids.contains(&case.id)).collect();
+            let cases: Vec<&Case> = evidence.cases().filter(|case| ids.contains(&case.id)).collect();
             who(&cases, &evidence)
         };
         assert_eq!(written(&[1, 2]), "thread-1 of app");
         assert_eq!(written(&[1, 2, 3]), "thread-1 and another thread of app");
         assert_eq!(written(&[1, 2, 3, 4]), "thread-1 and 2 other threads of app");
         assert_eq!(written(&[]), "(unnamed)");
+    }
+
+    #[test]
+    fn processes_of_one_name_are_counted() {
+        let who = |threads, processes, names, most: &str, process| {
+            Counts { threads, processes, names }.who(most, process)
+        };
+        assert_eq!(who(12, 12, 1, "postgres", Some("postgres")), "12 postgres processes");
+        assert_eq!(who(24, 12, 1, "node", Some("node")), "24 threads of 12 node processes");
+        assert_eq!(who(24, 12, 1, "worker", Some("java")), "24 threads named worker of 12 java processes");
+        assert_eq!(who(3, 2, 2, "worker", Some("java")), "worker and 2 other threads of 2 java processes");
+        assert_eq!(who(2, 2, 1, "sh", None), "2 sh processes", "none of them is recorded");
     }
 
     #[test]

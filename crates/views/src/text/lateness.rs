@@ -3,17 +3,17 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::stalls::Release;
-use wallprof_analysis::{Class, Site, StallGroup};
+use wallprof_analysis::{Class, Site, StallDigest, StallGroup};
 use wallprof_model::profile::StallRecord;
 use wallprof_model::{Reason, StallReason};
 
-use super::{write_note, write_title};
+use super::{idle, write_note, write_title};
 use crate::function::{short_name, site_words};
-use crate::line::{Word, cut, left, right, write_wrapped};
+use crate::line::{Word, cut, left, right, width, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
 use crate::timestamps::Timestamps;
-use crate::units::{count, counted, percent, time};
+use crate::units::{TimeColumn, columns_for, count, counted, percent, time};
 
 /// Groups and stalls shown; the `stalls` command has all.
 const MOST_GROUPS: usize = 5;
@@ -28,56 +28,83 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     if stalls.count == 0 {
         write_title(out, "Why threads were late", "", style)?;
         writeln!(out, "  No thread was kept waiting for {limit} or longer.")?;
-        return write_voluntary(out, report, style);
+        return idle::write(out, report, style);
     }
+    let rows = Rows::of(stalls, style);
     let about = format!(
         "{} of {limit} or longer, {} in all",
         counted(stalls.count, "stall", "stalls"),
-        time(stalls.total_ns, style)
+        rows.times.text(stalls.total_ns)
     );
     write_title(out, "Why threads were late", &about, style)?;
-    write_groups(out, report, style)?;
-    write_voluntary(out, report, style)?;
-    write_longest(out, report, style)
+    write_groups(out, &rows, report, style)?;
+    write_longest(out, report, style)?;
+    idle::write(out, report, style)
 }
 
-fn write_groups(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
+/// The groups of a report's table, and the stalls of all others in one row.
+struct Rows<'r> {
+    groups: Vec<&'r StallGroup>,
+    times: TimeColumn,
+    /// Of each group, and of the others: they add up to the total as printed.
+    totals: Vec<String>,
+    others: u64,
+}
+
+impl<'r> Rows<'r> {
+    fn of(stalls: &'r StallDigest, style: &Style) -> Self {
+        let mut groups = stalls.groups();
+        groups.truncate(MOST_GROUPS);
+        let shown = groups.iter().fold((0u64, 0u64), |(count, ns), group| {
+            (count.saturating_add(group.count), ns.saturating_add(group.total_ns))
+        });
+        let others = stalls.count.saturating_sub(shown.0);
+        let others_ns = stalls.total_ns.saturating_sub(shown.1);
+        let mut parts: Vec<u64> = groups.iter().map(|group| group.total_ns).collect();
+        parts.extend((others > 0).then_some(others_ns));
+        let longest = groups.iter().map(|group| group.longest.late_ns);
+        let times = TimeColumn::of(parts.iter().copied().chain(longest), style);
+        Rows { totals: times.adding_up(&parts), groups, times, others }
+    }
+}
+
+fn write_groups(out: &mut impl Write, rows: &Rows<'_>, report: &Report<'_>, style: &Style) -> io::Result<()> {
+    let longest: Vec<String> =
+        rows.groups.iter().map(|group| rows.times.text(group.longest.late_ns)).collect();
+    let columns = [9, columns_for(&rows.totals, 10), columns_for(&longest, 10)];
     let head = format!("     {} {}", left("thread", 16, style), left("reason", 9, style));
-    let numbers =
-        [("stalls", 9), ("total", 10), ("longest", 10)].map(|(name, columns)| right(name, columns)).concat();
+    let names = ["stalls", "total", "longest"].iter().zip(columns);
+    let numbers: String = names.map(|(name, columns)| right(name, columns)).collect();
     writeln!(out, "{}", style.paint(Ink::Faint, &format!("{head}{numbers}")))?;
-    let groups = report.stalls.groups();
-    for (rank, group) in groups.iter().take(MOST_GROUPS).enumerate() {
-        write_group(out, rank + 1, group, report, style)?;
+    for (at, group) in rows.groups.iter().enumerate() {
+        let ink = Ink::Of(Class::of_stall(group.key.reason, false));
+        writeln!(
+            out,
+            "{:>3}  {} {}{}{}{}",
+            at + 1,
+            style.paint(Ink::Strong, &left(&style.comm(&group.key.comm), 16, style)),
+            style.paint(ink, &left(group.key.reason.name(), 9, style)),
+            right(&count(group.count), columns[0]),
+            style.paint(ink, &right(&rows.totals[at], columns[1])),
+            right(&longest[at], columns[2]),
+        )?;
+        write_facts(out, group, report, style)?;
     }
-    let hidden =
-        groups.iter().skip(MOST_GROUPS).map(|group| group.count).sum::<u64>() + report.stalls.ungrouped;
-    if hidden > 0 {
-        let more = counted(hidden, "more stall", "more stalls");
-        return write_note(out, 5, &format!("{more} of other kinds: `wallprof stalls` shows them"), style);
+    if rows.others == 0 {
+        return Ok(());
     }
-    Ok(())
+    let total = rows.totals.last().map_or("", String::as_str);
+    let numbers = format!("{}{}", right(&count(rows.others), columns[0]), right(total, columns[1]));
+    writeln!(out, "     {}{numbers}", left("others", 16 + 1 + 9, style))?;
+    write_note(out, 5, "`wallprof stalls` shows them all", style)
 }
 
-fn write_group(
+fn write_facts(
     out: &mut impl Write,
-    rank: usize,
     group: &StallGroup,
     report: &Report<'_>,
     style: &Style,
 ) -> io::Result<()> {
-    let reason = group.key.reason;
-    let ink = Ink::Of(Class::of_stall(reason, false));
-    writeln!(
-        out,
-        "{:>3}  {} {}{}{}{}",
-        rank,
-        style.paint(Ink::Strong, &left(&style.comm(&group.key.comm), 16, style)),
-        style.paint(ink, &left(reason.name(), 9, style)),
-        right(&count(group.count), 9),
-        style.paint(ink, &right(&time(group.total_ns, style), 10)),
-        right(&time(group.longest.late_ns, style), 10),
-    )?;
     let timestamps = Timestamps::new(report.info, &style.zone);
     for (label, words) in facts(group, &timestamps, style) {
         write_wrapped(out, (&format!("     {label}"), FACT_INDENT), &words, style)?;
@@ -182,18 +209,6 @@ fn ran_instead_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
     Some(words)
 }
 
-fn write_voluntary(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
-    if report.stalls.voluntary == 0 {
-        return Ok(());
-    }
-    let waits = counted(
-        report.stalls.voluntary,
-        "voluntary wait is left out: `wallprof stalls --all` shows it",
-        "voluntary waits are left out: `wallprof stalls --all` shows them",
-    );
-    write_note(out, 5, &waits, style)
-}
-
 fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     let longest = report.stalls.longest();
     // Where every stall is a group of its own, the groups show them all.
@@ -202,8 +217,10 @@ fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io
     }
     write_title(out, "Longest stalls", "`wallprof stalls` shows each with its stacks", style)?;
     let timestamps = Timestamps::new(report.info, &style.zone);
-    for stall in longest.iter().take(MOST_STALLS) {
-        write_long_stall(out, stall, &timestamps, style)?;
+    let longest = &longest[..longest.len().min(MOST_STALLS)];
+    let times = TimeColumn::of(longest.iter().map(StallRecord::late_ns), style);
+    for stall in longest {
+        write_long_stall(out, stall, times, &timestamps, style)?;
     }
     Ok(())
 }
@@ -211,23 +228,25 @@ fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io
 fn write_long_stall(
     out: &mut impl Write,
     stall: &StallRecord,
+    times: TimeColumn,
     timestamps: &Timestamps<'_>,
     style: &Style,
 ) -> io::Result<()> {
     let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
-    let fixed = 5 + 2 + 15 + 10 + 2 + 16 + 1 + 10;
     let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref());
     let mut function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
     if let Some(asked_ns) = stall.asked_ns.filter(|_| stall.overslept_ns().is_some()) {
         function.push_str(&format!(", asked for {}", time(asked_ns, style)));
     }
     let open = if stall.open { style.pick("… ", ">") } else { "" };
+    let late = right(&format!("{open}{}", times.text(stall.late_ns())), 12);
+    let fixed = 5 + 2 + 15 + width(&late) + 2 + 16 + 1 + 10;
     writeln!(
         out,
         "{}  {}{}  {} {}{}",
         right(&stall.id.to_string(), 5),
         left(&timestamps.time(stall.start), 15, style),
-        style.paint(ink, &right(&format!("{open}{}", time(stall.late_ns(), style)), 10)),
+        style.paint(ink, &late),
         left(&style.comm(&stall.comm), 16, style),
         style.paint(ink, &left(stall.reason.name(), 10, style)),
         cut(&style.name(&function), style.columns().saturating_sub(fixed), style),

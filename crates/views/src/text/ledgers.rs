@@ -14,7 +14,7 @@ use crate::bar::{Segment, bar, glyph, stacked};
 use crate::line::{cut, left, right, width};
 use crate::report::Report;
 use crate::style::{Ink, Style};
-use crate::units::{counted, percent, time};
+use crate::units::{TimeColumn, columns_for, counted, percent, time};
 
 /// Threads with a ledger of their own, threads with a line, processes with a line.
 const MOST_DETAILED: usize = 3;
@@ -87,10 +87,17 @@ fn write_ledger(out: &mut impl Write, thread: &Thread, account: &Account, style:
     let about = format!("{}  {}", who(thread, style), what(thread, account, style));
     let about = cut(&about, style.columns().saturating_sub(width(&name) + 3), style);
     writeln!(out, "  {} {}", style.paint(Ink::Strong, &name), style.paint(Ink::Faint, &about))?;
-    for (state, ns) in account.states.iter().filter(|(_, ns)| *ns > 0) {
-        write_state(out, (&state.label(), ink_from_state(state)), ns, account.wall_ns, style)?;
+    let states: Vec<_> = account.states.iter().filter(|(_, ns)| *ns > 0).collect();
+    let mut parts: Vec<u64> = states.iter().map(|(_, ns)| *ns).collect();
+    parts.push(account.unaccounted_ns);
+    let texts = TimeColumn::of(parts.iter().copied(), style).adding_up(&parts);
+    let row = |ns, text| Row { ns, text, columns: columns_for(&texts, 9), wall_ns: account.wall_ns };
+    for ((state, ns), text) in states.iter().zip(&texts) {
+        write_state(out, (&state.label(), ink_from_state(*state)), row(*ns, text), style)?;
     }
-    write_state(out, ("unaccounted", Ink::Faint), account.unaccounted_ns, account.wall_ns, style)?;
+    if let Some(text) = texts.last() {
+        write_state(out, ("unaccounted", Ink::Faint), row(account.unaccounted_ns, text), style)?;
+    }
     for found in &account.inconsistencies {
         writeln!(out, "    {}", style.paint(Ink::Warning, &found.to_string()))?;
     }
@@ -115,16 +122,24 @@ fn what(thread: &Thread, account: &Account, style: &Style) -> String {
     format!("lived {}, {stalls}, {involuntary}{failed}", time(account.wall_ns, style))
 }
 
+/// The time of a state.
+struct Row<'r> {
+    ns: u64,
+    text: &'r str,
+    /// For the text.
+    columns: usize,
+    wall_ns: u64,
+}
+
 fn write_state(
     out: &mut impl Write,
     (label, ink): (&str, Ink),
-    ns: u64,
-    wall_ns: u64,
+    row: Row<'_>,
     style: &Style,
 ) -> io::Result<()> {
-    let columns = style.columns().saturating_sub(4 + 16 + 9 + 9 + 2).min(60);
-    let bar = bar(ns, wall_ns, columns, style);
-    let numbers = format!("{}{}", right(&time(ns, style), 9), right(&percent(ns, wall_ns), 9));
+    let columns = style.columns().saturating_sub(4 + 16 + row.columns + 9 + 2).min(60);
+    let bar = bar(row.ns, row.wall_ns, columns, style);
+    let numbers = format!("{}{}", right(row.text, row.columns), right(&percent(row.ns, row.wall_ns), 9));
     let line = format!("    {}{numbers}", style.paint(ink, &left(label, 16, style)));
     if bar.is_empty() {
         return writeln!(out, "{line}");
@@ -143,30 +158,69 @@ fn write_lines(
     style: &Style,
 ) -> io::Result<()> {
     writeln!(out)?;
-    write_line_head(out, ("other threads", "tid"), style)?;
+    let table = Lines::of(selection.lines.iter().map(|&index| &selection.accounts[index]), style);
+    table.write_head(out, ("other threads", "tid"), style)?;
     for &index in &selection.lines {
         let info = &report.threads[index].info;
-        write_line(out, (&info.comm, &info.tid.to_string()), &selection.accounts[index], style)?;
+        table.write(out, (&info.comm, &info.tid.to_string()), &selection.accounts[index], style)?;
     }
     Ok(())
 }
 
-/// Columns for the stacked bar beside names and numbers; too few are none.
-fn bar_columns(style: &Style) -> usize {
-    let columns = style
-        .columns()
-        .saturating_sub(2 + 16 + 8 + Class::ALL.map(class_columns).iter().sum::<usize>() + 2)
-        .min(40);
-    if columns < 8 { 0 } else { columns }
+/// A table with one line for each account.
+struct Lines {
+    times: TimeColumn,
+    /// For each class.
+    columns: [usize; Class::ALL.len()],
 }
 
-fn write_line_head(out: &mut impl Write, (name, id): (&str, &str), style: &Style) -> io::Result<()> {
-    let mut head = format!("  {}{}", left(name, 16, style), right(id, 8));
-    for class in Class::ALL {
-        let label = format!("{} {}", glyph(class, style), class_name(class));
-        head.push_str(&right(&label, class_columns(class)));
+impl Lines {
+    fn of<'a>(accounts: impl Iterator<Item = &'a Account> + Clone, style: &Style) -> Self {
+        let all =
+            accounts.flat_map(|account| Class::ALL.map(|class| (class, class_ns(&account.states, class))));
+        let times = TimeColumn::of_sums(all.clone().map(|(_, ns)| ns), style);
+        let columns = Class::ALL.map(|class| {
+            let texts: Vec<String> =
+                all.clone().filter(|(of, _)| *of == class).map(|(_, ns)| times.text(ns)).collect();
+            columns_for(&texts, class_columns(class) + 1) - 1
+        });
+        Lines { times, columns }
     }
-    writeln!(out, "{}", style.paint(Ink::Faint, head.trim_end()))
+
+    /// Columns for the stacked bar beside names and numbers; too few are none.
+    fn bar_columns(&self, style: &Style) -> usize {
+        let numbers: usize = self.columns.iter().sum();
+        let columns = style.columns().saturating_sub(2 + 16 + 8 + numbers + 2).min(40);
+        if columns < 8 { 0 } else { columns }
+    }
+
+    fn write_head(&self, out: &mut impl Write, (name, id): (&str, &str), style: &Style) -> io::Result<()> {
+        let mut head = format!("  {}{}", left(name, 16, style), right(id, 8));
+        for (class, columns) in Class::ALL.into_iter().zip(self.columns) {
+            let label = format!("{} {}", glyph(class, style), class_name(class));
+            head.push_str(&right(&label, columns));
+        }
+        writeln!(out, "{}", style.paint(Ink::Faint, head.trim_end()))
+    }
+
+    fn write(
+        &self,
+        out: &mut impl Write,
+        (name, id): (&str, &str),
+        account: &Account,
+        style: &Style,
+    ) -> io::Result<()> {
+        write!(out, "  {}{}", left(&style.comm(name), 16, style), right(id, 8))?;
+        let segments = Class::ALL.map(|class| Segment { class, ns: class_ns(&account.states, class) });
+        for (segment, columns) in segments.iter().zip(self.columns) {
+            let text = if segment.ns == 0 { "-".to_string() } else { self.times.text(segment.ns) };
+            write!(out, "{}", style.paint(Ink::Of(segment.class), &right(&text, columns)))?;
+        }
+        match stacked(&segments, account.wall_ns, self.bar_columns(style), style) {
+            bar if bar.is_empty() => writeln!(out),
+            bar => writeln!(out, "  {bar}"),
+        }
+    }
 }
 
 fn class_columns(class: Class) -> usize {
@@ -179,24 +233,6 @@ fn class_name(class: Class) -> &'static str {
         Class::Late => "late",
         Class::Peer => "peers",
         Class::Voluntary => "voluntary",
-    }
-}
-
-fn write_line(
-    out: &mut impl Write,
-    (name, id): (&str, &str),
-    account: &Account,
-    style: &Style,
-) -> io::Result<()> {
-    write!(out, "  {}{}", left(&style.comm(name), 16, style), right(id, 8))?;
-    let segments = Class::ALL.map(|class| Segment { class, ns: class_ns(&account.states, class) });
-    for segment in &segments {
-        let text = if segment.ns == 0 { "-".to_string() } else { time(segment.ns, style) };
-        write!(out, "{}", style.paint(Ink::Of(segment.class), &right(&text, class_columns(segment.class))))?;
-    }
-    match stacked(&segments, account.wall_ns, bar_columns(style), style) {
-        bar if bar.is_empty() => writeln!(out),
-        bar => writeln!(out, "  {bar}"),
     }
 }
 
@@ -227,13 +263,15 @@ fn write_processes(
         return Ok(false);
     }
     processes.sort_by_cached_key(|process| (std::cmp::Reverse(activity(process)), process.pid));
-    writeln!(out)?;
-    write_line_head(out, ("processes", "pid"), style)?;
-    for process in processes.iter().take(MOST_PROCESSES) {
-        write_line(out, (&process.process, &process.pid.to_string()), &process.account, style)?;
-    }
     let all = total(&selection.accounts);
-    write_line(out, (&format!("all {}", processes.len()), ""), &all, style)?;
+    let shown = &processes[..processes.len().min(MOST_PROCESSES)];
+    writeln!(out)?;
+    let table = Lines::of(shown.iter().map(|process| &process.account).chain([&all]), style);
+    table.write_head(out, ("processes", "pid"), style)?;
+    for process in shown {
+        table.write(out, (&process.process, &process.pid.to_string()), &process.account, style)?;
+    }
+    table.write(out, (&format!("all {}", processes.len()), ""), &all, style)?;
     Ok(true)
 }
 

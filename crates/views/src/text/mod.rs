@@ -3,6 +3,7 @@
 mod findings;
 mod guard;
 mod header;
+mod idle;
 mod interrupts;
 mod latencies;
 mod lateness;

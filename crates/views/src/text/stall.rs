@@ -130,6 +130,11 @@ impl<'a> StallsText<'a> {
             let words = vec![Word::plain(counter_text(moved, self.style))];
             write_wrapped(out, (&format!("  {label}"), LABEL_COLUMNS), &words, self.style)?;
         }
+        if let Some(backlog) = &surroundings.backlog {
+            let words = backlog.words();
+            let words = words.split(' ').map(|word| Word::plain(self.style.name(word)));
+            self.write_fact(out, "meanwhile", words.collect())?;
+        }
         for mark in surroundings.marks.iter().take(MOST_MARKS) {
             let words = vec![Word::plain(mark_text(mark, (stall.start, stall.end), self.style))];
             self.write_fact(out, "mark", words)?;

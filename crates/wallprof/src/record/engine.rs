@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
 use wallprof_live::{Pending, Session, SessionError};
-use wallprof_model::profile::KeptStall;
+use wallprof_model::profile::{KeptStall, RecordingInfo};
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::Files;
@@ -359,7 +359,7 @@ fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
             let parts = [names(&ids)].into_iter().chain(given.names.iter().cloned()).chain(cgroup);
             parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
         }
-        Target::System => "all threads".into(),
+        Target::System => RecordingInfo::ALL_THREADS.into(),
         Target::Command => {
             let program = options.command.iter().flatten().next().cloned().unwrap_or_default();
             Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned()

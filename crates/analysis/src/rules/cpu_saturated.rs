@@ -1,0 +1,278 @@
+//! `cpu-saturated`: all CPUs were busy, and several threads waited for one. One finding for the machine, in
+//! place of one for each program that waited.
+//!
+//! The CPUs were busy in the whole recording where the recorded threads used at least nine tenths of their
+//! time. They were busy between two readings of the counters `cpuN.run_queue` where each CPU had two threads
+//! or more that ran or could run. The counters are rounded: a value of 1 may be a CPU that was idle for half of
+//! the time. A wait for a CPU counts where the CPUs were busy for half of it, and other threads are known to have
+//! had that CPU. Waits that a quota or a hypervisor explains are left out.
+//!
+//! False positives: batch programs that are meant to fill the machine.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use wallprof_model::{MonoNs, StallReason, ThreadKey};
+
+use super::case::Case;
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::limits::{Delays, is_share};
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
+use super::wording;
+use crate::tally::Tally;
+
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "cpu-saturated",
+    topic: Some(Topic::CpuShared),
+    excludes: &[Topic::CpuDenied],
+    cause: Cause::Machine,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
+
+const ADVICE: &str = "Run fewer busy threads at a time than there are CPUs, or give the machine more CPUs; give what must not \
+    wait a higher priority than the programs that use most (`nice`, `chrt`, cpu.weight), or CPUs of its own (cpusets).";
+
+/// Programs named in a title.
+const MOST_USERS: usize = 3;
+const MOST_WAITERS: usize = 2;
+
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let load = Load::of(evidence);
+    let waits = |case: &&Case| waits_in_a_crowd(case, &load, evidence) && !reported.has(case);
+    let cases: Vec<&Case> = evidence.cases().filter(waits).collect();
+    conclude(cases, &load, evidence).into_iter().collect()
+}
+
+/// The time for which a thread waited for a CPU, and when.
+fn cpu_wait(case: &Case) -> (MonoNs, MonoNs) {
+    let ns = if case.reason == StallReason::Preempted { case.duration_ns() } else { case.runnable_ns };
+    (MonoNs(case.end.0.saturating_sub(ns)), case.end)
+}
+
+fn waited_ns(case: &Case) -> u64 {
+    let (from, to) = cpu_wait(case);
+    to.0 - from.0
+}
+
+fn waits_in_a_crowd(case: &Case, load: &Load, evidence: &Evidence) -> bool {
+    let (from, to) = cpu_wait(case);
+    let ns = to.0 - from.0;
+    let is_ended = case.reason == StallReason::Preempted || !case.open;
+    is_ended && ns >= evidence.unit_ns() && case.ran_ns > 0 && load.full_ns(from, to, evidence) >= ns / 2
+}
+
+/// How busy the CPUs were.
+struct Load {
+    /// By the name of the program, ns.
+    used: Tally<Arc<str>>,
+    /// The CPU time that there was.
+    capacity_ns: u64,
+}
+
+impl Load {
+    fn of(evidence: &Evidence) -> Self {
+        let mut used = Tally::default();
+        for thread in evidence.threads() {
+            used.add(thread.process.clone(), thread.on_cpu_ns);
+        }
+        Load { used, capacity_ns: evidence.duration_ns().saturating_mul(evidence.cpus().into()) }
+    }
+
+    /// Whether the recorded threads used the CPUs nearly all of the time.
+    fn is_full(&self) -> bool {
+        self.capacity_ns > 0 && is_share(self.used.total(), 10, self.capacity_ns.saturating_mul(9))
+    }
+
+    /// The part of a time in which all CPUs were busy, ns.
+    fn full_ns(&self, from: MonoNs, to: MonoNs, evidence: &Evidence) -> u64 {
+        if self.is_full() { to.0 - from.0 } else { evidence.machine().crowded_ns(from, to) }
+    }
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, load: &Load, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let delays = Delays::over(&cases, waited_ns);
+    let problem = Problem::heavy(cases, delays, evidence)?;
+    if problem.threads.len() < 2 {
+        return None;
+    }
+    let busy = match load.is_full() {
+        true => format!("{} of the time", wording::percent(load.used.total(), load.capacity_ns)),
+        false => wording::time(evidence.machine().crowded_ns(MonoNs(0), MonoNs(u64::MAX))),
+    };
+    let title = format!(
+        "The {} CPUs were all busy for {busy}: {} waited for a CPU {}; {}.",
+        evidence.cpus(),
+        waiters(&problem, evidence),
+        wording::delays(&delays),
+        users(&problem.cases, load, evidence)
+    );
+    Some(problem.conclude(title, ADVICE))
+}
+
+/// `29 threads (21 of rustc, 8 of stress-ng-cpu)`, by their waiting.
+fn waiters(problem: &Problem<'_>, evidence: &Evidence) -> String {
+    let mut waited: Tally<Arc<str>> = Tally::default();
+    for case in &problem.cases {
+        waited.add(evidence.program(case), waited_ns(case));
+    }
+    let count_of = |program: &Arc<str>| {
+        let cases = problem.cases.iter().filter(|case| evidence.program(case) == *program);
+        cases.map(|case| case.thread).collect::<BTreeSet<ThreadKey>>().len()
+    };
+    let ranked = waited.ranked();
+    if let [(program, _)] = ranked[..] {
+        return format!("{} threads of {}", problem.threads.len(), wording::shown(program));
+    }
+    let mut counts: Vec<(usize, String)> = ranked
+        .iter()
+        .take(MOST_WAITERS)
+        .map(|(program, _)| (count_of(program), wording::shown(program).to_owned()))
+        .collect();
+    let others = problem.threads.len().saturating_sub(counts.iter().map(|(count, _)| count).sum());
+    counts.extend((others > 0).then(|| (others, "other programs".to_owned())));
+    let counts: Vec<String> = counts.into_iter().map(|(count, name)| format!("{count} of {name}")).collect();
+    format!("{} threads ({})", problem.threads.len(), counts.join(", "))
+}
+
+/// `stress-ng-cpu used 91 % of the CPU time, rustc 4 % and others 3 %`. Where not all that ran is recorded:
+/// `meanwhile the CPUs were with …`.
+fn users(cases: &[&Case], load: &Load, evidence: &Evidence) -> String {
+    if load.is_full() {
+        let shares = shares(&load.used, load.capacity_ns);
+        return format!("of the CPU time {}", wording::list(&shares));
+    }
+    let mut ran: Tally<Arc<str>> = Tally::default();
+    for case in cases {
+        for (party, ns) in &case.ran_instead {
+            let program = party.key.and_then(|key| Some(evidence.thread(key)?.process.clone()));
+            ran.add(program.unwrap_or_else(|| wording::name(party).into()), *ns);
+        }
+    }
+    format!("meanwhile the CPUs were with {}", wording::list(&shares(&ran, ran.total())))
+}
+
+fn shares(used: &Tally<Arc<str>>, whole_ns: u64) -> Vec<String> {
+    let ranked = used.ranked();
+    let named = ranked.iter().take(MOST_USERS).filter(|(_, ns)| is_share(*ns, 100, whole_ns));
+    let mut shares: Vec<String> = named
+        .clone()
+        .map(|(name, ns)| format!("{} {}", wording::shown(name), wording::percent(*ns, whole_ns)))
+        .collect();
+    let others_ns = used.total() - named.map(|(_, ns)| ns).sum::<u64>().min(used.total());
+    if is_share(others_ns, 100, whole_ns) {
+        shares.push(format!("others {}", wording::percent(others_ns, whole_ns)));
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::super::fixture::{Fixture, WALL_NS, at, case, run_queue, thread_ref, untracked};
+    use super::*;
+    use wallprof_model::profile::{Finding, StallRecord};
+    use wallprof_model::{Reason, StallReason};
+
+    const MS: u64 = 1_000_000;
+
+    /// Threads 1 to 4 lose the CPU again and again to the next one.
+    fn crowd() -> impl Iterator<Item = StallRecord> {
+        (1..=160).map(|id| {
+            let thread = 1 + (id % 4) as u32;
+            let wait = case(id, thread, StallReason::Preempted, 20 * MS);
+            StallRecord { ran_instead: vec![(thread_ref(thread % 4 + 1), 20 * MS)], ..wait }
+        })
+    }
+
+    /// A recording in which the threads used `used` of 20 s of two CPUs.
+    fn fixture(used_ns: u64) -> Fixture {
+        let mut fixture = Fixture::new();
+        fixture.info.cpus = 2;
+        fixture.threads.iter_mut().for_each(|thread| thread.ledger.on_cpu_ns = 0);
+        for (at, share) in [(0, 7), (1, 2), (2, 1)] {
+            fixture.threads[at].ledger.on_cpu_ns = used_ns * share / 10;
+        }
+        fixture.threads[1].info.process = "cc1".into();
+        fixture.threads[2].info.process = "ld".into();
+        fixture
+    }
+
+    fn rules(fixture: Fixture) -> Vec<Finding> {
+        findings(&fixture.evidence())
+    }
+
+    fn names(found: &[Finding]) -> Vec<&str> {
+        found.iter().map(|finding| finding.rule.as_str()).collect()
+    }
+
+    #[test]
+    fn a_full_machine_is_one_finding_that_names_who_used_it() {
+        let mut fixture = fixture(2 * WALL_NS);
+        crowd().for_each(|stall| fixture.stall(stall));
+        let found = rules(fixture);
+        assert_eq!(names(&found), [RULE.name]);
+        assert_eq!(
+            found[0].title,
+            "The 2 CPUs were all busy for 100 % of the time: 4 threads (2 of app, 1 of cc1, 1 of other programs) \
+             waited for a CPU 160 times, 3.20 s in all, up to 20.0 ms; of the CPU time app 70 %, cc1 20 % \
+             and ld 10 %."
+        );
+        assert_eq!((found[0].count, found[0].threads.len(), found[0].stalls.len()), (160, 4, 160));
+    }
+
+    #[test]
+    fn a_machine_that_was_partly_idle_keeps_the_findings_of_each_program() {
+        let mut fixture = fixture(2 * WALL_NS * 9 / 10 - 1_000);
+        crowd().for_each(|stall| fixture.stall(stall));
+        let found = rules(fixture);
+        assert!(found.len() > 1 && found.iter().all(|finding| finding.rule == "preempted"), "{found:#?}");
+    }
+
+    #[test]
+    fn run_queues_say_when_others_filled_the_machine() {
+        let full = |second: u32| {
+            let mut fixture = fixture(WALL_NS / 10);
+            fixture.counters = vec![
+                run_queue(0, &[(1_000, 1), (1_100, 3), (9_900, 3)]),
+                run_queue(1, &[(1_000, second), (9_900, second)].map(|(ms, value)| (ms, value.into()))),
+            ];
+            crowd().for_each(|stall| {
+                fixture.stall(StallRecord { ran_instead: vec![(untracked("build"), 20 * MS)], ..stall });
+            });
+            rules(fixture)
+        };
+        let found = full(2);
+        assert_eq!(names(&found), [RULE.name], "{found:#?}");
+        assert!(
+            found[0].title.ends_with("; meanwhile the CPUs were with build 100 %."),
+            "{}",
+            found[0].title
+        );
+        let one_idle = full(1);
+        assert!(one_idle.iter().all(|finding| finding.rule == "preempted"), "{one_idle:#?}");
+    }
+
+    #[test]
+    fn one_thread_and_waits_in_which_no_thread_ran_are_not_a_crowd() {
+        let mut alone = fixture(2 * WALL_NS);
+        let lost = |id| {
+            let wait = case(id, 1, StallReason::Preempted, 20 * MS);
+            StallRecord { ran_instead: vec![(untracked("build"), 20 * MS)], ..wait }
+        };
+        (1..=40).for_each(|id| alone.stall(lost(id)));
+        assert_eq!(names(&rules(alone)), ["preempted"]);
+        let mut unexplained = fixture(2 * WALL_NS);
+        crowd().for_each(|stall| unexplained.stall(StallRecord { ran_instead: Vec::new(), ..stall }));
+        assert!(rules(unexplained).iter().all(|finding| finding.rule != RULE.name));
+    }
+
+    #[test]
+    fn other_waits_stay_what_they_are() {
+        let mut fixture = fixture(2 * WALL_NS);
+        crowd().for_each(|stall| fixture.stall(stall));
+        fixture.stall(at(9_000 * MS, case(900, 5, StallReason::Blocked(Reason::Disk), 900 * MS)));
+        assert_eq!(names(&rules(fixture)), ["disk-wait", RULE.name]);
+    }
+}
