@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use fixture::{Fixture, deadlock_fixture, lock_fixture, noted_fixture, system_fixture};
+use wallprof_analysis::EqualStacks;
 use wallprof_model::profile::Finding;
-use wallprof_views::{Report, StallsText, Style, Surroundings, report_json, report_text, stall_json};
+use wallprof_views::{
+    Report, StallGroupsText, StallsText, Style, Surroundings, report_json, report_text, stall_json,
+};
 
 fn check(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name);
@@ -55,6 +58,21 @@ fn stalls(fixture: &Fixture, style: &Style) -> String {
     let beside = fixture.surroundings();
     fixture.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
     text.finish(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// The groups with the most time, `top` of them.
+fn stall_groups(fixture: &Fixture, top: usize, style: &Style) -> String {
+    let mut stacks = EqualStacks::default();
+    fixture.stalls.iter().for_each(|stall| stacks.add(stall.clone()));
+    let mut out = Vec::new();
+    let mut text = StallGroupsText::new(&fixture.info, style);
+    let beside = fixture.surroundings();
+    for group in stacks.ranked().into_iter().take(top) {
+        let longest = fixture.stalls.iter().find(|stall| stall.id == group.longest).unwrap();
+        text.write(&mut out, group, longest, &beside).unwrap();
+    }
+    text.finish(&mut out, &stacks).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -110,6 +128,16 @@ fn stalls_as_text() {
     check("stalls-80.txt", &stalls(&lock_fixture(), &Style { width: 80, ..Style::plain() }));
     check("stalls-100.txt", &stalls(&lock_fixture(), &Style::plain()));
     check("stalls-deadlock.txt", &stalls(&deadlock_fixture(), &Style::plain()));
+}
+
+#[test]
+fn stall_groups_as_text() {
+    check("stall-groups-80.txt", &stall_groups(&system_fixture(), 2, &Style { width: 80, ..Style::plain() }));
+    check("stall-groups-100.txt", &stall_groups(&lock_fixture(), 50, &Style::plain()));
+    assert!(
+        stall_groups(&Fixture { stalls: Vec::new(), ..lock_fixture() }, 50, &Style::plain())
+            .starts_with("No stall")
+    );
 }
 
 #[test]
