@@ -1,15 +1,16 @@
 //! Groups of stalls with equal stacks: a recording with a million stalls has few of them.
 //!
 //! A group keeps no stall, only the number of its longest one. The number of groups is bounded, and stalls
-//! of further stacks are counted.
+//! of further stacks are counted. The time slices of one wait count as one stall.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
-use wallprof_model::StallReason;
 use wallprof_model::profile::{ResolvedStack, StallRecord};
+use wallprof_model::{Meaning, StallReason, ThreadKey};
 
 use crate::tally::Tally;
 
@@ -19,18 +20,21 @@ const MOST_GROUPS: usize = 16_384;
 /// A thread's name and its number.
 pub type NamedThread = (String, u32);
 
-/// Stalls with equal user and kernel stacks and the same reason.
+/// Stalls with equal user and kernel stacks, the same reason and the same meaning.
 #[derive(Clone, Debug)]
 pub struct StackGroup {
     pub reason: StallReason,
+    pub meaning: Option<Arc<Meaning>>,
     pub count: u64,
     /// How many of them have not ended.
     pub open: u64,
     /// The sum of how late they made threads.
     pub total_ns: u64,
     pub longest_ns: u64,
-    /// The stall that took `longest_ns`.
+    /// The stall that took `longest_ns`; of a wait in time slices the last one.
     pub longest: u64,
+    /// In how many slices the longest one was.
+    pub longest_slices: u64,
     /// Weighted by stalls.
     pub threads: Tally<NamedThread>,
 }
@@ -38,7 +42,10 @@ pub struct StackGroup {
 /// All groups of a recording, and what no group has.
 #[derive(Debug, Default)]
 pub struct EqualStacks {
-    groups: HashMap<Key, StackGroup>,
+    numbers: HashMap<Key, usize>,
+    groups: Vec<StackGroup>,
+    /// The last wait of each thread that was in slices.
+    slices: HashMap<ThreadKey, Slices>,
     /// Stalls of stacks beyond the bound.
     pub ungrouped: u64,
     pub ungrouped_ns: u64,
@@ -47,46 +54,96 @@ pub struct EqualStacks {
 #[derive(Debug, PartialEq, Eq)]
 struct Key {
     reason: StallReason,
+    meaning: Option<Arc<Meaning>>,
     user: Option<ResolvedStack>,
     kernel: Option<ResolvedStack>,
 }
 
+/// The slices so far of one wait.
+#[derive(Clone, Copy, Debug)]
+struct Slices {
+    wait: u64,
+    group: usize,
+    count: u64,
+    ns: u64,
+    open: bool,
+}
+
 impl EqualStacks {
+    /// Adds a stall. Those of one thread come in the order of time.
     pub fn add(&mut self, stall: StallRecord) {
-        let (id, open, late_ns) = (stall.id, stall.open, stall.late_ns());
-        let thread = (stall.comm, stall.tid);
-        let key = Key { reason: stall.reason, user: stall.user, kernel: stall.kernel };
-        let is_full = self.groups.len() >= MOST_GROUPS;
-        let group = match self.groups.entry(key) {
-            Entry::Occupied(group) => group.into_mut(),
-            Entry::Vacant(_) if is_full => {
-                self.ungrouped += 1;
-                self.ungrouped_ns = self.ungrouped_ns.saturating_add(late_ns);
-                return;
-            }
-            Entry::Vacant(place) => place.insert(StackGroup::new(stall.reason, id)),
+        let (id, wait, thread, open) = (stall.id, stall.wait_id, stall.thread, stall.open);
+        let late_ns = stall.late_ns();
+        if let Some(wait) = wait
+            && let Some(slices) = self.slices.get_mut(&thread).filter(|slices| slices.wait == wait)
+        {
+            let group = &mut self.groups[slices.group];
+            group.open = group.open - u64::from(slices.open) + u64::from(open);
+            group.total_ns = group.total_ns.saturating_add(late_ns);
+            let ns = slices.ns.saturating_add(late_ns);
+            *slices = Slices { count: slices.count + 1, ns, open, ..*slices };
+            group.keep_if_longest(id, ns, slices.count);
+            return;
+        }
+        let named = (stall.comm, stall.tid);
+        let key =
+            Key { reason: stall.reason, meaning: stall.meaning, user: stall.user, kernel: stall.kernel };
+        let Some(number) = self.number(key, id) else {
+            self.ungrouped += 1;
+            self.ungrouped_ns = self.ungrouped_ns.saturating_add(late_ns);
+            return;
         };
+        let group = &mut self.groups[number];
         group.count += 1;
         group.open += u64::from(open);
         group.total_ns = group.total_ns.saturating_add(late_ns);
-        if late_ns > group.longest_ns {
-            (group.longest_ns, group.longest) = (late_ns, id);
+        group.keep_if_longest(id, late_ns, 1);
+        group.threads.add(named, 1);
+        if let Some(wait) = wait {
+            self.slices.insert(thread, Slices { wait, group: number, count: 1, ns: late_ns, open });
         }
-        group.threads.add(thread, 1);
+    }
+
+    /// The number of a key's group; `None` where there are too many.
+    fn number(&mut self, key: Key, first: u64) -> Option<usize> {
+        let next = self.groups.len();
+        match self.numbers.entry(key) {
+            Entry::Occupied(number) => Some(*number.get()),
+            Entry::Vacant(_) if next >= MOST_GROUPS => None,
+            Entry::Vacant(place) => {
+                self.groups.push(StackGroup::new(place.key(), first));
+                Some(*place.insert(next))
+            }
+        }
     }
 
     /// Most time first, of equal ones the group whose longest stall is the oldest.
     pub fn ranked(&self) -> Vec<&StackGroup> {
-        let mut ranked: Vec<&StackGroup> = self.groups.values().collect();
+        let mut ranked: Vec<&StackGroup> = self.groups.iter().collect();
         ranked.sort_by_key(|group| (Reverse(group.total_ns), group.longest));
         ranked
     }
 }
 
 impl StackGroup {
-    fn new(reason: StallReason, first: u64) -> Self {
-        let threads = Tally::default();
-        StackGroup { reason, count: 0, open: 0, total_ns: 0, longest_ns: 0, longest: first, threads }
+    fn new(key: &Key, first: u64) -> Self {
+        StackGroup {
+            reason: key.reason,
+            meaning: key.meaning.clone(),
+            count: 0,
+            open: 0,
+            total_ns: 0,
+            longest_ns: 0,
+            longest: first,
+            longest_slices: 1,
+            threads: Tally::default(),
+        }
+    }
+
+    fn keep_if_longest(&mut self, id: u64, ns: u64, slices: u64) {
+        if ns > self.longest_ns {
+            (self.longest, self.longest_ns, self.longest_slices) = (id, ns, slices);
+        }
     }
 }
 
@@ -94,6 +151,7 @@ impl Hash for Key {
     /// Without the names of files, which take longest and add least.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.reason.hash(state);
+        self.meaning.hash(state);
         for stack in [&self.user, &self.kernel] {
             for frame in stack.iter().flat_map(|stack| &stack.frames) {
                 frame.address.hash(state);
@@ -156,6 +214,34 @@ mod tests {
         ]);
         assert_eq!(numbers(&groups), [(2, 120, 60, 2), (1, 100, 100, 1), (1, 100, 100, 4)]);
         assert_eq!(groups.ranked().iter().map(|group| group.open).collect::<Vec<_>>(), [0, 0, 1]);
+    }
+
+    #[test]
+    fn slices_of_one_wait_are_one_stall() {
+        let slice = |id, thread, wait_id| StallRecord { wait_id, ..stall(id, thread, &["wait"], 100) };
+        let groups = grouped([
+            slice(1, 1, Some(1)),
+            slice(2, 2, Some(2)),
+            StallRecord { user: Some(stack(&["wait", "again"])), open: true, ..slice(3, 1, Some(1)) },
+            slice(4, 1, Some(1)),
+            slice(5, 2, None),
+            StallRecord { open: true, ..slice(6, 2, Some(6)) },
+        ]);
+        assert_eq!(numbers(&groups), [(4, 600, 300, 4)]);
+        let group = groups.ranked()[0];
+        assert_eq!((group.longest_slices, group.open), (3, 1), "the wait of thread 1 has ended");
+    }
+
+    #[test]
+    fn meanings_divide_a_group() {
+        let meaning = |name: &str| {
+            let source = wallprof_model::MeaningSource::Wakers;
+            Some(Arc::new(Meaning { name: name.into(), software: None, idle: false, source }))
+        };
+        let of = |id, name| StallRecord { meaning: meaning(name), ..stall(id, 1, &["wait"], 10) };
+        let groups = grouped([of(1, "lock"), of(2, "lock"), of(3, "queue")]);
+        assert_eq!(numbers(&groups), [(2, 20, 10, 1), (1, 10, 10, 3)]);
+        assert_eq!(groups.ranked()[0].meaning, meaning("lock"));
     }
 
     #[test]

@@ -4,11 +4,13 @@
 mod fixture;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{env, fs};
 
 use fixture::{Fixture, deadlock_fixture, lock_fixture, noted_fixture, system_fixture};
 use wallprof_analysis::EqualStacks;
-use wallprof_model::profile::Finding;
+use wallprof_model::profile::{Finding, StallRecord};
+use wallprof_model::{Meaning, MeaningSource};
 use wallprof_views::{
     Report, StallGroupsText, StallsText, Style, Surroundings, report_json, report_text, stall_json,
 };
@@ -76,6 +78,21 @@ fn stall_groups(fixture: &Fixture, top: usize, style: &Style) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// The last three waits are slices of one wait for a row lock.
+fn sliced_fixture() -> Fixture {
+    let mut fixture = lock_fixture();
+    let source = MeaningSource::Stack;
+    let (name, software) = ("row lock".into(), Some("postgresql".into()));
+    let meaning = Some(Arc::new(Meaning { name, software, idle: false, source }));
+    let wait = fixture.stalls.iter().rfind(|stall| stall.id == 26).cloned().unwrap();
+    fixture.stalls.retain(|stall| stall.id < 26);
+    fixture.stalls.extend((26..29).map(|id| {
+        let wait_id = Some(26);
+        StallRecord { id, wait_id, meaning: meaning.clone(), ..wait.clone() }
+    }));
+    fixture
+}
+
 /// JSON with a line for each value, in the order in which it was written.
 fn spread(json: &str) -> String {
     let (mut text, mut depth, mut in_string, mut escaped) = (String::new(), 0usize, false, false);
@@ -134,6 +151,7 @@ fn stalls_as_text() {
 fn stall_groups_as_text() {
     check("stall-groups-80.txt", &stall_groups(&system_fixture(), 2, &Style { width: 80, ..Style::plain() }));
     check("stall-groups-100.txt", &stall_groups(&lock_fixture(), 50, &Style::plain()));
+    check("stall-groups-slices.txt", &stall_groups(&sliced_fixture(), 1, &Style::plain()));
     assert!(
         stall_groups(&Fixture { stalls: Vec::new(), ..lock_fixture() }, 50, &Style::plain())
             .starts_with("No stall")

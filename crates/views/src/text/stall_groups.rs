@@ -99,7 +99,7 @@ impl<'a> StallGroupsText<'a> {
         let ink = Ink::Of(Class::of_stall(group.reason, longest.voluntary));
         let mut head = vec![
             Word::strong(format!("{}.", self.shown)),
-            Word { text: format!("{},", reason_name(group.reason)), ink },
+            Word { text: format!("{},", name(group, style)), ink },
             Word::strong(format!("{},", counted(group.count, "stall", "stalls"))),
         ];
         let total = time(group.total_ns, style);
@@ -120,11 +120,22 @@ impl<'a> StallGroupsText<'a> {
     ) -> io::Result<()> {
         let date = self.timestamps.date(longest.start).map(|date| format!(" on {date}")).unwrap_or_default();
         let thread = named(&longest.comm, longest.tid, self.style);
-        let text =
+        let mut text =
             format!("stall {} of {thread} at {}{date}", longest.id, self.timestamps.time(longest.start));
+        if group.longest_slices > 1 {
+            text.push_str(&format!(", the last of {} time slices", count(group.longest_slices)));
+        }
         let label = if group.count > 1 { "longest" } else { "" };
         self.example.write_fact(out, label, vec![Word::plain(text)])
     }
+}
+
+/// `row lock of postgresql (poll)`; without a meaning the reason.
+fn name(group: &StackGroup, style: &Style) -> String {
+    let reason = reason_name(group.reason);
+    let Some(meaning) = &group.meaning else { return reason.into() };
+    let software = meaning.software.as_ref().map(|name| format!(" of {}", style.name(name)));
+    format!("{}{} ({reason})", style.name(&meaning.name), software.unwrap_or_default())
 }
 
 fn sums(groups: &[&StackGroup]) -> (u64, u64) {
