@@ -6,7 +6,7 @@ use serde::Deserialize;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
-use wallprof_testkit::{machine, skips};
+use wallprof_testkit::{excuse, machine};
 
 const NAME: &str = "waits_of_a_lock_are_kept_beside_a_queue_that_is_folded";
 /// A recording keeps a burst of 20,000 stalls. With so many waits, a part of them is folded.
@@ -43,7 +43,7 @@ fn waits_of_a_lock_are_kept_beside_a_queue_that_is_folded() {
     let count: u64 = workers().map(|waits| waits.count).sum();
     if count < TOO_MANY {
         let reason = format!("{count} waits for jobs are not too many to be kept");
-        return skips::excuse(NAME, "the queue is folded", &reason);
+        return excuse(NAME, "the queue is folded", &reason);
     }
     let kept: u64 = workers().map(|waits| rows(waits, "take_job")).sum();
     assert!(kept < count / 2, "{kept} of {count} waits for jobs are kept");
