@@ -2,6 +2,8 @@
 #include "fault.h"
 #include "iterator.h"
 #include "stack.h"
+#include "stack_policy.h"
+#include "wait_place.h"
 
 ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *stack) {
     return keep_read_stack(stack, bpf_get_task_stack(task, stack->address, MAX_KERNEL_FRAMES * 8, 0), false);
@@ -71,6 +73,8 @@ int open_waits(struct bpf_iter__task *ctx) {
         stall->waker.tid = seen->waker_tid;
         stall->waker.tgid = seen->waker_tgid;
     }
+    if (seen->activity == ACTIVITY_BLOCKED && is_voluntary(seen->reason))
+        stall->place = place_of(task, seen);
     if (seen == t && t->faulting) {
         stall->start = t->fault.start;
         stall->blocked_ns = t->fault.blocked + (now - t->since - stall->runnable_ns);

@@ -4,7 +4,9 @@
 #include "interval.h"
 #include "ran_instead.h"
 #include "rings.h"
+#include "stack_policy.h"
 #include "timeout.h"
+#include "wait_place.h"
 #include "waited_file.h"
 
 ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid) {
@@ -51,6 +53,7 @@ ALWAYS_INLINE struct stall_record *start_stall(struct task_struct *task, struct 
     stall->slack_ns = 0;
     stall->lock_address = 0;
     stall->lock_owner = 0;
+    stall->place = 0;
     stall->waker_user_stack = 0;
     stall->waker_kernel_stack = 0;
     stall->waker.tid = 0;
@@ -84,6 +87,8 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
         stall->flags |= STALL_PREEMPTED;
     } else {
         stall->syscall = t->syscall;
+        if (is_voluntary(t->reason))
+            stall->place = place_of(task, t);
         if (t->futex_lock) {
             stall->flags |= STALL_LOCK;
             stall->lock_address = t->lock_address;

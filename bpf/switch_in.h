@@ -8,6 +8,7 @@
 #include "stack_place.h"
 #include "stack_policy.h"
 #include "stall.h"
+#include "wait_place.h"
 
 /* Takes the stacks of the interval, and counts the unstacked time of its states with them. */
 NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct interval *interval) {
@@ -49,12 +50,13 @@ ALWAYS_INLINE u32 off_cpu_metric(struct thread_state *t, struct interval *interv
                                                          : METRIC_OFF_CPU_BLOCKED + reason;
 }
 
-ALWAYS_INLINE bool is_emitted(struct thread_state *t, struct interval *interval) {
+ALWAYS_INLINE bool is_emitted(struct task_struct *task, struct thread_state *t, struct interval *interval) {
     u64 off = interval->end - interval->start;
     bool sent = off >= stall_ns;
 
-    if (sent && !interval->preempted && is_voluntary(t->reason) && interval->runnable < stall_ns)
-        sent = off >= voluntary_stall_ns;
+    if (sent && !interval->preempted && is_voluntary(t->reason) && interval->runnable < stall_ns &&
+        off < voluntary_stall_ns)
+        sent = place_is_emitted(task, t);
     if (!sent && off >= min_stall_ns)
         lose(LOSS_FOLDED);
     return sent;
@@ -172,6 +174,6 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
         take_interval_stack(ctx, t, &interval);
     if (unlikely(t->faulting))
         resume_fault(t, &interval);
-    else if (off >= min_stall_ns && cpu_wanted(interval.cpu) && is_emitted(t, &interval))
+    else if (off >= min_stall_ns && cpu_wanted(interval.cpu) && is_emitted(task, t, &interval))
         emit_stall(task, t, &interval);
 }

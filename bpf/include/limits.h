@@ -23,6 +23,10 @@
 #define GUARD_INTERVAL_NS 250000000ULL
 /* Distinct (caller, system call, function, second) cells. */
 #define MAX_CROSS_CALLS 4096
+/* Places of voluntary waits that a busy machine has at a time: a thread has a few. */
+#define MAX_PLACES 8192
+/* Waits that are emitted of a place whose verdict is not known: enough for a verdict and for examples. */
+#define FIRST_WAITS 64
 /* Switches kept per CPU, to name the threads that ran instead of a waiting thread. */
 #define RUN_RING 256
 /* Threads named in `ran_instead`, most recent first; the time of the others is not divided. */

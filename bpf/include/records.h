@@ -175,6 +175,19 @@ struct fault_facts {
     u8 file_name[FILE_NAME_LEN]; /* without its directories */
 };
 
+/* What the threads do that wait voluntarily at a place. User space judges by the threads that end the
+ * waits. */
+enum place_verdict {
+    PLACE_UNKNOWN = 0,
+    PLACE_IDLE = 1,
+    PLACE_NOT_IDLE = 2, /* they wait for each other, as for a lock */
+};
+
+struct wait_place {
+    u32 sent; /* waits that were emitted because the place is unknown */
+    u32 verdict;
+};
+
 /* One off-CPU interval or page fault that is emitted by itself. */
 struct stall_record {
     u32 type;
@@ -188,6 +201,7 @@ struct stall_record {
     u64 waker_user_stack;
     u64 waker_kernel_stack;
     u64 lock_address;
+    u64 place; /* of a voluntary wait, as wait_place.h numbers it; 0: none */
     u64 asked_ns;
     u64 slack_ns;   /* how much later than asked for the kernel may be by its own rules */
     u32 lock_owner; /* tid in the waiting thread's pid namespace */

@@ -7,6 +7,7 @@ pub mod calls;
 pub mod counters;
 pub mod diff;
 pub mod duration;
+pub mod equal_stacks;
 #[cfg(test)]
 mod fixture;
 pub mod glob;
@@ -30,6 +31,7 @@ pub mod weights;
 pub mod zone;
 
 pub use duration::{ns_from_duration, text_from_ns};
+pub use equal_stacks::{EqualStacks, StackGroup};
 pub use glob::{ByteStates, Glob, NoStates};
 pub use interest::Class;
 pub use latency::Latency;

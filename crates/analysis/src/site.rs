@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
-use wallprof_model::{FrameKind, SymbolLine};
+use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 
 /// Functions named in a site.
 pub(crate) const MOST_FUNCTIONS: usize = 3;
@@ -88,7 +88,7 @@ impl Function<'_> {
         match self.frame.kind {
             FrameKind::Kernel => self.symbol.is_some_and(is_kernel_plumbing),
             FrameKind::Native | FrameKind::Jit => {
-                self.frame.module.as_deref().is_some_and(is_runtime_module)
+                self.frame.module.as_deref().is_some_and(is_runtime_library)
                     || self.symbol.is_some_and(is_runtime_symbol)
             }
         }
@@ -108,18 +108,7 @@ pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Libraries that stand between a program and the kernel, and those that run its threads.
-fn is_runtime_module(path: &str) -> bool {
-    let name = base_name(path);
-    let stem = name.split(['.', '-']).next().unwrap_or(name);
-    match stem {
-        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" | "libjemalloc"
-        | "libtcmalloc" => true,
-        _ => matches!(name, "[vdso]" | "[vsyscall]") || name.starts_with("linux-vdso"),
-    }
-}
-
-/// The same functions where they are linked into the program. Demangled names.
+/// The functions of such libraries where they are linked into the program. Demangled names.
 fn is_runtime_symbol(symbol: &str) -> bool {
     const NAMES: [&str; 26] = [
         "_start",

@@ -38,6 +38,11 @@ impl<K: Eq + Hash + Ord> Tally<K> {
         self.weights.len()
     }
 
+    /// Whether it has as many keys as it keeps.
+    pub fn is_full(&self) -> bool {
+        self.weights.len() >= MOST_KEYS
+    }
+
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty()
     }
@@ -70,7 +75,7 @@ mod tests {
         }
         assert_eq!(tally.ranked(), [(&"c", 5), (&"a", 2), (&"b", 2)]);
         assert_eq!(tally.top(), Some((&"c", 5)));
-        assert_eq!(tally.total(), 9);
+        assert!(tally.total() == 9 && !tally.is_full());
         assert_eq!(Tally::<u8>::default().top(), None);
     }
 
@@ -79,7 +84,7 @@ mod tests {
         let mut tally = Tally::default();
         (0..10_000u32).for_each(|key| tally.add(key, 1));
         tally.add(0, 5);
-        assert_eq!(tally.len(), MOST_KEYS);
+        assert!(tally.len() == MOST_KEYS && tally.is_full());
         assert_eq!(tally.total(), 10_005);
         assert_eq!(tally.top(), Some((&0, 6)));
     }

@@ -7,6 +7,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use wallprof_live::accounts::Accounts;
 use wallprof_live::stalls::{Lookup, stalls_from_record};
+use wallprof_model::event::{PlaceKey, PlaceVerdict};
 use wallprof_model::{Reason, StackId, ThreadRef};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 
@@ -32,6 +33,10 @@ impl Lookup for Known {
 
     fn owner(&self, _waiting: u32, ns_tid: u32) -> Option<ThreadRef> {
         Some(ThreadRef { tid: ns_tid, ..ThreadRef::default() })
+    }
+
+    fn verdict(&self, _: PlaceKey) -> PlaceVerdict {
+        PlaceVerdict::Unknown
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{ClockAnchor, MonoNs};
 use wallprof_probe::bpf::{
-    cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value, noise_counts, noise_key,
-    sample_key, sample_value, stack_record, stall_record, thread_record,
+    constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value,
+    noise_counts, noise_key, sample_key, sample_value, stack_record, stall_record, thread_record,
 };
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, Probes, RunQueue, clock};
 
@@ -33,6 +34,12 @@ pub trait KernelSide {
     fn set_epoch_offset(&mut self, epoch_offset: u64);
     /// Shorter waits are only counted.
     fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64);
+    /// Sets the verdicts of places, by `stall_record::place`.
+    fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]);
+    /// Forgets places, whose threads are gone.
+    fn forget_places(&mut self, keys: &[u64]);
+    /// This many shorter voluntary waits are emitted because their place is unknown.
+    fn allow_first_waits(&mut self, waits: u32);
     /// Shorter waits and faults are no stalls.
     fn set_min_stall(&mut self, min_stall_ns: u64);
     /// One sample in `stride` takes its stacks, and each wait from `stack_ns` on.
@@ -112,6 +119,24 @@ impl KernelSide for Probes {
 
     fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64) {
         Probes::set_thresholds(self, stall_ns, voluntary_stall_ns);
+    }
+
+    fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]) {
+        let code = |verdict| match verdict {
+            PlaceVerdict::Unknown => c::PLACE_UNKNOWN,
+            PlaceVerdict::Idle => c::PLACE_IDLE,
+            PlaceVerdict::NotIdle => c::PLACE_NOT_IDLE,
+        };
+        let codes: Vec<_> = verdicts.iter().map(|(key, verdict)| (*key, code(*verdict) as u32)).collect();
+        Probes::set_place_verdicts(self, &codes);
+    }
+
+    fn forget_places(&mut self, keys: &[u64]) {
+        Probes::forget_places(self, keys);
+    }
+
+    fn allow_first_waits(&mut self, waits: u32) {
+        Probes::allow_first_waits(self, waits);
     }
 
     fn set_min_stall(&mut self, min_stall_ns: u64) {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use wallprof_model::event::{PlaceKey, PlaceVerdict};
 use wallprof_model::{ClockAnchor, Event, Forgotten, MonoNs, StackId, ThreadRef};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 use wallprof_probe::facts::files::HostFiles;
@@ -32,6 +33,7 @@ use crate::guard::Guard;
 use crate::interrupts::InterruptNames;
 use crate::kernel_side::KernelSide;
 use crate::known::KnownProcesses;
+use crate::places::{Places, Spot};
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
 use crate::stalls::{Lookup, latest_ns};
@@ -60,7 +62,7 @@ pub struct Pending {
     /// Whole seconds that are over.
     pub seconds: u64,
     pub stalls: u64,
-    /// How late a thread was by the worst of the involuntary stalls, ns.
+    /// How late a thread was by the worst of the stalls in which it was not idle, ns.
     pub late_ns: u64,
     /// Runs of the probes.
     pub runs: u64,
@@ -83,6 +85,7 @@ pub struct Session<K: KernelSide = Probes> {
     names: InterruptNames,
     fault_files: FaultFiles,
     waited_files: WaitedFiles,
+    places: Places,
     quotas: Quotas<HostFiles>,
     controller: Controller,
     guard: Guard,
@@ -152,6 +155,7 @@ impl<K: KernelSide> Session<K> {
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
             waited_files: WaitedFiles::default(),
+            places: Places::default(),
             quotas: Quotas::new(HostFiles, clock.mono),
             controller: Controller::new(min_stall_ns),
             guard,
@@ -266,7 +270,8 @@ impl<K: KernelSide> Session<K> {
 
     fn pending(&self, boundary: u64) -> Result<Pending, SessionError> {
         let stalls = &self.pending.stalls;
-        let late = stalls.iter().map(|record| latest_ns(record, self.min_stall_ns));
+        let verdict = |record: &stall_record| self.places.verdict(record.place);
+        let late = stalls.iter().map(|record| latest_ns(record, self.min_stall_ns, verdict(record)));
         Ok(Pending {
             seconds: self.seconds_until(boundary),
             stalls: stalls.len() as u64,
@@ -346,6 +351,11 @@ impl<K: KernelSide> Session<K> {
         self.kernel.set_thresholds(min_stall_ns, min_stall_ns);
     }
 
+    /// Where in which program a thread waits; `None` without a user stack.
+    fn spot(&self, thread: u32, user_stack: u64) -> Option<Spot> {
+        Some(Spot::new(self.threads.program_of(thread)?, self.stacks.place(user_stack)?))
+    }
+
     /// From now on one sample in `stride` takes its stacks, and each wait from `stack_ns` on.
     pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
         self.kernel.set_pace(stride, stack_ns);
@@ -386,6 +396,10 @@ impl<K: KernelSide> Lookup for Session<K> {
 
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef> {
         self.threads.owner(self.threads.pid_of(waiting)?, ns_tid)
+    }
+
+    fn verdict(&self, place: PlaceKey) -> PlaceVerdict {
+        self.places.verdict(place.0)
     }
 }
 

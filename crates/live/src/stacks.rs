@@ -1,11 +1,12 @@
 //! Stacks as the kernel side took them → modules, frames and stacks of the model, each emitted once.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, StackEnd, StackId};
+use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, StackEnd, StackId, is_runtime_library};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::memory;
 use wallprof_symbols::{
@@ -15,12 +16,15 @@ use wallprof_symbols::{
 
 use crate::bindings::Bindings;
 use crate::known::KnownProcesses;
+use crate::places::StackPlace;
 
 /// The properties of an emitted stack that later events need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Emitted {
     /// It is the stack of an interrupt. The thread on which it was taken is a bystander.
     interrupt: bool,
+    /// Of a user stack: where in the code it is.
+    place: Option<StackPlace>,
     /// The time when it was emitted.
     at: MonoNs,
 }
@@ -119,7 +123,7 @@ impl Stacks {
         }
         let addresses = &record.address[..usize::from(record.frames).min(record.address.len())];
         self.scratch.clear();
-        let mut interrupt = false;
+        let (mut interrupt, mut place) = (false, None);
         let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
         if record.tgid == 0 {
             let own = match self.kernel.as_mut() {
@@ -131,8 +135,9 @@ impl Stacks {
         } else {
             known.meet(process);
             known.processes.normalise_user(process, addresses, &mut self.scratch);
+            place = Some(place_of_frames(&self.scratch, known));
         }
-        self.emitted.insert(id, Emitted { interrupt, at: now });
+        self.emitted.insert(id, Emitted { interrupt, place, at: now });
         let scratch = std::mem::take(&mut self.scratch);
         let mut ids = Vec::with_capacity(scratch.len());
         for &frame in &scratch {
@@ -174,6 +179,11 @@ impl Stacks {
     /// not known.
     pub fn id(&self, id: u64) -> Option<StackId> {
         self.emitted.contains_key(&id).then_some(StackId(id))
+    }
+
+    /// Where in the code a user stack is; `None` for a stack that was not emitted.
+    pub fn place(&self, id: u64) -> Option<StackPlace> {
+        self.emitted.get(&id)?.place
     }
 
     pub fn is_interrupt(&self, id: u64) -> bool {
@@ -293,6 +303,21 @@ impl Stacks {
     }
 }
 
+/// Names come too late for this: the runtime libraries are known by their files.
+fn place_of_frames(frames: &[Frame], known: &KnownProcesses) -> StackPlace {
+    let is_runtime = |frame: &Frame| {
+        let module = frame.module.and_then(|id| known.processes.module(id));
+        module.is_some_and(|module| is_runtime_library(&module.path))
+    };
+    let leaves = frames.iter().position(|frame| !is_runtime(frame)).map_or(frames.len(), |at| at + 1);
+    let hash = |frames: &[Frame]| {
+        let mut hasher = DefaultHasher::new();
+        frames.hash(&mut hasher);
+        hasher.finish()
+    };
+    StackPlace { whole: hash(frames), leaf: hash(&frames[..leaves]) }
+}
+
 fn emit_unreadable(resolver: &Resolver, emit: &mut dyn FnMut(Event)) {
     if resolver.unreadable() > 0 {
         emit(Event::loss(Loss::DebugFilesUnreadable, resolver.unreadable()));
@@ -370,6 +395,29 @@ mod tests {
     }
 
     #[test]
+    fn place_of_a_stack_ends_outside_of_the_runtime_libraries() {
+        let pid = std::process::id();
+        let (mut stacks, mut known) = (Stacks::default(), KnownProcesses::default());
+        known.process(pid, 3);
+        let mut record = stack_record { tgid: pid, exec_id: 3, frames: 3, ..stack_record::default() };
+        let in_libc = code_of_libc();
+        let own = resident as fn() as usize as u64;
+        let mut place = |stacks: &mut Stacks, id, addresses: [u64; 3]| {
+            record.address[..3].copy_from_slice(&addresses);
+            events_with(stacks, &mut known, id, &record);
+            stacks.place(id).expect("a user stack")
+        };
+        let one = place(&mut stacks, 1, [in_libc, own, own + 8]);
+        let same = place(&mut stacks, 2, [in_libc, own, own + 8]);
+        let other_caller = place(&mut stacks, 3, [in_libc, own, own + 16]);
+        let other_function = place(&mut stacks, 4, [in_libc, own + 24, own + 8]);
+        assert_eq!(one, same);
+        assert!(one.leaf == other_caller.leaf && one.whole != other_caller.whole);
+        assert!(one.leaf != other_function.leaf && one.whole != other_function.whole);
+        assert_eq!((stacks.place(5), stacks.place(0)), (None, None));
+    }
+
+    #[test]
     fn naming_becomes_rarer() {
         let mut schedule = Schedule::default();
         let due: Vec<u32> = (1..=100).filter(|_| schedule.is_due(1)).collect();
@@ -438,4 +486,13 @@ mod tests {
     }
 
     fn resident() {}
+
+    /// An address in the code of this process's C library.
+    fn code_of_libc() -> u64 {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings of this process");
+        let is_code = |line: &&str| line.contains(" r-xp ") && line.contains("/libc.so");
+        let line = maps.lines().find(is_code).expect("a mapping of libc");
+        let start = line.split('-').next().expect("a range");
+        u64::from_str_radix(start, 16).expect("an address") + 64
+    }
 }

@@ -3,7 +3,9 @@
 //! Pure. Sets the reason of a wait (preempted, runnable, or blocked on something), and whether the wait was
 //! voluntary.
 
-use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, WaitedFile, Waker};
+use wallprof_model::event::{
+    Access, Fault, Lock, Mapping, PlaceKey, PlaceVerdict, RanInstead, Stall, WaitPlace, WaitedFile, Waker,
+};
 use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
@@ -15,6 +17,7 @@ pub trait Lookup {
     fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef;
     /// The owner of a lock that the thread with this key waits for, by the tid in the lock.
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef>;
+    fn verdict(&self, place: PlaceKey) -> PlaceVerdict;
 }
 
 /// The stalls in one interval. They are two where a long wait for a CPU, which is involuntary, follows a
@@ -31,17 +34,17 @@ pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn
     }
 }
 
-/// How late the thread was by the worst involuntary stall of this interval, ns.
-pub fn latest_ns(record: &stall_record, min_stall_ns: u64) -> u64 {
-    let stalls = stalls_from_record(record, min_stall_ns, &Nothing);
-    let late = stalls.iter().filter(|stall| !stall.voluntary).map(Stall::late_ns);
+/// How late the thread was by the worst stall of this interval in which it was not idle, ns.
+pub fn latest_ns(record: &stall_record, min_stall_ns: u64, verdict: PlaceVerdict) -> u64 {
+    let stalls = stalls_from_record(record, min_stall_ns, &VerdictAlone(verdict));
+    let late = stalls.iter().filter(|stall| !stall.is_idle()).map(Stall::late_ns);
     late.max().unwrap_or(0)
 }
 
-/// For use before anything is known: neither the decision nor the lateness depends on it.
-struct Nothing;
+/// For use before anything else is known: neither the decision nor the lateness depends on it.
+struct VerdictAlone(PlaceVerdict);
 
-impl Lookup for Nothing {
+impl Lookup for VerdictAlone {
     fn stack(&self, _: u64) -> Option<StackId> {
         None
     }
@@ -56,6 +59,10 @@ impl Lookup for Nothing {
 
     fn owner(&self, _: u32, _: u32) -> Option<ThreadRef> {
         None
+    }
+
+    fn verdict(&self, _: PlaceKey) -> PlaceVerdict {
+        self.0
     }
 }
 
@@ -97,6 +104,10 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         fault: None,
         asked_ns,
         file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
+        place: (record.place != 0).then(|| {
+            let key = PlaceKey(record.place);
+            WaitPlace { key, verdict: lookup.verdict(key) }
+        }),
     };
     let returned_in_time = match reason {
         StallReason::Runnable => whole.overslept_ns().is_some() && runnable_ns < min_stall_ns,
@@ -211,6 +222,9 @@ mod tests {
         fn owner(&self, _: u32, ns_tid: u32) -> Option<ThreadRef> {
             (ns_tid == 5).then(|| ThreadRef { tid: 5, ..ThreadRef::default() })
         }
+        fn verdict(&self, place: PlaceKey) -> PlaceVerdict {
+            if place.0 == 7 { PlaceVerdict::NotIdle } else { PlaceVerdict::Unknown }
+        }
     }
 
     fn record(reason: Reason, blocked: u64, runnable: u64) -> stall_record {
@@ -273,10 +287,16 @@ mod tests {
 
     #[test]
     fn lateness_counts_from_the_end_of_the_timeout() {
-        let of = |record: &stall_record| latest_ns(record, MIN);
+        let of = |record: &stall_record| latest_ns(record, MIN, PlaceVerdict::Unknown);
         assert_eq!(of(&record(Reason::Lock, 3 * MS, MS)), 4 * MS);
         assert_eq!(of(&record(Reason::Sleep, 50 * MS, 0)), 0, "voluntary");
         assert_eq!(of(&record(Reason::Poll, 50 * MS, 2 * MS)), 2 * MS, "the late return");
+        let locked = latest_ns(
+            &stall_record { place: 7, ..record(Reason::Poll, 50 * MS, 2 * MS) },
+            MIN,
+            PlaceVerdict::NotIdle,
+        );
+        assert_eq!(locked, 50 * MS, "its peers poll there, too");
         assert_eq!(of(&timed(Reason::Sleep, 50 * MS, 0, 49 * MS)), MS);
         assert_eq!(of(&timed(Reason::Sleep, 50 * MS, 60 * MS, 49 * MS)), 61 * MS, "mostly without a CPU");
         assert_eq!(
@@ -304,6 +324,20 @@ mod tests {
             both.iter().map(|stall| (stall.reason, stall.voluntary, stall.late_ns())).collect();
         let poll = StallReason::Blocked(Reason::Poll);
         assert_eq!(rows, [(poll, true, 10 * MS), (StallReason::Runnable, false, 9 * MS)]);
+    }
+
+    #[test]
+    fn wait_has_its_place_and_the_late_return_has_none() {
+        let at = |place| stalls(&stall_record { place, ..record(Reason::Wait, 10 * MS, 3 * MS) });
+        let lock = at(7);
+        let place = WaitPlace { key: PlaceKey(7), verdict: PlaceVerdict::NotIdle };
+        assert_eq!((lock[0].place, lock[1].place), (Some(place), None));
+        assert!(lock[0].voluntary && !lock[0].is_idle() && !lock[1].is_idle());
+        assert!(at(8)[0].is_idle() && at(0)[0].is_idle());
+        assert_eq!(at(0)[0].place, None);
+        let timed = stall_record { place: 7, ..timed(Reason::Wait, 50 * MS, 0, 50 * MS - MIN) };
+        let timed = &stalls(&timed)[0];
+        assert_eq!((timed.is_idle(), timed.late_ns()), (false, 50 * MS), "a timeout only bounds it");
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Threads {
         self.by_key.get(&key).map(|known| known.pid)
     }
 
+    /// The name of the thread's program: that of its process.
+    pub fn program_of(&self, key: u32) -> Option<&[u8]> {
+        self.by_key.get(&key).map(|known| known.process.as_slice())
+    }
+
     /// A thread that another thread's record names. Where that record has no name, the thread's own record
     /// provides it.
     pub fn reference(&self, other: &other_thread) -> ThreadRef {

@@ -30,7 +30,9 @@ pub use lateness::Lateness;
 pub use loss::Loss;
 pub use meaning::{Meaning, MeaningSource, Meanings, WaitRow};
 pub use owner::Owner;
-pub use stack::{Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine};
+pub use stack::{
+    Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine, is_runtime_library,
+};
 pub use state::{Metric, Reason, StallKind, StallReason, State};
 pub use thread::{ThreadInfo, ThreadKey, ThreadRef};
 pub use time::{ClockAnchor, ClockMap, EpochNs, EpochSecond, MonoNs};

@@ -96,6 +96,17 @@ pub struct Module {
     pub build_id: Option<Vec<u8>>,
 }
 
+/// Whether this file is a library that stands between programs and the kernel, or that runs their threads.
+pub fn is_runtime_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.split(['.', '-']).next().unwrap_or(name);
+    match stem {
+        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" | "libjemalloc"
+        | "libtcmalloc" => true,
+        _ => matches!(name, "[vdso]" | "[vsyscall]") || name.starts_with("linux-vdso"),
+    }
+}
+
 /// One code address in a form that means the same in another process and on another day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {

@@ -11,9 +11,9 @@ use wallprof_model::MonoNs;
 use crate::attach::{self, Phase};
 use crate::batch::drain;
 use crate::bpf::{
-    WallprofSkel, constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key,
+    WallprofSkel, bytes_of, constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key,
     latency_value, noise_counts, noise_key, sample_key, sample_value, stack_record, stall_record,
-    thread_record,
+    thread_record, wait_place,
 };
 use crate::code_tables::CodeTables;
 use crate::code_watch::CodeSide;
@@ -175,6 +175,35 @@ impl Probes {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             data.stall_ns = stall_ns;
             data.voluntary_stall_ns = voluntary_stall_ns;
+        }
+    }
+
+    /// Sets the verdicts of places, [`stall_record::place`] → `PLACE_…`. A place that the kernel side has no
+    /// memory for stays unknown.
+    pub fn set_place_verdicts(&mut self, verdicts: &[(u64, u32)]) {
+        let place = |verdict| wait_place { sent: c::FIRST_WAITS as u32, verdict };
+        for (key, verdict) in verdicts {
+            let _ = self.skeleton.maps.places.update(
+                &key.to_ne_bytes(),
+                bytes_of(&place(*verdict)),
+                MapFlags::ANY,
+            );
+        }
+    }
+
+    /// Forgets places, whose threads are gone.
+    pub fn forget_places(&mut self, keys: &[u64]) {
+        for key in keys {
+            // One that the kernel side has forgotten is not there.
+            let _ = self.skeleton.maps.places.delete(&key.to_ne_bytes());
+        }
+    }
+
+    /// From now on this many voluntary waits may be emitted because their place is unknown, whatever their
+    /// threshold is.
+    pub fn allow_first_waits(&mut self, waits: u32) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.first_waits_left = waits.into();
         }
     }
 

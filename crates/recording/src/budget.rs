@@ -74,8 +74,8 @@ pub(crate) struct Division {
     pub folded: Vec<Stall>,
 }
 
-/// Keeps every stall with a row, then involuntary stalls, the latest first, then voluntary ones, the longest
-/// first, until the allowance is used up.
+/// Keeps every stall with a row, then those of threads that were not idle, the latest first, then idle ones,
+/// the longest first, until the allowance is used up.
 pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Division {
     let total: u64 = candidates.iter().map(|candidate| bytes_of(&candidate.stall)).sum();
     if total <= allowance.voluntary_bytes {
@@ -96,7 +96,7 @@ fn select(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
     let mut is_kept = vec![false; candidates.len()];
     for index in order {
         let Candidate { stall, row } = &candidates[index];
-        let limit = if stall.voluntary { allowance.voluntary_bytes } else { allowance.bytes };
+        let limit = if stall.is_idle() { allowance.voluntary_bytes } else { allowance.bytes };
         if row.is_some() || used + bytes_of(stall) <= limit {
             used += bytes_of(stall);
             is_kept[index] = true;
@@ -108,14 +108,15 @@ fn select(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
 /// Stalls with smaller ranks are kept first.
 fn rank(candidate: &Candidate) -> (bool, bool, std::cmp::Reverse<u64>) {
     let Candidate { stall, row } = candidate;
-    // A voluntary wait shows the place of its thread, so its length counts.
-    let ns = if stall.voluntary { stall.duration_ns() } else { stall.late_ns() };
-    (row.is_none(), stall.voluntary, std::cmp::Reverse(ns))
+    // An idle wait shows the place of its thread, so its length counts.
+    let ns = if stall.is_idle() { stall.duration_ns() } else { stall.late_ns() };
+    (row.is_none(), stall.is_idle(), std::cmp::Reverse(ns))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wallprof_model::event::{PlaceKey, PlaceVerdict, WaitPlace};
     use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
     fn candidate(duration_ns: u64, voluntary: bool, row: Option<u64>) -> Candidate {
@@ -175,6 +176,16 @@ mod tests {
         let candidates = candidates.map(|stall| Candidate { stall, row: None }).to_vec();
         let division = divide(candidates, Allowance { bytes: 3 * one, voluntary_bytes: 0 });
         assert_eq!(durations(&division), (vec![10, 20, 905], vec![906]));
+    }
+
+    #[test]
+    fn voluntary_wait_for_peers_is_kept_as_an_involuntary_one() {
+        let one = bytes_of(&stall(1, true));
+        let place = Some(WaitPlace { key: PlaceKey(7), verdict: PlaceVerdict::NotIdle });
+        let lock = Candidate { stall: Stall { place, ..stall(10, true) }, row: None };
+        let candidates = vec![candidate(20, true, None), lock];
+        let division = divide(candidates, Allowance { bytes: one, voluntary_bytes: 0 });
+        assert_eq!(durations(&division), (vec![10], vec![20]));
     }
 
     #[test]

@@ -34,4 +34,4 @@ pub use page::{Page, page_text};
 pub use report::Report;
 pub use style::Style;
 pub use surroundings::Surroundings;
-pub use text::{StallsText, report_text};
+pub use text::{StallGroupsText, StallsText, report_text};

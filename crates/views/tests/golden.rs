@@ -4,11 +4,16 @@
 mod fixture;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{env, fs};
 
 use fixture::{Fixture, deadlock_fixture, lock_fixture, noted_fixture, system_fixture};
-use wallprof_model::profile::Finding;
-use wallprof_views::{Report, StallsText, Style, Surroundings, report_json, report_text, stall_json};
+use wallprof_analysis::EqualStacks;
+use wallprof_model::profile::{Finding, StallRecord};
+use wallprof_model::{Meaning, MeaningSource};
+use wallprof_views::{
+    Report, StallGroupsText, StallsText, Style, Surroundings, report_json, report_text, stall_json,
+};
 
 fn check(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name);
@@ -56,6 +61,36 @@ fn stalls(fixture: &Fixture, style: &Style) -> String {
     fixture.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
     text.finish(&mut out).unwrap();
     String::from_utf8(out).unwrap()
+}
+
+/// The groups with the most time, `top` of them.
+fn stall_groups(fixture: &Fixture, top: usize, style: &Style) -> String {
+    let mut stacks = EqualStacks::default();
+    fixture.stalls.iter().for_each(|stall| stacks.add(stall.clone()));
+    let mut out = Vec::new();
+    let mut text = StallGroupsText::new(&fixture.info, style);
+    let beside = fixture.surroundings();
+    for group in stacks.ranked().into_iter().take(top) {
+        let longest = fixture.stalls.iter().find(|stall| stall.id == group.longest).unwrap();
+        text.write(&mut out, group, longest, &beside).unwrap();
+    }
+    text.finish(&mut out, &stacks).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// The last three waits are slices of one wait for a row lock.
+fn sliced_fixture() -> Fixture {
+    let mut fixture = lock_fixture();
+    let source = MeaningSource::Stack;
+    let (name, software) = ("row lock".into(), Some("postgresql".into()));
+    let meaning = Some(Arc::new(Meaning { name, software, idle: false, source }));
+    let wait = fixture.stalls.iter().rfind(|stall| stall.id == 26).cloned().unwrap();
+    fixture.stalls.retain(|stall| stall.id < 26);
+    fixture.stalls.extend((26..29).map(|id| {
+        let wait_id = Some(26);
+        StallRecord { id, wait_id, meaning: meaning.clone(), ..wait.clone() }
+    }));
+    fixture
 }
 
 /// JSON with a line for each value, in the order in which it was written.
@@ -110,6 +145,17 @@ fn stalls_as_text() {
     check("stalls-80.txt", &stalls(&lock_fixture(), &Style { width: 80, ..Style::plain() }));
     check("stalls-100.txt", &stalls(&lock_fixture(), &Style::plain()));
     check("stalls-deadlock.txt", &stalls(&deadlock_fixture(), &Style::plain()));
+}
+
+#[test]
+fn stall_groups_as_text() {
+    check("stall-groups-80.txt", &stall_groups(&system_fixture(), 2, &Style { width: 80, ..Style::plain() }));
+    check("stall-groups-100.txt", &stall_groups(&lock_fixture(), 50, &Style::plain()));
+    check("stall-groups-slices.txt", &stall_groups(&sliced_fixture(), 1, &Style::plain()));
+    assert!(
+        stall_groups(&Fixture { stalls: Vec::new(), ..lock_fixture() }, 50, &Style::plain())
+            .starts_with("No stall")
+    );
 }
 
 #[test]

@@ -43,7 +43,7 @@ enum Command {
     Record(args::RecordArgs),
     /// Show each thread's ledger, latencies, top stalls, losses and cost
     Report(args::ReportArgs),
-    /// List the stalls one by one, with stacks, waker and the threads that ran instead
+    /// Show groups of stalls with equal stacks, or single stalls, with waker and the threads that ran instead
     Stalls(args::StallsArgs),
     /// Draw where the time went as a flame graph: an SVG with zoom and search for any browser
     Flame(args::FlameArgs),

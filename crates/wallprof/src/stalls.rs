@@ -1,4 +1,4 @@
-//! `wallprof stalls`: the stalls one by one, as they are read.
+//! `wallprof stalls`: groups of stalls with equal stacks, or the stalls one by one, as they are read.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::receive::backlog;
-use wallprof_analysis::{Glob, Timepoint, Zone, ns_from_duration};
+use wallprof_analysis::{EqualStacks, Glob, Timepoint, Zone, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
 use wallprof_model::{Mark, MonoNs, StallKind, StallReason, ThreadKey};
 use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
-use wallprof_views::{StallsText, Style, Surroundings, stall_json};
+use wallprof_views::{StallGroupsText, StallsText, Style, Surroundings, stall_json};
 
 use crate::args::StallsArgs;
 use crate::failure::Failure;
@@ -27,9 +27,12 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     let stalls = recording.stalls(&criteria.filter(&recording, &info, &style.zone)?)?;
     let stalls = Selected { stalls, id: args.id, found: false };
     let mut context = Context { counters: recording.counters()?, marks: recording.marks()? };
-    to_stdout(|out| match args.json {
-        true => write_json(out, stalls, &mut context, &info),
-        false => write_text(out, stalls, &mut context, &info, &style),
+    // The stall of an id is shown by itself.
+    let each = args.each || args.id.is_some();
+    to_stdout(|out| match (args.json, each) {
+        (true, _) => write_json(out, stalls, &mut context, &info),
+        (false, true) => write_each(out, stalls, &mut context, &info, &style),
+        (false, false) => write_groups(out, stalls, &mut context, &info, &style, (&recording, args.top)),
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -68,7 +71,7 @@ fn write_json(
     Ok(())
 }
 
-fn write_text(
+fn write_each(
     mut out: &mut dyn Write,
     stalls: Selected,
     context: &mut Context<'_>,
@@ -81,6 +84,27 @@ fn write_text(
         text.write(&mut out, &stall, &context.surroundings(&stall)?)?;
     }
     Ok(text.finish(&mut out)?)
+}
+
+fn write_groups(
+    mut out: &mut dyn Write,
+    stalls: Selected,
+    context: &mut Context<'_>,
+    info: &RecordingInfo,
+    style: &Style,
+    (recording, top): (&Recording, usize),
+) -> Result<(), WriteFailure> {
+    let mut stacks = EqualStacks::default();
+    for stall in stalls {
+        stacks.add(stall?);
+    }
+    let mut text = StallGroupsText::new(info, style);
+    for group in stacks.ranked().into_iter().take(top) {
+        let found = recording.stall(group.longest).map_err(Failure::from)?;
+        let longest = found.ok_or_else(|| no_such_stall(group.longest))?;
+        text.write(&mut out, group, &longest, &context.surroundings(&longest)?)?;
+    }
+    Ok(text.finish(&mut out, &stacks)?)
 }
 
 /// All stalls, or the one with this id.
@@ -104,11 +128,15 @@ impl Iterator for Selected<'_> {
         let stall = self.stalls.find(|stall| stall.as_ref().map_or(true, |stall| stall.id == id));
         Some(match stall {
             Some(stall) => stall.map_err(Failure::from),
-            None => Err(Failure::failed(format!(
-                "there is no stall {id}: it may be older than the recording; `wallprof stalls` without --id lists the others"
-            ))),
+            None => Err(no_such_stall(id)),
         })
     }
+}
+
+fn no_such_stall(id: u64) -> Failure {
+    Failure::failed(format!(
+        "there is no stall {id}: it may be older than the recording; `wallprof stalls --each` lists the others"
+    ))
 }
 
 /// The options, read but not yet applied to a recording.
@@ -192,11 +220,14 @@ mod tests {
     use wallprof_model::Reason;
 
     use super::*;
+    use crate::args::MeaningArgs;
 
     fn args() -> StallsArgs {
         StallsArgs {
             file: "x.db".into(),
             json: false,
+            each: false,
+            top: 50,
             longer_than: None,
             thread: None,
             kind: None,
@@ -205,6 +236,7 @@ mod tests {
             to: None,
             id: None,
             all: false,
+            meaning: MeaningArgs::default(),
         }
     }
 

@@ -14,23 +14,41 @@ use wallprof_probe::reasons;
 use super::{Session, SessionError};
 use crate::interrupts::InterruptNames;
 use crate::kernel_side::KernelSide;
+use crate::places::Waits;
 use crate::stacks::Stacks;
 use crate::threads::Threads;
 
 impl<K: KernelSide> Session<K> {
-    /// Emits rows of seconds before `second`, to which the kernel side adds no more.
+    /// Emits the samples of seconds before `second`, to which the kernel side adds no more. Places are judged
+    /// by them: they have all waits, also those that are not emitted one by one.
+    pub(super) fn emit_samples(
+        &mut self,
+        second: u32,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        let mut waits = Vec::new();
+        self.kernel.drain_samples(&mut |key, value| {
+            let past = key.second < second;
+            if past && let Some(sample) = sample_from_row(key, value, &self.stacks, &self.threads) {
+                if let Some(spot) = self.spot(key.key, key.user_stack).filter(|_| is_voluntary(sample.what)) {
+                    let waker = sample.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0);
+                    let (thread, ns, count) = (key.key, value.weight, value.count);
+                    waits.push(Waits { thread, spot, waker, ns, count });
+                }
+                emit(Event::Sample(sample));
+            }
+            past
+        })?;
+        waits.into_iter().for_each(|wait| self.places.add(wait));
+        Ok(())
+    }
+
+    /// Emits the other rows of seconds before `second`.
     pub(super) fn emit_aggregates(
         &mut self,
         second: u32,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
-        self.kernel.drain_samples(&mut |key, value| {
-            let past = key.second < second;
-            if past && let Some(sample) = sample_from_row(key, value, &self.stacks, &self.threads) {
-                emit(Event::Sample(sample));
-            }
-            past
-        })?;
         self.kernel.drain_latency(&mut |key, value| {
             let past = key.second < second;
             let (thread, bucket, cell) = (ThreadKey(key.key), key.bucket, cell_from_value(value));
@@ -120,6 +138,10 @@ fn weighted(key: &sample_key) -> Option<Weighted> {
             Weighted::State(State::Blocked(Reason::from_code((what.checked_sub(c::SAMPLE_BLOCKED)?) as u8)?))
         }
     })
+}
+
+fn is_voluntary(what: Weighted) -> bool {
+    matches!(what, Weighted::State(State::Blocked(reason)) if reason.is_voluntary())
 }
 
 fn sample_from_row(

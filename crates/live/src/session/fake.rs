@@ -1,12 +1,15 @@
 //! A kernel side without a kernel: runs threads by timelines and keeps their ledgers as `bpf/ledger.h` does.
 //!
 //! A timeline has one line a thread, `name: RRLLwR..`, and one character a tick of 100 ms: `R` runs, `P` is
-//! preempted, `L` waits for a lock, `p` waits in poll, `w` has been woken and waits for a CPU, `.` does not
-//! exist.
+//! preempted, `L` waits for a lock, `p` waits in poll, `c` waits on a condition variable, `w` has been woken
+//! and waits for a CPU, `.` does not exist. `db.a<2: RccR` is a thread `a` of the program `db`, whose waits on
+//! condition variables the second thread ends. Those waits alone have stacks and places.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
+use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs, Reason};
 use wallprof_probe::bpf::{
     constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value, ledger,
@@ -38,6 +41,13 @@ pub struct World {
     pub counts: KernelCounts,
     threads: Vec<Thread>,
     inbox: Inbox,
+    /// Shorter waits on condition variables are emitted only if their place says so.
+    pub voluntary_ns: u64,
+    pub first_waits_left: u32,
+    verdicts: HashMap<u64, PlaceVerdict>,
+    /// Waits that were emitted because their place is unknown.
+    sent: HashMap<u64, u64>,
+    samples: RefCell<Vec<(sample_key, sample_value)>>,
     /// The offset of the start of seconds that the kernel side was given.
     second_offset: u64,
     armed: bool,
@@ -46,6 +56,8 @@ pub struct World {
 }
 
 struct Thread {
+    /// The number of the thread that ends its waits on condition variables.
+    waker: Option<u32>,
     timeline: Vec<u8>,
     doing: u8,
     record: thread_record,
@@ -70,6 +82,11 @@ impl World {
             counts: KernelCounts::default(),
             threads,
             inbox: Inbox::default(),
+            voluntary_ns: 0,
+            first_waits_left: 0,
+            verdicts: HashMap::new(),
+            sent: HashMap::new(),
+            samples: RefCell::default(),
             second_offset: EPOCH_OFFSET,
             armed: false,
             sends_seconds: false,
@@ -111,11 +128,16 @@ impl World {
         }
         match next {
             b'w' => record.wake_ns = now,
-            b'L' | b'p' | b'P' => {
+            b'L' | b'p' | b'c' | b'P' => {
                 (thread.wait_start, thread.shown) = (now, false);
                 record.activity =
                     if next == b'P' { c::ACTIVITY_PREEMPTED } else { c::ACTIVITY_BLOCKED } as u8;
-                record.reason = if next == b'p' { Reason::Poll } else { Reason::Lock }.code();
+                record.reason = match next {
+                    b'p' => Reason::Poll,
+                    b'c' => Reason::Wait,
+                    _ => Reason::Lock,
+                }
+                .code();
             }
             b'R' => {
                 record.activity = c::ACTIVITY_RUNNING as u8;
@@ -130,8 +152,41 @@ impl World {
             thread.record.run_ns = now;
         }
         let ended = (next == b'.').then_some(thread.record);
+        let stall = stall.filter(|stall| !armed || self.counts_and_emits(index, stall));
         if armed {
             self.send(closed, stall, ended);
+        }
+    }
+
+    /// Counts a wait on a condition variable in the samples. Whether it is emitted by itself, as `is_emitted`
+    /// of bpf/switch_in.h decides.
+    fn counts_and_emits(&mut self, index: usize, stall: &stall_record) -> bool {
+        if stall.place == 0 {
+            return true;
+        }
+        let waker = self.threads[index].waker;
+        let key = sample_key {
+            key: stall.key,
+            second: ((stall.end + self.second_offset) / SECOND_NS) as u32,
+            user_stack: stall.user_stack,
+            what: c::SAMPLE_BLOCKED as u8 + stall.reason,
+            woken: waker.is_some().into(),
+            waker_tid: waker.map_or(0, |number| FIRST_TID + number - 1),
+            ..Default::default()
+        };
+        self.samples.get_mut().push((key, sample_value { weight: stall.blocked_ns, count: 1 }));
+        if stall.end - stall.start >= self.voluntary_ns {
+            return true;
+        }
+        let sent = self.sent.entry(stall.place).or_default();
+        match self.verdicts.get(&stall.place).copied().unwrap_or_default() {
+            PlaceVerdict::NotIdle => true,
+            PlaceVerdict::Unknown if *sent < c::FIRST_WAITS && self.first_waits_left > 0 => {
+                *sent += 1;
+                self.first_waits_left -= 1;
+                true
+            }
+            PlaceVerdict::Unknown | PlaceVerdict::Idle => false,
         }
     }
 
@@ -158,6 +213,11 @@ impl World {
 impl Thread {
     fn new(index: u32, line: &str) -> Self {
         let (name, timeline) = line.split_once(':').expect("name: timeline");
+        let (name, waker) = match name.split_once('<') {
+            Some((name, waker)) => (name, Some(waker.parse().expect("the number of a thread"))),
+            None => (name, None),
+        };
+        let (process, comm) = name.split_once('.').unwrap_or((name, name));
         let tid = FIRST_TID + index;
         let mut record = thread_record {
             key: index + 1,
@@ -168,11 +228,11 @@ impl Thread {
             on_mask: 1,
             ..Default::default()
         };
-        for field in [&mut record.comm, &mut record.process] {
+        for (field, name) in [(&mut record.comm, comm), (&mut record.process, process)] {
             field[..name.len()].copy_from_slice(name.as_bytes());
         }
         let timeline = timeline.trim().bytes().collect();
-        Thread { timeline, doing: b'.', record, wait_start: 0, shown: false }
+        Thread { waker, timeline, doing: b'.', record, wait_start: 0, shown: false }
     }
 
     /// Closes the last whole second before `now`, if the thread has not passed its end yet.
@@ -225,6 +285,8 @@ impl Thread {
             _ => 0,
         };
         let flags = if preempted { c::STALL_PREEMPTED } else { 0 };
+        let in_condvar = !preempted && record.reason == Reason::Wait.code();
+        let number = if in_condvar { u64::from(record.key) } else { 0 };
         stall_record {
             r#type: c::RECORD_STALL as u32,
             key: record.key,
@@ -235,6 +297,8 @@ impl Thread {
             reason: record.reason,
             flags: flags as u16,
             syscall: -1,
+            user_stack: number,
+            place: number,
             ..Default::default()
         }
     }
@@ -285,6 +349,18 @@ impl KernelSide for FakeKernel {
     }
 
     fn set_thresholds(&mut self, _: u64, _: u64) {}
+
+    fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]) {
+        self.0.borrow_mut().verdicts.extend(verdicts.iter().copied());
+    }
+
+    fn forget_places(&mut self, keys: &[u64]) {
+        self.0.borrow_mut().verdicts.retain(|key, _| !keys.contains(key));
+    }
+
+    fn allow_first_waits(&mut self, waits: u32) {
+        self.0.borrow_mut().first_waits_left = waits;
+    }
 
     fn set_min_stall(&mut self, _: u64) {}
 
@@ -346,7 +422,8 @@ impl KernelSide for FakeKernel {
         Ok(())
     }
 
-    fn drain_samples(&self, _: TakeRow<'_, sample_key, sample_value>) -> Result<(), ProbeError> {
+    fn drain_samples(&self, take: TakeRow<'_, sample_key, sample_value>) -> Result<(), ProbeError> {
+        self.0.borrow().samples.borrow_mut().retain(|(key, value)| !take(key, value));
         Ok(())
     }
 
@@ -366,7 +443,14 @@ impl KernelSide for FakeKernel {
         Ok(())
     }
 
-    fn drain_stacks(&self, _: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
+    /// One for each thread that waits on condition variables, all of them with the same function.
+    fn drain_stacks(&self, take: &mut dyn FnMut(u64, &stack_record)) -> Result<(), ProbeError> {
+        for thread in self.0.borrow().threads.iter().filter(|thread| thread.timeline.contains(&b'c')) {
+            let tgid = thread.record.tgid;
+            let mut stack = stack_record { tgid, exec_id: 1, frames: 1, ..Default::default() };
+            stack.address[0] = 0x1000;
+            take(thread.record.key.into(), &stack);
+        }
         Ok(())
     }
 

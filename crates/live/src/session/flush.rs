@@ -14,6 +14,10 @@ use crate::stalls::stalls_from_record;
 /// A wait that has lasted this long is emitted before it ends.
 const OPEN_AFTER_NS: u64 = 1_000_000_000;
 
+/// Waits that are emitted from one flush to the next because their place is unknown, where other voluntary
+/// waits are too many: half of what the recorder can afford in a second.
+const FIRST_WAITS_EACH_FLUSH: u32 = 500;
+
 impl<K: KernelSide> Session<K> {
     /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read.
     pub(super) fn flush(
@@ -30,16 +34,22 @@ impl<K: KernelSide> Session<K> {
         }
         self.take_seconds()?;
         self.emit_stacks(emit)?;
-        self.emit_stalls(emit);
+        let second = ((boundary + self.epoch_offset()) / SECOND_NS) as u32;
+        // Before the stalls, which have the verdicts.
+        self.emit_samples(second, emit)?;
+        self.places.judge(now);
+        self.emit_stalls(now, emit);
         self.emit_delays(emit);
         self.quotas.flush(MonoNs(now), emit);
         self.emit_open_waits(OPEN_AFTER_NS, emit)?;
-        self.emit_aggregates(((boundary + self.epoch_offset()) / SECOND_NS) as u32, emit)?;
+        self.send_verdicts(now);
+        self.emit_aggregates(second, emit)?;
         let offset = self.epoch_offset();
         for record in &ended {
             self.accounts.end(record, offset, emit);
             self.open.remove(&record.key);
             self.threads.end(record.key, now);
+            self.places.end_thread(record.key);
         }
         self.threads.forget_ended(now);
         self.accounts.flush(boundary, offset, emit);
@@ -59,6 +69,7 @@ impl<K: KernelSide> Session<K> {
         lose_stalls(std::mem::take(&mut self.pending.stalls).len() as u64, emit);
         self.emit_open_waits(self.min_stall_ns, emit)?;
         self.emit_waits_still_open(end, emit);
+        self.emit_samples(u32::MAX, emit)?;
         self.emit_aggregates(u32::MAX, emit)?;
         self.emit_noise(u64::MAX, emit)?;
         self.accounts.flush(end.0, self.epoch_offset(), emit);
@@ -125,6 +136,7 @@ impl<K: KernelSide> Session<K> {
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         let (accounts, threads, quotas) = (&mut self.accounts, &mut self.threads, &mut self.quotas);
+        let places = &mut self.places;
         let mut known = self.follower.known();
         self.kernel.snapshot(&mut |record| {
             seen(record.key);
@@ -133,6 +145,7 @@ impl<K: KernelSide> Session<K> {
             }
             if record.kernel_thread == 0 {
                 quotas.meet(record.tgid);
+                places.follow_exec(record.key, record.exec_id);
             }
             threads.update(record, emit);
         })
@@ -147,8 +160,8 @@ impl<K: KernelSide> Session<K> {
         Ok(())
     }
 
-    fn emit_stalls(&mut self, emit: &mut dyn FnMut(Event)) {
-        let (mut voluntary, mut others) = (0, 0);
+    fn emit_stalls(&mut self, now: u64, emit: &mut dyn FnMut(Event)) {
+        let (mut idle, mut others) = (0, 0);
         for record in std::mem::take(&mut self.pending.stalls) {
             self.open.remove(&record.key);
             if self.threads.pid_of(record.key).is_none() {
@@ -161,17 +174,34 @@ impl<K: KernelSide> Session<K> {
                 }
                 continue;
             }
+            self.meet_place(&record, now);
             for stall in self.stalls_of(&record) {
-                if stall.voluntary {
-                    voluntary += 1
+                if stall.is_idle() {
+                    idle += 1
                 } else {
                     others += 1
                 }
                 emit(Event::Stall(Box::new(stall)));
             }
         }
-        let next = self.controller.next(voluntary, others);
+        let next = self.controller.next(idle, others);
         self.kernel.set_thresholds(next.stall_ns, next.voluntary_ns);
+    }
+
+    /// Notes the place of a voluntary wait.
+    fn meet_place(&mut self, record: &stall_record, now: u64) {
+        if record.place != 0
+            && let Some(spot) = self.spot(record.key, record.user_stack)
+        {
+            self.places.meet(record.place, record.key, spot, now);
+        }
+    }
+
+    /// Lets the kernel side know what was learned about places.
+    fn send_verdicts(&mut self, now: u64) {
+        self.kernel.forget_places(&self.places.take_gone());
+        self.kernel.set_place_verdicts(&self.places.take_news(now));
+        self.kernel.allow_first_waits(FIRST_WAITS_EACH_FLUSH);
     }
 
     /// Emits the delays in the kernel of recorded threads.
@@ -199,6 +229,7 @@ impl<K: KernelSide> Session<K> {
         self.emit_stacks(emit)?;
         for record in records {
             if self.threads.pid_of(record.key).is_some() {
+                self.meet_place(&record, record.end);
                 self.open.insert(record.key, record);
                 self.emit_stall(&record, emit);
             }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proptest::prelude::*;
+use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{Event, Reason, ThreadKey};
 
 use super::fake::{EPOCH_OFFSET, FakeKernel, SECOND_NS, START, TICK_NS, World};
@@ -328,6 +329,85 @@ fn thread_is_defined_before_events_refer_to_it() {
         }
     }
     assert_eq!(defined, [ThreadKey(1), ThreadKey(2)]);
+}
+
+/// Waits of 100 ms on a condition variable, for `seconds`: (tick of the wait's end, verdict) of those that were
+/// emitted, by thread. Voluntary waits below a second are too many to be emitted one by one.
+fn emitted_waits(timelines: &str, seconds: u64) -> BTreeMap<u32, Vec<(u64, PlaceVerdict)>> {
+    let mut fixture = Fixture::new(timelines);
+    fixture.world.borrow_mut().voluntary_ns = SECOND_NS;
+    fixture.world.borrow_mut().first_waits_left = 1_000;
+    fixture.run_until(seconds);
+    let mut waits: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for event in fixture.finish() {
+        if let Event::Stall(stall) = event
+            && let Some(place) = stall.place
+        {
+            let tick = (stall.end.0 - START) / TICK_NS;
+            waits.entry(stall.thread.0).or_default().push((tick, place.verdict));
+        }
+    }
+    waits
+}
+
+/// A line for a thread that waits and runs in turn, a tick each.
+fn alternating(name: &str, first: &str, seconds: usize) -> String {
+    format!("{name}: {first}{}\n", "cR".repeat(seconds * 5))
+}
+
+#[test]
+fn waits_of_a_lock_are_emitted_and_those_of_a_queue_are_folded() {
+    let timelines = [
+        alternating("db.a<2", "R", 30),
+        alternating("db.b<1", "", 30),
+        alternating("web.worker<4", "R", 30),
+        format!("web.source: {}\n", "R".repeat(300)),
+    ];
+    let waits = emitted_waits(&timelines.concat(), 30);
+    let lock = &waits[&1];
+    assert_eq!(lock.len(), 150, "all of them, long after the first ones");
+    let verdicts = lock.iter().map(|(_, verdict)| *verdict).collect::<Vec<_>>();
+    assert!(verdicts.iter().all(|verdict| *verdict == PlaceVerdict::NotIdle), "the first flush knows it");
+    let queue = &waits[&3];
+    assert!(queue.len() < 64, "{} of 150", queue.len());
+    let (last, verdict) = *queue.last().expect("the first waits");
+    assert_eq!((last, verdict), (40, PlaceVerdict::Idle), "the verdict ends it: {queue:?}");
+}
+
+#[test]
+fn unknown_place_emits_its_first_waits_only() {
+    // A sixth of the waited time is ended by a peer, which is neither a lock nor a queue.
+    let timelines = [
+        format!("db.locks<2: {}\n", "RcRRRRRRRR".repeat(30)),
+        format!("db.peer: Rc{}\n", "R".repeat(298)),
+        alternating("db.sleeps", "R", 30),
+    ];
+    let waits = emitted_waits(&timelines.concat(), 30);
+    assert_eq!([waits[&1].len(), waits[&2].len(), waits[&3].len()], [30, 1, 64]);
+    let is_unknown = |(_, verdict): &(u64, PlaceVerdict)| *verdict == PlaceVerdict::Unknown;
+    assert!(waits.values().flatten().all(is_unknown), "{waits:?}");
+}
+
+#[test]
+fn first_waits_are_limited_for_all_places_together() {
+    let mut fixture = Fixture::new(&alternating("db.sleeps", "R", 2));
+    fixture.world.borrow_mut().voluntary_ns = SECOND_NS;
+    fixture.world.borrow_mut().first_waits_left = 2;
+    fixture.run_until(1);
+    assert_eq!(stalls(&fixture.events), [(1, 1, 2, false), (1, 3, 4, false)]);
+    assert!(fixture.world.borrow().first_waits_left > 2, "each flush allows more");
+}
+
+#[test]
+fn place_that_becomes_a_lock_is_emitted_again() {
+    // Thread 2 brings work for ten seconds, and then waits at the same place itself.
+    let peer = format!("db.peer<1: {}{}\n", "R".repeat(100), "cR".repeat(100));
+    let waits = &emitted_waits(&[alternating("db.locks<2", "R", 30), peer].concat(), 30)[&1];
+    let in_seconds =
+        |range: std::ops::Range<u64>| waits.iter().filter(|(tick, _)| range.contains(&(tick / 10))).count();
+    assert!(in_seconds(0..4) > 0, "the first ones");
+    assert_eq!((in_seconds(5..10), in_seconds(25..30)), (0, 25), "{waits:?}");
+    assert_eq!(waits.last().map(|(_, verdict)| *verdict), Some(PlaceVerdict::NotIdle));
 }
 
 /// States of one thread, each for some ticks. A thread wakes only from a wait, and then runs.

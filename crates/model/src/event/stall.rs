@@ -38,6 +38,30 @@ pub struct Stall {
     pub asked_ns: Option<u64>,
     /// The file that a wait for a disk was for.
     pub file: Option<WaitedFile>,
+    /// The place of a voluntary wait.
+    pub place: Option<WaitPlace>,
+}
+
+/// A source's own number for the place where one thread waits voluntarily: code, and depth of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PlaceKey(pub u64);
+
+/// What the threads do that wait at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PlaceVerdict {
+    #[default]
+    Unknown,
+    /// They wait for something to do.
+    Idle,
+    /// They wait for each other, as for a lock.
+    NotIdle,
+}
+
+/// A place, and what was known of it when the wait was emitted. The verdict of a place can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitPlace {
+    pub key: PlaceKey,
+    pub verdict: PlaceVerdict,
 }
 
 impl Stall {
@@ -66,7 +90,17 @@ impl Stall {
             fault: None,
             asked_ns: None,
             file: None,
+            place: None,
         }
+    }
+
+    /// Whether the thread had nothing to do. A wait that is voluntary by its reason can be one for a lock.
+    pub fn is_idle(&self) -> bool {
+        self.voluntary && !self.waits_for_peers()
+    }
+
+    fn waits_for_peers(&self) -> bool {
+        self.place.is_some_and(|place| place.verdict == PlaceVerdict::NotIdle)
     }
 
     pub fn duration_ns(&self) -> u64 {
@@ -89,7 +123,7 @@ impl Stall {
             blocked_ns: self.blocked_ns,
             asked_ns: self.asked_ns,
             reason: self.reason,
-            is_lock: self.lock.is_some(),
+            is_lock: self.lock.is_some() || self.waits_for_peers(),
         }
     }
 
@@ -106,6 +140,7 @@ impl Stall {
             start: woken_at,
             blocked_ns: 0,
             asked_ns: None,
+            place: None,
             ..self.clone()
         };
         // The wait ended at its wakeup; where the stall is still open, the thread is woken and not back yet.

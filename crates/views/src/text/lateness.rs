@@ -215,7 +215,7 @@ fn write_longest(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io
     if report.stalls.count <= report.stalls.groups().len() as u64 {
         return Ok(());
     }
-    write_title(out, "Longest stalls", "`wallprof stalls` shows each with its stacks", style)?;
+    write_title(out, "Longest stalls", "`wallprof stalls --each` shows each with its stacks", style)?;
     let timestamps = Timestamps::new(report.info, &style.zone);
     let longest = &longest[..longest.len().min(MOST_STALLS)];
     let times = TimeColumn::of(longest.iter().map(StallRecord::late_ns), style);

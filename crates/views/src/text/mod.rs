@@ -12,10 +12,12 @@ mod marks;
 mod quality;
 mod stack;
 mod stall;
+mod stall_groups;
 
 use std::io::{self, Write};
 
 pub use stall::StallsText;
+pub use stall_groups::StallGroupsText;
 
 use crate::line::{Word, write_wrapped};
 use crate::report::Report;

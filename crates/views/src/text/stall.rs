@@ -21,6 +21,7 @@ const STACK_INDENT: usize = 6;
 /// Counters and marks shown of a stall; JSON has all.
 const MOST_COUNTERS: usize = 6;
 const MOST_MARKS: usize = 4;
+pub(super) const NONE_MATCHES: &str = "No stall matches. Voluntary waits are left out unless --all is given.";
 
 /// Writes stalls as they come, in constant memory, and a summary at the end.
 pub struct StallsText<'a> {
@@ -54,11 +55,21 @@ impl<'a> StallsText<'a> {
             self.date = date;
         }
         self.write_head(out, stall)?;
+        self.write_body(out, stall, surroundings)?;
+        writeln!(out)
+    }
+
+    /// Writes everything that is known about a stall, without its head.
+    pub(super) fn write_body(
+        &self,
+        out: &mut impl Write,
+        stall: &StallRecord,
+        surroundings: &Surroundings,
+    ) -> io::Result<()> {
         self.write_facts(out, stall)?;
         self.write_surroundings(out, stall, surroundings)?;
         self.write_stacks(out, stall.user.as_ref(), stall.kernel.as_ref(), "")?;
-        self.write_waker(out, stall)?;
-        writeln!(out)
+        self.write_waker(out, stall)
     }
 
     /// Writes the number of stalls that were shown, and a hint where there are none.
@@ -67,7 +78,7 @@ impl<'a> StallsText<'a> {
     /// The error of `out`; a broken pipe among them.
     pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
         if self.shown == 0 {
-            return writeln!(out, "No stall matches. Voluntary waits are left out unless --all is given.");
+            return writeln!(out, "{NONE_MATCHES}");
         }
         let stalls = counted(self.shown, "stall", "stalls");
         writeln!(out, "{stalls}, {} in all", time(self.late_ns, self.style))
@@ -142,7 +153,7 @@ impl<'a> StallsText<'a> {
         Ok(())
     }
 
-    fn write_fact(&self, out: &mut impl Write, label: &str, words: Vec<Word>) -> io::Result<()> {
+    pub(super) fn write_fact(&self, out: &mut impl Write, label: &str, words: Vec<Word>) -> io::Result<()> {
         write_wrapped(
             out,
             (&format!("  {label}"), if label.is_empty() { 2 } else { LABEL_COLUMNS }),
@@ -175,7 +186,7 @@ impl<'a> StallsText<'a> {
     }
 }
 
-fn reason_name(reason: StallReason) -> &'static str {
+pub(super) fn reason_name(reason: StallReason) -> &'static str {
     match reason {
         StallReason::Minor => "minor fault",
         StallReason::Major => "major fault",
@@ -268,10 +279,14 @@ fn thread_words(thread: &ThreadRef, style: &Style) -> Vec<Word> {
     vec![Word::strong(thread_name(thread, style))]
 }
 
-/// `housekeeper 4244`; the number alone where the name is not known.
 fn thread_name(thread: &ThreadRef, style: &Style) -> String {
-    match thread.comm.as_str() {
-        "" => format!("thread {}", thread.tid),
-        comm => format!("{} {}", style.comm(comm), thread.tid),
+    named(&thread.comm, thread.tid, style)
+}
+
+/// `housekeeper 4244`; the number alone where the name is not known.
+pub(super) fn named(comm: &str, tid: u32, style: &Style) -> String {
+    match comm {
+        "" => format!("thread {tid}"),
+        comm => format!("{} {tid}", style.comm(comm)),
     }
 }

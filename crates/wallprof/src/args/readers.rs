@@ -57,9 +57,17 @@ pub struct StallsArgs {
     #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
     pub file: PathBuf,
 
-    /// One JSON object a line, for programs
-    #[arg(long)]
+    /// One JSON object a line for each stall, oldest first, for programs
+    #[arg(long, conflicts_with_all = ["each", "top"])]
     pub json: bool,
+
+    /// Each stall by itself, oldest first, instead of groups of equal stacks
+    #[arg(long, conflicts_with = "top")]
+    pub each: bool,
+
+    /// The most groups of equal stacks to print, those with the most time
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub top: usize,
 
     /// Only stalls that made their thread at least this late: 500us, 2ms (a bare number is seconds)
     #[arg(long, value_name = "DURATION")]

@@ -75,9 +75,9 @@ fn closing_lines(scenario: Scenario, recording: &Path, picture: &Path, width: us
     let mut lines = vec!["What to look at".to_string()];
     let name = |path: &Path| wallprof_views::escape(&path.to_string_lossy()).into_owned();
     let all_in_one = format!("All of it in one picture, for any browser: {}", name(picture));
-    let one_by_one = format!("The stalls one by one, with stacks: wallprof stalls {}", name(recording));
+    let by_stacks = format!("The stalls by equal stacks: wallprof stalls {}", name(recording));
     let elsewhere = "The same on a process of your own: sudo wallprof record -p PID";
-    for paragraph in [scenario.what_to_look_at(), &all_in_one, &one_by_one, elsewhere] {
+    for paragraph in [scenario.what_to_look_at(), &all_in_one, &by_stacks, elsewhere] {
         lines.extend(
             wrap(paragraph, width.saturating_sub(2).max(30)).into_iter().map(|line| format!("  {line}")),
         );

@@ -123,6 +123,27 @@ fn filters_choose_stalls() {
     assert_eq!(count(&["--from", "1795248000.4", "--to", "1795248000.6"]), 4);
 }
 
+#[test]
+fn text_shows_groups_or_each_stall() {
+    let (_folder, path) = recording(4);
+    let text = |arguments: &[&str]| text(&[&["stalls"], arguments].concat(), &path);
+    let groups = text(&[]);
+    assert!(groups.starts_with("1. lock, 4 stalls, 8.00 ms in all, longest 5.00 ms"), "{groups}");
+    assert!(groups.contains("4 stalls, 8.00 ms in all, in 1 group of equal stacks"), "{groups}");
+    let heads = |text: &str| text.lines().filter(|line| line.starts_with("stall ")).count();
+    assert_eq!((heads(&groups), heads(&text(&["--each"])), heads(&text(&["--id", "1"]))), (0, 4, 1));
+    for (filter, stalls) in
+        [("--all", 5), ("--longer-than=2ms", 1), ("--thread=*evil", 4), ("--thread=good*", 0)]
+    {
+        let total = format!("{stalls} stall");
+        let is_total = |line: &str| line.starts_with(&total) || (stalls == 0 && line.starts_with("No stall"));
+        assert!(text(&[filter]).lines().any(is_total), "{filter}");
+        assert_eq!(heads(&text(&[filter, "--each"])), stalls, "{filter}");
+    }
+    let one = text(&["--all", "--top", "1"]);
+    assert!(one.contains("1 group with 4 stalls, 8.00 ms, not shown: --top N"), "{one}");
+}
+
 fn stalls(path: &Path, arguments: &[&str]) -> Vec<serde_json::Value> {
     let text = text(&[&["stalls", "--json"], arguments].concat(), path);
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -42,6 +42,8 @@ fn wrong_usage_is_two() {
         (&["report", "a", "b"], "'b'"),
         (&["stalls", "--kind", "on-cpu"], "off-cpu or fault"),
         (&["stalls", "--reason", "sloth"], "preempted, runnable"),
+        (&["stalls", "--each", "--json"], "--json"),
+        (&["stalls", "--each", "--top", "3"], "--top"),
         (&["stalls", "--longer-than", "fast"], "--longer-than: "),
         (&["stalls", "--thread", "[a"], "--thread: "),
         (&["stalls", "--from", "noon"], "--from: "),

@@ -12,10 +12,11 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 16] = [
+const READERS: [&[&str]; 17] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["stalls", "--all", FILE],
+    &["stalls", "--all", "--each", FILE],
     &["stalls", "--json", "--all", FILE],
     &["stalls", "--thread", "worker-*", "--from", "+0.1s", FILE],
     &["flame", FILE, "-o", "OUT.svg"],

@@ -28,7 +28,7 @@ fn record() -> (Stall, Backlog, Report) {
     let stalls = recording.stalls(&["--thread", "receiver", "--reason", "lock", "--longer-than", "300ms"]);
     let mut stalls = stalls.into_iter().filter(|stall| stall.overlaps(start, end));
     let stall = stalls.next().expect("the wait for the lock");
-    let text = recording.read("stalls", &["--thread", "receiver"]);
+    let text = recording.read("stalls", &["--thread", "receiver", "--each"]);
     assert!(text.contains(&format!("udp.queue 127.0.0.1:{} ", backlog.port)), "{text}");
     (stall, backlog, recording.report())
 }

@@ -19,6 +19,7 @@ mod events;
 mod faults;
 mod fsync;
 mod guard;
+mod handover;
 mod ledger;
 mod lifecycle;
 mod lock;

@@ -85,7 +85,8 @@ fn hostile_names_are_escaped_everywhere() {
         // Its text has the busiest threads only.
         ("report", &[][..], ""),
         ("report", &["--json"], in_json.as_str()),
-        ("stalls", &["--all"], visible),
+        ("stalls", &["--all", "--each"], visible),
+        ("stalls", &["--all"], ""),
         ("stalls", &["--all", "--json"], in_json.as_str()),
     ] {
         let text = recording.read(command, args);

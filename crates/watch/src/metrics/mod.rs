@@ -300,7 +300,7 @@ impl Metrics {
         if !stall.open {
             self.open.end(stall.thread, stall.kind);
         }
-        if stall.voluntary {
+        if stall.is_idle() {
             return;
         }
         let owner = self.labels(stall.thread);

@@ -2,6 +2,7 @@
 
 use wallprof_model::{IntrusionKind, Reason, StallReason, ThreadRef};
 
+use wallprof_model::event::{PlaceKey, PlaceVerdict, WaitPlace};
 use wallprof_model::histogram::{Cell, bucket_from_ns};
 
 use super::*;
@@ -97,6 +98,18 @@ fn voluntary_wait_is_no_stall() {
     let mut metrics = metrics();
     metrics.take(&stall_event(Stall { voluntary: true, ..stall(1, 5, 9_000_000) }));
     assert!(counted(&metrics).is_empty());
+}
+
+#[test]
+fn voluntary_wait_for_peers_is_a_stall() {
+    let place = |verdict| Some(WaitPlace { key: PlaceKey(7), verdict });
+    let wait = |verdict| Stall { voluntary: true, place: place(verdict), ..stall(1, 5, 9_000_000) };
+    for (verdict, stalls) in [(PlaceVerdict::NotIdle, 1), (PlaceVerdict::Idle, 0), (PlaceVerdict::Unknown, 0)]
+    {
+        let mut metrics = metrics();
+        metrics.take(&stall_event(wait(verdict)));
+        assert_eq!(counted(&metrics).len(), stalls, "{verdict:?}");
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub(super) fn observer(
 }
 
 fn triggers_snapshot(stall: &Stall, snapshot_ns: Option<u64>) -> bool {
-    !stall.voluntary && snapshot_ns.is_some_and(|shortest| stall.late_ns() >= shortest)
+    !stall.is_idle() && snapshot_ns.is_some_and(|shortest| stall.late_ns() >= shortest)
 }
 
 #[cfg(test)]

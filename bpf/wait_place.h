@@ -1,0 +1,64 @@
+/* Places of voluntary waits, and what is known of them.
+ *
+ * By its reason alone, a poll is an idle server's wait for requests. But databases and language runtimes
+ * wait for their locks in the same way. User space learns which place is which. */
+#pragma once
+
+#include "settings.h"
+#include "stack_hash.h"
+#include "syscall.h"
+#include "thread_state.h"
+
+/* Number of the place → verdict. User space writes verdicts, the thread of the place counts. Full: the place
+ * that was not used for the longest time is unknown again. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, MAX_PLACES);
+    __type(key, u64);
+    __type(value, struct wait_place);
+} places SEC(".maps");
+
+/* How many more waits may be emitted because their place is unknown. User space sets it each second: many
+ * short-lived threads have a new place each. Concurrent decrements can make it negative. */
+volatile s64 first_waits_left = 0;
+
+/* The place where `task` waits: its program, its system call, and the code and the depth of the stack that
+ * made the call. Threads share no place, so that a place has one writer. */
+ALWAYS_INLINE u64 place_of(struct task_struct *task, struct thread_state *t) {
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    u64 place = mix(HASH_STEP, ((u64)t->key << 32) | (u32)t->syscall);
+
+    place = mix(place, (u32)task->self_exec_id);
+    if (!(task->flags & PF_KTHREAD))
+        place = mix(mix(place, regs->ip), regs->sp);
+    return place ?: 1;
+}
+
+ALWAYS_INLINE bool take_first_wait(void) {
+    return first_waits_left > 0 && __sync_fetch_and_sub(&first_waits_left, 1) > 0;
+}
+
+/* Whether a voluntary wait that is shorter than the threshold of such waits is emitted because of its place.
+ * Its length is at least the threshold of other stalls. */
+NOINLINE int place_is_emitted(struct task_struct *task, struct thread_state *t) {
+    struct wait_place first = {.sent = 1, .verdict = PLACE_UNKNOWN};
+    struct wait_place *place;
+    u64 number;
+
+    if (!task || !t)
+        return 0;
+    number = place_of(task, t);
+    place = bpf_map_lookup_elem(&places, &number);
+    if (!place) {
+        if (!take_first_wait())
+            return 0;
+        bpf_map_update_elem(&places, &number, &first, BPF_NOEXIST);
+        return 1;
+    }
+    if (place->verdict != PLACE_UNKNOWN)
+        return place->verdict == PLACE_NOT_IDLE;
+    if (place->sent >= FIRST_WAITS || !take_first_wait())
+        return 0;
+    place->sent++;
+    return 1;
+}
