@@ -35,3 +35,4 @@ mod storms;
 mod targets;
 mod timeouts;
 mod trouble;
+mod waits;
