@@ -79,10 +79,11 @@ static void send_byte(int to) {
 // --- the lock ---
 
 SHOWN static void await_turn(int backend) {
-    if (kind == SEMAPHORE)
-        wait_for(&shared->turns[backend]);
-    else
+    if (kind == POLL)
         await_byte(turn_pipes[backend][0]);
+    else
+        while (sem_wait(&shared->turns[backend]) != 0)
+            ;
 }
 
 SHOWN static void give_turn(int backend) {

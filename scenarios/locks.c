@@ -52,7 +52,10 @@ SHOWN static void release_by_condvar(void) {
     pthread_cond_signal(&released);
 }
 
-SHOWN static void take_by_semaphore(void) { wait_for(&semaphore); }
+SHOWN static void take_by_semaphore(void) {
+    while (sem_wait(&semaphore) != 0)
+        ;
+}
 
 SHOWN static void release_by_semaphore(void) { sem_post(&semaphore); }
 
