@@ -4,7 +4,8 @@
 #
 # usage: tests/idle/run.sh [-o] [-w WALLPROF] [SECONDS]      600 seconds by default
 #
-#   -o   only the servers and the shell count: for a machine on which other programs run
+#   -o   only the servers and the shell count, and of their stalls those that were late for another reason than
+#        waiting for a CPU: for a machine on which other programs run
 #
 # The servers: PostgreSQL, MariaDB, Redis, nginx, memcached, a JVM, a Go server, Node.js, Python's http.server,
 # sshd and dnsmasq, from Debian's packages. A missing one is left out with a message. Somebody types into the
@@ -277,8 +278,24 @@ print_places() { # THREAD REASON
               "            ran instead \([.[].ran_instead[]?.comm] | group_by(.) | sort_by(-length) | map(.[0])[:4] | join(", "))"'
 }
 
+# The critical stalls of the servers and the shell in the flight recording that did not wait for a CPU for half
+# of their lateness or more.
+stalls_beside_the_cpu() {
+    local own
+    own=$(printf '%s\n' "${names[@]}" | jq -R . | jq -s .)
+    "$wallprof" report "$folder/watch.db" --json > "$folder/report.json"
+    "$wallprof" stalls "$folder/watch.db" --json --longer-than "$CRITICAL" |
+        jq -nc --argjson own "$own" --slurpfile report "$folder/report.json" '
+            ($report[0].threads | map({key: "\(.id)", value: .process}) | from_entries) as $process
+            | inputs
+            | select($process["\(.thread)"] as $name | $own | index($name))
+            | select(.runnable_ns * 2 < .late_ns and (.reason | IN("preempted", "runnable") | not))
+            | {process: $process["\(.thread)"], comm, reason, syscall, late_ms: (.late_ns / 1e6),
+                asked_ms: (.asked_ns // 0 | . / 1e6), user: [.user_stack[]?.symbol][:4]}'
+}
+
 judge() {
-    local process thread reason count listed=0 own=0 others=0
+    local process thread reason count listed=0 own=0 others=0 beside
     echo 'critical stalls, by thread, process and reason:'
     while IFS=$'\t' read -r process thread reason count; do
         if is_own "$process"; then
@@ -290,8 +307,17 @@ judge() {
         printf '    %s of %s, %s: %d\n' "$thread" "$process" "$reason" "$count"
         ((listed++ >= MOST_LISTED)) || print_places "$thread" "$reason"
     done < <(critical_stalls)
-    echo "critical stalls in $seconds s: $own of the servers and the shell, $others of other programs"
-    [[ $own == 0 && ( -n $only_own || $others == 0 ) ]]
+    stalls_beside_the_cpu > "$folder/beside"
+    beside=$(wc -l < "$folder/beside")
+    echo 'critical stalls of the servers and the shell that did not wait for a CPU for most of the time:'
+    sed 's/^/    /' "$folder/beside"
+    echo "critical stalls in $seconds s: $own of the servers and the shell ($beside in the list above)," \
+        "$others of other programs"
+    if [[ -n $only_own ]]; then
+        [[ $beside == 0 ]]
+    else
+        [[ $own == 0 && $others == 0 ]]
+    fi
 }
 
 start_servers
