@@ -16,6 +16,7 @@
 #   make truth     compares wallprof and its peers with the logs of the scenarios, and writes docs/truth.md
 #   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on an idle machine
 #   make reproducible  builds the release in two folders: different bytes are an error
+#   make idle      servers without clients and a shell under `watch -a`: ten minutes as root on an idle machine
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
@@ -36,6 +37,7 @@ KERNEL_PACKAGES := qemu-system-x86 busybox-static jq sqlite3
 READER_PACKAGES := chromium
 SYSTEMD_PACKAGES := systemd curl
 NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
+IDLE_PACKAGES := jq curl util-linux
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -98,8 +100,8 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # Relative relocations as a bit map (DT_RELR): 0.35 MB less.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs
 
-.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible complete readers lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages
+.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle complete readers lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -188,6 +190,11 @@ neighbours: release neighbour-packages
 soak: release soak-packages
 	$(SUDO) benches/soak.sh
 
+# Not in CI: other programs on the machine are late, too. A missing server is left out with a message: the
+# packages of some start a server of their own.
+idle: release idle-packages
+	$(SUDO) env PATH="$$PATH" tests/idle/run.sh
+
 # Opens pictures and exports in their usual programs; a missing program is skipped with a message.
 readers: release scenarios reader-packages
 	tests/readers/run.sh
@@ -230,6 +237,9 @@ neighbour-packages:
 
 soak-packages:
 	$(call install,$(SOAK_PACKAGES))
+
+idle-packages:
+	$(call install,$(IDLE_PACKAGES))
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))

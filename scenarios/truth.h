@@ -240,14 +240,14 @@ static inline void note_totals(struct actor *self) {
     self->involuntary = usage.ru_nivcsw - self->involuntary;
 }
 
-static inline void *actor_life(void *argument) {
-    struct actor *self = argument;
-    struct rusage usage;
+static inline void introduce(struct actor *self) {
     prctl(PR_SET_NAME, self->name);
     prctl(PR_SET_TIMERSLACK, 1ul);
     self->tid = gettid();
-    sem_post(&actors_ready);
-    wait_for(&self->go);
+}
+
+static inline void act_and_note(struct actor *self) {
+    struct rusage usage;
     getrusage(RUSAGE_THREAD, &usage);
     self->voluntary = usage.ru_nvcsw;
     self->involuntary = usage.ru_nivcsw;
@@ -255,6 +255,14 @@ static inline void *actor_life(void *argument) {
     self->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
     self->act(self);
     note_totals(self);
+}
+
+static inline void *actor_life(void *argument) {
+    struct actor *self = argument;
+    introduce(self);
+    sem_post(&actors_ready);
+    wait_for(&self->go);
+    act_and_note(self);
     sem_post(&actors_done);
     wait_for(&self->leave);
     return NULL;

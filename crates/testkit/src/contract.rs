@@ -10,7 +10,20 @@ pub struct Report {
     pub schema: u32,
     pub recording: Recording,
     pub threads: Vec<Thread>,
+    pub findings: Vec<Finding>,
     pub losses: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Finding {
+    pub rule: String,
+    pub title: String,
+    pub advice: String,
+    pub threads: Vec<u64>,
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+    pub stalls: Vec<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -108,6 +121,7 @@ pub struct Bucket {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Stall {
+    pub id: u64,
     pub start_ns: u64,
     pub end_ns: u64,
     pub duration_ns: u64,
@@ -120,6 +134,9 @@ pub struct Stall {
     pub kind: String,
     pub reason: String,
     pub voluntary: bool,
+    pub meaning: Option<Meaning>,
+    /// Equal for the time slices of one wait.
+    pub wait_id: u64,
     pub syscall: Option<String>,
     pub blocked_ns: u64,
     pub runnable_ns: u64,
@@ -131,6 +148,14 @@ pub struct Stall {
     pub ran_instead: Option<Vec<RanInstead>>,
     pub fault: Option<Fault>,
     pub counters: Option<BTreeMap<String, Counter>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Meaning {
+    pub name: String,
+    pub software: Option<String>,
+    pub idle: bool,
+    pub source: String,
 }
 
 impl Stall {

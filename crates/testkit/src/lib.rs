@@ -23,6 +23,8 @@ pub mod recorder;
 pub mod redis;
 #[cfg(feature = "recorder")]
 pub mod scenario;
+#[cfg(feature = "recorder")]
+pub mod stripped;
 
 mod skips;
 

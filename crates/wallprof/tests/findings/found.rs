@@ -3,40 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use serde::Deserialize;
 use wallprof_analysis::rules::{EvidenceKind, rule};
 
+use wallprof_testkit::contract::Finding;
 use wallprof_testkit::recorder::RecordingFile;
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct Finding {
-    pub rule: String,
-    pub title: String,
-    pub advice: String,
-    pub threads: Vec<u64>,
-    pub count: u64,
-    pub total_ns: u64,
-    pub max_ns: u64,
-    pub stalls: Vec<u64>,
-}
-
-/// The objects that findings refer to.
-#[derive(Debug, Deserialize)]
-struct Report {
-    findings: Vec<Finding>,
-    threads: Vec<Thread>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Thread {
-    id: u64,
-    comm: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Stall {
-    id: u64,
-}
 
 /// All findings of one recording. Every id in them resolves.
 pub struct Found {
@@ -47,14 +17,12 @@ pub struct Found {
 
 impl Found {
     pub fn in_recording(recording: &RecordingFile) -> Self {
-        let report: Report =
-            serde_json::from_str(&recording.read("report", &["--json"])).expect("a report in JSON");
-        let stalls = recording.read("stalls", &["--json", "--all"]);
-        let stalls = stalls.lines().map(|line| serde_json::from_str::<Stall>(line).expect("a stall in JSON"));
+        let report = recording.report();
+        let stalls = recording.stalls(&["--all"]);
         let found = Found {
             findings: report.findings,
             names: report.threads.into_iter().map(|thread| (thread.id, thread.comm)).collect(),
-            stalls: stalls.map(|stall| stall.id).collect(),
+            stalls: stalls.iter().map(|stall| stall.id).collect(),
         };
         found.findings.iter().for_each(|finding| found.assert_is_sound(finding));
         found.assert_are_in(&fs::read(recording.path()).expect("the recording"));

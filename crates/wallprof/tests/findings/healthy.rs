@@ -2,7 +2,8 @@
 
 use wallprof_analysis::rules::{Cause, rule};
 
-use crate::found::{Finding, Found};
+use crate::found::Found;
+use wallprof_testkit::contract::Finding;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;

@@ -4,7 +4,6 @@
 //! They run one after the other, and are skipped where BPF is not permitted.
 
 mod found;
-mod stripped;
 
 mod healthy;
 mod lazy;

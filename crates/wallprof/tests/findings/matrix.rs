@@ -7,11 +7,12 @@
 use serde::Deserialize;
 use wallprof_analysis::rules::{RULES, rule};
 
-use crate::found::{Finding, Found};
-use crate::stripped::stripped;
+use crate::found::Found;
 use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
+use wallprof_testkit::contract::Finding;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stripped::stripped;
 use wallprof_testkit::{excuse, machine};
 
 struct Part {

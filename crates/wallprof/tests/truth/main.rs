@@ -36,3 +36,4 @@ mod storms;
 mod targets;
 mod timeouts;
 mod trouble;
+mod waits;

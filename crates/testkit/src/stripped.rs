@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use wallprof_testkit::scenario::program;
+use crate::scenario::program;
 
 /// A copy of the scenario's program and of its libraries, with nothing in them that is not needed to run.
 pub fn stripped(scenario: &str, folder: &Path) -> PathBuf {

@@ -1,0 +1,296 @@
+//! What a wait means: for a lock, whatever it is made of, or nothing that anybody need know of.
+//!
+//! The scenarios log how long their threads waited. For each lock the first finding is about those threads, with
+//! most of that time. Threads that wait for work, for a time or for each other have no findings. Both hold
+//! without symbols and frame pointers, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
+use wallprof_testkit::contract::{Finding, Report, Stall};
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::stripped::stripped;
+
+const SECONDS: &str = "3";
+
+/// Waits below `--min-stall`, and those that ended in a longer wait for a CPU, are no waits for a lock to the
+/// recorder.
+const LEAST_PERCENT: u64 = 70;
+/// Both clocks see the same waits. A stall also contains the way into the kernel and back, and the mutex that
+/// guards the lock's own state.
+const MOST_PERCENT: u64 = 105;
+
+/// How long threads waited by their own clock.
+#[derive(Debug, Deserialize)]
+struct Waited {
+    count: u64,
+    total_ns: u64,
+}
+
+/// One run of a scenario and what was recorded of it.
+struct Run {
+    what: String,
+    truth: Truth,
+    report: Report,
+    /// All of them, voluntary ones too.
+    stalls: Vec<Stall>,
+    /// CPU time of other programs meanwhile, the recorder among them.
+    others_ns: u64,
+}
+
+fn record(program: &str, kind: &str) -> Run {
+    let mut scenario = Scenario::ready(program, &["-d", SECONDS, "-w", kind]);
+    let recorder = Recorder::armed(&["-p", &recorded_processes(&scenario)], &[]);
+    let before_ns = busy_ns();
+    let truth = scenario.run();
+    let busy_ns = busy_ns() - before_ns;
+    let recording = recorder.stop();
+    let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
+    Run {
+        what: format!("{program} -w {kind}"),
+        truth,
+        report: recording.report(),
+        stalls: recording.stalls(&["--all"]),
+        others_ns: busy_ns.saturating_sub(own_ns),
+    }
+}
+
+/// The scenario's process; of one with backends, these without their clients.
+fn recorded_processes(scenario: &Scenario) -> String {
+    let threads = scenario.start.workers();
+    if threads.iter().all(|thread| thread.name != "backend") {
+        return scenario.pid();
+    }
+    threads.iter().map(|thread| thread.tid.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Both builds of a scenario: as a developer has it, and as a distribution ships it.
+fn each_build(program: &str, kind: &str, assert_holds: impl Fn(&Run)) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let shipped = stripped(&format!("{program}-bare"), folder.path());
+    for program in [program, shipped.to_str().expect("a UTF-8 path")] {
+        assert_holds(&record(program, kind));
+    }
+}
+
+impl Run {
+    /// The ids of the threads that contend for the lock.
+    fn contenders(&self) -> BTreeSet<u64> {
+        let tids: BTreeSet<u32> = self.truth.start.workers().iter().map(|thread| thread.tid).collect();
+        self.report
+            .threads
+            .iter()
+            .filter(|thread| tids.contains(&thread.tid))
+            .map(|thread| thread.id)
+            .collect()
+    }
+
+    /// Whether the machine, not the scenario, explains a finding: others keep a thread waiting for no longer
+    /// than they run, also by leaving one CPU to it and its siblings.
+    fn is_the_machines_doing(&self, finding: &Finding) -> bool {
+        match finding.rule.as_str() {
+            // A thread that loses its CPU while it has a mutex keeps others waiting for that.
+            "lock-wait" if self.are_for_a_mutex(finding) => finding.total_ns <= self.others_ns,
+            "preempted" | "run-queue" => {
+                finding.total_ns <= (self.others_ns + UNSEEN_NS) * finding.threads.len() as u64
+            }
+            "oversleep" | "steal" | "irq-time" => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the kernel's own word for the waits of a finding is a lock.
+    fn are_for_a_mutex(&self, finding: &Finding) -> bool {
+        let mut stalls = self.stalls.iter().filter(|stall| finding.stalls.contains(&stall.id));
+        stalls.all(|stall| stall.reason == "lock")
+    }
+
+    /// The findings that the machine does not explain, in their order.
+    fn own_findings(&self) -> impl Iterator<Item = &Finding> {
+        self.report.findings.iter().filter(|finding| !self.is_the_machines_doing(finding))
+    }
+
+    /// Waits for a lock that is no mutex.
+    fn lock_stalls(&self) -> impl Iterator<Item = &Stall> {
+        let is_lock = |stall: &&Stall| stall.meaning.as_ref().is_some_and(|meaning| meaning.name == "lock");
+        self.stalls.iter().filter(|stall| stall.reason != "lock").filter(is_lock)
+    }
+
+    fn assert_covers_the_truth(&self, seen: &str, total_ns: u64) {
+        let truth_ns = self.truth.one::<Waited>("waited").total_ns;
+        let percent = total_ns * 100 / truth_ns;
+        assert!(
+            (LEAST_PERCENT..=MOST_PERCENT).contains(&percent),
+            "{}: {seen} have {total_ns} ns, {percent} % of the {truth_ns} ns of the truth: {:#?}",
+            self.what,
+            self.report.findings
+        );
+    }
+
+    fn assert_is_a_wait_for_a_lock(&self, stall: &Stall) {
+        let meaning = stall.meaning.as_ref().expect("it has one");
+        assert_eq!(
+            (meaning.source.as_str(), &meaning.software, meaning.idle),
+            ("wakers", &None, false),
+            "{stall:#?}"
+        );
+        assert!(!stall.voluntary, "{}: {stall:#?}", self.what);
+    }
+}
+
+// --- locks ---
+
+/// The rows of each wait, oldest first.
+fn waits<'a>(stalls: impl Iterator<Item = &'a Stall>) -> BTreeMap<u64, Vec<&'a Stall>> {
+    let mut waits = BTreeMap::<u64, Vec<&Stall>>::new();
+    stalls.for_each(|stall| waits.entry(stall.wait_id).or_default().push(stall));
+    waits
+}
+
+fn assert_is_one_wait(slices: &[&Stall]) {
+    for pair in slices.windows(2) {
+        assert_eq!(pair[0].thread, pair[1].thread, "{slices:#?}");
+        assert!(pair[0].end_ns <= pair[1].start_ns, "{slices:#?}");
+    }
+}
+
+fn assert_stalls_are_for_the_lock(run: &Run, contenders: &BTreeSet<u64>) {
+    let waits = waits(run.lock_stalls());
+    let acquisitions = run.truth.one::<Waited>("waited").count;
+    assert!(!waits.is_empty() && waits.len() as u64 <= acquisitions, "{} of {acquisitions}", waits.len());
+    for stall in run.lock_stalls() {
+        run.assert_is_a_wait_for_a_lock(stall);
+        assert!(contenders.contains(&stall.thread), "{}: {stall:#?}", run.what);
+    }
+    waits.values().for_each(|slices| assert_is_one_wait(slices));
+    run.assert_covers_the_truth("stalls", run.lock_stalls().map(|stall| stall.duration_ns).sum());
+}
+
+fn assert_is_the_first_finding(run: &Run, contenders: &BTreeSet<u64>) {
+    let first = run.own_findings().next();
+    let first = first.unwrap_or_else(|| panic!("{}: a finding", run.what));
+    assert_eq!(first.rule, "lock-wait", "{}: {:#?}", run.what, run.report.findings);
+    assert_eq!(
+        &first.threads.iter().copied().collect::<BTreeSet<_>>(),
+        contenders,
+        "{}: {first:#?}",
+        run.what
+    );
+    run.assert_covers_the_truth("the first finding's waits", first.total_ns);
+    let counted = waits(run.stalls.iter().filter(|stall| first.stalls.contains(&stall.id))).len() as u64;
+    assert!(counted <= first.count, "{}: {counted} waits in {first:#?}", run.what);
+    let waits = waits(run.lock_stalls()).len() as u64;
+    assert!(first.count <= waits, "{}: slices counted as waits, {waits}: {first:#?}", run.what);
+}
+
+fn assert_is_a_lock(run: &Run) {
+    let contenders = run.contenders();
+    assert_stalls_are_for_the_lock(run, &contenders);
+    assert_is_the_first_finding(run, &contenders);
+}
+
+#[test]
+fn a_condition_variable_as_a_lock() {
+    let Some(_guard) = machine::reserve("a_condition_variable_as_a_lock") else { return };
+    each_build("locks", "condvar", assert_is_a_lock);
+}
+
+#[test]
+fn a_semaphore_as_a_lock() {
+    let Some(_guard) = machine::reserve("a_semaphore_as_a_lock") else { return };
+    each_build("locks", "semaphore", assert_is_a_lock);
+}
+
+#[test]
+fn a_token_in_a_pipe_as_a_lock() {
+    let Some(_guard) = machine::reserve("a_token_in_a_pipe_as_a_lock") else { return };
+    each_build("locks", "pipe", assert_is_a_lock);
+}
+
+#[test]
+fn a_token_in_an_eventfd_as_a_lock() {
+    let Some(_guard) = machine::reserve("a_token_in_an_eventfd_as_a_lock") else { return };
+    each_build("locks", "eventfd", assert_is_a_lock);
+}
+
+#[test]
+fn backends_that_poll_for_a_lock() {
+    let Some(_guard) = machine::reserve("backends_that_poll_for_a_lock") else { return };
+    each_build("backends", "poll", assert_is_a_lock);
+}
+
+#[test]
+fn backends_with_a_semaphore_each_for_a_lock() {
+    let Some(_guard) = machine::reserve("backends_with_a_semaphore_each_for_a_lock") else { return };
+    each_build("backends", "semaphore", assert_is_a_lock);
+}
+
+/// Most waits take several slices: the lock is held for longer than one.
+#[test]
+fn slices_of_a_wait_for_a_lock_are_one_wait() {
+    let Some(_guard) = machine::reserve("slices_of_a_wait_for_a_lock_are_one_wait") else { return };
+    each_build("locks", "slices", |run| {
+        assert_is_a_lock(run);
+        let waits = waits(run.lock_stalls());
+        let sliced = waits.values().filter(|slices| slices.len() > 1).count();
+        assert!(sliced * 2 > waits.len(), "{}: {sliced} of {} waits in slices", run.what, waits.len());
+    });
+}
+
+// --- threads that wait as they should ---
+
+fn assert_nothing_is_wrong(kind: &str) {
+    each_build("workers", kind, |run| {
+        let found: Vec<&Finding> = run.own_findings().collect();
+        assert!(found.is_empty(), "{}, while others ran for {} ns: {found:#?}", run.what, run.others_ns);
+        let locks: Vec<&Stall> = run.lock_stalls().take(3).collect();
+        assert!(locks.is_empty(), "{}: {} waits for a lock: {locks:#?}", run.what, run.lock_stalls().count());
+    });
+}
+
+#[test]
+fn a_queue_is_no_lock() {
+    let Some(_guard) = machine::reserve("a_queue_is_no_lock") else { return };
+    assert_nothing_is_wrong("queue");
+}
+
+#[test]
+fn a_thread_pool_is_no_lock() {
+    let Some(_guard) = machine::reserve("a_thread_pool_is_no_lock") else { return };
+    assert_nothing_is_wrong("pool");
+}
+
+#[test]
+fn idle_workers_that_wake_each_other_wait_for_no_lock() {
+    let Some(_guard) = machine::reserve("idle_workers_that_wake_each_other_wait_for_no_lock") else { return };
+    assert_nothing_is_wrong("stealing");
+}
+
+#[test]
+fn a_barrier_is_no_lock() {
+    let Some(_guard) = machine::reserve("a_barrier_is_no_lock") else { return };
+    assert_nothing_is_wrong("barrier");
+    assert_nothing_is_wrong("rendezvous");
+}
+
+#[test]
+fn a_timer_thread_waits_for_no_lock() {
+    let Some(_guard) = machine::reserve("a_timer_thread_waits_for_no_lock") else { return };
+    assert_nothing_is_wrong("timer");
+}
+
+#[test]
+fn stages_of_a_pipeline_wait_for_no_lock() {
+    let Some(_guard) = machine::reserve("stages_of_a_pipeline_wait_for_no_lock") else { return };
+    assert_nothing_is_wrong("pipeline");
+}
+
+#[test]
+fn two_threads_that_take_turns_wait_for_no_lock() {
+    let Some(_guard) = machine::reserve("two_threads_that_take_turns_wait_for_no_lock") else { return };
+    assert_nothing_is_wrong("pingpong");
+}
