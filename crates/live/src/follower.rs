@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wallprof_model::{Loss, ModuleId, Owner};
-use wallprof_probe::{CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable};
+use wallprof_probe::{
+    CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable, clock,
+};
 use wallprof_symbols::CodeRange;
 use wallprof_unwind::Table;
 
@@ -221,7 +223,8 @@ impl FollowerThread {
         let mut news = VecDeque::new();
         let mut ready = Some(ready);
         loop {
-            self.watch.read(&mut news)?;
+            let unfollowed: HashSet<u32> = lock(&self.known).unfollowed().collect();
+            self.watch.read(&mut news, &|pid| !unfollowed.contains(&pid))?;
             self.follow(&mut news);
             self.take_built();
             self.replace_stuck();
@@ -404,6 +407,12 @@ impl FollowerThread {
 
     /// Writes the list of a process with the tables that are present.
     fn show(&mut self, code: ChangedCode) {
+        let (owner, cpu_before_ns) = (code.owner, clock::thread_cpu_ns());
+        self.write_list(code);
+        lock(&self.known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+    }
+
+    fn write_list(&mut self, code: ChangedCode) {
         let mappings: Vec<CodeMapping> = code.ranges.iter().map(|range| self.mapping(range)).collect();
         match self.tables.set_process(code.pid, code.exec_id, code.owner, &mappings) {
             Ok(()) => {}

@@ -95,7 +95,7 @@ pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
 pub use lazy_binding::{BoundFunction, LazyCalls, exports_function, may_be_dynamic_linker};
 pub use maps::{MapsLine, executable_maps};
-pub use module::ModuleFile;
+pub use module::{ModuleFile, Payer};
 pub use needed::files_of_program;
 pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{

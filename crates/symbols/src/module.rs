@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::process::geteuid;
 use wallprof_model::{Module, ModuleId, Owner};
 
 use crate::elf::ElfFacts;
+use crate::file_access::{FileAccess, cached_attributes};
 use crate::live_file::{FileKey, MappedFile, open_regular, stat_regular};
 use crate::module_quota::{ModuleQuota, Scope};
 use crate::open_files::OpenFiles;
@@ -41,7 +43,28 @@ pub struct ModuleFile {
     pub file: Option<Arc<File>>,
 }
 
+/// Who is charged for reading a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payer {
+    /// The file's owner; the system for files that only root and the recorder's user can write. Programs that
+    /// serve files report any owner: their files share one.
+    pub owner: Owner,
+    /// A read of the file may never return.
+    pub may_block: bool,
+}
+
 impl ModuleFile {
+    /// Who is charged for reading the file. Sends no request to its file system.
+    pub fn payer(&self) -> Payer {
+        let system = Payer { owner: Owner::System, may_block: false };
+        let Some(file) = &self.file else { return system };
+        match FileAccess::of(file) {
+            FileAccess::Protected => system,
+            FileAccess::Served => Payer { owner: Owner::UNKNOWN, may_block: true },
+            FileAccess::Foreign => Payer { owner: owner_of_file(file), may_block: false },
+        }
+    }
+
     /// Opens a module of a recording on this machine by its path. `file` is `None` where the build ids
     /// differ.
     pub fn locate(module: &Module) -> Self {
@@ -424,6 +447,15 @@ impl Origin {
             None => false,
         };
         self.key.is_some_and(|known| known == key || known.is_unlinked(&key)) || same_build_id()
+    }
+}
+
+/// The recorder's own user is the system, too.
+fn owner_of_file(file: &File) -> Owner {
+    match cached_attributes(file) {
+        Ok(attributes) if attributes.stx_uid == geteuid().as_raw() => Owner::System,
+        Ok(attributes) => Owner::from_uid(attributes.stx_uid),
+        Err(_) => Owner::UNKNOWN,
     }
 }
 

@@ -241,6 +241,18 @@ impl Processes {
         }
     }
 
+    /// Something unknown was mapped over `[start, end)`: nothing is known there any more. True if something
+    /// was.
+    pub fn unmap(&mut self, pid: u32, start: u64, end: u64) -> bool {
+        let process = self.newest(pid);
+        let memory = &mut self.image(process).memory;
+        let overlaps = memory.overlaps(start, end);
+        if overlaps {
+            Arc::make_mut(memory).unmap(start, end);
+        }
+        overlaps
+    }
+
     /// `child` starts with the memory that the process `parent` has now.
     pub fn fork(&mut self, parent: u32, child: ProcessKey) {
         if parent == child.pid {
@@ -261,6 +273,8 @@ impl Processes {
         }
         known.images.retain(|image| image.generation != process.generation);
         known.push(process.generation);
+        // Its user has to be known before its first mapping.
+        self.charge(process);
     }
 
     /// The process has ended: it is not read from `/proc` any more, and its mappings are kept.
@@ -342,6 +356,15 @@ impl Processes {
         }
     }
 
+    /// As [`Processes::normalise_user`], with the mappings that are known already.
+    pub fn normalise_known(&self, process: ProcessKey, addresses: &[u64], frames: &mut Vec<Frame>) {
+        let memory = self.memory(process);
+        frames.extend(addresses.iter().enumerate().map(|(depth, &address)| {
+            let address = call_site(depth, address);
+            memory.frame(address).unwrap_or(Frame { kind: FrameKind::Native, module: None, address })
+        }));
+    }
+
     /// All modules that are known, by number.
     pub fn modules(&self) -> Vec<(ModuleId, Module)> {
         self.modules.all()
@@ -378,6 +401,12 @@ impl Processes {
     pub fn owner(&self, pid: u32) -> Owner {
         let image = self.table.get(&pid).and_then(|process| process.images.last());
         image.map_or(Owner::System, |image| image.memory.owner())
+    }
+
+    /// The same for an image that need not be known yet: its user is read now.
+    pub fn read_owner(&mut self, process: ProcessKey) -> Owner {
+        self.charge(process);
+        self.image(process).memory.owner()
     }
 
     /// A module with its file, ready for [`crate::Resolver::resolve`] on any thread.
@@ -462,9 +491,21 @@ impl Processes {
         let len = memory.mappings().len();
         let is_due = len.is_multiple_of(OWNER_EVERY) || Arc::strong_count(memory) > 1;
         if is_due {
-            let account = self.quota.account(owner_of_process(process.pid));
+            let owner = match owner_of_process(process.pid) {
+                // It has ended: the user of its program before.
+                Owner::UNKNOWN => self.former_owner(process),
+                owner => owner,
+            };
+            let account = self.quota.account(owner);
             Arc::make_mut(&mut self.image(process).memory).charge_to(account);
         }
+    }
+
+    /// The owner of the last image with mappings.
+    fn former_owner(&self, process: ProcessKey) -> Owner {
+        let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
+        let with_mappings = images.iter().rev().find(|image| !image.memory.mappings().is_empty());
+        with_mappings.map_or(Owner::UNKNOWN, |image| image.memory.owner())
     }
 
     fn count(&mut self, outcome: Result<(), NotKept>) {

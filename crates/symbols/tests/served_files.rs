@@ -20,7 +20,7 @@ use wallprof_symbols::{
 
 fn resolver(per_file: Duration) -> Resolver {
     let reader = ReaderCommand::new(env!("CARGO_BIN_EXE_wallprof-symbol-reader"), &[]);
-    let limits = ReadLimits { per_file, in_all: per_file, bytes: u64::MAX };
+    let limits = ReadLimits { per_file, in_all: per_file * 3, bytes: u64::MAX };
     Resolver::new(ResolverOptions {
         debug_dirs: vec![],
         read_limits: Some(limits),

@@ -113,6 +113,7 @@ mod tests {
     use crate::reader::wire::Scope;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use wallprof_model::Owner;
 
     const SETUP: Setup =
         Setup { scope: Scope::DebugInformation, debug_limit: 1, unpacked_limit: 1, copy_limit: 1 };
@@ -162,7 +163,7 @@ mod tests {
         let mut reader = reader("exec sleep 1000").expect("it runs");
         let id = reader.id().expect("it runs");
         let mut budget = Budget::new(Some(limits));
-        let mut file = budget.for_file();
+        let mut file = budget.for_file(Owner::User(1000));
         let answer = file.spend(true, 0, |deadline| reader.functions(&[1], deadline));
         assert_eq!(answer, Some(None));
         while std::path::Path::new(&format!("/proc/{id}")).exists() {
@@ -177,7 +178,7 @@ mod tests {
         let mut budget = Budget::new(None);
         budget.set_stop(Arc::clone(&stop));
         let mut reader = reader("exec sleep 1000").expect("it runs");
-        let mut file = budget.for_file();
+        let mut file = budget.for_file(Owner::User(1000));
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| file.spend(true, 0, |deadline| reader.functions(&[1], deadline)));
             stop.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use wallprof_model::SymbolLine;
+use wallprof_model::{Owner, SymbolLine};
 
 use super::command::ReaderCommand;
 use super::confine::{confine, forbid_writing};
@@ -91,7 +91,9 @@ impl Names {
     fn open_all(options: &ResolverOptions, file: &Arc<File>) -> Option<Self> {
         let key = FileKey::of_file(file).ok()?;
         let mut budget = Budget::new(None);
-        let module = ParsedModule::new(options, file, key, |_| Vec::new(), &mut budget.for_file()).ok()?;
+        let module =
+            ParsedModule::new(options, file, key, |_| Vec::new(), &mut budget.for_file(Owner::UNKNOWN))
+                .ok()?;
         Some(Names::All(Box::new(module), budget))
     }
 
@@ -99,7 +101,7 @@ impl Names {
         match self {
             Names::Debug(copy) => copy.answer(addresses),
             Names::All(module, budget) => {
-                let lines = module.resolve(addresses, &mut budget.for_file());
+                let lines = module.resolve(addresses, &mut budget.for_file(Owner::UNKNOWN));
                 let is_damaged = !module.take_damaged().is_empty();
                 Answer { functions: lines.into_iter().map(named_function).collect(), is_damaged }
             }
