@@ -159,6 +159,7 @@ impl KnownProcesses {
             }
         }
         self.end_run(run);
+        self.changed.extend(self.processes.take_served_files());
         self.read_unfollowed();
         let now = Instant::now();
         self.search_ended(now);
@@ -212,7 +213,7 @@ impl KnownProcesses {
     }
 
     /// Entries that did not fit into the tables of modules, mappings and run-time names since the last call.
-    pub fn take_full(&mut self) -> [(Loss, u64); 5] {
+    pub fn take_full(&mut self) -> [(Loss, u64); 6] {
         let losses = self.processes.losses();
         let before = std::mem::replace(&mut self.reported, losses);
         [
@@ -223,6 +224,7 @@ impl KnownProcesses {
                 losses.mappings_over_quota.saturating_sub(before.mappings_over_quota),
             ),
             (Loss::JitNamesFull, losses.jit_names.saturating_sub(before.jit_names)),
+            (Loss::UnwindFilesUnreadable, losses.served_files.saturating_sub(before.served_files)),
             (Loss::MappingsOverBudget, std::mem::take(&mut self.over_budget)),
         ]
     }

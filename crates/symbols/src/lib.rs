@@ -78,6 +78,7 @@ mod read_limits;
 mod reader;
 mod resolver;
 mod section;
+mod served_headers;
 mod served_module;
 mod stored;
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +18,11 @@ use wallprof_model::{Module, ModuleId, Owner};
 
 use crate::elf::ElfFacts;
 use crate::file_access::{FileAccess, cached_attributes};
-use crate::live_file::{FileKey, MappedFile, open_regular, stat_regular};
+use crate::live_file::{FileKey, Found, MappedFile, open_regular};
 use crate::module_quota::{ModuleQuota, Scope};
 use crate::open_files::OpenFiles;
+use crate::reader::ReaderCommand;
+use crate::served_headers::ServedHeaders;
 use crate::vdso;
 
 /// File identities that are kept. The table of them is cleared when it is full.
@@ -84,6 +86,9 @@ pub(crate) enum Identity {
     /// A named file whose headers could not be read. Addresses in it are file offsets. It has no build id, so
     /// that they are never used as virtual addresses.
     Unread(ModuleId),
+    /// The same, for a file whose headers another process reads: [`Modules::take_served`] returns its key with
+    /// what it is.
+    Awaited(ModuleId, FileKey),
     /// Memory that no ELF file backs.
     NotCode,
 }
@@ -115,6 +120,14 @@ pub(crate) struct MappedBy<'a> {
     pub all: &'a dyn Fn() -> HashSet<ModuleId>,
 }
 
+/// A served file, as its first mapping describes it.
+#[derive(Clone)]
+pub(crate) struct AwaitedFile {
+    pub label: String,
+    pub name: PathBuf,
+    pub owner: Owner,
+}
+
 /// All known modules, by number.
 #[derive(Default)]
 pub(crate) struct Modules {
@@ -127,6 +140,7 @@ pub(crate) struct Modules {
     unread: HashMap<String, ModuleId>,
     vdso: Option<ModuleId>,
     open: OpenFiles,
+    served: ServedHeaders,
     quota: ModuleQuota,
     /// Modules with frames that have no name yet.
     wanted: HashSet<ModuleId>,
@@ -234,10 +248,9 @@ impl Modules {
     /// Any user can write a file with the build id of another file. The build id alone decides only where the
     /// file cannot be opened and exactly one known module has that build id.
     pub(crate) fn identify(&mut self, mapped: &MappedFile<'_>, mapped_by: &MappedBy<'_>) -> Identity {
-        for (place, path) in mapped.places() {
-            if let Ok(metadata) = stat_regular(&path)
-                && mapped.may_be(place, &metadata)
-                && let Some(identity) = self.identify_at(&path, mapped, &metadata, mapped_by)
+        for place in MappedFile::PLACES {
+            if let Some(found) = mapped.find(place)
+                && let Some(identity) = self.identify_found(found, mapped, mapped_by)
             {
                 return identity;
             }
@@ -248,21 +261,28 @@ impl Modules {
         }
     }
 
-    /// `None` if the file at `path` is not the mapped file.
-    fn identify_at(
+    /// `None` if it is not the mapped file.
+    fn identify_found(
         &mut self,
-        path: &Path,
+        found: Found,
         mapped: &MappedFile<'_>,
-        found: &Metadata,
         mapped_by: &MappedBy<'_>,
     ) -> Option<Identity> {
-        if let Some(&id) = self.by_file.get(&FileKey::of(found)) {
+        let key = found.key();
+        if let Some(&id) = self.by_file.get(&key) {
             let known = self.module(id)?.build_id.as_deref();
             let same = mapped.build_id.is_none_or(|wanted| known == Some(wanted));
             return same.then(|| self.known(id));
         }
-        let file = open_regular(path).ok()?;
         let label = label_from_path(mapped.path);
+        if found.is_served() {
+            let is_ordered = self.served.order(key, found.into_file());
+            return Some(match self.not_elf(&label, mapped_by) {
+                Identity::Unread(id) if is_ordered => Identity::Awaited(id, key),
+                other => other,
+            });
+        }
+        let file = found.open().ok()?;
         let Ok(facts) = ElfFacts::read(&file) else {
             return mapped.build_id.is_none().then(|| self.not_elf(&label, mapped_by));
         };
@@ -279,7 +299,7 @@ impl Modules {
         facts: ElfFacts,
         mapped_by: &MappedBy<'_>,
     ) -> Identity {
-        let key = file.metadata().ok().map(|metadata| FileKey::of(&metadata));
+        let key = FileKey::of_file(&file).ok();
         let known = facts.build_id.as_ref().and_then(|build_id| self.same_contents(build_id, &file));
         let id = match known {
             Some(id) => id,
@@ -296,6 +316,43 @@ impl Modules {
             self.remember_file(key, id);
         }
         self.known(id)
+    }
+
+    /// Replaces the program that reads served files.
+    pub(crate) fn set_reader(&mut self, command: ReaderCommand) {
+        self.served.set_reader(command);
+    }
+
+    /// The served files whose headers were read since the last call. `awaiting` describes a file, and `mapped`
+    /// is as in [`MappedBy`].
+    pub(crate) fn take_served(
+        &mut self,
+        awaiting: &mut dyn FnMut(FileKey) -> Option<AwaitedFile>,
+        mapped: &dyn Fn() -> HashSet<ModuleId>,
+    ) -> Vec<(FileKey, Identity)> {
+        let mut known = Vec::new();
+        for headers in self.served.take() {
+            let Some(awaited) = awaiting(headers.key) else { continue };
+            let Some(facts) = headers.facts else { continue };
+            let mapped_by = MappedBy { owner: awaited.owner, all: mapped };
+            let module = Module { path: awaited.label, build_id: facts.build_id.clone() };
+            let origin = Origin { module, found_at: awaited.name, key: Some(headers.key) };
+            let Some(id) = self.add(origin, facts, &mapped_by) else { continue };
+            self.open.keep(id, Arc::new(headers.file));
+            self.remember_file(headers.key, id);
+            known.push((headers.key, self.known(id)));
+        }
+        known
+    }
+
+    /// Whether headers of served files are being read.
+    pub(crate) fn awaits_served(&self) -> bool {
+        self.served.is_reading()
+    }
+
+    /// The number of served files whose headers could not be read.
+    pub(crate) fn unreadable(&self) -> u64 {
+        self.served.lost()
     }
 
     /// Finds the module with this build id and the same bytes as `file`: for example a library in two
@@ -433,16 +490,18 @@ impl Modules {
 }
 
 impl Origin {
-    /// Opens the file by its path if it is still the same file.
+    /// Opens the file by its path if it is still the same file. One that is served is only found.
     fn reopen(&self) -> Option<File> {
-        open_regular(&self.found_at).ok().filter(|file| self.is_unchanged(file))
+        let found = Found::by_name(&self.found_at).ok()?;
+        let file = if found.is_served() { found.into_file() } else { found.open().ok()? };
+        Some(file).filter(|file| self.is_unchanged(file))
     }
 
     /// Whether the file was not changed after its headers were read.
     fn is_unchanged(&self, file: &File) -> bool {
-        let Ok(metadata) = file.metadata() else { return false };
-        let key = FileKey::of(&metadata);
+        let Ok(key) = FileKey::of_file(file) else { return false };
         let same_build_id = || match &self.module.build_id {
+            Some(_) if FileAccess::of(file) == FileAccess::Served => false,
             Some(build_id) => crate::elf::build_id(file).as_ref() == Some(build_id),
             None => false,
         };
@@ -462,7 +521,7 @@ fn owner_of_file(file: &File) -> Owner {
 /// Whether two files have the same contents. False for files over [`MAX_COMPARED`], which take too long to
 /// compare.
 fn have_same_bytes(one: &File, other: &File) -> bool {
-    let size = |file: &File| file.metadata().map(|metadata| metadata.len()).ok();
+    let size = |file: &File| FileKey::of_file(file).map(|key| key.size()).ok();
     let Some(size) = size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED) else {
         return false;
     };

@@ -16,11 +16,12 @@ use wallprof_model::{Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, Owner,
 
 use crate::address_space::{AddressSpace, Mapping, NotKept, Target};
 use crate::jit::JitCode;
-use crate::live_file::MappedFile;
+use crate::live_file::{FileKey, MappedFile};
 use crate::mapping_quota::MappingQuota;
 use crate::maps::{MapsLine, executable_maps};
-use crate::module::{Identity, MappedBy, ModuleFile, Modules};
+use crate::module::{AwaitedFile, Identity, MappedBy, ModuleFile, Modules, label_from_path};
 use crate::process_owner::owner_of_process;
+use crate::reader::ReaderCommand;
 use crate::vdso;
 
 /// Images of one process that are kept: stacks of earlier images may arrive late.
@@ -32,6 +33,8 @@ const HIGHEST_ADDRESS: u64 = 1 << 56;
 /// The owner of a process is read again each time that it has this many mappings more: a process can become
 /// another user's without an exec.
 const OWNER_EVERY: usize = 1 << 12;
+/// Mappings of one served file that wait for its headers. At most 256 such files wait.
+const MAX_AWAITED: usize = 64;
 /// The pause after a scan of `/proc/PID/maps` that explained nothing doubles, from the first value to the
 /// second.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
@@ -127,6 +130,8 @@ pub struct NormaliseLosses {
     pub mappings_over_quota: u64,
     /// Mappings of files beyond the number of modules kept.
     pub modules: u64,
+    /// Files that another program serves, whose headers could not be read.
+    pub served_files: u64,
     /// Lists of run-time code's names that were too large, or of too many processes.
     pub jit_names: u64,
 }
@@ -189,12 +194,25 @@ impl Process {
     }
 }
 
+/// A mapping of a file that is not known yet.
+struct AwaitedMapping {
+    process: ProcessKey,
+    start: u64,
+    end: u64,
+    file_offset: u64,
+    /// The module to which it is assigned meanwhile.
+    unread: ModuleId,
+    file: AwaitedFile,
+}
+
 /// All processes seen and not retired.
 #[derive(Default)]
 pub struct Processes {
     table: HashMap<u32, Process>,
     modules: Modules,
     jit: JitCode,
+    /// Mappings of served files whose headers are being read.
+    awaiting: HashMap<FileKey, Vec<AwaitedMapping>>,
     quota: MappingQuota,
     lost_mappings: u64,
     mappings_over_quota: u64,
@@ -239,6 +257,57 @@ impl Processes {
             }
             None => memory.unmap(event.start, end),
         }
+    }
+
+    /// Replaces the program that reads files which other programs serve.
+    pub fn set_reader(&mut self, command: ReaderCommand) {
+        self.modules.set_reader(command);
+    }
+
+    /// Whether files are being read that other programs serve.
+    pub fn awaits_served_files(&self) -> bool {
+        self.modules.awaits_served()
+    }
+
+    /// Assigns the mappings of files that other programs serve, as far as these were read since the last
+    /// call. Returns the processes whose mappings have changed.
+    pub fn take_served_files(&mut self) -> Vec<u32> {
+        let Processes { table, modules, awaiting, .. } = self;
+        let mut mappings: HashMap<FileKey, Vec<AwaitedMapping>> = HashMap::new();
+        let mut take = |key| {
+            let awaited = awaiting.remove(&key)?;
+            let file = awaited.first()?.file.clone();
+            mappings.insert(key, awaited);
+            Some(file)
+        };
+        let known = modules.take_served(&mut take, &|| mapped_modules(table));
+        let mut changed = Vec::new();
+        for (key, identity) in known {
+            for awaited in mappings.remove(&key).unwrap_or_default() {
+                let target = target_of(&identity, awaited.start, awaited.end, awaited.file_offset);
+                if self.assign(&awaited, target) {
+                    changed.push(awaited.process.pid);
+                }
+            }
+        }
+        changed
+    }
+
+    /// False if something else is mapped there by now.
+    fn assign(&mut self, awaited: &AwaitedMapping, target: Target) -> bool {
+        let images = self.table.get_mut(&awaited.process.pid).map(|known| &mut known.images);
+        let mut images = images.into_iter().flatten();
+        let Some(image) = images.find(|image| image.generation == awaited.process.generation) else {
+            return false;
+        };
+        let frame = image.memory.frame(awaited.start);
+        let is_still = frame.is_some_and(|frame| frame.module == Some(awaited.unread));
+        if is_still {
+            let mapping = Mapping { start: awaited.start, end: awaited.end, target };
+            let outcome = Arc::make_mut(&mut image.memory).map(mapping);
+            self.count(outcome);
+        }
+        is_still
     }
 
     /// Something unknown was mapped over `[start, end)`: nothing is known there any more. True if something
@@ -437,6 +506,7 @@ impl Processes {
             mappings: self.lost_mappings,
             mappings_over_quota: self.mappings_over_quota,
             modules: self.modules.refused(),
+            served_files: self.modules.unreadable(),
             jit_names: self.jit.lost(),
         }
     }
@@ -538,16 +608,42 @@ impl Processes {
             _ if is_file_path(mapped.path) => self.modules.identify(mapped, &mapped_by),
             _ => Identity::NotCode,
         };
-        match identity {
-            Identity::Module(id, facts) => {
-                match facts.bias(mapped.start, mapped.end.saturating_sub(mapped.start), file_offset) {
-                    Some(bias) => Target::Module { id, bias },
-                    None => Target::Jit,
-                }
-            }
-            Identity::Unread(id) => Target::Module { id, bias: file_offset.wrapping_sub(mapped.start) },
-            Identity::NotCode => Target::Jit,
+        if let Identity::Awaited(unread, key) = identity {
+            self.await_file(process, mapped, file_offset, unread, key);
         }
+        target_of(&identity, mapped.start, mapped.end, file_offset)
+    }
+
+    fn await_file(
+        &mut self,
+        process: ProcessKey,
+        mapped: &MappedFile<'_>,
+        file_offset: u64,
+        unread: ModuleId,
+        key: FileKey,
+    ) {
+        let owner = self.image(process).memory.owner();
+        let awaited = self.awaiting.entry(key).or_default();
+        if awaited.len() >= MAX_AWAITED {
+            self.lost_mappings += 1;
+            return;
+        }
+        let file = AwaitedFile { label: label_from_path(mapped.path), name: mapped.name(), owner };
+        let (start, end) = (mapped.start, mapped.end);
+        awaited.push(AwaitedMapping { process, start, end, file_offset, unread, file });
+    }
+}
+
+fn target_of(identity: &Identity, start: u64, end: u64, file_offset: u64) -> Target {
+    match identity {
+        Identity::Module(id, facts) => match facts.bias(start, end.saturating_sub(start), file_offset) {
+            Some(bias) => Target::Module { id: *id, bias },
+            None => Target::Jit,
+        },
+        Identity::Unread(id) | Identity::Awaited(id, _) => {
+            Target::Module { id: *id, bias: file_offset.wrapping_sub(start) }
+        }
+        Identity::NotCode => Target::Jit,
     }
 }
 

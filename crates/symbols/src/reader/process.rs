@@ -10,6 +10,7 @@ use super::command::ReaderCommand;
 use super::reaper;
 use super::wire::{self, Setup};
 use crate::debug_parser::Answer;
+use crate::elf::ElfFacts;
 use crate::read_limits::Deadline;
 
 /// How often the deadline is looked at while the reader is busy.
@@ -55,13 +56,23 @@ impl ReaderProcess {
         answer
     }
 
+    /// The headers of the file; `None` when the deadline is over, or the file has none.
+    pub(crate) fn headers(&mut self, deadline: &Deadline) -> Option<ElfFacts> {
+        let bytes = self.receive_answer(deadline)?;
+        wire::decode_headers(&bytes)
+    }
+
     fn exchange(&mut self, addresses: &[u64], deadline: &Deadline) -> Option<Answer> {
         self.socket.write_all(&wire::encode_addresses(addresses)).ok()?;
+        wire::decode_answer(&self.receive_answer(deadline)?, addresses.len())
+    }
+
+    fn receive_answer(&mut self, deadline: &Deadline) -> Option<Vec<u8>> {
         let end = Instant::now() + LONGEST_ANSWER;
         let is_late = || deadline.is_over() || Instant::now() >= end;
         let len: [u8; 4] = self.receive(4, &is_late)?.try_into().ok()?;
         let len = usize::try_from(u32::from_le_bytes(len)).ok().filter(|&len| len <= wire::MAX_ANSWER)?;
-        wire::decode_answer(&self.receive(len, &is_late)?, addresses.len())
+        self.receive(len, &is_late)
     }
 
     /// Memory grows with what has come, not with the announced length.
