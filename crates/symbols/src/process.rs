@@ -224,7 +224,19 @@ impl Processes {
         let lines = executable_maps(process.pid).map_err(|cause| ScanError { pid: process.pid, cause })?;
         self.charge(process);
         self.modules.start_batch();
-        let mappings: Vec<Mapping> = lines.iter().map(|line| self.mapping_from_line(process, line)).collect();
+        let mut mappings = Vec::with_capacity(lines.len());
+        // A process may have mapped parts of one file a thousand times.
+        let mut last: Option<(&MapsLine, Identity)> = None;
+        for line in &lines {
+            let mapped = mapped_from_line(process, line);
+            let identity = match last {
+                Some((before, identity)) if before.has_same_file(line) => identity,
+                _ => self.identity(process, &mapped),
+            };
+            let target = self.target(process, &mapped, &identity, line.file_offset);
+            mappings.push(Mapping { start: line.start, end: line.end, target });
+            last = Some((line, identity));
+        }
         self.modules.end_batch();
         // Known mappings stay unless new ones cover them: a process that is ending has an empty map.
         let memory = Arc::make_mut(&mut self.image(process).memory);
@@ -247,7 +259,9 @@ impl Processes {
                 build_id: event.build_id,
                 inode: event.inode,
             };
-            Mapping { start: event.start, end, target: self.target(process, &mapped, event.file_offset) }
+            let identity = self.identity(process, &mapped);
+            let target = self.target(process, &mapped, &identity, event.file_offset);
+            Mapping { start: event.start, end, target }
         });
         let memory = Arc::make_mut(&mut self.image(process).memory);
         match mapping {
@@ -586,32 +600,29 @@ impl Processes {
         }
     }
 
-    fn mapping_from_line(&mut self, process: ProcessKey, line: &MapsLine) -> Mapping {
-        let mapped = MappedFile {
-            pid: process.pid,
-            start: line.start,
-            end: line.end,
-            path: &line.path,
-            build_id: None,
-            inode: Some(line.inode),
-        };
-        Mapping { start: line.start, end: line.end, target: self.target(process, &mapped, line.file_offset) }
-    }
-
-    fn target(&mut self, process: ProcessKey, mapped: &MappedFile<'_>, file_offset: u64) -> Target {
+    fn identity(&mut self, process: ProcessKey, mapped: &MappedFile<'_>) -> Identity {
         self.jit.mapped(process, mapped);
         let owner = self.image(process).memory.owner();
         let table = &self.table;
         let mapped_by = MappedBy { owner, all: &|| mapped_modules(table) };
-        let identity = match mapped.path.to_str() {
+        match mapped.path.to_str() {
             Some(vdso::LABEL) => self.modules.vdso(mapped.start, &mapped_by),
             _ if is_file_path(mapped.path) => self.modules.identify(mapped, &mapped_by),
             _ => Identity::NotCode,
-        };
-        if let Identity::Awaited(unread, key) = identity {
+        }
+    }
+
+    fn target(
+        &mut self,
+        process: ProcessKey,
+        mapped: &MappedFile<'_>,
+        identity: &Identity,
+        file_offset: u64,
+    ) -> Target {
+        if let Identity::Awaited(unread, key) = *identity {
             self.await_file(process, mapped, file_offset, unread, key);
         }
-        target_of(&identity, mapped.start, mapped.end, file_offset)
+        target_of(identity, mapped.start, mapped.end, file_offset)
     }
 
     fn await_file(
@@ -631,6 +642,17 @@ impl Processes {
         let file = AwaitedFile { label: label_from_path(mapped.path), name: mapped.name(), owner };
         let (start, end) = (mapped.start, mapped.end);
         awaited.push(AwaitedMapping { process, start, end, file_offset, unread, file });
+    }
+}
+
+fn mapped_from_line(process: ProcessKey, line: &MapsLine) -> MappedFile<'_> {
+    MappedFile {
+        pid: process.pid,
+        start: line.start,
+        end: line.end,
+        path: &line.path,
+        build_id: None,
+        inode: Some(line.inode),
     }
 }
 
