@@ -28,6 +28,9 @@ const SEARCH_EVERY: Duration = Duration::from_secs(60);
 const LARGE: usize = 4_096;
 const LARGE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The CPU time of news of one process is read this often. A single mapping takes 10 us.
+const LONGEST_RUN: Duration = Duration::from_millis(1);
+
 /// A process whose list of mappings is to be written for the walker.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ChangedCode {
@@ -78,6 +81,7 @@ impl Default for FollowingAccounts {
 /// News of one process after the other, of which the time is charged to the process's user.
 struct Run {
     pid: u32,
+    since: Instant,
     cpu_before_ns: u64,
     /// Whether the user had time when the run began.
     has_time: bool,
@@ -259,12 +263,14 @@ impl KnownProcesses {
     /// Starts a run of news of this process, unless the last item was its, too. Returns whether its user has
     /// time.
     fn enter_run(&mut self, run: &mut Option<Run>, pid: u32) -> bool {
-        if let Some(run) = run.as_ref().filter(|run| run.pid == pid) {
+        let now = Instant::now();
+        let goes_on = |run: &&Run| run.pid == pid && now.duration_since(run.since) < LONGEST_RUN;
+        if let Some(run) = run.as_ref().filter(goes_on) {
             return run.has_time;
         }
         let cpu_before_ns = self.end_run(run.take());
-        let has_time = self.accounts.0.may_start(self.processes.owner(pid), Instant::now());
-        *run = Some(Run { pid, cpu_before_ns, has_time });
+        let has_time = self.accounts.0.may_start(self.processes.owner(pid), now);
+        *run = Some(Run { pid, since: now, cpu_before_ns, has_time });
         has_time
     }
 
@@ -389,14 +395,15 @@ impl KnownProcesses {
     }
 }
 
+/// The process that is charged.
 fn pid_of(item: &News) -> Option<u32> {
     match item {
         News::Mapping(mapping) => Some(mapping.pid),
-        News::Covered { pid, .. }
-        | News::Exec { pid }
-        | News::Fork { pid, .. }
-        | News::Exit { pid }
-        | News::Wanted { pid, .. } => Some(*pid),
+        // The child is not known yet.
+        News::Fork { parent_pid, .. } => Some(*parent_pid),
+        News::Covered { pid, .. } | News::Exec { pid } | News::Exit { pid } | News::Wanted { pid, .. } => {
+            Some(*pid)
+        }
         News::Lost { .. } => None,
     }
 }
@@ -493,6 +500,21 @@ mod tests {
         assert_eq!(lost[&Loss::MappingsOverBudget], 2);
         changes(&mut known, [News::Exec { pid }]);
         assert_eq!(known.unfollowed().count(), 0, "nothing of the new program was missed");
+    }
+
+    #[test]
+    fn new_program_of_a_user_without_time_is_not_followed() {
+        let mut known = KnownProcesses::default();
+        let (parent, child) = (u32::MAX - 1, u32::MAX - 2);
+        known.process(parent, 0);
+        changes(&mut known, [mapping(parent)]);
+        known.charge(Owner::UNKNOWN, 10_000_000_000);
+        let fork = News::Fork { pid: child, parent_pid: parent };
+        assert_eq!(changes(&mut known, [fork, News::Exec { pid: child }, mapping(child)]), []);
+        assert_eq!(known.unfollowed().collect::<Vec<_>>(), [child]);
+        assert!(known.processes.code(child).is_empty());
+        changes(&mut known, [News::Exec { pid: child }]);
+        assert_eq!(known.unfollowed().count(), 0, "nothing of the next program was missed");
     }
 
     #[test]

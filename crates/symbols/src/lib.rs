@@ -42,6 +42,7 @@
 #![warn(missing_docs)]
 
 mod address_space;
+mod compare_quota;
 mod debug_file;
 mod debug_parser;
 mod debug_reader;

@@ -16,6 +16,7 @@ use std::time::Instant;
 use rustix::process::geteuid;
 use wallprof_model::{Module, ModuleId, Owner};
 
+use crate::compare_quota::CompareQuota;
 use crate::elf::ElfFacts;
 use crate::file_access::{FileAccess, cached_attributes};
 use crate::live_file::{FileKey, Found, MappedFile, open_regular};
@@ -142,6 +143,7 @@ pub(crate) struct Modules {
     open: OpenFiles,
     served: ServedHeaders,
     quota: ModuleQuota,
+    compares: CompareQuota,
     /// Modules with frames that have no name yet.
     wanted: HashSet<ModuleId>,
     /// Modules of `wanted` that were evicted.
@@ -300,7 +302,8 @@ impl Modules {
         mapped_by: &MappedBy<'_>,
     ) -> Identity {
         let key = FileKey::of_file(&file).ok();
-        let known = facts.build_id.as_ref().and_then(|build_id| self.same_contents(build_id, &file));
+        let same = |build_id: &Vec<u8>| self.same_contents(build_id, &file, mapped_by.owner);
+        let known = facts.build_id.as_ref().and_then(same);
         let id = match known {
             Some(id) => id,
             None => {
@@ -357,14 +360,20 @@ impl Modules {
 
     /// Finds the module with this build id and the same bytes as `file`: for example a library in two
     /// containers.
-    fn same_contents(&self, build_id: &[u8], file: &File) -> Option<ModuleId> {
-        let claims = self.by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
+    fn same_contents(&mut self, build_id: &[u8], file: &File, owner: Owner) -> Option<ModuleId> {
+        let Modules { by_build_id, entries, open, compares, .. } = self;
+        let claims = by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
         let open = |id: &ModuleId| {
-            let origin = &self.entries.get(id)?.origin;
-            let open = self.open.get(*id).filter(|known| origin.is_unchanged(known));
+            let origin = &entries.get(id)?.origin;
+            let open = open.get(*id).filter(|known| origin.is_unchanged(known));
             open.or_else(|| origin.reopen().map(Arc::new))
         };
-        claims.copied().find(|id| open(id).is_some_and(|known| have_same_bytes(&known, file)))
+        let mut have_same_bytes = |known: Arc<File>| {
+            let size = common_size(&known, file)?;
+            let may_compare = compares.charge(owner, size, Instant::now());
+            Some(may_compare && are_equal(&known, file, size))
+        };
+        claims.copied().find(|id| open(id).and_then(&mut have_same_bytes) == Some(true))
     }
 
     /// Identifies a mapped file without readable ELF headers. The name of shared memory means code that is
@@ -518,13 +527,15 @@ fn owner_of_file(file: &File) -> Owner {
     }
 }
 
-/// Whether two files have the same contents. False for files over [`MAX_COMPARED`], which take too long to
-/// compare.
-fn have_same_bytes(one: &File, other: &File) -> bool {
+/// The size of two files that may have the same contents. `None` for files over [`MAX_COMPARED`], which take
+/// too long to compare.
+fn common_size(one: &File, other: &File) -> Option<u64> {
     let size = |file: &File| FileKey::of_file(file).map(|key| key.size()).ok();
-    let Some(size) = size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED) else {
-        return false;
-    };
+    size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED)
+}
+
+/// Whether two files of this size have the same contents.
+fn are_equal(one: &File, other: &File, size: u64) -> bool {
     let mut parts = [vec![0; PART], vec![0; PART]];
     (0..size).step_by(PART).all(|at| {
         let len = usize::try_from(size - at).map_or(PART, |left| left.min(PART));
@@ -623,6 +634,27 @@ mod tests {
         let modules = modules.all();
         assert_eq!(modules[1].1.path, paths[1].to_str().expect("UTF-8"));
         assert_eq!(modules[0].1.build_id, modules[1].1.build_id);
+    }
+
+    #[test]
+    fn copy_beyond_the_quota_of_its_user_is_a_module_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut modules = Modules::default();
+        let adopt = |modules: &mut Modules, name: &str, owner| {
+            let path = folder.path().join(name);
+            std::fs::copy("/lib/x86_64-linux-gnu/libc.so.6", &path).expect("a copy");
+            let file = File::open(&path).expect("a file");
+            let facts = ElfFacts::read(&file).expect("an ELF file");
+            match modules.adopt(name, file, path, facts, &MappedBy { owner, ..ROOT }) {
+                Identity::Module(id, _) => id.0,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(["0", "1", "2"].map(|name| adopt(&mut modules, name, ALICE)), [0, 0, 0]);
+        modules.compares.charge(ALICE, 250 << 20, Instant::now() + std::time::Duration::from_secs(3_600));
+        let copies: Vec<u32> = (3..8).map(|name| adopt(&mut modules, &name.to_string(), ALICE)).collect();
+        assert!(copies.contains(&1), "{copies:?}");
+        assert_eq!(adopt(&mut modules, "9", Owner::User(1001)), 0, "another user has a quota");
     }
 
     #[test]
