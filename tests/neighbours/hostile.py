@@ -4,6 +4,8 @@
 usage: hostile.py ATTACK SECONDS FOLDER
 
   sparse   runs small ELF files, each a new one, with huge tables in their headers
+  symbols  runs small ELF files, each a new one, with symbol tables of 240 MB that are almost all hole
+  twins    runs copies of one program, each a new file of 200 MB that is almost all hole
   cut      runs copies of a program, and truncates a file that it maps as code
   rows     runs files, each a new one, with very many unwind entries
   maps     maps thousands of parts of a file as code
@@ -88,6 +90,17 @@ def sparse(number):
     run(*elf(entries(8), huge // 3 if number % 2 else 0, huge, number), number)
 
 
+def symbols(number):
+    size = 240 if harmless else 240_000_000
+    image, size = elf(entries(8), 0, size, number)
+    run(image, size, number)
+
+
+def twins(number):
+    image, size = elf(entries(8), 0, 240, 1)
+    run(image, 4096 if harmless else 200_000_000, number)
+
+
 def cut(number):
     path = f"./c{number % 64}"
     if os.path.exists(path):
@@ -145,7 +158,7 @@ def threads(number):
 number = 0
 while time.monotonic() < end:
     try:
-        {"sparse": sparse, "cut": cut, "rows": rows, "maps": maps, "names": names, "threads": threads}[attack](number)
+        {"sparse": sparse, "symbols": symbols, "twins": twins, "cut": cut, "rows": rows, "maps": maps, "names": names, "threads": threads}[attack](number)
     except (OSError, RuntimeError, ValueError):
         time.sleep(0.01)
     number += 1

@@ -37,7 +37,7 @@ shift $((OPTIND - 1))
 what=${1:-all}
 shift || true
 attacks=("$@")
-((${#attacks[@]})) || attacks=(sparse cut rows maps names threads)
+((${#attacks[@]})) || attacks=(sparse symbols twins cut rows maps names threads)
 
 [[ $(id -u) == 0 ]] || fail 'this needs root: it records the whole machine and becomes another user'
 [[ -x $wallprof ]] || fail "$wallprof is not there: make release, or give -w"

@@ -16,6 +16,7 @@ use wallprof_symbols::{
 };
 use wallprof_unwind::{Budget, binders_from_image};
 
+use crate::cpu_accounts::CpuAccounts;
 use crate::stacks::FileOf;
 
 /// Stacks that wait for their files to be read. A program that binds everything at its start makes some
@@ -68,12 +69,13 @@ impl Bindings {
     }
 
     /// Emits the bindings in the stacks since the last call.
-    pub fn flush(&mut self, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
-        let mut libraries = Libraries::default();
+    pub fn flush(&mut self, accounts: &CpuAccounts, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
+        let mut libraries = Libraries { accounts, exporting: HashMap::new() };
         self.count = 0;
         for (caller, met) in std::mem::take(&mut self.waiting) {
             let file = files(caller);
-            let calls = file.as_ref().and_then(LazyCalls::read);
+            let calls = file.as_ref().and_then(|file| accounts.spend(file.payer(), || LazyCalls::read(file)));
+            let calls = calls.flatten();
             for met in met {
                 let function = calls.as_ref().and_then(|calls| calls.bound_by(met.call));
                 let library =
@@ -131,30 +133,45 @@ fn binders_of(module: Option<ModuleFile>) -> Vec<Range<u64>> {
 }
 
 /// Which file exports a function. Each question is answered once.
-#[derive(Default)]
-struct Libraries {
-    exporting: HashMap<(ModuleId, String), bool>,
+struct Libraries<'a> {
+    /// Reading a file is charged to its owner.
+    accounts: &'a CpuAccounts,
+    /// `None`: the owner had no CPU time left.
+    exporting: HashMap<(ModuleId, String), Option<bool>>,
 }
 
-impl Libraries {
-    /// The candidate that exports the function. With several or none, the linker's decision is not known.
+impl Libraries<'_> {
+    /// The candidate that exports the function. With several or none, or where one of them was not read, the
+    /// linker's decision is not known.
     fn of(&mut self, symbol: &str, candidates: &[ModuleId], files: &mut FileOf<'_>) -> Option<String> {
-        let mut exporting = candidates.iter().filter(|&&module| self.exports(module, symbol, files));
-        let library = exporting.next().filter(|_| exporting.next().is_none())?;
-        Some(files(*library)?.module.path)
+        let mut found = None;
+        for &module in candidates {
+            if self.exports(module, symbol, files)? && found.replace(module).is_some() {
+                return None;
+            }
+        }
+        Some(files(found?)?.module.path)
     }
 
-    fn exports(&mut self, module: ModuleId, symbol: &str, files: &mut FileOf<'_>) -> bool {
+    fn exports(&mut self, module: ModuleId, symbol: &str, files: &mut FileOf<'_>) -> Option<bool> {
         let key = (module, symbol.to_owned());
         let known = self.exporting.entry(key);
-        *known.or_insert_with(|| files(module).is_some_and(|file| exports_function(&file, symbol)))
+        let read = |file: ModuleFile| self.accounts.spend(file.payer(), || exports_function(&file, symbol));
+        *known.or_insert_with(|| files(module).map_or(Some(false), read))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::FrameKind;
+    use crate::cpu_accounts::NAMING;
+    use std::fs::File;
+    use std::sync::Arc;
+    use wallprof_model::{FrameKind, Module, Owner};
+
+    fn accounts() -> CpuAccounts {
+        CpuAccounts::new(NAMING)
+    }
 
     fn frame(module: u32, address: u64) -> Frame {
         Frame { kind: FrameKind::Native, module: Some(ModuleId(module)), address }
@@ -205,12 +222,12 @@ mod tests {
             bindings.meet(StackId(id), process, &stack, &mut Processes::default());
         }
         let mut emitted = Vec::new();
-        bindings.flush(&mut |_| None, &mut |event| emitted.push(event));
+        bindings.flush(&accounts(), &mut |_| None, &mut |event| emitted.push(event));
         assert_eq!(emitted.len(), MAX_WAITING + 1);
         let first = Binding { stack: StackId(0), depth: 1, symbol: None, library: None };
         assert_eq!(emitted[0], Event::Binding(first));
         assert_eq!(emitted[MAX_WAITING], Event::loss(Loss::BindingsFull, 3));
-        bindings.flush(&mut |_| None, &mut |event| panic!("{event:?}"));
+        bindings.flush(&accounts(), &mut |_| None, &mut |event| panic!("{event:?}"));
     }
 
     #[test]
@@ -234,9 +251,37 @@ mod tests {
         assert!(!binders_of(processes.module_file(linker)).is_empty());
         assert!(binders_of(processes.module_file(libc)).is_empty());
         let mut files = |id| processes.module_file(id);
-        let mut libraries = Libraries::default();
+        let accounts = accounts();
+        let mut libraries = Libraries { accounts: &accounts, exporting: HashMap::new() };
         let found = libraries.of("sched_yield", &[linker, libc], &mut files).expect("libc's");
         assert!(found.contains("libc.so"), "{found}");
         assert_eq!(libraries.of("sched_yield", &[linker], &mut files), None);
+    }
+
+    #[test]
+    fn library_is_unknown_while_one_of_the_files_must_not_be_read() {
+        let folder = std::env::temp_dir().join(format!("wallprof-bindings-{}", std::process::id()));
+        std::fs::write(&folder, "").expect("written");
+        if std::os::unix::fs::chown(&folder, Some(1000), None).is_err() {
+            eprintln!("skipped library_is_unknown_while_one_of_the_files_must_not_be_read: needs root");
+            return;
+        }
+        let foreign = Arc::new(File::open(&folder).expect("a file"));
+        std::fs::remove_file(&folder).expect("removed");
+        let mut processes = Processes::default();
+        let libc = processes.module_at("/lib/x86_64-linux-gnu/libc.so.6".as_ref()).expect("glibc");
+        let described = Module { path: String::new(), build_id: None };
+        let mut files = |id| match id {
+            id if id == libc => processes.module_file(id),
+            _ => Some(ModuleFile { module: described.clone(), file: Some(Arc::clone(&foreign)) }),
+        };
+        let accounts = accounts();
+        let mut library = || {
+            let mut libraries = Libraries { accounts: &accounts, exporting: HashMap::new() };
+            libraries.of("sched_yield", &[libc, ModuleId(99)], &mut files)
+        };
+        assert!(library().is_some(), "the other file exports nothing");
+        accounts.charge(Owner::User(1000), 10_000_000_000, std::time::Instant::now());
+        assert_eq!(library(), None);
     }
 }

@@ -9,7 +9,7 @@ use wallprof_model::Owner;
 use wallprof_probe::clock;
 use wallprof_unwind::Budget;
 
-use crate::build_account::BuildAccounts;
+use crate::cpu_accounts::{BUILDING, CpuAccounts};
 use crate::large_turn::LargeTurn;
 
 /// Each builder may hold this much at any time: libc's table takes 1 MB to build, sections included.
@@ -22,10 +22,15 @@ const LONGEST: Duration = Duration::from_secs(15);
 const CHARGE_EVERY: Duration = Duration::from_millis(1);
 
 /// The state that all builders share.
-#[derive(Default)]
 pub(crate) struct SharedBudget {
-    pub(crate) accounts: BuildAccounts,
+    pub(crate) accounts: CpuAccounts,
     pub(crate) turn: LargeTurn,
+}
+
+impl Default for SharedBudget {
+    fn default() -> Self {
+        SharedBudget { accounts: CpuAccounts::new(BUILDING), turn: LargeTurn::default() }
+    }
 }
 
 /// Why a build was ended.

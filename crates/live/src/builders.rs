@@ -1,8 +1,8 @@
 //! Threads that build unwind tables. The table of a big program takes seconds, in which the follower reads
 //! further news.
 //!
-//! A read from a file system that a user serves may block for ever. A builder without progress is replaced:
-//! its other orders are returned, and a new thread is started. No other thread waits for it, not even at the
+//! The follower orders no file that another program serves, because a read of it may block for ever. A disk or
+//! a server may be silent, too. A builder without progress is replaced: its other orders are returned, and a new thread is started. No other thread waits for it, not even at the
 //! end of the recording.
 
 use std::collections::VecDeque;
@@ -15,8 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use rustix::fs::fstatfs;
-use rustix::process::geteuid;
 use wallprof_model::{ModuleId, Owner};
 use wallprof_probe::{FileId, FileImage, clock};
 use wallprof_symbols::ModuleFile;
@@ -32,8 +30,6 @@ const MAX_ORDERS_EACH: usize = 4;
 const STUCK_AFTER: Duration = Duration::from_secs(40);
 /// Further builders that get stuck are not replaced.
 const MAX_STUCK: usize = 4;
-/// The magic number of FUSE, whose files are served by programs of users (`linux/magic.h`).
-const FUSE: u64 = 0x6573_5546;
 
 /// A file to build a table for.
 pub(crate) struct Order {
@@ -53,8 +49,7 @@ pub(crate) struct Built {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotBuilt {
-    /// The file is gone, could not be read, or is shorter than its headers say; or its reads may never
-    /// return.
+    /// The file is gone, could not be read, or is shorter than its headers say.
     Unreadable,
     OverBudget,
     /// Other files of its owner use the CPU time, or other builders the memory.
@@ -243,9 +238,6 @@ impl BuilderThread {
     }
 
     fn table(&self, file: &File, payer: Owner) -> Result<Table, NotBuilt> {
-        if may_never_be_read(file) {
-            return Err(NotBuilt::Unreadable);
-        }
         let contents =
             |file: &File| file.metadata().ok().map(|now| (now.size(), now.mtime(), now.mtime_nsec()));
         let before = contents(file);
@@ -264,17 +256,6 @@ impl BuilderThread {
             (None, _) => NotBuilt::Nothing,
         })
     }
-}
-
-/// The user whose CPU time a build takes.
-pub(crate) fn payer_of(file: &File) -> Owner {
-    let uid = file.metadata().map_or(0, |metadata| metadata.uid());
-    if uid == geteuid().as_raw() { Owner::System } else { Owner::from_uid(uid) }
-}
-
-/// Whether a program of a user serves this file. Such a program can report any owner.
-fn may_never_be_read(file: &File) -> bool {
-    fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xffff_ffff == FUSE)
 }
 
 #[cfg(test)]
@@ -356,19 +337,5 @@ mod tests {
         }
         assert!(builders.builders.is_empty() && !builders.have_capacity());
         assert!(!builders.order(order(1, library(), Owner::System)));
-    }
-
-    #[test]
-    fn builds_are_charged_to_the_owner_of_the_file() {
-        let folder = std::env::temp_dir().join(format!("wallprof-payer-{}", std::process::id()));
-        std::fs::write(&folder, "").expect("written");
-        let file = File::open(&folder).expect("a file");
-        assert_eq!(payer_of(&file), Owner::System, "its own");
-        if geteuid().is_root() {
-            std::os::unix::fs::chown(&folder, Some(1000), None).expect("chown");
-            assert_eq!(payer_of(&file), Owner::User(1000));
-        }
-        std::fs::remove_file(&folder).expect("removed");
-        assert!(!may_never_be_read(&file), "no program serves it");
     }
 }

@@ -16,11 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wallprof_model::{Loss, ModuleId, Owner};
-use wallprof_probe::{CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable};
-use wallprof_symbols::CodeRange;
+use wallprof_probe::{
+    CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable, clock,
+};
+use wallprof_symbols::{CodeRange, ModuleFile};
 use wallprof_unwind::Table;
 
-use crate::builders::{Builders, Built, NotBuilt, Order, payer_of};
+use crate::builders::{Builders, Built, NotBuilt, Order};
 use crate::known::{ChangedCode, KnownProcesses};
 
 /// News arrive in bursts: an exec has some ten. After the first one the thread waits this long for the rest.
@@ -31,6 +33,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 const LONGEST_END: Duration = Duration::from_secs(2);
 /// While tables are built or wait, their state is checked this often.
 const LOOK: Duration = Duration::from_secs(1);
+/// While files are read that other programs serve, answers are looked for this often.
+const SERVED_LOOK: Duration = Duration::from_millis(50);
 /// Memory of the arena that was freed can be used again after this time.
 const RETRY: Duration = Duration::from_millis(2_500);
 /// Deferred modules of one owner that are tried again together.
@@ -221,7 +225,8 @@ impl FollowerThread {
         let mut news = VecDeque::new();
         let mut ready = Some(ready);
         loop {
-            self.watch.read(&mut news)?;
+            let unfollowed: HashSet<u32> = lock(&self.known).unfollowed().collect();
+            self.watch.read(&mut news, &|pid| !unfollowed.contains(&pid))?;
             self.follow(&mut news);
             self.take_built();
             self.replace_stuck();
@@ -250,6 +255,9 @@ impl FollowerThread {
 
     /// The longest wait for news; `None`: no limit.
     fn timeout(&self) -> Option<Duration> {
+        if lock(&self.known).processes.awaits_served_files() {
+            return Some(SERVED_LOOK);
+        }
         if !self.is_idle() || !self.deferred.is_empty() || lock(&self.known).has_changes() {
             return Some(LOOK);
         }
@@ -327,8 +335,12 @@ impl FollowerThread {
             && let Some((_, module)) = self.queue.pop_first()
         {
             let file = lock(&self.known).processes.module_file(module);
-            let opened = file.as_ref().and_then(|file| file.file.as_deref());
-            let payer = opened.map_or(Owner::System, payer_of);
+            let payer = file.as_ref().map(ModuleFile::payer);
+            if payer.is_some_and(|payer| payer.may_block) {
+                self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let payer = payer.map_or(Owner::System, |payer| payer.owner);
             if self.builders.time_to_wait(payer).is_zero() {
                 self.builders.order(Order { module, file, payer });
             } else {
@@ -404,6 +416,12 @@ impl FollowerThread {
 
     /// Writes the list of a process with the tables that are present.
     fn show(&mut self, code: ChangedCode) {
+        let (owner, cpu_before_ns) = (code.owner, clock::thread_cpu_ns());
+        self.write_list(code);
+        lock(&self.known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+    }
+
+    fn write_list(&mut self, code: ChangedCode) {
         let mappings: Vec<CodeMapping> = code.ranges.iter().map(|range| self.mapping(range)).collect();
         match self.tables.set_process(code.pid, code.exec_id, code.owner, &mappings) {
             Ok(()) => {}

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-use wallprof_model::{Loss, Owner};
-use wallprof_probe::{Mapping, News};
+use wallprof_model::{Frame, Loss, Owner};
+use wallprof_probe::{Mapping, News, clock};
 use wallprof_symbols::{CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes};
 
+use crate::cpu_accounts::{CpuAccounts, following};
 use crate::untracked::{Untracked, UntrackedProcess};
 
 /// A process is kept at least this long after its end, until stacks were read that it left behind. A watcher
@@ -26,6 +27,9 @@ const SEARCH_EVERY: Duration = Duration::from_secs(60);
 /// The list of a process with more mappings than this is written at most once in [`LARGE_PAUSE`].
 const LARGE: usize = 4_096;
 const LARGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The CPU time of news of one process is read this often. A single mapping takes 10 us.
+const LONGEST_RUN: Duration = Duration::from_millis(1);
 
 /// A process whose list of mappings is to be written for the walker.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,6 +50,12 @@ pub struct KnownProcesses {
     /// When the lists of processes with many mappings were last taken.
     large: HashMap<u32, Instant>,
     gone: BTreeSet<u32>,
+    /// Time of the recorder for news of processes, by their users.
+    accounts: FollowingAccounts,
+    /// Processes whose mappings are not followed, because their users have no time left. They are read again
+    /// later, those of each user newest first.
+    unfollowed: HashMap<Owner, BTreeSet<u32>>,
+    over_budget: u64,
     /// Processes whose leader ended, oldest first.
     retiring: VecDeque<(Instant, u32)>,
     /// All stacks that were taken before this are emitted.
@@ -57,6 +67,24 @@ pub struct KnownProcesses {
     reported: NormaliseLosses,
     /// `Some` with `--name`.
     untracked: Option<Untracked>,
+}
+
+struct FollowingAccounts(CpuAccounts);
+
+impl Default for FollowingAccounts {
+    fn default() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        FollowingAccounts(CpuAccounts::new(following(cpus)))
+    }
+}
+
+/// News of one process after the other, of which the time is charged to the process's user.
+struct Run {
+    pid: u32,
+    since: Instant,
+    cpu_before_ns: u64,
+    /// Whether the user had time when the run began.
+    has_time: bool,
 }
 
 impl KnownProcesses {
@@ -81,18 +109,41 @@ impl KnownProcesses {
         }
     }
 
+    /// Appends the frames of a user stack; see [`Processes::normalise_user`]. A process is read again for an
+    /// unknown address only while its user has time.
+    pub fn normalise_user(&mut self, process: ProcessKey, addresses: &[u64], frames: &mut Vec<Frame>) {
+        self.meet(process);
+        let owner = self.processes.owner(process.pid);
+        if !self.accounts.0.may_start(owner, Instant::now()) {
+            return self.processes.normalise_known(process, addresses, frames);
+        }
+        let cpu_before_ns = clock::thread_cpu_ns();
+        self.processes.normalise_user(process, addresses, frames);
+        self.charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+    }
+
     /// Applies the news in order.
     pub fn apply(&mut self, news: &mut VecDeque<News>) {
+        let mut run = None;
         for item in news.drain(..) {
+            let has_time = pid_of(&item).is_none_or(|pid| self.enter_run(&mut run, pid));
             match item {
-                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => self.map(&mapping),
+                News::Mapping(mapping) if self.generations.contains_key(&mapping.pid) => {
+                    if has_time {
+                        self.map(&mapping);
+                    } else {
+                        self.cover(mapping.pid, mapping.start, mapping.start.saturating_add(mapping.len));
+                    }
+                }
                 News::Mapping(mapping) => {
                     if let Some(untracked) = &mut self.untracked {
                         untracked.map(mapping);
                     }
                 }
+                News::Covered { pid, start, end } => self.cover(pid, start, end),
                 News::Fork { pid, parent_pid } => self.fork(parent_pid, pid),
                 News::Exec { pid } => {
+                    self.follow_again(pid);
                     if let Some(generation) = self.generations.get_mut(&pid) {
                         *generation += 1;
                         self.processes.exec(ProcessKey { pid, generation: *generation });
@@ -111,9 +162,22 @@ impl KnownProcesses {
                 News::Lost { count } => self.lost_mappings += count,
             }
         }
+        self.end_run(run);
+        self.changed.extend(self.processes.take_served_files());
+        self.read_unfollowed();
         let now = Instant::now();
         self.search_ended(now);
         self.retire(now);
+    }
+
+    /// The processes whose mappings are not followed for now.
+    pub fn unfollowed(&self) -> impl Iterator<Item = u32> + '_ {
+        self.unfollowed.values().flatten().copied()
+    }
+
+    /// Charges the writing of a list of mappings.
+    pub fn charge(&self, owner: Owner, cpu_ns: u64) {
+        self.accounts.0.charge(owner, cpu_ns, Instant::now());
     }
 
     /// All stacks that were taken before `at` are emitted: processes that ended before may be retired.
@@ -126,8 +190,10 @@ impl KnownProcesses {
         let now = Instant::now();
         self.large.retain(|_, since| now.duration_since(*since) < LARGE_PAUSE);
         let changed = std::mem::take(&mut self.changed);
-        let (later, changed): (BTreeSet<u32>, BTreeSet<u32>) =
-            changed.into_iter().partition(|pid| self.large.contains_key(pid));
+        let has_to_wait = |pid: &u32| {
+            self.large.contains_key(pid) || !self.accounts.0.may_start(self.processes.owner(*pid), now)
+        };
+        let (later, changed): (BTreeSet<u32>, BTreeSet<u32>) = changed.into_iter().partition(has_to_wait);
         self.changed = later;
         let code: Vec<ChangedCode> = changed.into_iter().filter_map(|pid| self.code(pid)).collect();
         let large = code.iter().filter(|code| code.ranges.len() > LARGE).map(|code| (code.pid, now));
@@ -135,9 +201,9 @@ impl KnownProcesses {
         (code, std::mem::take(&mut self.gone).into_iter().collect())
     }
 
-    /// Whether changes are left for a later call of `take_changes`.
+    /// Whether changes are left for a later call of `take_changes`, or processes are to be read again.
     pub fn has_changes(&self) -> bool {
-        !self.changed.is_empty()
+        !self.changed.is_empty() || !self.unfollowed.is_empty()
     }
 
     fn code(&self, pid: u32) -> Option<ChangedCode> {
@@ -151,7 +217,7 @@ impl KnownProcesses {
     }
 
     /// Entries that did not fit into the tables of modules, mappings and run-time names since the last call.
-    pub fn take_full(&mut self) -> [(Loss, u64); 4] {
+    pub fn take_full(&mut self) -> [(Loss, u64); 6] {
         let losses = self.processes.losses();
         let before = std::mem::replace(&mut self.reported, losses);
         [
@@ -162,6 +228,8 @@ impl KnownProcesses {
                 losses.mappings_over_quota.saturating_sub(before.mappings_over_quota),
             ),
             (Loss::JitNamesFull, losses.jit_names.saturating_sub(before.jit_names)),
+            (Loss::UnwindFilesUnreadable, losses.served_files.saturating_sub(before.served_files)),
+            (Loss::MappingsOverBudget, std::mem::take(&mut self.over_budget)),
         ]
     }
 
@@ -170,7 +238,14 @@ impl KnownProcesses {
         self.changed.insert(process.pid);
         let untracked = self.untracked.as_mut().and_then(|untracked| untracked.take(process.pid));
         let Some(UntrackedProcess { mappings, has_ended }) = untracked else {
+            let owner = self.processes.read_owner(process);
+            if !self.accounts.0.may_start(owner, Instant::now()) {
+                self.unfollowed.entry(owner).or_default().insert(process.pid);
+                return;
+            }
+            let cpu_before_ns = clock::thread_cpu_ns();
             let scanned = self.processes.scan(process);
+            self.charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
             // A process that ended in between has no names. Its end was reported before, if at all, so that
             // no event will retire it.
             if scanned.is_err_and(|error| error.is_gone()) {
@@ -183,6 +258,68 @@ impl KnownProcesses {
         if has_ended {
             self.end(process.pid);
         }
+    }
+
+    /// Starts a run of news of this process, unless the last item was its, too. Returns whether its user has
+    /// time.
+    fn enter_run(&mut self, run: &mut Option<Run>, pid: u32) -> bool {
+        let now = Instant::now();
+        let goes_on = |run: &&Run| run.pid == pid && now.duration_since(run.since) < LONGEST_RUN;
+        if let Some(run) = run.as_ref().filter(goes_on) {
+            return run.has_time;
+        }
+        let cpu_before_ns = self.end_run(run.take());
+        let has_time = self.accounts.0.may_start(self.processes.owner(pid), now);
+        *run = Some(Run { pid, since: now, cpu_before_ns, has_time });
+        has_time
+    }
+
+    /// Charges a run. Returns the CPU time of this thread.
+    fn end_run(&self, run: Option<Run>) -> u64 {
+        let cpu_ns = clock::thread_cpu_ns();
+        if let Some(run) = run {
+            self.charge(self.processes.owner(run.pid), cpu_ns.saturating_sub(run.cpu_before_ns));
+        }
+        cpu_ns
+    }
+
+    /// Something was mapped that is not looked at: what was there is gone.
+    fn cover(&mut self, pid: u32, start: u64, end: u64) {
+        if !self.generations.contains_key(&pid) {
+            return;
+        }
+        self.over_budget += 1;
+        if self.processes.unmap(pid, start, end) {
+            self.changed.insert(pid);
+        }
+        let owner = self.processes.owner(pid);
+        self.unfollowed.entry(owner).or_default().insert(pid);
+    }
+
+    /// Nothing is left of a process that was not looked at.
+    fn follow_again(&mut self, pid: u32) {
+        self.unfollowed.retain(|_, pids| {
+            pids.remove(&pid);
+            !pids.is_empty()
+        });
+    }
+
+    /// Reads the mappings of processes whose users have time again, and follows them from now on.
+    fn read_unfollowed(&mut self) {
+        for owner in self.unfollowed.keys().copied().collect::<Vec<_>>() {
+            while self.accounts.0.may_start(owner, Instant::now())
+                && let Some(pid) = self.unfollowed.get_mut(&owner).and_then(BTreeSet::pop_last)
+            {
+                if let Some(&generation) = self.generations.get(&pid) {
+                    let cpu_before_ns = clock::thread_cpu_ns();
+                    // Of a process that has ended, what was known stays.
+                    let _ = self.processes.scan(ProcessKey { pid, generation });
+                    self.charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+                    self.changed.insert(pid);
+                }
+            }
+        }
+        self.unfollowed.retain(|_, pids| !pids.is_empty());
     }
 
     fn end(&mut self, pid: u32) {
@@ -230,6 +367,7 @@ impl KnownProcesses {
                 continue;
             }
             self.processes.retire(pid);
+            self.follow_again(pid);
             self.changed.remove(&pid);
             self.generations.remove(&pid);
             // Of processes that are not known, too: the kernel side adds children by itself.
@@ -254,6 +392,19 @@ impl KnownProcesses {
         let retiring: HashSet<u32> = self.retiring.iter().map(|(_, pid)| *pid).collect();
         let unseen = self.generations.keys().copied().filter(|pid| !retiring.contains(pid) && !exists(*pid));
         unseen.collect::<Vec<_>>().into_iter().for_each(|pid| self.end(pid));
+    }
+}
+
+/// The process that is charged.
+fn pid_of(item: &News) -> Option<u32> {
+    match item {
+        News::Mapping(mapping) => Some(mapping.pid),
+        // The child is not known yet.
+        News::Fork { parent_pid, .. } => Some(*parent_pid),
+        News::Covered { pid, .. } | News::Exec { pid } | News::Exit { pid } | News::Wanted { pid, .. } => {
+            Some(*pid)
+        }
+        News::Lost { .. } => None,
     }
 }
 
@@ -326,6 +477,72 @@ mod tests {
         known.large.values_mut().for_each(|since| *since -= LARGE_PAUSE);
         assert_eq!(changes(&mut known, []), [(large, 0, LARGE + 2)]);
         assert!(!known.has_changes());
+    }
+
+    #[test]
+    fn mappings_of_a_user_without_time_become_unknown_and_others_do_not() {
+        let mut known = KnownProcesses::default();
+        // Processes that do not exist share an owner.
+        let (pid, own) = (u32::MAX - 1, std::process::id());
+        [pid, own].into_iter().for_each(|pid| known.process(pid, 0));
+        assert_eq!(changes(&mut known, [mapping(pid)]).len(), 2);
+        known.charge(Owner::UNKNOWN, 10_000_000_000);
+        let at = |pid, start| match mapping(pid) {
+            News::Mapping(mapping) => News::Mapping(Mapping { start, ..mapping }),
+            other => other,
+        };
+        let before = known.processes.code(own).len();
+        let changed = changes(&mut known, [mapping(pid), at(own, 0x1000), at(pid, 0x1000)]);
+        assert_eq!(changed, [(own, 0, before + 1)]);
+        assert!(known.processes.code(pid).is_empty() && known.has_changes());
+        assert_eq!(known.unfollowed().collect::<Vec<_>>(), [pid]);
+        let lost: HashMap<_, _> = known.take_full().into();
+        assert_eq!(lost[&Loss::MappingsOverBudget], 2);
+        changes(&mut known, [News::Exec { pid }]);
+        assert_eq!(known.unfollowed().count(), 0, "nothing of the new program was missed");
+    }
+
+    #[test]
+    fn new_program_of_a_user_without_time_is_not_followed() {
+        let mut known = KnownProcesses::default();
+        let (parent, child) = (u32::MAX - 1, u32::MAX - 2);
+        known.process(parent, 0);
+        changes(&mut known, [mapping(parent)]);
+        known.charge(Owner::UNKNOWN, 10_000_000_000);
+        let fork = News::Fork { pid: child, parent_pid: parent };
+        assert_eq!(changes(&mut known, [fork, News::Exec { pid: child }, mapping(child)]), []);
+        assert_eq!(known.unfollowed().collect::<Vec<_>>(), [child]);
+        assert!(known.processes.code(child).is_empty());
+        changes(&mut known, [News::Exec { pid: child }]);
+        assert_eq!(known.unfollowed().count(), 0, "nothing of the next program was missed");
+    }
+
+    #[test]
+    fn process_is_read_again_when_its_user_has_time() {
+        use std::os::unix::process::CommandExt;
+        let child = std::process::Command::new("sleep").arg("1000").uid(1000).spawn();
+        let Ok(mut child) = child else {
+            eprintln!("skipped process_is_read_again_when_its_user_has_time: needs root");
+            return;
+        };
+        let (mut known, pid) = (KnownProcesses::default(), child.id());
+        known.process(pid, 0);
+        let ranges = known.processes.code(pid);
+        assert!(!ranges.is_empty());
+        known.charge(Owner::User(1000), 10_000_000_000);
+        let covered = News::Covered { pid, start: 0, end: u64::MAX };
+        known.apply(&mut VecDeque::from([covered]));
+        assert!(known.processes.code(pid).is_empty());
+        known.accounts = FollowingAccounts::default();
+        known.apply(&mut VecDeque::new());
+        assert_eq!((known.processes.code(pid), known.unfollowed().count()), (ranges, 0));
+        let (changed, _) = known.take_changes();
+        assert_eq!(
+            changed.iter().map(|code| (code.pid, code.owner)).collect::<Vec<_>>(),
+            [(pid, Owner::User(1000))]
+        );
+        child.kill().expect("killed");
+        child.wait().expect("ended");
     }
 
     #[test]

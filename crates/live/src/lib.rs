@@ -5,10 +5,10 @@
 
 pub mod accounts;
 mod bindings;
-mod build_account;
 mod build_budget;
 mod builders;
 mod counters;
+mod cpu_accounts;
 mod descriptors;
 mod fault_files;
 mod follower;

@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, StackEnd, StackId, is_runtime_library};
+use wallprof_model::{
+    Event, Frame, FrameId, Loss, ModuleId, MonoNs, Owner, StackEnd, StackId, SymbolLine, is_runtime_library,
+};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::memory;
 use wallprof_symbols::{
@@ -15,6 +17,7 @@ use wallprof_symbols::{
 };
 
 use crate::bindings::Bindings;
+use crate::cpu_accounts::{CpuAccounts, NAMING};
 use crate::known::KnownProcesses;
 use crate::places::StackPlace;
 
@@ -55,6 +58,10 @@ pub struct Stacks {
     /// Frames without a name.
     pending: PendingFrames,
     named: PendingFrames,
+    /// The CPU time of naming while probes run, by the owners of files.
+    accounts: NamingAccounts,
+    /// Modules whose frames wait until their file's owner has CPU time.
+    deferred: HashMap<ModuleId, Owner>,
     kernel: Option<KernelStacks>,
     server: Option<Arc<dyn DebugFileServer>>,
     /// Modules whose debug files were requested, or are not needed.
@@ -68,6 +75,14 @@ pub struct Stacks {
     /// While this is true no file is read for names.
     stop: Arc<AtomicBool>,
     scratch: Vec<Frame>,
+}
+
+struct NamingAccounts(CpuAccounts);
+
+impl Default for NamingAccounts {
+    fn default() -> Self {
+        NamingAccounts(CpuAccounts::new(NAMING))
+    }
 }
 
 impl Stacks {
@@ -133,8 +148,7 @@ impl Stacks {
             interrupt = self.kernel.as_mut().is_some_and(|kernel| kernel.is_interrupt_stack(addresses));
             normalise_kernel(&addresses[own..], &mut self.scratch);
         } else {
-            known.meet(process);
-            known.processes.normalise_user(process, addresses, &mut self.scratch);
+            known.normalise_user(process, addresses, &mut self.scratch);
             place = Some(place_of_frames(&self.scratch, known));
         }
         self.emitted.insert(id, Emitted { interrupt, place, at: now });
@@ -208,7 +222,7 @@ impl Stacks {
         let due = self.schedule.is_due(seconds);
         if due {
             self.name_by_symbols(files, emit);
-            self.bindings.flush(files, emit);
+            self.bindings.flush(&self.accounts.0, files, emit);
             if self.forgetful {
                 memory::give_back();
             }
@@ -224,15 +238,33 @@ impl Stacks {
             read_limits: Some(QUICK_NAMING),
             ..Default::default()
         });
+        let (mut later, mut deferred) = (Vec::new(), HashMap::new());
         while let Some(batch) = self.pending.take_batch() {
             if let Origin::Module(id) = batch.origin {
                 self.ask_for_debug_file(id, files);
+                if let Err(owner) = self.emit_names_in_time(&mut resolver, id, &batch, files, emit) {
+                    deferred.insert(id, owner);
+                    later.push(batch);
+                    continue;
+                }
+            } else {
+                self.emit_names(&mut resolver, &batch, files, emit);
             }
-            self.emit_names(&mut resolver, &batch, files, emit);
             if batch.origin != Origin::Kernel && !self.forgetful {
                 self.named.put_back(batch);
             }
         }
+        // Other recordings read them at the end.
+        if self.forgetful {
+            let new = deferred.keys().filter(|id| !self.deferred.contains_key(id)).count();
+            if new > 0 {
+                emit(Event::loss(Loss::NamesOverBudget, new as u64));
+            }
+            later.into_iter().for_each(|batch| self.pending.put_back(batch));
+        } else {
+            later.into_iter().for_each(|batch| self.named.put_back(batch));
+        }
+        self.deferred = deferred;
         // Other recordings read all files again at the end, and count then.
         if self.forgetful {
             emit_unreadable(&resolver, emit);
@@ -261,7 +293,7 @@ impl Stacks {
             self.emit_names(&mut resolver, &batch, files, emit);
         }
         emit_unreadable(&resolver, emit);
-        self.bindings.flush(files, emit);
+        self.bindings.flush(&self.accounts.0, files, emit);
     }
 
     /// All sources, with the debug files that arrive within a bounded time.
@@ -286,6 +318,28 @@ impl Stacks {
         }
     }
 
+    /// Names a module's frames while probes run. The error: its file's owner has no CPU time left.
+    fn emit_names_in_time(
+        &mut self,
+        resolver: &mut Resolver,
+        id: ModuleId,
+        batch: &Batch,
+        files: &mut FileOf<'_>,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), Owner> {
+        // A deferred file is not even opened before its time.
+        let accounts = &self.accounts.0;
+        let is_early = |owner: &&Owner| !accounts.may_start(**owner, Instant::now());
+        if let Some(owner) = self.deferred.get(&id).filter(is_early) {
+            return Err(*owner);
+        }
+        let Some(file) = files(id) else { return Ok(()) };
+        let payer = file.payer();
+        let lines = accounts.spend(payer, || resolver.resolve(&file, &batch.addresses)).ok_or(payer.owner)?;
+        emit_symbols(batch, lines, emit);
+        Ok(())
+    }
+
     fn emit_names(
         &mut self,
         resolver: &mut Resolver,
@@ -297,9 +351,13 @@ impl Stacks {
             Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
             Origin::Module(id) => files(id).map(|file| resolver.resolve(&file, &batch.addresses)),
         };
-        for (frame, lines) in batch.ids.iter().zip(lines.unwrap_or_default()) {
-            emit(Event::Symbol { frame: *frame, lines });
-        }
+        emit_symbols(batch, lines.unwrap_or_default(), emit);
+    }
+}
+
+fn emit_symbols(batch: &Batch, lines: Vec<Vec<SymbolLine>>, emit: &mut dyn FnMut(Event)) {
+    for (frame, lines) in batch.ids.iter().zip(lines) {
+        emit(Event::Symbol { frame: *frame, lines });
     }
 }
 
@@ -350,6 +408,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wallprof_model::{FrameKind, Module};
 
     fn events(stacks: &mut Stacks, id: u64, record: &stack_record) -> Vec<Event> {
         events_with(stacks, &mut KnownProcesses::default(), id, record)
@@ -443,6 +502,48 @@ mod tests {
             }
         });
         assert!(names.iter().any(|name| name.contains("stacks::tests::events")), "{names:?}");
+    }
+
+    #[test]
+    fn frames_of_an_owner_without_time_are_named_later_and_those_of_others_now() {
+        let folder = std::env::temp_dir().join(format!("wallprof-naming-{}", std::process::id()));
+        std::fs::copy("/proc/self/exe", &folder).expect("a copy");
+        let is_root = std::os::unix::fs::chown(&folder, Some(1000), None).is_ok();
+        let foreign = Arc::new(std::fs::File::open(&folder).expect("a file"));
+        std::fs::remove_file(&folder).expect("removed");
+        if !is_root {
+            eprintln!(
+                "skipped frames_of_an_owner_without_time_are_named_later_and_those_of_others_now: needs root"
+            );
+            return;
+        }
+        let own = Arc::new(std::fs::File::open("/proc/self/exe").expect("a file"));
+        let module = Module { path: "/x".into(), build_id: None };
+        let mut files = |id: ModuleId| {
+            let file = if id.0 == 0 { Arc::clone(&own) } else { Arc::clone(&foreign) };
+            Some(ModuleFile { module: module.clone(), file: Some(file) })
+        };
+        let mut stacks = Stacks::default();
+        stacks.emit_again();
+        for id in 0..2 {
+            let frame = Frame { kind: FrameKind::Native, module: Some(ModuleId(id)), address: 0x1000 };
+            stacks.pending.push(FrameId(id), frame);
+        }
+        stacks.accounts.0.charge(Owner::User(1000), 10_000_000_000, Instant::now());
+        let mut named = |stacks: &mut Stacks| {
+            let (mut frames, mut losses) = (Vec::new(), Vec::new());
+            stacks.name_by_symbols(&mut files, &mut |event| match event {
+                Event::Symbol { frame, .. } => frames.push(frame.0),
+                other => losses.push(other),
+            });
+            (frames, losses)
+        };
+        assert_eq!(named(&mut stacks), (vec![0], vec![Event::loss(Loss::NamesOverBudget, 1)]));
+        assert_eq!(named(&mut stacks), (vec![], vec![]), "each file is counted once");
+        assert!(stacks.unnamed_modules().contains(&ModuleId(1)), "its file is kept");
+        stacks.accounts = NamingAccounts::default();
+        assert_eq!(named(&mut stacks), (vec![1], vec![]));
+        assert!(stacks.unnamed_modules().is_empty());
     }
 
     #[test]

@@ -99,6 +99,10 @@ losses! {
          time of its owner";
     DebugFilesUnreadable, "debug_files_unreadable",
         "debug files that are damaged, too large, or took too long to read";
+    NamesOverBudget, "names_over_budget",
+        "files whose names were read later, because files of their owner had used up its CPU time";
+    MappingsOverBudget, "mappings_over_budget",
+        "mappings that were read later, because processes of their user had used up its CPU time";
     UnknownReference, "unknown_reference",
         "references to a thread, stack or other thing that was never described";
     StallsFolded, "stalls_folded",

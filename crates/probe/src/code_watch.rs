@@ -70,10 +70,11 @@ impl CodeWatch {
         self.sideband.follow_cpus()
     }
 
-    /// Takes the changes since the last call; the sideband's come before the wanted processes.
-    pub fn read(&mut self, news: &mut VecDeque<News>) -> io::Result<()> {
+    /// Takes the changes since the last call; the sideband's come before the wanted processes. Of processes
+    /// that are not followed, only the ranges of new mappings are reported.
+    pub fn read(&mut self, news: &mut VecDeque<News>, is_followed: &dyn Fn(u32) -> bool) -> io::Result<()> {
         self.wanted.consume().map_err(io::Error::other)?;
-        self.sideband.read(news);
+        self.sideband.read(news, is_followed);
         let mut wanted = self.inbox.take();
         // Each stack of an unknown process requests it.
         wanted.sort_unstable();

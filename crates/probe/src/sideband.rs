@@ -18,6 +18,12 @@ use crate::ring::Ring;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     Mapping(Mapping),
+    /// A new mapping of a process whose mappings are not followed.
+    Covered {
+        pid: u32,
+        start: u64,
+        end: u64,
+    },
     /// The process replaced its program; its mappings are gone.
     Exec {
         pid: u32,
@@ -87,7 +93,7 @@ impl Sideband {
     pub(crate) fn follow_cpus(&mut self) -> io::Result<()> {
         let Some(online) = cpus::read_online() else { return Ok(()) };
         let mut before = std::mem::replace(self, Sideband::open(&online)?);
-        before.rings.iter_mut().for_each(|ring| ring.read(&mut self.timed));
+        before.rings.iter_mut().for_each(|ring| ring.read(&mut self.timed, &|_| true));
         Ok(())
     }
 
@@ -97,10 +103,11 @@ impl Sideband {
     }
 
     /// Takes the changes since the last call, in the order in which they happened: a process that was forked
-    /// on one CPU may exec on another.
-    pub fn read(&mut self, news: &mut VecDeque<News>) {
+    /// on one CPU may exec on another. A mapping of a process that is not followed costs little: its file is
+    /// left out.
+    pub fn read(&mut self, news: &mut VecDeque<News>, is_followed: &dyn Fn(u32) -> bool) {
         for ring in &mut self.rings {
-            ring.read(&mut self.timed);
+            ring.read(&mut self.timed, is_followed);
         }
         self.timed.sort_by_key(|(time, _)| *time);
         news.extend(self.timed.drain(..).map(|(_, item)| item));
@@ -141,11 +148,11 @@ impl CpuRing {
         Ok(CpuRing { event, ring })
     }
 
-    fn read(&mut self, news: &mut Vec<(u64, News)>) {
+    fn read(&mut self, news: &mut Vec<(u64, News)>, is_followed: &dyn Fn(u32) -> bool) {
         let read: Result<(), Infallible> = self.ring.read(|record| {
             // With SAMPLE_TIME alone, every record ends with the time.
             let time = u64_at(record, record.len().saturating_sub(8)).unwrap_or(0);
-            news.extend(news_from_record(record).map(|item| (time, item)));
+            news.extend(news_from_record(record, is_followed).map(|item| (time, item)));
             Ok(())
         });
         let Ok(()) = read;
@@ -161,11 +168,14 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Layouts: perf_event_open(2), "MMAP layout". Records of other kinds, and of threads, are ignored.
-fn news_from_record(record: &[u8]) -> Option<News> {
+fn news_from_record(record: &[u8], is_followed: &dyn Fn(u32) -> bool) -> Option<News> {
     let kind = u32_at(record, 0)?;
     let misc = u16::from_le_bytes([*record.get(4)?, *record.get(5)?]);
     match kind {
-        RECORD_MMAP2 => mapping_from_record(record, misc).map(News::Mapping),
+        RECORD_MMAP2 if is_followed(u32_at(record, 8)?) => {
+            mapping_from_record(record, misc).map(News::Mapping)
+        }
+        RECORD_MMAP2 => covered_from_record(record),
         RECORD_COMM if misc & MISC_COMM_EXEC != 0 => Some(News::Exec { pid: u32_at(record, 8)? }),
         RECORD_FORK => {
             let (pid, parent_pid) = (u32_at(record, 8)?, u32_at(record, 12)?);
@@ -180,9 +190,18 @@ fn news_from_record(record: &[u8]) -> Option<News> {
     }
 }
 
+fn is_executable(record: &[u8]) -> Option<bool> {
+    Some(u32_at(record, 64)? & PROT_EXEC != 0)
+}
+
+fn covered_from_record(record: &[u8]) -> Option<News> {
+    let (start, len) = (u64_at(record, 16)?, u64_at(record, 24)?);
+    let covered = News::Covered { pid: u32_at(record, 8)?, start, end: start.saturating_add(len) };
+    is_executable(record)?.then_some(covered)
+}
+
 fn mapping_from_record(record: &[u8], misc: u16) -> Option<Mapping> {
-    let protection = u32_at(record, 64)?;
-    if protection & PROT_EXEC == 0 {
+    if !is_executable(record)? {
         return None;
     }
     let path = record.get(72..)?;
@@ -230,7 +249,7 @@ mod tests {
 
     #[test]
     fn mappings_with_execute_permission_are_reported() {
-        let news = news_from_record(&record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5)));
+        let news = news_from_record(&record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5)), &|_| true);
         let Some(News::Mapping(mapping)) = news else { panic!("{news:?}") };
         assert_eq!(
             (mapping.pid, mapping.start, mapping.len, mapping.page_offset),
@@ -238,13 +257,24 @@ mod tests {
         );
         assert_eq!(mapping.build_id, Some(vec![0xaa; 4]));
         assert_eq!(mapping.path, b"/lib/x");
-        assert_eq!(news_from_record(&record(RECORD_MMAP2, 0, &mapping_body(1))), None);
+        assert_eq!(news_from_record(&record(RECORD_MMAP2, 0, &mapping_body(1)), &|_| true), None);
+    }
+
+    #[test]
+    fn mapping_of_a_process_that_is_not_followed_has_its_range_only() {
+        let news = |protection| {
+            let record = record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(protection));
+            news_from_record(&record, &|pid| pid != 7)
+        };
+        assert_eq!(news(5), Some(News::Covered { pid: 7, start: 0x1000, end: 0x3000 }));
+        assert_eq!(news(1), None);
     }
 
     #[test]
     fn threads_and_short_records_are_no_changes() {
         let mut fork = Vec::new();
         fork.extend([9u32, 9, 10, 9].iter().flat_map(|field| field.to_le_bytes()));
+        let news_from_record = |record: &[u8]| super::news_from_record(record, &|_| true);
         assert_eq!(news_from_record(&record(RECORD_FORK, 0, &fork)), None);
         fork[0] = 11;
         assert_eq!(

@@ -91,6 +91,12 @@ impl AddressSpace {
         self.charge.force(self.mappings.len());
     }
 
+    /// Whether there is a mapping in `[start, end)`.
+    pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
+        let from = self.mappings.partition_point(|known| known.end <= start);
+        start < end && self.mappings.get(from).is_some_and(|known| known.start < end)
+    }
+
     /// The frame of `address`; `None` where no executable mapping is known.
     pub(crate) fn frame(&self, address: u64) -> Option<Frame> {
         let after = self.mappings.partition_point(|known| known.start <= address);
@@ -192,6 +198,8 @@ mod tests {
             for (start, end, id) in steps {
                 // Id 0 stands for an unmapping.
                 let known = (id > 0).then_some(id);
+                let covered = table.iter().take(end as usize).skip(start as usize);
+                prop_assert_eq!(space.overlaps(start, end), covered.clone().any(Option::is_some));
                 match known {
                     Some(id) => {
                         let target = Target::Module { id: ModuleId(id), bias: 0 };

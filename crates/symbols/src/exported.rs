@@ -20,6 +20,11 @@ const MAX_TABLE: u64 = 256 << 20;
 /// Longer than the longest mangled names of real programs.
 const MAX_NAME: u64 = 4096;
 
+/// Bytes that [`fill_names`] reads, without the names.
+pub(crate) fn bytes(sections: &Sections) -> u64 {
+    exporting_table(sections).map_or(0, |table| table.size.min(MAX_TABLE))
+}
+
 /// The best exported name of each function start that is a key of `wanted`.
 pub(crate) fn fill_names<R: ReadAt + ?Sized>(
     source: &R,

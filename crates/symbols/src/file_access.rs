@@ -5,8 +5,11 @@
 //! a request to a FUSE daemon, so it is only called for devices that are not mounted here: an open file on a
 //! FUSE mount that other users can see belongs to a mount of this namespace.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Statx, StatxFlags, fstatfs, statx};
 use rustix::process::geteuid;
@@ -83,6 +86,27 @@ fn file_system_from_name(name: &[u8]) -> FileSystem {
     }
 }
 
+/// The mount point of the file at an absolute path, if that is on a local file system, and the rest of the
+/// path. The path has no links and no `..`.
+pub(crate) fn local_mount_of(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
+    local_mount_in(&mounts, path)
+}
+
+/// The fifth field of a line is the mount point. Later lines are mounted over earlier ones.
+fn local_mount_in(mounts: &[u8], path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let places = mounts.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let place = Path::new(OsStr::from_bytes(fields.nth(4)?));
+        let name = fields.skip_while(|field| *field != b"-").nth(1)?;
+        path.starts_with(place).then_some((place, name))
+    });
+    let (place, name) = places.max_by_key(|(place, _)| place.as_os_str().len())?;
+    let is_local = file_system_from_name(name) == FileSystem::Local;
+    let rest = path.strip_prefix(place).ok().filter(|_| is_local)?;
+    Some((place.to_owned(), rest.to_owned()))
+}
+
 /// Finds the type by the magic numbers of `linux/magic.h`: FUSE; NFS, 9p, SMB.
 fn file_system_from_magic(file: &File) -> FileSystem {
     const FUSE: u64 = 0x6573_5546;
@@ -140,6 +164,20 @@ mod tests {
         assert_eq!(kind("98:0"), Some(FileSystem::Local));
         assert_eq!(kind("0:52"), Some(FileSystem::Fuse));
         assert_eq!([kind("0:5"), kind("0:53"), kind("")], [None; 3]);
+    }
+
+    #[test]
+    fn local_mount_of_a_path_is_the_last_longest_one() {
+        let mounts = b"1 0 8:0 / / rw - ext4 /dev/sda rw\n\
+            2 1 8:1 / /home rw - xfs /dev/sdb rw\n\
+            3 2 0:52 / /home/a/mnt rw - fuse.sshfs a@host:/ rw\n\
+            4 1 0:53 / /srv rw - ext4 /dev/sdc rw\n\
+            5 4 0:54 / /srv rw - nfs4 host:/ rw\n";
+        let mount = |path: &str| local_mount_in(mounts, Path::new(path));
+        let local = |place: &str, rest: &str| Some((PathBuf::from(place), PathBuf::from(rest)));
+        assert_eq!(mount("/usr/bin/x"), local("/", "usr/bin/x"));
+        assert_eq!(mount("/home/a/mntx"), local("/home", "a/mntx"));
+        assert_eq!([mount("/home/a/mnt/x"), mount("/srv/x")], [None, None]);
     }
 
     #[test]

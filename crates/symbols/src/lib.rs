@@ -42,6 +42,7 @@
 #![warn(missing_docs)]
 
 mod address_space;
+mod compare_quota;
 mod debug_file;
 mod debug_parser;
 mod debug_reader;
@@ -78,6 +79,7 @@ mod read_limits;
 mod reader;
 mod resolver;
 mod section;
+mod served_headers;
 mod served_module;
 mod stored;
 #[cfg(test)]
@@ -95,7 +97,7 @@ pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
 pub use lazy_binding::{BoundFunction, LazyCalls, exports_function, may_be_dynamic_linker};
 pub use maps::{MapsLine, executable_maps};
-pub use module::ModuleFile;
+pub use module::{ModuleFile, Payer};
 pub use needed::files_of_program;
 pub use pending::{Batch, Origin, PendingFrames};
 pub use process::{

@@ -19,10 +19,19 @@ pub struct MapsLine {
     pub end: u64,
     /// Where the mapping starts in the file, in bytes.
     pub file_offset: u64,
+    /// Of the file's device, as the kernel writes it: `fe:00`.
+    device: String,
     /// 0 for anonymous memory.
     pub inode: u64,
     /// As the kernel writes it; empty for anonymous memory.
     pub path: OsString,
+}
+
+impl MapsLine {
+    /// Whether both lines map the same file by the same name.
+    pub(crate) fn has_same_file(&self, other: &MapsLine) -> bool {
+        (self.inode, &self.device, &self.path) == (other.inode, &other.device, &other.path)
+    }
 }
 
 /// The executable mappings of a living process, by address.
@@ -50,7 +59,7 @@ fn executable_from_line(line: &[u8]) -> Option<MapsLine> {
     let (start, end) = text()?.split_once('-')?;
     let permissions = text()?;
     let file_offset = text()?;
-    let _device = text()?;
+    let device = text()?;
     let inode = text()?;
     let path = fields.next().unwrap_or_default();
     let padding = path.iter().take_while(|&&byte| byte == b' ').count();
@@ -59,6 +68,7 @@ fn executable_from_line(line: &[u8]) -> Option<MapsLine> {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         file_offset: u64::from_str_radix(file_offset, 16).ok()?,
+        device: device.to_owned(),
         inode: inode.parse().ok()?,
         path: OsString::from_vec(path[padding..].to_vec()),
     })
@@ -77,12 +87,9 @@ mod tests {
             7f20-7f30 r-xp 00000000 00:00 0                          [vdso]\n\
             garbage\n";
         let maps = read_executable(text.as_slice()).expect("readable");
-        let line = |start, end, file_offset, inode, path: &str| MapsLine {
-            start,
-            end,
-            file_offset,
-            inode,
-            path: path.into(),
+        let line = |start, end, file_offset, inode, path: &str| {
+            let device = if inode == 0 { "00:00" } else { "fe:00" };
+            MapsLine { start, end, file_offset, device: device.into(), inode, path: path.into() }
         };
         assert_eq!(
             maps,
@@ -92,6 +99,16 @@ mod tests {
                 line(0x7f20, 0x7f30, 0, 0, "[vdso]"),
             ]
         );
+    }
+
+    #[test]
+    fn lines_of_one_file_have_its_device_inode_and_path() {
+        let text = b"1000-2000 r-xp 00000000 fe:00 12 /x\n2000-3000 r-xp 00001000 fe:00 12 /x\n\
+            3000-4000 r-xp 00000000 fe:01 12 /x\n4000-5000 r-xp 00000000 fe:01 13 /x\n\
+            5000-6000 r-xp 00000000 fe:01 13 /y\n";
+        let maps = read_executable(text.as_slice()).expect("readable");
+        let same: Vec<bool> = maps.windows(2).map(|pair| pair[0].has_same_file(&pair[1])).collect();
+        assert_eq!(same, [true, false, false, false]);
     }
 
     #[test]

@@ -70,6 +70,7 @@ mod tests {
     use super::*;
     use crate::read_limits::Budget;
     use std::process::{Command, Stdio};
+    use wallprof_model::Owner;
 
     fn packed(bytes: &[u8], options: &[&str]) -> Vec<u8> {
         let folder = tempfile::tempdir().expect("a scratch folder");
@@ -113,7 +114,7 @@ mod tests {
         let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let mut budget = Budget::new(None);
         budget.set_stop(std::sync::Arc::clone(&stop));
-        let unpacked = budget.for_file().spend(true, 0, |deadline| {
+        let unpacked = budget.for_file(Owner::User(1000)).spend(true, 0, |deadline| {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             unpack_bounded(packed.clone(), 8 << 20, deadline)
         });

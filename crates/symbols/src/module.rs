@@ -7,18 +7,23 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::process::geteuid;
 use wallprof_model::{Module, ModuleId, Owner};
 
+use crate::compare_quota::CompareQuota;
 use crate::elf::ElfFacts;
-use crate::live_file::{FileKey, MappedFile, open_regular, stat_regular};
+use crate::file_access::{FileAccess, cached_attributes};
+use crate::live_file::{FileKey, Found, MappedFile, open_regular};
 use crate::module_quota::{ModuleQuota, Scope};
 use crate::open_files::OpenFiles;
+use crate::reader::ReaderCommand;
+use crate::served_headers::ServedHeaders;
 use crate::vdso;
 
 /// File identities that are kept. The table of them is cleared when it is full.
@@ -41,7 +46,28 @@ pub struct ModuleFile {
     pub file: Option<Arc<File>>,
 }
 
+/// Who is charged for reading a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payer {
+    /// The file's owner; the system for files that only root and the recorder's user can write. Programs that
+    /// serve files report any owner: their files share one.
+    pub owner: Owner,
+    /// A read of the file may never return.
+    pub may_block: bool,
+}
+
 impl ModuleFile {
+    /// Who is charged for reading the file. Sends no request to its file system.
+    pub fn payer(&self) -> Payer {
+        let system = Payer { owner: Owner::System, may_block: false };
+        let Some(file) = &self.file else { return system };
+        match FileAccess::of(file) {
+            FileAccess::Protected => system,
+            FileAccess::Served => Payer { owner: Owner::UNKNOWN, may_block: true },
+            FileAccess::Foreign => Payer { owner: owner_of_file(file), may_block: false },
+        }
+    }
+
     /// Opens a module of a recording on this machine by its path. `file` is `None` where the build ids
     /// differ.
     pub fn locate(module: &Module) -> Self {
@@ -61,6 +87,9 @@ pub(crate) enum Identity {
     /// A named file whose headers could not be read. Addresses in it are file offsets. It has no build id, so
     /// that they are never used as virtual addresses.
     Unread(ModuleId),
+    /// The same, for a file whose headers another process reads: [`Modules::take_served`] returns its key with
+    /// what it is.
+    Awaited(ModuleId, FileKey),
     /// Memory that no ELF file backs.
     NotCode,
 }
@@ -92,6 +121,14 @@ pub(crate) struct MappedBy<'a> {
     pub all: &'a dyn Fn() -> HashSet<ModuleId>,
 }
 
+/// A served file, as its first mapping describes it.
+#[derive(Clone)]
+pub(crate) struct AwaitedFile {
+    pub label: String,
+    pub name: PathBuf,
+    pub owner: Owner,
+}
+
 /// All known modules, by number.
 #[derive(Default)]
 pub(crate) struct Modules {
@@ -104,7 +141,9 @@ pub(crate) struct Modules {
     unread: HashMap<String, ModuleId>,
     vdso: Option<ModuleId>,
     open: OpenFiles,
+    served: ServedHeaders,
     quota: ModuleQuota,
+    compares: CompareQuota,
     /// Modules with frames that have no name yet.
     wanted: HashSet<ModuleId>,
     /// Modules of `wanted` that were evicted.
@@ -211,10 +250,9 @@ impl Modules {
     /// Any user can write a file with the build id of another file. The build id alone decides only where the
     /// file cannot be opened and exactly one known module has that build id.
     pub(crate) fn identify(&mut self, mapped: &MappedFile<'_>, mapped_by: &MappedBy<'_>) -> Identity {
-        for (place, path) in mapped.places() {
-            if let Ok(metadata) = stat_regular(&path)
-                && mapped.may_be(place, &metadata)
-                && let Some(identity) = self.identify_at(&path, mapped, &metadata, mapped_by)
+        for place in MappedFile::PLACES {
+            if let Some(found) = mapped.find(place)
+                && let Some(identity) = self.identify_found(found, mapped, mapped_by)
             {
                 return identity;
             }
@@ -225,21 +263,28 @@ impl Modules {
         }
     }
 
-    /// `None` if the file at `path` is not the mapped file.
-    fn identify_at(
+    /// `None` if it is not the mapped file.
+    fn identify_found(
         &mut self,
-        path: &Path,
+        found: Found,
         mapped: &MappedFile<'_>,
-        found: &Metadata,
         mapped_by: &MappedBy<'_>,
     ) -> Option<Identity> {
-        if let Some(&id) = self.by_file.get(&FileKey::of(found)) {
+        let key = found.key();
+        if let Some(&id) = self.by_file.get(&key) {
             let known = self.module(id)?.build_id.as_deref();
             let same = mapped.build_id.is_none_or(|wanted| known == Some(wanted));
             return same.then(|| self.known(id));
         }
-        let file = open_regular(path).ok()?;
         let label = label_from_path(mapped.path);
+        if found.is_served() {
+            let is_ordered = self.served.order(key, found.into_file());
+            return Some(match self.not_elf(&label, mapped_by) {
+                Identity::Unread(id) if is_ordered => Identity::Awaited(id, key),
+                other => other,
+            });
+        }
+        let file = found.open().ok()?;
         let Ok(facts) = ElfFacts::read(&file) else {
             return mapped.build_id.is_none().then(|| self.not_elf(&label, mapped_by));
         };
@@ -256,8 +301,9 @@ impl Modules {
         facts: ElfFacts,
         mapped_by: &MappedBy<'_>,
     ) -> Identity {
-        let key = file.metadata().ok().map(|metadata| FileKey::of(&metadata));
-        let known = facts.build_id.as_ref().and_then(|build_id| self.same_contents(build_id, &file));
+        let key = FileKey::of_file(&file).ok();
+        let same = |build_id: &Vec<u8>| self.same_contents(build_id, &file, mapped_by.owner);
+        let known = facts.build_id.as_ref().and_then(same);
         let id = match known {
             Some(id) => id,
             None => {
@@ -275,16 +321,59 @@ impl Modules {
         self.known(id)
     }
 
+    /// Replaces the program that reads served files.
+    pub(crate) fn set_reader(&mut self, command: ReaderCommand) {
+        self.served.set_reader(command);
+    }
+
+    /// The served files whose headers were read since the last call. `awaiting` describes a file, and `mapped`
+    /// is as in [`MappedBy`].
+    pub(crate) fn take_served(
+        &mut self,
+        awaiting: &mut dyn FnMut(FileKey) -> Option<AwaitedFile>,
+        mapped: &dyn Fn() -> HashSet<ModuleId>,
+    ) -> Vec<(FileKey, Identity)> {
+        let mut known = Vec::new();
+        for headers in self.served.take() {
+            let Some(awaited) = awaiting(headers.key) else { continue };
+            let Some(facts) = headers.facts else { continue };
+            let mapped_by = MappedBy { owner: awaited.owner, all: mapped };
+            let module = Module { path: awaited.label, build_id: facts.build_id.clone() };
+            let origin = Origin { module, found_at: awaited.name, key: Some(headers.key) };
+            let Some(id) = self.add(origin, facts, &mapped_by) else { continue };
+            self.open.keep(id, Arc::new(headers.file));
+            self.remember_file(headers.key, id);
+            known.push((headers.key, self.known(id)));
+        }
+        known
+    }
+
+    /// Whether headers of served files are being read.
+    pub(crate) fn awaits_served(&self) -> bool {
+        self.served.is_reading()
+    }
+
+    /// The number of served files whose headers could not be read.
+    pub(crate) fn unreadable(&self) -> u64 {
+        self.served.lost()
+    }
+
     /// Finds the module with this build id and the same bytes as `file`: for example a library in two
     /// containers.
-    fn same_contents(&self, build_id: &[u8], file: &File) -> Option<ModuleId> {
-        let claims = self.by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
+    fn same_contents(&mut self, build_id: &[u8], file: &File, owner: Owner) -> Option<ModuleId> {
+        let Modules { by_build_id, entries, open, compares, .. } = self;
+        let claims = by_build_id.get(build_id)?.iter().take(MAX_CLAIMS);
         let open = |id: &ModuleId| {
-            let origin = &self.entries.get(id)?.origin;
-            let open = self.open.get(*id).filter(|known| origin.is_unchanged(known));
+            let origin = &entries.get(id)?.origin;
+            let open = open.get(*id).filter(|known| origin.is_unchanged(known));
             open.or_else(|| origin.reopen().map(Arc::new))
         };
-        claims.copied().find(|id| open(id).is_some_and(|known| have_same_bytes(&known, file)))
+        let mut have_same_bytes = |known: Arc<File>| {
+            let size = common_size(&known, file)?;
+            let may_compare = compares.charge(owner, size, Instant::now());
+            Some(may_compare && are_equal(&known, file, size))
+        };
+        claims.copied().find(|id| open(id).and_then(&mut have_same_bytes) == Some(true))
     }
 
     /// Identifies a mapped file without readable ELF headers. The name of shared memory means code that is
@@ -410,16 +499,18 @@ impl Modules {
 }
 
 impl Origin {
-    /// Opens the file by its path if it is still the same file.
+    /// Opens the file by its path if it is still the same file. One that is served is only found.
     fn reopen(&self) -> Option<File> {
-        open_regular(&self.found_at).ok().filter(|file| self.is_unchanged(file))
+        let found = Found::by_name(&self.found_at).ok()?;
+        let file = if found.is_served() { found.into_file() } else { found.open().ok()? };
+        Some(file).filter(|file| self.is_unchanged(file))
     }
 
     /// Whether the file was not changed after its headers were read.
     fn is_unchanged(&self, file: &File) -> bool {
-        let Ok(metadata) = file.metadata() else { return false };
-        let key = FileKey::of(&metadata);
+        let Ok(key) = FileKey::of_file(file) else { return false };
         let same_build_id = || match &self.module.build_id {
+            Some(_) if FileAccess::of(file) == FileAccess::Served => false,
             Some(build_id) => crate::elf::build_id(file).as_ref() == Some(build_id),
             None => false,
         };
@@ -427,13 +518,24 @@ impl Origin {
     }
 }
 
-/// Whether two files have the same contents. False for files over [`MAX_COMPARED`], which take too long to
-/// compare.
-fn have_same_bytes(one: &File, other: &File) -> bool {
-    let size = |file: &File| file.metadata().map(|metadata| metadata.len()).ok();
-    let Some(size) = size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED) else {
-        return false;
-    };
+/// The recorder's own user is the system, too.
+fn owner_of_file(file: &File) -> Owner {
+    match cached_attributes(file) {
+        Ok(attributes) if attributes.stx_uid == geteuid().as_raw() => Owner::System,
+        Ok(attributes) => Owner::from_uid(attributes.stx_uid),
+        Err(_) => Owner::UNKNOWN,
+    }
+}
+
+/// The size of two files that may have the same contents. `None` for files over [`MAX_COMPARED`], which take
+/// too long to compare.
+fn common_size(one: &File, other: &File) -> Option<u64> {
+    let size = |file: &File| FileKey::of_file(file).map(|key| key.size()).ok();
+    size(one).filter(|len| Some(*len) == size(other) && *len <= MAX_COMPARED)
+}
+
+/// Whether two files of this size have the same contents.
+fn are_equal(one: &File, other: &File, size: u64) -> bool {
     let mut parts = [vec![0; PART], vec![0; PART]];
     (0..size).step_by(PART).all(|at| {
         let len = usize::try_from(size - at).map_or(PART, |left| left.min(PART));
@@ -532,6 +634,27 @@ mod tests {
         let modules = modules.all();
         assert_eq!(modules[1].1.path, paths[1].to_str().expect("UTF-8"));
         assert_eq!(modules[0].1.build_id, modules[1].1.build_id);
+    }
+
+    #[test]
+    fn copy_beyond_the_quota_of_its_user_is_a_module_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut modules = Modules::default();
+        let adopt = |modules: &mut Modules, name: &str, owner| {
+            let path = folder.path().join(name);
+            std::fs::copy("/lib/x86_64-linux-gnu/libc.so.6", &path).expect("a copy");
+            let file = File::open(&path).expect("a file");
+            let facts = ElfFacts::read(&file).expect("an ELF file");
+            match modules.adopt(name, file, path, facts, &MappedBy { owner, ..ROOT }) {
+                Identity::Module(id, _) => id.0,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(["0", "1", "2"].map(|name| adopt(&mut modules, name, ALICE)), [0, 0, 0]);
+        modules.compares.charge(ALICE, 250 << 20, Instant::now() + std::time::Duration::from_secs(3_600));
+        let copies: Vec<u32> = (3..8).map(|name| adopt(&mut modules, &name.to_string(), ALICE)).collect();
+        assert!(copies.contains(&1), "{copies:?}");
+        assert_eq!(adopt(&mut modules, "9", Owner::User(1001)), 0, "another user has a quota");
     }
 
     #[test]

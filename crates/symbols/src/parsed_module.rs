@@ -249,8 +249,7 @@ impl ParsedModule {
         }
         self.fill_from_debug_info(addresses, &order, &mut all, budget);
         self.fill_from_symbols(addresses, &order, &mut all, budget);
-        let use_exported = |deadline: &Deadline| self.use_exported_names(addresses, &mut all, deadline);
-        budget.spend(self.is_foreign, 0, use_exported);
+        self.use_exported_names(addresses, &mut all, budget);
         all
     }
 
@@ -346,7 +345,12 @@ impl ParsedModule {
     }
 
     /// Of several names of a C function, the exported one: the same with and without debug information.
-    fn use_exported_names(&self, addresses: &[u64], all: &mut [Vec<SymbolLine>], deadline: &Deadline) {
+    fn use_exported_names(
+        &self,
+        addresses: &[u64],
+        all: &mut [Vec<SymbolLine>],
+        budget: &mut FileBudget<'_>,
+    ) {
         let mut names = HashMap::new();
         let start_of = |address: u64, line: &SymbolLine| {
             let is_plain = line.symbol.as_deref().is_some_and(is_c_name);
@@ -354,7 +358,13 @@ impl ParsedModule {
         };
         let physical = || addresses.iter().zip(all.iter().filter_map(|lines| lines.last()));
         names.extend(physical().filter_map(|(&address, line)| Some((start_of(address, line)?, None))));
-        exported::fill_names(self.file.as_ref(), &self.sections, &mut names, deadline);
+        if names.is_empty() {
+            return;
+        }
+        let fill = |deadline: &Deadline| {
+            exported::fill_names(self.file.as_ref(), &self.sections, &mut names, deadline);
+        };
+        budget.spend(self.is_foreign, exported::bytes(&self.sections), fill);
         for (&address, line) in addresses.iter().zip(all.iter_mut().filter_map(|lines| lines.last_mut())) {
             let start = start_of(address, line);
             if let Some(Some(name)) = start.and_then(|start| names.get(&start)) {

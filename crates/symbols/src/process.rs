@@ -16,11 +16,12 @@ use wallprof_model::{Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, Owner,
 
 use crate::address_space::{AddressSpace, Mapping, NotKept, Target};
 use crate::jit::JitCode;
-use crate::live_file::MappedFile;
+use crate::live_file::{FileKey, MappedFile};
 use crate::mapping_quota::MappingQuota;
 use crate::maps::{MapsLine, executable_maps};
-use crate::module::{Identity, MappedBy, ModuleFile, Modules};
+use crate::module::{AwaitedFile, Identity, MappedBy, ModuleFile, Modules, label_from_path};
 use crate::process_owner::owner_of_process;
+use crate::reader::ReaderCommand;
 use crate::vdso;
 
 /// Images of one process that are kept: stacks of earlier images may arrive late.
@@ -32,6 +33,8 @@ const HIGHEST_ADDRESS: u64 = 1 << 56;
 /// The owner of a process is read again each time that it has this many mappings more: a process can become
 /// another user's without an exec.
 const OWNER_EVERY: usize = 1 << 12;
+/// Mappings of one served file that wait for its headers. At most 256 such files wait.
+const MAX_AWAITED: usize = 64;
 /// The pause after a scan of `/proc/PID/maps` that explained nothing doubles, from the first value to the
 /// second.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
@@ -127,6 +130,8 @@ pub struct NormaliseLosses {
     pub mappings_over_quota: u64,
     /// Mappings of files beyond the number of modules kept.
     pub modules: u64,
+    /// Files that another program serves, whose headers could not be read.
+    pub served_files: u64,
     /// Lists of run-time code's names that were too large, or of too many processes.
     pub jit_names: u64,
 }
@@ -189,12 +194,25 @@ impl Process {
     }
 }
 
+/// A mapping of a file that is not known yet.
+struct AwaitedMapping {
+    process: ProcessKey,
+    start: u64,
+    end: u64,
+    file_offset: u64,
+    /// The module to which it is assigned meanwhile.
+    unread: ModuleId,
+    file: AwaitedFile,
+}
+
 /// All processes seen and not retired.
 #[derive(Default)]
 pub struct Processes {
     table: HashMap<u32, Process>,
     modules: Modules,
     jit: JitCode,
+    /// Mappings of served files whose headers are being read.
+    awaiting: HashMap<FileKey, Vec<AwaitedMapping>>,
     quota: MappingQuota,
     lost_mappings: u64,
     mappings_over_quota: u64,
@@ -206,7 +224,19 @@ impl Processes {
         let lines = executable_maps(process.pid).map_err(|cause| ScanError { pid: process.pid, cause })?;
         self.charge(process);
         self.modules.start_batch();
-        let mappings: Vec<Mapping> = lines.iter().map(|line| self.mapping_from_line(process, line)).collect();
+        let mut mappings = Vec::with_capacity(lines.len());
+        // A process may have mapped parts of one file a thousand times.
+        let mut last: Option<(&MapsLine, Identity)> = None;
+        for line in &lines {
+            let mapped = mapped_from_line(process, line);
+            let identity = match last {
+                Some((before, identity)) if before.has_same_file(line) => identity,
+                _ => self.identity(process, &mapped),
+            };
+            let target = self.target(process, &mapped, &identity, line.file_offset);
+            mappings.push(Mapping { start: line.start, end: line.end, target });
+            last = Some((line, identity));
+        }
         self.modules.end_batch();
         // Known mappings stay unless new ones cover them: a process that is ending has an empty map.
         let memory = Arc::make_mut(&mut self.image(process).memory);
@@ -229,7 +259,9 @@ impl Processes {
                 build_id: event.build_id,
                 inode: event.inode,
             };
-            Mapping { start: event.start, end, target: self.target(process, &mapped, event.file_offset) }
+            let identity = self.identity(process, &mapped);
+            let target = self.target(process, &mapped, &identity, event.file_offset);
+            Mapping { start: event.start, end, target }
         });
         let memory = Arc::make_mut(&mut self.image(process).memory);
         match mapping {
@@ -239,6 +271,69 @@ impl Processes {
             }
             None => memory.unmap(event.start, end),
         }
+    }
+
+    /// Replaces the program that reads files which other programs serve.
+    pub fn set_reader(&mut self, command: ReaderCommand) {
+        self.modules.set_reader(command);
+    }
+
+    /// Whether files are being read that other programs serve.
+    pub fn awaits_served_files(&self) -> bool {
+        self.modules.awaits_served()
+    }
+
+    /// Assigns the mappings of files that other programs serve, as far as these were read since the last
+    /// call. Returns the processes whose mappings have changed.
+    pub fn take_served_files(&mut self) -> Vec<u32> {
+        let Processes { table, modules, awaiting, .. } = self;
+        let mut mappings: HashMap<FileKey, Vec<AwaitedMapping>> = HashMap::new();
+        let mut take = |key| {
+            let awaited = awaiting.remove(&key)?;
+            let file = awaited.first()?.file.clone();
+            mappings.insert(key, awaited);
+            Some(file)
+        };
+        let known = modules.take_served(&mut take, &|| mapped_modules(table));
+        let mut changed = Vec::new();
+        for (key, identity) in known {
+            for awaited in mappings.remove(&key).unwrap_or_default() {
+                let target = target_of(&identity, awaited.start, awaited.end, awaited.file_offset);
+                if self.assign(&awaited, target) {
+                    changed.push(awaited.process.pid);
+                }
+            }
+        }
+        changed
+    }
+
+    /// False if something else is mapped there by now.
+    fn assign(&mut self, awaited: &AwaitedMapping, target: Target) -> bool {
+        let images = self.table.get_mut(&awaited.process.pid).map(|known| &mut known.images);
+        let mut images = images.into_iter().flatten();
+        let Some(image) = images.find(|image| image.generation == awaited.process.generation) else {
+            return false;
+        };
+        let frame = image.memory.frame(awaited.start);
+        let is_still = frame.is_some_and(|frame| frame.module == Some(awaited.unread));
+        if is_still {
+            let mapping = Mapping { start: awaited.start, end: awaited.end, target };
+            let outcome = Arc::make_mut(&mut image.memory).map(mapping);
+            self.count(outcome);
+        }
+        is_still
+    }
+
+    /// Something unknown was mapped over `[start, end)`: nothing is known there any more. True if something
+    /// was.
+    pub fn unmap(&mut self, pid: u32, start: u64, end: u64) -> bool {
+        let process = self.newest(pid);
+        let memory = &mut self.image(process).memory;
+        let overlaps = memory.overlaps(start, end);
+        if overlaps {
+            Arc::make_mut(memory).unmap(start, end);
+        }
+        overlaps
     }
 
     /// `child` starts with the memory that the process `parent` has now.
@@ -261,6 +356,8 @@ impl Processes {
         }
         known.images.retain(|image| image.generation != process.generation);
         known.push(process.generation);
+        // Its user has to be known before its first mapping.
+        self.charge(process);
     }
 
     /// The process has ended: it is not read from `/proc` any more, and its mappings are kept.
@@ -342,6 +439,15 @@ impl Processes {
         }
     }
 
+    /// As [`Processes::normalise_user`], with the mappings that are known already.
+    pub fn normalise_known(&self, process: ProcessKey, addresses: &[u64], frames: &mut Vec<Frame>) {
+        let memory = self.memory(process);
+        frames.extend(addresses.iter().enumerate().map(|(depth, &address)| {
+            let address = call_site(depth, address);
+            memory.frame(address).unwrap_or(Frame { kind: FrameKind::Native, module: None, address })
+        }));
+    }
+
     /// All modules that are known, by number.
     pub fn modules(&self) -> Vec<(ModuleId, Module)> {
         self.modules.all()
@@ -380,6 +486,12 @@ impl Processes {
         image.map_or(Owner::System, |image| image.memory.owner())
     }
 
+    /// The same for an image that need not be known yet: its user is read now.
+    pub fn read_owner(&mut self, process: ProcessKey) -> Owner {
+        self.charge(process);
+        self.image(process).memory.owner()
+    }
+
     /// A module with its file, ready for [`crate::Resolver::resolve`] on any thread.
     pub fn module_file(&mut self, id: ModuleId) -> Option<ModuleFile> {
         self.modules.file(id)
@@ -408,6 +520,7 @@ impl Processes {
             mappings: self.lost_mappings,
             mappings_over_quota: self.mappings_over_quota,
             modules: self.modules.refused(),
+            served_files: self.modules.unreadable(),
             jit_names: self.jit.lost(),
         }
     }
@@ -462,9 +575,21 @@ impl Processes {
         let len = memory.mappings().len();
         let is_due = len.is_multiple_of(OWNER_EVERY) || Arc::strong_count(memory) > 1;
         if is_due {
-            let account = self.quota.account(owner_of_process(process.pid));
+            let owner = match owner_of_process(process.pid) {
+                // It has ended: the user of its program before.
+                Owner::UNKNOWN => self.former_owner(process),
+                owner => owner,
+            };
+            let account = self.quota.account(owner);
             Arc::make_mut(&mut self.image(process).memory).charge_to(account);
         }
+    }
+
+    /// The owner of the last image with mappings.
+    fn former_owner(&self, process: ProcessKey) -> Owner {
+        let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
+        let with_mappings = images.iter().rev().find(|image| !image.memory.mappings().is_empty());
+        with_mappings.map_or(Owner::UNKNOWN, |image| image.memory.owner())
     }
 
     fn count(&mut self, outcome: Result<(), NotKept>) {
@@ -475,38 +600,72 @@ impl Processes {
         }
     }
 
-    fn mapping_from_line(&mut self, process: ProcessKey, line: &MapsLine) -> Mapping {
-        let mapped = MappedFile {
-            pid: process.pid,
-            start: line.start,
-            end: line.end,
-            path: &line.path,
-            build_id: None,
-            inode: Some(line.inode),
-        };
-        Mapping { start: line.start, end: line.end, target: self.target(process, &mapped, line.file_offset) }
-    }
-
-    fn target(&mut self, process: ProcessKey, mapped: &MappedFile<'_>, file_offset: u64) -> Target {
+    fn identity(&mut self, process: ProcessKey, mapped: &MappedFile<'_>) -> Identity {
         self.jit.mapped(process, mapped);
         let owner = self.image(process).memory.owner();
         let table = &self.table;
         let mapped_by = MappedBy { owner, all: &|| mapped_modules(table) };
-        let identity = match mapped.path.to_str() {
+        match mapped.path.to_str() {
             Some(vdso::LABEL) => self.modules.vdso(mapped.start, &mapped_by),
             _ if is_file_path(mapped.path) => self.modules.identify(mapped, &mapped_by),
             _ => Identity::NotCode,
-        };
-        match identity {
-            Identity::Module(id, facts) => {
-                match facts.bias(mapped.start, mapped.end.saturating_sub(mapped.start), file_offset) {
-                    Some(bias) => Target::Module { id, bias },
-                    None => Target::Jit,
-                }
-            }
-            Identity::Unread(id) => Target::Module { id, bias: file_offset.wrapping_sub(mapped.start) },
-            Identity::NotCode => Target::Jit,
         }
+    }
+
+    fn target(
+        &mut self,
+        process: ProcessKey,
+        mapped: &MappedFile<'_>,
+        identity: &Identity,
+        file_offset: u64,
+    ) -> Target {
+        if let Identity::Awaited(unread, key) = *identity {
+            self.await_file(process, mapped, file_offset, unread, key);
+        }
+        target_of(identity, mapped.start, mapped.end, file_offset)
+    }
+
+    fn await_file(
+        &mut self,
+        process: ProcessKey,
+        mapped: &MappedFile<'_>,
+        file_offset: u64,
+        unread: ModuleId,
+        key: FileKey,
+    ) {
+        let owner = self.image(process).memory.owner();
+        let awaited = self.awaiting.entry(key).or_default();
+        if awaited.len() >= MAX_AWAITED {
+            self.lost_mappings += 1;
+            return;
+        }
+        let file = AwaitedFile { label: label_from_path(mapped.path), name: mapped.name(), owner };
+        let (start, end) = (mapped.start, mapped.end);
+        awaited.push(AwaitedMapping { process, start, end, file_offset, unread, file });
+    }
+}
+
+fn mapped_from_line(process: ProcessKey, line: &MapsLine) -> MappedFile<'_> {
+    MappedFile {
+        pid: process.pid,
+        start: line.start,
+        end: line.end,
+        path: &line.path,
+        build_id: None,
+        inode: Some(line.inode),
+    }
+}
+
+fn target_of(identity: &Identity, start: u64, end: u64, file_offset: u64) -> Target {
+    match identity {
+        Identity::Module(id, facts) => match facts.bias(start, end.saturating_sub(start), file_offset) {
+            Some(bias) => Target::Module { id: *id, bias },
+            None => Target::Jit,
+        },
+        Identity::Unread(id) | Identity::Awaited(id, _) => {
+            Target::Module { id: *id, bias: file_offset.wrapping_sub(start) }
+        }
+        Identity::NotCode => Target::Jit,
     }
 }
 

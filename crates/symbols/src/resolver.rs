@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use wallprof_model::{Loss, SymbolLine};
+use wallprof_model::{Loss, Owner, SymbolLine};
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
 use crate::file_access::FileAccess;
@@ -123,11 +123,10 @@ impl Resolver {
     ///
     /// A module without a file is named by its debug file alone.
     pub fn resolve(&mut self, module: &ModuleFile, addresses: &[u64]) -> Vec<Vec<SymbolLine>> {
+        let payer = module.payer();
         let lines = match module.file.as_ref() {
-            Some(file) if FileAccess::of(file) == FileAccess::Served => {
-                self.resolve_served(module, file, addresses)
-            }
-            _ => self.resolve_here(module, addresses),
+            Some(file) if payer.may_block => self.resolve_served(module, file, addresses),
+            _ => self.resolve_here(module, payer.owner, addresses),
         };
         lines.unwrap_or_else(|| vec![vec![SymbolLine::default()]; addresses.len()])
     }
@@ -143,7 +142,12 @@ impl Resolver {
         self.kept.clear();
     }
 
-    fn resolve_here(&mut self, module: &ModuleFile, addresses: &[u64]) -> Option<Vec<Vec<SymbolLine>>> {
+    fn resolve_here(
+        &mut self,
+        module: &ModuleFile,
+        owner: Owner,
+        addresses: &[u64],
+    ) -> Option<Vec<Vec<SymbolLine>>> {
         let (file, mut found) = match &module.file {
             Some(file) => (Arc::clone(file), None),
             None => {
@@ -152,13 +156,13 @@ impl Resolver {
             }
         };
         let key = FileKey::of_file(&file).ok()?;
-        if self.budget.for_file().is_stopped() {
+        if self.budget.is_stopped() {
             self.unreadable.insert(key);
             return None;
         }
         let kept = self.take_kept(key);
         let Resolver { options, kept: all_kept, unreadable, budget } = self;
-        let mut budget = budget.for_file();
+        let mut budget = budget.for_file(owner);
         let mut parsed = match kept {
             Some(Kept::Parsed(parsed)) => parsed,
             _ => {
@@ -191,7 +195,7 @@ impl Resolver {
         addresses: &[u64],
     ) -> Option<Vec<Vec<SymbolLine>>> {
         let without_file = ModuleFile { module: module.module.clone(), file: None };
-        let lines = self.resolve_here(&without_file, addresses);
+        let lines = self.resolve_here(&without_file, Owner::UNKNOWN, addresses);
         let mut lines = lines.unwrap_or_else(|| vec![vec![SymbolLine::default()]; addresses.len()]);
         let is_unnamed = |&index: &usize| lines[index].iter().all(|line| line.symbol.is_none());
         let mut unnamed: Vec<usize> = (0..addresses.len()).filter(is_unnamed).collect();
@@ -205,7 +209,7 @@ impl Resolver {
             Some(Kept::Served(served)) => served,
             _ => ServedModule::new(file, key),
         };
-        match served.resolve(&self.options, &wanted, &mut self.budget.for_file()) {
+        match served.resolve(&self.options, &wanted, &mut self.budget.for_file(Owner::UNKNOWN)) {
             Ok(found) => {
                 unnamed.into_iter().zip(found).for_each(|(index, found)| lines[index] = found);
                 self.kept.push(Kept::Served(served));

@@ -18,7 +18,7 @@ use std::fs::File;
 
 use wallprof_model::{FrameId, MonoNs, SymbolLine};
 
-use crate::live_file::{FileKey, MappedFile, open_regular};
+use crate::live_file::{FileKey, MappedFile};
 use crate::process::ProcessKey;
 use home::Home;
 use wanted::Wanted;
@@ -77,10 +77,7 @@ impl JitCode {
             return;
         }
         let Some(known) = self.process(process) else { return };
-        let opened = mapped.places().into_iter().find_map(|(place, path)| {
-            let file = open_regular(&path).ok()?;
-            mapped.may_be(place, &file.metadata().ok()?).then_some(file)
-        });
+        let opened = MappedFile::PLACES.into_iter().find_map(|place| mapped.find(place)?.open().ok());
         if let Some(file) = opened {
             known.add_dump(file);
         }

@@ -10,6 +10,7 @@ use super::command::ReaderCommand;
 use super::reaper;
 use super::wire::{self, Setup};
 use crate::debug_parser::Answer;
+use crate::elf::ElfFacts;
 use crate::read_limits::Deadline;
 
 /// How often the deadline is looked at while the reader is busy.
@@ -55,13 +56,23 @@ impl ReaderProcess {
         answer
     }
 
+    /// The headers of the file; `None` when the deadline is over, or the file has none.
+    pub(crate) fn headers(&mut self, deadline: &Deadline) -> Option<ElfFacts> {
+        let bytes = self.receive_answer(deadline)?;
+        wire::decode_headers(&bytes)
+    }
+
     fn exchange(&mut self, addresses: &[u64], deadline: &Deadline) -> Option<Answer> {
         self.socket.write_all(&wire::encode_addresses(addresses)).ok()?;
+        wire::decode_answer(&self.receive_answer(deadline)?, addresses.len())
+    }
+
+    fn receive_answer(&mut self, deadline: &Deadline) -> Option<Vec<u8>> {
         let end = Instant::now() + LONGEST_ANSWER;
         let is_late = || deadline.is_over() || Instant::now() >= end;
         let len: [u8; 4] = self.receive(4, &is_late)?.try_into().ok()?;
         let len = usize::try_from(u32::from_le_bytes(len)).ok().filter(|&len| len <= wire::MAX_ANSWER)?;
-        wire::decode_answer(&self.receive(len, &is_late)?, addresses.len())
+        self.receive(len, &is_late)
     }
 
     /// Memory grows with what has come, not with the announced length.
@@ -113,6 +124,7 @@ mod tests {
     use crate::reader::wire::Scope;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use wallprof_model::Owner;
 
     const SETUP: Setup =
         Setup { scope: Scope::DebugInformation, debug_limit: 1, unpacked_limit: 1, copy_limit: 1 };
@@ -162,7 +174,7 @@ mod tests {
         let mut reader = reader("exec sleep 1000").expect("it runs");
         let id = reader.id().expect("it runs");
         let mut budget = Budget::new(Some(limits));
-        let mut file = budget.for_file();
+        let mut file = budget.for_file(Owner::User(1000));
         let answer = file.spend(true, 0, |deadline| reader.functions(&[1], deadline));
         assert_eq!(answer, Some(None));
         while std::path::Path::new(&format!("/proc/{id}")).exists() {
@@ -177,7 +189,7 @@ mod tests {
         let mut budget = Budget::new(None);
         budget.set_stop(Arc::clone(&stop));
         let mut reader = reader("exec sleep 1000").expect("it runs");
-        let mut file = budget.for_file();
+        let mut file = budget.for_file(Owner::User(1000));
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| file.spend(true, 0, |deadline| reader.functions(&[1], deadline)));
             stop.store(true, Ordering::Relaxed);

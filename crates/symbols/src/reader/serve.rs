@@ -7,13 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use wallprof_model::SymbolLine;
+use wallprof_model::{Owner, SymbolLine};
 
 use super::command::ReaderCommand;
 use super::confine::{confine, forbid_writing};
 use super::wire::{self, Scope, Setup};
 use crate::debug_parser::{Answer, DebugFunction};
-use crate::live_file::FileKey;
+use crate::elf::ElfFacts;
+use crate::live_file::{FileKey, reopen};
 use crate::parsed_module::{ForeignCopy, ParsedModule};
 use crate::read_limits::Budget;
 use crate::resolver::ResolverOptions;
@@ -34,11 +35,16 @@ pub fn run_reader() -> ExitCode {
 
 fn serve() -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let found = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut setup = [0; Setup::LEN];
     socket.read_exact(&mut setup)?;
     let setup = Setup::decode(&setup).ok_or(io::ErrorKind::InvalidData)?;
+    // Opening a file may never return, as reading it, so that the parent has found it only.
+    let file = reopen(&found)?;
     confine(setup.copy_limit.saturating_add(COPY_SLACK))?;
+    if setup.scope == Scope::Headers {
+        return socket.write_all(&wire::encode_headers(ElfFacts::read(&file).ok().as_ref()));
+    }
     let mut names = Names::open(Arc::new(file), &setup);
     forbid_writing()?;
     while let Some(addresses) = receive_addresses(&mut socket)? {
@@ -84,6 +90,7 @@ impl Names {
         let opened = match setup.scope {
             Scope::DebugInformation => ForeignCopy::open(&file, &options).map(Box::new).map(Names::Debug),
             Scope::AllNames => Self::open_all(&options, &file),
+            Scope::Headers => None,
         };
         opened.unwrap_or(Names::Unreadable)
     }
@@ -91,7 +98,9 @@ impl Names {
     fn open_all(options: &ResolverOptions, file: &Arc<File>) -> Option<Self> {
         let key = FileKey::of_file(file).ok()?;
         let mut budget = Budget::new(None);
-        let module = ParsedModule::new(options, file, key, |_| Vec::new(), &mut budget.for_file()).ok()?;
+        let module =
+            ParsedModule::new(options, file, key, |_| Vec::new(), &mut budget.for_file(Owner::UNKNOWN))
+                .ok()?;
         Some(Names::All(Box::new(module), budget))
     }
 
@@ -99,7 +108,7 @@ impl Names {
         match self {
             Names::Debug(copy) => copy.answer(addresses),
             Names::All(module, budget) => {
-                let lines = module.resolve(addresses, &mut budget.for_file());
+                let lines = module.resolve(addresses, &mut budget.for_file(Owner::UNKNOWN));
                 let is_damaged = !module.take_damaged().is_empty();
                 Answer { functions: lines.into_iter().map(named_function).collect(), is_damaged }
             }

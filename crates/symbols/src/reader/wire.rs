@@ -6,6 +6,7 @@
 use wallprof_model::SymbolLine;
 
 use crate::debug_parser::{Answer, DebugFunction};
+use crate::elf::{ElfFacts, Segment};
 
 /// Addresses in one request.
 pub(crate) const MAX_ADDRESSES: usize = 128;
@@ -13,6 +14,8 @@ pub(crate) const MAX_ADDRESSES: usize = 128;
 pub(crate) const MAX_ANSWER: usize = 16 << 20;
 /// Functions at one address, inlined ones included.
 const MAX_LINES: usize = 1024;
+/// As many program headers as are read of any file.
+const MAX_SEGMENTS: usize = 1024;
 /// Bytes of one name or path.
 const MAX_TEXT: usize = 32 << 10;
 
@@ -31,19 +34,24 @@ pub(crate) struct Setup {
     pub copy_limit: u64,
 }
 
-/// Which names a reader looks for.
+/// What a reader looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     DebugInformation,
     /// Those of symbol tables and PLT stubs, too.
     AllNames,
+    /// Build id and segments. There is one answer, and no request.
+    Headers,
 }
+
+/// Each scope at its number.
+const SCOPES: [Scope; 3] = [Scope::DebugInformation, Scope::AllNames, Scope::Headers];
 
 impl Setup {
     pub(crate) const LEN: usize = 25;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![u8::from(self.scope == Scope::AllNames)];
+        let mut bytes = vec![self.scope as u8];
         for limit in [self.debug_limit, self.unpacked_limit, self.copy_limit] {
             bytes.extend(limit.to_le_bytes());
         }
@@ -52,11 +60,7 @@ impl Setup {
 
     pub(crate) fn decode(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let mut fields = Fields { rest: bytes };
-        let scope = match fields.byte()? {
-            0 => Scope::DebugInformation,
-            1 => Scope::AllNames,
-            _ => return None,
-        };
+        let scope = *SCOPES.get(usize::from(fields.byte()?))?;
         let mut limit = || fields.long();
         Some(Setup { scope, debug_limit: limit()?, unpacked_limit: limit()?, copy_limit: limit()? })
     }
@@ -127,6 +131,45 @@ pub(crate) fn decode_answer(bytes: &[u8], count: usize) -> Option<Answer> {
         functions.push(function);
     }
     fields.rest.is_empty().then_some(Answer { functions, is_damaged })
+}
+
+/// Headers behind their length; no bytes where a file has none.
+pub(crate) fn encode_headers(facts: Option<&ElfFacts>) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    if let Some(facts) = facts {
+        let build_id = facts.build_id.as_deref().unwrap_or_default();
+        bytes.push(build_id.len() as u8);
+        bytes.extend(build_id);
+        bytes.extend((facts.segments.len() as u16).to_le_bytes());
+        for segment in &facts.segments {
+            for field in [segment.offset, segment.file_size, segment.address] {
+                bytes.extend(field.to_le_bytes());
+            }
+            bytes.push(segment.executable.into());
+        }
+    }
+    let len = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes
+}
+
+/// Headers without their length.
+pub(crate) fn decode_headers(bytes: &[u8]) -> Option<ElfFacts> {
+    let mut fields = Fields { rest: bytes };
+    let len = usize::from(fields.byte()?);
+    let (build_id, rest) = fields.rest.split_at_checked(len)?;
+    fields.rest = rest;
+    let mut segments = Vec::new();
+    for _ in 0..fields.count().filter(|count| *count <= MAX_SEGMENTS)? {
+        segments.push(Segment {
+            offset: fields.long()?,
+            file_size: fields.long()?,
+            address: fields.long()?,
+            executable: fields.flag()?,
+        });
+    }
+    let build_id = (len > 0).then(|| build_id.to_owned());
+    fields.rest.is_empty().then_some(ElfFacts { build_id, segments })
 }
 
 /// Fields that are read one after the other.
@@ -217,12 +260,27 @@ mod tests {
 
     #[test]
     fn setup_survives_its_encoding() {
-        for scope in [Scope::DebugInformation, Scope::AllNames] {
+        for scope in SCOPES {
             let setup = Setup { scope, debug_limit: 1, unpacked_limit: u64::MAX, copy_limit: 3 };
             let bytes: [u8; Setup::LEN] = setup.encode().try_into().expect("its length");
             assert_eq!(Setup::decode(&bytes), Some(setup));
         }
         assert_eq!(Setup::decode(&[9; Setup::LEN]), None);
+    }
+
+    #[test]
+    fn headers_survive_their_encoding_and_others_are_refused() {
+        let segment = Segment { offset: 1, file_size: 2, address: u64::MAX, executable: true };
+        let facts = ElfFacts { build_id: Some(vec![7; 20]), segments: vec![segment; 3] };
+        for facts in [facts.clone(), ElfFacts { build_id: None, ..facts }, ElfFacts::default()] {
+            let bytes = encode_headers(Some(&facts));
+            assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_le_bytes());
+            assert_eq!(decode_headers(&bytes[4..]), Some(facts));
+            assert_eq!(decode_headers(&[&bytes[4..], &[0]].concat()), None);
+            assert!((4..bytes.len()).all(|len| decode_headers(&bytes[4..len]).is_none()));
+        }
+        assert_eq!(encode_headers(None), [0; 4]);
+        assert_eq!(decode_headers(&[0, 0xff, 0xff]), None);
     }
 
     #[test]
@@ -269,6 +327,7 @@ mod tests {
         fn any_bytes_are_an_answer_within_the_limits_or_none(
             bytes in proptest::collection::vec(any::<u8>(), 0..256), count in 0usize..8,
         ) {
+            let _ = decode_headers(&bytes);
             if let Some(answer) = decode_answer(&bytes, count) {
                 prop_assert_eq!(answer.functions.len(), count);
             }

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -31,7 +31,9 @@ const FILE: u64 = 2;
 pub struct FuseMount {
     folder: tempfile::TempDir,
     stop: Arc<AtomicBool>,
+    is_silent: Arc<AtomicBool>,
     asked: Arc<Mutex<Vec<u32>>>,
+    asked_here: Arc<Mutex<Vec<u32>>>,
     daemon: Option<JoinHandle<()>>,
 }
 
@@ -39,7 +41,10 @@ struct Daemon {
     device: File,
     contents: Vec<u8>,
     answers_reads: bool,
+    is_silent: Arc<AtomicBool>,
     asked: Arc<Mutex<Vec<u32>>>,
+    /// By threads of this process, since it is silent.
+    asked_here: Arc<Mutex<Vec<u32>>>,
 }
 
 impl FuseMount {
@@ -52,18 +57,38 @@ impl FuseMount {
         let options = CString::new(options).expect("no zeros");
         mount("test", folder.path(), "fuse", MountFlags::NOSUID, options.as_c_str()).ok()?;
         let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let mut daemon = Daemon { device, contents, answers_reads, asked: Arc::clone(&asked) };
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let silent = Arc::clone(&is_silent);
+        let asked_here = Arc::<Mutex<Vec<u32>>>::default();
+        let mut daemon = Daemon {
+            device,
+            contents,
+            answers_reads,
+            is_silent: silent,
+            asked: Arc::clone(&asked),
+            asked_here: Arc::clone(&asked_here),
+        };
         let stopped = Arc::clone(&stop);
         let daemon = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 daemon.serve_one();
             }
         });
-        Some(FuseMount { folder, stop, asked, daemon: Some(daemon) })
+        Some(FuseMount { folder, stop, is_silent, asked, asked_here, daemon: Some(daemon) })
     }
 
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("program")
+    }
+
+    /// From now on the daemon reads requests and answers none.
+    pub fn fall_silent(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// What threads of this process asked the daemon for since it fell silent.
+    pub fn asked_by_this_process(&self) -> Vec<u32> {
+        self.asked_here.lock().expect("no panic").clone()
     }
 
     /// Whether the daemon was asked for bytes of the file.
@@ -99,8 +124,14 @@ impl Daemon {
         let (operation, id, node) = (word(4), long(8), long(16));
         assert!(len >= 40);
         self.asked.lock().expect("no panic").push(operation);
+        let is_silent = self.is_silent.load(Ordering::Relaxed);
+        // The number of the thread that asks. It waits for the answer.
+        if is_silent && Path::new(&format!("/proc/self/task/{}", word(32))).exists() {
+            self.asked_here.lock().expect("no panic").push(operation);
+        }
         let answer = match operation {
             FORGET | INTERRUPT | BATCH_FORGET => return,
+            _ if is_silent => return,
             READ if !self.answers_reads => return,
             STATFS => return,
             INIT => Some(init()),
@@ -143,10 +174,10 @@ impl Daemon {
         bytes
     }
 
-    /// Names and attributes are valid for an hour.
+    /// Names are valid for an hour, and attributes not at all.
     fn entry(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for field in [FILE, 0, 3600, 3600, 0] {
+        for field in [FILE, 0, 3600, 0, 0] {
             bytes.extend(u64::to_le_bytes(field));
         }
         bytes.extend(self.attributes(FILE));
@@ -154,7 +185,7 @@ impl Daemon {
     }
 
     fn attributes_answer(&self, node: u64) -> Vec<u8> {
-        let valid = [3600u64.to_le_bytes(), [0; 8]].concat();
+        let valid = [[0; 8]; 2].concat();
         [valid, self.attributes(node)].concat()
     }
 }
