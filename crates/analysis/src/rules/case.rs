@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use wallprof_model::event::Access;
-use wallprof_model::{MonoNs, StallReason, ThreadKey};
+use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
 use crate::interest::Class;
 use crate::site::Site;
@@ -20,6 +20,9 @@ pub struct Case {
     /// The thread's name at the time.
     pub comm: Arc<str>,
     pub reason: StallReason,
+    pub meaning: Option<Arc<Meaning>>,
+    /// The first of the time slices of its wait; `None` for a wait in one piece.
+    pub wait: Option<u64>,
     pub voluntary: bool,
     pub open: bool,
     pub start: MonoNs,
@@ -72,7 +75,7 @@ pub struct FirstCall {
 }
 
 /// Another thread that is involved in a stall.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Party {
     /// `None`: a thread that is not recorded.
     pub key: Option<ThreadKey>,
@@ -114,7 +117,13 @@ impl Case {
     /// Whether it made its thread late: an involuntary stall that is no wait for data of another thread or
     /// program.
     pub fn is_late(&self) -> bool {
-        Class::of_stall(self.reason, self.voluntary) == Class::Late
+        Class::of_stall(self.reason, self.voluntary) == Class::Late || self.is_for_a_lock()
+    }
+
+    /// Whether it is a wait for a lock: by the kernel's word, or by what it means.
+    pub fn is_for_a_lock(&self) -> bool {
+        let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
+        !self.voluntary && (means_one || self.reason == StallReason::Blocked(Reason::Lock))
     }
 
     /// The part of `from..to` that lies in this interval, ns.

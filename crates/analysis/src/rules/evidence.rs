@@ -153,15 +153,16 @@ impl Collector {
             self.keep_the_longest();
         }
         self.cases.sort_by_key(|case| (case.start, case.id));
+        let cases = joined_slices(self.cases);
         let mut by_thread: HashMap<ThreadKey, Vec<usize>> = HashMap::new();
-        for (at, case) in self.cases.iter().enumerate() {
+        for (at, case) in cases.iter().enumerate() {
             by_thread.entry(case.thread).or_default().push(at);
         }
         let mut evidence = Evidence {
             unit_ns: around.info.min_stall_ns.max(LEAST_UNIT_NS),
             start: around.info.start,
             duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
-            knows_who_ran: self.cases.iter().any(|case| case.ran_ns > 0),
+            knows_who_ran: cases.iter().any(|case| case.ran_ns > 0),
             cpus: around.info.cpus,
             clock: Some(around.info.clock.clone()).filter(|clock| !clock.anchors().is_empty()),
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
@@ -173,7 +174,7 @@ impl Collector {
             throttled: around.throttled.to_vec(),
             machine: Machine::new(around.counters, around.info.cpus),
             receive: by_process(around.receive, around.threads),
-            cases: self.cases,
+            cases,
             by_thread,
         };
         evidence.add_lateness();
@@ -196,6 +197,8 @@ impl Collector {
             pid: stall.pid,
             comm: self.names.get(stall.comm.as_str()),
             reason: stall.reason,
+            meaning: stall.meaning.clone(),
+            wait: stall.wait_id,
             voluntary: stall.voluntary,
             open: stall.open,
             start: stall.start,
@@ -374,6 +377,24 @@ fn by_process(tracks: &[CounterTrack], threads: &[Thread]) -> HashMap<u32, Vec<C
         }
     }
     processes
+}
+
+/// Cases by start, the slices of each wait as one: the first one, with the end and the waker of the last.
+fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
+    let mut first: HashMap<u64, usize> = HashMap::new();
+    let mut joined: Vec<Case> = Vec::with_capacity(cases.len());
+    for case in cases {
+        let known = case.wait.map(|wait| *first.entry(wait).or_insert(joined.len()));
+        match known.and_then(|at| joined.get_mut(at)) {
+            Some(wait) => {
+                wait.end = wait.end.max(case.end);
+                wait.runnable_ns = wait.runnable_ns.saturating_add(case.runnable_ns);
+                (wait.waker, wait.open, wait.asked_ns) = (case.waker, case.open, None);
+            }
+            None => joined.push(case),
+        }
+    }
+    joined
 }
 
 fn totals(thread: &Thread) -> ThreadTotals {

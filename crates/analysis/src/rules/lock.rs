@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use wallprof_model::{Reason, StallReason};
+use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
@@ -23,7 +23,7 @@ pub(super) fn waits<'e: 't, 't>(
 }
 
 pub(super) fn is_wait(case: &Case) -> bool {
-    case.reason == StallReason::Blocked(Reason::Lock) && !case.voluntary
+    case.is_for_a_lock()
 }
 
 /// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual.
@@ -60,10 +60,20 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         };
         return format!(": {owner} held it{away}{ended}");
     }
-    match mostly(cases, |case| Some(wording::name(case.waker.as_ref()?.by.as_ref()?))) {
-        Some(waker) => format!(": {waker} released it{release}"),
-        None => String::new(),
+    let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
+    let Some(waker) = waker else { return String::new() };
+    if !cases.iter().all(|case| case.meaning.is_some()) {
+        return format!(": {} released it{release}", wording::name(&waker));
     }
+    let away = away(cases, evidence);
+    let ns = |cases: &mut dyn Iterator<Item = &&Case>| -> u64 { cases.map(|case| case.duration_ns()).sum() };
+    let by_waker = |case: &&&Case| case.waker.as_ref().and_then(|woken| woken.by.as_ref()) == Some(&waker);
+    if ns(&mut cases.iter().filter(by_waker)) <= ns(&mut cases.iter()) / 2 {
+        let away = away.replacen(", itself", ", each", 1);
+        return format!(": they held it in turn{away} and released it{release}");
+    }
+    let pid = cases.first().map_or(waker.pid, |case| case.pid);
+    format!(": {} held it{away} and released it{release}", wording::party(&waker, pid))
 }
 
 /// Whether interrupts ended most of the waits: of waits for a lock only timers do.
@@ -74,15 +84,15 @@ fn mostly_interrupted(cases: &[&Case]) -> bool {
 
 /// The reason why the owner of the lock was off the CPU, where that was a fifth of the time or more.
 fn away(cases: &[&Case], evidence: &Evidence) -> String {
-    let mut why: Tally<(&'static str, Option<Arc<Site>>)> = Tally::default();
+    let mut why: Tally<(String, Option<Arc<Site>>)> = Tally::default();
     let mut whole_ns = 0u64;
     for case in cases {
-        let Some(owner) = owner(case).and_then(|owner| owner.key) else { continue };
-        whole_ns = whole_ns.saturating_add(case.duration_ns());
-        for absence in evidence.during(owner, case.start, case.end) {
+        let Some((holder, since)) = held_by(case, evidence) else { continue };
+        whole_ns = whole_ns.saturating_add(case.end.0.saturating_sub(since.0));
+        for absence in evidence.during(holder, since, case.end) {
             let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
             let site = absence.site.clone().filter(|_| !by_chance);
-            why.add((wording::reason(absence.reason), site), absence.overlap_ns(case.start, case.end));
+            why.add((wording::wait(absence), site), absence.overlap_ns(since, case.end));
         }
     }
     if why.total() < whole_ns / 5 {
@@ -91,6 +101,25 @@ fn away(cases: &[&Case], evidence: &Evidence) -> String {
     let Some(((reason, site), _)) = why.top() else { return String::new() };
     let share = wording::percent(why.total(), whole_ns);
     format!(", itself off the CPU for {share} of that time ({reason}{}),", wording::spot(site.as_ref()))
+}
+
+/// The recorded thread that had the lock, and from when on. Where no word names its owner, that is the thread
+/// that released it, since its own last wait for it.
+fn held_by(case: &Case, evidence: &Evidence) -> Option<(ThreadKey, MonoNs)> {
+    if let Some(owner) = owner(case) {
+        return Some((owner.key?, case.start));
+    }
+    let holder = case.waker_key()?;
+    let own_waits = evidence.during(holder, case.start, case.end).filter(|wait| is_same_lock(wait, case));
+    let since = own_waits.map(|wait| wait.end).filter(|end| *end < case.end).max();
+    Some((holder, since.unwrap_or(case.start)))
+}
+
+/// Whether both are waits for one lock, as far as that is known.
+pub(super) fn is_same_lock(one: &Case, other: &Case) -> bool {
+    let place = |case: &Case| case.site.as_ref().and_then(|site| site.functions.first().cloned());
+    let address = |case: &Case| case.lock.as_ref().map(|lock| (case.pid, lock.address));
+    is_wait(one) && is_wait(other) && address(one) == address(other) && place(one) == place(other)
 }
 
 fn owner(case: &Case) -> Option<&Party> {

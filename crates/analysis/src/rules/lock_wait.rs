@@ -25,26 +25,46 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-/// Which lock: its address in a process, else where it is waited for.
-type LockKey = (u32, Result<u64, Option<Arc<Site>>>);
+/// Which lock: its address in a process; what it is called, where the threads of a program say so by their
+/// wakeups; else where it is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LockKey {
+    At(u32, u64),
+    Of(Arc<str>, String, Option<Arc<str>>),
+    In(u32, Option<Arc<Site>>),
+}
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
-    let locks = grouped(waits, lock_key);
+    let locks = grouped(waits, |case| lock_key(case, evidence));
     let place = |cases: &[&Case]| (evidence.program(cases[0]), mostly(cases, |case| case.site.clone()));
     let is_problem = |cases: &[&'e Case]| conclude(cases.to_vec(), evidence).is_some();
     let locks = across_processes(locks.into_values(), place, is_problem);
     locks.into_iter().filter_map(|cases| conclude(cases, evidence)).collect()
 }
 
-fn lock_key(case: &Case) -> LockKey {
+fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
     let address = case.lock.as_ref().map(|lock| lock.address).filter(|&address| address != 0);
-    (case.pid, address.ok_or_else(|| case.site.clone()))
+    match (address, &case.meaning) {
+        (Some(address), _) => LockKey::At(case.pid, address),
+        (None, Some(meaning)) => {
+            let function = case.site.as_ref().and_then(|site| site.functions.first().cloned());
+            LockKey::Of(evidence.program(case), meaning.name.clone(), function)
+        }
+        (None, None) => LockKey::In(case.pid, case.site.clone()),
+    }
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let advice = advice(&cases);
-    lock::conclude(cases, evidence, "a lock", advice)
+    let name = mostly(&cases, |case| Some(case.meaning.as_ref()?.name.clone()));
+    let what = match name.as_deref() {
+        None | Some("lock") => "a lock".to_owned(),
+        // --not-idle names the functions, not what they wait for.
+        Some("not idle") => "others".to_owned(),
+        Some(name) => name.to_owned(),
+    };
+    lock::conclude(cases, evidence, &what, advice)
 }
 
 fn advice(cases: &[&Case]) -> String {
@@ -63,7 +83,7 @@ mod tests {
     use super::super::fixture::{Fixture, at, case, lock_case, stack};
     use super::*;
     use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
-    use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
+    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey};
 
     #[test]
     fn waiter_holder_and_release_are_named() {
@@ -111,6 +131,64 @@ mod tests {
         let found = Fixture::only_finding((1..=3).map(timed_out));
         assert!(found.title.ends_with("thread-2 held it until the waits timed out."), "{}", found.title);
         assert!(!found.advice.contains("released"), "{}", found.advice);
+    }
+
+    /// A wait that its waker makes one for a lock.
+    fn learned(id: u64, thread: u32, by: u32, ns: u64) -> StallRecord {
+        let (name, source) = ("lock".into(), MeaningSource::Wakers);
+        StallRecord {
+            reason: StallReason::Blocked(Reason::Wait),
+            lock: None,
+            meaning: Some(Arc::new(Meaning { name, software: None, idle: false, source })),
+            ..lock_case(id, thread, by, ns)
+        }
+    }
+
+    #[test]
+    fn releaser_of_a_lock_without_an_owner_word_held_it() {
+        let wait = at(0, learned(1, 1, 2, 4_000_000));
+        let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 3_000_000));
+        let found = Fixture::only_finding([wait, StallRecord { voluntary: true, ..sleep }]);
+        assert!(
+            found.title.ends_with(
+                "waited for a lock in take_order (called by handle_tick) for 4.00 ms: thread-2 held it, itself off the \
+                 CPU for 75 % of that time (sleep in work), and released it in release_order."
+            ),
+            "{}",
+            found.title
+        );
+    }
+
+    #[test]
+    fn releaser_held_it_since_its_own_wait_for_it() {
+        let own = at(0, learned(1, 2, 3, 3_000_000));
+        let wait = at(500_000, learned(2, 1, 2, 4_000_000));
+        let sleep = at(3_000_000, case(3, 2, StallReason::Blocked(Reason::Sleep), 1_500_000));
+        let found = Fixture::findings([own, wait, StallRecord { voluntary: true, ..sleep }]);
+        assert_eq!(found.len(), 1, "one lock: {found:#?}");
+        assert!(found[0].title.contains("off the CPU for"), "{}", found[0].title);
+        assert!(!found[0].title.contains("lock in take_order),"), "not its own wait: {}", found[0].title);
+    }
+
+    #[test]
+    fn slices_of_a_wait_count_once() {
+        let slice = |id| StallRecord {
+            wait_id: Some(1),
+            asked_ns: Some(1_000_000),
+            ..at((id - 1) * 1_010_000, learned(id, 1, 2, 1_000_000))
+        };
+        let found = Fixture::only_finding((1..=5).map(slice));
+        assert_eq!((found.count, found.max_ns, found.stalls), (1, 5_040_000, vec![1]));
+    }
+
+    #[test]
+    fn idle_waits_are_no_finding() {
+        let idle = |id| {
+            let wait = learned(id, 1, 2, 5_000_000);
+            let meaning = Meaning { idle: true, ..Meaning::clone(wait.meaning.as_ref().unwrap()) };
+            StallRecord { meaning: Some(Arc::new(meaning)), voluntary: true, ..wait }
+        };
+        assert_eq!(Fixture::findings((1..=4).map(idle)), []);
     }
 
     #[test]

@@ -94,7 +94,9 @@ fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<L
     let half_ns = first.duration_ns() / 2;
     let mut long = evidence
         .during(thread, first.start, first.end)
-        .filter(|case| case.overlap_ns(first.start, first.end) >= half_ns);
+        .filter(|case| case.overlap_ns(first.start, first.end) >= half_ns)
+        // A thread further on in the queue for the same lock is no other cause.
+        .filter(|case| !lock::is_same_lock(case, first));
     long.find_map(|case| {
         let to = match case.reason {
             StallReason::Blocked(_) => case.waited_for(),

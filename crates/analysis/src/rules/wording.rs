@@ -138,6 +138,24 @@ pub(super) fn name(party: &Party) -> String {
     shown(&party.comm).to_owned()
 }
 
+/// `housekeeper`, or `postgres 27699` where it is of another process than `pid`.
+pub(super) fn party(party: &Party, pid: u32) -> String {
+    if party.pid == pid { name(party) } else { format!("{} {}", name(party), party.pid) }
+}
+
+/// `sleep`, `poll, for pgbench 27695`: what an interval was, and the other process that ended it.
+pub(super) fn wait(case: &Case) -> String {
+    let what = match &case.meaning {
+        Some(meaning) => meaning.name.clone(),
+        None => reason(case.reason).to_owned(),
+    };
+    let by = case.waker.as_ref().and_then(|waker| waker.by.as_ref());
+    match by.filter(|by| by.pid != case.pid && matches!(case.reason, StallReason::Blocked(_))) {
+        Some(by) => format!("{what}, for {}", party(by, case.pid)),
+        None => what,
+    }
+}
+
 /// `lock`, `major fault`.
 pub(super) fn reason(reason: StallReason) -> &'static str {
     match reason {

@@ -44,6 +44,12 @@ const LEAST_COVERED: f64 = 0.6;
 /// The most wakeups out of turn where one thread at a time has what the others wait for.
 const MOST_OUT_OF_TURN: f64 = 0.1;
 
+/// Of fewer waits than this the timing must be clearer: idle workers of MariaDB that were woken 23 times in
+/// 20 s looked like holders for 89 % of it, one of ten out of turn.
+const FEW_WAITS: usize = 100;
+const MOST_OUT_OF_TURN_OF_FEW: f64 = 0.02;
+const LEAST_COVERED_OF_FEW: f64 = 0.95;
+
 /// The same where single waits are missing, or the place stands for several locks.
 const MOST_OUT_OF_TURN_DEEP: f64 = 0.4;
 
@@ -390,7 +396,11 @@ fn is_lock<E>(timing: &Timing, depth: impl FnOnce() -> Result<usize, E>) -> Resu
         return Ok(false);
     }
     let herd = timing.together > MOST_TOGETHER;
-    if timing.out_of_turn <= MOST_OUT_OF_TURN && !herd {
+    let in_turn = match timing.waits < FEW_WAITS {
+        true => timing.out_of_turn <= MOST_OUT_OF_TURN_OF_FEW && timing.covered >= LEAST_COVERED_OF_FEW,
+        false => timing.out_of_turn <= MOST_OUT_OF_TURN,
+    };
+    if in_turn && !herd {
         return Ok(true);
     }
     let may_be = timing.out_of_turn <= MOST_OUT_OF_TURN_DEEP && (!herd || timing.one_awake >= TAKEN);
