@@ -120,6 +120,12 @@ CREATE TABLE stall_fault (
 -- The file whose descriptor the system call of a wait for a disk was given.
 CREATE TABLE stall_file (stall INTEGER PRIMARY KEY, path INTEGER NOT NULL, offset INTEGER);
 
+-- What waits mean, by the complete recording, as findings are. `wait` is the first of the time slices of one wait.
+CREATE TABLE meaning (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, software TEXT, idle INTEGER NOT NULL, source TEXT NOT NULL
+);
+CREATE TABLE stall_meaning (stall INTEGER PRIMARY KEY, meaning INTEGER, wait INTEGER);
+
 CREATE TABLE stall_ran (
     stall INTEGER NOT NULL, position INTEGER NOT NULL, mention INTEGER NOT NULL, ns INTEGER NOT NULL,
     PRIMARY KEY (stall, position)

@@ -130,7 +130,7 @@ CREATE VIEW stalls AS
     SELECT stall.id, stall.start_ns, stall.start_ns + stall.duration_ns AS end_ns, stall.duration_ns,
         stall.duration_ns - CASE
             WHEN asked_ns < stall.duration_ns AND asked_ns <= blocked_ns
-                AND lock_address IS NULL
+                AND lock_address IS NULL AND coalesce(meaning.idle, 1)
                 AND reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#'], 'runnable')
             THEN asked_ns ELSE 0 END AS late_ns,
         EPOCH(stall.start_ns) AS start_epoch_ns,
@@ -138,7 +138,14 @@ CREATE VIEW stalls AS
         (flags & 2) <> 0 AS open,
         stall.thread, thread.pid, thread.tid, comm.text AS comm,
         CASE WHEN flags & 4 THEN 'fault' ELSE 'off-cpu' END AS kind,
-        reason_name.name AS reason, (flags & 1) <> 0 AS voluntary,
+        reason_name.name AS reason,
+        CASE
+            WHEN meaning.id IS NULL THEN (flags & 1) <> 0
+            WHEN asked_ns < stall.duration_ns AND asked_ns <= blocked_ns AND lock_address IS NULL
+                AND reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#'])
+            THEN 0 ELSE meaning.idle END AS voluntary,
+        meaning.name AS meaning, meaning.software AS meaning_software, meaning.idle AS meaning_idle,
+        meaning.source AS meaning_source, coalesce(stall_meaning.wait, stall.id) AS wait_id,
         stall.blocked_ns, stall.runnable_ns, stall.asked_ns, syscall.text AS syscall, stall.cpu,
         stall.user_stack, stall.kernel_stack,
         CASE WHEN flags & 16 THEN 'interrupt' WHEN stall.waker IS NOT NULL THEN 'task' END AS waker_context,
@@ -148,6 +155,8 @@ CREATE VIEW stalls AS
         CASE WHEN lock_address IS NOT NULL THEN printf('0x%x', lock_address) END AS lock_address,
         owner.thread AS lock_owner_thread, owner.tid AS lock_owner_tid, owner_comm.text AS lock_owner_comm
     FROM stall
+    LEFT JOIN stall_meaning ON stall_meaning.stall = stall.id
+    LEFT JOIN meaning ON meaning.id = stall_meaning.meaning
     LEFT JOIN thread ON thread.id = stall.thread
     LEFT JOIN text AS comm ON comm.id = stall.comm
     LEFT JOIN text AS syscall ON syscall.id = stall.syscall

@@ -167,7 +167,7 @@ mod tests {
 
     /// Tables of which a snapshot takes no rows: their rows are the same in every recording, or only complete
     /// recordings have any.
-    const NOT_TAKEN: [&str; 11] = [
+    const NOT_TAKEN: [&str; 13] = [
         "state_name",
         "reason_name",
         "metric_name",
@@ -179,6 +179,8 @@ mod tests {
         "finding",
         "finding_thread",
         "finding_stall",
+        "meaning",
+        "stall_meaning",
     ];
 
     #[test]

@@ -2,23 +2,31 @@
 //!
 //! wallprof itself never reads these rows: each report applies the rules to the stalls again.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, TransactionBehavior, params};
+use wallprof_model::Meaning;
 use wallprof_model::profile::Finding;
 
 use crate::error::{Action, Error, Result};
 use crate::foreign;
 
-/// Replaces the findings of a complete recording, in one transaction.
-pub fn write_findings(path: &Path, findings: &[Finding]) -> Result<()> {
+/// The meaning of a stall, and the first of the time slices of its wait.
+pub type StallMeaning = (u64, Option<Arc<Meaning>>, Option<u64>);
+
+/// Replaces the findings and the meanings of a complete recording, in one transaction.
+pub fn write_findings(path: &Path, findings: &[Finding], meanings: &[StallMeaning]) -> Result<()> {
     let (path, mut connection) = foreign::open_to_change(path)?;
-    write(&mut connection, findings).map_err(|error| Error::from_sqlite(&path, Action::Write, error))
+    write(&mut connection, findings, meanings)
+        .map_err(|error| Error::from_sqlite(&path, Action::Write, error))
 }
 
-fn write(connection: &mut Connection, findings: &[Finding]) -> SqlResult<()> {
+fn write(connection: &mut Connection, findings: &[Finding], meanings: &[StallMeaning]) -> SqlResult<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     replace(&transaction, findings)?;
+    replace_meanings(&transaction, meanings)?;
     transaction.commit()
 }
 
@@ -32,6 +40,38 @@ fn replace(to: &Connection, findings: &[Finding]) -> SqlResult<()> {
         insert(to, id, finding)?;
     }
     Ok(())
+}
+
+fn replace_meanings(to: &Connection, meanings: &[StallMeaning]) -> SqlResult<()> {
+    if to.query_row("SELECT EXISTS (SELECT 1 FROM stall_meaning)", [], |row| row.get(0))? {
+        to.execute_batch("DELETE FROM meaning; DELETE FROM stall_meaning")?;
+    }
+    let mut ids: HashMap<&Meaning, i64> = HashMap::new();
+    for (stall, meaning, wait) in meanings {
+        let id = match meaning {
+            Some(meaning) => Some(meaning_id(to, meaning, &mut ids)?),
+            None => None,
+        };
+        to.prepare_cached("INSERT OR REPLACE INTO stall_meaning (stall, meaning, wait) VALUES (?, ?, ?)")?
+            .execute(params![integer(*stall), id, wait.map(integer)])?;
+    }
+    Ok(())
+}
+
+fn meaning_id<'m>(
+    to: &Connection,
+    meaning: &'m Meaning,
+    ids: &mut HashMap<&'m Meaning, i64>,
+) -> SqlResult<i64> {
+    if let Some(&known) = ids.get(meaning) {
+        return Ok(known);
+    }
+    let id = ids.len() as i64 + 1;
+    let Meaning { name, software, idle, source } = meaning;
+    to.prepare_cached("INSERT INTO meaning (id, name, software, idle, source) VALUES (?, ?, ?, ?, ?)")?
+        .execute(params![id, name, software, idle, source.name()])?;
+    ids.insert(meaning, id);
+    Ok(id)
 }
 
 fn insert(to: &Connection, id: i64, finding: &Finding) -> SqlResult<()> {
@@ -94,17 +134,49 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         Recorder::create(&path, &RecordingStart::default()).unwrap().finish(MonoNs(10)).unwrap();
-        write_findings(&path, &[finding("deadlock", &[3, 9]), finding("preempted", &[])]).unwrap();
+        write_findings(&path, &[finding("deadlock", &[3, 9]), finding("preempted", &[])], &[]).unwrap();
         let count = i64::MAX;
         assert_eq!(
             rows(&path),
             [format!("1 deadlock {count} [1,2] [3,9]"), format!("2 preempted {count} [1,2] []")]
         );
-        write_findings(&path, &[finding("oversleep", &[1, 1])]).unwrap();
+        write_findings(&path, &[finding("oversleep", &[1, 1])], &[]).unwrap();
         assert_eq!(rows(&path), [format!("1 oversleep {count} [1,2] [1]")]);
-        write_findings(&path, &[]).unwrap();
+        write_findings(&path, &[], &[]).unwrap();
         assert!(rows(&path).is_empty());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "one plain file is left");
+    }
+
+    #[test]
+    fn meanings_are_columns_of_the_view_of_stalls() {
+        use crate::RecordingStart;
+        use wallprof_model::event::Stall;
+        use wallprof_model::{Event, MeaningSource, Reason, StallReason, ThreadKey};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
+        let reason = StallReason::Blocked(Reason::Poll);
+        for start in [10, 30, 50] {
+            let wait = Stall { asked_ns: Some(5), ..Stall::new(ThreadKey(1), reason, MonoNs(start), 9) };
+            recorder.take(Event::Stall(Box::new(wait))).unwrap();
+        }
+        recorder.finish(MonoNs(100)).unwrap();
+        let meaning = |name: &str, idle| {
+            let (software, source) = (Some("postgresql".into()), MeaningSource::Stack);
+            Some(Arc::new(Meaning { name: name.into(), software, idle, source }))
+        };
+        let meanings = [(1, meaning("row lock", false), Some(1)), (2, meaning("row lock", false), Some(1))];
+        write_findings(&path, &[], &meanings).unwrap();
+        let rows = |path: &Path| -> Vec<String> {
+            let sql = "SELECT coalesce(meaning, '-') || ' ' || voluntary || ' ' || late_ns || ' ' || wait_id
+                FROM stalls ORDER BY id";
+            let connection = Connection::open(path).unwrap();
+            let mut statement = connection.prepare(sql).unwrap();
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<SqlResult<_>>().unwrap()
+        };
+        assert_eq!(rows(&path), ["row lock 0 9 1", "row lock 0 9 1", "- 1 4 3"]);
+        write_findings(&path, &[], &[(3, meaning("client idle", true), None)]).unwrap();
+        assert_eq!(rows(&path), ["- 1 4 1", "- 1 4 2", "client idle 0 4 3"], "overslept");
     }
 
     #[test]
@@ -112,8 +184,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         std::fs::write(&path, "dear diary").unwrap();
-        assert!(matches!(write_findings(&path, &[]), Err(Error::NotARecording { .. })));
+        assert!(matches!(write_findings(&path, &[], &[]), Err(Error::NotARecording { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"dear diary");
-        assert!(matches!(write_findings(&folder.path().join("none"), &[]), Err(Error::NotFound { .. })));
+        assert!(matches!(write_findings(&folder.path().join("none"), &[], &[]), Err(Error::NotFound { .. })));
     }
 }

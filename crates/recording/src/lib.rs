@@ -54,7 +54,7 @@ pub use budget::SizeBudget;
 pub use counters::Counters;
 pub use error::{Action, Error, Result};
 pub use excerpt::write_snapshot;
-pub use findings::write_findings;
+pub use findings::{StallMeaning, write_findings};
 pub use ids::UNKNOWN_REFERENCE;
 pub use naming::{KnownName, Naming, Unnameable, UnnamedFrame, UnnamedModule};
 pub use place::{PlaceError, output_place};

@@ -30,6 +30,9 @@ const ADDED: [&str; 11] = [
     "mark",
 ];
 
+/// Tables that files of the current schema may not have yet.
+const ADDED_LAST: [&str; 2] = ["meaning", "stall_meaning"];
+
 /// The name that a table of the current schema has in a file of schema `found`.
 pub(crate) fn table_in(found: u32, table: &str) -> &str {
     let renamed = RENAMED_TABLES.iter().find(|(now, _)| found < SCHEMA && *now == table);
@@ -38,7 +41,7 @@ pub(crate) fn table_in(found: u32, table: &str) -> &str {
 
 /// Whether a file of schema `found` may be whole without this table.
 pub(crate) fn may_be_missing(found: u32, table: &str) -> bool {
-    found < SCHEMA && ADDED.contains(&table)
+    found < SCHEMA && ADDED.contains(&table) || ADDED_LAST.contains(&table)
 }
 
 pub(crate) fn schema_of(connection: &Connection) -> Result<u32> {

@@ -257,7 +257,7 @@ fn no_code_of_a_file_runs() {
         assert!(matches!(Recording::open(&path), Err(Error::Corrupt { .. })), "{sql}");
         assert!(matches!(Additions::open(&path), Err(Error::Corrupt { .. })), "{sql}");
         assert!(matches!(Naming::open(&path), Err(Error::Corrupt { .. })), "{sql}");
-        assert!(matches!(write_findings(&path, &[]), Err(Error::Corrupt { .. })), "{sql}");
+        assert!(matches!(write_findings(&path, &[], &[]), Err(Error::Corrupt { .. })), "{sql}");
         assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
     }
 }

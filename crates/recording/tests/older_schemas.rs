@@ -130,7 +130,7 @@ fn change_brings_each_layout_to_the_current_schema_and_keeps_its_rows() {
         let place = place();
         let path = stored(&place, layout);
         assert_eq!(schema_of(&path), 1);
-        write_findings(&path, std::slice::from_ref(&finding)).unwrap();
+        write_findings(&path, std::slice::from_ref(&finding), &[]).unwrap();
         assert_eq!(schema_of(&path), SCHEMA);
         assert_read(&Recording::open(&path).unwrap(), layout);
         assert_same_schema(&path);

@@ -1,5 +1,5 @@
 //! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
-//! `import`, for queries.
+//! `import`, with the meanings of the waits, for queries.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
 };
-use wallprof_recording::{Recording, StallFilter, write_findings};
+use wallprof_recording::{Recording, StallFilter, StallMeaning, write_findings};
 
 use crate::failure::{Failure, say};
 use crate::meanings::open_recording;
@@ -18,7 +18,7 @@ use crate::meanings::open_recording;
 /// Computes the findings and stores them in the complete recording. The recording is usable without them: a
 /// failure is only printed.
 pub fn store(file: &Path, rules: &Rules) {
-    let stored = compute(file, rules).and_then(|found| Ok(write_findings(file, &found)?));
+    let stored = compute(file, rules).and_then(|found| Ok(write_findings(file, &found.0, &found.1)?));
     if let Err(failure) = stored {
         say(&format!(
             "the findings could not be stored in the file, `wallprof report` shows them anyway: {}",
@@ -27,13 +27,17 @@ pub fn store(file: &Path, rules: &Rules) {
     }
 }
 
-fn compute(file: &Path, rules: &Rules) -> Result<Vec<Finding>, Failure> {
+fn compute(file: &Path, rules: &Rules) -> Result<(Vec<Finding>, Vec<StallMeaning>), Failure> {
     let recording = open_recording(file, rules)?;
-    let mut collector = Collector::default();
+    let (mut collector, mut meanings) = (Collector::default(), Vec::new());
     for stall in recording.stalls(&all_stalls())? {
-        collector.add(&stall?);
+        let stall = stall?;
+        if stall.meaning.is_some() || stall.wait_id.is_some() {
+            meanings.push((stall.id, stall.meaning.clone(), stall.wait_id));
+        }
+        collector.add(&stall);
     }
-    Ok(Background::read(&recording)?.findings(collector))
+    Ok((Background::read(&recording)?.findings(collector), meanings))
 }
 
 /// The data of a recording that findings need besides its stalls.

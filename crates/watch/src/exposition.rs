@@ -180,10 +180,12 @@ fn write_own(metrics: &Metrics, text: &mut Text) {
 }
 
 fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
-    let Labels { owner, reason, severity } = labels;
+    let Labels { owner, reason, severity, meaning } = labels;
     let mut pairs = vec![("process", owner.process.as_str()), ("thread", owner.thread.as_str())];
     pairs.extend(reason.map(|reason| ("reason", reason)));
     pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
+    // Every metric of waits has the label, so that a sum over it finds all.
+    pairs.extend(reason.map(|_| ("meaning", meaning.unwrap_or(""))));
     pairs
 }
 
@@ -231,7 +233,7 @@ mod tests {
             metrics.add_exemplars(&[kept], |_| wallprof_model::EpochNs(1_500_000_000));
         });
         let text = text_of(&exposition, 0);
-        let labels = r#"{process="server",thread="engine",reason="lock",severity="critical"}"#;
+        let labels = r#"{process="server",thread="engine",reason="lock",severity="critical",meaning=""}"#;
         assert_eq!(lines(&text, "wallprof_stalls_total"), [format!("wallprof_stalls_total{labels} 1")]);
         let sums = lines(&text, "wallprof_stall_seconds_total");
         assert_eq!(sums, [format!("wallprof_stall_seconds_total{labels} 0.002")]);
@@ -243,6 +245,25 @@ mod tests {
         assert!(with_exemplar[0].ends_with(r#" 1 # {stall_id="42"} 0.002 1.5"#), "{with_exemplar:?}");
         assert!(buckets.last().expect("buckets").contains(r#"le="+Inf""#));
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn wait_for_a_lock_that_its_wakers_tell_says_so() {
+        use wallprof_model::event::{PlaceKey, PlaceVerdict, Stall, WaitPlace};
+        let wait = |verdict| Stall {
+            reason: StallReason::Blocked(Reason::Wait),
+            voluntary: true,
+            place: Some(WaitPlace { key: PlaceKey(1), verdict }),
+            ..stall(1, 7, 2_000_000)
+        };
+        let (_, exposition) = exposition(|metrics| {
+            metrics.take(&stall_event(wait(PlaceVerdict::NotIdle)));
+            metrics.take(&stall_event(wait(PlaceVerdict::Idle)));
+            metrics.take(&stall_event(wait(PlaceVerdict::Unknown)));
+        });
+        let text = text_of(&exposition, 0);
+        let labels = r#"{process="server",thread="engine",reason="wait",severity="critical",meaning="lock"}"#;
+        assert_eq!(lines(&text, "wallprof_stalls_total"), [format!("wallprof_stalls_total{labels} 1")]);
     }
 
     #[test]

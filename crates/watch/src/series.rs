@@ -32,15 +32,21 @@ pub struct Labels {
     pub owner: Arc<Owner>,
     pub reason: Option<&'static str>,
     pub severity: Option<Arc<str>>,
+    /// What the waits mean, where that is known.
+    pub meaning: Option<&'static str>,
 }
 
 impl Labels {
     pub fn of(owner: &Arc<Owner>) -> Self {
-        Labels { owner: Arc::clone(owner), reason: None, severity: None }
+        Labels { owner: Arc::clone(owner), reason: None, severity: None, meaning: None }
     }
 
     pub fn reason(self, reason: &'static str) -> Self {
         Labels { reason: Some(reason), ..self }
+    }
+
+    pub fn meaning(self, meaning: Option<&'static str>) -> Self {
+        Labels { meaning, ..self }
     }
 
     pub fn severity(self, severity: Arc<str>) -> Self {

@@ -99,6 +99,11 @@ impl Stall {
         self.voluntary && !self.waits_for_peers()
     }
 
+    /// What the wait means, where its place said so when it was emitted.
+    pub fn meaning(&self) -> Option<&'static str> {
+        (self.voluntary && self.waits_for_peers()).then_some("lock")
+    }
+
     fn waits_for_peers(&self) -> bool {
         self.place.is_some_and(|place| place.verdict == PlaceVerdict::NotIdle)
     }

@@ -313,7 +313,8 @@ impl Metrics {
         }
         let ns = stall.late_ns();
         let severity = self.severity(ns);
-        let sum = self.stalls.at(labels.clone().severity(severity), &mut self.pool);
+        let meant = labels.clone().severity(severity).meaning(stall.meaning());
+        let sum = self.stalls.at(meant, &mut self.pool);
         sum.count += 1;
         sum.total_ns += ns;
         self.note_longest(owner, ns);
