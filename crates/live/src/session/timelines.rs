@@ -399,6 +399,14 @@ fn first_waits_are_limited_for_all_places_together() {
 }
 
 #[test]
+fn thread_that_slept_when_the_recording_started_is_a_peer_before_it_wakes() {
+    let asleep = format!("db.peer: {}R\n", "c".repeat(60));
+    let waits = &emitted_waits(&[alternating("db.locks<2", "R", 5), asleep].concat(), 5)[&1];
+    let known = waits.iter().filter(|(_, verdict)| *verdict == PlaceVerdict::NotIdle).count();
+    assert!(known > 0, "its open wait shows its place: {waits:?}");
+}
+
+#[test]
 fn place_that_becomes_a_lock_is_emitted_again() {
     // Thread 2 brings work for ten seconds, and then waits at the same place itself.
     let peer = format!("db.peer<1: {}{}\n", "R".repeat(100), "cR".repeat(100));
