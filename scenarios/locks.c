@@ -10,7 +10,10 @@
 //   eventfd     an eventfd that counts to 1
 //   slices      as condvar, but it is waited for 5 ms at a time, again and again; held for 2 to 12 ms
 //
-// Truth, besides truth.h's lines: those of waits.h, about the acquisitions of the lock.
+// Truth, besides truth.h's lines: those of waits.h, about the acquisitions of the lock, and
+//   {"event":"breaks", "count"}   times that a wait in slices went on for a lock that another thread had
+//   taken
+//       first, or not within 100 µs
 // Options: -w KIND, what the lock is made of (default condvar).
 
 #include "waits.h"
@@ -19,6 +22,7 @@
 
 #define SERVERS 4
 #define SLICE_NS (5 * NS_PER_MS)
+#define AT_ONCE_NS (100 * NS_PER_US)
 
 static const struct work think = {200 * NS_PER_US, 2 * NS_PER_MS};
 static const struct work outside = {50 * NS_PER_US, 200 * NS_PER_US};
@@ -34,6 +38,7 @@ static struct durations waits[SERVERS];
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released;
 static bool is_held;
+static uint64_t breaks;
 static sem_t semaphore;
 static int token_pipe[2], token_event;
 
@@ -82,13 +87,22 @@ SHOWN static void release_by_eventfd(void) {
         die("cannot write to an eventfd", errno);
 }
 
+// One slice of a wait. A wait breaks where its thread was woken for a lock that another one took first, and
+// where the last slice, which ended at `before_ns`, is too long ago.
+static uint64_t await_release(uint64_t before_ns) {
+    uint64_t start_ns = now_ns(), until_ns = start_ns + SLICE_NS;
+    struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
+    bool is_late = before_ns != 0 && start_ns - before_ns > AT_ONCE_NS;
+    bool is_woken = pthread_cond_timedwait(&released, &guard, &until) == 0;
+    breaks += is_late || (is_woken && is_held);
+    return now_ns();
+}
+
 SHOWN static void take_by_slices(void) {
+    uint64_t before_ns = 0;
     pthread_mutex_lock(&guard);
-    while (is_held) {
-        uint64_t until_ns = now_ns() + SLICE_NS;
-        struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
-        pthread_cond_timedwait(&released, &guard, &until);
-    }
+    while (is_held)
+        before_ns = await_release(before_ns);
     is_held = true;
     pthread_mutex_unlock(&guard);
 }
@@ -150,7 +164,10 @@ SHOWN static void serve(struct actor *self) {
     }
 }
 
-static void print_truth(void) { print_waits(actors, waits, SERVERS); }
+static void print_truth(void) {
+    print_waits(actors, waits, SERVERS);
+    printf("{\"event\":\"breaks\",\"count\":%llu}\n", (unsigned long long)breaks);
+}
 
 int main(int argc, char **argv) {
     const char *name = names[0];
