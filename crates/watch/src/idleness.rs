@@ -1,5 +1,5 @@
-//! Which stalls raise no severity: those of which nobody can say that a thread was late, and, where all threads are
-//! watched, those of threads that nobody chose and that do next to nothing.
+//! Which stalls raise no severity: waits that are no lateness, and, where all threads are watched, those of
+//! threads that do next to nothing, of the kernel, of wallprof, and of young processes.
 //!
 //! Pure. They are counted all the same, as `info`.
 
@@ -11,8 +11,8 @@ use wallprof_model::{EpochSecond, Reason, ThreadInfo};
 const OWN_PROCESS: &str = "wallprof";
 /// A process younger than this may be a command that some script runs.
 const YOUNG_NS: u64 = 1_000_000_000;
-/// A thread is idle that neither ran, nor waited for locks, disks or memory, for a hundredth of its recent time: an average over some ten
-/// seconds, in which each second weighs a tenth less than the one after it.
+/// A thread is idle that neither ran, nor waited for locks, disks or memory, for a hundredth of its recent
+/// time: an average over some ten seconds, in which each second weighs a tenth less than the one after it.
 const FADING: f64 = 0.9;
 /// A hundredth of each second: 10 ms, in the sum of all weights.
 const IDLE_NS: f64 = 1e8;
@@ -60,8 +60,8 @@ pub(crate) fn is_lateness(stall: &Stall) -> bool {
     Class::of_stall(stall.reason, stall.voluntary) == Class::Late
 }
 
-/// The time in which a thread ran, or waited for what it needed. Waits for a CPU are left out: on a full machine
-/// each tick of an idle service has them.
+/// The time in which a thread ran, or waited for what it needed. Waits for a CPU are left out: on a full
+/// machine each tick of an idle service has them.
 fn active_ns(delta: &LedgerDelta) -> u64 {
     const LATE: [Reason; 4] = [Reason::Lock, Reason::Disk, Reason::Memory, Reason::Stopped];
     let late = LATE.map(|reason| delta.blocked_ns[usize::from(reason.code())]);

@@ -94,9 +94,9 @@ impl Conclusion<'_> {
     }
 }
 
-/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. The cases
-/// count that make up nine tenths of the time: what is short may be noise. Where these do not recur, those may
-/// that are at least half as long as the longest: `The 10 longest recur every 1.000 s.`
+/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. The
+/// cases count that make up nine tenths of the time: what is short may be noise. Where these do not recur,
+/// those may that are at least half as long as the longest: `The 10 longest recur every 1.000 s.`
 fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
     let mut longest = cases.to_vec();
     longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
@@ -121,8 +121,8 @@ fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
     found.map(|(which, found)| format!(" {which} {}.", wording::recurrence(&found))).unwrap_or_default()
 }
 
-/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were dropped.`;
-/// nothing where no queue grew. Of very many stalls the longest are looked at.
+/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were
+/// dropped.`; nothing where no queue grew. Of very many stalls the longest are looked at.
 fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
     let mut longest: Vec<&&Case> = cases.iter().filter(|case| !case.open).collect();
     longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
@@ -154,7 +154,8 @@ mod tests {
     use super::*;
     use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
 
-    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in between.
+    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in
+    /// between.
     fn title(starts: impl Iterator<Item = u64>) -> String {
         let mut fixture = Fixture::new();
         let epoch = EpochNs(1_700_000_000_900_000_000);

@@ -122,8 +122,8 @@ impl Metrics {
         }
     }
 
-    /// Metrics of all threads of the machine, if `all`. Those of which nobody would say that they were late raise no
-    /// severity: kernel threads, wallprof itself, processes in their first second, and idle threads.
+    /// Metrics of all threads of the machine, if `all`: no user chose them. Stalls of kernel threads, of
+    /// wallprof itself, of processes in their first second and of idle threads raise no severity then.
     pub fn of_all_threads(self, all: bool) -> Self {
         Metrics { watches_all: all, ..self }
     }
