@@ -1,8 +1,8 @@
-//! What a process did not receive while it was stalled: its receive queues that grew, and the packets that were
-//! dropped, by the counters of its sockets.
+//! What a process did not receive while it was stalled: its receive queues that grew, and the packets that
+//! were dropped, by the counters of its sockets.
 //!
-//! Counters are read ten times a second. So growth counts between the last reading before a stall and the first
-//! one after it, and only for stalls of [`LEAST_STALL_NS`] or longer.
+//! Counters are read ten times a second. So growth counts between the last reading before a stall and the
+//! first one after it, and only for stalls of [`LEAST_STALL_NS`] or longer.
 
 use std::ops::Range;
 

@@ -7,6 +7,7 @@ mod durations;
 mod exposition;
 mod flush_interval;
 mod http;
+mod idleness;
 mod metrics;
 mod notify;
 mod open;

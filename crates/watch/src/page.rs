@@ -7,6 +7,8 @@ use std::fmt::Write;
 use wallprof_model::text::is_hidden;
 
 use crate::metrics::Metrics;
+use crate::series::Labels;
+use crate::severity::BELOW;
 
 /// Rows shown.
 const MAX_ROWS: usize = 20;
@@ -51,13 +53,15 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;marg
 
 fn stalls(out: &mut String, metrics: &Metrics) {
     let mut rows: Vec<_> = metrics.stalls.iter().collect();
-    rows.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.total_ns));
+    // Waits that raise no severity, such as those for data, may be long and mean nothing.
+    let is_info = |labels: &Labels| labels.severity.as_deref() == Some(BELOW);
+    rows.sort_by_key(|(labels, sum)| (is_info(labels), std::cmp::Reverse(sum.total_ns)));
     if rows.is_empty() {
         out.push_str("<h2>Stalls</h2><p>None yet.</p>");
         return;
     }
     out.push_str(
-        "<h2>Stalls since the start, most lateness first</h2><table><tr><th>process<th>thread<th>reason<th>severity\
+        "<h2>Stalls since the start, those with a severity and most lateness first</h2><table><tr><th>process<th>thread<th>reason<th>severity\
          <th>stalls<th>seconds late</tr>",
     );
     for (labels, sum) in rows.into_iter().take(MAX_ROWS) {
@@ -138,6 +142,17 @@ mod tests {
             "<td>engine<td>sleep<td>info<td class=\"n\">9<td class=\"n\">0.000540",
         ];
         assert!(at(rows[0]) < at(rows[1]));
+    }
+
+    #[test]
+    fn waits_for_data_come_last() {
+        let mut metrics = metrics();
+        let pipe = Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Pipe), MonoNs(5), 9_000_000_000);
+        metrics.take(&stall_event(pipe));
+        metrics.take(&stall_event(stall(1, 5, 200_000)));
+        let html = page(&Page::default(), &metrics);
+        let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
+        assert!(at("<td>engine<td>lock<td>warning") < at("<td>engine<td>pipe<td>info"));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::fmt;
 
 use wallprof_analysis::ns_from_duration;
 
-/// The name for stalls below every severity.
-const BELOW: &str = "info";
+/// The name for stalls below every severity, and for those that raise none.
+pub(crate) const BELOW: &str = "info";
 /// Limit on severities: each is a value of a label on every series of stalls.
 const MAX_COUNT: usize = 8;
 const MAX_NAME_LEN: usize = 32;

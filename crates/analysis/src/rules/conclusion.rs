@@ -94,25 +94,35 @@ impl Conclusion<'_> {
     }
 }
 
-/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. Only the
-/// longest cases count that make up nine tenths of the time: what is short may be noise.
+/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. The
+/// cases count that make up nine tenths of the time: what is short may be noise. Where these do not recur,
+/// those may that are at least half as long as the longest: `The 10 longest recur every 1.000 s.`
 fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
-    let whole_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
-    let mut longest: Vec<&&Case> = cases.iter().collect();
+    let mut longest = cases.to_vec();
     longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
-    let mut counted_ns = 0u64;
-    let counts = longest.into_iter().take_while(|case| {
-        let is_needed = counted_ns < whole_ns / 10 * 9;
-        counted_ns = counted_ns.saturating_add(case.late_ns());
+    let whole_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+    let mut sum_ns = 0u64;
+    let most = longest.iter().take_while(|case| {
+        let is_needed = sum_ns < whole_ns / 10 * 9;
+        sum_ns = sum_ns.saturating_add(case.late_ns());
         is_needed
     });
-    let late = counts.map(|case| (MonoNs(case.end.0.saturating_sub(case.late_ns())), case.end));
-    let clock = evidence.clock().map(|clock| move |at| clock.epoch_from_mono(at));
-    recurrence(&late.collect::<Vec<_>>(), clock).map(|found| wording::recurrence(&found)).unwrap_or_default()
+    let most = most.count();
+    let half_ns = longest.first().map_or(0, |case| case.late_ns().div_ceil(2));
+    let long = longest.iter().take_while(|case| case.late_ns() >= half_ns).count();
+    let clock = evidence.clock().map(|clock| |at| clock.epoch_from_mono(at));
+    let found = |count: usize| {
+        let late =
+            longest[..count].iter().map(|case| (MonoNs(case.end.0.saturating_sub(case.late_ns())), case.end));
+        recurrence(&late.collect::<Vec<_>>(), clock)
+    };
+    let all = found(most).map(|found| ("They".to_owned(), found));
+    let found = all.or_else(|| Some((format!("The {long} longest"), found(long.min(most))?)));
+    found.map(|(which, found)| format!(" {which} {}.", wording::recurrence(&found))).unwrap_or_default()
 }
 
-/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were dropped.`;
-/// nothing where no queue grew. Of very many stalls the longest are looked at.
+/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were
+/// dropped.`; nothing where no queue grew. Of very many stalls the longest are looked at.
 fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
     let mut longest: Vec<&&Case> = cases.iter().filter(|case| !case.open).collect();
     longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
@@ -144,7 +154,8 @@ mod tests {
     use super::*;
     use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
 
-    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in between.
+    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in
+    /// between.
     fn title(starts: impl Iterator<Item = u64>) -> String {
         let mut fixture = Fixture::new();
         let epoch = EpochNs(1_700_000_000_900_000_000);
@@ -163,6 +174,21 @@ mod tests {
     fn stalls_once_a_second_are_said_to_recur() {
         let title = title((1..=7).map(|n| n * 1_000_000_000 + 100_000_000 + n % 3 * 4_000_000));
         assert!(title.ends_with(" They recur every 1.000 s, within 8 ms of the full second."), "{title}");
+    }
+
+    #[test]
+    fn long_stalls_recur_among_many_short_ones() {
+        let mut fixture = Fixture::new();
+        for n in 0..8u64 {
+            let long = at(n * 1_000_000_000 + n % 2 * 3_000_000, lock_case(n, 1, 2, 50_000_000));
+            fixture.stall(long);
+            for short in 0..20 {
+                let start = n * 1_000_000_000 + 60_000_000 + (n * 7 + short * 13) % 29 * 31_000_000;
+                fixture.stall(at(start, lock_case(100 + n * 20 + short, 1, 2, 9_000_000)));
+            }
+        }
+        let found = findings(&fixture.evidence());
+        assert!(found[0].title.ends_with(" The 8 longest recur every 1.000 s."), "{}", found[0].title);
     }
 
     #[test]

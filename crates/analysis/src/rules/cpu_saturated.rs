@@ -3,9 +3,9 @@
 //!
 //! The CPUs were busy in the whole recording where the recorded threads used at least nine tenths of their
 //! time. They were busy between two readings of the counters `cpuN.run_queue` where each CPU had two threads
-//! or more that ran or could run. The counters are rounded: a value of 1 may be a CPU that was idle for half of
-//! the time. A wait for a CPU counts where the CPUs were busy for half of it, and other threads are known to have
-//! had that CPU. Waits that a quota or a hypervisor explains are left out.
+//! or more that ran or could run. The counters are rounded: a value of 1 may be a CPU that was idle for half
+//! of the time. A wait for a CPU counts where the CPUs were busy for half of it, and other threads are known
+//! to have had that CPU. Waits that a quota or a hypervisor explains are left out.
 //!
 //! False positives: batch programs that are meant to fill the machine.
 
@@ -31,8 +31,9 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-const ADVICE: &str = "Run fewer busy threads at a time than there are CPUs, or give the machine more CPUs; give what must not \
-    wait a higher priority than the programs that use most (`nice`, `chrt`, cpu.weight), or CPUs of its own (cpusets).";
+const ADVICE: &str = "Run fewer busy threads at a time than there are CPUs, or give the machine more CPUs; give \
+    what must not wait a higher priority than the programs that use most (`nice`, `chrt`, cpu.weight), or CPUs of \
+    its own (cpusets).";
 
 /// Programs named in a title.
 const MOST_USERS: usize = 3;

@@ -1,8 +1,8 @@
 //! `lock-wait`: threads wait for a lock. Reports which threads waited and where, which thread held the lock,
 //! what that thread waited for itself, and where it released the lock.
 //!
-//! One finding a lock. Where its address is not known, one a waiting function. Locks of several processes of one
-//! program that are waited for at one place are one finding.
+//! One finding a lock. Where its address is not known, one a waiting function. Locks of several processes of
+//! one program that are waited for at one place are one finding.
 //!
 //! False positives: a lock that is meant to be waited for (a turnstile built from a mutex). Other load may
 //! have kept the holder from running: then that load is the cause, and the title names it.

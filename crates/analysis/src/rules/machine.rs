@@ -146,8 +146,8 @@ impl StealInterval {
     }
 }
 
-/// The times between two readings after which every CPU's value is [`CROWD`] or more. A value is the mean since
-/// the reading before it.
+/// The times between two readings after which every CPU's value is [`CROWD`] or more. A value is the mean
+/// since the reading before it.
 fn crowded(queues: &[&[(MonoNs, f64)]]) -> Vec<(MonoNs, MonoNs)> {
     let readings = queues.iter().flat_map(|points| points.iter().map(|(at, _)| *at));
     let mut times: Vec<MonoNs> = readings.collect();

@@ -14,9 +14,9 @@ use crate::tally::Tally;
 const MOST_NAMES: usize = 2;
 const MOST_CPUS: usize = 4;
 
-const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. Look for a CPU quota (cpu.max). On a virtual machine, give it \
-    CPUs of its own (dedicated or pinned ones), or move it to a host with less load; on another one, forbid deep \
-    idle states (cpu_dma_latency).";
+const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. Look for a CPU quota (cpu.max). On a virtual \
+    machine, give it CPUs of its own (dedicated or pinned ones), or move it to a host with less load; on another \
+    one, forbid deep idle states (cpu_dma_latency).";
 
 /// A rule about waiting for a CPU.
 pub(super) struct CpuWait {
@@ -43,9 +43,9 @@ impl CpuWait {
         names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
     }
 
-    /// Whether no thread had the CPU. The kernel side knows the last 256 switches of a CPU, and eight threads: of
-    /// a long wait on a busy one it knows a part, but never nothing. A thread that had the CPU since before the
-    /// recording is in no list.
+    /// Whether no thread had the CPU. The kernel side knows the last 256 switches of a CPU, and eight
+    /// threads: of a long wait on a busy one it knows a part, but never nothing. A thread that had the CPU
+    /// since before the recording is in no list.
     fn is_unexplained(&self, case: &Case, evidence: &Evidence) -> bool {
         let ns = (self.ns)(case);
         let since_the_start = case.end.0.saturating_sub(ns) <= evidence.start().0;

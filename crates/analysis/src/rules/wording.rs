@@ -114,7 +114,7 @@ pub(super) fn list(parts: &[String]) -> String {
     }
 }
 
-/// ` They recur every 1.000 s, within 20 ms of the full second.`
+/// `recur every 1.000 s, within 20 ms of the full second`.
 pub(super) fn recurrence(found: &Recurrence) -> String {
     let ms = |ns: u64| format!("{} ms", ns / 1_000_000);
     let period = found.period_ns.map(|ns| match ns {
@@ -126,7 +126,7 @@ pub(super) fn recurrence(found: &Recurrence) -> String {
         after_ns => format!("{} after the full second, within {}", ms(after_ns), ms(second.within_ns)),
     });
     let parts: Vec<String> = period.into_iter().chain(second).collect();
-    format!(" They recur {}.", parts.join(", "))
+    format!("recur {}", parts.join(", "))
 }
 
 /// A thread's or process's name, which may be empty.

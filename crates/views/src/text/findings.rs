@@ -32,9 +32,21 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     let hidden = report.findings.len().saturating_sub(MOST_FINDINGS) as u64;
     if hidden > 0 {
         let more = counted(hidden, "more finding", "more findings");
-        return write_note(out, INDENT, &format!("{more}: `wallprof report --json` has all"), style);
+        write_note(out, INDENT, &format!("{more}: `wallprof report --json` has all"), style)?;
     }
-    Ok(())
+    match own_share(report) {
+        Some(share) => write_note(out, INDENT, &share, style),
+        None => Ok(()),
+    }
+}
+
+/// Among all threads of the machine, wallprof's own are no findings: their share is one line, where it is a
+/// hundredth of the CPU time or more.
+fn own_share(report: &Report<'_>) -> Option<String> {
+    let capacity_ns = report.duration_ns().saturating_mul(report.info.cpus.into());
+    let own_ns = report.info.overhead.process_cpu_ns;
+    let counts = report.info.is_of_all_threads() && capacity_ns > 0 && own_ns >= capacity_ns / 100;
+    counts.then(|| format!("wallprof itself used {} of the CPU time meanwhile", percent(own_ns, capacity_ns)))
 }
 
 fn write_finding(
@@ -53,8 +65,8 @@ fn write_finding(
 }
 
 /// `12.1 % of the time of 4 threads`, `3.2 % of the thread's time`: what it cost them, by which findings are
-/// ordered. Of threads that lived for less than the recording together, `0.7 % of the recording (21.9 % of the
-/// thread's time)`.
+/// ordered. Of threads that lived for less than the recording together, `0.7 % of the recording (21.9 % of
+/// the thread's time)`.
 fn share(finding: &Finding, report: &Report<'_>) -> String {
     let theirs =
         report.threads.iter().filter(|thread| finding.threads.binary_search(&thread.info.key).is_ok());
@@ -104,6 +116,9 @@ fn words(text: &str, ink: Ink) -> Vec<Word> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wallprof_analysis::StallDigest;
+    use wallprof_model::MonoNs;
+    use wallprof_model::profile::{Overhead, RecordingInfo};
 
     fn finding(title: &str, stalls: Vec<u64>, count: u64) -> Finding {
         Finding {
@@ -143,6 +158,33 @@ mod tests {
         write_finding(&mut out, (1, &found), "", &Style { unicode: false, ..Style::plain() }).unwrap();
         let ascii = String::from_utf8(out).unwrap();
         assert!(ascii.is_ascii() && ascii.contains("for 50.0 us in \\u{b5}sleep, up to 870 us."), "{ascii}");
+    }
+
+    #[test]
+    fn own_share_is_said_where_all_threads_were_recorded() {
+        let share = |command: &str, own_ns| {
+            let info = RecordingInfo {
+                end: MonoNs(1_000),
+                cpus: 2,
+                command: command.into(),
+                overhead: Overhead { process_cpu_ns: own_ns, ..Overhead::default() },
+                ..RecordingInfo::default()
+            };
+            let stalls = StallDigest::new(0);
+            own_share(&Report {
+                info: &info,
+                threads: &[],
+                interrupts: &[],
+                intrusions: &[],
+                folded: &[],
+                marks: &[],
+                stalls: &stalls,
+                findings: &[],
+            })
+        };
+        let said = "wallprof itself used 5.0 % of the CPU time meanwhile";
+        assert_eq!(share("all threads", 100).as_deref(), Some(said));
+        assert_eq!((share("all threads", 19), share("app", 100)), (None, None));
     }
 
     #[test]

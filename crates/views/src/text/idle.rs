@@ -1,5 +1,5 @@
-//! Where threads waited voluntarily: the largest groups of such waits. A wait that the program does not mean to
-//! be idle (a lock made of a poll) shows here.
+//! Where threads waited voluntarily: the largest groups of such waits. A wait that the program does not mean
+//! to be idle (a lock made of a poll) shows here.
 
 use std::collections::HashSet;
 use std::io::{self, Write};

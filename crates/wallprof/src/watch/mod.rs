@@ -22,7 +22,7 @@ use wallprof_watch::{Listener, Metrics, Notifier, Server};
 use crate::args::WatchArgs;
 use crate::descriptors;
 use crate::failure::{Failure, say};
-use crate::record::{check_exists, check_permitted};
+use crate::record::{Target, check_exists, check_permitted};
 use commands::commands;
 use service::Service;
 use settings::Settings;
@@ -42,7 +42,9 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     let port = Listener::tcp(settings.listen).map_err(Failure::failed)?;
     let address = port.address().unwrap_or(settings.listen);
     let socket = Listener::unix(&settings.socket).map_err(Failure::failed)?;
-    let metrics = Arc::new(Mutex::new(Metrics::new(settings.severities.clone(), settings.max_series)));
+    let metrics = Metrics::new(settings.severities.clone(), settings.max_series);
+    let watches_all = settings.record.target == Target::System;
+    let metrics = Arc::new(Mutex::new(metrics.of_all_threads(watches_all)));
     let (sender, inbox) = commands().map_err(|error| {
         Failure::failed(format!("cannot make a pair of sockets: {error}: start it again"))
     })?;

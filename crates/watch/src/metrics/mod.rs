@@ -14,9 +14,10 @@ use wallprof_model::{
 };
 
 use crate::durations::{Durations, Exemplar};
+use crate::idleness::{Relevance, is_lateness};
 use crate::open::OpenStalls;
 use crate::series::{Family, Labels, OTHERS, Owner, SeriesPool};
-use crate::severity::Severities;
+use crate::severity::{BELOW, Severities};
 
 /// Limit on the reasons of losses that are counted by name; there are some thirty.
 const MAX_LOSS_REASONS: usize = 64;
@@ -46,6 +47,7 @@ pub struct StallSum {
 /// The names of a thread; kept a little longer than the thread lives.
 struct NamedThread {
     owner: Arc<Owner>,
+    relevance: Relevance,
     /// The flush after which it ended.
     ended: Option<u64>,
 }
@@ -60,6 +62,8 @@ struct StallWithoutId {
 
 pub struct Metrics {
     severities: Severities,
+    /// Nobody chose the threads: idle ones raise no severity.
+    watches_all: bool,
     names: HashMap<String, Arc<str>>,
     threads: HashMap<ThreadKey, NamedThread>,
     without_id: VecDeque<StallWithoutId>,
@@ -92,6 +96,7 @@ impl Metrics {
         let names = severities.names().map(|name| (name.to_string(), Arc::from(name))).collect();
         Metrics {
             severities,
+            watches_all: false,
             names,
             threads: HashMap::new(),
             without_id: VecDeque::new(),
@@ -115,6 +120,21 @@ impl Metrics {
             clock: None,
             generation: 0,
         }
+    }
+
+    /// Metrics of all threads of the machine, if `all`: no user chose them. Stalls of kernel threads, of
+    /// wallprof itself, of processes in their first second and of idle threads raise no severity then.
+    pub fn of_all_threads(self, all: bool) -> Self {
+        Metrics { watches_all: all, ..self }
+    }
+
+    /// Whether a stall may raise a severity above `info`.
+    pub fn raises_severity(&self, stall: &Stall) -> bool {
+        let matters = || {
+            let named = self.threads.get(&stall.thread);
+            named.is_some_and(|named| named.relevance.matters(stall, self.second_at(stall.end)))
+        };
+        is_lateness(stall) && (!self.watches_all || matters())
     }
 
     /// Sorts later stalls by these severities.
@@ -245,7 +265,8 @@ impl Metrics {
             Some(named) if *named.owner == owner => {}
             Some(named) => named.owner = Arc::new(owner),
             None => {
-                self.threads.insert(info.key, NamedThread { owner: Arc::new(owner), ended: None });
+                let relevance = Relevance::of(info);
+                self.threads.insert(info.key, NamedThread { owner: Arc::new(owner), relevance, ended: None });
             }
         }
     }
@@ -264,6 +285,9 @@ impl Metrics {
     }
 
     fn ledger(&mut self, delta: &LedgerDelta) {
+        if let Some(named) = self.threads.get_mut(&delta.thread) {
+            named.relevance.add(delta);
+        }
         if delta.on_cpu_ns > 0 {
             self.open.ran(delta.thread, delta.second);
             *self.on_cpu.at(self.labels(delta.thread), &mut self.pool) += delta.on_cpu_ns;
@@ -305,6 +329,10 @@ impl Metrics {
         }
         let owner = self.labels(stall.thread);
         let labels = owner.clone().reason(stall.reason.name());
+        let raises = self.raises_severity(stall);
+        if stall.open && !raises {
+            return;
+        }
         if stall.open {
             let reported_in = self.second_at(stall.end);
             let late_since = MonoNs(stall.end.0.saturating_sub(stall.late_ns()));
@@ -312,12 +340,14 @@ impl Metrics {
             return;
         }
         let ns = stall.late_ns();
-        let severity = self.severity(ns);
+        let severity = if raises { self.severity(ns) } else { Arc::from(BELOW) };
         let meant = labels.clone().severity(severity).meaning(stall.meaning());
         let sum = self.stalls.at(meant, &mut self.pool);
         sum.count += 1;
         sum.total_ns += ns;
-        self.note_longest(owner, ns);
+        if raises {
+            self.note_longest(owner, ns);
+        }
         if self.without_id.len() == MAX_WITHOUT_ID {
             self.without_id.pop_front();
         }

@@ -220,3 +220,53 @@ fn loss_reasons_are_bounded() {
     }
     assert_eq!((metrics.lost.len(), metrics.lost["other"]), (MAX_LOSS_REASONS + 1, 936));
 }
+
+/// Wakeups that came 2 ms late for want of a CPU.
+fn late_wakeup(key: u32, start: u64) -> Event {
+    stall_event(Stall::new(ThreadKey(key), StallReason::Runnable, MonoNs(start), 2_000_000))
+}
+
+/// A thread that runs for so long in each of 20 seconds.
+fn runs(metrics: &mut Metrics, key: u32, ns: u64) {
+    for second in 1..=20 {
+        let mut delta = LedgerDelta::new(ThreadKey(key), EpochSecond(second));
+        delta.on_cpu_ns = ns;
+        metrics.take(&Event::Ledger(delta));
+    }
+}
+
+#[test]
+fn on_an_idle_machine_nothing_is_critical() {
+    let mut metrics = Metrics::new(Severities::default(), 1_000).of_all_threads(true);
+    for (key, process) in [(1, "redis-server"), (2, "engine"), (3, "wallprof")] {
+        metrics.take(&thread(key, process, process));
+    }
+    runs(&mut metrics, 1, 1_000_000);
+    runs(&mut metrics, 2, 300_000_000);
+    runs(&mut metrics, 3, 300_000_000);
+    for key in 1..=3 {
+        metrics.take(&late_wakeup(key, 20_500_000_000));
+    }
+    let names: Vec<String> = counted(&metrics).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["engine/runnable/critical", "redis-server/runnable/info", "wallprof/runnable/info"]);
+    let longest: Vec<&str> = metrics.longest.iter().map(|(labels, _)| &*labels.owner.thread).collect();
+    assert_eq!(longest, ["engine"]);
+}
+
+#[test]
+fn threads_that_were_chosen_are_late_even_when_idle() {
+    let mut metrics = metrics();
+    metrics.take(&late_wakeup(1, 5));
+    assert_eq!(metrics.stalls_by_severity()["critical"], 1);
+}
+
+#[test]
+fn waits_for_data_raise_no_severity() {
+    let mut metrics = metrics();
+    let pipe = Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Pipe), MonoNs(5), 9_000_000_000);
+    metrics.take(&stall_event(pipe.clone()));
+    metrics.take(&stall_event(Stall { open: true, ..pipe }));
+    metrics.note_open(MonoNs(60_000_000_000));
+    assert_eq!(counted(&metrics), [("engine/pipe/info".to_string(), 1, 9_000_000_000)]);
+    assert_eq!(metrics.longest.iter().count(), 0);
+}

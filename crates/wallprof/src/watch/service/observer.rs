@@ -39,7 +39,8 @@ pub(super) fn observer(
             Event::Stall(stall) => {
                 let mut totals = totals.borrow_mut();
                 totals.stalls += 1;
-                if totals.spike.is_none() && triggers_snapshot(stall, snapshot_ns.get()) {
+                let is_spike = triggers_snapshot(stall, snapshot_ns.get());
+                if totals.spike.is_none() && is_spike && lock(&metrics).raises_severity(stall) {
                     totals.spike = Some(stall.end);
                 }
             }
