@@ -34,6 +34,9 @@ pub struct Accounts {
     by_key: HashMap<u32, Account>,
     /// Seconds of threads whose first record has not arrived yet.
     early: HashMap<u32, Vec<second_record>>,
+    /// Threads that did not exist at the last [`Accounts::end_unseen`]: their last records are on the way, or
+    /// lost.
+    missing: HashSet<u32>,
 }
 
 /// The state of a thread since its last event.
@@ -132,6 +135,34 @@ impl Accounts {
             }
             lives
         });
+    }
+
+    /// Ends the threads that existed neither at the last call nor now: their last records found a full ring.
+    /// Each ends where its last delta ended. Returns them.
+    pub fn end_unseen(&mut self, exists: &dyn Fn(u32) -> bool, emit: &mut dyn FnMut(Event)) -> Vec<u32> {
+        let mut newest: HashMap<u32, u64> = HashMap::new();
+        for Account { record, .. } in self.by_key.values() {
+            let start = newest.entry(record.tid).or_default();
+            *start = record.start_boottime.max(*start);
+        }
+        // A tid may have been used again.
+        let is_gone = |record: &thread_record| {
+            newest.get(&record.tid).is_some_and(|start| *start > record.start_boottime) || !exists(record.tid)
+        };
+        let gone = self.by_key.values().filter(|account| is_gone(&account.record));
+        let gone: HashSet<u32> = gone.map(|account| account.record.key).collect();
+        let (ended, missing): (HashSet<u32>, HashSet<u32>) =
+            gone.into_iter().partition(|key| self.missing.contains(key));
+        self.missing = missing;
+        let mut ended: Vec<u32> = ended.into_iter().collect();
+        ended.sort_unstable();
+        for key in &ended {
+            let account = self.by_key.remove(key);
+            if let Some(end) = account.and_then(|account| account.last_end) {
+                emit(Event::ThreadEnd { thread: ThreadKey(*key), at: MonoNs(end) });
+            }
+        }
+        ended
     }
 
     /// Emits the rest of a thread that ended, and forgets it. `record` is its last one.
@@ -440,6 +471,34 @@ mod tests {
         let end = MonoNs(START + 1_000);
         assert!(matches!(events[..], [Event::ThreadEnd { thread: ThreadKey(1), at }] if at == end));
         assert!(deltas(&mut accounts, START + 9_500).is_empty());
+    }
+
+    #[test]
+    fn thread_whose_end_was_lost_ends_at_the_second_look() {
+        let mut accounts = Accounts::default();
+        let thread = |key, tid, start_boottime| thread_record {
+            key,
+            tid,
+            start_boottime,
+            ..record(c::ACTIVITY_RUNNING, START)
+        };
+        // The tid of thread 3 was used again by thread 4.
+        for record in [thread(1, 7, 0), thread(2, 8, 0), thread(3, 9, 0), thread(4, 9, 5)] {
+            accounts.update(&record);
+        }
+        deltas(&mut accounts, START + 1_000);
+        let look = |accounts: &mut Accounts, living: &[u32]| {
+            let mut events = Vec::new();
+            let ended = accounts.end_unseen(&|tid| living.contains(&tid), &mut |event| events.push(event));
+            assert_eq!(events.len(), ended.len());
+            ended
+        };
+        assert_eq!(look(&mut accounts, &[7, 9]), [0; 0], "their records may be on the way");
+        // The record of thread 2 was.
+        accounts.end(&thread(2, 8, 0), 0, &mut |_| {});
+        assert_eq!(look(&mut accounts, &[9]), [3]);
+        assert_eq!(look(&mut accounts, &[9]), [1]);
+        assert_eq!((look(&mut accounts, &[9]), accounts.count()), (vec![], 1));
     }
 
     #[test]

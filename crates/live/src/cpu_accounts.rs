@@ -30,11 +30,11 @@ pub(crate) const BUILDING: Rate = Rate { burst: 1_500_000_000, refill_part: 40, 
 /// 0.2 ms, and the largest table of symbols that is read 0.3 s.
 pub(crate) const NAMING: Rate = Rate { burst: 300_000_000, refill_part: 80, deepest: i64::MIN };
 /// News of processes: their mappings, headers of mapped files, and lists for the walker. With two CPUs at
-/// most 3.4 % of a CPU in any minute. The more CPUs a machine has, the more programs a user can run: a
+/// most 3 % of a CPU in any minute. The more CPUs a machine has, the more programs a user can run: a
 /// program with some libraries takes 0.5 ms.
 pub(crate) fn following(cpus: usize) -> Rate {
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX).max(1);
-    Rate { burst: 500_000_000, refill_part: (80 / cpus).max(1), deepest: i64::MIN }
+    Rate { burst: 300_000_000, refill_part: (80 / cpus).max(1), deepest: i64::MIN }
 }
 
 /// The accounts of all users for one kind of work. Root is not charged.

@@ -13,6 +13,8 @@ use wallprof_probe::bpf::{
 };
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, Probes, RunQueue, clock};
 
+use crate::known::exists;
+
 /// Callback for one row of a map. The row is deleted when it returns true: rows of past seconds only.
 pub type TakeRow<'a, K, V> = &'a mut dyn FnMut(&K, &V) -> bool;
 
@@ -86,6 +88,8 @@ pub trait KernelSide {
     /// Run queues by CPU, as far as they can be read.
     fn run_queues(&self) -> Vec<RunQueue>;
     fn counts(&self) -> Result<KernelCounts, ProbeError>;
+    /// Whether a thread with this tid exists.
+    fn thread_exists(&self, tid: u32) -> bool;
 }
 
 impl KernelSide for Probes {
@@ -107,6 +111,10 @@ impl KernelSide for Probes {
 
     fn disarm(&mut self) -> MonoNs {
         Probes::disarm(self)
+    }
+
+    fn thread_exists(&self, tid: u32) -> bool {
+        exists(tid)
     }
 
     fn ending_threads(&self) -> u32 {

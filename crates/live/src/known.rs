@@ -52,6 +52,8 @@ pub struct KnownProcesses {
     gone: BTreeSet<u32>,
     /// Time of the recorder for news of processes, by their users.
     accounts: FollowingAccounts,
+    /// The recording has not started yet.
+    is_free: bool,
     /// Processes whose mappings are not followed, because their users have no time left. They are read again
     /// later, those of each user newest first.
     unfollowed: HashMap<Owner, BTreeSet<u32>>,
@@ -91,6 +93,16 @@ impl KnownProcesses {
     /// Keeps the mappings of processes that are not known yet: they may be recorded later.
     pub fn keep_untracked(&mut self) {
         self.untracked = Some(Untracked::default());
+    }
+
+    /// Charges nothing until [`KnownProcesses::start_charging`]. What runs already is read once, however long
+    /// that takes.
+    pub fn charge_nothing(&mut self) {
+        self.is_free = true;
+    }
+
+    pub fn start_charging(&mut self) {
+        self.is_free = false;
     }
 
     /// Adds a process in this exec generation. The mappings of a new one are read now, because it may end
@@ -177,6 +189,9 @@ impl KnownProcesses {
 
     /// Charges the writing of a list of mappings.
     pub fn charge(&self, owner: Owner, cpu_ns: u64) {
+        if self.is_free {
+            return;
+        }
         self.accounts.0.charge(owner, cpu_ns, Instant::now());
     }
 
@@ -408,7 +423,8 @@ fn pid_of(item: &News) -> Option<u32> {
     }
 }
 
-fn exists(pid: u32) -> bool {
+/// Whether a process or thread with this number exists.
+pub(crate) fn exists(pid: u32) -> bool {
     // /proc may hide the processes of other users (proc(5), hidepid), a signal does not.
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))

@@ -109,6 +109,7 @@ impl Session<Probes> {
     pub fn load(options: &ProbeOptions, expected: Vec<PathBuf>) -> Result<Self, SessionError> {
         let (mut probes, code) = Probes::load(options)?;
         let mut known = KnownProcesses::default();
+        known.charge_nothing();
         if !options.targets.names().is_empty() {
             known.keep_untracked();
         }
@@ -117,6 +118,7 @@ impl Session<Probes> {
                 known.process(record.tgid, record.exec_id);
             }
         })?;
+        known.start_charging();
         let follower = Follower::start(code, known, expected)
             .map_err(|error| ProbeError::Reading { what: "news about mappings", error })?;
         let held = match options.targets {

@@ -94,6 +94,11 @@ impl World {
         }))
     }
 
+    fn exists(&self, tid: u32) -> bool {
+        let mut threads = self.threads.iter().map(|thread| &thread.record);
+        threads.any(|record| record.tid == tid && u64::from(record.activity) != c::ACTIVITY_DEAD)
+    }
+
     /// Lets time pass up to `ms` after the start of the timelines.
     pub fn run_until(&mut self, ms: u64) {
         let until = START + ms * 1_000_000;
@@ -342,6 +347,10 @@ impl KernelSide for FakeKernel {
 
     fn ending_threads(&self) -> u32 {
         0
+    }
+
+    fn thread_exists(&self, tid: u32) -> bool {
+        self.0.borrow().exists(tid)
     }
 
     fn set_epoch_offset(&mut self, epoch_offset: u64) {

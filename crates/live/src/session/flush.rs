@@ -18,6 +18,9 @@ const OPEN_AFTER_NS: u64 = 1_000_000_000;
 /// waits are too many: half of what the recorder can afford in a second.
 const FIRST_WAITS_EACH_FLUSH: u32 = 500;
 
+/// Threads that ended unseen are searched for this often. The records of those that end now arrive in between.
+const LOOK_EVERY_NS: u64 = 16 * SECOND_NS;
+
 impl<K: KernelSide> Session<K> {
     /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read.
     pub(super) fn flush(
@@ -51,6 +54,9 @@ impl<K: KernelSide> Session<K> {
             self.threads.end(record.key, now);
             self.places.end_thread(record.key);
         }
+        if boundary / LOOK_EVERY_NS != self.flushed_until / LOOK_EVERY_NS {
+            self.end_unseen_threads(now, emit);
+        }
         self.threads.forget_ended(now);
         self.accounts.flush(boundary, offset, emit);
         self.emit_cost(emit)?;
@@ -58,6 +64,16 @@ impl<K: KernelSide> Session<K> {
         self.follow_clock(emit);
         self.follow_counters(emit);
         Ok(())
+    }
+
+    /// The last record of a thread may have found a full ring.
+    fn end_unseen_threads(&mut self, now: u64, emit: &mut dyn FnMut(Event)) {
+        let kernel = &self.kernel;
+        for key in self.accounts.end_unseen(&|tid| kernel.thread_exists(tid), emit) {
+            self.open.remove(&key);
+            self.threads.end(key, now);
+            self.places.end_thread(key);
+        }
     }
 
     /// Emits what is left after the last flush of a recording that counts no longer and ended at `end`.
