@@ -151,10 +151,24 @@ mod tests {
     fn meanings_are_columns_of_the_view_of_stalls() {
         use crate::RecordingStart;
         use wallprof_model::event::Stall;
-        use wallprof_model::{Event, MeaningSource, Reason, StallReason, ThreadKey};
+        use wallprof_model::{Event, MeaningSource, Reason, StallReason, ThreadInfo, ThreadKey};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
+        recorder
+            .take(Event::Thread(ThreadInfo {
+                key: ThreadKey(1),
+                tid: 1,
+                pid: 1,
+                ns_tid: 1,
+                ns_pid: 1,
+                start_boot_ns: 0,
+                comm: "backend".into(),
+                process: "postgres".into(),
+                cgroup: None,
+                kernel_thread: false,
+            }))
+            .unwrap();
         let reason = StallReason::Blocked(Reason::Poll);
         for start in [10, 30, 50] {
             let wait = Stall { asked_ns: Some(5), ..Stall::new(ThreadKey(1), reason, MonoNs(start), 9) };
