@@ -18,7 +18,8 @@ const OPEN_AFTER_NS: u64 = 1_000_000_000;
 /// waits are too many: half of what the recorder can afford in a second.
 const FIRST_WAITS_EACH_FLUSH: u32 = 500;
 
-/// Threads that ended unseen are searched for this often. The records of those that end now arrive in between.
+/// Threads that ended unseen are searched for this often. The records of those that end now arrive in
+/// between.
 const LOOK_EVERY_NS: u64 = 16 * SECOND_NS;
 
 impl<K: KernelSide> Session<K> {
