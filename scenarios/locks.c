@@ -12,8 +12,7 @@
 //
 // Truth, besides truth.h's lines: those of waits.h, about the acquisitions of the lock, and
 //   {"event":"breaks", "count"}   times that a wait in slices went on for a lock that another thread had
-//   taken
-//       first, or not within 100 µs
+//       taken first, or not within 100 µs after the end of a slice
 // Options: -w KIND, what the lock is made of (default condvar).
 
 #include "waits.h"
@@ -87,15 +86,15 @@ SHOWN static void release_by_eventfd(void) {
         die("cannot write to an eventfd", errno);
 }
 
-// One slice of a wait. A wait breaks where its thread was woken for a lock that another one took first, and
-// where the last slice, which ended at `before_ns`, is too long ago.
-static uint64_t await_release(uint64_t before_ns) {
+// One slice of a wait, until the time that it returns. A wait breaks where its thread was woken for a lock
+// that another one took first, and where the slice before, which was to end at `before_ns`, is too long ago.
+SHOWN static uint64_t await_release(uint64_t before_ns) {
     uint64_t start_ns = now_ns(), until_ns = start_ns + SLICE_NS;
     struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
-    bool is_late = before_ns != 0 && start_ns - before_ns > AT_ONCE_NS;
     bool is_woken = pthread_cond_timedwait(&released, &guard, &until) == 0;
+    bool is_late = before_ns != 0 && start_ns > before_ns + AT_ONCE_NS;
     breaks += is_late || (is_woken && is_held);
-    return now_ns();
+    return until_ns;
 }
 
 SHOWN static void take_by_slices(void) {
