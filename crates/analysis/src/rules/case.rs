@@ -109,6 +109,11 @@ impl Case {
         self.overslept_ns.unwrap_or(self.duration_ns())
     }
 
+    /// When it was woken: the wait for a CPU comes after that.
+    pub fn woken(&self) -> MonoNs {
+        MonoNs(self.end.0.saturating_sub(self.runnable_ns).max(self.start.0))
+    }
+
     /// The duration without the wait for a CPU.
     pub fn without_run_queue_ns(&self) -> u64 {
         self.duration_ns().saturating_sub(self.runnable_ns)

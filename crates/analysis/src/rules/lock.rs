@@ -88,11 +88,13 @@ fn away(cases: &[&Case], evidence: &Evidence) -> String {
     let mut whole_ns = 0u64;
     for case in cases {
         let Some((holder, since)) = held_by(case, evidence) else { continue };
-        whole_ns = whole_ns.saturating_add(case.end.0.saturating_sub(since.0));
-        for absence in evidence.during(holder, since, case.end) {
+        // The holder of a lock that was handed on is not the reason for a wait for a CPU.
+        let released = case.woken();
+        whole_ns = whole_ns.saturating_add(released.0.saturating_sub(since.0));
+        for absence in evidence.during(holder, since, released) {
             let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
             let site = absence.site.clone().filter(|_| !by_chance);
-            why.add((wording::wait(absence), site), absence.overlap_ns(since, case.end));
+            why.add((wording::wait(absence), site), absence.overlap_ns(since, released));
         }
     }
     if why.total() < whole_ns / 5 {
@@ -110,8 +112,9 @@ fn held_by(case: &Case, evidence: &Evidence) -> Option<(ThreadKey, MonoNs)> {
         return Some((owner.key?, case.start));
     }
     let holder = case.waker_key()?;
-    let own_waits = evidence.during(holder, case.start, case.end).filter(|wait| is_same_lock(wait, case));
-    let since = own_waits.map(|wait| wait.end).filter(|end| *end < case.end).max();
+    let released = case.woken();
+    let own_waits = evidence.during(holder, case.start, released).filter(|wait| is_same_lock(wait, case));
+    let since = own_waits.map(|wait| wait.end).filter(|end| *end < released).max();
     Some((holder, since.unwrap_or(case.start)))
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Link {
     pub end: u64,
     /// The thread that ended it. `None`: an interrupt, or a thread that does not wait here itself.
     pub waker: Option<u32>,
+    /// Its timeout ended it: the thread may have got the lock without having been woken.
+    pub timed_out: bool,
 }
 
 /// Wakeups by one thread within this time are one wakeup of several threads, ns.
@@ -36,7 +38,7 @@ pub(super) struct Timing {
     /// Waits that another thread of the place ended.
     pub waits: usize,
     /// The share of the waits' time during which a thread of the place was awake that had been woken here, or
-    /// had ended a wait, and then handed on to the one that waited.
+    /// had ended a wait, and then handed on to the one that waited. Time before a timeout does not count.
     pub covered: f64,
     /// The share of the wakeups by a thread that did not have it: another one had been woken before, and had
     /// neither handed on nor come back to wait.
@@ -51,13 +53,22 @@ pub(super) struct Timing {
     pub fixed_order: bool,
 }
 
+/// The end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    Thread(u32),
+    Timeout,
+    /// An interrupt, or a thread that does not wait here.
+    Other,
+}
+
 /// What a thread did at the place, by time.
 #[derive(Debug, Default)]
 struct Thread {
     /// Its waits by start: start and wakeup.
     waits: Vec<(u64, u64)>,
-    /// When it was woken, and by which thread, ascending.
-    wakeups: Vec<(u64, Option<u32>)>,
+    /// When it was woken, and by whom, ascending.
+    wakeups: Vec<(u64, By)>,
     /// When it ended waits of other threads, ascending. Several at once are one.
     releases: Vec<u64>,
 }
@@ -65,7 +76,7 @@ struct Thread {
 impl Thread {
     /// The last time before `at` at which it was woken, and its waker; or at which it ended a wait itself, and
     /// got it again at once.
-    fn had_since(&self, own: u32, at: u64) -> Option<(u64, Option<u32>)> {
+    fn had_since(&self, own: u32, at: u64) -> Option<(u64, By)> {
         let wakeup = self.wakeups[..self.wakeups.partition_point(|(time, _)| *time < at)].last();
         let before = self.releases.partition_point(|time| time.saturating_add(AT_ONCE_NS) <= at);
         let release = self.releases[..before].last();
@@ -73,7 +84,7 @@ impl Thread {
             (Some(&(woken, waker)), release) if release.is_none_or(|&release| release <= woken) => {
                 Some((woken, waker))
             }
-            (_, release) => release.map(|&release| (release, Some(own))),
+            (_, release) => release.map(|&release| (release, By::Thread(own))),
         }
     }
 
@@ -101,12 +112,16 @@ pub(super) fn timing(links: &[Link]) -> Timing {
         .filter_map(|links| Some(Wakeup { at: links[0].woken, waker: links[0].waker?, links }))
         .collect();
     wakeups.sort_unstable_by_key(|wakeup| wakeup.at);
-    let whole: u64 = ended.iter().map(|link| link.woken.saturating_sub(link.start)).sum();
-    let covered: u64 = ended.iter().map(|link| covered(link, &threads)).sum();
+    let (mut known, mut covered) = (0, 0);
+    for link in &ended {
+        let (of_holders, before_is_unknown) = covered_by_holders(link, &threads);
+        covered += of_holders;
+        known += if before_is_unknown { of_holders } else { link.woken.saturating_sub(link.start) };
+    }
     let together = wakeups.iter().map(|wakeup| wakeup.links.len()).filter(|&count| count > 1).sum::<usize>();
     Timing {
         waits: ended.len(),
-        covered: ratio(covered, whole),
+        covered: ratio(covered, known),
         out_of_turn: out_of_turn(&wakeups, &threads),
         together: ratio(together as u64, ended.len() as u64),
         one_awake: one_awake(&links, threads.len()),
@@ -116,6 +131,14 @@ pub(super) fn timing(links: &[Link]) -> Timing {
 }
 
 impl Link {
+    fn by(&self) -> By {
+        match self.waker {
+            Some(waker) => By::Thread(waker),
+            None if self.timed_out => By::Timeout,
+            None => By::Other,
+        }
+    }
+
     /// The other thread that ended it.
     fn by_other(&self) -> Option<u32> {
         self.waker.filter(|&waker| waker != self.thread)
@@ -167,7 +190,7 @@ fn threads(links: &[Link]) -> HashMap<u32, Thread> {
     for link in links {
         let waiter = threads.entry(link.thread).or_default();
         waiter.waits.push((link.start, link.woken));
-        waiter.wakeups.push((link.woken, link.waker));
+        waiter.wakeups.push((link.woken, link.by()));
         if let Some(waker) = link.by_other() {
             threads.entry(waker).or_default().releases.push(link.woken);
         }
@@ -181,17 +204,19 @@ fn threads(links: &[Link]) -> HashMap<u32, Thread> {
     threads
 }
 
-/// The part of a wait in which its waker had it, and those before from which that one got it, ns.
-fn covered(link: &Link, threads: &HashMap<u32, Thread>) -> u64 {
+/// The part of a wait in which its waker had it, and those before from which that one got it, ns; and whether
+/// it is unknown who had it before, as the first of them got it after a timeout.
+fn covered_by_holders(link: &Link, threads: &HashMap<u32, Thread>) -> (u64, bool) {
     let mut until = link.woken;
-    let mut holder = link.waker;
+    let mut holder = link.by();
     for _ in 0..MOST_HOLDERS {
-        let since = holder.and_then(|holder| threads.get(&holder)?.had_since(holder, until));
+        let By::Thread(thread) = holder else { break };
+        let since = threads.get(&thread).and_then(|known| known.had_since(thread, until));
         let Some((since, before)) = since.filter(|_| until > link.start) else { break };
         until = since.max(link.start);
         holder = before;
     }
-    link.woken.saturating_sub(until)
+    (link.woken.saturating_sub(until), until > link.start && holder == By::Timeout)
 }
 
 /// See [`Timing::out_of_turn`]. Looks at wakeups of threads that waited already when the one before was
@@ -258,7 +283,14 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn link(thread: u32, start: u64, woken: u64, waker: u32) -> Link {
-        Link { thread, start: start * MS, woken: woken * MS, end: woken * MS, waker: Some(waker) }
+        Link {
+            thread,
+            start: start * MS,
+            woken: woken * MS,
+            end: woken * MS,
+            waker: Some(waker),
+            timed_out: false,
+        }
     }
 
     /// Threads 0, 1 and 2 take a lock in turn for 2 ms each. Each comes 1 ms after its own release.

@@ -331,6 +331,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
                 woken: wait.woken().0,
                 end: wait.end.0,
                 waker: wait.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0),
+                timed_out: slices::timed_out(wait),
             });
         }
         links
