@@ -66,13 +66,6 @@ pub struct WaitRow {
     pub waker: Option<WakerStacks>,
 }
 
-impl WaitRow {
-    /// When the thread was woken.
-    pub fn woken(&self) -> MonoNs {
-        MonoNs(self.start.0.saturating_add(self.blocked_ns).min(self.end.0))
-    }
-}
-
 /// The meanings of the waits in one recording.
 #[derive(Debug, Default)]
 pub struct Meanings {

@@ -81,8 +81,13 @@ impl Reader {
     }
 
     /// A stack of any number of rows that are read one after the other.
+    pub fn stack(&self, node: u32) -> SqlResult<ResolvedStack> {
+        self.stacks.resolve(&self.connection, node)
+    }
+
+    /// As [`Reader::stack`].
     pub fn optional_stack(&self, node: Option<u32>) -> SqlResult<Option<ResolvedStack>> {
-        node.map(|node| self.stacks.resolve(&self.connection, node)).transpose()
+        node.map(|node| self.stack(node)).transpose()
     }
 
     /// A stack that its reader keeps.

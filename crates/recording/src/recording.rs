@@ -80,6 +80,11 @@ impl Recording {
         self.checked(self.reader.stack_to_keep(u32::try_from(stack.0).unwrap_or(0)))
     }
 
+    /// As [`Recording::resolve`], for a caller that does not keep the frames: any number of stacks.
+    pub fn look_at(&self, stack: StackId) -> Result<ResolvedStack> {
+        self.checked(self.reader.stack(u32::try_from(stack.0).unwrap_or(0)))
+    }
+
     pub fn interrupts(&self) -> Result<Vec<InterruptRow>> {
         self.checked(interrupts::read(&self.reader))
     }

@@ -21,8 +21,8 @@ pub fn open_recording(file: &Path, rules: &Rules) -> Result<Recording, Failure> 
     for sample in recording.samples(..)? {
         waits.add_sample(&sample?);
     }
-    recording.each_wait(|wait| waits.add_wait(wait))?;
-    let meanings = waits.finish(rules, |stack| recording.resolve(stack))?;
+    recording.each_wait(|wait| waits.add_wait(&wait))?;
+    let meanings = waits.finish(rules, |stack| recording.look_at(stack))?;
     recording.set_meanings(meanings);
     Ok(recording)
 }

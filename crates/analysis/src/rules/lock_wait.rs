@@ -59,7 +59,8 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let advice = advice(&cases);
     let name = mostly(&cases, |case| Some(case.meaning.as_ref()?.name.clone()));
     let what = match name.as_deref() {
-        None | Some("lock") => "a lock".to_owned(),
+        None => "a lock".to_owned(),
+        Some(name) if name.ends_with("lock") => format!("a {name}"),
         // --not-idle names the functions, not what they wait for.
         Some("not idle") => "others".to_owned(),
         Some(name) => name.to_owned(),

@@ -26,6 +26,9 @@ const AT_ONCE_NS: u64 = 100_000;
 /// A thread that waits again within this time after it ran again got nothing by its wakeup, ns.
 const AGAIN_NS: u64 = 200_000;
 
+/// Waits whose holders are followed; of more, every second, third and so on.
+const MOST_FOLLOWED: usize = 20_000;
+
 /// Holders before the last one that are followed for one wait.
 const MOST_HOLDERS: usize = 64;
 
@@ -113,7 +116,7 @@ pub(super) fn timing(links: &[Link]) -> Timing {
         .collect();
     wakeups.sort_unstable_by_key(|wakeup| wakeup.at);
     let (mut known, mut covered) = (0, 0);
-    for link in &ended {
+    for link in ended.iter().step_by(ended.len() / MOST_FOLLOWED + 1) {
         let (of_holders, before_is_unknown) = covered_by_holders(link, &threads);
         covered += of_holders;
         known += if before_is_unknown { of_holders } else { link.woken.saturating_sub(link.start) };

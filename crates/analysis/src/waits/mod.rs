@@ -23,6 +23,7 @@ use wallprof_model::{
 use chain::{Link, Timing, timing};
 use functions::{FunctionId, Functions};
 pub use rules::{Rule, Rules, RulesError};
+use slices::Single;
 
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
 /// fourth, behind three of the latch that also waits for clients.
@@ -67,6 +68,16 @@ const ANSWERS: f64 = 0.95;
 /// the timing does not tell.
 const LOOP_DEPTH: usize = 3;
 
+/// Single waits that are kept, at 64 bytes each. Of a recording with more, the first ones tell.
+const MOST_SINGLES: usize = 1 << 20;
+
+/// Places that are judged, and sums of their waits. Further ones have no meaning.
+const MOST_PLACES: usize = 1 << 16;
+const MOST_SUMS: usize = 1 << 20;
+
+/// Stacks of a thread among which its loop is looked for.
+const MOST_STACKS: usize = 256;
+
 /// Takes the waits of a recording: first the samples, then the single waits.
 #[derive(Debug, Default)]
 pub struct Waits {
@@ -75,7 +86,7 @@ pub struct Waits {
     sums: HashMap<Ended, Sum>,
     /// User stacks of each thread, those of its waits included.
     stacks: HashMap<ThreadKey, HashSet<StackId>>,
-    singles: Vec<WaitRow>,
+    singles: Vec<Single>,
 }
 
 /// Waits of one thread at one place that one thread ended.
@@ -130,32 +141,51 @@ impl Waits {
         let waker = sample.waker.as_ref();
         for (thread, user) in stacks.into_iter().chain(waker.map(|waker| (waker.thread, waker.user))) {
             if let (Some(thread), Some(user)) = (thread, user) {
-                self.stacks.entry(thread).or_default().insert(user);
+                let stacks = self.stacks.entry(thread).or_default();
+                if stacks.len() < MOST_STACKS {
+                    stacks.insert(user);
+                }
             }
         }
         let (State::Blocked(reason), Some(&program)) = (state, self.programs.get(&sample.thread)) else {
             return;
         };
-        if !is_learned(reason) {
+        let place = Place { program, user: sample.user, kernel: sample.kernel };
+        if !self.meet(place, reason) {
             return;
         }
-        let place = Place { program, user: sample.user, kernel: sample.kernel };
-        self.reasons.insert(place, reason);
         let by = match waker {
             Some(waker) if waker.interrupt => Ender::Interrupt,
             Some(waker) => waker.thread.map_or(Ender::Unknown, Ender::Thread),
             None => Ender::Unknown,
         };
-        let sum = self.sums.entry(Ended { place, thread: sample.thread, by }).or_default();
+        let ended = Ended { place, thread: sample.thread, by };
+        if self.sums.len() == MOST_SUMS && !self.sums.contains_key(&ended) {
+            return;
+        }
+        let sum = self.sums.entry(ended).or_default();
         sum.ns = sum.ns.saturating_add(sample.weight);
         sum.count = sum.count.saturating_add(sample.count);
     }
 
-    pub fn add_wait(&mut self, wait: WaitRow) {
-        if let (Some(place), StallReason::Blocked(reason)) = (self.place(&wait), wait.reason) {
+    pub fn add_wait(&mut self, wait: &WaitRow) {
+        let (Some(&program), StallReason::Blocked(reason)) = (self.programs.get(&wait.thread), wait.reason)
+        else {
+            return;
+        };
+        let place = Place { program, user: wait.user, kernel: wait.kernel };
+        if self.meet(place, reason) && self.singles.len() < MOST_SINGLES {
+            self.singles.extend(Single::new(wait));
+        }
+    }
+
+    /// Whether a place is one of those that are judged.
+    fn meet(&mut self, place: Place, reason: Reason) -> bool {
+        let is_known = self.reasons.contains_key(&place) || self.reasons.len() < MOST_PLACES;
+        if is_known {
             self.reasons.insert(place, reason);
         }
-        self.singles.push(wait);
+        is_known
     }
 
     /// The meanings by the rules, and by who ended the waits.
@@ -174,12 +204,12 @@ impl Waits {
 
         let mut functions = Functions::default();
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
-        for place in self.places() {
+        for &place in self.reasons.keys() {
             let user = place.user.map(&mut resolve).transpose()?;
             let kernel = place.kernel.map(&mut resolve).transpose()?;
             if let Some(meaning) = rules.meaning(user.as_ref(), kernel.as_ref()) {
                 meanings.set_place(place, meaning.clone());
-            } else if let Some(user) = user {
+            } else if let Some(user) = user.filter(|_| self.is_learned(&place)) {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
             }
         }
@@ -203,15 +233,13 @@ impl Waits {
         Ok(meanings)
     }
 
-    fn places(&self) -> HashSet<Place> {
-        let singles = self.singles.iter().filter_map(|wait| self.place(wait));
-        self.sums.keys().map(|ended| ended.place).chain(singles).collect()
+    fn is_learned(&self, place: &Place) -> bool {
+        self.reasons.get(place).is_some_and(|reason| is_learned(*reason))
     }
 
-    fn place(&self, wait: &WaitRow) -> Option<Place> {
+    fn place(&self, wait: &Single) -> Option<Place> {
         let program = *self.programs.get(&wait.thread)?;
-        let StallReason::Blocked(reason) = wait.reason else { return None };
-        is_learned(reason).then_some(Place { program, user: wait.user, kernel: wait.kernel })
+        Some(Place { program, user: wait.user(), kernel: wait.kernel() })
     }
 
     /// For each single wait the index of its first slice.
@@ -219,26 +247,29 @@ impl Waits {
         let mut firsts = Vec::with_capacity(self.singles.len());
         for of_thread in self.singles.chunk_by(|one, next| one.thread == next.thread) {
             let base = firsts.len();
-            let waits: Vec<&WaitRow> = of_thread.iter().collect();
-            firsts.extend(slices::first_slices(&waits).into_iter().map(|first| base + first));
+            firsts.extend(slices::first_slices(of_thread).into_iter().map(|first| base + first));
         }
         firsts
     }
 
     /// The time of all slices of a wait belongs to the thread that ended the last one.
     fn attribute_slices(&mut self, firsts: &[usize]) {
+        let mut before_ns = 0u64;
         for at in 1..self.singles.len() {
             let (slice, next) = (&self.singles[at - 1], &self.singles[at]);
-            let is_inner = firsts[at] == firsts[at - 1];
-            let waker = next.waker.as_ref().and_then(|waker| waker.thread);
-            let (Some(waker), Some(place), true) = (waker, self.place(slice), is_inner) else { continue };
-            let first = firsts[at];
-            let ns: u64 = self.singles[first..at].iter().map(|slice| slice.blocked_ns).sum();
-            let thread = slice.thread;
+            if firsts[at] != firsts[at - 1] {
+                before_ns = 0;
+                continue;
+            }
+            before_ns = before_ns.saturating_add(slice.blocked_ns);
+            let (Some(waker), Some(place)) = (next.waker, self.place(slice)) else { continue };
+            let (ns, thread) = (std::mem::take(&mut before_ns), slice.thread);
             let timer = self.sums.entry(Ended { place, thread, by: Ender::Interrupt }).or_default();
             let moved = ns.min(timer.ns);
             timer.ns -= moved;
-            self.sums.entry(Ended { place, thread, by: Ender::Thread(waker) }).or_default().ns += moved;
+            let ended = Ended { place, thread, by: Ender::Thread(waker) };
+            let sum = self.sums.entry(ended).or_default();
+            sum.ns = sum.ns.saturating_add(moved);
         }
     }
 
@@ -247,7 +278,7 @@ impl Waits {
         for (at, &first) in firsts.iter().enumerate() {
             let wait = &self.singles[at];
             let is_sliced = first != at || firsts.get(at + 1) == Some(&at);
-            let meaning = || meanings.of_stall(wait.id, wait.thread, wait.user, wait.kernel);
+            let meaning = || meanings.of_stall(wait.id, wait.thread, wait.user(), wait.kernel());
             if is_sliced && meaning().is_some_and(|meaning| !meaning.idle) {
                 meanings.join(wait.id, self.singles[first].id);
             }
@@ -324,14 +355,14 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
         for (at, wait) in singles.iter().enumerate() {
             let has_more = self.firsts.get(at + 1).is_some_and(|&first| first != at + 1);
             let key = self.waits.place(wait).and_then(|place| keys.get(&place));
-            let (Some((wide, _)), false) = (key, has_more || wait.open) else { continue };
+            let (Some((wide, _)), false) = (key, has_more) else { continue };
             links.entry(wide.clone()).or_default().push(Link {
                 thread: wait.thread.0,
-                start: singles[self.firsts[at]].start.0,
-                woken: wait.woken().0,
-                end: wait.end.0,
-                waker: wait.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0),
-                timed_out: slices::timed_out(wait),
+                start: singles[self.firsts[at]].start,
+                woken: wait.woken(),
+                end: wait.end,
+                waker: wait.waker.map(|thread| thread.0),
+                timed_out: wait.timed_out,
             });
         }
         links
@@ -495,7 +526,7 @@ mod tests {
                     weight: wait.blocked_ns,
                     count: 1,
                 });
-                waits.add_wait(wait.clone());
+                waits.add_wait(wait);
             }
             waits
         }

@@ -1,26 +1,73 @@
 //! Waits in time slices: a thread that waits with a timeout, looks, and waits on is in one wait.
 
-use wallprof_model::WaitRow;
+use wallprof_model::{StackId, StallReason, ThreadKey, WaitRow};
 
 /// The longest time between two slices of one wait, ns. Between them a thread takes a timer's interrupt,
 /// perhaps waits for a CPU, and tries the lock once more.
 const GAP_NS: u64 = 200_000;
 
-/// Whether a wait ended by its timeout.
-pub(super) fn timed_out(wait: &WaitRow) -> bool {
-    wait.asked_ns.is_some_and(|asked_ns| wait.blocked_ns >= asked_ns) && !wait.open
+/// A single wait that ended, in little memory. Times in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Single {
+    pub id: u64,
+    pub start: u64,
+    pub end: u64,
+    /// The part up to the wakeup.
+    pub blocked_ns: u64,
+    pub thread: ThreadKey,
+    pub waker: Option<ThreadKey>,
+    /// The stacks' ids; 0 for none.
+    user: u32,
+    kernel: u32,
+    pub reason: StallReason,
+    /// It ended with its timeout.
+    pub timed_out: bool,
+}
+
+const _: () = assert!(size_of::<Single>() <= 64);
+
+impl Single {
+    /// `None` for a wait that goes on.
+    pub fn new(wait: &WaitRow) -> Option<Self> {
+        let stack = |id: Option<StackId>| id.and_then(|id| u32::try_from(id.0).ok()).unwrap_or(0);
+        (!wait.open).then(|| Single {
+            id: wait.id,
+            start: wait.start.0,
+            end: wait.end.0,
+            blocked_ns: wait.blocked_ns.min(wait.end.0.saturating_sub(wait.start.0)),
+            thread: wait.thread,
+            waker: wait.waker.as_ref().and_then(|waker| waker.thread),
+            user: stack(wait.user),
+            kernel: stack(wait.kernel),
+            reason: wait.reason,
+            timed_out: wait.asked_ns.is_some_and(|asked_ns| wait.blocked_ns >= asked_ns),
+        })
+    }
+
+    pub fn user(&self) -> Option<StackId> {
+        (self.user != 0).then_some(StackId(u64::from(self.user)))
+    }
+
+    pub fn kernel(&self) -> Option<StackId> {
+        (self.kernel != 0).then_some(StackId(u64::from(self.kernel)))
+    }
+
+    /// When the thread was woken.
+    pub fn woken(&self) -> u64 {
+        self.start.saturating_add(self.blocked_ns)
+    }
 }
 
 /// The index of the first slice, for each of one thread's waits, which come by start.
-pub(super) fn first_slices(waits: &[&WaitRow]) -> Vec<usize> {
+pub(super) fn first_slices(waits: &[Single]) -> Vec<usize> {
     let mut firsts: Vec<usize> = Vec::with_capacity(waits.len());
     for (at, wait) in waits.iter().enumerate() {
         let continued = at.checked_sub(1).filter(|&before| {
             let slice = waits[before];
-            timed_out(slice)
+            slice.timed_out
                 && slice.user == wait.user
                 && slice.reason == wait.reason
-                && wait.start.0.saturating_sub(slice.end.0) <= GAP_NS
+                && wait.start.saturating_sub(slice.end) <= GAP_NS
         });
         firsts.push(continued.map_or(at, |before| firsts[before]));
     }
@@ -30,9 +77,13 @@ pub(super) fn first_slices(waits: &[&WaitRow]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::{MonoNs, Reason, StackId, StallReason, ThreadKey};
+    use wallprof_model::{MonoNs, Reason};
 
     const MS: u64 = 1_000_000;
+
+    fn singles(waits: &[WaitRow]) -> Vec<Single> {
+        waits.iter().filter_map(Single::new).collect()
+    }
 
     fn wait(start: u64, ns: u64, asked_ns: Option<u64>) -> WaitRow {
         WaitRow {
@@ -61,8 +112,8 @@ mod tests {
             wait(30 * MS, 5 * MS, five),
             WaitRow { user: Some(StackId(8)), ..wait(35 * MS, MS, five) },
         ];
-        assert_eq!(first_slices(&waits.iter().collect::<Vec<_>>()), [0, 0, 0, 3, 4, 5]);
+        assert_eq!(first_slices(&singles(&waits)), [0, 0, 0, 3, 4, 5]);
         let untimed = [wait(0, MS, None), wait(MS, MS, None)];
-        assert_eq!(first_slices(&untimed.iter().collect::<Vec<_>>()), [0, 1]);
+        assert_eq!(first_slices(&singles(&untimed)), [0, 1]);
     }
 }

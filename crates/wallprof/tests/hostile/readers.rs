@@ -33,7 +33,7 @@ const READERS: [&[&str]; 17] = [
 ];
 
 /// The commands that read no recording.
-const OTHERS: [&str; 6] = ["record", "watch", "ctl", "doctor", "demo", "help"];
+const OTHERS: [&str; 7] = ["record", "watch", "ctl", "doctor", "demo", "waits", "help"];
 
 /// The outcome of one command.
 pub struct Outcome {
