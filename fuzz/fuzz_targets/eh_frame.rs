@@ -9,8 +9,11 @@ fuzz_target!(|image: &[u8]| {
     for (number, page) in table.pages().enumerate() {
         let Some(words) = page else { continue };
         // The kernel's walker relies on these properties.
-        let starts: Vec<usize> =
-            words[..PAGE_STARTS].iter().flat_map(|word| [word & 0xffff, word >> 16]).map(|at| at as usize).collect();
+        let starts: Vec<usize> = words[..PAGE_STARTS]
+            .iter()
+            .flat_map(|word| [word & 0xffff, word >> 16])
+            .map(|at| at as usize)
+            .collect();
         let rows = &words[PAGE_STARTS..];
         assert_eq!(starts[256], rows.len());
         for block in 0..256 {

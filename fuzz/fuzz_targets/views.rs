@@ -6,7 +6,9 @@ use std::path::Path;
 use wallprof_analysis::calls::functions;
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::diff::{self, Floor};
+use wallprof_analysis::receive::{self, backlog};
 use wallprof_analysis::rules::{self, findings, reads_counter};
+use wallprof_analysis::waits::{Rules, Waits};
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
 use wallprof_analysis::{StallDigest, Zone};
 use wallprof_recording::{Additions, Naming, Recording, Result, StallFilter, write_findings};
@@ -26,8 +28,22 @@ fn all_stalls() -> StallFilter {
     StallFilter { include_voluntary: true, ..StallFilter::default() }
 }
 
+/// A recording whose waits have meanings.
+fn open(path: &Path) -> Result<Recording> {
+    let mut recording = Recording::open(path)?;
+    let mut waits = Waits::new(&recording.threads()?);
+    for sample in recording.samples(..)? {
+        waits.add_sample(&sample?);
+    }
+    recording.each_wait(|wait| waits.add_wait(&wait))?;
+    let rules = Rules::built_in().expect("the built-in rules are rules");
+    let meanings = waits.finish(&rules, |stack| recording.look_at(stack))?;
+    recording.set_meanings(meanings);
+    Ok(recording)
+}
+
 fn report(path: &Path) -> Result<()> {
-    let recording = Recording::open(path)?;
+    let recording = open(path)?;
     let (info, threads) = (recording.info()?, recording.threads()?);
     let (interrupts, intrusions) = (recording.interrupts()?, recording.intrusions()?);
     let (mut digest, mut collector) = (StallDigest::new(5), rules::Collector::default());
@@ -36,15 +52,17 @@ fn report(path: &Path) -> Result<()> {
         digest.add(&stall);
         collector.add(&stall);
     }
+    let counters = recording.counters()?;
     let found = findings(&collector.finish(&rules::Surroundings {
-        min_stall_ns: info.min_stall_ns,
+        info: &info,
         threads: &threads,
         interrupts: &interrupts,
         intrusions: &intrusions,
         kernel_delays: &recording.kernel_delays()?,
         cross_calls: &recording.cross_calls()?,
         throttled: &recording.throttled()?,
-        counters: &recording.counters()?.whole(reads_counter)?,
+        counters: &counters.whole(reads_counter)?,
+        receive: &counters.whole_of_processes(receive::reads_counter)?,
     }));
     let report = Report {
         info: &info,
@@ -62,7 +80,7 @@ fn report(path: &Path) -> Result<()> {
 }
 
 fn stalls(path: &Path) -> Result<()> {
-    let recording = Recording::open(path)?;
+    let recording = open(path)?;
     let (info, style) = (recording.info()?, Style::plain());
     let (mut counters, marks) = (recording.counters()?, recording.marks()?);
     let mut text = StallsText::new(&info, &style);
@@ -71,6 +89,7 @@ fn stalls(path: &Path) -> Result<()> {
         let time = stall.start..stall.end;
         let tracks = counters.around(stall.pid, time_around(time.clone()))?;
         let beside = Surroundings {
+            backlog: backlog(tracks.iter().copied(), time.clone()),
             counters: Some(moved(tracks, time.clone())),
             marks: marks_around(&marks, time).cloned().collect(),
         };
@@ -166,5 +185,5 @@ fn additions(path: &Path) -> Result<()> {
     let frames = modules.iter().flat_map(|module| &module.frames);
     let names: Vec<_> = frames.map(|frame| (frame.frame, vec![line.clone()])).collect();
     naming.write(&names)?;
-    write_findings(path, &[])
+    write_findings(path, &[], &[(1, None, Some(1))])
 }
