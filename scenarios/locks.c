@@ -6,7 +6,7 @@
 //
 //   condvar     a flag under a mutex, and a condition variable that says that it changed
 //   semaphore   a POSIX semaphore of the value 1
-//   pipe        a pipe with one byte in it: whoever has read it has the lock
+//   pipe        a pipe with one byte in it: the thread that read it has the lock
 //   eventfd     an eventfd that counts to 1
 //   slices      as condvar, but it is waited for 5 ms at a time, again and again; held for 2 to 12 ms
 //

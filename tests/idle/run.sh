@@ -76,7 +76,7 @@ installed() { # PROGRAM
     return 1
 }
 
-# A link to a program, so that its command name is told from those of other programs on this machine.
+# A link to a program, so that its command name differs from those of other programs on this machine.
 link_to() { # NAME PROGRAM: prints its path
     ln -s "$2" "$folder/$1"
     echo "$folder/$1"

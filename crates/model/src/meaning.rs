@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::event::WakerStacks;
 use crate::stack::StackId;
 use crate::state::StallReason;
 use crate::thread::ThreadKey;
@@ -62,8 +61,8 @@ pub struct WaitRow {
     pub open: bool,
     pub user: Option<StackId>,
     pub kernel: Option<StackId>,
-    /// Its thread is `None` where the waker is not recorded.
-    pub waker: Option<WakerStacks>,
+    /// The recorded thread that ended it.
+    pub waker: Option<ThreadKey>,
 }
 
 /// The meanings of the waits in one recording.
@@ -71,8 +70,6 @@ pub struct WaitRow {
 pub struct Meanings {
     programs: HashMap<ThreadKey, u32>,
     places: HashMap<Place, Arc<Meaning>>,
-    /// Stalls whose meaning is not that of their place.
-    stalls: HashMap<u64, Option<Arc<Meaning>>>,
     /// The first slice of waits in slices, by each of their stalls.
     waits: HashMap<u64, u64>,
 }
@@ -96,42 +93,20 @@ impl Meanings {
         self.places.insert(place, meaning);
     }
 
-    /// Sets the meaning of one stall, whatever its place means.
-    pub fn set_stall(&mut self, stall: u64, meaning: Option<Arc<Meaning>>) {
-        self.stalls.insert(stall, meaning);
-    }
-
     /// Makes a stall a slice of the wait that starts with the stall `first`.
     pub fn join(&mut self, stall: u64, first: u64) {
         self.waits.insert(stall, first);
     }
 
-    /// The place of a thread's wait with these stacks.
-    pub fn place(&self, thread: ThreadKey, user: Option<StackId>, kernel: Option<StackId>) -> Option<Place> {
-        Some(Place { program: *self.programs.get(&thread)?, user, kernel })
-    }
-
+    /// The meaning of a thread's wait with these stacks.
     pub fn of_place(
         &self,
         thread: ThreadKey,
         user: Option<StackId>,
         kernel: Option<StackId>,
     ) -> Option<&Arc<Meaning>> {
-        self.places.get(&self.place(thread, user, kernel)?)
-    }
-
-    /// The meaning of a stall that is a wait with these stacks.
-    pub fn of_stall(
-        &self,
-        stall: u64,
-        thread: ThreadKey,
-        user: Option<StackId>,
-        kernel: Option<StackId>,
-    ) -> Option<&Arc<Meaning>> {
-        match self.stalls.get(&stall) {
-            Some(meaning) => meaning.as_ref(),
-            None => self.of_place(thread, user, kernel),
-        }
+        let program = *self.programs.get(&thread)?;
+        self.places.get(&Place { program, user, kernel })
     }
 
     /// The stall with which the wait of this stall started. `None` for a wait in one piece.
@@ -145,22 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meaning_of_a_stall_goes_before_that_of_its_place() {
-        let meaning = |name: &str| {
-            let source = MeaningSource::User;
-            Arc::new(Meaning { name: name.into(), software: None, idle: false, source })
-        };
+    fn waits_of_one_program_with_equal_stacks_mean_the_same() {
+        let source = MeaningSource::User;
+        let lock = Arc::new(Meaning { name: "lock".into(), software: None, idle: false, source });
         let (thread, user) = (ThreadKey(4), Some(StackId(9)));
         let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
-        meanings.set_place(Place { program: 2, user, kernel: None }, meaning("lock"));
-        meanings.set_stall(7, Some(meaning("timeout")));
-        meanings.set_stall(8, None);
-        let name = |stall, thread, user| {
-            meanings.of_stall(stall, thread, user, None).map(|meaning| meaning.name.as_str())
-        };
-        assert_eq!(name(6, thread, user), Some("lock"));
-        assert_eq!(name(7, thread, user), Some("timeout"));
-        assert_eq!(name(8, thread, user), None);
-        assert_eq!((name(6, ThreadKey(5), user), name(6, thread, None)), (None, None));
+        meanings.set_place(Place { program: 2, user, kernel: None }, lock);
+        let name = |thread, user| meanings.of_place(thread, user, None).map(|meaning| meaning.name.as_str());
+        assert_eq!(name(thread, user), Some("lock"));
+        assert_eq!((name(ThreadKey(5), user), name(thread, None)), (None, None));
     }
 }

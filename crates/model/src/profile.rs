@@ -47,7 +47,7 @@ impl RecordingInfo {
     /// The `command` of a recording of every thread of the machine.
     pub const ALL_THREADS: &str = "all threads";
 
-    /// Whether no target was chosen (`-a`).
+    /// Whether it is of all threads (`-a`).
     pub fn is_of_all_threads(&self) -> bool {
         self.command == Self::ALL_THREADS
     }

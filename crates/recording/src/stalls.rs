@@ -96,8 +96,7 @@ impl Head {
     fn with_meaning(mut self, reader: &Reader) -> Self {
         if let (Some(meanings), StallReason::Blocked(_)) = (reader.meanings(), self.reason) {
             let stack = |node: Option<u32>| node.map(|node| StackId(u64::from(node)));
-            let id = self.id.cast_unsigned();
-            let meaning = meanings.of_stall(id, self.thread, stack(self.user), stack(self.kernel));
+            let meaning = meanings.of_place(self.thread, stack(self.user), stack(self.kernel));
             self.meaning = meaning.filter(|_| self.flags & flag::FAULT == 0).cloned();
             self.lateness.is_lock |= self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
         }

@@ -2,7 +2,6 @@
 //! a million takes about a second.
 
 use rusqlite::{Result as SqlResult, Row};
-use wallprof_model::event::WakerStacks;
 use wallprof_model::{MonoNs, StackId, StallReason, ThreadKey, WaitRow};
 
 use crate::reader::Reader;
@@ -22,8 +21,6 @@ columns! {
         USER_STACK = "user_stack",
         KERNEL_STACK = "kernel_stack",
         WAKER = "waker",
-        WAKER_USER_STACK = "waker_user_stack",
-        WAKER_KERNEL_STACK = "waker_kernel_stack",
     }
 }
 
@@ -46,16 +43,6 @@ fn from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<WaitRow> {
     let start = unsigned(row, wait::START_NS)?;
     let flags: i64 = row.get(wait::FLAGS)?;
     let mention: Option<u32> = row.get(wait::WAKER)?;
-    let interrupt = flags & flag::WOKEN_BY_INTERRUPT != 0;
-    let waker = match mention.is_some() || interrupt {
-        true => Some(WakerStacks {
-            thread: mention.map(|mention| reader.mention_key(mention)).transpose()?.flatten(),
-            interrupt,
-            user: stack(wait::WAKER_USER_STACK)?,
-            kernel: stack(wait::WAKER_KERNEL_STACK)?,
-        }),
-        false => None,
-    };
     Ok(WaitRow {
         id: unsigned(row, wait::ID)?,
         thread: ThreadKey(row.get(wait::THREAD)?),
@@ -67,6 +54,6 @@ fn from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<WaitRow> {
         open: flags & flag::OPEN != 0,
         user: stack(wait::USER_STACK)?,
         kernel: stack(wait::KERNEL_STACK)?,
-        waker,
+        waker: mention.map(|mention| reader.mention_key(mention)).transpose()?.flatten(),
     })
 }

@@ -105,8 +105,8 @@ fn away(cases: &[&Case], evidence: &Evidence) -> String {
     format!(", itself off the CPU for {share} of that time ({reason}{}),", wording::spot(site.as_ref()))
 }
 
-/// The recorded thread that had the lock, and from when on. Where no word names its owner, that is the thread
-/// that released it, since its own last wait for it.
+/// The recorded thread that had the lock, and from when on. If no lock word contains the owner's tid, that
+/// is the thread that released the lock, from the end of its own last wait for it.
 fn held_by(case: &Case, evidence: &Evidence) -> Option<(ThreadKey, MonoNs)> {
     if let Some(owner) = owner(case) {
         return Some((owner.key?, case.start));

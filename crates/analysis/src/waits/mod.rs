@@ -278,7 +278,7 @@ impl Waits {
         for (at, &first) in firsts.iter().enumerate() {
             let wait = &self.singles[at];
             let is_sliced = first != at || firsts.get(at + 1) == Some(&at);
-            let meaning = || meanings.of_stall(wait.id, wait.thread, wait.user(), wait.kernel());
+            let meaning = || meanings.of_place(wait.thread, wait.user(), wait.kernel());
             if is_sliced && meaning().is_some_and(|meaning| !meaning.idle) {
                 meanings.join(wait.id, self.singles[first].id);
             }
@@ -501,12 +501,7 @@ mod tests {
                 open: false,
                 user: Some(StackId(user)),
                 kernel: None,
-                waker: Some(WakerStacks {
-                    thread: waker.map(ThreadKey),
-                    interrupt: waker.is_none(),
-                    user: Some(StackId(2)),
-                    kernel: None,
-                }),
+                waker: waker.map(ThreadKey),
             };
             Recorded(waits.iter().enumerate().map(wait).collect())
         }
@@ -522,7 +517,12 @@ mod tests {
                     what: Weighted::State(State::Blocked(WAIT)),
                     user: wait.user,
                     kernel: wait.kernel,
-                    waker: wait.waker.clone(),
+                    waker: Some(WakerStacks {
+                        thread: wait.waker,
+                        interrupt: wait.waker.is_none(),
+                        user: Some(StackId(2)),
+                        kernel: None,
+                    }),
                     weight: wait.blocked_ns,
                     count: 1,
                 });
@@ -543,32 +543,32 @@ mod tests {
         (2..60).map(|turn| (holder(turn), turn * 2 - 3, turn * 2, Some(holder(turn - 1)))).collect()
     }
 
-    fn name(meanings: &Meanings, stall: u64, thread: u32, user: u64) -> Option<&str> {
-        let meaning = meanings.of_stall(stall, ThreadKey(thread), Some(StackId(user)), None);
+    fn name(meanings: &Meanings, thread: u32, user: u64) -> Option<&str> {
+        let meaning = meanings.of_place(ThreadKey(thread), Some(StackId(user)), None);
         meaning.map(|meaning| meaning.name.as_str())
     }
 
     #[test]
     fn waits_that_their_own_waiters_end_are_for_a_lock() {
         let turns = Recorded::new(1, &turns());
-        assert_eq!(name(&turns.meanings(&["a"; 3]), 1, 1, 1), Some("lock"));
+        assert_eq!(name(&turns.meanings(&["a"; 3]), 1, 1), Some("lock"));
         let processes = turns.meanings(&["a", "a", "a", "b"]);
-        assert_eq!(name(&processes, 1, 2, 1), Some("lock"));
-        assert_eq!(name(&processes, 1, 4, 1), None, "another program");
+        assert_eq!(name(&processes, 2, 1), Some("lock"));
+        assert_eq!(name(&processes, 4, 1), None, "another program");
         let strangers = turns.meanings(&["a", "b", "c"]);
-        assert_eq!(name(&strangers, 1, 1, 1), None);
+        assert_eq!(name(&strangers, 1, 1), None);
     }
 
     #[test]
     fn waits_that_others_end_are_not() {
         let by_others: Vec<_> =
             turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, Some(4))).collect();
-        assert_eq!(name(&Recorded::new(3, &by_others).meanings(&["a"; 4]), 1, 1, 3), None);
+        assert_eq!(name(&Recorded::new(3, &by_others).meanings(&["a"; 4]), 1, 3), None);
         let by_timers: Vec<_> =
             turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, None)).collect();
-        assert_eq!(name(&Recorded::new(3, &by_timers).meanings(&["a"; 4]), 1, 1, 3), None);
+        assert_eq!(name(&Recorded::new(3, &by_timers).meanings(&["a"; 4]), 1, 3), None);
         let few = Recorded::new(1, &turns()[..5]);
-        assert_eq!(name(&few.meanings(&["a"; 3]), 1, 1, 1), None, "too few to tell");
+        assert_eq!(name(&few.meanings(&["a"; 3]), 1, 1), None, "too few to tell");
     }
 
     #[test]
@@ -585,7 +585,7 @@ mod tests {
             wait.asked_ns = Some(if waker.is_some() { 2 * MS } else { MS });
         }
         let meanings = recorded.meanings(&["a"; 3]);
-        assert_eq!(name(&meanings, 3, 1, 4), Some("lock"));
+        assert_eq!(name(&meanings, 1, 4), Some("lock"));
         assert_eq!([1, 2, 3, 4, 5, 6].map(|stall| meanings.wait_of(stall)), [1, 1, 1, 4, 4, 4].map(Some));
         let mut whole = Recorded::new(1, &turns());
         whole.0.truncate(40);
@@ -598,15 +598,15 @@ mod tests {
         let mut rules = Rules::built_in().unwrap();
         rules.prepend_names(&[Glob::new("take").unwrap()], &[]);
         let Ok(meanings) = Recorded::new(1, &turns()).waits(&["a"; 3]).finish(&rules, resolve);
-        assert_eq!(name(&meanings, 1, 1, 1), Some("idle"));
+        assert_eq!(name(&meanings, 1, 1), Some("idle"));
         assert_eq!(meanings.wait_of(1), None);
     }
 
     #[test]
     fn threads_that_are_not_listed_and_stacks_without_functions_have_no_meaning() {
         let meanings = Recorded::new(1, &turns()).meanings(&["a"]);
-        assert_eq!(name(&meanings, 1, 9, 1), None);
+        assert_eq!(name(&meanings, 9, 1), None);
         let Ok(empty) = Waits::default().finish(&Rules::default(), resolve);
-        assert_eq!(name(&empty, 1, 1, 1), None);
+        assert_eq!(name(&empty, 1, 1), None);
     }
 }

@@ -36,7 +36,7 @@ impl Single {
             end: wait.end.0,
             blocked_ns: wait.blocked_ns.min(wait.end.0.saturating_sub(wait.start.0)),
             thread: wait.thread,
-            waker: wait.waker.as_ref().and_then(|waker| waker.thread),
+            waker: wait.waker,
             user: stack(wait.user),
             kernel: stack(wait.kernel),
             reason: wait.reason,
