@@ -29,6 +29,11 @@ impl Expected {
         if self.state == "running" { Doing::Running } else { Doing::Blocked }
     }
 
+    /// Whether the stack has one of the functions.
+    fn resembles(&self, stack: &Taken) -> bool {
+        stack.frames.iter().any(|frame| frame.symbol.as_deref().is_some_and(|name| self.has(name)))
+    }
+
     /// The names in it that no other stack has: every stack has a `main`.
     fn has(&self, name: &str) -> bool {
         name != "main" && self.functions.iter().any(|function| function == name)
@@ -58,8 +63,11 @@ pub fn assert_as_expected(expected: &[Expected], taken: &[Taken], new_code: NewC
         assert!(is_right(expected, &stack.frames), "a frame is missing or out of order: {stack}");
     }
     for one in expected {
-        let mut seen = of_scenario().filter(|stack| stack.thread == one.thread && stack.doing == one.doing());
-        assert!(seen.any(|stack| shows(one, &stack.frames)), "not seen: {one:?}");
+        let mut own = of_scenario().filter(|stack| stack.thread == one.thread);
+        let seen = own.clone().any(|stack| stack.doing == one.doing() && shows(one, &stack.frames));
+        let similar: Vec<String> =
+            own.by_ref().filter(|stack| one.resembles(stack)).map(|stack| stack.to_string()).collect();
+        assert!(seen, "not seen: {one:?}; similar stacks: {similar:#?}");
     }
 }
 
