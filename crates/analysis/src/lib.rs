@@ -3,6 +3,7 @@
 //!
 //! Pure: values in, values out. No files, clocks, environment or kernel.
 
+pub mod blame;
 pub mod calls;
 pub mod counters;
 pub mod diff;

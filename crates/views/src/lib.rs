@@ -6,6 +6,7 @@
 //! the same bytes.
 
 mod bar;
+mod blame;
 mod diff;
 mod escape;
 mod export;
@@ -24,6 +25,7 @@ mod timestamps;
 mod units;
 mod xml;
 
+pub use blame::{blame_json, blame_svg, blame_text};
 pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text};
 pub use escape::escape;
 pub use export::{EXPORT_FORMATS, Export, ExportFormat, export_format, folded, pprof, speedscope};

@@ -15,6 +15,22 @@ pub(crate) fn xml_text(text: &str, longest: usize) -> String {
     shown.into_iter().map(|c| if matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c }).collect()
 }
 
+/// Foreign text as XML, in at most `longest` characters before markup is escaped.
+pub(crate) fn xml_markup(text: &str, longest: usize) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in xml_text(text, longest).chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ use wallprof_views::{
 use crate::args::{DiffArgs, DiffView};
 use crate::failure::Failure;
 use crate::meanings::open_recording;
-use crate::output::{is_same_file, to_file, to_stdout};
+use crate::output::{check_picture, to_file, to_stdout};
 use crate::report::called_functions;
 use crate::terminal::style_for_stdout;
 
@@ -34,7 +34,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
         DiffView::OffCpu => View::OffCpu,
     };
     if let Some(file) = &args.output {
-        check_output(file, [&args.a, &args.b])?;
+        check_picture(file, &[&args.a, &args.b])?;
     }
     let mut tree = Tree::default();
     let rules = args.meaning.rules()?;
@@ -67,7 +67,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
 /// Compares the time of calls, where every call is recorded.
 fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.output {
-        check_output(file, [&args.a, &args.b])?;
+        check_picture(file, &[&args.a, &args.b])?;
     }
     let comparison = compare_calls(&calls_of(&args.a)?, &calls_of(&args.b)?);
     if let Some(file) = &args.output {
@@ -102,23 +102,6 @@ fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
         )));
     }
     Ok(functions)
-}
-
-fn check_output(file: &Path, recordings: [&Path; 2]) -> Result<(), Failure> {
-    let is_svg = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
-    if !is_svg {
-        return Err(Failure::usage(format!(
-            "-o {} is not an SVG file: use a name that ends in .svg; --json prints on standard output",
-            file.display()
-        )));
-    }
-    if recordings.into_iter().any(|recording| file == recording || is_same_file(file, recording)) {
-        return Err(Failure::usage(format!(
-            "-o {} is one of the recordings: give it another name",
-            file.display()
-        )));
-    }
-    Ok(())
 }
 
 fn collect(file: &Path, rules: &Rules, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failure> {

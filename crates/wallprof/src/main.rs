@@ -2,6 +2,7 @@
 
 mod additions;
 mod args;
+mod blame;
 mod cpu_list;
 mod debug_downloads;
 mod demo;
@@ -51,6 +52,8 @@ enum Command {
     Export(args::ExportArgs),
     /// Compare two recordings in time per second of wall time: changed, new and gone
     Diff(args::DiffArgs),
+    /// Charge waiting time to its cause along the chain of waits: who costs whom
+    Blame(args::BlameArgs),
     /// List the rules about what waits mean
     Waits(args::WaitsArgs),
     /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
@@ -112,6 +115,7 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Flame(args) => flame::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Blame(args) => blame::run(&args),
         Command::Waits(args) => meanings::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
@@ -138,6 +142,7 @@ impl Command {
             | Command::Flame(_)
             | Command::Export(_)
             | Command::Diff(_)
+            | Command::Blame(_)
             | Command::Waits(_)
             | Command::Import(_)
             | Command::Symbolize(_)

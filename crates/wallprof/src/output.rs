@@ -31,6 +31,24 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>)
     }
 }
 
+/// Checks the name of a picture that a command writes beside its text.
+///
+/// # Errors
+/// It does not end in `.svg`, or is one of `recordings`.
+pub fn check_picture(file: &Path, recordings: &[&Path]) -> Result<(), Failure> {
+    let is_svg = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    if !is_svg {
+        return Err(Failure::usage(format!(
+            "-o {} is not an SVG file: use a name that ends in .svg; --json prints on standard output",
+            file.display()
+        )));
+    }
+    if recordings.iter().any(|recording| file == *recording || is_same_file(file, recording)) {
+        return Err(Failure::usage(format!("-o {} is a recording: give it another name", file.display())));
+    }
+    Ok(())
+}
+
 /// Runs `write` on a new file at `path`, or on stdout for `-`. Refuses to overwrite one of `recordings`. The
 /// file gets the mode and owner of the recordings, because its content is as private, and gets its name when
 /// it is complete.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use crate::escape::escape;
 use crate::line::cut;
 use crate::style::Style;
-use crate::xml::xml_text;
+use crate::xml::xml_markup;
 
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 10.0;
@@ -58,10 +58,10 @@ pub(super) fn draw(out: &mut impl Write, head: &Head, boxes: &[Drawn]) -> io::Re
 }
 
 fn write_head(out: &mut impl Write, head: &Head) -> io::Result<()> {
-    let title = markup(&head.title, 150);
+    let title = xml_markup(&head.title, 150);
     writeln!(out, r#"<text x="{MARGIN}" y="20" font-size="15">{title}</text>"#)?;
     writeln!(out, r#"<text x="{MARGIN}" y="38">{}</text>"#, head.legend)?;
-    writeln!(out, r#"<text x="{MARGIN}" y="54">{}</text>"#, markup(&head.notes, 300))?;
+    writeln!(out, r#"<text x="{MARGIN}" y="54">{}</text>"#, xml_markup(&head.notes, 300))?;
     writeln!(
         out,
         r#"<text x="{MARGIN}" y="70" id="message"> </text><text x="1040" y="20" class="button" id="search">search</text><text x="1110" y="20" class="button" id="reset">reset</text>"#
@@ -78,12 +78,12 @@ fn write_frame(out: &mut impl Write, frame: &Drawn, height: f64) -> io::Result<(
     writeln!(
         out,
         r#"<g class="f" data-name="{}"><title>{}</title><rect x="{x:.2}" y="{y:.1}" width="{width:.2}" height="{:.1}" fill="{fill}"/><text x="{:.2}" y="{:.1}">{}</text></g>"#,
-        markup(name, LONGEST_NAME),
-        markup(tooltip, LONGEST_NAME + 200),
+        xml_markup(name, LONGEST_NAME),
+        xml_markup(tooltip, LONGEST_NAME + 200),
         LEVEL - 1.0,
         x + 3.0,
         y + 12.0,
-        markup(&label, LONGEST_NAME),
+        xml_markup(&label, LONGEST_NAME),
     )
 }
 
@@ -98,31 +98,15 @@ pub(super) fn colour(depth: f64, is_longer: bool) -> String {
 /// The colour of boxes without a difference.
 pub(super) const GREY: &str = "#dedbd5";
 
-/// Foreign text as XML, in at most `longest` characters before markup is escaped.
-fn markup(text: &str, longest: usize) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in xml_text(text, longest).chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_never_markup() {
-        assert_eq!(markup("<script>'\"&]]>", 99), "&lt;script&gt;&#39;&quot;&amp;]]&gt;");
-        assert_eq!(markup("nul\0bell\x07\u{ffff}", 99), "nul\\x00bell\\x07\u{fffd}");
-        assert_eq!(markup(&"ä".repeat(10_000), 5), "ääää…");
+        assert_eq!(xml_markup("<script>'\"&]]>", 99), "&lt;script&gt;&#39;&quot;&amp;]]&gt;");
+        assert_eq!(xml_markup("nul\0bell\x07\u{ffff}", 99), "nul\\x00bell\\x07\u{fffd}");
+        assert_eq!(xml_markup(&"ä".repeat(10_000), 5), "ääää…");
         assert!(!SCRIPT.contains("]]>") && !SCRIPT.contains("innerHTML"));
     }
 }

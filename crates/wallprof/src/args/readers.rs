@@ -136,6 +136,28 @@ pub struct DiffArgs {
     pub meaning: MeaningArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct BlameArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// Only the waiting of threads whose name matches, such as 'worker-*'
+    #[arg(long, value_name = "GLOB")]
+    pub thread: Option<String>,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also draw a picture: waiters at the left, culprits at the right
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
 /// The part of a recording that is drawn or exported.
 #[derive(Debug, Args)]
 pub struct SelectionArgs {

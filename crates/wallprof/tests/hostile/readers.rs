@@ -27,6 +27,8 @@ const READERS: [&[&str]; 17] = [
     &["export", FILE, "--to", "speedscope", "--anonymize", "-o", OUT],
     &["diff", TWIN, FILE, "--all", "-o", "OUT.svg"],
     &["diff", FILE, FILE, "--json"],
+    &["blame", FILE, "-o", "OUT.svg"],
+    &["blame", FILE, "--json", "--thread", "worker-*"],
     &["flame", FILE, "--view", "calls", "-o", "OUT.svg"],
     &["import", "--marks", MARKS, FILE],
     &["symbolize", FILE, "--debug-dir", "/proc/self/fdinfo"],
