@@ -31,7 +31,7 @@ fn all_stalls() -> StallFilter {
 /// A recording whose waits have meanings.
 fn open(path: &Path) -> Result<Recording> {
     let mut recording = Recording::open(path)?;
-    let mut waits = Waits::new(&recording.threads()?);
+    let mut waits = Waits::new(&recording.processes()?);
     for sample in recording.samples(..)? {
         waits.add_sample(&sample?);
     }

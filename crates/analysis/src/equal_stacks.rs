@@ -18,7 +18,7 @@ use crate::tally::Tally;
 const MOST_GROUPS: usize = 16_384;
 
 /// A thread's name and its number.
-pub type NamedThread = (String, u32);
+pub type NamedThread = (Arc<str>, u32);
 
 /// Stalls with equal user and kernel stacks, the same reason and the same meaning.
 #[derive(Clone, Debug)]
@@ -153,7 +153,7 @@ impl Hash for Key {
         self.reason.hash(state);
         self.meaning.hash(state);
         for stack in [&self.user, &self.kernel] {
-            for frame in stack.iter().flat_map(|stack| &stack.frames) {
+            for frame in stack.iter().flat_map(|stack| stack.frames.iter()) {
                 frame.address.hash(state);
                 frame.lines.first().map(|line| &line.symbol).hash(state);
             }

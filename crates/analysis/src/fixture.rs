@@ -8,7 +8,7 @@ use wallprof_model::{FrameKind, MonoNs, StackEnd, StallReason, SymbolLine, Threa
 /// A wait of `ns` of a thread of process 100: voluntary if its reason is.
 pub(crate) fn stall(id: u64, thread: u32, reason: StallReason, start: MonoNs, ns: u64) -> StallRecord {
     let wait = StallRecord::new(id, ThreadKey(thread), reason, start, ns);
-    StallRecord { pid: 100, tid: 100 + thread, comm: format!("thread-{thread}"), ..wait }
+    StallRecord { pid: 100, tid: 100 + thread, comm: format!("thread-{thread}").into(), ..wait }
 }
 
 /// A stack of these functions, leaf first, all of the program `app`.

@@ -4,6 +4,7 @@
 //! Pure: values in, values out. No files, clocks, environment or kernel.
 
 pub mod blame;
+mod by_stack;
 pub mod calls;
 pub mod counters;
 pub mod diff;
@@ -13,6 +14,7 @@ pub mod equal_stacks;
 mod fixture;
 pub mod glob;
 pub mod interest;
+mod interner;
 pub mod interrupts;
 pub mod latency;
 pub mod ledger;

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 
+use crate::by_stack::ByStack;
+use crate::interner::Interner;
+
 /// Functions named in a site.
 pub(crate) const MOST_FUNCTIONS: usize = 3;
 
@@ -24,9 +27,32 @@ pub struct Site {
 impl Site {
     /// The site of a pair of stacks: of the user stack where it has any frame, else of the kernel's.
     pub fn of(user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Self> {
-        let user = user.filter(|stack| !stack.frames.is_empty());
-        from_stack(user.or(kernel)?)
+        from_stack(that_tells(user, kernel)?)
     }
+}
+
+/// The sites of the stacks of many stalls: equal ones are one, and each stack is looked at once.
+#[derive(Debug, Default)]
+pub(crate) struct Sites {
+    by_stack: ByStack<Option<Arc<Site>>>,
+    sites: Interner<Site>,
+}
+
+impl Sites {
+    /// As [`Site::of`].
+    pub fn of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
+        let Sites { by_stack, sites } = self;
+        let stack = that_tells(user, kernel)?;
+        by_stack.get(stack, |stack| from_stack(stack).map(|site| sites.get(site)))
+    }
+}
+
+/// The user stack where it has any frame, else the kernel's.
+fn that_tells<'s>(
+    user: Option<&'s ResolvedStack>,
+    kernel: Option<&'s ResolvedStack>,
+) -> Option<&'s ResolvedStack> {
+    user.filter(|stack| !stack.frames.is_empty()).or(kernel)
 }
 
 /// One function of a stack, inlined ones included.
@@ -329,15 +355,17 @@ mod tests {
     #[test]
     fn inlined_functions_and_unknown_symbols_count() {
         let stack = ResolvedStack {
-            frames: vec![
+            frames: [
                 frame(FrameKind::Native, LIBC, &["read"]),
                 frame(FrameKind::Native, APP, &["read_line", "read_config"]),
                 frame(FrameKind::Native, APP, &[""]),
-            ],
+            ]
+            .into(),
             end: StackEnd::Truncated,
         };
         assert_eq!(shown(Site::of(Some(&stack), None)), "read_line < read_config < engine+0x1234 [read]");
-        let jit = ResolvedStack { frames: vec![frame(FrameKind::Jit, "", &[""])], end: StackEnd::Truncated };
+        let jit =
+            ResolvedStack { frames: [frame(FrameKind::Jit, "", &[""])].into(), end: StackEnd::Truncated };
         assert_eq!(shown(Site::of(Some(&jit), None)), "0x1234");
     }
 
@@ -352,7 +380,7 @@ mod tests {
             "ret_from_fork",
         ]);
         assert_eq!(shown(Site::of(None, Some(&stack))), "jbd2_journal_commit_transaction < kjournald2");
-        let empty = ResolvedStack { frames: vec![], end: StackEnd::ReadFailed };
+        let empty = ResolvedStack { frames: [].into(), end: StackEnd::ReadFailed };
         assert_eq!(
             shown(Site::of(Some(&empty), Some(&stack))),
             "jbd2_journal_commit_transaction < kjournald2"

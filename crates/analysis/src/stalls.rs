@@ -5,12 +5,14 @@
 //! with a million stalls needs no more memory than one with a thousand.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use wallprof_model::profile::{StallRecord, WakerRecord};
-use wallprof_model::{MonoNs, StallKind, StallReason, ThreadRef};
+use wallprof_model::{Meaning, MonoNs, StallKind, StallReason, ThreadRef};
 
 use crate::interest::Class;
-use crate::site::Site;
+use crate::interner::Interner;
+use crate::site::{Site, Sites};
 use crate::tally::Tally;
 
 /// Distinct groups kept; the stalls of further ones are only counted.
@@ -22,18 +24,35 @@ const MOST_GROUPS: usize = 4_096;
 /// alone, every other reason by the waiting functions too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey {
-    pub comm: String,
+    pub comm: Arc<str>,
     pub kind: StallKind,
     pub reason: StallReason,
-    pub site: Option<Site>,
+    pub meaning: Option<Arc<Meaning>>,
+    pub site: Option<Arc<Site>>,
+}
+
+/// Voluntary waits with the same key are one group: waits with a meaning go by it, whatever the system call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdleKey {
+    pub comm: Arc<str>,
+    pub what: IdleWait,
+    pub site: Option<Arc<Site>>,
+}
+
+/// What a thread waits for voluntarily.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IdleWait {
+    Meaning(Arc<Meaning>),
+    /// No meaning is known.
+    Reason(StallReason),
 }
 
 /// The waker of a wait, and the place in its code: the function that released the lock, filled the queue …
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Release {
     /// The waking thread's name; `None` for an interrupt.
-    pub comm: Option<String>,
-    pub site: Option<Site>,
+    pub comm: Option<Arc<str>>,
+    pub site: Option<Arc<Site>>,
 }
 
 /// One stall by its main facts.
@@ -62,7 +81,7 @@ pub struct StallGroup {
     pub longest: Example,
     /// Distinct threads by tid, weighted by stalls.
     pub tids: Tally<u32>,
-    pub syscalls: Tally<String>,
+    pub syscalls: Tally<Arc<str>>,
     /// Weighted by stalls; only those whose waker is known.
     pub releases: Tally<Release>,
     /// Names of lock owners, weighted by stalls; only those whose owner is known.
@@ -77,20 +96,20 @@ pub struct StallGroup {
 /// Voluntary waits with the same key.
 #[derive(Clone, Debug)]
 pub struct IdleGroup {
-    pub key: GroupKey,
+    pub key: IdleKey,
     pub count: u64,
     pub total_ns: u64,
     /// Distinct threads by tid, weighted by their waiting.
     pub tids: Tally<u32>,
-    /// What most of these waits mean, weighted by their time; only those whose meaning is known.
-    pub meanings: Tally<String>,
 }
 
 /// All stalls of a recording in a bounded form. The voluntary ones have groups of their own.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct StallDigest {
     groups: HashMap<GroupKey, StallGroup>,
-    idle: HashMap<GroupKey, IdleGroup>,
+    idle: HashMap<IdleKey, IdleGroup>,
+    sites: Sites,
+    wakers: Interner<str>,
     longest: Vec<StallRecord>,
     keep_longest: usize,
     pub count: u64,
@@ -107,6 +126,8 @@ impl StallDigest {
         StallDigest {
             groups: HashMap::new(),
             idle: HashMap::new(),
+            sites: Sites::default(),
+            wakers: Interner::default(),
             longest: Vec::new(),
             keep_longest,
             count: 0,
@@ -127,15 +148,34 @@ impl StallDigest {
         self.open += u64::from(stall.open);
         self.total_ns = self.total_ns.saturating_add(stall.late_ns());
         self.keep_if_long(stall);
-        let key = GroupKey::of(stall);
+        let release = stall.waker.as_ref().map(|waker| self.release(waker));
+        let key = self.key(stall);
         if let Some(group) = self.groups.get_mut(&key) {
-            group.add(stall);
+            group.add(stall, release);
         } else if self.groups.len() < MOST_GROUPS {
             let mut group = StallGroup::new(key.clone(), stall);
-            group.add(stall);
+            group.add(stall, release);
             self.groups.insert(key, group);
         } else {
             self.ungrouped += 1;
+        }
+    }
+
+    fn key(&mut self, stall: &StallRecord) -> GroupKey {
+        let by_thread = matches!(stall.reason, StallReason::Preempted | StallReason::Runnable);
+        GroupKey {
+            comm: Arc::clone(&stall.comm),
+            kind: stall.kind,
+            reason: stall.reason,
+            meaning: stall.meaning.clone(),
+            site: if by_thread { None } else { self.sites.of(stall.user.as_ref(), stall.kernel.as_ref()) },
+        }
+    }
+
+    fn release(&mut self, waker: &WakerRecord) -> Release {
+        Release {
+            comm: waker.thread.as_ref().map(|thread| self.wakers.get(thread.comm.as_str())),
+            site: self.sites.of(waker.user.as_ref(), waker.kernel.as_ref()),
         }
     }
 
@@ -156,7 +196,12 @@ impl StallDigest {
 
     /// Beyond the limit on groups the waits are only counted.
     fn add_idle(&mut self, stall: &StallRecord) {
-        let key = GroupKey::of(stall);
+        let what = match &stall.meaning {
+            Some(meaning) => IdleWait::Meaning(Arc::clone(meaning)),
+            None => IdleWait::Reason(stall.reason),
+        };
+        let site = self.sites.of(stall.user.as_ref(), stall.kernel.as_ref());
+        let key = IdleKey { comm: Arc::clone(&stall.comm), what, site };
         if !self.idle.contains_key(&key) && self.idle.len() >= MOST_GROUPS {
             return;
         }
@@ -165,15 +210,11 @@ impl StallDigest {
             count: 0,
             total_ns: 0,
             tids: Tally::default(),
-            meanings: Tally::default(),
         });
         let ns = stall.duration_ns();
         group.count += 1;
         group.total_ns = group.total_ns.saturating_add(ns);
         group.tids.add(stall.tid, ns);
-        if let Some(meaning) = &stall.meaning {
-            group.meanings.add(meaning.name.to_string(), ns);
-        }
     }
 
     /// The longest stalls, ordered as the groups are: late ones before waits for others, longest first, of
@@ -189,23 +230,6 @@ impl StallDigest {
         if at < self.keep_longest {
             self.longest.insert(at, stall.clone());
             self.longest.truncate(self.keep_longest);
-        }
-    }
-}
-
-impl GroupKey {
-    fn of(stall: &StallRecord) -> Self {
-        let by_thread = matches!(stall.reason, StallReason::Preempted | StallReason::Runnable);
-        let site = if by_thread { None } else { Site::of(stall.user.as_ref(), stall.kernel.as_ref()) };
-        GroupKey { comm: stall.comm.clone(), kind: stall.kind, reason: stall.reason, site }
-    }
-}
-
-impl Release {
-    pub fn of(waker: &WakerRecord) -> Self {
-        Release {
-            comm: waker.thread.as_ref().map(|thread| thread.comm.clone()),
-            site: Site::of(waker.user.as_ref(), waker.kernel.as_ref()),
         }
     }
 }
@@ -230,7 +254,7 @@ impl StallGroup {
         }
     }
 
-    fn add(&mut self, stall: &StallRecord) {
+    fn add(&mut self, stall: &StallRecord, release: Option<Release>) {
         self.count += 1;
         self.open += u64::from(stall.open);
         self.overslept += u64::from(stall.overslept_ns().is_some());
@@ -242,22 +266,22 @@ impl StallGroup {
         }
         self.tids.add(stall.tid, 1);
         if let Some(syscall) = &stall.syscall {
-            self.syscalls.add(syscall.clone(), 1);
+            self.syscalls.add(Arc::clone(syscall), 1);
         }
-        if let Some(waker) = &stall.waker {
-            self.releases.add(Release::of(waker), 1);
+        if let Some(release) = release {
+            self.releases.add(release, 1);
         }
         if let Some(lock) = &stall.lock {
             self.lock_addresses.add(lock.address, 1);
             if let Some(owner) = &lock.owner {
-                self.owners.add(owner.comm.clone(), 1);
+                self.owners.add_ref(&owner.comm, 1);
             }
         }
         for (ThreadRef { comm, .. }, ns) in &stall.ran_instead {
-            self.ran_instead.add(comm.clone(), *ns);
+            self.ran_instead.add_ref(comm, *ns);
         }
         if let Some(file) = stall.fault.as_ref().and_then(|fault| fault.file.as_ref()) {
-            self.files.add(file.clone(), 1);
+            self.files.add_ref(file, 1);
         }
     }
 
@@ -331,7 +355,7 @@ mod tests {
             stall(1, "acceptor", network, "accept_loop", 9_000),
             stall(2, "engine", LOCK, "release", 70),
         ]);
-        assert_eq!(digest.groups()[0].key.comm, "engine");
+        assert_eq!(&*digest.groups()[0].key.comm, "engine");
         assert_eq!(digest.longest().iter().map(|stall| stall.id).collect::<Vec<_>>(), [2, 1]);
     }
 
@@ -363,6 +387,29 @@ mod tests {
         assert_eq!(facts, [(1_300, 2, 2), (1_200, 1, 1)]);
         assert_eq!(&*groups[0].key.site.as_ref().unwrap().functions[0], "process_events");
         assert_eq!((digest.count, digest.voluntary, digest.groups().len()), (1, 3, 1));
+    }
+
+    #[test]
+    fn voluntary_waits_with_a_meaning_are_grouped_by_it_and_not_by_the_system_call() {
+        let meaning = |name: &str| {
+            let source = wallprof_model::MeaningSource::Stack;
+            Some(Arc::new(Meaning { name: name.into(), software: None, idle: true, source }))
+        };
+        let idle = |id, reason, meaning| StallRecord {
+            voluntary: true,
+            meaning,
+            ..stall(id, "backend", StallReason::Blocked(reason), "WaitEventSetWait", 100)
+        };
+        let digest = digest(&[
+            idle(1, Reason::Poll, meaning("client idle")),
+            idle(2, Reason::Network, meaning("client idle")),
+            idle(3, Reason::Poll, meaning("background sleep")),
+            idle(4, Reason::Poll, None),
+        ]);
+        let groups: Vec<_> = digest.idle_groups().iter().map(|g| (g.key.what.clone(), g.count)).collect();
+        assert_eq!(groups[0], (IdleWait::Meaning(meaning("client idle").unwrap()), 2));
+        assert_eq!(groups.len(), 3);
+        assert!(groups.contains(&(IdleWait::Reason(StallReason::Blocked(Reason::Poll)), 1)));
     }
 
     #[test]

@@ -28,6 +28,20 @@ impl<K: Eq + Hash + Ord> Tally<K> {
         }
     }
 
+    /// As [`Tally::add`], for a key that is most often known.
+    pub fn add_ref(&mut self, key: &K, weight: u64)
+    where
+        K: Clone,
+    {
+        match self.weights.get_mut(key) {
+            Some(sum) => {
+                *sum = sum.saturating_add(weight);
+                self.total = self.total.saturating_add(weight);
+            }
+            None => self.add(key.clone(), weight),
+        }
+    }
+
     /// All weight ever added, that of keys beyond the bound included.
     pub fn total(&self) -> u64 {
         self.total

@@ -115,7 +115,8 @@ pub struct ResolvedFrame {
 /// A whole stack, leaf first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedStack {
-    pub frames: Vec<Arc<ResolvedFrame>>,
+    /// Shared: a reader returns one stack a million times.
+    pub frames: Arc<[Arc<ResolvedFrame>]>,
     pub end: StackEnd,
 }
 
@@ -126,7 +127,7 @@ pub struct StallRecord {
     pub thread: ThreadKey,
     pub pid: u32,
     pub tid: u32,
-    pub comm: String,
+    pub comm: Arc<str>,
     pub kind: StallKind,
     pub reason: StallReason,
     pub voluntary: bool,
@@ -135,7 +136,7 @@ pub struct StallRecord {
     pub end: MonoNs,
     pub blocked_ns: u64,
     pub runnable_ns: u64,
-    pub syscall: Option<String>,
+    pub syscall: Option<Arc<str>>,
     pub cpu: Option<u32>,
     pub user: Option<ResolvedStack>,
     pub kernel: Option<ResolvedStack>,
@@ -173,7 +174,7 @@ impl StallRecord {
             thread,
             pid: 0,
             tid: 0,
-            comm,
+            comm: comm.into(),
             kind,
             reason,
             voluntary,

@@ -5,6 +5,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
@@ -25,7 +26,11 @@ pub(crate) struct Reader {
     tids: OnceCell<HashMap<ThreadKey, (u32, u32)>>,
     mention_keys: OnceCell<HashMap<u32, ThreadKey>>,
     meanings: Option<Meanings>,
+    /// The stalls of each thread that are not voluntary, once they were counted.
+    late_stalls: RefCell<Option<Rc<LateStalls>>>,
 }
+
+pub(crate) type LateStalls = HashMap<ThreadKey, u64>;
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
@@ -37,12 +42,28 @@ impl Reader {
             tids: OnceCell::new(),
             mention_keys: OnceCell::new(),
             meanings: None,
+            late_stalls: RefCell::default(),
         })
     }
 
     /// Sets the meanings of the waits. Rows that are read after that have them.
     pub fn set_meanings(&mut self, meanings: Meanings) {
         self.meanings = Some(meanings);
+        self.late_stalls = RefCell::default();
+    }
+
+    /// The number of each thread's stalls that are not voluntary. `count` reads all stalls.
+    pub fn late_stalls(&self, count: impl FnOnce() -> SqlResult<LateStalls>) -> SqlResult<Rc<LateStalls>> {
+        if let Some(known) = &*self.late_stalls.borrow() {
+            return Ok(Rc::clone(known));
+        }
+        let counts = count()?;
+        Ok(self.keep_late_stalls(counts))
+    }
+
+    /// For a reader of all stalls, which counts them on the way.
+    pub fn keep_late_stalls(&self, counts: LateStalls) -> Rc<LateStalls> {
+        Rc::clone(self.late_stalls.borrow_mut().insert(Rc::new(counts)))
     }
 
     pub fn meanings(&self) -> Option<&Meanings> {
@@ -69,6 +90,11 @@ impl Reader {
 
     pub fn text(&self, id: Option<u32>) -> SqlResult<Option<String>> {
         self.stacks.optional_text(&self.connection, id)
+    }
+
+    /// A text that all its rows share.
+    pub fn shared_text(&self, id: Option<u32>) -> SqlResult<Option<Arc<str>>> {
+        id.map(|id| self.stacks.text(&self.connection, id)).transpose()
     }
 
     /// A text that its reader keeps, as one of a million rows may.

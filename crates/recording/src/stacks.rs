@@ -51,7 +51,7 @@ impl Stacks {
         for row in rows {
             frames.push(self.frame(connection, row)?);
         }
-        let stack = ResolvedStack { frames, end };
+        let stack = ResolvedStack { frames: frames.into(), end };
         let mut cached = self.stacks.borrow_mut();
         if self.cached_frames.get() >= CACHED_FRAMES {
             cached.clear();

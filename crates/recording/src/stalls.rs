@@ -11,7 +11,7 @@ use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRe
 use wallprof_model::{Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::error::Result;
-use crate::reader::Reader;
+use crate::reader::{LateStalls, Reader};
 use crate::row::{bits, coded, columns, optional_bits, optional_unsigned, unsigned};
 use crate::schema::flag;
 
@@ -120,9 +120,15 @@ impl StallFilter {
 pub struct Stalls<'r> {
     reader: &'r Reader,
     record: CachedStatement<'r>,
+    details: Details<'r>,
+    ids: std::vec::IntoIter<(MonoNs, i64)>,
+}
+
+/// Reads whole stalls: a row, and what other tables have of it.
+struct Details<'r> {
+    reader: &'r Reader,
     ran_instead: CachedStatement<'r>,
     fault: CachedStatement<'r>,
-    ids: std::vec::IntoIter<(MonoNs, i64)>,
 }
 
 impl<'r> Stalls<'r> {
@@ -147,16 +153,24 @@ impl<'r> Stalls<'r> {
     }
 
     fn with_ids(reader: &'r Reader, ids: Vec<(MonoNs, i64)>) -> SqlResult<Self> {
-        let connection = reader.connection();
         Ok(Stalls {
             reader,
-            record: connection.prepare_cached(&format!(
-                "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
-                     LEFT JOIN stall_file ON stall_file.stall = stall.id
-                 WHERE stall.id = ?",
-                head::LIST,
-                rest::LIST
-            ))?,
+            record: reader.connection().prepare_cached(&format!("{} WHERE stall.id = ?", select_whole()))?,
+            details: Details::new(reader)?,
+            ids: ids.into_iter(),
+        })
+    }
+
+    fn read(&mut self, id: i64) -> SqlResult<StallRecord> {
+        self.record.query_row([id], |row| self.details.read(row))
+    }
+}
+
+impl<'r> Details<'r> {
+    fn new(reader: &'r Reader) -> SqlResult<Self> {
+        let connection = reader.connection();
+        Ok(Details {
+            reader,
             ran_instead: connection.prepare_cached(&format!(
                 "SELECT {} FROM stall_ran WHERE stall = ? ORDER BY position",
                 ran::LIST
@@ -164,13 +178,13 @@ impl<'r> Stalls<'r> {
             fault: connection.prepare_cached(
                 "SELECT address, access, major, file, file_offset, mapping FROM stall_fault WHERE stall = ?",
             )?,
-            ids: ids.into_iter(),
         })
     }
 
-    fn read(&mut self, id: i64) -> SqlResult<StallRecord> {
-        let reader = self.reader;
-        let (mut record, flags) = self.record.query_row([id], |row| record_from_row(reader, id, row))?;
+    /// The stall of a row of [`select_whole`].
+    fn read(&mut self, row: &Row<'_>) -> SqlResult<StallRecord> {
+        let id: i64 = row.get(head::ID)?;
+        let (mut record, flags) = record_from_row(self.reader, id, row)?;
         if flags & flag::RAN_INSTEAD != 0 {
             record.ran_instead = self.read_ran_instead(id)?;
         }
@@ -220,13 +234,42 @@ impl Iterator for Stalls<'_> {
 
 impl ExactSizeIterator for Stalls<'_> {}
 
-/// Calls `found` for each stall that is not voluntary.
-pub(crate) fn each_late(reader: &Reader, mut found: impl FnMut(ThreadKey)) -> SqlResult<()> {
+/// Calls `found` for each stall in the order of their ids, and counts the late ones on the way.
+pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlResult<()> {
+    let mut details = Details::new(reader)?;
+    let mut statement = reader.connection().prepare(&format!("{} ORDER BY stall.id", select_whole()))?;
+    let mut rows = statement.query([])?;
+    let mut late = LateStalls::new();
+    while let Some(row) = rows.next()? {
+        let stall = details.read(row)?;
+        if !stall.voluntary {
+            *late.entry(stall.thread).or_default() += 1;
+        }
+        found(stall);
+    }
+    reader.keep_late_stalls(late);
+    Ok(())
+}
+
+/// Each thread's stalls that are not voluntary.
+pub(crate) fn late_by_thread(reader: &Reader) -> SqlResult<LateStalls> {
+    let mut late = LateStalls::new();
     each_head(reader, |head| {
         if !head.is_voluntary() {
-            found(head.thread);
+            *late.entry(head.thread).or_default() += 1;
         }
-    })
+    })?;
+    Ok(late)
+}
+
+/// All columns of stalls.
+fn select_whole() -> String {
+    format!(
+        "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
+             LEFT JOIN stall_file ON stall_file.stall = stall.id",
+        head::LIST,
+        rest::LIST
+    )
 }
 
 fn each_head(reader: &Reader, mut found: impl FnMut(Head)) -> SqlResult<()> {
@@ -273,7 +316,7 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         thread: head.thread,
         pid,
         tid,
-        comm: reader.text(row.get(rest::COMM)?)?.unwrap_or_default(),
+        comm: reader.shared_text(row.get(rest::COMM)?)?.unwrap_or_default(),
         kind: kind_from_flags(head.flags),
         reason: head.reason,
         voluntary: head.is_voluntary(),
@@ -282,7 +325,7 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         end: MonoNs(head.start.0.saturating_add(head.lateness.duration_ns)),
         blocked_ns: head.lateness.blocked_ns,
         runnable_ns: unsigned(row, rest::RUNNABLE_NS)?,
-        syscall: reader.text(row.get(rest::SYSCALL)?)?,
+        syscall: reader.shared_text(row.get(rest::SYSCALL)?)?,
         cpu: row.get(rest::CPU)?,
         user: reader.optional_stack(head.user)?,
         kernel: reader.optional_stack(head.kernel)?,

@@ -29,16 +29,25 @@ columns! {
 }
 
 pub(crate) fn read(reader: &Reader) -> SqlResult<Vec<Thread>> {
-    let time = reader.connection().query_row(
-        "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns FROM recording",
-        [],
-        |row| Ok((MonoNs(unsigned(row, "start_ns")?), MonoNs(unsigned(row, "last_ns")?))),
-    )?;
-    let mut threads = listed(reader, time)?;
+    let mut threads = listed(reader, time(reader)?)?;
     add_ledgers(reader, &mut threads)?;
     add_latencies(reader, &mut threads)?;
     add_stall_counts(reader, &mut threads)?;
     Ok(threads.into_values().collect())
+}
+
+/// The name of each listed thread's process.
+pub(crate) fn processes(reader: &Reader) -> SqlResult<Vec<(ThreadKey, String)>> {
+    let threads = listed(reader, time(reader)?)?;
+    Ok(threads.into_iter().map(|(key, thread)| (key, thread.info.process)).collect())
+}
+
+fn time(reader: &Reader) -> SqlResult<(MonoNs, MonoNs)> {
+    reader.connection().query_row(
+        "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns FROM recording",
+        [],
+        |row| Ok((MonoNs(unsigned(row, "start_ns")?), MonoNs(unsigned(row, "last_ns")?))),
+    )
 }
 
 /// All threads. Of too many, the threads that lived longest, and one that stands for the others.
@@ -151,11 +160,12 @@ fn add_latencies(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> 
 }
 
 fn add_stall_counts(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> SqlResult<()> {
-    stalls::each_late(reader, |thread| {
+    for (&thread, &count) in &*reader.late_stalls(|| stalls::late_by_thread(reader))? {
         if let Some(thread) = of_row(threads, thread) {
-            thread.stalls += 1;
+            thread.stalls += count;
         }
-    })
+    }
+    Ok(())
 }
 
 fn latency_from_row(row: &Row<'_>) -> SqlResult<(Metric, u16, Cell)> {

@@ -146,7 +146,7 @@ fn open_stall_outlives_the_window() {
     let of_worker = || {
         let recording = Recording::open(&place.file()).unwrap();
         let all = recording.stalls(&StallFilter::default()).unwrap().map(Result::unwrap);
-        all.filter(|stall| stall.comm == "worker").collect::<Vec<_>>()
+        all.filter(|stall| &*stall.comm == "worker").collect::<Vec<_>>()
     };
     let kept = of_worker();
     assert_eq!((kept.len(), kept[0].id, kept[0].open), (1, 1, true));

@@ -250,7 +250,7 @@ fn stall_with_all_facts() {
     assert_eq!(summary.stalls, 1);
     let stalls = all_stalls(&recording);
     let got = &stalls[0];
-    assert_eq!((got.thread, got.pid, got.tid, got.comm.as_str()), (ThreadKey(1), 1000, 1007, "worker"));
+    assert_eq!((got.thread, got.pid, got.tid, &*got.comm), (ThreadKey(1), 1000, 1007, "worker"));
     assert_eq!((got.start, got.end, got.duration_ns()), (at(500), at(1_500), 1_000));
     assert_eq!((got.blocked_ns, got.runnable_ns, got.asked_ns), (1_000, 70, Some(1_000)));
     assert_eq!((got.kind, got.reason), (StallKind::OffCpu, StallReason::Blocked(Reason::Lock)));
@@ -270,6 +270,26 @@ fn stall_with_all_facts() {
     assert_eq!(got.ran_instead, [(other.clone(), 40), (ThreadRef { tid: 6, ..other }, 30)]);
     assert_eq!(recording.stall(got.id).unwrap().as_ref(), Some(got));
     assert_eq!(recording.stall(got.id + 1).unwrap(), None);
+    let mut each = Vec::new();
+    recording.each_stall(|stall| each.push(stall)).unwrap();
+    assert_eq!(each, stalls);
+}
+
+#[test]
+fn late_stalls_of_a_thread_are_counted_once_however_they_were_read() {
+    let voluntary = Stall { voluntary: true, ..stall(3_000, 100) };
+    let stalls = [stall(1_000, 100), stall(2_000, 100), voluntary];
+    let events = || stalls.iter().map(|stall| Event::Stall(Box::new(stall.clone()))).collect();
+    let counts = |recording: &Recording| {
+        recording.threads().unwrap().iter().map(|thread| thread.stalls).collect::<Vec<_>>()
+    };
+    let (_place, untouched, _) = recording_of(events());
+    let (_other, read, _) = recording_of(events());
+    let mut seen = 0;
+    read.each_stall(|_| seen += 1).unwrap();
+    assert_eq!((seen, counts(&untouched).iter().sum::<u64>()), (3, 2));
+    assert_eq!(counts(&read), counts(&untouched));
+    assert_eq!(counts(&read), counts(&read));
 }
 
 /// Stalls of every reason, with and without a lock, with timeouts around their lengths.

@@ -1,10 +1,19 @@
-//! The site of a thread as words of a line.
+//! The site of a thread and the meaning of its wait as words of a line.
 
 use wallprof_analysis::Site;
 pub(crate) use wallprof_analysis::short_name;
+use wallprof_model::Meaning;
 
 use crate::line::Word;
 use crate::style::Style;
+
+/// `row lock of postgresql`.
+pub(crate) fn meaning_name(meaning: &Meaning, style: &Style) -> String {
+    match &meaning.software {
+        Some(software) => format!("{} of {}", style.name(&meaning.name), style.name(software)),
+        None => style.name(&meaning.name).into(),
+    }
+}
 
 /// `release_order ← handle_tick ← main through pthread_mutex_lock`, the first function standing out.
 pub(crate) fn site_words(site: &Site, style: &Style) -> Vec<Word> {

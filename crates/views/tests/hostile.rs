@@ -73,7 +73,7 @@ fn fixture_named(name: &str) -> Fixture {
         stall.syscall = Some(name.into());
         stall.ran_instead = vec![(untracked.clone(), 5), (untracked.clone(), u64::MAX)];
         for stack in [&mut stall.user, &mut stall.kernel].into_iter().flatten() {
-            for frame in &mut stack.frames {
+            for frame in std::sync::Arc::make_mut(&mut stack.frames) {
                 let frame = std::sync::Arc::make_mut(frame);
                 frame.module = Some(name.into());
                 for line in &mut frame.lines {

@@ -10,7 +10,7 @@ use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
 };
-use wallprof_recording::{Recording, StallFilter, StallMeaning, write_findings};
+use wallprof_recording::{Recording, StallMeaning, write_findings};
 
 use crate::failure::{Failure, say};
 use crate::meanings::open_recording;
@@ -30,13 +30,12 @@ pub fn store(file: &Path, rules: &Rules) {
 fn compute(file: &Path, rules: &Rules) -> Result<(Vec<Finding>, Vec<StallMeaning>), Failure> {
     let recording = open_recording(file, rules)?;
     let (mut collector, mut meanings) = (Collector::default(), Vec::new());
-    for stall in recording.stalls(&all_stalls())? {
-        let stall = stall?;
+    recording.each_stall(|stall| {
         if stall.meaning.is_some() || stall.wait_id.is_some() {
             meanings.push((stall.id, stall.meaning.clone(), stall.wait_id));
         }
         collector.add(&stall);
-    }
+    })?;
     Ok((Background::read(&recording)?.findings(collector), meanings))
 }
 
@@ -83,9 +82,4 @@ impl Background {
             receive: &self.receive,
         }))
     }
-}
-
-/// Every stall of a recording.
-pub fn all_stalls() -> StallFilter {
-    StallFilter { include_voluntary: true, ..StallFilter::default() }
 }

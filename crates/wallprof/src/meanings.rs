@@ -17,7 +17,7 @@ use crate::output::to_stdout;
 /// Opens a recording whose waits have meanings.
 pub fn open_recording(file: &Path, rules: &Rules) -> Result<Recording, Failure> {
     let mut recording = Recording::open(file)?;
-    let mut waits = Waits::new(&recording.threads()?);
+    let mut waits = Waits::new(&recording.processes()?);
     for sample in recording.samples(..)? {
         waits.add_sample(&sample?);
     }

@@ -10,7 +10,7 @@ use wallprof_views::{Report, functions_text, report_json, report_json_with_funct
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
-use crate::findings::{Background, all_stalls};
+use crate::findings::Background;
 use crate::meanings::open_recording;
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
@@ -21,10 +21,10 @@ const LONGEST_SHOWN: usize = 5;
 /// Runs the command.
 pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
+    let (stalls, collector) = stalls(&recording)?;
     let background = Background::read(&recording)?;
     let folded = recording.folded()?;
     let marks = recording.marks()?;
-    let (stalls, collector) = stalls(&recording)?;
     let findings = background.findings(collector);
     let report = Report {
         info: &background.info,
@@ -54,11 +54,10 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 /// Reads all stalls once, in the two forms that a report needs.
 fn stalls(recording: &Recording) -> Result<(StallDigest, Collector), Failure> {
     let (mut digest, mut collector) = (StallDigest::new(LONGEST_SHOWN), Collector::default());
-    for stall in recording.stalls(&all_stalls())? {
-        let stall = stall?;
+    recording.each_stall(|stall| {
         digest.add(&stall);
         collector.add(&stall);
-    }
+    })?;
     Ok((digest, collector))
 }
 

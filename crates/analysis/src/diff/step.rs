@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn shown(user: &[Arc<ResolvedFrame>], kernel: &[Arc<ResolvedFrame>]) -> String {
-        let stack = |frames: &[_]| ResolvedStack { frames: frames.to_vec(), end: StackEnd::Complete };
+        let stack = |frames: &[_]| ResolvedStack { frames: frames.into(), end: StackEnd::Complete };
         let steps = steps_from_stacks(Some(&stack(user)), Some(&stack(kernel)), State::Blocked(Reason::Lock));
         steps.iter().map(|(step, _)| step.to_string()).collect::<Vec<_>>().join(";")
     }
@@ -130,10 +130,11 @@ mod tests {
     #[test]
     fn plumbing_is_marked() {
         let user = ResolvedStack {
-            frames: vec![
+            frames: [
                 frame(FrameKind::Native, "/lib/libc.so.6", &["fsync"]),
                 frame(FrameKind::Native, "/bin/app", &["save"]),
-            ],
+            ]
+            .into(),
             end: StackEnd::Complete,
         };
         let steps = steps_from_stacks(Some(&user), None, State::Kernel);

@@ -3,10 +3,8 @@
 //!
 //! Memory is bounded. Of more stalls than [`MOST_CASES`] the longest stay; voluntary ones are dropped first.
 
-use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hash;
 use std::sync::Arc;
 
 use wallprof_model::counter::CounterTrack;
@@ -20,8 +18,10 @@ use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
 use super::machine::Machine;
+use crate::by_stack::ByStack;
+use crate::interner::Interner;
 use crate::receive::{Backlog, backlog};
-use crate::site::{self, Site};
+use crate::site::{self, Sites};
 
 /// Stalls kept; some 300 bytes each.
 const MOST_CASES: usize = 200_000;
@@ -113,28 +113,9 @@ impl<'r> Surroundings<'r> {
 pub struct Collector {
     cases: Vec<Case>,
     names: Interner<str>,
-    sites: Interner<Site>,
-}
-
-/// Equal values, kept once.
-#[derive(Debug)]
-struct Interner<T: ?Sized + Eq + Hash>(HashSet<Arc<T>>);
-
-impl<T: ?Sized + Eq + Hash> Default for Interner<T> {
-    fn default() -> Self {
-        Interner(HashSet::new())
-    }
-}
-
-impl<T: ?Sized + Eq + Hash> Interner<T> {
-    fn get<O: Borrow<T> + Into<Arc<T>>>(&mut self, value: O) -> Arc<T> {
-        if let Some(known) = self.0.get(value.borrow()) {
-            return known.clone();
-        }
-        let new: Arc<T> = value.into();
-        self.0.insert(new.clone());
-        new
-    }
+    sites: Sites,
+    in_allocator: ByStack<bool>,
+    kernel_places: ByStack<Option<Arc<str>>>,
 }
 
 impl Collector {
@@ -195,7 +176,7 @@ impl Collector {
             id: stall.id,
             thread: stall.thread,
             pid: stall.pid,
-            comm: self.names.get(stall.comm.as_str()),
+            comm: self.names.get(Arc::clone(&stall.comm)),
             reason: stall.reason,
             meaning: stall.meaning.clone(),
             wait: stall.wait_id,
@@ -207,14 +188,17 @@ impl Collector {
             asked_ns: stall.asked_ns,
             overslept_ns: stall.overslept_ns(),
             cpu: stall.cpu,
-            syscall: stall.syscall.as_deref().map(|name| self.names.get(name)),
-            site: self.site(stall.user.as_ref(), stall.kernel.as_ref()),
-            in_allocator: stall.user.as_ref().is_some_and(is_in_allocator),
+            syscall: stall.syscall.clone().map(|name| self.names.get(name)),
+            site: self.sites.of(stall.user.as_ref(), stall.kernel.as_ref()),
+            in_allocator: stall
+                .user
+                .as_ref()
+                .is_some_and(|user| self.in_allocator.get(user, is_in_allocator)),
             ran_instead: ran_instead.map(|(thread, ns)| (self.party(thread), *ns)).collect(),
             ran_ns: stall.ran_instead.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns)),
             waker: stall.waker.as_ref().map(|waker| Woken {
                 by: waker.thread.as_ref().map(|thread| self.party(thread)),
-                site: self.site(waker.user.as_ref(), waker.kernel.as_ref()),
+                site: self.sites.of(waker.user.as_ref(), waker.kernel.as_ref()),
             }),
             lock: stall.lock.as_ref().map(|lock| Held {
                 address: lock.address,
@@ -223,7 +207,9 @@ impl Collector {
             fault: stall.fault.as_ref().map(|fault| self.page_fault(fault)),
             first_call: self.first_call(stall),
             file: stall.file.as_ref().map(|file| self.names.get(file.path.as_str())),
-            kernel_place: stall.kernel.as_ref().and_then(kernel_place).map(|name| self.names.get(name)),
+            kernel_place: stall.kernel.as_ref().and_then(|kernel| {
+                self.kernel_places.get(kernel, |kernel| kernel_place(kernel).map(|name| self.names.get(name)))
+            }),
         }
     }
 
@@ -240,20 +226,16 @@ impl Collector {
         let binding = stall.binding.as_ref()?;
         let callers = stall.user.as_ref().and_then(|stack| stack.frames.get(binding.depth..));
         let end = stall.user.as_ref().map_or(StackEnd::NoMappings, |stack| stack.end);
-        let callers = callers.map(|frames| ResolvedStack { frames: frames.to_vec(), end });
+        let callers = callers.map(|frames| ResolvedStack { frames: frames.into(), end });
         Some(Arc::new(FirstCall {
             symbol: binding.symbol.as_deref().map(|symbol| self.names.get(symbol)),
             library: binding.library.as_deref().map(|path| self.names.get(site::base_name(path))),
-            site: self.site(callers.as_ref(), None),
+            site: self.sites.of(callers.as_ref(), None),
         }))
     }
 
     fn party(&mut self, thread: &ThreadRef) -> Party {
         Party { key: thread.key, pid: thread.pid, comm: self.names.get(thread.comm.as_str()) }
-    }
-
-    fn site(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
-        Site::of(user, kernel).map(|site| self.sites.get(site))
     }
 }
 

@@ -131,12 +131,11 @@ pub fn untracked(comm: &str) -> ThreadRef {
 
 /// A stack of the kernel's functions, leaf first.
 pub fn kernel_stack(symbols: &[&str]) -> ResolvedStack {
-    let mut stack = stack(symbols);
-    for frame in &mut stack.frames {
-        let kernel = ResolvedFrame { kind: FrameKind::Kernel, module: None, ..ResolvedFrame::clone(frame) };
-        *frame = Arc::new(kernel);
-    }
-    stack
+    let stack = stack(symbols);
+    let kernel = |frame: &Arc<ResolvedFrame>| {
+        Arc::new(ResolvedFrame { kind: FrameKind::Kernel, module: None, ..ResolvedFrame::clone(frame) })
+    };
+    ResolvedStack { frames: stack.frames.iter().map(kernel).collect(), ..stack }
 }
 
 /// The steal counter of a CPU at some milliseconds, in ms.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use wallprof_model::event::Weighted;
 use wallprof_model::meaning::Place;
-use wallprof_model::profile::{ResolvedStack, SampleRow, Thread};
+use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
     Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow,
 };
@@ -123,14 +123,14 @@ struct Group {
 }
 
 impl Waits {
-    /// For a recording with these threads. Processes of one name are one program.
-    pub fn new(threads: &[Thread]) -> Self {
+    /// For a recording of threads of these processes. Processes of one name are one program.
+    pub fn new(processes: &[(ThreadKey, String)]) -> Self {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
-        let mut programs = HashMap::with_capacity(threads.len());
-        for thread in threads {
+        let mut programs = HashMap::with_capacity(processes.len());
+        for (thread, process) in processes {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-            let program = *numbers.entry(thread.info.process.as_str()).or_insert(next);
-            programs.insert(thread.info.key, program);
+            let program = *numbers.entry(process.as_str()).or_insert(next);
+            programs.insert(*thread, program);
         }
         Waits { programs, ..Waits::default() }
     }
@@ -445,8 +445,8 @@ mod tests {
     use crate::fixture::stack;
     use crate::glob::Glob;
     use std::convert::Infallible;
-    use wallprof_model::event::{LedgerDelta, WakerStacks};
-    use wallprof_model::{EpochSecond, MonoNs, ThreadInfo};
+    use wallprof_model::event::WakerStacks;
+    use wallprof_model::{EpochSecond, MonoNs};
 
     const MS: u64 = 1_000_000;
     const WAIT: Reason = Reason::Wait;
@@ -460,29 +460,6 @@ mod tests {
             4 => &["pthread_cond_timedwait", "take", "serve", "run"],
             _ => &["inet_csk_accept"],
         }))
-    }
-
-    fn thread(key: u32, process: &str) -> Thread {
-        let key = ThreadKey(key);
-        Thread {
-            info: ThreadInfo {
-                key,
-                tid: key.0,
-                pid: 1,
-                ns_tid: key.0,
-                ns_pid: 1,
-                start_boot_ns: 0,
-                comm: "worker".into(),
-                process: process.into(),
-                cgroup: None,
-                kernel_thread: false,
-            },
-            start: MonoNs(0),
-            end: MonoNs(0),
-            ledger: LedgerDelta::new(key, EpochSecond(0)),
-            latency: BTreeMap::new(),
-            stalls: 0,
-        }
     }
 
     /// Waits of `(thread, start, end, waker)`, ms, at the place with this user stack.
@@ -507,9 +484,9 @@ mod tests {
         }
 
         fn waits(&self, programs: &[&str]) -> Waits {
-            let threads: Vec<Thread> =
-                (1..).zip(programs).map(|(key, program)| thread(key, program)).collect();
-            let mut waits = Waits::new(&threads);
+            let processes: Vec<(ThreadKey, String)> =
+                (1..).zip(programs).map(|(key, program)| (ThreadKey(key), (*program).into())).collect();
+            let mut waits = Waits::new(&processes);
             for wait in &self.0 {
                 waits.add_sample(&SampleRow {
                     thread: wait.thread,

@@ -211,7 +211,7 @@ mod tests {
                 USER => [&handle, &main],
                 KERNEL => [&wait, &entry],
                 OTHER => [&sweep, &main],
-                NOTHING => return Ok(ResolvedStack { frames: vec![], end: StackEnd::ReadFailed }),
+                NOTHING => return Ok(ResolvedStack { frames: [].into(), end: StackEnd::ReadFailed }),
                 _ => return Err(()),
             };
             Ok(stack(&frames))

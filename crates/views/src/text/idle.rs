@@ -4,16 +4,20 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use wallprof_analysis::stalls::IdleGroup;
+use wallprof_analysis::stalls::{IdleGroup, IdleWait};
 
+use super::stall::reason_name;
 use super::{write_note, write_title};
-use crate::function::site_words;
-use crate::line::{Word, left, right, write_wrapped};
+use crate::function::{meaning_name, site_words};
+use crate::line::{Word, left, right, width, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
 use crate::units::{TimeColumn, columns_for, count, counted, time};
 
 const MOST_GROUPS: usize = 3;
+
+/// The most columns of the name of a wait.
+const MOST_COLUMNS: usize = 32;
 
 const FACT_INDENT: usize = 19;
 
@@ -54,15 +58,17 @@ fn write_groups(out: &mut impl Write, groups: &[&IdleGroup], style: &Style) -> i
         .zip(columns)
         .map(|(name, columns)| right(name, columns))
         .collect();
-    let head = format!("     {} {}{names}", left("thread", 16, style), left("reason", 9, style));
+    let waits: Vec<String> = groups.iter().map(|group| wait_name(&group.key.what, style)).collect();
+    let wide = waits.iter().map(|wait| width(wait)).max().unwrap_or(0).clamp(9, MOST_COLUMNS);
+    let head = format!("     {} {}{names}", left("thread", 16, style), left("waits for", wide, style));
     writeln!(out, "{}", style.paint(Ink::Faint, &head))?;
-    for (at, (group, total)) in groups.iter().zip(&totals).enumerate() {
+    for (at, ((group, wait), total)) in groups.iter().zip(&waits).zip(&totals).enumerate() {
         writeln!(
             out,
             "{:>3}  {} {}{}{}{}",
             at + 1,
             style.paint(Ink::Strong, &left(&style.comm(&group.key.comm), 16, style)),
-            left(group.key.reason.name(), 9, style),
+            left(wait, wide, style),
             right(&count(group.count), columns[0]),
             right(&count(group.tids.len() as u64), columns[1]),
             right(total, columns[2]),
@@ -74,13 +80,14 @@ fn write_groups(out: &mut impl Write, groups: &[&IdleGroup], style: &Style) -> i
     Ok(())
 }
 
+/// The meaning, or the kernel's word where none is known.
+fn wait_name(what: &IdleWait, style: &Style) -> String {
+    match what {
+        IdleWait::Meaning(meaning) => meaning_name(meaning, style),
+        IdleWait::Reason(reason) => reason_name(*reason).to_owned(),
+    }
+}
+
 fn facts(group: &IdleGroup, style: &Style) -> Vec<(&'static str, Vec<Word>)> {
-    let mut facts = Vec::new();
-    if let Some((meaning, _)) = group.meanings.top() {
-        facts.push(("meaning", vec![Word::plain(style.name(meaning))]));
-    }
-    if let Some(site) = &group.key.site {
-        facts.push(("waiting in", site_words(site, style)));
-    }
-    facts
+    group.key.site.iter().map(|site| ("waiting in", site_words(site, style))).collect()
 }

@@ -8,7 +8,7 @@ use wallprof_model::profile::StallRecord;
 use wallprof_model::{Reason, StallReason};
 
 use super::{idle, write_note, write_title};
-use crate::function::{short_name, site_words};
+use crate::function::{meaning_name, short_name, site_words};
 use crate::line::{Word, cut, left, right, width, write_wrapped};
 use crate::report::Report;
 use crate::style::{Ink, Style};
@@ -115,6 +115,9 @@ fn write_facts(
 /// The known facts about a group, in the order of a report.
 fn facts(group: &StallGroup, timestamps: &Timestamps<'_>, style: &Style) -> Vec<(&'static str, Vec<Word>)> {
     let mut facts = Vec::new();
+    if let Some(meaning) = &group.key.meaning {
+        facts.push(("meaning", vec![Word::plain(meaning_name(meaning, style))]));
+    }
     if let Some(site) = &group.key.site {
         facts.push(("waiting in", site_words(site, style)));
     }

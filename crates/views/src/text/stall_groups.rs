@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 
+use wallprof_analysis::equal_stacks::NamedThread;
 use wallprof_analysis::{Class, EqualStacks, StackGroup};
 use wallprof_model::profile::{RecordingInfo, StallRecord};
 
 use super::stall::{NONE_MATCHES, StallsText, named, reason_name};
+use crate::function::meaning_name;
 use crate::line::{Word, write_wrapped};
 use crate::style::{Ink, Style};
 use crate::surroundings::Surroundings;
@@ -134,8 +136,7 @@ impl<'a> StallGroupsText<'a> {
 fn name(group: &StackGroup, style: &Style) -> String {
     let reason = reason_name(group.reason);
     let Some(meaning) = &group.meaning else { return reason.into() };
-    let software = meaning.software.as_ref().map(|name| format!(" of {}", style.name(name)));
-    format!("{}{} ({reason})", style.name(&meaning.name), software.unwrap_or_default())
+    format!("{} ({reason})", meaning_name(meaning, style))
 }
 
 fn sums(groups: &[&StackGroup]) -> (u64, u64) {
@@ -153,7 +154,7 @@ fn threads_words(group: &StackGroup, style: &Style) -> Vec<Word> {
     let ranked = group.threads.ranked();
     let others = ranked.len().saturating_sub(MOST_THREADS);
     let shown = &ranked[..ranked.len() - others];
-    let word = |(at, ((comm, tid), _)): (usize, &(&(String, u32), u64))| {
+    let word = |(at, ((comm, tid), _)): (usize, &(&NamedThread, u64))| {
         let comma = if at + 1 < shown.len() { "," } else { "" };
         Word::plain(format!("{}{comma}", named(comm, *tid, style)))
     };
