@@ -74,9 +74,19 @@ fn from_stack(stack: &ResolvedStack) -> Option<Site> {
             .or(functions.first())
             .map(|function| Site { functions: vec![function.name()], through: None });
     };
-    let program = functions[first..].iter().filter(|function| !function.is_plumbing());
+    let program: Vec<_> = functions[first..].iter().filter(|function| !function.is_plumbing()).collect();
+    // An address says nothing to a reader, where a function around it has a name: those of a stripped program
+    // that it exports.
+    let is_named_around = |at: usize| {
+        let module = program[at].frame.module.as_deref();
+        program[at].symbol.is_none()
+            && program[at..]
+                .iter()
+                .any(|outer| outer.symbol.is_some() && outer.frame.module.as_deref() == module)
+    };
+    let shown = (0..program.len()).filter(|&at| !is_named_around(at)).take(MOST_FUNCTIONS);
     Some(Site {
-        functions: program.take(MOST_FUNCTIONS).map(Function::name).collect(),
+        functions: shown.map(|at| program[at].name()).collect(),
         through: library_entry(&functions[..first]).map(Function::name),
     })
 }
@@ -136,7 +146,7 @@ pub fn base_name(path: &str) -> &str {
 
 /// The functions of such libraries where they are linked into the program. Demangled names.
 fn is_runtime_symbol(symbol: &str) -> bool {
-    const NAMES: [&str; 26] = [
+    const NAMES: [&str; 33] = [
         "_start",
         "__libc_start_main",
         "__libc_start_call_main",
@@ -163,6 +173,14 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "sched_yield",
         "runtime.goexit",
         "runtime.main",
+        // PostgreSQL's own wrappers of poll, of semaphores and of its lock manager.
+        "WaitEventSetWait",
+        "WaitLatch",
+        "WaitLatchOrSocket",
+        "PGSemaphoreLock",
+        "PGSemaphoreUnlock",
+        "LockAcquire",
+        "LockAcquireExtended",
     ];
     const PREFIXES: [&str; 25] = [
         "__lll_lock",
@@ -350,6 +368,22 @@ mod tests {
             shown(Site::of(Some(&user), None)),
             "engine::book::Book::update < engine::main [std::sync::poison::mutex::Mutex<T>::lock]"
         );
+    }
+
+    #[test]
+    fn functions_without_a_name_are_left_out_where_one_around_them_has_one() {
+        let mut user = native(&[(APP, "wait_for_row"), (APP, "read_row"), (APP, "find"), (APP, "main")]);
+        let strip = |user: &mut ResolvedStack, at: usize| {
+            let mut frame = ResolvedFrame::clone(&user.frames[at]);
+            frame.lines = vec![SymbolLine::default()];
+            user.frames[at] = Arc::new(frame);
+        };
+        strip(&mut user, 0);
+        strip(&mut user, 2);
+        assert_eq!(shown(Site::of(Some(&user), None)), "read_row < main");
+        strip(&mut user, 3);
+        let shown = shown(Site::of(Some(&user), None));
+        assert!(shown.starts_with("read_row < ") && shown.contains("+0x"), "none is around those: {shown}");
     }
 
     #[test]

@@ -125,10 +125,17 @@ impl Case {
         Class::of_stall(self.reason, self.voluntary) == Class::Late || self.is_for_a_lock()
     }
 
-    /// Whether it is a wait for a lock: by the kernel's word, or by what it means.
+    /// Whether it is a wait for a lock: by the kernel's word, or by what it means. A wait for a disk is one
+    /// whatever the software calls it.
     pub fn is_for_a_lock(&self) -> bool {
+        let StallReason::Blocked(reason) = self.reason else { return false };
         let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
-        !self.voluntary && (means_one || self.reason == StallReason::Blocked(Reason::Lock))
+        !self.voluntary && (reason == Reason::Lock || means_one && reason != Reason::Disk)
+    }
+
+    /// What its software calls it, where a rule says so.
+    pub fn said(&self) -> Option<&str> {
+        self.meaning.as_ref().filter(|meaning| meaning.software.is_some()).map(|meaning| &*meaning.name)
     }
 
     /// The part of `from..to` that lies in this interval, ns.

@@ -46,7 +46,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = Problem::heavy(cases, delays, evidence)?;
     let syscall = mostly(&problem.cases, |case| case.syscall.clone());
-    let call = syscall.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let said = mostly(&problem.cases, |case| case.said().map(str::to_owned));
+    let words: Vec<&str> = said.iter().map(String::as_str).chain(syscall.as_deref()).collect();
+    let call = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
     let title = format!(
         "{} waited for a disk{call}{}{} {}.",
         wording::who(&problem.cases, evidence),
@@ -86,6 +88,10 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Fixture, case, delay_in, stack};
     use super::*;
+    use std::sync::Arc;
+
+    use wallprof_model::{Meaning, MeaningSource};
+
     use wallprof_model::event::{DelayKind, WaitedFile};
     use wallprof_model::profile::StallRecord;
 
@@ -95,6 +101,20 @@ mod tests {
             user: Some(stack(&["fsync", "commit_records", "write_records"])),
             ..case(id, 1, StallReason::Blocked(Reason::Disk), ns)
         }
+    }
+
+    #[test]
+    fn what_the_software_calls_it_is_in_the_title() {
+        let meaning = Meaning {
+            name: "WAL flush".into(),
+            software: Some("postgresql".into()),
+            idle: false,
+            source: MeaningSource::Stack,
+        };
+        let flush = |id| StallRecord { meaning: Some(Arc::new(meaning.clone())), ..sync(id, 4_000_000) };
+        let found = Fixture::only_finding((1..=30).map(flush));
+        assert_eq!(found.rule, RULE.name);
+        assert!(found.title.contains("waited for a disk (WAL flush, fsync) in"), "{}", found.title);
     }
 
     #[test]

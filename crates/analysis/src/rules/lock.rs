@@ -26,6 +26,32 @@ pub(super) fn is_wait(case: &Case) -> bool {
     case.is_for_a_lock()
 }
 
+/// Every program waits for its locks now and then. Waits that its rules name, such as those of a database for
+/// the commit of another client, have to be a part of the time.
+pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Problem<'e>> {
+    match cases.iter().all(|case| case.said().is_some()) {
+        true => Problem::heavy(cases, delays, evidence),
+        false => Problem::unusual(cases, delays, evidence),
+    }
+}
+
+/// Whether threads hold what a wait of this name is for: all but an answer, and work for several threads.
+pub(super) fn is_held(name: &str) -> bool {
+    name != "DNS" && !name.ends_with(" flush") && !name.ends_with(" replication")
+}
+
+/// `a lock`, `a row lock`, `DNS`: what the threads waited for.
+pub(super) fn what(cases: &[&Case]) -> String {
+    let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
+    match name.as_deref() {
+        None => "a lock".to_owned(),
+        Some(name) if name.ends_with("lock") => format!("a {name}"),
+        // --not-idle names the functions, not what they wait for.
+        Some("not idle") => "others".to_owned(),
+        Some(name) => name.to_owned(),
+    }
+}
+
 /// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual.
 pub(super) fn conclude<'e>(
     cases: Vec<&'e Case>,
@@ -34,7 +60,7 @@ pub(super) fn conclude<'e>(
     advice: impl Into<String>,
 ) -> Option<Conclusion<'e>> {
     let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = Problem::unusual(cases, delays, evidence)?;
+    let problem = problem(cases, delays, evidence)?;
     let title = format!(
         "{} waited for {what}{} {}{}.",
         wording::who(&problem.cases, evidence),
@@ -64,6 +90,10 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let Some(waker) = waker else { return String::new() };
     if !cases.iter().all(|case| case.meaning.is_some()) {
         return format!(": {} released it{release}", wording::name(&waker));
+    }
+    if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| is_held(&meaning.name))) {
+        let pid = cases.first().map_or(waker.pid, |case| case.pid);
+        return format!(": {} ended it{release}", wording::party(&waker, pid));
     }
     let away = away(cases, evidence);
     let ns = |cases: &mut dyn Iterator<Item = &&Case>| -> u64 { cases.map(|case| case.duration_ns()).sum() };

@@ -57,18 +57,15 @@ fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let advice = advice(&cases);
-    let name = mostly(&cases, |case| Some(case.meaning.as_ref()?.name.clone()));
-    let what = match name.as_deref() {
-        None => "a lock".to_owned(),
-        Some(name) if name.ends_with("lock") => format!("a {name}"),
-        // --not-idle names the functions, not what they wait for.
-        Some("not idle") => "others".to_owned(),
-        Some(name) => name.to_owned(),
-    };
+    let what = lock::what(&cases);
     lock::conclude(cases, evidence, &what, advice)
 }
 
 fn advice(cases: &[&Case]) -> String {
+    let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
+    if let Some(name) = name.filter(|name| !lock::is_held(name)) {
+        return format!("Make the {name} faster, or do not wait for it on this path.");
+    }
     let release = mostly(cases, |case| case.release().cloned());
     let holder = match wording::spot(release.as_ref()).as_str() {
         "" => "Hold the lock for less time".to_owned(),
@@ -132,6 +129,32 @@ mod tests {
         let found = Fixture::only_finding((1..=3).map(timed_out));
         assert!(found.title.ends_with("thread-2 held it until the waits timed out."), "{}", found.title);
         assert!(!found.advice.contains("released"), "{}", found.advice);
+    }
+
+    /// A wait that a rule gives a name.
+    fn said(id: u64, name: &str, ns: u64) -> StallRecord {
+        let (name, software) = (name.into(), Some("engine".into()));
+        let meaning = Meaning { name, software, idle: false, source: MeaningSource::Stack };
+        StallRecord { meaning: Some(Arc::new(meaning)), ..learned(id, 1, 2, ns) }
+    }
+
+    #[test]
+    fn named_waits_are_reported_where_they_are_a_part_of_the_time() {
+        let few = (1..=10).map(|id| said(id, "row lock", 900_000));
+        assert_eq!(Fixture::findings(few), []);
+        let found = Fixture::only_finding([said(1, "row lock", 25_000_000)]);
+        assert!(found.title.contains("waited for a row lock in take_order"), "{}", found.title);
+    }
+
+    #[test]
+    fn what_is_no_lock_is_not_held() {
+        let found = Fixture::only_finding([said(1, "DNS", 25_000_000)]);
+        assert!(
+            found.title.ends_with("for DNS in take_order (called by handle_tick) for 25.0 ms: thread-2 ended it in release_order."),
+            "{}",
+            found.title
+        );
+        assert_eq!(found.advice, "Make the DNS faster, or do not wait for it on this path.");
     }
 
     /// A wait that its waker makes one for a lock.

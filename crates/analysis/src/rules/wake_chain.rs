@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -77,6 +77,13 @@ fn chain<'e>(first: &'e Case, evidence: &'e Evidence) -> Option<Chain<'e>> {
     let mut next = first.waited_for()?.key?;
     while links.len() < MOST_LINKS && !seen.contains(&next) {
         seen.push(next);
+        // A thread further on in the queue for the same lock is no other cause, but leads to the holder.
+        if links.is_empty()
+            && let Some(ahead) = ahead(next, first, evidence)
+        {
+            next = ahead;
+            continue;
+        }
         let Some(link) = link(next, first, evidence) else { break };
         let after = link.to.key;
         if after.is_some_and(|key| seen.contains(&key)) {
@@ -89,13 +96,21 @@ fn chain<'e>(first: &'e Case, evidence: &'e Evidence) -> Option<Chain<'e>> {
     (!links.is_empty()).then_some(Chain { first, links })
 }
 
+/// The thread for which `thread` waited in the queue for the lock of `first`, for half of it or more.
+fn ahead(thread: ThreadKey, first: &Case, evidence: &Evidence) -> Option<ThreadKey> {
+    let half_ns = first.duration_ns() / 2;
+    let mut waits = evidence.during(thread, first.start, first.end);
+    let is_ahead =
+        |case: &&Case| case.overlap_ns(first.start, first.end) >= half_ns && lock::is_same_lock(case, first);
+    waits.find(is_ahead)?.waited_for()?.key
+}
+
 /// The wait of `thread` for half of `first` or more, where it depended on another thread.
 fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<Link<'e>> {
     let half_ns = first.duration_ns() / 2;
     let mut long = evidence
         .during(thread, first.start, first.end)
         .filter(|case| case.overlap_ns(first.start, first.end) >= half_ns)
-        // A thread further on in the queue for the same lock is no other cause.
         .filter(|case| !lock::is_same_lock(case, first));
     long.find_map(|case| {
         let to = match case.reason {
@@ -144,18 +159,21 @@ impl Link<'_> {
         let spot = wording::spot(self.case.site.as_ref());
         match self.case.reason {
             StallReason::Preempted => format!("{name} had lost its CPU to {party}, which it had woken{spot}"),
-            reason => format!("{name} was waiting for {party} ({}{spot})", wording::reason(reason)),
+            _ => format!("{name} was waiting for {party} ({}{spot})", wording::what(self.case)),
         }
     }
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = Problem::unusual(cases, delays, evidence)?;
-    let holder = example.first.waited_for().map(wording::name).unwrap_or_default();
+    let problem = lock::problem(cases, delays, evidence)?;
+    let holder = &example.links.first()?.case.comm;
+    let holder = wording::shown(holder);
     let title = format!(
-        "{} waited for a lock of {holder}{} {}, while {}.",
+        "{} waited for {} of {}{} {}, while {}.",
         wording::who(&problem.cases, evidence),
+        lock::what(&problem.cases),
+        holder,
         wording::place(problem.site().as_ref()),
         wording::delays(&delays),
         example.words()
@@ -207,6 +225,23 @@ mod tests {
         let found = Fixture::only_finding([wait(), ask(MS, 8 * MS), at(0, third)]);
         assert!(found.title.contains("thread-3 was waiting for logger (wait in work)"), "{}", found.title);
         assert!(found.title.ends_with("the chain ended in flush."), "{}", found.title);
+    }
+
+    /// Thread 1 waits in a queue behind thread 2, which waits for the lock of thread 3.
+    #[test]
+    fn holder_is_found_behind_the_queue_for_its_lock() {
+        let queued = at(0, lock_case(2, 2, 3, 10 * MS));
+        let asks = StallRecord {
+            waker: Some(WakerRecord { thread: Some(untracked("client")), user: None, kernel: None }),
+            ..at(MS, case(3, 3, StallReason::Blocked(Reason::Network), 9 * MS))
+        };
+        let found = Fixture::findings([wait(), queued, asks]);
+        assert_eq!(found.iter().map(|found| found.stalls.as_slice()).collect::<Vec<_>>(), [[1], [2]]);
+        for (found, waiter) in found.iter().zip(["thread-1", "thread-2"]) {
+            let expected = format!("{waiter} of app waited for a lock of thread-3 in take_order");
+            assert!(found.title.starts_with(&expected), "{}", found.title);
+            assert!(found.title.contains("thread-3 was waiting for client"), "{}", found.title);
+        }
     }
 
     #[test]

@@ -145,15 +145,17 @@ pub(super) fn party(party: &Party, pid: u32) -> String {
 
 /// `sleep`, `poll, for pgbench 27695`: what an interval was, and the other process that ended it.
 pub(super) fn wait(case: &Case) -> String {
-    let what = match &case.meaning {
-        Some(meaning) => meaning.name.clone(),
-        None => reason(case.reason).to_owned(),
-    };
+    let what = what(case).to_owned();
     let by = case.waker.as_ref().and_then(|waker| waker.by.as_ref());
     match by.filter(|by| by.pid != case.pid && matches!(case.reason, StallReason::Blocked(_))) {
         Some(by) => format!("{what}, for {}", party(by, case.pid)),
         None => what,
     }
+}
+
+/// `row lock`, `poll`: what the wait means, else the kernel's word for it.
+pub(super) fn what(case: &Case) -> &str {
+    case.meaning.as_ref().map_or(reason(case.reason), |meaning| &meaning.name)
 }
 
 /// `lock`, `major fault`.

@@ -273,15 +273,23 @@ impl Waits {
         }
     }
 
-    /// Joins the slices of waits that are not idle.
+    /// Joins the slices of waits that are not idle. Where a built-in rule says what a place waits for, a
+    /// signal divides its waits, too: PostgreSQL looks for deadlocks after a second, and waits on.
     fn join_slices(&self, firsts: &[usize], meanings: &mut Meanings) {
-        for (at, &first) in firsts.iter().enumerate() {
-            let wait = &self.singles[at];
-            let is_sliced = first != at || firsts.get(at + 1) == Some(&at);
-            let meaning = || meanings.of_place(wait.thread, wait.user(), wait.kernel());
-            if is_sliced && meaning().is_some_and(|meaning| !meaning.idle) {
+        let mut joined: Option<usize> = None;
+        for (at, wait) in self.singles.iter().enumerate() {
+            let meaning = meanings.of_place(wait.thread, wait.user(), wait.kernel());
+            let before = at.checked_sub(1).filter(|_| meaning.is_some_and(|meaning| !meaning.idle));
+            let is_slice = before.is_some_and(|before| {
+                let is_ruled = meaning.is_some_and(|meaning| meaning.source == MeaningSource::Stack);
+                firsts[at] == firsts[before] || is_ruled && slices::goes_on(&self.singles[before], wait)
+            });
+            let first = before.filter(|_| is_slice).map(|before| joined.unwrap_or(before));
+            if let Some(first) = first {
+                meanings.join(self.singles[first].id, self.singles[first].id);
                 meanings.join(wait.id, self.singles[first].id);
             }
+            joined = first;
         }
     }
 }
@@ -568,6 +576,22 @@ mod tests {
         whole.0.truncate(40);
         let meanings = whole.meanings(&["a"; 3]);
         assert_eq!(meanings.wait_of(1), None, "a wait in one piece");
+    }
+
+    #[test]
+    fn signal_divides_a_wait_that_a_built_in_rule_names_and_no_other() {
+        let recorded = || Recorded::new(1, &[(1, 0, 10, None), (1, 10, 15, Some(2)), (1, 16, 17, None)]);
+        let text = "[[wait]]\nname = 'row lock'\nidle = false\nin = 'take'";
+        let mut rules = Rules::default();
+        rules.add_file(text, MeaningSource::Stack).unwrap();
+        let Ok(ruled) = recorded().waits(&["a"; 3]).finish(&rules, resolve);
+        assert_eq!([1, 2, 3].map(|stall| ruled.wait_of(stall)), [Some(1), Some(1), None]);
+        rules = Rules::default();
+        rules.add_file(&text.replace("false", "true"), MeaningSource::Stack).unwrap();
+        for rules in [rules, Rules::default()] {
+            let Ok(whole) = recorded().waits(&["a"; 3]).finish(&rules, resolve);
+            assert_eq!([1, 2, 3].map(|stall| whole.wait_of(stall)), [None; 3]);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rules about the meaning of waits: what users write in `--waits` files, and what is known of software.
 //!
 //! A rule is a TOML table `[[wait]]`. It matches a stack in which a function has the name `in`, with the
-//! function `called_by` further out where the rule has one. Of a stack's functions the first one from the
+//! function `called_by` further out where the rule has one, and `directly_called_by` as its caller. Of a stack's functions the first one from the
 //! leaf that any rule matches decides, user functions before those of the kernel.
 
 use std::fmt;
@@ -15,7 +15,14 @@ use crate::glob::Glob;
 use crate::site::base_name;
 
 /// The rules that are known without a file.
-const BUILT_IN: &[(&str, &str)] = &[("waits/linux.toml", include_str!("../../waits/linux.toml"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
+    ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
+    ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
+    ("waits/servers.toml", include_str!("../../waits/servers.toml")),
+    ("waits/sqlite.toml", include_str!("../../waits/sqlite.toml")),
+    ("waits/linux.toml", include_str!("../../waits/linux.toml")),
+];
 
 /// A rule as its file has it.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +34,8 @@ struct RuleText {
     r#in: Names,
     #[serde(default)]
     called_by: Option<Names>,
+    #[serde(default)]
+    directly_called_by: Option<Names>,
     #[serde(default)]
     module: Option<Names>,
 }
@@ -54,6 +63,8 @@ pub struct Rule {
     pub functions: Vec<String>,
     /// Globs of a function further out; empty for any.
     pub callers: Vec<String>,
+    /// Globs of the next function further out; empty for any.
+    pub direct_callers: Vec<String>,
     /// Globs of the function's module, which is a file name without folders; empty for any.
     pub modules: Vec<String>,
     globs: Globs,
@@ -63,6 +74,7 @@ pub struct Rule {
 struct Globs {
     functions: Vec<Glob>,
     callers: Vec<Glob>,
+    direct_callers: Vec<Glob>,
     modules: Vec<Glob>,
 }
 
@@ -122,14 +134,20 @@ impl Rules {
             }),
             functions: Vec::new(),
             callers: Vec::new(),
+            direct_callers: Vec::new(),
             modules: Vec::new(),
-            globs: Globs { functions: globs.to_vec(), callers: Vec::new(), modules: Vec::new() },
+            globs: Globs {
+                functions: globs.to_vec(),
+                callers: Vec::new(),
+                direct_callers: Vec::new(),
+                modules: Vec::new(),
+            },
         };
         let added = [rule(not_idle, "not idle", false), rule(idle, "idle", true)];
         self.rules.splice(0..0, added.into_iter().filter(|rule| !rule.globs.functions.is_empty()));
     }
 
-    fn add_file(&mut self, text: &str, source: MeaningSource) -> Result<(), RulesError> {
+    pub(super) fn add_file(&mut self, text: &str, source: MeaningSource) -> Result<(), RulesError> {
         let file: FileText = toml::from_str(text).map_err(|error| RulesError(located(text, &error)))?;
         for (at, rule) in file.wait.into_iter().enumerate() {
             let name = rule.name.clone();
@@ -155,24 +173,23 @@ impl Rules {
     }
 
     fn meaning_of(&self, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
-        let functions: Vec<(&ResolvedFrame, &str)> = stack.frames.iter().flat_map(named).collect();
+        let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
         let matching = (0..functions.len())
             .find_map(|at| self.rules.iter().find(|rule| rule.matches(functions[at], &functions[at + 1..])));
         matching.map(|rule| &rule.meaning)
     }
 }
 
-fn named(frame: &Arc<ResolvedFrame>) -> impl Iterator<Item = (&ResolvedFrame, &str)> {
-    let symbol = |line: &'_ SymbolLine| line.symbol.is_some();
-    frame
-        .lines
-        .iter()
-        .filter(move |line| symbol(line))
-        .filter_map(move |line| Some((&**frame, line.symbol.as_deref()?)))
+/// A function of a stack. It has no name in a module without symbols.
+type Function<'a> = (&'a ResolvedFrame, Option<&'a str>);
+
+fn functions_of(frame: &Arc<ResolvedFrame>) -> impl Iterator<Item = Function<'_>> {
+    frame.lines.iter().map(move |line: &SymbolLine| (&**frame, line.symbol.as_deref()))
 }
 
 impl Rule {
-    fn matches(&self, (frame, symbol): (&ResolvedFrame, &str), outer: &[(&ResolvedFrame, &str)]) -> bool {
+    fn matches(&self, (frame, symbol): Function<'_>, outer: &[Function<'_>]) -> bool {
+        let Some(symbol) = symbol else { return false };
         let globs = &self.globs;
         let any = |globs: &[Glob], name: &str| globs.iter().any(|glob| glob.matches(name));
         let in_module = || {
@@ -182,9 +199,12 @@ impl Rule {
             };
             module.is_some_and(|module| any(&globs.modules, module))
         };
+        let called = |globs: &[Glob], caller: &Function<'_>| caller.1.is_some_and(|name| any(globs, name));
         any(&globs.functions, symbol)
             && (globs.modules.is_empty() || in_module())
-            && (globs.callers.is_empty() || outer.iter().any(|(_, caller)| any(&globs.callers, caller)))
+            && (globs.callers.is_empty() || outer.iter().any(|caller| called(&globs.callers, caller)))
+            && (globs.direct_callers.is_empty()
+                || outer.first().is_some_and(|caller| called(&globs.direct_callers, caller)))
     }
 }
 
@@ -200,6 +220,7 @@ impl RuleText {
         };
         let (functions, callers, modules) =
             (texts(Some(self.r#in)), texts(self.called_by), texts(self.module));
+        let direct_callers = texts(self.directly_called_by);
         if functions.is_empty() {
             return Err("`in` has no function: name one, or several".into());
         }
@@ -210,11 +231,13 @@ impl RuleText {
             globs: Globs {
                 functions: globs(&functions)?,
                 callers: globs(&callers)?,
+                direct_callers: globs(&direct_callers)?,
                 modules: globs(&modules)?,
             },
             meaning: Arc::new(Meaning { name: self.name, software: self.software, idle: self.idle, source }),
             functions,
             callers,
+            direct_callers,
             modules,
         })
     }
@@ -250,6 +273,84 @@ mod tests {
         assert!(Rules::built_in().unwrap().iter().count() > 0);
     }
 
+    /// Stacks as recorded of the programs that the rules name, functions without symbols left out.
+    #[test]
+    fn waits_of_real_software_have_its_words() {
+        let rules = Rules::built_in().unwrap();
+        let meaning = |symbols: &[&str]| {
+            let meaning = rules.meaning(Some(&stack(symbols)), None)?;
+            Some((meaning.software.as_deref()?, meaning.name.as_str(), meaning.idle))
+        };
+        let locked = ["epoll_wait", "WaitEventSetWait", "WaitLatch", "ProcSleep", "LockAcquireExtended"];
+        let lock_of = |callers: &[&'static str]| meaning(&[&locked[..], callers].concat());
+        for (callers, name) in [
+            (&["XactLockTableWait", "heap_update", "PostgresMain"][..], "row lock"),
+            (&["LockTuple", "heap_update", "PostgresMain"], "row lock"),
+            (&["XactLockTableWait", "_bt_doinsert", "btinsert", "PostgresMain"], "unique key"),
+            (&["LockRelationOid", "RangeVarGetRelidExtended", "PostgresMain"], "table lock"),
+            (&["pg_advisory_lock_int8", "PostgresMain"], "advisory lock"),
+            (&["SomethingNew", "PostgresMain"], "heavyweight lock"),
+        ] {
+            assert_eq!(lock_of(callers), Some(("postgresql", name, false)));
+        }
+        for (symbols, software, name, idle) in [
+            (
+                &["epoll_wait", "WaitEventSetWait", "secure_read", "PostgresMain"][..],
+                "postgresql",
+                "client",
+                true,
+            ),
+            (
+                &["epoll_wait", "WaitEventSetWait", "WaitLatch", "WalWriterMain"],
+                "postgresql",
+                "background",
+                true,
+            ),
+            (&["PGSemaphoreLock", "LWLockAcquire", "ProcSleep"], "postgresql", "lightweight lock", false),
+            (&["PGSemaphoreLock", "LWLockAcquireOrWait", "XLogFlush"], "postgresql", "WAL flush", false),
+            (&["fdatasync", "XLogFlush", "PostgresMain"], "postgresql", "WAL flush", false),
+            (
+                &[
+                    "pthread_cond_timedwait",
+                    "handler::ha_index_read_map(unsigned char*)",
+                    "do_command(THD*, bool)",
+                ],
+                "mysql",
+                "row lock",
+                false,
+            ),
+            (
+                &[
+                    "pthread_cond_timedwait",
+                    "MDL_wait::timed_wait(MDL_context_owner*)",
+                    "do_command(THD*, bool)",
+                ],
+                "mysql",
+                "metadata lock",
+                false,
+            ),
+            (
+                &["pthread_cond_timedwait", "do_handle_one_connection(CONNECT*, bool)"],
+                "mysql",
+                "connections",
+                true,
+            ),
+            (&["epoll_wait", "aeProcessEvents", "aeMain"], "redis", "event loop", true),
+            (&["epoll_wait", "ngx_process_events_and_timers"], "nginx", "event loop", true),
+            (&["epoll_wait", "run_poll_loop"], "haproxy", "event loop", true),
+            (&["epoll_wait", "event_base_loop"], "libevent", "event loop", true),
+            (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
+            (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
+        ] {
+            assert_eq!(meaning(symbols), Some((software, name, idle)), "{symbols:?}");
+        }
+        assert_eq!(
+            meaning(&["pthread_cond_wait", "query_cache", "do_handle_one_connection(CONNECT*)"]),
+            None
+        );
+        assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents"]), None, "the loop is blocked");
+    }
+
     #[test]
     fn first_function_from_the_leaf_decides() {
         let rules = rules(
@@ -262,6 +363,19 @@ mod tests {
         assert_eq!(meaning(&rules, &["XactWait", "ProcSleep", "main_loop"]), Some("other lock"));
         assert_eq!(meaning(&rules, &["poll", "serve", "main"]), Some("any"));
         assert_eq!(meaning(&rules, &["poll"]), None);
+    }
+
+    #[test]
+    fn direct_caller_is_the_next_function_with_or_without_a_name() {
+        let rules = rules("[[wait]]\nname = 'a'\nidle = true\nin = 'wait'\ndirectly_called_by = 'serve*'");
+        assert_eq!(meaning(&rules, &["poll", "wait", "serve_one", "main"]), Some("a"));
+        assert_eq!(meaning(&rules, &["poll", "wait", "query", "serve_one"]), None);
+        assert_eq!(meaning(&rules, &["serve_one", "wait"]), None);
+        let mut stripped = stack(&["wait", "query", "serve_one"]);
+        let mut query = ResolvedFrame::clone(&stripped.frames[1]);
+        query.lines = vec![SymbolLine::default()];
+        stripped.frames[1] = Arc::new(query);
+        assert_eq!(rules.meaning(Some(&stripped), None), None);
     }
 
     #[test]

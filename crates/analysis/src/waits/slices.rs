@@ -58,16 +58,26 @@ impl Single {
     }
 }
 
+/// Whether `wait` goes on where `slice` ended without another recorded thread: by a timer or a signal. A packet
+/// ends waits in this way, too, so that this says one wait only of a place that waits for one thing.
+pub(super) fn goes_on(slice: &Single, wait: &Single) -> bool {
+    slice.waker.is_none() && is_at_once(slice, wait)
+}
+
+fn is_at_once(slice: &Single, wait: &Single) -> bool {
+    slice.thread == wait.thread
+        && slice.user == wait.user
+        && slice.reason == wait.reason
+        && wait.start.saturating_sub(slice.end) <= GAP_NS
+}
+
 /// The index of the first slice, for each of one thread's waits, which come by start.
 pub(super) fn first_slices(waits: &[Single]) -> Vec<usize> {
     let mut firsts: Vec<usize> = Vec::with_capacity(waits.len());
     for (at, wait) in waits.iter().enumerate() {
         let continued = at.checked_sub(1).filter(|&before| {
             let slice = waits[before];
-            slice.timed_out
-                && slice.user == wait.user
-                && slice.reason == wait.reason
-                && wait.start.saturating_sub(slice.end) <= GAP_NS
+            slice.timed_out && is_at_once(&slice, wait)
         });
         firsts.push(continued.map_or(at, |before| firsts[before]));
     }
