@@ -24,3 +24,12 @@ pub(crate) fn stack(symbols: &[&str]) -> ResolvedStack {
     };
     ResolvedStack { frames: symbols.iter().map(frame).collect(), end: StackEnd::Complete }
 }
+
+/// Takes the name of a frame away.
+pub(crate) fn strip(stack: &mut ResolvedStack, at: usize) {
+    let stripped = |(place, frame): (usize, &Arc<ResolvedFrame>)| match place == at {
+        true => Arc::new(ResolvedFrame { lines: vec![SymbolLine::default()], ..ResolvedFrame::clone(frame) }),
+        false => frame.clone(),
+    };
+    stack.frames = stack.frames.iter().enumerate().map(stripped).collect();
+}

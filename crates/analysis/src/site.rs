@@ -27,7 +27,7 @@ pub struct Site {
 impl Site {
     /// The site of a pair of stacks: of the user stack where it has any frame, else of the kernel's.
     pub fn of(user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Self> {
-        from_stack(that_tells(user, kernel)?)
+        from_stack(stack_of_site(user, kernel)?)
     }
 }
 
@@ -42,13 +42,13 @@ impl Sites {
     /// As [`Site::of`].
     pub fn of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
         let Sites { by_stack, sites } = self;
-        let stack = that_tells(user, kernel)?;
+        let stack = stack_of_site(user, kernel)?;
         by_stack.get(stack, |stack| from_stack(stack).map(|site| sites.get(site)))
     }
 }
 
 /// The user stack where it has any frame, else the kernel's.
-fn that_tells<'s>(
+pub(crate) fn stack_of_site<'s>(
     user: Option<&'s ResolvedStack>,
     kernel: Option<&'s ResolvedStack>,
 ) -> Option<&'s ResolvedStack> {
@@ -275,6 +275,7 @@ fn is_thread_start(symbol: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::strip;
     use wallprof_model::StackEnd;
 
     fn line(symbol: &str, inlined: bool) -> SymbolLine {
@@ -373,11 +374,6 @@ mod tests {
     #[test]
     fn functions_without_a_name_are_left_out_where_one_around_them_has_one() {
         let mut user = native(&[(APP, "wait_for_row"), (APP, "read_row"), (APP, "find"), (APP, "main")]);
-        let strip = |user: &mut ResolvedStack, at: usize| {
-            let mut frame = ResolvedFrame::clone(&user.frames[at]);
-            frame.lines = vec![SymbolLine::default()];
-            user.frames[at] = Arc::new(frame);
-        };
         strip(&mut user, 0);
         strip(&mut user, 2);
         assert_eq!(shown(Site::of(Some(&user), None)), "read_row < main");

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use wallprof_analysis::Glob;
 use wallprof_analysis::blame::Waits;
-use wallprof_recording::StallFilter;
 use wallprof_views::{blame_json, blame_svg, blame_text};
 
 use crate::args::BlameArgs;
@@ -22,9 +21,7 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
     }
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let mut waits = Waits::new(&recording.threads()?);
-    for stall in recording.stalls(&StallFilter { include_voluntary: true, ..StallFilter::default() })? {
-        waits.add(&stall?);
-    }
+    recording.each_stall(|stall| waits.add(&stall))?;
     if waits.dropped() > 0 {
         eprintln!("wallprof: {} waits are left out: the recording has more than are kept.", waits.dropped());
     }

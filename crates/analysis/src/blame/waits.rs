@@ -6,12 +6,13 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
-use wallprof_model::profile::{StallRecord, Thread};
+use wallprof_model::profile::{ResolvedStack, StallRecord, Thread};
 use wallprof_model::{Reason, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use super::chain::Chains;
 use super::{Blame, Group};
-use crate::site::Site;
+use crate::by_stack::ByStack;
+use crate::site::{Site, stack_of_site};
 
 /// Threads that had the CPU during one wait are kept up to this number of all waits together.
 const MOST_RAN: usize = 1 << 23;
@@ -85,6 +86,7 @@ pub struct Waits {
     pub(super) group_of: Vec<u32>,
     groups: Numbers<Group>,
     pub(super) places: Numbers<str>,
+    place_of: ByStack<Option<u32>>,
     pub(super) by_thread: Vec<Vec<Wait>>,
     /// Group and time.
     pub(super) ran: Vec<(u32, u64)>,
@@ -122,7 +124,7 @@ impl Waits {
             end: stall.end.0.max(stall.start.0),
             cause: self.cause(stall),
             reason: stall.reason,
-            place: self.place(stall),
+            place: self.place_of(stall.user.as_ref(), stall.kernel.as_ref()),
             release: self.release(stall),
             ran: self.add_ran(stall),
             late_ns: if stall.voluntary { 0 } else { stall.late_ns() },
@@ -202,13 +204,13 @@ impl Waits {
     fn release(&mut self, stall: &StallRecord) -> Option<u32> {
         let waker = stall.waker.as_ref()?;
         waker.thread.as_ref()?;
-        let site = Site::of(waker.user.as_ref(), waker.kernel.as_ref())?;
-        Some(self.places.of(text(&site)))
+        self.place_of(waker.user.as_ref(), waker.kernel.as_ref())
     }
 
-    fn place(&mut self, stall: &StallRecord) -> Option<u32> {
-        let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref())?;
-        Some(self.places.of(text(&site)))
+    fn place_of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<u32> {
+        let stack = stack_of_site(user, kernel)?;
+        let Waits { places, place_of, .. } = self;
+        place_of.get(stack, |stack| Some(places.of(text(&Site::of(Some(stack), None)?))))
     }
 
     fn add_ran(&mut self, stall: &StallRecord) -> Range<u32> {

@@ -256,7 +256,7 @@ fn located(text: &str, error: &toml::de::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::stack;
+    use crate::fixture::{stack, strip};
 
     fn rules(text: &str) -> Rules {
         let mut rules = Rules::default();
@@ -372,9 +372,7 @@ mod tests {
         assert_eq!(meaning(&rules, &["poll", "wait", "query", "serve_one"]), None);
         assert_eq!(meaning(&rules, &["serve_one", "wait"]), None);
         let mut stripped = stack(&["wait", "query", "serve_one"]);
-        let mut query = ResolvedFrame::clone(&stripped.frames[1]);
-        query.lines = vec![SymbolLine::default()];
-        stripped.frames[1] = Arc::new(query);
+        strip(&mut stripped, 1);
         assert_eq!(rules.meaning(Some(&stripped), None), None);
     }
 
