@@ -47,11 +47,10 @@ fn report(path: &Path) -> Result<()> {
     let (info, threads) = (recording.info()?, recording.threads()?);
     let (interrupts, intrusions) = (recording.interrupts()?, recording.intrusions()?);
     let (mut digest, mut collector) = (StallDigest::new(5), rules::Collector::default());
-    for stall in recording.stalls(&all_stalls())? {
-        let stall = stall?;
+    recording.each_stall(|stall| {
         digest.add(&stall);
         collector.add(&stall);
-    }
+    })?;
     let counters = recording.counters()?;
     let found = findings(&collector.finish(&rules::Surroundings {
         info: &info,
@@ -101,14 +100,15 @@ fn stalls(path: &Path) -> Result<()> {
 }
 
 fn pictures(path: &Path) -> Result<()> {
-    let recording = Recording::open(path)?;
+    let recording = open(path)?;
     let info = recording.info()?;
     let threads = threads_within(recording.threads()?, recording.ledger(..)?)?;
     let event = info.events.first().map(|name| View::Event(name.clone()));
     for view in [Some(View::Wall), Some(View::Wakers), event].into_iter().flatten() {
         let mut gather = Gather::new(view, Side::Both, &info.events, &threads, |_| true);
         for sample in recording.samples(..)? {
-            gather.add(&sample?, |stack| recording.resolve(stack))?;
+            let sample = sample?;
+            gather.add(&sample, recording.meaning(&sample), |stack| recording.resolve(stack))?;
         }
         let range = info.start..info.end;
         for wait in recording.stalls(&all_stalls())? {

@@ -3,6 +3,7 @@
 //! A [`StallReason`](crate::StallReason) is the kernel's word. It says `poll` for a row lock of PostgreSQL.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::stack::StackId;
@@ -19,6 +20,16 @@ pub struct Meaning {
     /// Waiting is the thread's job at this place.
     pub idle: bool,
     pub source: MeaningSource,
+}
+
+/// `row lock of postgresql`.
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.software {
+            Some(software) => write!(f, "{} of {software}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
 }
 
 /// How a meaning was found.

@@ -3,13 +3,14 @@
 
 use std::ops::RangeBounds;
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::Result as SqlResult;
 use wallprof_model::profile::{
     CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelDelayRow, LedgerRow, RecordingInfo,
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
-use wallprof_model::{EpochSecond, Mark, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow};
+use wallprof_model::{EpochSecond, Mark, Meaning, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow};
 
 use crate::counters::{self, Counters};
 use crate::error::Result;
@@ -81,6 +82,11 @@ impl Recording {
     /// The samples of these seconds, ordered by second and thread.
     pub fn samples(&self, seconds: impl RangeBounds<EpochSecond>) -> Result<Seconds<'_, SampleRow>> {
         self.checked(Seconds::of_samples(&self.reader, seconds))
+    }
+
+    /// What the waits of a sample mean.
+    pub fn meaning(&self, sample: &SampleRow) -> Option<Arc<Meaning>> {
+        self.reader.meanings()?.of_place(sample.thread, sample.user, sample.kernel).cloned()
     }
 
     /// The frames of a stack that a sample of this recording names.

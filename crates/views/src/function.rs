@@ -9,10 +9,7 @@ use crate::style::Style;
 
 /// `row lock of postgresql`.
 pub(crate) fn meaning_name(meaning: &Meaning, style: &Style) -> String {
-    match &meaning.software {
-        Some(software) => format!("{} of {}", style.name(&meaning.name), style.name(software)),
-        None => style.name(&meaning.name).into(),
-    }
+    style.name(&meaning.to_string()).into()
 }
 
 /// `release_order ← handle_tick ← main through pthread_mutex_lock`, the first function standing out.

@@ -4,10 +4,12 @@ mod stacks;
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::Arc;
 
 use serde_json::Value;
 use stacks::{MILLI, Stacks, hostile_stacks, info, lock_stacks};
-use wallprof_analysis::weights::{View, Weights};
+use wallprof_analysis::weights::{Mark, View, Weights};
+use wallprof_model::{Meaning, MeaningSource};
 use wallprof_views::{EXPORT_FORMATS, Export, ExportFormat, folded, pprof, speedscope};
 
 fn exported(format: &ExportFormat, weights: &Weights) -> Vec<u8> {
@@ -244,6 +246,31 @@ fn pprof_samples_have_labels_and_leaf_first_locations() {
             label("tid", "", 4243)
         ]
     );
+}
+
+#[test]
+fn meaning_of_a_wait_is_a_label_of_pprof_and_a_frame_elsewhere() {
+    let mut weights = lock_stacks().weights;
+    let meaning = Meaning {
+        name: "row lock".into(),
+        software: Some("postgresql".into()),
+        idle: false,
+        source: MeaningSource::Stack,
+    };
+    let meaning = weights.frames.mark(Mark::Meaning(Arc::new(meaning)));
+    let stack = &mut weights.stacks[1];
+    stack.frames.insert(stack.frames.len() - 1, meaning);
+
+    let profile = pprof_fields(&weights);
+    let sample = &profile.messages(2)[1];
+    assert_eq!(sample.packed(1).len(), 4, "as without a meaning");
+    let labels = sample.messages(3);
+    let found = labels.iter().find(|label| text(&profile, label.number(1)) == "meaning").unwrap();
+    assert_eq!(text(&profile, found.number(2)), "row lock of postgresql");
+    let mut lines = Vec::new();
+    folded(&mut lines, &weights).unwrap();
+    let lines = String::from_utf8(lines).unwrap();
+    assert!(lines.contains(";[row lock of postgresql];[blocked:lock] "), "{lines}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, Range};
 use std::path::Path;
 
+use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
 use wallprof_analysis::{Glob, Timepoint, Zone};
 use wallprof_model::profile::{RecordingInfo, Thread};
@@ -12,6 +13,7 @@ use wallprof_recording::{Recording, StallFilter};
 
 use crate::args::SelectionArgs;
 use crate::failure::{Exit, Failure};
+use crate::meanings::open_recording;
 
 /// Limit on the names in an error.
 const MAX_NAMES: usize = 8;
@@ -30,6 +32,7 @@ pub struct Selection {
     from: Option<Timepoint>,
     to: Option<Timepoint>,
     call_names: CallNames,
+    rules: Rules,
 }
 
 /// The selected part of a recording.
@@ -62,6 +65,7 @@ impl Selection {
             from: None,
             to: None,
             call_names: CallNames::Counted,
+            rules: args.meaning.rules()?,
         })
     }
 
@@ -80,7 +84,10 @@ impl Selection {
 
     /// Reads the selected part, which is not empty.
     pub fn read(&self, file: &Path, zone: &Zone) -> Result<Selected, Failure> {
-        let recording = Recording::open(file)?;
+        let recording = match self.view.is_time() {
+            true => open_recording(file, &self.rules)?,
+            false => Recording::open(file)?,
+        };
         let info = recording.info()?;
         self.check_event(&info, file)?;
         let requested = self.requested(&info, zone, file)?;
@@ -94,7 +101,8 @@ impl Selection {
         let selected = |thread: &Thread| thread.ledger.wall_ns > 0 && self.matches(thread);
         let mut gather = Gather::new(self.view.clone(), self.side, &info.events, &threads, selected);
         for sample in recording.samples(seconds)? {
-            gather.add(&sample?, |stack| recording.resolve(stack))?;
+            let sample = sample?;
+            gather.add(&sample, recording.meaning(&sample), |stack| recording.resolve(stack))?;
         }
         if self.view.is_time() {
             let keys = threads.iter().filter(|thread| selected(thread)).map(|thread| thread.info.key);

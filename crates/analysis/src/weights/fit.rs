@@ -14,7 +14,7 @@ use wallprof_model::profile::Thread;
 
 use super::apportion::apportion;
 use super::frame::{FrameId, Mark};
-use super::gather::{Gather, Pair, Stacks, Sum, Waker};
+use super::gather::{Gather, Pair, Stacked, Stacks, Sum, Waker};
 use super::interrupt::from_entry;
 use super::stack::{WeightedStack, WeightedThread, Weights};
 use super::view::View;
@@ -54,7 +54,7 @@ impl Gather<'_> {
         let stacks = sums.into_iter().map(|(stacks, sum)| WeightedStack {
             thread: number,
             frames: match stacks {
-                Some((pair, _)) => self.code(pair),
+                Some(stacks) => self.code(stacks.pair),
                 None => vec![self.frames.mark(Mark::Unsampled)],
             },
             state: None,
@@ -99,7 +99,7 @@ impl Gather<'_> {
         }
         let mut without = ns;
         for ((stacks, sum), weight) in sums.into_iter().zip(fitted) {
-            if let Some(frames) = stacks.and_then(|(pair, waker)| self.whole(pair, waker, state)) {
+            if let Some(frames) = stacks.and_then(|stacks| self.whole(stacks, state)) {
                 without -= weight;
                 into.push(WeightedStack {
                     thread: number,
@@ -119,11 +119,12 @@ impl Gather<'_> {
     }
 
     /// A whole stack of a time view; `None` where `wakers` knows no waker.
-    fn whole(&mut self, pair: Pair, waker: Option<Waker>, state: State) -> Option<Vec<FrameId>> {
-        let mut frames = self.code(pair);
+    fn whole(&mut self, stacks: Stacked, state: State) -> Option<Vec<FrameId>> {
+        let mut frames = self.code(stacks.pair);
+        frames.extend(stacks.meaning.map(|meaning| self.frames.mark(Mark::Meaning(meaning))));
         frames.push(self.frames.mark(Mark::State(state)));
         if self.view == View::Wakers {
-            let waker = waker?;
+            let waker = stacks.waker?;
             frames.push(self.frames.mark(Mark::WokenBy));
             let code = self.code(waker.stacks);
             let code = if waker.interrupt { from_entry(&code, &self.frames) } else { &code };
@@ -151,7 +152,7 @@ impl Gather<'_> {
 /// In an order that no hash decides.
 fn sorted(sums: Option<HashMap<Stacks, Sum>>) -> Vec<(Stacks, Sum)> {
     let mut sums: Vec<(Stacks, Sum)> = sums.unwrap_or_default().into_iter().collect();
-    sums.sort_unstable_by_key(|(stacks, _)| *stacks);
+    sums.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     sums
 }
 

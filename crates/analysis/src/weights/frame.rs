@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wallprof_model::profile::ResolvedFrame;
-use wallprof_model::{FrameKind, Outside, State, SymbolLine};
+use wallprof_model::{FrameKind, Meaning, Outside, State, SymbolLine};
 
 use super::calls::Called;
 use crate::site::base_name;
@@ -22,6 +22,8 @@ pub enum Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Mark {
     State(State),
+    /// What a wait means, between its stack and its state.
+    Meaning(Arc<Meaning>),
     /// Time without a stack.
     Unsampled,
     /// Wall time that no state claims.
@@ -78,6 +80,7 @@ impl Mark {
     fn function(&self) -> Function<'_> {
         let (name, role) = match self {
             Mark::State(state) => (Cow::Owned(format!("[{}]", state.label())), Role::State(*state)),
+            Mark::Meaning(meaning) => (Cow::Owned(format!("[{meaning}]")), Role::Mark),
             Mark::WakerThread(name) if name.is_empty() => (Cow::Borrowed("(unnamed)"), Role::Thread),
             Mark::WakerThread(name) => (Cow::Borrowed(name.as_ref()), Role::Thread),
             Mark::Unsampled => (Cow::Borrowed("[unsampled]"), Role::Mark),
@@ -198,6 +201,22 @@ mod tests {
         assert_eq!(unknown(Some("dir/"), FrameKind::Jit), ["[0x1f]"]);
         assert_eq!(names(Frame::Mark(Mark::WakerThread("".into()))), ["(unnamed)"]);
         assert_eq!(names(Frame::Mark(Mark::State(State::FaultMajor))), ["[fault:major]"]);
+    }
+
+    #[test]
+    fn meaning_is_named_with_its_software() {
+        let named = |software: Option<&str>| {
+            let source = wallprof_model::MeaningSource::Stack;
+            let software = software.map(Into::into);
+            names(Frame::Mark(Mark::Meaning(Arc::new(Meaning {
+                name: "row lock".into(),
+                software,
+                idle: false,
+                source,
+            }))))
+        };
+        assert_eq!(named(Some("postgresql")), ["[row lock of postgresql]"]);
+        assert_eq!(named(None), ["[row lock]"]);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use wallprof_model::event::{SampleDelta, WakerStacks, Weighted};
 use wallprof_model::profile::{ResolvedStack, StallRecord, Thread};
-use wallprof_model::{MonoNs, StackId, ThreadKey};
+use wallprof_model::{Meaning, MonoNs, StackId, State, ThreadKey};
 
 use super::frame::Frames;
 use super::paths::{PathId, Paths};
@@ -34,7 +35,15 @@ pub struct Gather<'a> {
 pub(super) type Group = (usize, Weighted);
 
 /// The stacks that weights are added up for. `None`: there is no stack.
-pub(super) type Stacks = Option<(Pair, Option<Waker>)>;
+pub(super) type Stacks = Option<Stacked>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Stacked {
+    pub(super) pair: Pair,
+    pub(super) waker: Option<Waker>,
+    /// Of a wait.
+    pub(super) meaning: Option<Arc<Meaning>>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Pair {
@@ -86,20 +95,24 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Takes a sample of the range. `resolve` is asked once for each stack.
+    /// Takes a sample of the range, and what it means if it is of waits. `resolve` is asked once for each stack.
     ///
     /// # Errors
     /// The error of `resolve`.
     pub fn add<E>(
         &mut self,
         sample: &SampleDelta,
+        meaning: Option<Arc<Meaning>>,
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<(), E> {
         let Some(group) = self.group(sample.thread, sample.what) else { return Ok(()) };
         let mut pair = |user, kernel| self.pair(user, kernel, &mut resolve);
         let stacks = match pair(sample.user, sample.kernel)? {
             None => None,
-            Some(stacks) => Some((stacks, self.waker(sample.waker.as_ref(), &mut resolve)?)),
+            Some(pair) => {
+                let waker = self.waker(sample.waker.as_ref(), &mut resolve)?;
+                Some(Stacked { pair, waker, meaning: meaning.filter(|_| is_wait(sample.what)) })
+            }
         };
         let sum = self.sums.entry(group).or_default().entry(stacks).or_default();
         sum.weight = sum.weight.saturating_add(sample.weight);
@@ -115,9 +128,11 @@ impl<'a> Gather<'a> {
         let kernel = wait.kernel.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
         for (state, part) in parts(wait) {
             let Some(group) = self.group(wait.thread, Weighted::State(state)) else { continue };
-            let Some(stacks) = self.sided(user, kernel) else { continue };
+            let Some(pair) = self.sided(user, kernel) else { continue };
+            let meaning = wait.meaning.clone().filter(|_| is_wait(group.1));
             // The waker of an open wait is not known yet. That of another wait is in its sample.
-            let sum = self.sums.entry(group).or_default().entry(Some((stacks, None))).or_default();
+            let stacks = Some(Stacked { pair, waker: None, meaning });
+            let sum = self.sums.entry(group).or_default().entry(stacks).or_default();
             let (whole, inside) = (length(&part), length(&common(&part, range)));
             if sampled {
                 sum.outside = sum.outside.saturating_add(whole - inside);
@@ -185,6 +200,10 @@ impl<'a> Gather<'a> {
     }
 }
 
+fn is_wait(what: Weighted) -> bool {
+    matches!(what, Weighted::State(State::Blocked(_)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
     use wallprof_model::profile::ResolvedFrame;
-    use wallprof_model::{EpochSecond, Reason, StackEnd, StallReason, State};
+    use wallprof_model::{EpochSecond, MeaningSource, Reason, StackEnd, StallReason};
 
     const USER: StackId = StackId(1);
     const KERNEL: StackId = StackId(2);
@@ -255,7 +274,7 @@ mod tests {
     fn gathered(view: View, side: Side, samples: &[SampleDelta]) -> Weights {
         let threads = [engine(), thread(2, "keeper")];
         let mut gather = Gather::new(view, side, &["cs".into()], &threads, |thread| thread.info.key.0 == 1);
-        samples.iter().for_each(|sample| gather.add(sample, resolve()).unwrap());
+        samples.iter().for_each(|sample| gather.add(sample, None, resolve()).unwrap());
         gather.finish()
     }
 
@@ -297,6 +316,32 @@ mod tests {
             ]
         );
         assert_eq!((weights.total(), weights.left_out_ns), (1_000, 0));
+    }
+
+    #[test]
+    fn meaning_of_a_wait_stands_between_its_stack_and_its_state() {
+        let row_lock = Arc::new(Meaning {
+            name: "row lock".into(),
+            software: Some("postgresql".into()),
+            idle: false,
+            source: MeaningSource::Stack,
+        });
+        let threads = [engine()];
+        let mut gather = Gather::new(View::OffCpu, Side::User, &[], &threads, |_| true);
+        let (with, without) = (lock_waits(Some(KERNEL), 120, None), lock_waits(None, 30, None));
+        gather.add(&with, Some(Arc::clone(&row_lock)), resolve()).unwrap();
+        gather.add(&without, None, resolve()).unwrap();
+        let preempted = state(State::Preempted, USER, 90);
+        gather.add(&preempted, Some(row_lock), resolve()).unwrap();
+        assert_eq!(
+            lines(&gather.finish()),
+            [
+                "main;handle;[preempted] 90",
+                "main;handle;[blocked:lock] 30",
+                "main;handle;[row lock of postgresql];[blocked:lock] 120",
+                "[unsampled];[blocked:lock] 50",
+            ]
+        );
     }
 
     #[test]
@@ -392,7 +437,7 @@ mod tests {
         let (threads, resolve) = ([engine()], resolve());
         let mut gather = Gather::new(View::OffCpu, Side::Both, &[], &threads, |_| true);
         if let Some(ns) = sampled_ns {
-            gather.add(&lock_waits(None, ns, None), &resolve).unwrap();
+            gather.add(&lock_waits(None, ns, None), None, &resolve).unwrap();
         }
         let wait = wait(&resolve(USER).unwrap(), reason, times);
         gather.add_wait(&wait, &(MonoNs(1_000)..MonoNs(2_000)), sampled_ns.is_some());
@@ -417,7 +462,7 @@ mod tests {
     fn an_unreadable_stack_is_an_error() {
         let threads = [engine()];
         let mut gather = Gather::new(View::Wall, Side::Both, &[], &threads, |_| true);
-        assert_eq!(gather.add(&state(State::User, StackId(99), 1), resolve()), Err(()));
+        assert_eq!(gather.add(&state(State::User, StackId(99), 1), None, resolve()), Err(()));
     }
 
     proptest! {
@@ -437,7 +482,7 @@ mod tests {
             for (code, user, kernel, weight) in samples {
                 let Some(state) = State::from_code(code) else { continue };
                 let stack = |id| (id > 0).then_some(StackId(id));
-                gather.add(&sample(Weighted::State(state), stack(user), stack(kernel), weight), &resolve).unwrap();
+                gather.add(&sample(Weighted::State(state), stack(user), stack(kernel), weight), None, &resolve).unwrap();
             }
             let weights = gather.finish();
             prop_assert_eq!(weights.total(), u128::from(threads[0].ledger.wall_ns));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wallprof_model::profile::ResolvedFrame;
-use wallprof_model::{FrameKind, SymbolLine};
+use wallprof_model::{FrameKind, Meaning, SymbolLine};
 
 use super::calls::Called;
 use super::frame::{Frame, Mark};
@@ -12,7 +12,7 @@ use super::stack::{WeightedThread, Weights};
 
 impl Weights {
     /// The same weights with pseudonyms for functions (`f1`), modules (`m1`), processes (`p1`) and threads
-    /// (`t1`), numbered as they are met: the same name gets the same one everywhere. Source files, lines,
+    /// (`t1`) and meanings of waits (`w1`), numbered as they are met: the same name gets the same one everywhere. Source files, lines,
     /// addresses and build ids are left out, as they say which program it is. Kernel functions and states
     /// keep their names.
     pub fn anonymized(self) -> Weights {
@@ -29,6 +29,7 @@ struct Pseudonyms {
     modules: Numbers,
     processes: Numbers,
     threads: Numbers,
+    meanings: Numbers,
 }
 
 /// Names by the order in which they came.
@@ -61,8 +62,16 @@ impl Pseudonyms {
             Frame::Mark(Mark::WakerThread(name)) => {
                 Frame::Mark(Mark::WakerThread(format!("t{}", self.threads.of(name)).into()))
             }
+            // The software's name says which program it is, and a rule of the user may name anything.
+            Frame::Mark(Mark::Meaning(meaning)) => Frame::Mark(Mark::Meaning(self.meaning(meaning))),
             Frame::Mark(mark) => Frame::Mark(mark.clone()),
         }
+    }
+
+    fn meaning(&mut self, meaning: &Meaning) -> Arc<Meaning> {
+        let software = meaning.software.as_deref().unwrap_or_default();
+        let number = self.meanings.of(&format!("{software}\0{}", meaning.name));
+        Arc::new(Meaning { name: format!("w{number}"), software: None, ..*meaning })
     }
 
     fn code(&mut self, code: &ResolvedFrame) -> ResolvedFrame {
@@ -105,6 +114,12 @@ mod tests {
         }
         frames.mark(Mark::WakerThread("keeper".into()));
         frames.mark(Mark::Unsampled);
+        frames.mark(Mark::Meaning(Arc::new(Meaning {
+            name: "ledger lock".into(),
+            software: Some("bank".into()),
+            idle: false,
+            source: wallprof_model::MeaningSource::User,
+        })));
         let thread =
             |comm: &str| WeightedThread { process: "bank".into(), comm: comm.into(), pid: 7, tid: 8 };
         let threads = vec![thread("engine"), thread("keeper")];
@@ -112,7 +127,7 @@ mod tests {
             Weights { view: View::Wall, threads, frames, stacks: vec![], left_out_ns: 0 }.anonymized();
         let names: Vec<_> =
             weights.frames.iter().flat_map(|frame| frame.functions()).map(|function| function.name).collect();
-        assert_eq!(names, ["f2", "f1", "f2", "f3", "futex_wait", "t2", "[unsampled]"]);
+        assert_eq!(names, ["f2", "f1", "f2", "f3", "futex_wait", "t2", "[unsampled]", "[w1]"]);
         assert_eq!(
             weights.threads[1],
             WeightedThread { process: "p1".into(), comm: "t2".into(), pid: 0, tid: 0 }

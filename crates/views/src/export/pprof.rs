@@ -122,7 +122,7 @@ impl<'a> Builder<'a> {
         self.profile.sample.push(sample);
     }
 
-    /// Root first. The state is left out where there is code: it is a label.
+    /// Root first. The meaning of a wait is a label, and so is the state where there is code.
     fn located_frames(&self, stack: &WeightedStack) -> Vec<FrameId> {
         let frame = |id: &FrameId| self.weights.frames.get(*id);
         let mut frames = stack.frames.clone();
@@ -130,14 +130,23 @@ impl<'a> Builder<'a> {
         if ends_in_state && frames.iter().any(|id| matches!(frame(id), Frame::Code(_))) {
             frames.pop();
         }
+        frames.retain(|id| !matches!(frame(id), Frame::Mark(Mark::Meaning(_))));
         frames
     }
 
     fn labels(&mut self, stack: &WeightedStack) -> Vec<Label> {
         let thread = &self.weights.threads[stack.thread];
         let state = stack.state.map(State::label);
-        let texts =
-            [("process", Some(&thread.process)), ("thread", Some(&thread.comm)), ("state", state.as_ref())];
+        let meaning = stack.frames.iter().find_map(|id| match self.weights.frames.get(*id) {
+            Frame::Mark(Mark::Meaning(meaning)) => Some(meaning.to_string()),
+            _ => None,
+        });
+        let texts = [
+            ("process", Some(&thread.process)),
+            ("thread", Some(&thread.comm)),
+            ("state", state.as_ref()),
+            ("meaning", meaning.as_ref()),
+        ];
         let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text?)));
         let mut labels: Vec<Label> = texts
             .map(|(key, text)| Label {

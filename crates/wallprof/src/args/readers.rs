@@ -177,6 +177,9 @@ pub struct SelectionArgs {
     /// Only the kernel's frames; the total time stays the same
     #[arg(long)]
     pub kernel: bool,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 }
 
 #[derive(Debug, Args)]
