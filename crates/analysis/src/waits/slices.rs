@@ -58,16 +58,20 @@ impl Single {
     }
 }
 
+/// Whether a wait that ended goes on in one at the same place that starts at `next_start`, ns.
+pub fn is_continued(timed_out: bool, end: u64, next_start: u64) -> bool {
+    timed_out && next_start.saturating_sub(end) <= GAP_NS
+}
+
 /// The index of the first slice, for each of one thread's waits, which come by start.
 pub(super) fn first_slices(waits: &[Single]) -> Vec<usize> {
     let mut firsts: Vec<usize> = Vec::with_capacity(waits.len());
     for (at, wait) in waits.iter().enumerate() {
         let continued = at.checked_sub(1).filter(|&before| {
             let slice = waits[before];
-            slice.timed_out
-                && slice.user == wait.user
+            slice.user == wait.user
                 && slice.reason == wait.reason
-                && wait.start.saturating_sub(slice.end) <= GAP_NS
+                && is_continued(slice.timed_out, slice.end, wait.start)
         });
         firsts.push(continued.map_or(at, |before| firsts[before]));
     }
