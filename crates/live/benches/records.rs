@@ -3,12 +3,12 @@
 //! `cargo bench -p wallprof-live --bench records`
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use wallprof_live::accounts::Accounts;
 use wallprof_live::stalls::{Lookup, stalls_from_record};
-use wallprof_model::event::{PlaceKey, PlaceVerdict};
-use wallprof_model::{Reason, StackId, ThreadRef};
+use wallprof_model::{Meaning, Reason, StackId, ThreadRef};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 
 const MS: u64 = 1_000_000;
@@ -35,8 +35,8 @@ impl Lookup for Known {
         Some(ThreadRef { tid: ns_tid, ..ThreadRef::default() })
     }
 
-    fn verdict(&self, _: PlaceKey) -> PlaceVerdict {
-        PlaceVerdict::Unknown
+    fn meaning(&self, _: &stall_record) -> Option<Arc<Meaning>> {
+        None
     }
 }
 

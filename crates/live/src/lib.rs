@@ -25,6 +25,7 @@ pub mod stalls;
 mod threads;
 mod thresholds;
 mod untracked;
+mod wait_stacks;
 mod waited_files;
 
 pub use kernel_side::{KernelSide, TakeRow};

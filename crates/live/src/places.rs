@@ -1,48 +1,51 @@
-//! Places where threads wait voluntarily, and who ends the waits there: a lock's own waiters, or others.
+//! Places where threads wait, and what was learned about them so far: a lock's own waiters, or others, end the
+//! waits there.
 //!
-//! Pure. A place is a user stack in one program, whatever the process. The threads that wait in the same
-//! function outside of the runtime libraries are the waiters of its group. Where waiters end the waits of
-//! each other, they wait as for a lock, whatever system call they use: measured, 97 to 100 % of the waited
-//! time in a database's row lock, 45 % with a semaphore. In a queue it is 0 %, because workers are woken by
-//! the threads that bring work. Idle workers that wake each other look like a lock. But they all wait at the
-//! same time, while a lock that is waited for has a holder, which does not.
+//! Pure. Owns the last waits of each place, within bounds, and asks the judge that readers ask
+//! (`wallprof_analysis::waits::judge`). A place is what the innermost functions of the program are, in one
+//! program and for one reason, whatever the process. Sums of waits arrive second by second, with all waits.
+//! Single waits show the timing; they stop where a place is idle and the machine is busy, so that such a
+//! verdict is reviewed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use wallprof_analysis::waits::{
+    Link, Shares, Timing, is_continued, judge, median_depth, timing as timing_of_links,
+};
+use wallprof_model::Reason;
 use wallprof_model::event::PlaceVerdict;
 
-/// A verdict that the threads are not idle needs this many waits, and this share of their time.
-const LEAST_PEER_WAITS: u64 = 3;
-const PEER_PERCENT: u64 = 40;
-/// Such a place stays one down to this share, so that a lock near the limit does not change with chance.
-const STILL_PEER_PERCENT: u64 = 20;
-/// A verdict that they are idle needs this many waits, and less than this share.
-const LEAST_IDLE_WAITS: u64 = 16;
-const IDLE_PERCENT: u64 = 5;
-/// Threads of one place that are looked at to see whether they all wait at the same time.
-const MOST_POOL_THREADS: usize = 64;
+use crate::wait_stacks::StackPlace;
+
 /// A place is judged by its last waits: between this many and twice as many, and at least those of one
 /// second.
 const WINDOW_WAITS: u64 = 64;
+/// Single waits of a group by which its timing is judged, and of all groups, at 48 bytes each.
+const MOST_LINKS: usize = 512;
+const MOST_LINKS_IN_ALL: usize = 65_536;
+/// Groups whose timing is judged anew after one second; at 0.2 ms each. The others have theirs from before.
+const MOST_TIMINGS: usize = 64;
+/// A timing is judged anew after so many further waits.
+const FRESH_LINKS: usize = 64;
 /// A thread counts as a waiter of a group for this long after it waited there.
 const WAITER_NS: u64 = 60_000_000_000;
 /// The kernel side may have forgotten a verdict that it got longer ago than this, for one of another place.
 const REPEAT_NS: u64 = 8_000_000_000;
-const SECOND_NS: u64 = 1_000_000_000;
+/// Waits that their own waiters end and that are no lock are looked at again after this time, one by one.
+const REVIEW_NS: u64 = 30_000_000_000;
+/// Slices of a wait that have not been continued by then are not.
+const SLICE_NS: u64 = 10_000_000;
 /// Places of single threads, as many as the kernel side has, and what they have in common.
 const MOST_KEYS: usize = 8_192;
 const MOST_PLACES: usize = 4_096;
 const MOST_WAITERS: usize = 16_384;
-
-/// Where in the code a user stack is, whatever the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackPlace {
-    /// A hash over all frames.
-    pub whole: u64,
-    /// A hash over the leaf frames, up to the first one outside of the runtime libraries.
-    pub leaf: u64,
-}
+/// Threads of which stacks are kept, stacks of each, and stacks of a group's waits.
+const MOST_THREADS: usize = 4_096;
+const MOST_STACKS: usize = 64;
+/// Threads of a group whose distance from their loops is measured.
+const MOST_MEASURED: usize = 16;
 
 /// A place and its group, in one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,27 +55,33 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// The spot of a stack in the program of this name.
-    pub fn new(program: &[u8], stack: StackPlace) -> Self {
+    /// The spot of waits with this reason and these functions in the program of this name.
+    pub fn new(program: &[u8], reason: Reason, stack: StackPlace) -> Self {
         let of = |part: u64| {
             let mut hasher = DefaultHasher::new();
-            (program, part).hash(&mut hasher);
+            (program, reason, part).hash(&mut hasher);
             hasher.finish()
         };
-        Spot { place: of(stack.whole), group: of(stack.leaf) }
+        Spot { place: of(stack.narrow), group: of(stack.wide) }
     }
 }
 
-/// Waits of one thread at one spot that the same thread ended.
+/// Waits of one thread with one stack that the same thread ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
     pub thread: u32,
     pub spot: Spot,
+    /// The user stack.
+    pub stack: u64,
     /// `None`: an interrupt, a timeout, or a thread that is not recorded.
     pub waker: Option<u32>,
     pub ns: u64,
     pub count: u64,
 }
+
+/// Measures how many functions are between the loops of threads and their waits: a stack of the wait, and the
+/// other stacks of its thread.
+pub type DepthOf<'a> = dyn FnMut(u64, &[u64]) -> Option<usize> + 'a;
 
 /// Everything that is learned, within bounds: what was not used for the longest time is forgotten first.
 #[derive(Default)]
@@ -80,20 +89,28 @@ pub struct Places {
     /// By the kernel side's number: the place where one thread waits.
     keys: HashMap<u64, Key>,
     places: HashMap<u64, Place>,
+    groups: HashMap<u64, Group>,
     /// When a thread last waited in a group.
     waiters: HashMap<(u64, u32), u64>,
+    /// User stacks of each thread, those of its waits included.
+    stacks: HashMap<u32, ThreadStacks>,
+    /// The last wait of each thread, where it ended with its timeout.
+    slices: HashMap<u32, SlicedWait>,
     /// The exec generation of each thread's process.
     generations: HashMap<u32, u32>,
     /// Waits since the last verdicts.
     waits: Vec<Waits>,
-    judged_at: Option<u64>,
+    /// The time of slices, which the sums have as ended by a timer, and the thread that ended the last one.
+    credits: Vec<(Spot, u32, u64)>,
     /// Threads that ended, or run another program now.
     gone: HashSet<u32>,
 }
 
 struct Key {
     thread: u32,
-    spot: Spot,
+    spot: Option<Spot>,
+    /// What a rule says, which goes before what is learned.
+    ruled: Option<PlaceVerdict>,
     met: u64,
     /// The last verdict that the kernel side got, and when.
     known: PlaceVerdict,
@@ -102,30 +119,62 @@ struct Key {
 
 #[derive(Default)]
 struct Place {
-    now: Window,
-    before: Window,
+    group: u64,
+    now: Shares,
+    before: Shares,
     verdict: PlaceVerdict,
+    /// When the kernel side was last asked to emit its waits one by one again.
+    reviewed: u64,
     used: u64,
 }
 
 #[derive(Default)]
-struct Window {
-    /// The time from which it has waits.
-    from: u64,
-    waits: u64,
+struct Group {
+    links: VecDeque<Link>,
+    /// User stacks of its waits.
+    stacks: HashSet<u64>,
+    timing: Timing,
+    /// Links since the timing was judged.
+    fresh: usize,
+    used: u64,
+}
+
+#[derive(Default)]
+struct ThreadStacks {
+    stacks: HashSet<u64>,
+    used: u64,
+}
+
+/// Slices of one wait so far.
+struct SlicedWait {
+    spot: Spot,
+    stack: u64,
+    link: Link,
+    /// The waited time of all slices, ns.
     ns: u64,
-    by_peers_ns: u64,
-    /// What each thread waited, ns.
-    threads: HashMap<u32, u64>,
 }
 
 impl Places {
-    /// A thread waits at a spot; `key` is the kernel side's number for that.
-    pub fn meet(&mut self, key: u64, thread: u32, spot: Spot, now: u64) {
-        let fresh = Key { thread, spot, met: now, known: PlaceVerdict::Unknown, known_at: 0 };
+    /// A thread waits at a spot; `key` is the kernel side's number for that. `ruled` is what a rule says.
+    pub fn meet(&mut self, key: u64, thread: u32, spot: Option<Spot>, ruled: Option<PlaceVerdict>, now: u64) {
+        let fresh = Key { thread, spot, ruled, met: now, known: PlaceVerdict::Unknown, known_at: 0 };
         let known = self.keys.entry(key).or_insert(fresh);
-        (known.met, known.spot) = (now, spot);
-        self.waiters.insert((spot.group, thread), now);
+        (known.met, known.spot, known.ruled) = (now, spot, ruled);
+        if let Some(spot) = spot {
+            self.waiters.insert((spot.group, thread), now);
+        }
+    }
+
+    /// A thread has this user stack, whatever it does.
+    pub fn add_stack(&mut self, thread: u32, stack: u64, now: u64) {
+        if stack == 0 {
+            return;
+        }
+        let stacks = self.stacks.entry(thread).or_default();
+        stacks.used = now;
+        if stacks.stacks.len() < MOST_STACKS {
+            stacks.stacks.insert(stack);
+        }
     }
 
     /// Takes waits, for the next verdicts.
@@ -133,10 +182,56 @@ impl Places {
         self.waits.push(waits);
     }
 
+    /// Takes a wait that was emitted by itself, for the next verdicts. A thread's waits come in their order.
+    pub fn add_single(&mut self, spot: Spot, stack: u64, link: Link) {
+        let mut wait = SlicedWait { spot, stack, link, ns: link.woken.saturating_sub(link.start) };
+        let before = self.slices.remove(&link.thread);
+        if let Some(before) = before {
+            let is_same = before.stack == stack && before.spot == spot;
+            if is_same && is_continued(before.link.timed_out, before.link.end, link.start) {
+                wait.link.start = before.link.start;
+                wait.ns = wait.ns.saturating_add(before.ns);
+                if let Some(waker) = link.waker.filter(|&waker| waker != link.thread) {
+                    self.credits.push((spot, waker, before.ns));
+                }
+            } else {
+                self.keep(&before);
+            }
+        }
+        match link.timed_out && link.waker.is_none() {
+            true => drop(self.slices.insert(link.thread, wait)),
+            false => self.keep(&wait),
+        }
+    }
+
+    fn keep(&mut self, wait: &SlicedWait) {
+        let group = self.groups.entry(wait.spot.group).or_default();
+        group.used = group.used.max(wait.link.end);
+        if group.links.len() == MOST_LINKS {
+            group.links.pop_front();
+        }
+        group.links.push_back(wait.link);
+        group.fresh += 1;
+    }
+
     /// Judges the places by the waits since the last time.
-    pub fn judge(&mut self, now: u64) {
+    pub fn judge(&mut self, now: u64, depth_of: &mut DepthOf<'_>) {
+        let is_over = |slices: &SlicedWait| now.saturating_sub(slices.link.end) > SLICE_NS;
+        let over: Vec<_> = self.slices.extract_if(|_, slices| is_over(slices)).collect();
+        over.iter().for_each(|(_, slices)| self.keep(slices));
+        let mut used = self.count_waits(now);
+        used.sort_unstable();
+        used.dedup();
+        let mut timings = MOST_TIMINGS;
+        for place in used {
+            self.judge_place(place, now, &mut timings, depth_of);
+        }
+        self.forget_old(now);
+    }
+
+    /// Adds the waits since the last time to their places, and returns these.
+    fn count_waits(&mut self, now: u64) -> Vec<u64> {
         let waits = std::mem::take(&mut self.waits);
-        let from = self.judged_at.replace(now).unwrap_or(now.saturating_sub(SECOND_NS));
         // All waiters first: the one that ends a wait may have waited later than that.
         for wait in &waits {
             self.waiters.insert((wait.spot.group, wait.thread), now);
@@ -144,41 +239,107 @@ impl Places {
         for wait in &waits {
             let is_peer =
                 |waker: u32| waker != wait.thread && self.waiters.contains_key(&(wait.spot.group, waker));
-            let by_peer = wait.waker.is_some_and(is_peer);
+            let own = wait.waker.is_some_and(is_peer);
             let place = self.places.entry(wait.spot.place).or_default();
-            place.used = now;
-            place.now.add(wait, by_peer, from);
+            (place.used, place.group) = (now, wait.spot.group);
+            place.now.add(wait.ns, wait.count, own);
+            let group = self.groups.entry(wait.spot.group).or_default();
+            group.used = now;
+            if group.stacks.len() < MOST_STACKS {
+                group.stacks.insert(wait.stack);
+            }
+            self.add_stack(wait.thread, wait.stack, now);
         }
-        let used: HashSet<u64> = waits.iter().map(|wait| wait.spot.place).collect();
-        for place in used {
-            self.places.entry(place).or_default().judge(now);
+        for (spot, waker, ns) in std::mem::take(&mut self.credits) {
+            if self.waiters.contains_key(&(spot.group, waker))
+                && let Some(place) = self.places.get_mut(&spot.place)
+            {
+                place.now.own_ns = place.now.own_ns.saturating_add(ns).min(place.now.ns);
+            }
         }
+        waits.iter().map(|wait| wait.spot.place).collect()
+    }
+
+    /// `timings`: how many may still be judged anew.
+    fn judge_place(&mut self, number: u64, now: u64, timings: &mut usize, depth_of: &mut DepthOf<'_>) {
+        let Places { places, groups, stacks, .. } = self;
+        let Some(place) = places.get_mut(&number) else { return };
+        let Some(Group { links, stacks: here, timing, fresh, .. }) = groups.get_mut(&place.group) else {
+            return;
+        };
+        let threads: HashSet<u32> = links.iter().map(|link| link.thread).collect();
+        let mut has_own_waiters = false;
+        let timing_of = || {
+            has_own_waiters = true;
+            let is_due = *fresh >= FRESH_LINKS || (*fresh > 0 && links.len() < MOST_LINKS);
+            if is_due && *timings > 0 {
+                *timings -= 1;
+                *timing = timing_of_links(links.make_contiguous());
+                *fresh = 0;
+            }
+            *timing
+        };
+        let depth = || Ok::<_, Infallible>(depth(&threads, here, stacks, depth_of));
+        let Ok(verdict) = judge(&place.shares(), place.verdict, timing_of, depth);
+        place.verdict = verdict;
+        if has_own_waiters && verdict != PlaceVerdict::NotIdle {
+            if place.reviewed == 0 {
+                place.reviewed = now;
+            } else if now.saturating_sub(place.reviewed) >= REVIEW_NS {
+                // What was learned before may be long ago.
+                (place.verdict, place.reviewed) = (PlaceVerdict::Unknown, now);
+                (*timing, *fresh) = (Timing::default(), 0);
+                links.clear();
+            }
+        }
+        if place.now.waits >= WINDOW_WAITS {
+            place.before = std::mem::take(&mut place.now);
+        }
+    }
+
+    fn forget_old(&mut self, now: u64) {
         self.waiters.retain(|_, last| now.saturating_sub(*last) < WAITER_NS);
+        self.groups.retain(|_, group| now.saturating_sub(group.used) < WAITER_NS);
         drop_oldest(&mut self.waiters, MOST_WAITERS, |last| *last);
         drop_oldest(&mut self.places, MOST_PLACES, |place| place.used);
+        drop_oldest(&mut self.groups, MOST_PLACES, |group| group.used);
         drop_oldest(&mut self.keys, MOST_KEYS, |key| key.met);
+        drop_oldest(&mut self.stacks, MOST_THREADS, |stacks| stacks.used);
+        let links: usize = self.groups.values().map(|group| group.links.len()).sum();
+        if links > MOST_LINKS_IN_ALL {
+            drop_oldest(&mut self.groups, MOST_LINKS_IN_ALL / MOST_LINKS, |group| group.used);
+        }
     }
 
-    /// The verdict of a place by the kernel side's number.
-    pub fn verdict(&self, key: u64) -> PlaceVerdict {
-        self.keys.get(&key).map_or(PlaceVerdict::Unknown, |key| self.verdict_of(key.spot))
+    fn verdict_of_key(&self, key: &Key) -> PlaceVerdict {
+        let learned = || key.spot.map_or(PlaceVerdict::Unknown, |spot| self.verdict_of(spot));
+        key.ruled.unwrap_or_else(learned)
     }
 
-    fn verdict_of(&self, spot: Spot) -> PlaceVerdict {
+    /// What was learned of a place.
+    pub fn verdict_of(&self, spot: Spot) -> PlaceVerdict {
         self.places.get(&spot.place).map_or(PlaceVerdict::Unknown, |place| place.verdict)
     }
 
     /// The verdicts that the kernel side does not know.
     pub fn take_news(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
         let mut news = Vec::new();
-        for (number, key) in &mut self.keys {
-            let place = self.places.get(&key.spot.place);
-            let verdict = place.map_or(PlaceVerdict::Unknown, |place| place.verdict);
-            let may_be_forgotten =
-                verdict == PlaceVerdict::NotIdle && key.met == now && now - key.known_at >= REPEAT_NS;
-            if verdict != key.known || may_be_forgotten {
-                (key.known, key.known_at) = (verdict, now);
+        for (number, key) in &self.keys {
+            let verdict = self.verdict_of_key(key);
+            let may_be_forgotten = verdict == PlaceVerdict::NotIdle
+                && key.met == now
+                && now.saturating_sub(key.known_at) >= REPEAT_NS;
+            let is_reviewed = || {
+                let place = key.spot.and_then(|spot| self.places.get(&spot.place));
+                verdict == PlaceVerdict::Unknown && place.is_some_and(|place| place.reviewed > key.known_at)
+            };
+            if verdict != key.known || may_be_forgotten || is_reviewed() {
                 news.push((*number, verdict));
+            }
+        }
+        for (number, verdict) in &news {
+            if let Some(key) = self.keys.get_mut(number) {
+                (key.known, key.known_at) = (*verdict, now);
             }
         }
         news
@@ -203,59 +364,46 @@ impl Places {
             return Vec::new();
         }
         self.waiters.retain(|(_, thread), _| !gone.contains(thread));
+        for thread in &gone {
+            self.stacks.remove(thread);
+            self.slices.remove(thread);
+        }
         self.keys.extract_if(|_, key| gone.contains(&key.thread)).map(|(number, _)| number).collect()
     }
 }
 
 impl Place {
-    fn judge(&mut self, now: u64) {
-        let sum = |of: fn(&Window) -> u64| of(&self.now).saturating_add(of(&self.before));
-        let (waits, ns) = (sum(|window| window.waits), sum(|window| window.ns));
-        let by_peers_ns = sum(|window| window.by_peers_ns);
-        let share_is_at_least = |percent| {
-            u128::from(by_peers_ns) * 100 >= u128::from(ns) * u128::from(percent) && by_peers_ns > 0
-        };
-        let was_peers = self.verdict == PlaceVerdict::NotIdle && share_is_at_least(STILL_PEER_PERCENT);
-        let is_peers = was_peers || share_is_at_least(PEER_PERCENT);
-        self.verdict = match waits {
-            LEAST_PEER_WAITS.. if is_peers && !self.all_wait_at_once(now) => PlaceVerdict::NotIdle,
-            LEAST_IDLE_WAITS.. if is_peers || !share_is_at_least(IDLE_PERCENT) => PlaceVerdict::Idle,
-            _ => PlaceVerdict::Unknown,
-        };
-        if self.now.waits >= WINDOW_WAITS {
-            self.before = std::mem::take(&mut self.now);
-        }
-    }
-
-    /// Whether, on average, less than half a thread of several was not waiting here.
-    fn all_wait_at_once(&self, now: u64) -> bool {
-        let mut threads = self.before.threads.clone();
-        for (thread, ns) in &self.now.threads {
-            *threads.entry(*thread).or_default() += ns;
-        }
-        // A wait that ended in the window can have started before it.
-        let longest = threads.values().max().copied().unwrap_or(0);
-        let since = if self.before.waits > 0 { self.before.from } else { self.now.from };
-        let span = u128::from(now.saturating_sub(since).max(longest));
-        let waited: u128 = threads.values().map(|ns| u128::from(*ns)).sum();
-        threads.len() > 1 && waited * 2 >= span * (threads.len() as u128 * 2 - 1)
+    /// Of its last waits.
+    fn shares(&self) -> Shares {
+        let mut shares = self.now;
+        shares.add(self.before.ns - self.before.own_ns, self.before.waits - self.before.own_waits, false);
+        shares.add(self.before.own_ns, self.before.own_waits, true);
+        shares
     }
 }
 
-impl Window {
-    fn add(&mut self, wait: &Waits, by_peer: bool, from: u64) {
-        if self.waits == 0 {
-            self.from = from;
-        }
-        self.waits = self.waits.saturating_add(wait.count);
-        self.ns = self.ns.saturating_add(wait.ns);
-        if by_peer {
-            self.by_peers_ns = self.by_peers_ns.saturating_add(wait.ns);
-        }
-        if self.threads.len() < MOST_POOL_THREADS || self.threads.contains_key(&wait.thread) {
-            *self.threads.entry(wait.thread).or_default() += wait.ns;
+/// How many functions are between the loops of these threads and their waits `here`; `None` where it takes
+/// names that are still to come.
+fn depth(
+    threads: &HashSet<u32>,
+    here: &HashSet<u64>,
+    stacks: &HashMap<u32, ThreadStacks>,
+    depth_of: &mut DepthOf<'_>,
+) -> Option<usize> {
+    let mut threads: Vec<u32> = threads.iter().copied().collect();
+    threads.sort_unstable();
+    let mut depths = Some(Vec::new());
+    for of_thread in threads.iter().filter_map(|thread| stacks.get(thread)).take(MOST_MEASURED) {
+        let (waits, others): (Vec<u64>, Vec<u64>) =
+            of_thread.stacks.iter().copied().partition(|stack| here.contains(stack));
+        let Some(&wait) = waits.iter().min() else { continue };
+        // All are asked for, so that their names come together.
+        match (depth_of(wait, &others), &mut depths) {
+            (Some(depth), Some(depths)) => depths.push(depth),
+            _ => depths = None,
         }
     }
+    depths.map(median_depth)
 }
 
 /// Where there are more than `most`, drops the oldest, and a quarter more than it must.
@@ -276,48 +424,110 @@ mod tests {
     const MS: u64 = 1_000_000;
     const SECOND: u64 = 1_000 * MS;
 
-    /// A spot of the program `server`: its stack, and the function that all such stacks wait in.
-    fn spot(whole: u64, leaf: u64) -> Spot {
-        Spot::new(b"server", StackPlace { whole, leaf })
+    /// A spot of the program `server`: its functions, and those that its group has in common.
+    fn spot(narrow: u64, wide: u64) -> Spot {
+        Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide })
     }
 
-    /// Judges after these waits: (thread, stack, waker, ms, count).
+    fn judge(places: &mut Places, now: u64) {
+        places.judge(now, &mut |_, _| Some(0));
+    }
+
+    /// Judges after these waits: (thread, place, waker, ms, count).
     fn judged(places: &mut Places, now: u64, waits: &[(u32, u64, Option<u32>, u64, u64)]) {
-        for (thread, whole, waker, ms, count) in waits {
+        for &(thread, narrow, waker, ms, count) in waits {
+            let ns = ms * MS;
+            places.add(Waits { thread, spot: spot(narrow, 1), stack: narrow, waker, ns, count });
+        }
+        judge(places, now);
+    }
+
+    fn verdict(places: &Places, narrow: u64) -> PlaceVerdict {
+        places.verdict_of(spot(narrow, 1))
+    }
+
+    /// The verdict of a place by the kernel side's number.
+    fn of_key(places: &Places, key: u64) -> PlaceVerdict {
+        places.keys.get(&key).map_or(PlaceVerdict::Unknown, |key| places.verdict_of_key(key))
+    }
+
+    fn link(thread: u32, start_ms: u64, woken_ms: u64, waker: Option<u32>) -> Link {
+        let (start, woken) = (start_ms * MS, woken_ms * MS);
+        Link { thread, start, woken, end: woken, waker, timed_out: waker.is_none() }
+    }
+
+    /// The waits of one second, single ones and sums, at the place 10.
+    fn add_second(places: &mut Places, links: &[Link]) {
+        for link in links {
+            places.add_single(spot(10, 1), 10, *link);
             places.add(Waits {
-                thread: *thread,
-                spot: spot(*whole, 1),
-                waker: *waker,
-                ns: ms * MS,
-                count: *count,
+                thread: link.thread,
+                spot: spot(10, 1),
+                stack: 10,
+                waker: link.waker,
+                ns: link.woken - link.start,
+                count: 1,
             });
         }
-        places.judge(now);
     }
 
-    fn verdict(places: &Places, whole: u64) -> PlaceVerdict {
-        places.verdict_of(spot(whole, 1))
+    /// Three threads that take a lock in turn for 10 ms each, and come back after 5 ms.
+    fn lock(second: u64) -> Vec<Link> {
+        let thread = |turn: u64| ((turn * 7 + turn / 5) % 3) as u32 + 1;
+        let turns = second * 100 + 2..(second + 1) * 100;
+        let links = turns.map(|turn| link(thread(turn), turn * 10 - 15, turn * 10, Some(thread(turn - 1))));
+        links.filter(|link| Some(link.thread) != link.waker).collect()
+    }
+
+    /// The same threads, idle: one that an interrupt wakes wakes another one, and that one the third.
+    fn workers(second: u64) -> Vec<Link> {
+        let round = |round: u64| {
+            let at = second * 1_000 + round * 50;
+            let outside = Link { timed_out: false, ..link(1, at.saturating_sub(40), at, None) };
+            [
+                outside,
+                link(2, at.saturating_sub(40), at + 1, Some(1)),
+                link(3, at.saturating_sub(40), at + 2, Some(2)),
+            ]
+        };
+        (1..20).flat_map(round).collect()
     }
 
     #[test]
-    fn waiters_that_end_the_waits_of_each_other_are_not_idle() {
+    fn waiters_that_end_the_waits_of_each_other_one_by_one_wait_for_a_lock() {
         let mut places = Places::default();
-        judged(&mut places, SECOND, &[(1, 10, Some(2), 5, 1), (2, 10, Some(1), 5, 1)]);
-        assert_eq!(verdict(&places, 10), PlaceVerdict::Unknown, "two waits are too few");
-        judged(&mut places, 2 * SECOND, &[(1, 10, Some(2), 5, 1)]);
+        add_second(&mut places, &lock(0)[..4]);
+        judge(&mut places, SECOND);
+        assert_eq!(verdict(&places, 10), PlaceVerdict::Unknown, "four waits are too few");
+        add_second(&mut places, &lock(0)[4..]);
+        judge(&mut places, 2 * SECOND);
         assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle);
     }
 
     #[test]
-    fn waiters_of_the_group_count_whatever_their_stack() {
+    fn idle_workers_that_wake_each_other_are_no_lock() {
         let mut places = Places::default();
-        judged(&mut places, SECOND, &[(1, 10, Some(2), 5, 3), (2, 11, None, 5, 1)]);
+        for second in 0..4 {
+            add_second(&mut places, &workers(second));
+            judge(&mut places, (second + 1) * SECOND);
+        }
+        assert_eq!(verdict(&places, 10), PlaceVerdict::Idle);
+    }
+
+    #[test]
+    fn waiters_of_the_group_count_wherever_they_wait_in_it() {
+        let mut places = Places::default();
+        for link in lock(0) {
+            places.add_single(spot(10, 1), 10, link);
+        }
+        judged(&mut places, SECOND, &[(1, 10, Some(2), 500, 50), (2, 11, None, 5, 1)]);
         assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle, "thread 2 waited for it elsewhere");
         assert_eq!(verdict(&places, 11), PlaceVerdict::Unknown);
-        let other = Waits { thread: 1, spot: spot(20, 2), waker: Some(2), ns: 5 * MS, count: 16 };
+        let other = Waits { thread: 1, spot: spot(20, 2), stack: 20, waker: Some(2), ns: 5 * MS, count: 16 };
         places.add(other);
-        places.judge(2 * SECOND);
+        judge(&mut places, 2 * SECOND);
         assert_eq!(places.verdict_of(other.spot), PlaceVerdict::Idle, "thread 2 never waits in that group");
+        assert_ne!(Spot::new(b"server", Reason::Poll, StackPlace { narrow: 10, wide: 1 }), spot(10, 1));
     }
 
     #[test]
@@ -338,69 +548,113 @@ mod tests {
     }
 
     #[test]
-    fn idle_workers_that_wake_each_other_are_a_pool() {
-        let of = |waited_ms| {
-            let mut places = Places::default();
-            let waits = [1, 2, 3].map(|thread| (thread, 10, Some(thread % 3 + 1), waited_ms, 8));
-            judged(&mut places, 10 * SECOND, &[]);
-            judged(&mut places, 11 * SECOND, &waits);
-            verdict(&places, 10)
-        };
-        assert_eq!(of(990), PlaceVerdict::Idle);
-        assert_eq!(of(30_000), PlaceVerdict::Idle, "for half a minute before");
-        assert_eq!(of(667), PlaceVerdict::NotIdle, "one of three always holds the lock");
-    }
-
-    #[test]
-    fn one_waiter_is_no_pool() {
+    fn slices_belong_to_the_thread_that_ends_the_last_one() {
+        // Each wait looks every ms whether the lock is free.
+        let sliced = lock(0).into_iter().flat_map(|wait| {
+            let (start, woken) = (wait.start / MS, wait.woken / MS);
+            (start..woken)
+                .map(move |at| link(wait.thread, at, at + 1, wait.waker.filter(|_| at + 1 == woken)))
+        });
         let mut places = Places::default();
-        let alone = [(1, 10, Some(2), 990, 3), (2, 11, None, 5, 1)];
-        judged(&mut places, SECOND, &alone);
+        add_second(&mut places, &sliced.collect::<Vec<_>>());
+        judge(&mut places, SECOND);
         assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle);
-    }
-
-    #[test]
-    fn share_of_time_decides() {
-        let of = |peers_ms, others_ms| {
-            let mut places = Places::default();
-            judged(&mut places, SECOND, &[(2, 10, None, others_ms, 30), (1, 10, Some(2), peers_ms, 10)]);
-            verdict(&places, 10)
-        };
-        assert_eq!(of(40, 60), PlaceVerdict::NotIdle);
-        assert_eq!(of(39, 61), PlaceVerdict::Unknown);
-        assert_eq!(of(5, 95), PlaceVerdict::Unknown);
-        assert_eq!(of(4, 96), PlaceVerdict::Idle);
-    }
-
-    #[test]
-    fn place_changes_its_nature() {
+        let timer: Vec<Link> = (0..100).map(|at| link(1, at * 10, at * 10 + 1, None)).collect();
         let mut places = Places::default();
-        let of = |waker: Option<u32>| [(1, 10, waker, 50, 50), (2, 10, waker.map(|waker| 3 - waker), 50, 50)];
-        judged(&mut places, SECOND, &of(Some(2)));
-        assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle);
-        judged(&mut places, 2 * SECOND, &of(None));
-        assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle, "half of the last two seconds");
-        judged(&mut places, 3 * SECOND, &of(None));
+        add_second(&mut places, &timer);
+        judge(&mut places, SECOND);
         assert_eq!(verdict(&places, 10), PlaceVerdict::Idle);
-        judged(&mut places, 4 * SECOND, &of(Some(2)));
-        judged(&mut places, 5 * SECOND, &of(Some(2)));
+    }
+
+    #[test]
+    fn verdict_is_taken_back_when_a_place_changes() {
+        let mut places = Places::default();
+        for second in 0..3 {
+            add_second(&mut places, &lock(second));
+            judge(&mut places, (second + 1) * SECOND);
+        }
         assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle);
+        // Thread 9, which waits elsewhere, ends all waits.
+        judged(&mut places, 4 * SECOND, &[(1, 10, Some(9), 500, 70)]);
+        judged(&mut places, 5 * SECOND, &[(1, 10, Some(9), 500, 70)]);
+        assert_eq!(verdict(&places, 10), PlaceVerdict::Idle);
+        for second in 5..7 {
+            add_second(&mut places, &lock(second));
+            judge(&mut places, (second + 1) * SECOND);
+        }
+        assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle);
+    }
+
+    #[test]
+    fn idle_place_whose_waiters_wake_each_other_is_reviewed() {
+        let mut places = Places::default();
+        places.meet(7, 1, Some(spot(10, 1)), None, SECOND);
+        for second in 1..=4 {
+            add_second(&mut places, &workers(second));
+            judge(&mut places, second * SECOND);
+        }
+        assert_eq!(places.take_news(4 * SECOND), [(7, PlaceVerdict::Idle)]);
+        // From now on the kernel side emits none one by one.
+        let waits = [(2, 10, Some(1), 40, 10), (3, 10, Some(2), 40, 10)];
+        let mut news = Vec::new();
+        for second in 5..=60 {
+            judged(&mut places, second * SECOND, &waits);
+            news.extend(places.take_news(second * SECOND).into_iter().map(|(_, verdict)| (second, verdict)));
+        }
+        assert_eq!(news.first().map(|(_, verdict)| *verdict), Some(PlaceVerdict::Unknown), "{news:?}");
+        assert!((30..=35).contains(&news[0].0), "{news:?}");
+    }
+
+    #[test]
+    fn depth_is_measured_from_the_other_stacks_of_each_waiter() {
+        let mut places = Places::default();
+        for (thread, stack) in [(1, 10), (1, 99), (2, 10), (2, 98), (3, 97)] {
+            places.add_stack(thread, stack, SECOND);
+        }
+        let (threads, here) = (HashSet::from([1, 2, 3]), HashSet::from([10]));
+        let of = |of_stacks: fn(u64) -> Option<usize>| {
+            depth(&threads, &here, &places.stacks, &mut |wait, others| {
+                assert_eq!((wait, others.len()), (10, 1));
+                of_stacks(others[0])
+            })
+        };
+        assert_eq!(
+            of(|other| Some(other as usize - 95)),
+            Some(4),
+            "the median of two threads that wait here"
+        );
+        assert_eq!(of(|other| (other == 99).then_some(1)), None, "names are missing");
+    }
+
+    #[test]
+    fn rule_goes_before_what_is_learned() {
+        let mut places = Places::default();
+        places.meet(7, 1, None, Some(PlaceVerdict::Idle), SECOND);
+        assert_eq!(places.take_news(SECOND), [(7, PlaceVerdict::Idle)], "at once");
+        places.meet(8, 2, Some(spot(10, 1)), Some(PlaceVerdict::NotIdle), SECOND);
+        judged(&mut places, SECOND, &[(2, 10, Some(9), 5, 30)]);
+        assert_eq!(places.take_news(SECOND), [(8, PlaceVerdict::NotIdle)]);
+        assert_eq!(of_key(&places, 8), PlaceVerdict::NotIdle);
     }
 
     #[test]
     fn kernel_side_gets_each_verdict_once_and_again_after_a_while() {
         let mut places = Places::default();
-        places.meet(77, 1, spot(10, 1), SECOND);
+        places.meet(77, 1, Some(spot(10, 1)), None, SECOND);
         assert_eq!(places.take_news(SECOND), [], "unknown is what it assumes");
-        judged(&mut places, SECOND, &[(1, 10, Some(2), 5, 3), (2, 10, Some(1), 5, 3)]);
+        add_second(&mut places, &lock(0));
+        judge(&mut places, SECOND);
         assert_eq!(places.take_news(SECOND), [(77, PlaceVerdict::NotIdle)]);
         assert_eq!(places.take_news(2 * SECOND), []);
-        places.meet(78, 2, spot(10, 1), 3 * SECOND);
+        places.meet(78, 2, Some(spot(10, 1)), None, 3 * SECOND);
         assert_eq!(places.take_news(3 * SECOND), [(78, PlaceVerdict::NotIdle)], "another thread's");
         assert_eq!(places.take_news(30 * SECOND), [], "not used meanwhile");
-        places.meet(77, 1, spot(10, 1), 31 * SECOND);
+        places.meet(77, 1, Some(spot(10, 1)), None, 31 * SECOND);
         assert_eq!(places.take_news(31 * SECOND), [(77, PlaceVerdict::NotIdle)]);
-        assert_eq!((places.verdict(77), places.verdict(79)), (PlaceVerdict::NotIdle, PlaceVerdict::Unknown));
+        assert_eq!(
+            (of_key(&places, 77), of_key(&places, 79)),
+            (PlaceVerdict::NotIdle, PlaceVerdict::Unknown)
+        );
     }
 
     #[test]
@@ -408,7 +662,7 @@ mod tests {
         let mut places = Places::default();
         for thread in [1, 2, 3] {
             places.follow_exec(thread, 5);
-            places.meet(u64::from(thread), thread, spot(10, 1), SECOND);
+            places.meet(u64::from(thread), thread, Some(spot(10, 1)), None, SECOND);
         }
         places.follow_exec(1, 5);
         assert_eq!(places.take_gone(), Vec::<u64>::new());
@@ -425,7 +679,7 @@ mod tests {
     fn thread_that_has_not_waited_for_long_is_no_peer() {
         let mut places = Places::default();
         judged(&mut places, SECOND, &[(2, 10, None, 1, 1)]);
-        places.judge(SECOND + WAITER_NS);
+        judge(&mut places, SECOND + WAITER_NS);
         judged(&mut places, 2 * SECOND + WAITER_NS, &[(1, 10, Some(2), 50, 20)]);
         assert_eq!(verdict(&places, 10), PlaceVerdict::Idle);
     }
@@ -434,16 +688,30 @@ mod tests {
     fn memory_is_bounded_and_the_newest_stays() {
         let mut places = Places::default();
         for number in 0..40_000u64 {
-            places.meet(number, number as u32, spot(number, number), number);
-            let thread = number as u32;
-            places.add(Waits { thread, spot: spot(number, number), waker: None, ns: MS, count: 20 });
+            let (thread, spot) = (number as u32, spot(number, number));
+            places.meet(number, thread, Some(spot), None, number);
+            places.add(Waits { thread, spot, stack: number + 1, waker: None, ns: MS, count: 20 });
+            (0..4).for_each(|at| places.add_single(spot, number + 1, link(thread, at, at + 1, Some(1))));
             if number % 1_000 == 999 {
-                places.judge(number);
+                judge(&mut places, number);
             }
         }
         assert!(places.keys.len() <= MOST_KEYS && places.places.len() <= MOST_PLACES);
-        assert!(places.waiters.len() <= MOST_WAITERS);
-        assert_eq!(places.verdict(39_999), PlaceVerdict::Idle);
-        assert_eq!(places.verdict(0), PlaceVerdict::Unknown);
+        assert!(places.waiters.len() <= MOST_WAITERS && places.stacks.len() <= MOST_THREADS);
+        assert!(places.groups.len() <= MOST_PLACES);
+        assert_eq!(of_key(&places, 39_999), PlaceVerdict::Idle);
+        assert_eq!(of_key(&places, 0), PlaceVerdict::Unknown);
+    }
+
+    #[test]
+    fn single_waits_are_bounded_for_all_groups_together() {
+        let mut places = Places::default();
+        for number in 0..300 {
+            let links = (0..600).map(|at| link(number as u32, at, at + 1, Some(1)));
+            links.for_each(|link| places.add_single(spot(number, number), 1, link));
+        }
+        judge(&mut places, SECOND);
+        let links: usize = places.groups.values().map(|group| group.links.len()).sum();
+        assert!(links <= MOST_LINKS_IN_ALL && links > 0, "{links}");
     }
 }

@@ -11,6 +11,7 @@ mod fake;
 mod flush;
 #[cfg(test)]
 mod timelines;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -18,8 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_model::event::{PlaceKey, PlaceVerdict};
-use wallprof_model::{ClockAnchor, Event, Forgotten, MonoNs, StackId, ThreadRef};
+use wallprof_analysis::waits::{Rules, is_learned, lock_by_wakers};
+use wallprof_model::event::PlaceVerdict;
+use wallprof_model::{ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, StackId, ThreadRef};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, ProbeOptions, Probes, Targets, reasons};
@@ -96,6 +98,10 @@ pub struct Session<K: KernelSide = Probes> {
     pending: Inbox,
     /// The time from which the kernel side sends each second of a thread, if it does.
     seconds_from: Option<u64>,
+    /// The meaning of waits for what their own waiters hand on.
+    lock: Arc<Meaning>,
+    /// Waits that were under way when the recording started, by thread, until they are emitted.
+    asleep: HashMap<u32, stall_record>,
     /// Waits that were emitted while they were open, by thread.
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
@@ -165,11 +171,18 @@ impl<K: KernelSide> Session<K> {
             counters: None,
             pending: Inbox::default(),
             seconds_from: None,
+            lock: lock_by_wakers(),
+            asleep: HashMap::new(),
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,
             paused: false,
         }
+    }
+
+    /// Rules about waits, which go before what is learned of them. Before arming.
+    pub fn set_rules(&mut self, rules: Arc<Rules>) {
+        self.stacks.waits_mut().set_rules(rules);
     }
 
     /// Debug files that are not on this machine are downloaded, if they arrive in time.
@@ -204,6 +217,7 @@ impl<K: KernelSide> Session<K> {
     pub fn emit_threads(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         emit(Event::Clock(self.clock));
         self.take_snapshot(emit)?;
+        self.meet_sleepers(emit)?;
         self.follow_counters(emit);
         Ok(())
     }
@@ -272,8 +286,7 @@ impl<K: KernelSide> Session<K> {
 
     fn pending(&self, boundary: u64) -> Result<Pending, SessionError> {
         let stalls = &self.pending.stalls;
-        let verdict = |record: &stall_record| self.places.verdict(record.place);
-        let late = stalls.iter().map(|record| latest_ns(record, self.min_stall_ns, verdict(record)));
+        let late = stalls.iter().map(|record| latest_ns(record, self.min_stall_ns, self.meaning(record)));
         Ok(Pending {
             seconds: self.seconds_until(boundary),
             stalls: stalls.len() as u64,
@@ -326,6 +339,7 @@ impl<K: KernelSide> Session<K> {
         };
         self.take_snapshot_of(&mut seen, emit)?;
         self.accounts.keep(&living, emit);
+        self.meet_sleepers(emit)?;
         Ok(start)
     }
 
@@ -353,9 +367,10 @@ impl<K: KernelSide> Session<K> {
         self.kernel.set_thresholds(min_stall_ns, min_stall_ns);
     }
 
-    /// Where in which program a thread waits; `None` without a user stack.
-    fn spot(&self, thread: u32, user_stack: u64) -> Option<Spot> {
-        Some(Spot::new(self.threads.program_of(thread)?, self.stacks.place(user_stack)?))
+    /// Where in which program a thread waits; `None` without a user stack, and before it has names.
+    fn spot(&mut self, thread: u32, reason: Reason, user_stack: u64) -> Option<Spot> {
+        let stack = self.stacks.waits_mut().place(user_stack)?;
+        Some(Spot::new(self.threads.program_of(thread)?, reason, stack))
     }
 
     /// From now on one sample in `stride` takes its stacks, and each wait from `stack_ns` on.
@@ -400,9 +415,22 @@ impl<K: KernelSide> Lookup for Session<K> {
         self.threads.owner(self.threads.pid_of(waiting)?, ns_tid)
     }
 
-    fn verdict(&self, place: PlaceKey) -> PlaceVerdict {
-        self.places.verdict(place.0)
+    fn meaning(&self, record: &stall_record) -> Option<Arc<Meaning>> {
+        let waits = self.stacks.waits();
+        if let Some(meaning) = waits.meaning(record.user_stack, record.kernel_stack) {
+            return Some(Arc::clone(meaning));
+        }
+        let reason = learned_reason(record)?;
+        let stack = waits.known_place(record.user_stack)?;
+        let spot = Spot::new(self.threads.program_of(record.key)?, reason, stack);
+        (self.places.verdict_of(spot) == PlaceVerdict::NotIdle).then(|| Arc::clone(&self.lock))
     }
+}
+
+/// The reason of a wait that can be for a lock which the kernel does not know, or for work.
+fn learned_reason(record: &stall_record) -> Option<Reason> {
+    let blocked = u64::from(record.flags) & (c::STALL_PREEMPTED | c::STALL_FAULT) == 0;
+    Reason::from_code(record.reason).filter(|reason| blocked && is_learned(*reason))
 }
 
 fn is_user_process(record: &thread_record) -> bool {

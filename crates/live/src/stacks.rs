@@ -1,14 +1,11 @@
 //! Stacks as the kernel side took them → modules, frames and stacks of the model, each emitted once.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_model::{
-    Event, Frame, FrameId, Loss, ModuleId, MonoNs, Owner, StackEnd, StackId, SymbolLine, is_runtime_library,
-};
+use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, Owner, StackEnd, StackId, SymbolLine};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::memory;
 use wallprof_symbols::{
@@ -19,15 +16,13 @@ use wallprof_symbols::{
 use crate::bindings::Bindings;
 use crate::cpu_accounts::{CpuAccounts, NAMING};
 use crate::known::KnownProcesses;
-use crate::places::StackPlace;
+use crate::wait_stacks::WaitStacks;
 
 /// The properties of an emitted stack that later events need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Emitted {
     /// It is the stack of an interrupt. The thread on which it was taken is a bystander.
     interrupt: bool,
-    /// Of a user stack: where in the code it is.
-    place: Option<StackPlace>,
     /// The time when it was emitted.
     at: MonoNs,
 }
@@ -48,6 +43,9 @@ const FULL_NAMING: ReadLimits =
 const QUICK_NAMING: ReadLimits =
     ReadLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3), bytes: 512 << 20 };
 
+/// Frames of waits are named for at most one part in so many of a CPU. The first ones are not delayed.
+const WAIT_NAMING_PART: u32 = 50;
+
 /// Finds a module's file. Asked before the file is read, so that no lock is held while it is read.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
 
@@ -67,6 +65,9 @@ pub struct Stacks {
     /// Modules whose debug files were requested, or are not needed.
     asked: HashSet<ModuleId>,
     bindings: Bindings,
+    /// Of waits.
+    waits: WaitStacks,
+    waits_named_next: Option<Instant>,
     /// Modules that frames refer to.
     modules: HashSet<ModuleId>,
     emitted: HashMap<u64, Emitted>,
@@ -113,6 +114,7 @@ impl Stacks {
         for stack in stacks {
             self.emitted.remove(&stack.0);
         }
+        self.waits.forget(stacks.iter().map(|stack| stack.0), &frames.iter().copied().collect());
         for module in modules {
             self.modules.remove(module);
         }
@@ -133,12 +135,13 @@ impl Stacks {
         known: &mut KnownProcesses,
         emit: &mut dyn FnMut(Event),
     ) {
-        if self.emitted.get(&id).is_some_and(|emitted| !self.forgetful || now.0 - emitted.at.0 < FRESH_NS) {
+        let is_fresh = |emitted: &Emitted| !self.forgetful || now.0 - emitted.at.0 < FRESH_NS;
+        if self.emitted.get(&id).is_some_and(is_fresh) && !self.waits.misses(id) {
             return;
         }
         let addresses = &record.address[..usize::from(record.frames).min(record.address.len())];
         self.scratch.clear();
-        let (mut interrupt, mut place) = (false, None);
+        let mut interrupt = false;
         let process = ProcessKey { pid: record.tgid, generation: record.exec_id };
         if record.tgid == 0 {
             let own = match self.kernel.as_mut() {
@@ -149,9 +152,8 @@ impl Stacks {
             normalise_kernel(&addresses[own..], &mut self.scratch);
         } else {
             known.normalise_user(process, addresses, &mut self.scratch);
-            place = Some(place_of_frames(&self.scratch, known));
         }
-        self.emitted.insert(id, Emitted { interrupt, place, at: now });
+        self.emitted.insert(id, Emitted { interrupt, at: now });
         let scratch = std::mem::take(&mut self.scratch);
         let mut ids = Vec::with_capacity(scratch.len());
         for &frame in &scratch {
@@ -166,6 +168,8 @@ impl Stacks {
             }
             ids.push(frame_id);
         }
+        let frames: Vec<(FrameId, Frame)> = ids.iter().copied().zip(scratch.iter().copied()).collect();
+        self.waits.meet(id, &frames, |module| known.processes.module(module));
         let end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
         emit(Event::Stack { id: StackId(id), frames: ids, end });
         if record.tgid != 0 {
@@ -195,9 +199,12 @@ impl Stacks {
         self.emitted.contains_key(&id).then_some(StackId(id))
     }
 
-    /// Where in the code a user stack is; `None` for a stack that was not emitted.
-    pub fn place(&self, id: u64) -> Option<StackPlace> {
-        self.emitted.get(&id)?.place
+    pub fn waits(&self) -> &WaitStacks {
+        &self.waits
+    }
+
+    pub fn waits_mut(&mut self) -> &mut WaitStacks {
+        &mut self.waits
     }
 
     pub fn is_interrupt(&self, id: u64) -> bool {
@@ -230,14 +237,43 @@ impl Stacks {
         due
     }
 
-    /// Names the frames since the last call by symbol tables.
-    fn name_by_symbols(&mut self, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
-        let mut resolver = self.resolver(ResolverOptions {
+    /// Names the frames that waits are known by, by symbol tables, unless that took too long the last time.
+    pub fn name_waits(&mut self, files: &mut FileOf<'_>) {
+        let started = Instant::now();
+        if !self.waits.has_unnamed() || self.waits_named_next.is_some_and(|next| started < next) {
+            return;
+        }
+        let mut resolver = self.quick_resolver();
+        for (origin, frames) in self.waits.take_unnamed() {
+            let (ids, addresses): (Vec<FrameId>, Vec<u64>) = frames.into_iter().unzip();
+            let lines = match origin {
+                Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&addresses)),
+                // Without time of its owner a file is not read. Its frames may get their names later.
+                Origin::Module(id) => files(id).and_then(|file| {
+                    self.accounts.0.spend(file.payer(), || resolver.resolve(&file, &addresses))
+                }),
+            };
+            let mut lines = lines.unwrap_or_default().into_iter();
+            for id in ids {
+                self.waits.name(id, &lines.next().unwrap_or_default());
+            }
+        }
+        let now = Instant::now();
+        self.waits_named_next = Some(now + (now - started) * WAIT_NAMING_PART);
+    }
+
+    fn quick_resolver(&self) -> Resolver {
+        self.resolver(ResolverOptions {
             debug_dirs: Vec::new(),
             debug_limit: 0,
             read_limits: Some(QUICK_NAMING),
             ..Default::default()
-        });
+        })
+    }
+
+    /// Names the frames since the last call by symbol tables.
+    fn name_by_symbols(&mut self, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
+        let mut resolver = self.quick_resolver();
         let (mut later, mut deferred) = (Vec::new(), HashMap::new());
         while let Some(batch) = self.pending.take_batch() {
             if let Origin::Module(id) = batch.origin {
@@ -336,7 +372,7 @@ impl Stacks {
         let Some(file) = files(id) else { return Ok(()) };
         let payer = file.payer();
         let lines = accounts.spend(payer, || resolver.resolve(&file, &batch.addresses)).ok_or(payer.owner)?;
-        emit_symbols(batch, lines, emit);
+        self.take_names(batch, lines, emit);
         Ok(())
     }
 
@@ -351,29 +387,15 @@ impl Stacks {
             Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
             Origin::Module(id) => files(id).map(|file| resolver.resolve(&file, &batch.addresses)),
         };
-        emit_symbols(batch, lines.unwrap_or_default(), emit);
+        self.take_names(batch, lines.unwrap_or_default(), emit);
     }
-}
 
-fn emit_symbols(batch: &Batch, lines: Vec<Vec<SymbolLine>>, emit: &mut dyn FnMut(Event)) {
-    for (frame, lines) in batch.ids.iter().zip(lines) {
-        emit(Event::Symbol { frame: *frame, lines });
+    fn take_names(&mut self, batch: &Batch, lines: Vec<Vec<SymbolLine>>, emit: &mut dyn FnMut(Event)) {
+        for (frame, lines) in batch.ids.iter().zip(lines) {
+            self.waits.name(*frame, &lines);
+            emit(Event::Symbol { frame: *frame, lines });
+        }
     }
-}
-
-/// Names come too late for this: the runtime libraries are known by their files.
-fn place_of_frames(frames: &[Frame], known: &KnownProcesses) -> StackPlace {
-    let is_runtime = |frame: &Frame| {
-        let module = frame.module.and_then(|id| known.processes.module(id));
-        module.is_some_and(|module| is_runtime_library(&module.path))
-    };
-    let leaves = frames.iter().position(|frame| !is_runtime(frame)).map_or(frames.len(), |at| at + 1);
-    let hash = |frames: &[Frame]| {
-        let mut hasher = DefaultHasher::new();
-        frames.hash(&mut hasher);
-        hasher.finish()
-    };
-    StackPlace { whole: hash(frames), leaf: hash(&frames[..leaves]) }
 }
 
 fn emit_unreadable(resolver: &Resolver, emit: &mut dyn FnMut(Event)) {
@@ -454,26 +476,24 @@ mod tests {
     }
 
     #[test]
-    fn place_of_a_stack_ends_outside_of_the_runtime_libraries() {
+    fn functions_of_a_wait_are_named_while_it_is_recorded() {
         let pid = std::process::id();
         let (mut stacks, mut known) = (Stacks::default(), KnownProcesses::default());
         known.process(pid, 3);
-        let mut record = stack_record { tgid: pid, exec_id: 3, frames: 3, ..stack_record::default() };
-        let in_libc = code_of_libc();
-        let own = resident as fn() as usize as u64;
-        let mut place = |stacks: &mut Stacks, id, addresses: [u64; 3]| {
-            record.address[..3].copy_from_slice(&addresses);
-            events_with(stacks, &mut known, id, &record);
-            stacks.place(id).expect("a user stack")
-        };
-        let one = place(&mut stacks, 1, [in_libc, own, own + 8]);
-        let same = place(&mut stacks, 2, [in_libc, own, own + 8]);
-        let other_caller = place(&mut stacks, 3, [in_libc, own, own + 16]);
-        let other_function = place(&mut stacks, 4, [in_libc, own + 24, own + 8]);
-        assert_eq!(one, same);
-        assert!(one.leaf == other_caller.leaf && one.whole != other_caller.whole);
-        assert!(one.leaf != other_function.leaf && one.whole != other_function.whole);
-        assert_eq!((stacks.place(5), stacks.place(0)), (None, None));
+        let (in_libc, code) = (code_of_libc(), events as fn(&mut Stacks, u64, &stack_record) -> Vec<Event>);
+        let (own, other) = (code as usize as u64, code_of_libc as fn() -> u64 as usize as u64);
+        for (id, addresses) in
+            [(1, [in_libc, own + 4]), (2, [in_libc + 64, own + 8]), (3, [in_libc, other + 4])]
+        {
+            let mut record = stack_record { tgid: pid, exec_id: 3, frames: 2, ..stack_record::default() };
+            record.address[..2].copy_from_slice(&addresses);
+            events_with(&mut stacks, &mut known, id, &record);
+            assert_eq!(stacks.waits_mut().place(id), None, "it has no names yet");
+        }
+        stacks.name_waits(&mut |id| known.processes.module_file(id));
+        let [one, same, different] = [1, 2, 3].map(|id| stacks.waits_mut().place(id).expect("names"));
+        assert_eq!(one, same, "wherever in its functions it is");
+        assert_ne!(one, different);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! Pure. Sets the reason of a wait (preempted, runnable, or blocked on something), and whether the wait was
 //! voluntary.
 
-use wallprof_model::event::{
-    Access, Fault, Lock, Mapping, PlaceKey, PlaceVerdict, RanInstead, Stall, WaitPlace, WaitedFile, Waker,
-};
-use wallprof_model::{MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
+use std::sync::Arc;
+
+use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, WaitedFile, Waker};
+use wallprof_model::{Meaning, MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
 
@@ -17,7 +17,8 @@ pub trait Lookup {
     fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef;
     /// The owner of a lock that the thread with this key waits for, by the tid in the lock.
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef>;
-    fn verdict(&self, place: PlaceKey) -> PlaceVerdict;
+    /// What the wait means, as far as that is known.
+    fn meaning(&self, record: &stall_record) -> Option<Arc<Meaning>>;
 }
 
 /// The stalls in one interval. They are two where a long wait for a CPU, which is involuntary, follows a
@@ -35,16 +36,16 @@ pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn
 }
 
 /// How late the thread was by the worst stall of this interval in which it was not idle, ns.
-pub fn latest_ns(record: &stall_record, min_stall_ns: u64, verdict: PlaceVerdict) -> u64 {
-    let stalls = stalls_from_record(record, min_stall_ns, &VerdictAlone(verdict));
+pub fn latest_ns(record: &stall_record, min_stall_ns: u64, meaning: Option<Arc<Meaning>>) -> u64 {
+    let stalls = stalls_from_record(record, min_stall_ns, &MeaningAlone(meaning));
     let late = stalls.iter().filter(|stall| !stall.is_idle()).map(Stall::late_ns);
     late.max().unwrap_or(0)
 }
 
 /// For use before anything else is known: neither the decision nor the lateness depends on it.
-struct VerdictAlone(PlaceVerdict);
+struct MeaningAlone(Option<Arc<Meaning>>);
 
-impl Lookup for VerdictAlone {
+impl Lookup for MeaningAlone {
     fn stack(&self, _: u64) -> Option<StackId> {
         None
     }
@@ -61,8 +62,8 @@ impl Lookup for VerdictAlone {
         None
     }
 
-    fn verdict(&self, _: PlaceKey) -> PlaceVerdict {
-        self.0
+    fn meaning(&self, _: &stall_record) -> Option<Arc<Meaning>> {
+        self.0.clone()
     }
 }
 
@@ -104,10 +105,7 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         fault: None,
         asked_ns,
         file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
-        place: (record.place != 0).then(|| {
-            let key = PlaceKey(record.place);
-            WaitPlace { key, verdict: lookup.verdict(key) }
-        }),
+        meaning: matches!(reason, StallReason::Blocked(_)).then(|| lookup.meaning(record)).flatten(),
     };
     let returned_in_time = match reason {
         StallReason::Runnable => whole.overslept_ns().is_some() && runnable_ns < min_stall_ns,
@@ -150,6 +148,7 @@ fn fault_stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) ->
         reason: if major { StallReason::Major } else { StallReason::Minor },
         voluntary: false,
         blocked_ns: record.blocked_ns.min(duration_ns - whole.runnable_ns),
+        meaning: None,
         fault: Some(fault_from_facts(&record.fault, major)),
         ..whole
     }
@@ -200,6 +199,7 @@ fn ran_instead(record: &stall_record, lookup: &dyn Lookup) -> Vec<RanInstead> {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_analysis::waits::lock_by_wakers;
     use wallprof_probe::bpf::other_thread;
 
     use super::*;
@@ -222,8 +222,12 @@ mod tests {
         fn owner(&self, _: u32, ns_tid: u32) -> Option<ThreadRef> {
             (ns_tid == 5).then(|| ThreadRef { tid: 5, ..ThreadRef::default() })
         }
-        fn verdict(&self, place: PlaceKey) -> PlaceVerdict {
-            if place.0 == 7 { PlaceVerdict::NotIdle } else { PlaceVerdict::Unknown }
+        fn meaning(&self, record: &stall_record) -> Option<Arc<Meaning>> {
+            match record.place {
+                7 => Some(lock_by_wakers()),
+                8 => Some(Arc::new(Meaning { idle: true, ..(*lock_by_wakers()).clone() })),
+                _ => None,
+            }
         }
     }
 
@@ -287,15 +291,11 @@ mod tests {
 
     #[test]
     fn lateness_counts_from_the_end_of_the_timeout() {
-        let of = |record: &stall_record| latest_ns(record, MIN, PlaceVerdict::Unknown);
+        let of = |record: &stall_record| latest_ns(record, MIN, None);
         assert_eq!(of(&record(Reason::Lock, 3 * MS, MS)), 4 * MS);
         assert_eq!(of(&record(Reason::Sleep, 50 * MS, 0)), 0, "voluntary");
         assert_eq!(of(&record(Reason::Poll, 50 * MS, 2 * MS)), 2 * MS, "the late return");
-        let locked = latest_ns(
-            &stall_record { place: 7, ..record(Reason::Poll, 50 * MS, 2 * MS) },
-            MIN,
-            PlaceVerdict::NotIdle,
-        );
+        let locked = latest_ns(&record(Reason::Poll, 50 * MS, 2 * MS), MIN, Some(lock_by_wakers()));
         assert_eq!(locked, 50 * MS, "its peers poll there, too");
         assert_eq!(of(&timed(Reason::Sleep, 50 * MS, 0, 49 * MS)), MS);
         assert_eq!(of(&timed(Reason::Sleep, 50 * MS, 60 * MS, 49 * MS)), 61 * MS, "mostly without a CPU");
@@ -327,14 +327,15 @@ mod tests {
     }
 
     #[test]
-    fn wait_has_its_place_and_the_late_return_has_none() {
+    fn wait_has_its_meaning_and_the_late_return_has_none() {
         let at = |place| stalls(&stall_record { place, ..record(Reason::Wait, 10 * MS, 3 * MS) });
         let lock = at(7);
-        let place = WaitPlace { key: PlaceKey(7), verdict: PlaceVerdict::NotIdle };
-        assert_eq!((lock[0].place, lock[1].place), (Some(place), None));
+        assert_eq!((lock[0].meaning.clone(), &lock[1].meaning), (Some(lock_by_wakers()), &None));
         assert!(lock[0].voluntary && !lock[0].is_idle() && !lock[1].is_idle());
         assert!(at(8)[0].is_idle() && at(0)[0].is_idle());
-        assert_eq!(at(0)[0].place, None);
+        assert_eq!(at(0)[0].meaning, None);
+        let server = &stalls(&stall_record { place: 8, ..record(Reason::Network, 10 * MS, 0) })[0];
+        assert!(server.is_idle() && !server.voluntary, "for its clients");
         let timed = stall_record { place: 7, ..timed(Reason::Wait, 50 * MS, 0, 50 * MS - MIN) };
         let timed = &stalls(&timed)[0];
         assert_eq!((timed.is_idle(), timed.late_ns()), (false, 50 * MS), "a timeout only bounds it");

@@ -253,7 +253,7 @@ fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
         fault: None,
         asked_ns: None,
         file: None,
-        place: None,
+        meaning: None,
     }
 }
 

@@ -116,8 +116,7 @@ fn rank(candidate: &Candidate) -> (bool, bool, std::cmp::Reverse<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::event::{PlaceKey, PlaceVerdict, WaitPlace};
-    use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
+    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey};
 
     fn candidate(duration_ns: u64, voluntary: bool, row: Option<u64>) -> Candidate {
         Candidate { stall: stall(duration_ns, voluntary), row }
@@ -181,8 +180,9 @@ mod tests {
     #[test]
     fn voluntary_wait_for_peers_is_kept_as_an_involuntary_one() {
         let one = bytes_of(&stall(1, true));
-        let place = Some(WaitPlace { key: PlaceKey(7), verdict: PlaceVerdict::NotIdle });
-        let lock = Candidate { stall: Stall { place, ..stall(10, true) }, row: None };
+        let source = MeaningSource::Wakers;
+        let meaning = Meaning { name: "lock".into(), software: None, idle: false, source };
+        let lock = Candidate { stall: Stall { meaning: Some(meaning.into()), ..stall(10, true) }, row: None };
         let candidates = vec![candidate(20, true, None), lock];
         let division = divide(candidates, Allowance { bytes: one, voluntary_bytes: 0 });
         assert_eq!(durations(&division), (vec![10], vec![20]));

@@ -185,7 +185,7 @@ fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
     pairs.extend(reason.map(|reason| ("reason", reason)));
     pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
     // Every metric of waits has the label, so that a sum over it finds all.
-    pairs.extend(reason.map(|_| ("meaning", meaning.unwrap_or(""))));
+    pairs.extend(reason.map(|_| ("meaning", meaning.as_deref().unwrap_or(""))));
     pairs
 }
 
@@ -206,7 +206,7 @@ mod tests {
     use wallprof_model::{Event, Reason, StallKind, StallReason, ThreadKey};
 
     use super::*;
-    use crate::metrics::tests::{intrusion, metrics, off_cpu, stall, stall_event};
+    use crate::metrics::tests::{intrusion, meaning, metrics, off_cpu, stall, stall_event};
 
     fn text_of(exposition: &Exposition, now: u64) -> String {
         String::from_utf8(exposition.text(MonoNs(now)).to_vec()).expect("UTF-8")
@@ -249,17 +249,17 @@ mod tests {
 
     #[test]
     fn wait_for_a_lock_that_its_wakers_tell_says_so() {
-        use wallprof_model::event::{PlaceKey, PlaceVerdict, Stall, WaitPlace};
-        let wait = |verdict| Stall {
+        use wallprof_model::event::Stall;
+        let wait = |meaning| Stall {
             reason: StallReason::Blocked(Reason::Wait),
             voluntary: true,
-            place: Some(WaitPlace { key: PlaceKey(1), verdict }),
+            meaning,
             ..stall(1, 7, 2_000_000)
         };
         let (_, exposition) = exposition(|metrics| {
-            metrics.take(&stall_event(wait(PlaceVerdict::NotIdle)));
-            metrics.take(&stall_event(wait(PlaceVerdict::Idle)));
-            metrics.take(&stall_event(wait(PlaceVerdict::Unknown)));
+            metrics.take(&stall_event(wait(Some(meaning("lock", false)))));
+            metrics.take(&stall_event(wait(Some(meaning("clients", true)))));
+            metrics.take(&stall_event(wait(None)));
         });
         let text = text_of(&exposition, 0);
         let labels = r#"{process="server",thread="engine",reason="wait",severity="critical",meaning="lock"}"#;

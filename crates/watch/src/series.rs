@@ -33,7 +33,7 @@ pub struct Labels {
     pub reason: Option<&'static str>,
     pub severity: Option<Arc<str>>,
     /// What the waits mean, where that is known.
-    pub meaning: Option<&'static str>,
+    pub meaning: Option<Arc<str>>,
 }
 
 impl Labels {
@@ -45,7 +45,7 @@ impl Labels {
         Labels { reason: Some(reason), ..self }
     }
 
-    pub fn meaning(self, meaning: Option<&'static str>) -> Self {
+    pub fn meaning(self, meaning: Option<Arc<str>>) -> Self {
         Labels { meaning, ..self }
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// A wait that a thread ended, times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub struct Link {
     pub thread: u32,
     pub start: u64,
     pub woken: u64,
@@ -37,7 +37,7 @@ const FIXED_SHARE: f64 = 0.95;
 
 /// The timing of the waits at one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Timing {
+pub struct Timing {
     /// Waits that another thread of the place ended.
     pub waits: usize,
     /// The share of the waits' time during which a thread of the place was awake that had been woken here, or
@@ -105,7 +105,7 @@ struct Wakeup<'l> {
 }
 
 /// The timing of waits, in any order.
-pub(super) fn timing(links: &[Link]) -> Timing {
+pub fn timing(links: &[Link]) -> Timing {
     let links = without_vain_wakeups(links);
     let threads = threads(&links);
     let mut ended: Vec<Link> = links.iter().filter(|link| link.by_other().is_some()).copied().collect();

@@ -1,6 +1,7 @@
 //! The functions of stacks as small numbers, and the common machinery (libc, the linker) left out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use wallprof_model::FrameKind;
@@ -14,21 +15,21 @@ const FUNCTION_BYTES: u64 = 1_024;
 
 /// A function. Two calls in one function without a symbol are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct FunctionId(u32);
+pub struct FunctionId(u32);
 
 /// What a function is known by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    Symbol { module: u32, symbol: Arc<str> },
-    Address { module: u32, address: u64 },
+    Symbol { module: Arc<str>, symbol: Arc<str> },
+    Address { module: Arc<str>, address: u64 },
 }
 
 /// All functions of one recording's stacks.
 #[derive(Debug, Default)]
-pub(super) struct Functions {
+pub struct Functions {
     ids: HashMap<Key, FunctionId>,
     keys: Vec<Key>,
-    modules: HashMap<String, u32>,
+    modules: HashSet<Arc<str>>,
 }
 
 impl Functions {
@@ -68,13 +69,18 @@ impl Functions {
         })
     }
 
-    fn module(&mut self, path: &str) -> u32 {
-        if let Some(&known) = self.modules.get(path) {
-            return known;
+    fn module(&mut self, path: &str) -> Arc<str> {
+        if let Some(known) = self.modules.get(path) {
+            return known.clone();
         }
-        let next = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
-        self.modules.insert(path.to_owned(), next);
-        next
+        let new: Arc<str> = path.into();
+        self.modules.insert(new.clone());
+        new
+    }
+
+    /// A hash of what the functions are known by: equal for the same functions among others, too.
+    pub fn hash(&self, functions: &[FunctionId], hasher: &mut impl Hasher) {
+        functions.iter().map(|function| self.keys.get(function.0 as usize)).for_each(|key| key.hash(hasher));
     }
 
     /// Whether two calls are in one function, as far as that is known.

@@ -4,69 +4,39 @@
 //! threads that wait in the same innermost functions. A place waits for a lock when its own waiters end its
 //! waits, one after the other ([`chain`]). A queue, a pool of idle workers and a barrier look alike at the
 //! first glance, and are none.
+//!
+//! Readers search all rows of a recording ([`Waits`]). The recorder asks the same [`judge`], with the same
+//! [`timing`], [`Functions`] and [`Rules`], about what has arrived so far.
 
 mod chain;
 mod functions;
+mod judge;
 mod rules;
 mod slices;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use wallprof_model::event::Weighted;
+use wallprof_model::event::{PlaceVerdict, Weighted};
 use wallprof_model::meaning::Place;
 use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
     Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow,
 };
 
-use chain::{Link, Timing, timing};
-use functions::{FunctionId, Functions};
+pub use chain::{Link, Timing, timing};
+pub use functions::{FunctionId, Functions};
+pub use judge::{Shares, judge, median_depth};
 pub use rules::{Rule, Rules, RulesError};
 use slices::Single;
+pub use slices::is_continued;
 
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
 /// fourth, behind three of the latch that also waits for clients.
-const WAITERS_DEPTH: usize = 4;
+pub const WAITERS_DEPTH: usize = 4;
 
 /// Innermost functions of waits that are judged together.
-const JUDGED_DEPTH: usize = 8;
-
-/// The least share of a lock's waited time that its own waiters end. Measured: PostgreSQL 97 %, InnoDB,
-/// HotSpot's monitors 100 %, parking_lot 50 %, a semaphore 45 %; queues 0 %, tokio 14 %.
-const LEAST_OWN_SHARE: f64 = 0.4;
-
-/// The least number of waits, ended by waiters of the place, for a judgement.
-const LEAST_WAITS: u64 = 8;
-
-/// The least share of the waits that holders cover.
-const LEAST_COVERED: f64 = 0.6;
-
-/// The most wakeups out of turn where one thread at a time has what the others wait for.
-const MOST_OUT_OF_TURN: f64 = 0.1;
-
-/// Of fewer waits than this the timing must be clearer: idle workers of MariaDB that were woken 23 times in
-/// 20 s looked like holders for 89 % of it, one of ten out of turn.
-const FEW_WAITS: usize = 100;
-const MOST_OUT_OF_TURN_OF_FEW: f64 = 0.02;
-const LEAST_COVERED_OF_FEW: f64 = 0.95;
-
-/// The same where single waits are missing, or the place stands for several locks.
-const MOST_OUT_OF_TURN_DEEP: f64 = 0.4;
-
-/// The most waits that are ended together with others, as a barrier does, unless the lock is always taken.
-const MOST_TOGETHER: f64 = 0.4;
-
-/// The share of the time with at most one thread awake from which on a lock is taken all the time, so that
-/// threads that are woken together do not come back at random.
-const TAKEN: f64 = 0.4;
-
-/// The share of it from which on two threads answer each other.
-const ANSWERS: f64 = 0.95;
-
-/// The most functions between a worker's loop and its wait for work. A lock is waited for further in, where
-/// the timing does not tell.
-const LOOP_DEPTH: usize = 3;
+pub const JUDGED_DEPTH: usize = 8;
 
 /// Single waits that are kept, at 64 bytes each. Of a recording with more, the first ones tell.
 const MOST_SINGLES: usize = 1 << 20;
@@ -219,12 +189,7 @@ impl Waits {
                 (Place { program, user, kernel }, functions.as_slice())
             })
             .collect();
-        let lock = Arc::new(Meaning {
-            name: "lock".into(),
-            software: None,
-            idle: false,
-            source: MeaningSource::Wakers,
-        });
+        let lock = lock_by_wakers();
         let mut search = Search { waits: &self, firsts: &firsts, functions, resolve, stacks: HashMap::new() };
         for place in search.locks(&own)? {
             meanings.set_place(place, lock.clone());
@@ -294,8 +259,13 @@ impl Waits {
     }
 }
 
+/// The meaning of waits that their own waiters end, as those for a lock.
+pub fn lock_by_wakers() -> Arc<Meaning> {
+    Arc::new(Meaning { name: "lock".into(), software: None, idle: false, source: MeaningSource::Wakers })
+}
+
 /// Reasons whose waits can be for a lock that the kernel does not know, or for work.
-fn is_learned(reason: Reason) -> bool {
+pub fn is_learned(reason: Reason) -> bool {
     match reason {
         Reason::Wait | Reason::Poll | Reason::Sleep | Reason::Child => true,
         Reason::Network | Reason::Pipe | Reason::Ipc | Reason::Other => true,
@@ -344,12 +314,11 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let Some((wide, _)) = group.places.first().and_then(|place| keys.get(place)) else { continue };
             let Some(all) = waiters.get(wide) else { continue };
             let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
-            if !is_ended_by_waiters(ended.copied(), &all.waiters) {
-                continue;
-            }
+            let shares = shares(ended.copied(), &all.waiters);
             let timing =
-                *timings.entry(wide).or_insert_with(|| timing(&links.remove(wide).unwrap_or_default()));
-            if is_lock(&timing, || self.depth(all, places))? {
+                || *timings.entry(wide).or_insert_with(|| timing(&links.remove(wide).unwrap_or_default()));
+            let depth = || self.depth(all, places).map(Some);
+            if judge(&shares, PlaceVerdict::Unknown, timing, depth)? == PlaceVerdict::NotIdle {
                 locks.extend(&group.places);
             }
         }
@@ -399,8 +368,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             }
             depths.push(wait.len() - common);
         }
-        depths.sort_unstable();
-        Ok(depths.get(depths.len() / 2).copied().unwrap_or(0))
+        Ok(median_depth(depths))
     }
 
     fn functions_of(&mut self, stack: StackId) -> Result<Arc<[FunctionId]>, E> {
@@ -413,38 +381,14 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
     }
 }
 
-/// Whether enough of the time was ended by threads that wait there themselves.
-fn is_ended_by_waiters<'w>(
-    ended: impl Iterator<Item = (&'w Ended, &'w Sum)>,
-    waiters: &HashSet<ThreadKey>,
-) -> bool {
-    let (mut all, mut own) = (Sum::default(), Sum::default());
+/// What one kind of waits sums up to.
+fn shares<'w>(ended: impl Iterator<Item = (&'w Ended, &'w Sum)>, waiters: &HashSet<ThreadKey>) -> Shares {
+    let mut shares = Shares::default();
     for (ended, sum) in ended {
-        let is_own = matches!(ended.by, Ender::Thread(by) if by != ended.thread && waiters.contains(&by));
-        for total in [Some(&mut all), is_own.then_some(&mut own)].into_iter().flatten() {
-            total.ns = total.ns.saturating_add(sum.ns);
-            total.count = total.count.saturating_add(sum.count);
-        }
+        let own = matches!(ended.by, Ender::Thread(by) if by != ended.thread && waiters.contains(&by));
+        shares.add(sum.ns, sum.count, own);
     }
-    own.count >= LEAST_WAITS && own.ns as f64 >= all.ns as f64 * LEAST_OWN_SHARE
-}
-
-/// `depth` is only asked for where the timing does not decide.
-fn is_lock<E>(timing: &Timing, depth: impl FnOnce() -> Result<usize, E>) -> Result<bool, E> {
-    let has_fixed_partners = timing.fixed_order && (timing.threads > 2 || timing.one_awake >= ANSWERS);
-    if (timing.waits as u64) < LEAST_WAITS || timing.covered < LEAST_COVERED || has_fixed_partners {
-        return Ok(false);
-    }
-    let herd = timing.together > MOST_TOGETHER;
-    let in_turn = match timing.waits < FEW_WAITS {
-        true => timing.out_of_turn <= MOST_OUT_OF_TURN_OF_FEW && timing.covered >= LEAST_COVERED_OF_FEW,
-        false => timing.out_of_turn <= MOST_OUT_OF_TURN,
-    };
-    if in_turn && !herd {
-        return Ok(true);
-    }
-    let may_be = timing.out_of_turn <= MOST_OUT_OF_TURN_DEEP && (!herd || timing.one_awake >= TAKEN);
-    Ok(may_be && depth()? > LOOP_DEPTH)
+    shares
 }
 
 #[cfg(test)]

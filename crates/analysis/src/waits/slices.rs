@@ -68,7 +68,12 @@ fn is_at_once(slice: &Single, wait: &Single) -> bool {
     slice.thread == wait.thread
         && slice.user == wait.user
         && slice.reason == wait.reason
-        && wait.start.saturating_sub(slice.end) <= GAP_NS
+        && is_continued(true, slice.end, wait.start)
+}
+
+/// Whether a wait that ended goes on in one at the same place that starts at `next_start`, ns.
+pub fn is_continued(timed_out: bool, end: u64, next_start: u64) -> bool {
+    timed_out && next_start.saturating_sub(end) <= GAP_NS
 }
 
 /// The index of the first slice, for each of one thread's waits, which come by start.

@@ -1,5 +1,6 @@
 //! Rows that the kernel side has added up by second → events.
 
+use wallprof_analysis::waits::is_learned;
 use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, LatencyDelta, OffCpuDelta, SampleDelta, WakerStacks, Weighted,
 };
@@ -14,33 +15,46 @@ use wallprof_probe::reasons;
 use super::{Session, SessionError};
 use crate::interrupts::InterruptNames;
 use crate::kernel_side::KernelSide;
-use crate::places::Waits;
 use crate::stacks::Stacks;
 use crate::threads::Threads;
 
+/// Waits of one thread with one pair of stacks that one thread ended.
+pub(super) struct WaitSample {
+    pub key: sample_key,
+    pub reason: Reason,
+    /// A recorded thread.
+    pub waker: Option<u32>,
+    pub ns: u64,
+    pub count: u64,
+}
+
 impl<K: KernelSide> Session<K> {
-    /// Emits the samples of seconds before `second`, to which the kernel side adds no more. Places are judged
-    /// by them: they have all waits, also those that are not emitted one by one.
+    /// Emits the samples of seconds before `second`, to which the kernel side adds no more. Returns those of
+    /// waits. Places are judged by them: they have all waits, also those that are not emitted one by one.
     pub(super) fn emit_samples(
         &mut self,
         second: u32,
+        now: u64,
         emit: &mut dyn FnMut(Event),
-    ) -> Result<(), SessionError> {
+    ) -> Result<Vec<WaitSample>, SessionError> {
         let mut waits = Vec::new();
-        self.kernel.drain_samples(&mut |key, value| {
+        let Session { kernel, places, stacks, threads, .. } = self;
+        kernel.drain_samples(&mut |key, value| {
             let past = key.second < second;
-            if past && let Some(sample) = sample_from_row(key, value, &self.stacks, &self.threads) {
-                if let Some(spot) = self.spot(key.key, key.user_stack).filter(|_| is_voluntary(sample.what)) {
-                    let waker = sample.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0);
-                    let (thread, ns, count) = (key.key, value.weight, value.count);
-                    waits.push(Waits { thread, spot, waker, ns, count });
+            if past && let Some(sample) = sample_from_row(key, value, stacks, threads) {
+                let waker = sample.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0);
+                places.add_stack(key.key, key.user_stack, now);
+                if let Some(waker) = waker {
+                    places.add_stack(waker, key.waker_user_stack, now);
+                }
+                if let Some(reason) = waited_for(sample.what) {
+                    waits.push(WaitSample { key: *key, reason, waker, ns: value.weight, count: value.count });
                 }
                 emit(Event::Sample(sample));
             }
             past
         })?;
-        waits.into_iter().for_each(|wait| self.places.add(wait));
-        Ok(())
+        Ok(waits)
     }
 
     /// Emits the other rows of seconds before `second`.
@@ -140,8 +154,12 @@ fn weighted(key: &sample_key) -> Option<Weighted> {
     })
 }
 
-fn is_voluntary(what: Weighted) -> bool {
-    matches!(what, Weighted::State(State::Blocked(reason)) if reason.is_voluntary())
+/// Of waits that can be for a lock which the kernel does not know, or for work.
+fn waited_for(what: Weighted) -> Option<Reason> {
+    match what {
+        Weighted::State(State::Blocked(reason)) => Some(reason).filter(|reason| is_learned(*reason)),
+        _ => None,
+    }
 }
 
 fn sample_from_row(

@@ -3,7 +3,8 @@
 //! A timeline has one line a thread, `name: RRLLwR..`, and one character a tick of 100 ms: `R` runs, `P` is
 //! preempted, `L` waits for a lock, `p` waits in poll, `c` waits on a condition variable, `w` has been woken
 //! and waits for a CPU, `.` does not exist. `db.a<2: RccR` is a thread `a` of the program `db`, whose waits on
-//! condition variables the second thread ends. Those waits alone have stacks and places.
+//! condition variables the second thread ends; with `<*` it is the thread with `<*` that ran before. Those waits
+//! alone have stacks and places.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -56,8 +57,8 @@ pub struct World {
 }
 
 struct Thread {
-    /// The number of the thread that ends its waits on condition variables.
-    waker: Option<u32>,
+    /// The thread that ends its waits on condition variables.
+    waker: Option<FakeWaker>,
     timeline: Vec<u8>,
     doing: u8,
     record: thread_record,
@@ -65,6 +66,12 @@ struct Thread {
     wait_start: u64,
     /// That wait was passed by `open_waits`.
     shown: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FakeWaker {
+    Number(u32),
+    RanBefore,
 }
 
 /// The kernel side of a session over a [`World`].
@@ -153,6 +160,8 @@ impl World {
             record.since = now;
         }
         let stall = waited.filter(|_| next == b'R').map(|start| thread.stall(start, now));
+        let stall = stall.map(|stall| self.with_waker(index, stall));
+        let thread = &mut self.threads[index];
         if next == b'R' {
             thread.record.run_ns = now;
         }
@@ -163,13 +172,35 @@ impl World {
         }
     }
 
+    /// The number of the thread that ends the wait of another one now.
+    fn waker(&self, index: usize) -> Option<u32> {
+        let before = ((self.now - START) / TICK_NS).checked_sub(1)? as usize;
+        match self.threads[index].waker? {
+            FakeWaker::Number(number) => Some(number),
+            FakeWaker::RanBefore => {
+                let ran = |thread: &Thread| thread.timeline.get(before) == Some(&b'R');
+                let hands_on = |thread: &Thread| thread.waker == Some(FakeWaker::RanBefore) && ran(thread);
+                self.threads.iter().position(hands_on).map(|at| at as u32 + 1)
+            }
+        }
+    }
+
+    fn with_waker(&self, index: usize, mut stall: stall_record) -> stall_record {
+        if let Some(number) = self.waker(index).filter(|_| stall.place != 0) {
+            stall.flags |= c::STALL_WOKEN as u16;
+            stall.waker.tid = FIRST_TID + number - 1;
+            stall.waker.tgid = stall.waker.tid;
+        }
+        stall
+    }
+
     /// Counts a wait on a condition variable in the samples. Whether it is emitted by itself, as `is_emitted`
     /// of bpf/switch_in.h decides.
     fn counts_and_emits(&mut self, index: usize, stall: &stall_record) -> bool {
         if stall.place == 0 {
             return true;
         }
-        let waker = self.threads[index].waker;
+        let waker = self.waker(index);
         let key = sample_key {
             key: stall.key,
             second: ((stall.end + self.second_offset) / SECOND_NS) as u32,
@@ -219,7 +250,10 @@ impl Thread {
     fn new(index: u32, line: &str) -> Self {
         let (name, timeline) = line.split_once(':').expect("name: timeline");
         let (name, waker) = match name.split_once('<') {
-            Some((name, waker)) => (name, Some(waker.parse().expect("the number of a thread"))),
+            Some((name, "*")) => (name, Some(FakeWaker::RanBefore)),
+            Some((name, waker)) => {
+                (name, Some(FakeWaker::Number(waker.parse().expect("the number of a thread"))))
+            }
             None => (name, None),
         };
         let (process, comm) = name.split_once('.').unwrap_or((name, name));
@@ -360,7 +394,11 @@ impl KernelSide for FakeKernel {
     fn set_thresholds(&mut self, _: u64, _: u64) {}
 
     fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]) {
-        self.0.borrow_mut().verdicts.extend(verdicts.iter().copied());
+        let mut world = self.0.borrow_mut();
+        for (key, verdict) in verdicts {
+            world.verdicts.insert(*key, *verdict);
+            world.sent.insert(*key, if *verdict == PlaceVerdict::Unknown { 0 } else { c::FIRST_WAITS });
+        }
     }
 
     fn forget_places(&mut self, keys: &[u64]) {
@@ -422,7 +460,7 @@ impl KernelSide for FakeKernel {
         let mut world = self.0.borrow_mut();
         let now = world.now;
         for thread in &mut world.threads {
-            if thread.waits() && !thread.shown && now - thread.wait_start > older_than_ns {
+            if thread.waits() && !thread.shown && now - thread.wait_start >= older_than_ns {
                 thread.shown = true;
                 let record = thread.stall(thread.wait_start, now);
                 take(&stall_record { r#type: c::RECORD_OPEN as u32, ..record });

@@ -40,8 +40,8 @@ impl<K: KernelSide> Session<K> {
         self.emit_stacks(emit)?;
         let second = ((boundary + self.epoch_offset()) / SECOND_NS) as u32;
         // Before the stalls, which have the verdicts.
-        self.emit_samples(second, emit)?;
-        self.places.judge(now);
+        let waits = self.emit_samples(second, now, emit)?;
+        self.judge_waits(&waits, now);
         self.emit_stalls(now, emit);
         self.emit_delays(emit);
         self.quotas.flush(MonoNs(now), emit);
@@ -52,6 +52,7 @@ impl<K: KernelSide> Session<K> {
         for record in &ended {
             self.accounts.end(record, offset, emit);
             self.open.remove(&record.key);
+            self.asleep.remove(&record.key);
             self.threads.end(record.key, now);
             self.places.end_thread(record.key);
         }
@@ -72,6 +73,7 @@ impl<K: KernelSide> Session<K> {
         let kernel = &self.kernel;
         for key in self.accounts.end_unseen(&|tid| kernel.thread_exists(tid), emit) {
             self.open.remove(&key);
+            self.asleep.remove(&key);
             self.threads.end(key, now);
             self.places.end_thread(key);
         }
@@ -86,7 +88,7 @@ impl<K: KernelSide> Session<K> {
         lose_stalls(std::mem::take(&mut self.pending.stalls).len() as u64, emit);
         self.emit_open_waits(self.min_stall_ns, emit)?;
         self.emit_waits_still_open(end, emit);
-        self.emit_samples(u32::MAX, emit)?;
+        self.emit_samples(u32::MAX, end.0, emit)?;
         self.emit_aggregates(u32::MAX, emit)?;
         self.emit_noise(u64::MAX, emit)?;
         self.accounts.flush(end.0, self.epoch_offset(), emit);
@@ -168,7 +170,7 @@ impl<K: KernelSide> Session<K> {
         })
     }
 
-    fn emit_stacks(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+    pub(super) fn emit_stacks(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let (now, until) = (self.kernel.now(), Instant::now());
         let stacks = &mut self.stacks;
         let mut known = self.follower.known();
@@ -181,6 +183,7 @@ impl<K: KernelSide> Session<K> {
         let (mut idle, mut others) = (0, 0);
         for record in std::mem::take(&mut self.pending.stalls) {
             self.open.remove(&record.key);
+            self.asleep.remove(&record.key);
             if self.threads.pid_of(record.key).is_none() {
                 // A short-lived thread that ended after the rings were read and before the snapshot. Its own
                 // record comes with the next reading.
@@ -205,17 +208,8 @@ impl<K: KernelSide> Session<K> {
         self.kernel.set_thresholds(next.stall_ns, next.voluntary_ns);
     }
 
-    /// Notes the place of a voluntary wait.
-    fn meet_place(&mut self, record: &stall_record, now: u64) {
-        if record.place != 0
-            && let Some(spot) = self.spot(record.key, record.user_stack)
-        {
-            self.places.meet(record.place, record.key, spot, now);
-        }
-    }
-
     /// Lets the kernel side know what was learned about places.
-    fn send_verdicts(&mut self, now: u64) {
+    pub(super) fn send_verdicts(&mut self, now: u64) {
         self.kernel.forget_places(&self.places.take_gone());
         self.kernel.set_place_verdicts(&self.places.take_news(now));
         self.kernel.allow_first_waits(FIRST_WAITS_EACH_FLUSH);
@@ -238,12 +232,13 @@ impl<K: KernelSide> Session<K> {
         older_than_ns: u64,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
-        let mut records = Vec::new();
+        let mut records = self.take_sleepers(older_than_ns);
         self.kernel.open_waits(older_than_ns, &mut |record| records.push(*record))?;
         if records.is_empty() {
             return Ok(());
         }
         self.emit_stacks(emit)?;
+        self.name_waits(&records);
         for record in records {
             if self.threads.pid_of(record.key).is_some() {
                 self.meet_place(&record, record.end);
@@ -252,6 +247,21 @@ impl<K: KernelSide> Session<K> {
             }
         }
         Ok(())
+    }
+
+    /// The waits that were under way at the start, have not ended and are older than that now.
+    fn take_sleepers(&mut self, older_than_ns: u64) -> Vec<stall_record> {
+        let now = self.kernel.now().0;
+        let Session { asleep, accounts, .. } = self;
+        asleep.retain(|key, record| accounts.since(*key).is_some_and(|since| since <= record.end));
+        let is_older = |record: &stall_record| now.saturating_sub(record.start) > older_than_ns;
+        let older = asleep.extract_if(|_, record| is_older(record));
+        older
+            .map(|(_, mut record)| {
+                move_end(&mut record, now);
+                record
+            })
+            .collect()
     }
 
     /// Emits waits again, up to `end`, that were emitted as open and have not ended by then.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proptest::prelude::*;
-use wallprof_model::event::PlaceVerdict;
-use wallprof_model::{Event, Reason, ThreadKey};
+use wallprof_model::{Event, Reason, StallReason, ThreadKey};
 
 use super::fake::{EPOCH_OFFSET, FakeKernel, SECOND_NS, START, TICK_NS, World};
 use super::{Pending, Session};
@@ -331,9 +330,9 @@ fn thread_is_defined_before_events_refer_to_it() {
     assert_eq!(defined, [ThreadKey(1), ThreadKey(2)]);
 }
 
-/// Waits of 100 ms on a condition variable, for `seconds`: (tick of the wait's end, verdict) of those that were
-/// emitted, by thread. Voluntary waits below a second are too many to be emitted one by one.
-fn emitted_waits(timelines: &str, seconds: u64) -> BTreeMap<u32, Vec<(u64, PlaceVerdict)>> {
+/// Waits on a condition variable, for `seconds`: (tick of the wait's end, whether it is known to be for a lock)
+/// of those that were emitted, by thread. Voluntary waits below a second are too many to be emitted one by one.
+fn emitted_waits(timelines: &str, seconds: u64) -> BTreeMap<u32, Vec<(u64, bool)>> {
     let mut fixture = Fixture::new(timelines);
     fixture.world.borrow_mut().voluntary_ns = SECOND_NS;
     fixture.world.borrow_mut().first_waits_left = 1_000;
@@ -341,10 +340,10 @@ fn emitted_waits(timelines: &str, seconds: u64) -> BTreeMap<u32, Vec<(u64, Place
     let mut waits: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for event in fixture.finish() {
         if let Event::Stall(stall) = event
-            && let Some(place) = stall.place
+            && stall.reason == StallReason::Blocked(Reason::Wait)
         {
             let tick = (stall.end.0 - START) / TICK_NS;
-            waits.entry(stall.thread.0).or_default().push((tick, place.verdict));
+            waits.entry(stall.thread.0).or_default().push((tick, !stall.is_idle()));
         }
     }
     waits
@@ -355,23 +354,33 @@ fn alternating(name: &str, first: &str, seconds: usize) -> String {
     format!("{name}: {first}{}\n", "cR".repeat(seconds * 5))
 }
 
+/// Lines for three threads of `program` that take a lock in turn, a tick each, after `idle` ticks.
+fn taking_turns(program: &str, idle: usize, seconds: usize) -> String {
+    let holder = |turn: usize| (turn * 7 + turn / 5) % 3;
+    let line = |thread: usize| {
+        let turns = (0..seconds * 10).map(|turn| if holder(turn) == thread { 'R' } else { 'c' });
+        format!("{program}.t{thread}<*: {}{}\n", "R".repeat(idle), turns.collect::<String>())
+    };
+    (0..3).map(line).collect()
+}
+
 #[test]
 fn waits_of_a_lock_are_emitted_and_those_of_a_queue_are_folded() {
     let timelines = [
-        alternating("db.a<2", "R", 30),
-        alternating("db.b<1", "", 30),
-        alternating("web.worker<4", "R", 30),
+        taking_turns("db", 0, 30),
+        alternating("web.worker<5", "R", 30),
         format!("web.source: {}\n", "R".repeat(300)),
     ];
     let waits = emitted_waits(&timelines.concat(), 30);
     let lock = &waits[&1];
-    assert_eq!(lock.len(), 150, "all of them, long after the first ones");
-    let verdicts = lock.iter().map(|(_, verdict)| *verdict).collect::<Vec<_>>();
-    assert!(verdicts.iter().all(|verdict| *verdict == PlaceVerdict::NotIdle), "the first flush knows it");
-    let queue = &waits[&3];
+    let ended = timelines[0].lines().next().expect("a thread").matches("cR").count();
+    assert_eq!(lock.len(), ended, "all of them, long after the first ones");
+    let is_known = |(tick, is_lock): &(u64, bool)| *is_lock || *tick < 30;
+    assert!(lock.iter().all(is_known), "from the third second on: {lock:?}");
+    let queue = &waits[&4];
     assert!(queue.len() < 64, "{} of 150", queue.len());
-    let (last, verdict) = *queue.last().expect("the first waits");
-    assert_eq!((last, verdict), (40, PlaceVerdict::Idle), "the verdict ends it: {queue:?}");
+    let (last, is_lock) = *queue.last().expect("the first waits");
+    assert_eq!((last, is_lock), (40, false), "the verdict ends it: {queue:?}");
 }
 
 #[test]
@@ -384,8 +393,7 @@ fn unknown_place_emits_its_first_waits_only() {
     ];
     let waits = emitted_waits(&timelines.concat(), 30);
     assert_eq!([waits[&1].len(), waits[&2].len(), waits[&3].len()], [30, 1, 64]);
-    let is_unknown = |(_, verdict): &(u64, PlaceVerdict)| *verdict == PlaceVerdict::Unknown;
-    assert!(waits.values().flatten().all(is_unknown), "{waits:?}");
+    assert!(waits.values().flatten().all(|(_, is_lock)| !is_lock), "{waits:?}");
 }
 
 #[test]
@@ -399,23 +407,38 @@ fn first_waits_are_limited_for_all_places_together() {
 }
 
 #[test]
-fn thread_that_slept_when_the_recording_started_is_a_peer_before_it_wakes() {
+fn thread_that_sleeps_when_the_recording_starts_has_a_place_at_once() {
     let asleep = format!("db.peer: {}R\n", "c".repeat(60));
-    let waits = &emitted_waits(&[alternating("db.locks<2", "R", 5), asleep].concat(), 5)[&1];
-    let known = waits.iter().filter(|(_, verdict)| *verdict == PlaceVerdict::NotIdle).count();
-    assert!(known > 0, "its open wait shows its place: {waits:?}");
+    let mut fixture = Fixture::new(&asleep);
+    assert_eq!(fixture.session.asleep.len(), 1, "before the first flush");
+    assert_eq!(stalls(&fixture.events), [], "it is emitted when it lasts");
+    fixture.run_until(1);
+    assert_eq!(stalls(&fixture.events), [(1, 0, 10, true)]);
+    fixture.run_until(8);
+    assert_eq!(stalls(&fixture.finish()), [(1, 0, 10, true), (1, 0, 60, false)], "and once at its end");
+}
+
+#[test]
+fn short_sleep_at_the_start_is_emitted_once() {
+    let mut fixture = Fixture::new("db.peer: cccRRRRRRRRRRRRRRRRRRRRRRRRR");
+    fixture.run_until(2);
+    assert!(fixture.session.asleep.is_empty());
+    assert_eq!(stalls(&fixture.finish()), [(1, 0, 3, false)]);
 }
 
 #[test]
 fn place_that_becomes_a_lock_is_emitted_again() {
-    // Thread 2 brings work for ten seconds, and then waits at the same place itself.
-    let peer = format!("db.peer<1: {}{}\n", "R".repeat(100), "cR".repeat(100));
-    let waits = &emitted_waits(&[alternating("db.locks<2", "R", 30), peer].concat(), 30)[&1];
+    // Thread 4 ends the waits of three idle threads for ten seconds; then they take turns.
+    let idle = |line: &str| line.replacen(&"R".repeat(100), &"cR".repeat(50), 1);
+    let lock: String = taking_turns("db", 100, 20).lines().map(|line| idle(line) + "\n").collect();
+    let source = format!("db.source: {}\n", "R".repeat(300));
+    let waits = &emitted_waits(&(lock + &source), 30)[&1];
     let in_seconds =
         |range: std::ops::Range<u64>| waits.iter().filter(|(tick, _)| range.contains(&(tick / 10))).count();
-    assert!(in_seconds(0..4) > 0, "the first ones");
-    assert_eq!((in_seconds(5..10), in_seconds(25..30)), (0, 25), "{waits:?}");
-    assert_eq!(waits.last().map(|(_, verdict)| *verdict), Some(PlaceVerdict::NotIdle));
+    assert!(in_seconds(0..5) > 0, "the first ones");
+    assert_eq!(in_seconds(6..10), 0, "{waits:?}");
+    assert!(in_seconds(25..30) > 10, "{waits:?}");
+    assert_eq!(waits.last().map(|(_, is_lock)| *is_lock), Some(true));
 }
 
 /// States of one thread, each for some ticks. A thread wakes only from a wait, and then runs.

@@ -17,7 +17,7 @@ pub use kernel_delay::{DelayKind, KernelDelay};
 pub use latency::{LatencyDelta, OffCpuDelta};
 pub use ledger::LedgerDelta;
 pub use sample::{SampleDelta, WakerStacks, Weighted};
-pub use stall::{Lock, PlaceKey, PlaceVerdict, RanInstead, Stall, WaitPlace, WaitedFile, Waker};
+pub use stall::{Lock, PlaceVerdict, RanInstead, Stall, WaitedFile, Waker};
 pub use throttled::Throttled;
 
 use crate::calls::CallPath;

@@ -1,7 +1,10 @@
 //! Single intervals off the CPU and page faults.
 
+use std::sync::Arc;
+
 use super::fault::Fault;
 use crate::lateness::Lateness;
+use crate::meaning::Meaning;
 use crate::stack::StackId;
 use crate::state::{Reason, StallKind, StallReason};
 use crate::thread::{ThreadKey, ThreadRef};
@@ -38,15 +41,11 @@ pub struct Stall {
     pub asked_ns: Option<u64>,
     /// The file that a wait for a disk was for.
     pub file: Option<WaitedFile>,
-    /// The place of a voluntary wait.
-    pub place: Option<WaitPlace>,
+    /// What the wait means, as far as that was known when it was emitted.
+    pub meaning: Option<Arc<Meaning>>,
 }
 
-/// A source's own number for the place where one thread waits voluntarily: code, and depth of the stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PlaceKey(pub u64);
-
-/// What the threads do that wait at a place.
+/// What the threads do that wait at a place, so far: it can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PlaceVerdict {
     #[default]
@@ -55,13 +54,6 @@ pub enum PlaceVerdict {
     Idle,
     /// They wait for each other, as for a lock.
     NotIdle,
-}
-
-/// A place, and what was known of it when the wait was emitted. The verdict of a place can change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitPlace {
-    pub key: PlaceKey,
-    pub verdict: PlaceVerdict,
 }
 
 impl Stall {
@@ -90,22 +82,17 @@ impl Stall {
             fault: None,
             asked_ns: None,
             file: None,
-            place: None,
+            meaning: None,
         }
     }
 
-    /// Whether the thread had nothing to do. A wait that is voluntary by its reason can be one for a lock.
+    /// Whether the thread had nothing to do. A wait that is voluntary by its reason can be one for a lock, and
+    /// one that is not can be a server's for its clients.
     pub fn is_idle(&self) -> bool {
-        self.voluntary && !self.waits_for_peers()
-    }
-
-    /// What the wait means, where its place said so when it was emitted.
-    pub fn meaning(&self) -> Option<&'static str> {
-        (self.voluntary && self.waits_for_peers()).then_some("lock")
-    }
-
-    fn waits_for_peers(&self) -> bool {
-        self.place.is_some_and(|place| place.verdict == PlaceVerdict::NotIdle)
+        match &self.meaning {
+            Some(meaning) => meaning.idle && self.overslept_ns().is_none(),
+            None => self.voluntary,
+        }
     }
 
     pub fn duration_ns(&self) -> u64 {
@@ -128,7 +115,7 @@ impl Stall {
             blocked_ns: self.blocked_ns,
             asked_ns: self.asked_ns,
             reason: self.reason,
-            is_lock: self.lock.is_some() || self.waits_for_peers(),
+            is_lock: self.lock.is_some() || self.meaning.as_ref().is_some_and(|meaning| !meaning.idle),
         }
     }
 
@@ -145,7 +132,7 @@ impl Stall {
             start: woken_at,
             blocked_ns: 0,
             asked_ns: None,
-            place: None,
+            meaning: None,
             ..self.clone()
         };
         // The wait ended at its wakeup; where the stall is still open, the thread is woken and not back yet.

@@ -94,6 +94,7 @@ impl Engine {
             },
         };
         let mut session = Session::load(&probes, expected_files(options)).map_err(failure_from_session)?;
+        session.set_rules(Arc::clone(&options.rules));
         let guarded = options.guarded.clone();
         session.allow(Box::new(move |name| guarded.allows(name)));
         match kernel_symbols.join() {

@@ -341,7 +341,10 @@ impl Metrics {
         }
         let ns = stall.late_ns();
         let severity = if raises { self.severity(ns) } else { Arc::from(BELOW) };
-        let meant = labels.clone().severity(severity).meaning(stall.meaning());
+        let meant = labels
+            .clone()
+            .severity(severity)
+            .meaning(stall.meaning.as_ref().map(|meaning| meaning.name.as_str().into()));
         let sum = self.stalls.at(meant, &mut self.pool);
         sum.count += 1;
         sum.total_ns += ns;

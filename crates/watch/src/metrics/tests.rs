@@ -1,8 +1,7 @@
 //! What each event changes.
 
-use wallprof_model::{IntrusionKind, Reason, StallReason, ThreadRef};
+use wallprof_model::{IntrusionKind, Meaning, MeaningSource, Reason, StallReason, ThreadRef};
 
-use wallprof_model::event::{PlaceKey, PlaceVerdict, WaitPlace};
 use wallprof_model::histogram::{Cell, bucket_from_ns};
 
 use super::*;
@@ -24,6 +23,10 @@ pub(crate) fn thread(key: u32, process: &str, comm: &str) -> Event {
 
 pub(crate) fn stall(key: u32, start: u64, ns: u64) -> Stall {
     Stall::new(ThreadKey(key), StallReason::Blocked(Reason::Lock), MonoNs(start), ns)
+}
+
+pub(crate) fn meaning(name: &str, idle: bool) -> Arc<Meaning> {
+    Arc::new(Meaning { name: name.into(), software: None, idle, source: MeaningSource::Wakers })
 }
 
 pub(crate) fn stall_event(stall: Stall) -> Event {
@@ -101,14 +104,19 @@ fn voluntary_wait_is_no_stall() {
 }
 
 #[test]
-fn voluntary_wait_for_peers_is_a_stall() {
-    let place = |verdict| Some(WaitPlace { key: PlaceKey(7), verdict });
-    let wait = |verdict| Stall { voluntary: true, place: place(verdict), ..stall(1, 5, 9_000_000) };
-    for (verdict, stalls) in [(PlaceVerdict::NotIdle, 1), (PlaceVerdict::Idle, 0), (PlaceVerdict::Unknown, 0)]
-    {
+fn meaning_decides_whether_a_wait_is_a_stall() {
+    let (lock, clients) = (Some(meaning("lock", false)), Some(meaning("clients", true)));
+    for (voluntary, meaning, stalls) in [
+        (true, lock.clone(), 1),
+        (false, lock, 1),
+        (true, None, 0),
+        (false, clients.clone(), 0),
+        (true, clients, 0),
+    ] {
         let mut metrics = metrics();
-        metrics.take(&stall_event(wait(verdict)));
-        assert_eq!(counted(&metrics).len(), stalls, "{verdict:?}");
+        let what = format!("{voluntary} {meaning:?}");
+        metrics.take(&stall_event(Stall { voluntary, meaning, ..stall(1, 5, 9_000_000) }));
+        assert_eq!(counted(&metrics).len(), stalls, "{what}");
     }
 }
 

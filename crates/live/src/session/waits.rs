@@ -1,0 +1,110 @@
+//! What waits mean while they are recorded: rules, names, and what is learned from who ends them.
+
+use std::sync::Arc;
+
+use wallprof_analysis::waits::Link;
+use wallprof_model::event::PlaceVerdict;
+use wallprof_model::{Event, Meaning};
+use wallprof_probe::bpf::{constants as c, stall_record};
+
+use super::aggregates::WaitSample;
+use super::{Session, SessionError, learned_reason};
+use crate::kernel_side::KernelSide;
+use crate::places::Waits;
+
+impl<K: KernelSide> Session<K> {
+    /// Looks at the threads that sleep already: a lock has waiters before the first of them wakes, and a rule
+    /// about a place holds from the start. Their waits are emitted later, if they last.
+    pub(super) fn meet_sleepers(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        self.kernel.open_waits(0, &mut |record| records.push(*record))?;
+        self.emit_stacks(emit)?;
+        self.name_waits(&records);
+        for record in records {
+            self.meet_place(&record, record.end);
+            self.asleep.insert(record.key, record);
+        }
+        let now = self.kernel.now().0;
+        self.send_verdicts(now);
+        Ok(())
+    }
+
+    /// Judges places by the waits since the last flush: their sums, and those that were emitted one by one.
+    pub(super) fn judge_waits(&mut self, samples: &[WaitSample], now: u64) {
+        let records = std::mem::take(&mut self.pending.stalls);
+        for sample in samples {
+            self.ask_rules(sample.key.user_stack, sample.key.kernel_stack);
+        }
+        self.name_waits(&records);
+        for sample in samples {
+            let (thread, stack) = (sample.key.key, sample.key.user_stack);
+            if self.ask_rules(stack, sample.key.kernel_stack).is_none()
+                && let Some(spot) = self.spot(thread, sample.reason, stack)
+            {
+                let WaitSample { waker, ns, count, .. } = *sample;
+                self.places.add(Waits { thread, spot, stack, waker, ns, count });
+            }
+        }
+        // Others follow later: their threads are not known yet.
+        for record in &records {
+            if self.threads.pid_of(record.key).is_some() {
+                self.add_single(record);
+            }
+        }
+        self.pending.stalls = records;
+        let waits = self.stacks.waits_mut();
+        self.places.judge(now, &mut |wait, others| waits.depth(wait, others));
+    }
+
+    fn add_single(&mut self, record: &stall_record) {
+        let Some(reason) = learned_reason(record) else { return };
+        if self.ask_rules(record.user_stack, record.kernel_stack).is_none()
+            && let Some(spot) = self.spot(record.key, reason, record.user_stack)
+        {
+            let link = self.link(record);
+            self.places.add_single(spot, record.user_stack, link);
+        }
+    }
+
+    fn link(&self, record: &stall_record) -> Link {
+        let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+        let by_thread = flag(c::STALL_WOKEN) && !self.stacks.is_interrupt(record.waker_kernel_stack);
+        let waker = by_thread.then(|| self.threads.key_of_tid(record.waker.tid)).flatten();
+        let blocked_ns = record.end.saturating_sub(record.start).saturating_sub(record.runnable_ns);
+        Link {
+            thread: record.key,
+            start: record.start,
+            woken: record.start + blocked_ns,
+            end: record.end,
+            waker: waker.map(|thread| thread.0),
+            timed_out: flag(c::STALL_ASKED) && blocked_ns >= record.asked_ns,
+        }
+    }
+
+    /// Names what the waits of these records are known by.
+    pub(super) fn name_waits(&mut self, records: &[stall_record]) {
+        for record in records {
+            self.ask_rules(record.user_stack, record.kernel_stack);
+        }
+        let mut known = self.follower.known();
+        self.stacks.name_waits(&mut |id| known.processes.module_file(id));
+    }
+
+    fn ask_rules(&mut self, user_stack: u64, kernel_stack: u64) -> Option<Arc<Meaning>> {
+        self.stacks.waits_mut().ask_rules(user_stack, kernel_stack)
+    }
+
+    /// Notes the place of a wait.
+    pub(super) fn meet_place(&mut self, record: &stall_record, now: u64) {
+        let Some(reason) = learned_reason(record) else { return };
+        let meaning = self.ask_rules(record.user_stack, record.kernel_stack);
+        let spot = self.spot(record.key, reason, record.user_stack);
+        let ruled = meaning.map(|meaning| match meaning.idle {
+            true => PlaceVerdict::Idle,
+            false => PlaceVerdict::NotIdle,
+        });
+        if record.place != 0 {
+            self.places.meet(record.place, record.key, spot, ruled, now);
+        }
+    }
+}
