@@ -162,14 +162,6 @@ mod tests {
     use wallprof_analysis::diff::Group;
 
     #[test]
-    fn picture_does_not_replace_a_recording() {
-        let [a, b, svg] = ["a.svg", "b.db", "c.SVG"].map(Path::new);
-        assert!(check_output(svg, [a, b]).is_ok());
-        assert!(check_output(a, [a, b]).unwrap_err().message.contains("one of the recordings"));
-        assert!(check_output(b, [a, b]).unwrap_err().message.contains(".svg"));
-    }
-
-    #[test]
     fn many_names_are_counted() {
         let rate = |number: usize| GroupRate {
             group: Group { process: "app".into(), thread: format!("w{number}") },

@@ -171,6 +171,14 @@ mod tests {
     }
 
     #[test]
+    fn picture_does_not_replace_a_recording() {
+        let [a, b, svg] = ["a.svg", "b.db", "c.SVG"].map(Path::new);
+        assert!(check_picture(svg, &[a, b]).is_ok());
+        assert!(check_picture(a, &[a, b]).unwrap_err().message.contains("is a recording"));
+        assert!(check_picture(b, &[a, b]).unwrap_err().message.contains(".svg"));
+    }
+
+    #[test]
     fn output_has_mode_and_owner_of_its_recordings() {
         let folder = tempfile::tempdir().unwrap();
         let (private, shared) =

@@ -12,7 +12,7 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 17] = [
+const READERS: [&[&str]; 19] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["stalls", "--all", FILE],
