@@ -16,6 +16,7 @@ use crate::site::base_name;
 
 /// The rules that are known without a file.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("waits/cpython.toml", include_str!("../../waits/cpython.toml")),
     ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
     ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
     ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
