@@ -39,7 +39,7 @@ READER_PACKAGES := chromium
 SYSTEMD_PACKAGES := systemd curl
 NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
 IDLE_PACKAGES := jq curl util-linux
-CAUSES_PACKAGES := jq python3
+CAUSES_PACKAGES := jq python3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -65,6 +65,8 @@ why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
+why_openjdk-17-jdk-headless := locks and collections of Java
+why_e2fsprogs := a file system to freeze
 why_python3 := the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
 why_curl := reads the metrics of the service

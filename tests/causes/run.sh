@@ -33,11 +33,13 @@ readonly HERE=$PWD/tests/causes
 readonly PROGRAMS=$HERE/programs
 # Compiled programs, kept between runs.
 readonly BUILT=$PWD/target/causes
-readonly WALLPROF=$(realpath -m "${WALLPROF:-target/release/wallprof}")
+WALLPROF=$(realpath -m "${WALLPROF:-target/release/wallprof}")
+readonly WALLPROF
 readonly SECONDS_OF_RUN=${SECONDS_OF_RUN:-5}
 # The recording ends before the workload does, so that it has no end of a program in it.
 readonly SECONDS_RECORDED=$((SECONDS_OF_RUN - 1))
 readonly MOST_SECONDS_TO_START=30
+# shellcheck disable=SC2034 # for cases
 readonly DEBIAN_PYTHON=/usr/bin/python3
 
 say() { echo "causes: $*" >&2; }
@@ -74,6 +76,33 @@ run_as_target() { # COMMAND…
 
 # The program has written this file: it has started what is to be recorded.
 target() { [ -s "$WORK/target" ] && echo "-p $(< "$WORK/target")"; }
+
+# The same for a program that needs a while to start: once it has a thread of this name.
+target_with_thread() { # NAME
+    [ -s "$WORK/target" ] || return 1
+    grep -qsxF "$1" /proc/"$(< "$WORK/target")"/task/*/comm && echo "-p $(< "$WORK/target")"
+}
+
+# The Rust programs, which need crates; in $BUILT/rust/release.
+rust_programs() {
+    CARGO_TARGET_DIR=$BUILT/rust cargo build --quiet --release --locked --manifest-path "$PROGRAMS/rust/Cargo.toml"
+}
+
+# A folder of a control group of v1 or v2 with this controller, which is made. `clean` has to remove it.
+control_group() { # CONTROLLER
+    local folder=/sys/fs/cgroup/$1
+    [ -d "$folder" ] || folder=/sys/fs/cgroup
+    folder+=/wallprof-causes-$$-$case
+    mkdir -p "$folder"
+    echo "$folder"
+}
+
+# For `cause` and `twin`: becomes the program that `target` names, in a control group.
+run_in_group_as_target() { # FOLDER COMMAND…
+    echo "$BASHPID" > "$1/cgroup.procs"
+    shift
+    run_as_target "$@"
+}
 
 # Compiles programs/FILE, unless that was done before, and prints the path of the binary.
 program() { # FILE [ARGUMENT OF THE COMPILER…]
@@ -136,15 +165,18 @@ finish_case() {
     rm -rf "$WORK"
 }
 
+# `target` runs once when it succeeds: some ask the program to do something first.
+try_target() { target > "$WORK/record"; }
+
 # Records while `cause` or `twin` runs, from the moment at which there is a target.
 record() { # cause|twin
     local workload recorder arguments
     rm -f "$WORK/target"
-    "$1" > /dev/null &
+    "$1" > "$WORK/$1.out" &
     workload=$!
     pids+=("$workload")
-    until_ready target || return 1
-    read -ra arguments <<< "$(target)"
+    until_ready try_target || return 1
+    read -ra arguments < "$WORK/record"
     "$WALLPROF" record "${arguments[@]}" -d "$SECONDS_RECORDED" -o "$WORK/$1.db" > "$WORK/$1.log" 2>&1 &
     recorder=$!
     wait "$recorder" || {
@@ -204,7 +236,7 @@ run_case() {
     clean() { :; }
     # shellcheck source=/dev/null
     . "$HERE/cases/$case.sh"
-    # shellcheck disable=SC2128,SC2086 # a string or an array
+    # shellcheck disable=SC2048 # a string of words, or an array
     for package in ${packages[*]}; do
         dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || {
             printf 'skipped\t%s is not installed\t\n' "$package"
