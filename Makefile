@@ -17,6 +17,7 @@
 #   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on an idle machine
 #   make reproducible  builds the release in two folders: different bytes are an error
 #   make idle      servers without clients and a shell under `watch -a`: ten minutes as root on an idle machine
+#   make causes    real software with a planted cause: whether the first finding names it, as root
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
@@ -38,6 +39,7 @@ READER_PACKAGES := chromium
 SYSTEMD_PACKAGES := systemd curl
 NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
 IDLE_PACKAGES := jq curl util-linux
+CAUSES_PACKAGES := jq python3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -63,7 +65,9 @@ why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
-why_python3 := the programs of a hostile neighbour
+why_openjdk-17-jdk-headless := locks and collections of Java
+why_e2fsprogs := a file system to freeze
+why_python3 := the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
 why_curl := reads the metrics of the service
 why_jq := checks what wallprof recorded there, and puts benchmarks together
@@ -100,8 +104,8 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # Relative relocations as a bit map (DT_RELR): 0.35 MB less.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs
 
-.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle complete readers lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages
+.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes complete readers lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -195,6 +199,11 @@ soak: release soak-packages
 idle: release idle-packages
 	$(SUDO) env PATH="$$PATH" tests/idle/run.sh
 
+# Not in CI: ten minutes, and most of its programs are not installed there. CASES names some of them, RUNS is the
+# number of runs of each. A case whose packages are missing is skipped with a message.
+causes: release causes-packages
+	$(SUDO) env PATH="$$PATH" tests/causes/run.sh $(if $(RUNS),-n $(RUNS)) $(CASES)
+
 # Opens pictures and exports in their usual programs; a missing program is skipped with a message.
 readers: release scenarios reader-packages
 	tests/readers/run.sh
@@ -240,6 +249,9 @@ soak-packages:
 
 idle-packages:
 	$(call install,$(IDLE_PACKAGES))
+
+causes-packages:
+	$(call install,$(CAUSES_PACKAGES))
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))

@@ -141,9 +141,8 @@ CREATE VIEW stalls AS
         reason_name.name AS reason,
         CASE
             WHEN meaning.id IS NULL THEN (flags & 1) <> 0
-            WHEN asked_ns < stall.duration_ns AND asked_ns <= blocked_ns AND lock_address IS NULL
-                AND reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#'])
-            THEN 0 ELSE meaning.idle END AS voluntary,
+            WHEN reason_name.name IN (EACH_VOLUNTARY_REASON[, ]['#']) THEN meaning.idle AND (flags & 1) <> 0
+            ELSE meaning.idle END AS voluntary,
         meaning.name AS meaning, meaning.software AS meaning_software, meaning.idle AS meaning_idle,
         meaning.source AS meaning_source, coalesce(stall_meaning.wait, stall.id) AS wait_id,
         stall.blocked_ns, stall.runnable_ns, stall.asked_ns, syscall.text AS syscall, stall.cpu,

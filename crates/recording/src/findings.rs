@@ -171,7 +171,9 @@ mod tests {
             .unwrap();
         let reason = StallReason::Blocked(Reason::Poll);
         for start in [10, 30, 50] {
-            let wait = Stall { asked_ns: Some(5), ..Stall::new(ThreadKey(1), reason, MonoNs(start), 9) };
+            let wait = Stall::new(ThreadKey(1), reason, MonoNs(start), 9);
+            // The last one was late by more than its slack.
+            let wait = Stall { asked_ns: Some(5), voluntary: start != 50, ..wait };
             recorder.take(Event::Stall(Box::new(wait))).unwrap();
         }
         recorder.finish(MonoNs(100)).unwrap();
@@ -188,9 +190,10 @@ mod tests {
             let mut statement = connection.prepare(sql).unwrap();
             statement.query_map([], |row| row.get(0)).unwrap().collect::<SqlResult<_>>().unwrap()
         };
-        assert_eq!(rows(&path), ["row lock 0 9 1", "row lock 0 9 1", "- 1 4 3"]);
-        write_findings(&path, &[], &[(3, meaning("client idle", true), None)]).unwrap();
-        assert_eq!(rows(&path), ["- 1 4 1", "- 1 4 2", "client idle 0 4 3"], "overslept");
+        assert_eq!(rows(&path), ["row lock 0 9 1", "row lock 0 9 1", "- 0 4 3"]);
+        let idle = |stall| (stall, meaning("client idle", true), None);
+        write_findings(&path, &[], &[idle(2), idle(3)]).unwrap();
+        assert_eq!(rows(&path), ["- 1 4 1", "client idle 1 4 2", "client idle 0 4 3"], "overslept");
     }
 
     #[test]

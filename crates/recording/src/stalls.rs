@@ -84,12 +84,18 @@ struct Head {
 
 impl Head {
     /// A wait with a meaning is voluntary if the thread is idle in it; one without is as the recorder
-    /// classified it.
+    /// classified it. The recorder alone knows by how much a timeout may be overslept: the slack of timers is
+    /// not in the file. So a wait for a voluntary reason that it took for a late one stays that.
     fn is_voluntary(&self) -> bool {
+        let recorded = self.flags & flag::VOLUNTARY != 0;
         match &self.meaning {
-            Some(meaning) => meaning.idle && self.lateness.overslept_ns().is_none(),
-            None => self.flags & flag::VOLUNTARY != 0,
+            Some(meaning) => meaning.idle && (recorded || !self.blocked_voluntarily()),
+            None => recorded,
         }
+    }
+
+    fn blocked_voluntarily(&self) -> bool {
+        matches!(self.reason, StallReason::Blocked(reason) if reason.is_voluntary())
     }
 
     /// With its meaning, which can make a wait with a timeout one for a lock.
@@ -409,8 +415,9 @@ mod tests {
 
     #[test]
     fn meaning_decides_what_is_voluntary() {
-        let head = |idle, reason, asked_ns| {
-            let mut head = head(0, 100, flag::VOLUNTARY);
+        let head = |idle, reason, asked_ns, flags| {
+            let mut head = head(0, 100, flags);
+            head.reason = StallReason::Blocked(reason);
             let (name, source) = ("lock".into(), wallprof_model::MeaningSource::Wakers);
             head.meaning = Some(Arc::new(Meaning { name, software: None, idle, source }));
             head.lateness.reason = StallReason::Blocked(reason);
@@ -418,10 +425,11 @@ mod tests {
             head.lateness.is_lock = !idle;
             head
         };
-        assert!(!head(false, Reason::Poll, None).is_voluntary());
-        assert!(head(true, Reason::Pipe, None).is_voluntary());
-        assert!(!head(true, Reason::Poll, Some(40)).is_voluntary(), "overslept");
-        assert_eq!(head(false, Reason::Wait, Some(40)).lateness.late_ns(), 100, "a timeout of a lock");
+        assert!(!head(false, Reason::Poll, None, flag::VOLUNTARY).is_voluntary());
+        assert!(head(true, Reason::Pipe, None, 0).is_voluntary());
+        assert!(head(true, Reason::Poll, Some(99), flag::VOLUNTARY).is_voluntary(), "late by its slack");
+        assert!(!head(true, Reason::Poll, Some(40), 0).is_voluntary(), "overslept");
+        assert_eq!(head(false, Reason::Wait, Some(40), 0).lateness.late_ns(), 100, "a timeout of a lock");
     }
 
     #[test]

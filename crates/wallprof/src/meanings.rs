@@ -101,13 +101,14 @@ fn line(rule: &Rule) -> String {
         }
     };
     format!(
-        "{:<12} {:<24} {:<8} {}{}{}{}",
+        "{:<12} {:<24} {:<8} {}{}{}{}{}",
         escape(meaning.software.as_deref().unwrap_or("-")),
         escape(&meaning.name),
         if meaning.idle { "idle" } else { "not idle" },
         listed("in ", &rule.functions),
         listed(", called by ", &rule.callers),
         listed(", directly called by ", &rule.direct_callers),
+        listed(", called through unnamed functions by ", &rule.named_callers),
         listed(", of ", &rule.modules)
     )
 }

@@ -16,9 +16,14 @@ use crate::site::base_name;
 
 /// The rules that are known without a file.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("waits/cpython.toml", include_str!("../../waits/cpython.toml")),
     ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
+    ("waits/go.toml", include_str!("../../waits/go.toml")),
+    ("waits/hotspot.toml", include_str!("../../waits/hotspot.toml")),
+    ("waits/libuv.toml", include_str!("../../waits/libuv.toml")),
     ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
     ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
+    ("waits/rust.toml", include_str!("../../waits/rust.toml")),
     ("waits/servers.toml", include_str!("../../waits/servers.toml")),
     ("waits/sqlite.toml", include_str!("../../waits/sqlite.toml")),
     ("waits/linux.toml", include_str!("../../waits/linux.toml")),
@@ -36,6 +41,8 @@ struct RuleText {
     called_by: Option<Names>,
     #[serde(default)]
     directly_called_by: Option<Names>,
+    #[serde(default)]
+    nearest_named_caller: Option<Names>,
     #[serde(default)]
     module: Option<Names>,
 }
@@ -65,6 +72,9 @@ pub struct Rule {
     pub callers: Vec<String>,
     /// Globs of the next function further out; empty for any.
     pub direct_callers: Vec<String>,
+    /// Globs of the next function with a name further out; empty for any. The frames between are of that
+    /// function's file.
+    pub named_callers: Vec<String>,
     /// Globs of the function's module, which is a file name without folders; empty for any.
     pub modules: Vec<String>,
     globs: Globs,
@@ -75,6 +85,7 @@ struct Globs {
     functions: Vec<Glob>,
     callers: Vec<Glob>,
     direct_callers: Vec<Glob>,
+    named_callers: Vec<Glob>,
     modules: Vec<Glob>,
 }
 
@@ -135,11 +146,13 @@ impl Rules {
             functions: Vec::new(),
             callers: Vec::new(),
             direct_callers: Vec::new(),
+            named_callers: Vec::new(),
             modules: Vec::new(),
             globs: Globs {
                 functions: globs.to_vec(),
                 callers: Vec::new(),
                 direct_callers: Vec::new(),
+                named_callers: Vec::new(),
                 modules: Vec::new(),
             },
         };
@@ -205,7 +218,17 @@ impl Rule {
             && (globs.callers.is_empty() || outer.iter().any(|caller| called(&globs.callers, caller)))
             && (globs.direct_callers.is_empty()
                 || outer.first().is_some_and(|caller| called(&globs.direct_callers, caller)))
+            && (globs.named_callers.is_empty()
+                || nearest_named(outer).is_some_and(|caller| called(&globs.named_callers, caller)))
     }
+}
+
+/// The next function with a name, if all frames before it are of its file: code between that has no name then
+/// belongs to the same program or library, not to another one that is stripped, too.
+fn nearest_named<'a, 's>(outer: &'a [Function<'s>]) -> Option<&'a Function<'s>> {
+    let at = outer.iter().position(|(_, name)| name.is_some())?;
+    let file = &outer[at].0.module;
+    outer[..at].iter().all(|(frame, _)| frame.module == *file).then_some(&outer[at])
 }
 
 impl RuleText {
@@ -221,6 +244,7 @@ impl RuleText {
         let (functions, callers, modules) =
             (texts(Some(self.r#in)), texts(self.called_by), texts(self.module));
         let direct_callers = texts(self.directly_called_by);
+        let named_callers = texts(self.nearest_named_caller);
         if functions.is_empty() {
             return Err("`in` has no function: name one, or several".into());
         }
@@ -232,12 +256,14 @@ impl RuleText {
                 functions: globs(&functions)?,
                 callers: globs(&callers)?,
                 direct_callers: globs(&direct_callers)?,
+                named_callers: globs(&named_callers)?,
                 modules: globs(&modules)?,
             },
             meaning: Arc::new(Meaning { name: self.name, software: self.software, idle: self.idle, source }),
             functions,
             callers,
             direct_callers,
+            named_callers,
             modules,
         })
     }
@@ -374,6 +400,32 @@ mod tests {
         let mut stripped = stack(&["wait", "query", "serve_one"]);
         strip(&mut stripped, 1);
         assert_eq!(rules.meaning(Some(&stripped), None), None);
+    }
+
+    #[test]
+    fn unnamed_frames_of_its_file_may_lie_before_the_nearest_named_caller() {
+        let rules = rules(
+            "[[wait]]\nname = 'GIL'\nidle = false\nin = 'cond_wait'\nnearest_named_caller = ['Eval*', 'Save']",
+        );
+        let in_file = |symbol: Option<&str>, file: &str| {
+            let mut frame = (*stack(&["x"]).frames[0]).clone();
+            frame.module = Some(file.into());
+            frame.lines[0].symbol = symbol.map(str::to_owned);
+            Arc::new(frame)
+        };
+        let found = |between: &[(Option<&str>, &str)]| {
+            let mut frames = vec![in_file(Some("cond_wait"), "/lib/libc.so.6")];
+            frames.extend(between.iter().map(|(symbol, file)| in_file(*symbol, file)));
+            let stack = ResolvedStack { frames: frames.into(), ..stack(&[]) };
+            rules.meaning(Some(&stack), None).is_some()
+        };
+        let (python, extension) = ("/usr/bin/python3", "/usr/lib/math.so");
+        assert!(found(&[(Some("EvalFrame"), python)]));
+        assert!(found(&[(None, python), (None, python), (Some("EvalFrame"), python)]));
+        assert!(!found(&[(None, extension), (None, python), (Some("EvalFrame"), python)]), "another file");
+        assert!(!found(&[(Some("pool_get"), python), (Some("EvalFrame"), python)]), "another function");
+        assert!(!found(&[(None, python)]), "no function at all");
+        assert!(!found(&[]));
     }
 
     #[test]
