@@ -10,6 +10,7 @@ use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 use crate::interest::Class;
 use crate::site::Site;
 use crate::tally::Tally;
+use crate::waits::DISK;
 
 /// One interval off the CPU, or one page fault.
 #[derive(Clone, Debug)]
@@ -130,7 +131,13 @@ impl Case {
     pub fn is_for_a_lock(&self) -> bool {
         let StallReason::Blocked(reason) = self.reason else { return false };
         let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
-        !self.voluntary && (reason == Reason::Lock || means_one && reason != Reason::Disk)
+        !self.voluntary && (reason == Reason::Lock || means_one && !self.is_for_a_disk())
+    }
+
+    /// Whether it is a wait for a disk: by the kernel's word, or because disks end such waits.
+    pub fn is_for_a_disk(&self) -> bool {
+        let means_one = |meaning: &Arc<Meaning>| meaning.software.is_none() && meaning.name == DISK;
+        self.reason == StallReason::Blocked(Reason::Disk) || self.meaning.as_ref().is_some_and(means_one)
     }
 
     /// What its software calls it, where a rule says so.

@@ -7,8 +7,6 @@
 
 use std::collections::BTreeSet;
 
-use wallprof_model::{Reason, StallReason};
-
 use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
@@ -27,9 +25,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 };
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let is_disk = |case: &&Case| {
-        case.reason == StallReason::Blocked(Reason::Disk) && !case.voluntary && !reported.has(case)
-    };
+    let is_disk = |case: &&Case| case.is_for_a_disk() && !case.voluntary && !reported.has(case);
     let places = grouped(evidence.cases().filter(is_disk), |case| {
         (case.pid, case.comm.clone(), case.syscall.clone(), case.site.clone())
     });
@@ -90,7 +86,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use wallprof_model::{Meaning, MeaningSource};
+    use wallprof_model::{Meaning, MeaningSource, Reason, StallReason};
 
     use wallprof_model::event::{DelayKind, WaitedFile};
     use wallprof_model::profile::StallRecord;
@@ -115,6 +111,21 @@ mod tests {
         let found = Fixture::only_finding((1..=30).map(flush));
         assert_eq!(found.rule, RULE.name);
         assert!(found.title.contains("waited for a disk (WAL flush, fsync) in"), "{}", found.title);
+    }
+
+    #[test]
+    fn poll_that_a_disk_ends_is_one() {
+        let source = MeaningSource::Wakers;
+        let disk = Arc::new(Meaning { name: "disk".into(), software: None, idle: false, source });
+        let poll = |id| StallRecord {
+            reason: StallReason::Blocked(Reason::Poll),
+            syscall: Some("io_uring_enter".into()),
+            meaning: Some(disk.clone()),
+            ..sync(id, 4_000_000)
+        };
+        let found = Fixture::only_finding((1..=30).map(poll));
+        assert_eq!(found.rule, RULE.name);
+        assert!(found.title.contains("waited for a disk (io_uring_enter) in"), "{}", found.title);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! [`timing`], [`Functions`] and [`Rules`], about what has arrived so far.
 
 mod chain;
+mod disk;
 mod functions;
 mod judge;
 mod rules;
@@ -25,6 +26,7 @@ use wallprof_model::{
 };
 
 pub use chain::{Link, Timing, timing};
+use disk::Ends;
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 pub use rules::{Rule, Rules, RulesError};
@@ -34,6 +36,9 @@ pub use slices::is_continued;
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
 /// fourth, behind three of the latch that also waits for clients.
 pub const WAITERS_DEPTH: usize = 4;
+
+/// The meaning of a poll that a disk ends.
+pub(crate) const DISK: &str = "disk";
 
 /// Innermost functions of waits that are judged together.
 pub const JUDGED_DEPTH: usize = 8;
@@ -54,6 +59,7 @@ pub struct Waits {
     programs: HashMap<ThreadKey, u32>,
     reasons: HashMap<Place, Reason>,
     sums: HashMap<Ended, Sum>,
+    poll_ends: Ends,
     /// User stacks of each thread, those of its waits included.
     stacks: HashMap<ThreadKey, HashSet<StackId>>,
     singles: Vec<Single>,
@@ -124,6 +130,9 @@ impl Waits {
         if !self.meet(place, reason) {
             return;
         }
+        if reason == Reason::Poll {
+            self.poll_ends.add(place, waker.and_then(|waker| waker.kernel), sample.weight);
+        }
         let by = match waker {
             Some(waker) if waker.interrupt => Ender::Interrupt,
             Some(waker) => waker.thread.map_or(Ender::Unknown, Ender::Thread),
@@ -189,10 +198,15 @@ impl Waits {
                 (Place { program, user, kernel }, functions.as_slice())
             })
             .collect();
-        let lock = lock_by_wakers();
+        let (lock, disk) = (lock_by_wakers(), by_wakers(DISK));
+        let mut for_disks = self.poll_ends.for_disks(&mut resolve)?;
+        for_disks.retain(|place| places.contains_key(&(place.program, place.user, place.kernel)));
         let mut search = Search { waits: &self, firsts: &firsts, functions, resolve, stacks: HashMap::new() };
         for place in search.locks(&own)? {
             meanings.set_place(place, lock.clone());
+        }
+        for place in for_disks {
+            meanings.set_place(place, disk.clone());
         }
         self.join_slices(&firsts, &mut meanings);
         Ok(meanings)
@@ -261,7 +275,11 @@ impl Waits {
 
 /// The meaning of waits that their own waiters end, as those for a lock.
 pub fn lock_by_wakers() -> Arc<Meaning> {
-    Arc::new(Meaning { name: "lock".into(), software: None, idle: false, source: MeaningSource::Wakers })
+    by_wakers("lock")
+}
+
+fn by_wakers(name: &str) -> Arc<Meaning> {
+    Arc::new(Meaning { name: name.into(), software: None, idle: false, source: MeaningSource::Wakers })
 }
 
 /// Reasons whose waits can be for a lock that the kernel does not know, or for work.
