@@ -7,6 +7,7 @@ use std::sync::Arc;
 use wallprof_model::event::Access;
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
+use super::callers::Callers;
 use crate::interest::Class;
 use crate::site::Site;
 use crate::tally::Tally;
@@ -37,6 +38,8 @@ pub struct Case {
     pub cpu: Option<u32>,
     pub syscall: Option<Arc<str>>,
     pub site: Option<Arc<Site>>,
+    /// `None`: not known, or nothing of the program.
+    pub callers: Option<Arc<Callers>>,
     /// Whether it waited inside the allocator.
     pub in_allocator: bool,
     pub waker: Option<Woken>,

@@ -15,6 +15,7 @@ use wallprof_model::profile::{
 };
 use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
+use super::callers::Callers;
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
 use super::machine::Machine;
@@ -114,6 +115,8 @@ pub struct Collector {
     cases: Vec<Case>,
     names: Interner<str>,
     sites: Sites,
+    callers: ByStack<Option<Arc<Callers>>>,
+    equal_callers: Interner<Callers>,
     in_allocator: ByStack<bool>,
     kernel_places: ByStack<Option<Arc<str>>>,
 }
@@ -190,6 +193,7 @@ impl Collector {
             cpu: stall.cpu,
             syscall: stall.syscall.clone().map(|name| self.names.get(name)),
             site: self.sites.of(stall.user.as_ref(), stall.kernel.as_ref()),
+            callers: self.callers(stall),
             in_allocator: stall
                 .user
                 .as_ref()
@@ -211,6 +215,12 @@ impl Collector {
                 self.kernel_places.get(kernel, |kernel| kernel_place(kernel).map(|name| self.names.get(name)))
             }),
         }
+    }
+
+    fn callers(&mut self, stall: &StallRecord) -> Option<Arc<Callers>> {
+        let Collector { callers, equal_callers, .. } = self;
+        let find = |user: &ResolvedStack| Callers::of(user).map(|found| equal_callers.get(found));
+        callers.get(stall.user.as_ref()?, find)
     }
 
     fn page_fault(&mut self, fault: &Fault) -> PageFault {

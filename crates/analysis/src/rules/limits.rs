@@ -7,6 +7,13 @@ use super::evidence::{Evidence, ThreadTotals};
 use wallprof_model::ThreadKey;
 use wallprof_model::profile::InterruptRow;
 
+/// A callback that keeps its event loop waiting for less than this is not reported. Node's watchers warn from
+/// some 20 ms on, asyncio from 100 ms on.
+pub(super) const SHORTEST_BLOCK_NS: u64 = 10_000_000;
+
+/// A thread that polled less often than this at one place has no loop there.
+pub(super) const LEAST_LOOP_WAITS: u64 = 8;
+
 /// How often threads were delayed, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delays {

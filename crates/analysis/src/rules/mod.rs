@@ -6,6 +6,8 @@
 //! for users what each rule reports, its limits, and when it is wrong.
 
 mod allocator_lock;
+mod blocked_loop;
+mod callers;
 mod case;
 mod compaction;
 mod conclusion;
@@ -64,6 +66,7 @@ pub static RULES: &[RuleSpec] = &[
     wake_chain::RULE,
     allocator_lock::RULE,
     lock_wait::RULE,
+    blocked_loop::RULE,
     major_fault::RULE,
     cpu_throttling::RULE,
     steal::RULE,

@@ -57,7 +57,7 @@ const COLD: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-cold");
 /// Larger than the memory limit of its writer.
 const FILLED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-filled");
 
-const MATRIX: [Part; 19] = [
+const MATRIX: [Part; 21] = [
     // The thread that releases a lock wakes the waiter, often on its own CPU, and runs on.
     Part { args: &["-n", "20"], also: &["run-queue"], ..part("lock", "lock-wait") },
     Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
@@ -93,6 +93,9 @@ const MATRIX: [Part; 19] = [
     // Both want the same CPU.
     Part { also: &["run-queue", "preempted"], ..part("onefile", "kernel-lock") },
     Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
+    Part { args: &["-b", "25000"], ..part("eventloop", "blocked-loop") },
+    // Short callbacks, and a worker with long jobs.
+    Part { rule: None, ..part("eventloop", "") },
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
     Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
     // The share of the worker's time that interrupts take depends on the machine.

@@ -1,0 +1,254 @@
+//! `blocked-loop`: a thread with an event loop waited inside a callback, so that the loop did not return to
+//! its poll. Names the function that the loop called.
+//!
+//! One finding a program, kind of wait and called function, where the waits took a hundredth of the threads'
+//! time, or one took 20 ms. Only waits of 10 ms or longer count.
+//!
+//! A loop is known by its waits: a place of epoll or io_uring to which the thread returns, or a place of poll
+//! or select where it spends most of its time. Only kinds of waits count that are no other idle place of a
+//! loop: runtimes park the threads of their loops on condition variables, and nested loops poll.
+//!
+//! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use wallprof_model::{Reason, StallReason, ThreadKey};
+
+use super::callers::Callers;
+use super::case::{Case, grouped};
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS};
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
+use super::wording;
+use crate::short_name::short_name;
+
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "blocked-loop",
+    topic: None,
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
+
+/// Where a thread's loop waits.
+struct Loop<'e> {
+    syscall: &'e str,
+    callers: &'e Callers,
+}
+
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    let loops = loops(evidence);
+    let mut blocks: HashMap<u64, (Arc<str>, &str)> = HashMap::new();
+    let mut cases = Vec::new();
+    for case in evidence.cases().filter(|case| is_block(case) && !reported.has(case)) {
+        let known = loops.get(&case.thread).zip(case.callers.as_ref());
+        let called =
+            known.and_then(|(known, callers)| Some((callers.first_beyond(known.callers)?, known.syscall)));
+        if let Some(called) = called {
+            blocks.insert(case.id, called);
+            cases.push(case);
+        }
+    }
+    let key =
+        |case: &Case| (evidence.program(case), case.comm.clone(), case.reason, blocks[&case.id].clone());
+    let groups = grouped(cases.into_iter(), key);
+    let conclusions = groups
+        .into_iter()
+        .filter_map(|((_, _, _, (function, syscall)), cases)| conclude(cases, &function, syscall, evidence));
+    conclusions.collect()
+}
+
+fn conclude<'e>(
+    cases: Vec<&'e Case>,
+    function: &str,
+    syscall: &str,
+    evidence: &Evidence,
+) -> Option<Conclusion<'e>> {
+    let reason = cases.first()?.reason;
+    let delays = Delays::over(&cases, Case::duration_ns);
+    let problem = Problem::heavy(cases, delays, evidence)?;
+    let title = format!(
+        "{} did not return to {syscall} {}: its event loop was {} in {}{}.",
+        wording::who(&problem.cases, evidence),
+        wording::delays(&delays),
+        waiting(reason),
+        short_name(function),
+        inside(&problem, function),
+    );
+    let advice = "Let another thread do what waits, or use a call that does not wait: all else that the loop \
+                  serves is late by as much.";
+    Some(problem.conclude(title, advice))
+}
+
+/// `, inside back_off`: the innermost function, where it is another one.
+fn inside(problem: &Problem<'_>, function: &str) -> String {
+    let site = problem.site();
+    let innermost = site.as_ref().and_then(|site| site.functions.first());
+    innermost
+        .filter(|innermost| &***innermost != function)
+        .map(|innermost| format!(", inside {}", short_name(innermost)))
+        .unwrap_or_default()
+}
+
+fn waiting(reason: StallReason) -> &'static str {
+    match reason {
+        StallReason::Blocked(Reason::Sleep) => "asleep",
+        StallReason::Blocked(Reason::Child) => "waiting for a child process",
+        StallReason::Blocked(Reason::Network) => "waiting for the network",
+        StallReason::Blocked(Reason::Pipe) => "waiting for a pipe",
+        _ => "waiting for another process",
+    }
+}
+
+/// A long wait that no other rule is about, and at which no loop is idle.
+fn is_block(case: &Case) -> bool {
+    let is_wanted = matches!(
+        case.reason,
+        StallReason::Blocked(Reason::Sleep | Reason::Child | Reason::Network | Reason::Pipe | Reason::Ipc)
+    );
+    is_wanted && case.meaning.is_none() && case.duration_ns() >= SHORTEST_BLOCK_NS
+}
+
+/// How a thread waits at one place of a poll.
+#[derive(Default)]
+struct Polls {
+    count: u64,
+    ns: u64,
+}
+
+/// The loops of the threads, each at the place where its thread polls for the longest time.
+fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
+    let mut places: BTreeMap<ThreadKey, BTreeMap<(&Callers, &str), Polls>> = BTreeMap::new();
+    for case in evidence.cases() {
+        let is_idle = case.voluntary && case.reason == StallReason::Blocked(Reason::Poll);
+        let place = case.callers.as_deref().zip(case.syscall.as_deref());
+        if let Some(place) = place.filter(|_| is_idle) {
+            let polls = places.entry(case.thread).or_default().entry(place).or_default();
+            polls.count += 1;
+            polls.ns = polls.ns.saturating_add(case.duration_ns());
+        }
+    }
+    let mut loops = HashMap::new();
+    for (thread, places) in places {
+        let longest = places.into_iter().max_by_key(|(_, polls)| polls.ns);
+        let wall_ns = evidence.thread(thread).map_or(0, |thread| thread.wall_ns);
+        if let Some(((callers, syscall), polls)) = longest
+            && polls.count >= LEAST_LOOP_WAITS
+            && (is_for_events(syscall) || polls.ns >= wall_ns / 2)
+        {
+            loops.insert(thread, Loop { syscall, callers });
+        }
+    }
+    loops
+}
+
+/// System calls that are made for loops over many events. A client that waits for one answer uses poll.
+fn is_for_events(syscall: &str) -> bool {
+    syscall.starts_with("epoll_") || syscall == "io_uring_enter"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::super::fixture::{Fixture, at, case, stack};
+    use super::*;
+    use wallprof_model::profile::{Finding, StallRecord};
+    use wallprof_model::{Meaning, MeaningSource};
+
+    const MS: u64 = 1_000_000;
+
+    /// A turn of the loop every 100 ms: an idle wait of `idle_ms`.
+    fn idle(turn: u64, syscall: &str, idle_ms: u64) -> StallRecord {
+        let poll = StallRecord {
+            voluntary: true,
+            syscall: Some(syscall.into()),
+            user: Some(stack(&["epoll_wait", "wait_for_events", "run_loop", "main"])),
+            ..case(turn, 1, StallReason::Blocked(Reason::Poll), idle_ms * MS)
+        };
+        at(turn * 100 * MS, poll)
+    }
+
+    /// What the loop's callback waits for in the same turn, after the idle wait.
+    fn block(turn: u64, reason: Reason, ms: u64) -> StallRecord {
+        let block = StallRecord {
+            voluntary: reason.is_voluntary(),
+            user: Some(stack(&["nanosleep", "back_off", "serve_request", "run_loop", "main"])),
+            ..case(1_000 + turn, 1, StallReason::Blocked(reason), ms * MS)
+        };
+        at((turn * 100 + 60) * MS, block)
+    }
+
+    fn found(turns: u64, syscall: &str, idle_ms: u64, block: impl Fn(u64) -> StallRecord) -> Vec<Finding> {
+        let mut fixture = Fixture::new();
+        for turn in 0..turns {
+            fixture.stall(idle(turn, syscall, idle_ms));
+            if turn % 2 == 1 {
+                fixture.stall(block(turn));
+            }
+        }
+        findings(&fixture.evidence())
+    }
+
+    #[test]
+    fn callback_that_sleeps_is_named() {
+        let found = found(20, "epoll_wait", 50, |turn| block(turn, Reason::Sleep, 30));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(
+            found[0].title,
+            "thread-1 of app did not return to epoll_wait 10 times, 300 ms in all, up to 30.0 ms: its event \
+             loop was asleep in serve_request, inside back_off. They recur every 200.0 ms."
+        );
+        assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 10));
+    }
+
+    #[test]
+    fn each_kind_of_wait_has_its_words() {
+        for (reason, words) in [
+            (Reason::Child, "was waiting for a child process in serve_request"),
+            (Reason::Network, "was waiting for the network in serve_request"),
+            (Reason::Pipe, "was waiting for a pipe in serve_request"),
+            (Reason::Ipc, "was waiting for another process in serve_request"),
+        ] {
+            let found = found(20, "io_uring_enter", 5, |turn| block(turn, reason, 30));
+            assert!(found.len() == 1 && found[0].title.contains(words), "{reason:?}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn short_callbacks_and_the_loop_itself_are_no_finding() {
+        assert_eq!(found(20, "epoll_wait", 50, |turn| block(turn, Reason::Sleep, 9)), [], "short");
+        let own = |turn| StallRecord {
+            user: Some(stack(&["nanosleep", "run_loop", "main"])),
+            ..block(turn, Reason::Sleep, 30)
+        };
+        assert_eq!(found(20, "epoll_wait", 50, own), [], "the loop's own sleep");
+        let elsewhere = |turn| StallRecord {
+            user: Some(stack(&["nanosleep", "back_off", "work"])),
+            ..block(turn, Reason::Sleep, 30)
+        };
+        assert_eq!(found(20, "epoll_wait", 50, elsewhere), [], "outside of the loop");
+    }
+
+    #[test]
+    fn idle_threads_of_runtimes_and_nested_loops_are_none() {
+        for reason in [Reason::Wait, Reason::Poll] {
+            assert_eq!(found(20, "epoll_wait", 50, |turn| block(turn, reason, 30)), [], "{reason:?}");
+        }
+        let idle =
+            Meaning { name: "vacuum delay".into(), software: None, idle: true, source: MeaningSource::Stack };
+        let known =
+            |turn| StallRecord { meaning: Some(Arc::new(idle.clone())), ..block(turn, Reason::Sleep, 30) };
+        assert_eq!(found(20, "epoll_wait", 50, known), []);
+    }
+
+    #[test]
+    fn client_that_polls_for_answers_has_no_loop() {
+        let sleep = |turn| block(turn, Reason::Sleep, 30);
+        assert_eq!(found(60, "poll", 40, sleep), [], "a quarter of its time");
+        assert_eq!(found(98, "poll", 55, sleep).len(), 1, "it mostly polls");
+        assert_eq!(found(7, "epoll_wait", 50, sleep), [], "too few waits for a loop");
+    }
+}

@@ -1,0 +1,113 @@
+//! The program's own functions of a stack, from its root inwards, to be compared with another stack of the
+//! same thread.
+
+use std::sync::Arc;
+
+use wallprof_model::profile::ResolvedStack;
+use wallprof_model::{FrameKind, StackEnd};
+
+use crate::site::{self, base_name};
+
+/// Two addresses without symbols in one module are taken for one function if they are no further apart,
+/// bytes.
+const FUNCTION_BYTES: u64 = 1_024;
+
+/// Common machinery (libc, the linker) is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Callers(Vec<Function>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Function {
+    module: Option<Arc<str>>,
+    symbol: Option<Arc<str>>,
+    /// Of the call, in the module.
+    address: u64,
+}
+
+impl Callers {
+    /// `None` for a stack with more frames than are kept, whose root is missing, and for one without
+    /// functions of the program.
+    pub fn of(stack: &ResolvedStack) -> Option<Self> {
+        if stack.end == StackEnd::Truncated {
+            return None;
+        }
+        let mut functions = Vec::new();
+        for frame in stack.frames.iter().rev().filter(|frame| frame.kind != FrameKind::Kernel) {
+            for line in frame.lines.iter().rev().filter(|line| !site::is_plumbing(frame, line)) {
+                functions.push(Function {
+                    module: frame.module.as_deref().map(Arc::from),
+                    symbol: line.symbol.as_deref().filter(|symbol| !symbol.is_empty()).map(Arc::from),
+                    address: frame.address,
+                });
+            }
+        }
+        (!functions.is_empty()).then_some(Callers(functions))
+    }
+
+    /// The first function of this stack, from the root inwards, that the other one does not have. In a
+    /// stripped program it is the first one with a name, if there is any. `None` where the functions of this
+    /// stack are all in the other one, or none is.
+    pub fn first_beyond(&self, other: &Callers) -> Option<Arc<str>> {
+        let pairs = self.0.iter().zip(&other.0);
+        let common = pairs.take_while(|(one, other)| one.is_same(other)).count();
+        let beyond = self.0.get(common..).filter(|_| common > 0)?;
+        let named = beyond.iter().find(|function| function.symbol.is_some());
+        named.or(beyond.first()).map(Function::name)
+    }
+}
+
+impl Function {
+    /// As far as that is known: a function without a symbol is near its other calls.
+    fn is_same(&self, other: &Function) -> bool {
+        let is_near = || self.address.abs_diff(other.address) <= FUNCTION_BYTES;
+        self.module == other.module && self.symbol == other.symbol && (self.symbol.is_some() || is_near())
+    }
+
+    fn name(&self) -> Arc<str> {
+        match (&self.symbol, &self.module) {
+            (Some(symbol), _) => symbol.clone(),
+            (None, Some(module)) => format!("{}+{:#x}", base_name(module), self.address).into(),
+            (None, None) => format!("{:#x}", self.address).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{stack, strip};
+
+    fn beyond(one: &ResolvedStack, other: &ResolvedStack) -> Option<String> {
+        Callers::of(one)?.first_beyond(&Callers::of(other)?).map(|name| name.to_string())
+    }
+
+    #[test]
+    fn function_below_the_common_callers_is_named() {
+        let idle = stack(&["epoll_wait", "wait_for_events", "run_loop", "main", "__libc_start_main"]);
+        let busy = stack(&["nanosleep", "back_off", "handle", "run_loop", "main", "__libc_start_main"]);
+        assert_eq!(beyond(&busy, &idle).as_deref(), Some("handle"));
+        let direct = stack(&["nanosleep", "run_loop", "main"]);
+        assert_eq!(beyond(&direct, &idle), None, "the loop's own sleep");
+        assert_eq!(beyond(&stack(&["handle", "other"]), &idle), None, "nothing in common");
+    }
+
+    #[test]
+    fn function_without_a_symbol_is_known_by_its_address() {
+        let mut idle = stack(&["epoll_wait", "wait_for_events", "run_loop"]);
+        let mut busy = stack(&["nanosleep", "back_off", "handle", "run_loop"]);
+        strip(&mut idle, 2);
+        strip(&mut busy, 3);
+        strip(&mut busy, 2);
+        assert_eq!(beyond(&busy, &idle).as_deref(), Some("back_off"), "the nearest one with a name");
+        strip(&mut busy, 1);
+        assert_eq!(beyond(&busy, &idle).as_deref(), Some("app+0x1234"));
+        assert_eq!(beyond(&busy, &stack(&["epoll_wait", "run_loop"])), None, "a name is no address");
+    }
+
+    #[test]
+    fn stack_that_was_cut_short_has_no_callers() {
+        let cut = ResolvedStack { end: StackEnd::Truncated, ..stack(&["epoll_wait", "run_loop"]) };
+        assert_eq!(Callers::of(&cut), None);
+        assert_eq!(Callers::of(&stack(&["epoll_wait"])), None, "libc alone");
+    }
+}

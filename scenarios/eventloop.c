@@ -1,0 +1,125 @@
+// eventloop: a thread that serves requests from an event loop, and a pool that works on long jobs.
+//
+//   loop     run_loop → wait_for_requests (epoll_wait), and run_loop → serve_request, which takes some
+//            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off
+//   client   sends a request every 2 ms: send_requests
+//   worker   waits on a condition variable for jobs of 30 ms each: take_job, and run_job. It is no event loop
+//
+// Truth, besides truth.h's lines:
+//   {"event":"served", "tid", "requests", "blocked", "blocked_ns"}   requests, those that waited, and the
+//       time that these took by the thread's own clock
+// Options: -b US, how long every fiftieth request waits (default 0: none does).
+
+#include "truth.h"
+
+#include <sys/epoll.h>
+
+#define REQUEST_NS (2 * NS_PER_MS)
+#define JOB_NS (30 * NS_PER_MS)
+#define BLOCKED_EVERY 50
+
+static pthread_mutex_t jobs_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t jobs_filled = PTHREAD_COND_INITIALIZER;
+static int jobs;
+static bool closed;
+static int requests_in, requests_out;
+static uint64_t requests, blocked, blocked_ns;
+static double block_us;
+static struct actor actors[3];
+static struct run run = {.scenario = "eventloop", .seconds = 10, .seed = 42};
+
+SHOWN static void back_off(void) { sleep_for((uint64_t)(block_us * NS_PER_US)); }
+
+SHOWN static void serve_request(void) {
+    uint64_t start = now_ns();
+    requests++;
+    if (block_us > 0 && requests % BLOCKED_EVERY == 0) {
+        back_off();
+        blocked++;
+        blocked_ns += now_ns() - start;
+    } else {
+        spin_until(start + 20 * NS_PER_US);
+    }
+}
+
+// The number of requests; -1 when there will be no more.
+SHOWN static int wait_for_requests(int set) {
+    struct epoll_event event;
+    char bytes[64];
+    if (epoll_wait(set, &event, 1, -1) < 1)
+        return 0;
+    ssize_t got = read(requests_in, bytes, sizeof bytes);
+    return got > 0 ? (int)got : -1;
+}
+
+SHOWN static void run_loop(struct actor *self) {
+    (void)self;
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, requests_in, &event) != 0)
+        die("cannot watch the requests", errno);
+    for (int count = 0; count >= 0; count = wait_for_requests(set))
+        for (int i = 0; i < count; i++)
+            serve_request();
+    close(set);
+}
+
+static void add_job(bool last) {
+    pthread_mutex_lock(&jobs_lock);
+    jobs += !last;
+    closed = last;
+    pthread_cond_signal(&jobs_filled);
+    pthread_mutex_unlock(&jobs_lock);
+}
+
+SHOWN static void send_requests(struct actor *self) {
+    (void)self;
+    for (uint64_t sent = 0; !run_is_over(); sent++) {
+        sleep_for(REQUEST_NS);
+        if (write(requests_out, "r", 1) != 1)
+            die("cannot send a request", errno);
+        if (sent % 25 == 0)
+            add_job(false);
+    }
+    close(requests_out);
+    add_job(true);
+}
+
+// False when there will be no more jobs.
+SHOWN static bool take_job(void) {
+    pthread_mutex_lock(&jobs_lock);
+    while (jobs == 0 && !closed)
+        pthread_cond_wait(&jobs_filled, &jobs_lock);
+    bool taken = jobs > 0;
+    jobs -= taken;
+    pthread_mutex_unlock(&jobs_lock);
+    return taken;
+}
+
+SHOWN static void run_job(void) { sleep_for(JOB_NS); }
+
+SHOWN static void work(struct actor *self) {
+    (void)self;
+    while (take_job())
+        run_job();
+}
+
+static void print_truth(void) {
+    printf("{\"event\":\"served\",\"tid\":%d,\"requests\":%llu,\"blocked\":%llu,\"blocked_ns\":%llu}\n",
+           actors[1].tid, (unsigned long long)requests, (unsigned long long)blocked,
+           (unsigned long long)blocked_ns);
+}
+
+int main(int argc, char **argv) {
+    const struct own_option own = {.letter = 'b', .argument = "US", .number = &block_us};
+    int ends[2];
+    take_options(argc, argv, &run, &own, 1);
+    if (pipe(ends) != 0)
+        die("cannot make a pipe", errno);
+    requests_in = ends[0];
+    requests_out = ends[1];
+    actors[0] = (struct actor){.name = "client", .act = send_requests, .index = 0};
+    actors[1] = (struct actor){.name = "loop", .act = run_loop, .index = 1};
+    actors[2] = (struct actor){.name = "worker", .act = work, .index = 2};
+    run_scenario(actors, 3, &run, print_truth);
+}
