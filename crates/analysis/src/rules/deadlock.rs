@@ -2,12 +2,13 @@
 //! recording ended. A thread that waits for a lock that it holds itself is the smallest circle.
 //!
 //! Threads that wait behind a circle, directly or not, belong to its finding: their waits end when the
-//! circle does.
+//! circle does. Circles of one program, of threads of equal names at equal places, are one finding.
 //!
 //! False positives: the owners are those that the lock named when the wait started. A lock with a timeout
 //! (`pthread_mutex_timedlock`) is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use wallprof_model::ThreadKey;
 
@@ -17,6 +18,7 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
+use crate::site::Site;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "deadlock",
@@ -33,6 +35,17 @@ const ADVICE: &str = "Take these locks in the same order everywhere, or all of t
 /// The open wait of each thread.
 type Waits<'e> = BTreeMap<ThreadKey, &'e Case>;
 
+/// A circle of waits.
+struct Circle<'e> {
+    /// Each is followed by the wait of the thread it waits for.
+    members: Vec<&'e Case>,
+    /// The waits that end with it, those of its members among them.
+    cases: Vec<&'e Case>,
+}
+
+/// What circles have in common that one mistake caused: the program, the threads' names and their places.
+type Likeness = (Arc<str>, Vec<(Arc<str>, Option<Arc<Site>>)>);
+
 fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let open = evidence.cases().filter(|case| case.open && case.asked_ns.is_none() && lock::is_wait(case));
     let waits: Waits<'_> = open.map(|case| (case.thread, case)).collect();
@@ -42,7 +55,20 @@ fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>>
             behind.entry(circle).or_default().push(case);
         }
     }
-    behind.into_iter().map(|(circle, cases)| conclude(&circle, cases, &waits, evidence)).collect()
+    let mut alike: BTreeMap<Likeness, Vec<Circle<'e>>> = BTreeMap::new();
+    for (threads, cases) in behind {
+        let circle = Circle { members: in_order(&threads, &waits), cases };
+        alike.entry(likeness(&circle, evidence)).or_default().push(circle);
+    }
+    alike.into_iter().map(|((program, _), circles)| conclude(&program, circles)).collect()
+}
+
+fn likeness(circle: &Circle<'_>, evidence: &Evidence) -> Likeness {
+    let program = evidence.thread(circle.members[0].thread).map(|thread| thread.process.clone());
+    let mut members: Vec<(Arc<str>, Option<Arc<Site>>)> =
+        circle.members.iter().map(|case| (case.comm.clone(), case.site.clone())).collect();
+    members.sort();
+    (program.unwrap_or_default(), members)
 }
 
 /// The threads of the circle to which the waits lead from `thread` on.
@@ -61,28 +87,30 @@ fn owner(case: &Case) -> Option<ThreadKey> {
     case.lock.as_ref()?.owner.as_ref()?.key
 }
 
-fn conclude<'e>(
-    circle: &BTreeSet<ThreadKey>,
-    cases: Vec<&'e Case>,
-    waits: &Waits<'e>,
-    evidence: &Evidence,
-) -> Conclusion<'e> {
-    let members: Vec<&Case> = in_order(circle, waits);
-    let steps: Vec<String> = members.iter().map(|case| step(case)).collect();
-    let victims = cases.len() - members.len();
-    let others = match victims {
+/// One finding about circles that are alike. The first one's steps stand for all.
+fn conclude<'e>(program: &str, circles: Vec<Circle<'e>>) -> Conclusion<'e> {
+    let members = || circles.iter().flat_map(|circle| &circle.members);
+    let steps: Vec<String> = circles[0].members.iter().map(|case| step(case)).collect();
+    let processes: BTreeSet<u32> = members().map(|case| case.pid).collect();
+    let of = match (program, processes.len()) {
+        ("", _) => String::new(),
+        (_, 1) => format!(" of {}", wording::shown(program)),
+        (_, count) => format!(" in each of {count} {} processes", wording::shown(program)),
+    };
+    let like_it = match circles.len() - 1 {
+        0 => String::new(),
+        1 => "; another circle is like it".to_owned(),
+        count => format!("; {count} other circles are like it"),
+    };
+    let time = wording::time(members().map(|case| case.duration_ns()).min().unwrap_or(0));
+    let in_circles = members().count();
+    let cases: Vec<&Case> = circles.into_iter().flat_map(|circle| circle.cases).collect();
+    let others = match cases.len() - in_circles {
         0 => String::new(),
         1 => "; another thread waits behind them".to_owned(),
         count => format!("; {count} other threads wait behind them"),
     };
-    let process = evidence.thread(members[0].thread).map(|thread| thread.process.to_string());
-    let process = process.filter(|process| !process.is_empty()).map(|process| format!(" of {process}"));
-    let title = format!(
-        "Deadlock{} for {}: {}{others}.",
-        process.unwrap_or_default(),
-        wording::time(members.iter().map(|case| case.duration_ns()).min().unwrap_or(0)),
-        steps.join(", ")
-    );
+    let title = format!("Deadlock{of} for {time}: {}{like_it}{others}.", steps.join(", "));
     let delays = Delays::over(&cases, Case::duration_ns);
     Problem::new(cases, delays).conclude(title, ADVICE)
 }
@@ -150,6 +178,27 @@ mod tests {
             "{}",
             found[0].title
         );
+    }
+
+    #[test]
+    fn circles_of_equal_threads_at_equal_places_are_one_finding() {
+        let stall = |id: u64, thread: u32, owner: u32, pid: u32| StallRecord {
+            pid,
+            comm: ["right", "left"][id as usize % 2].into(),
+            ..open(lock_case(id, thread, owner, 3 * SECOND))
+        };
+        let circles = |pids: [u32; 3]| {
+            let stalls = (0..3u32).flat_map(|at| {
+                let (id, left, pid) = (u64::from(at) * 2 + 1, at * 2 + 1, pids[at as usize]);
+                [stall(id, left, left + 1, pid), stall(id + 1, left + 1, left, pid)]
+            });
+            Fixture::findings(stalls)
+        };
+        let [found] = &circles([100, 101, 102])[..] else { panic!("one finding") };
+        assert!(found.title.starts_with("Deadlock in each of 3 app processes for 3.00 s: left"), "{found:?}");
+        assert!(found.title.ends_with("; 2 other circles are like it."), "{}", found.title);
+        assert_eq!((found.count, found.stalls.len()), (6, 6));
+        assert!(circles([100; 3])[0].title.starts_with("Deadlock of app for"));
     }
 
     #[test]

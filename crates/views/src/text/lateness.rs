@@ -157,8 +157,13 @@ fn facts(group: &StallGroup, timestamps: &Timestamps<'_>, style: &Style) -> Vec<
     facts
 }
 
+/// Nothing where most of the stalls were no waits for a lock: a thread that waited for a CPU also did so after a
+/// few of those.
 fn lock_words(group: &StallGroup, style: &Style) -> Option<Vec<Word>> {
     let (&address, _) = group.lock_addresses.top()?;
+    if group.lock_addresses.total() < group.count.div_ceil(2) {
+        return None;
+    }
     let mut words = Vec::new();
     if address != 0 {
         words.push(Word::plain(format!("{address:#x}")));
@@ -254,4 +259,26 @@ fn write_long_stall(
         style.paint(ink, &left(stall.reason.name(), 10, style)),
         cut(&style.name(&function), style.columns().saturating_sub(fixed), style),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::profile::LockRecord;
+    use wallprof_model::{MonoNs, ThreadKey};
+
+    #[test]
+    fn lock_of_a_few_stalls_is_not_that_of_their_group() {
+        let words = |with_lock: u64| {
+            let mut digest = StallDigest::new(0);
+            for id in 1..=10 {
+                let stall =
+                    StallRecord::new(id, ThreadKey(1), StallReason::Runnable, MonoNs(id * 1_000), 500);
+                let lock = (id <= with_lock).then_some(LockRecord { address: 0x10, owner: None });
+                digest.add(&StallRecord { lock, ..stall });
+            }
+            lock_words(digest.groups()[0], &Style::plain()).is_some()
+        };
+        assert_eq!([0, 1, 4, 5, 10].map(words), [false, false, false, true, true]);
+    }
 }

@@ -31,14 +31,16 @@ pub fn run(args: &DemoArgs, started: Instant) -> Result<ExitCode, Failure> {
         crate::run(args::parse(line)?, started)
     };
     let file = || args.output.clone().into_os_string();
-    let recorded = run_line(&[
+    let mut record = vec![
         "record".into(),
         option("--output", &args.output),
         "--".into(),
         program.path(),
         "-d".into(),
         seconds,
-    ])?;
+    ];
+    record.extend(args.scenario.options().iter().map(OsString::from));
+    let recorded = run_line(&record)?;
     if recorded != ExitCode::SUCCESS {
         return Ok(recorded);
     }
