@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, Owner, StackEnd, StackId, SymbolLine};
 use wallprof_probe::bpf::stack_record;
-use wallprof_probe::memory;
+use wallprof_probe::{clock, memory};
 use wallprof_symbols::{
     Batch, DebugFileServer, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin, PendingFrames,
     ProcessKey, ReadLimits, Resolver, ResolverOptions, lacks_debug_info, normalise_kernel,
 };
 
 use crate::bindings::Bindings;
-use crate::cpu_accounts::{CpuAccounts, NAMING};
+use crate::cpu_accounts::{CpuAccounts, NAMING, NAMING_WAITS};
 use crate::known::KnownProcesses;
 use crate::wait_stacks::WaitStacks;
 
@@ -43,9 +43,6 @@ const FULL_NAMING: ReadLimits =
 const QUICK_NAMING: ReadLimits =
     ReadLimits { per_file: Duration::from_secs(1), in_all: Duration::from_secs(3), bytes: 512 << 20 };
 
-/// Frames of waits are named for at most one part in so many of a CPU. The first ones are not delayed.
-const WAIT_NAMING_PART: u32 = 50;
-
 /// Finds a module's file. Asked before the file is read, so that no lock is held while it is read.
 pub type FileOf<'a> = dyn FnMut(ModuleId) -> Option<ModuleFile> + 'a;
 
@@ -67,7 +64,8 @@ pub struct Stacks {
     bindings: Bindings,
     /// Of waits.
     waits: WaitStacks,
-    waits_named_next: Option<Instant>,
+    /// The CPU time of naming their functions, in one account.
+    waits_account: WaitsAccount,
     /// Modules that frames refer to.
     modules: HashSet<ModuleId>,
     emitted: HashMap<u64, Emitted>,
@@ -79,6 +77,14 @@ pub struct Stacks {
 }
 
 struct NamingAccounts(CpuAccounts);
+
+struct WaitsAccount(CpuAccounts);
+
+impl Default for WaitsAccount {
+    fn default() -> Self {
+        WaitsAccount(CpuAccounts::new(NAMING_WAITS))
+    }
+}
 
 impl Default for NamingAccounts {
     fn default() -> Self {
@@ -237,12 +243,13 @@ impl Stacks {
         due
     }
 
-    /// Names the frames that waits are known by, by symbol tables, unless that took too long the last time.
+    /// Names the frames that waits are known by, by symbol tables, while there is time for it.
     pub fn name_waits(&mut self, files: &mut FileOf<'_>) {
-        let started = Instant::now();
-        if !self.waits.has_unnamed() || self.waits_named_next.is_some_and(|next| started < next) {
+        let all = Owner::UNKNOWN;
+        if !self.waits.has_unnamed() || !self.waits_account.0.may_start(all, Instant::now()) {
             return;
         }
+        let cpu_before_ns = clock::thread_cpu_ns();
         let mut resolver = self.quick_resolver();
         for (origin, frames) in self.waits.take_unnamed() {
             let (ids, addresses): (Vec<FrameId>, Vec<u64>) = frames.into_iter().unzip();
@@ -258,8 +265,8 @@ impl Stacks {
                 self.waits.name(id, &lines.next().unwrap_or_default());
             }
         }
-        let now = Instant::now();
-        self.waits_named_next = Some(now + (now - started) * WAIT_NAMING_PART);
+        let cpu_ns = clock::thread_cpu_ns().saturating_sub(cpu_before_ns);
+        self.waits_account.0.charge(all, cpu_ns, Instant::now());
     }
 
     fn quick_resolver(&self) -> Resolver {

@@ -108,9 +108,11 @@ impl WaitStacks {
         }
         self.clock += 1;
         let Some(known) = self.stacks.get_mut(&stack) else {
-            if self.missed.len() < MOST_MISSED {
-                self.missed.insert(stack);
+            // Some never come again.
+            if self.missed.len() == MOST_MISSED {
+                self.missed.clear();
             }
+            self.missed.insert(stack);
             return false;
         };
         known.used = self.clock;

@@ -80,6 +80,11 @@ impl Scenario {
     /// Opens the gate, and returns when the scenario has run and its threads are parked again.
     pub fn run(&mut self) -> Truth {
         self.open_gate();
+        self.finish()
+    }
+
+    /// Returns when a scenario whose gate is open has run and its threads are parked again.
+    pub fn finish(&mut self) -> Truth {
         let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
         assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
         self.wait_until_parked();

@@ -2,7 +2,8 @@
 //!
 //! The scenarios log how long their threads waited. For each lock the first finding is about those threads, with
 //! most of that time. Threads that wait for work, for a time or for each other have no findings. Both hold
-//! without symbols and frame pointers, too.
+//! without symbols and frame pointers, too: both builds run at the same time, in one recording. They are two
+//! programs, and nothing that is learned about one says anything about the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,28 +42,32 @@ struct Breaks {
 struct Run {
     what: String,
     truth: Truth,
-    report: Report,
-    /// All of them, voluntary ones too.
+    /// Those that are about the scenario's threads.
+    findings: Vec<Finding>,
+    /// The ids of its threads by tid.
+    threads: BTreeMap<u32, u64>,
+    /// A wait for a lock is never voluntary. Printing all the others would take most of a test's time.
     stalls: Vec<Stall>,
     /// CPU time of other programs meanwhile, the recorder among them.
     others_ns: u64,
 }
 
-fn record(program: &str, kind: &str) -> Run {
-    let mut scenario = Scenario::ready(program, &["-d", SECONDS, "-w", kind]);
-    let recorder = Recorder::armed(&["-p", &recorded_processes(&scenario)], &[]);
+/// The runs of these programs, at the same time.
+fn record(programs: &[&str], kind: &str) -> Vec<Run> {
+    let ready = |program: &&str| Scenario::ready(program, &["-d", SECONDS, "-w", kind]);
+    let mut scenarios: Vec<Scenario> = programs.iter().map(ready).collect();
+    let recorded = scenarios.iter().map(recorded_processes).collect::<Vec<_>>().join(",");
+    let recorder = Recorder::armed(&["-p", &recorded], &[]);
     let before_ns = busy_ns();
-    let truth = scenario.run();
+    scenarios.iter_mut().for_each(Scenario::open_gate);
+    let truths: Vec<Truth> = scenarios.iter_mut().map(Scenario::finish).collect();
     let busy_ns = busy_ns() - before_ns;
     let recording = recorder.stop();
-    let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
-    Run {
-        what: format!("{program} -w {kind}"),
-        truth,
-        report: recording.report(),
-        stalls: recording.stalls(&["--all"]),
-        others_ns: busy_ns.saturating_sub(own_ns),
-    }
+    let (report, stalls) = (recording.report(), recording.stalls(&[]));
+    let run = |(program, truth): (&&str, Truth)| {
+        Run::new(format!("{program} -w {kind}"), truth, &report, &stalls, busy_ns)
+    };
+    programs.iter().zip(truths).map(run).collect()
 }
 
 /// The scenario's process; of one with backends, these without their clients.
@@ -78,21 +83,31 @@ fn recorded_processes(scenario: &Scenario) -> String {
 fn each_build(program: &str, kind: &str, assert_holds: impl Fn(&Run)) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let shipped = stripped(&format!("{program}-bare"), folder.path());
-    for program in [program, shipped.to_str().expect("a UTF-8 path")] {
-        assert_holds(&record(program, kind));
-    }
+    record(&[program, shipped.to_str().expect("a UTF-8 path")], kind).iter().for_each(assert_holds);
 }
 
 impl Run {
+    fn new(what: String, truth: Truth, report: &Report, stalls: &[Stall], busy_ns: u64) -> Self {
+        let tids: BTreeSet<u32> = truth.start.threads.iter().map(|thread| thread.tid).collect();
+        let own = report.threads.iter().filter(|thread| tids.contains(&thread.tid));
+        let threads: BTreeMap<u32, u64> = own.map(|thread| (thread.tid, thread.id)).collect();
+        let ids: BTreeSet<u64> = threads.values().copied().collect();
+        let is_own = |finding: &&Finding| finding.threads.iter().any(|thread| ids.contains(thread));
+        let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
+        Run {
+            what,
+            findings: report.findings.iter().filter(is_own).cloned().collect(),
+            stalls: stalls.iter().filter(|stall| ids.contains(&stall.thread)).cloned().collect(),
+            others_ns: busy_ns.saturating_sub(own_ns),
+            truth,
+            threads,
+        }
+    }
+
     /// The ids of the threads that contend for the lock.
     fn contenders(&self) -> BTreeSet<u64> {
-        let tids: BTreeSet<u32> = self.truth.start.workers().iter().map(|thread| thread.tid).collect();
-        self.report
-            .threads
-            .iter()
-            .filter(|thread| tids.contains(&thread.tid))
-            .map(|thread| thread.id)
-            .collect()
+        let workers = self.truth.start.workers().iter();
+        workers.filter_map(|thread| self.threads.get(&thread.tid).copied()).collect()
     }
 
     /// Whether the machine, not the scenario, explains a finding: others keep a thread waiting for no longer
@@ -117,7 +132,7 @@ impl Run {
 
     /// The findings that the machine does not explain, in their order.
     fn own_findings(&self) -> impl Iterator<Item = &Finding> {
-        self.report.findings.iter().filter(|finding| !self.is_the_machines_doing(finding))
+        self.findings.iter().filter(|finding| !self.is_the_machines_doing(finding))
     }
 
     /// Waits for a lock that is no mutex.
@@ -133,7 +148,7 @@ impl Run {
             (LEAST_PERCENT..=MOST_PERCENT).contains(&percent),
             "{}: {seen} have {total_ns} ns, {percent} % of the {truth_ns} ns of the truth: {:#?}",
             self.what,
-            self.report.findings
+            self.findings
         );
     }
 
@@ -175,8 +190,8 @@ fn assert_stalls_are_for_the_lock(run: &Run, contenders: &BTreeSet<u64>) {
 
 fn assert_is_the_first_finding(run: &Run, contenders: &BTreeSet<u64>) {
     let first = run.own_findings().next();
-    let first = first.unwrap_or_else(|| panic!("{}: {:#?}", run.what, run.report.findings));
-    assert_eq!(first.rule, "lock-wait", "{}: {:#?}", run.what, run.report.findings);
+    let first = first.unwrap_or_else(|| panic!("{}: {:#?}", run.what, run.findings));
+    assert_eq!(first.rule, "lock-wait", "{}: {:#?}", run.what, run.findings);
     assert_eq!(
         &first.threads.iter().copied().collect::<BTreeSet<_>>(),
         contenders,
