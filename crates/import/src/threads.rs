@@ -124,7 +124,13 @@ impl Threads {
     pub(crate) fn reference(&self, pid: Option<u32>, tid: u32) -> ThreadRef {
         let known = self.known.get(&tid);
         let pid = known.map(|known| known.pid).or(pid).or_else(|| self.pid(tid)).unwrap_or(tid);
-        ThreadRef { key: known.map(|known| known.key), pid, tid, comm: self.comm(tid).to_owned() }
+        ThreadRef {
+            key: known.map(|known| known.key),
+            pid,
+            tid,
+            comm: self.comm(tid).to_owned(),
+            title: None,
+        }
     }
 
     /// The number of threads that were emitted.

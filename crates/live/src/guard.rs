@@ -55,6 +55,7 @@ impl Guard {
             pid: row.tgid,
             tid: key.tid,
             comm,
+            title: None,
         });
         IntrusionDelta {
             cpu: u32::from(key.cpu),

@@ -24,6 +24,7 @@ mod stacks;
 pub mod stalls;
 mod threads;
 mod thresholds;
+mod titles;
 mod untracked;
 mod wait_stacks;
 mod waited_files;

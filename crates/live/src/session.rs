@@ -41,6 +41,7 @@ use crate::stacks::Stacks;
 use crate::stalls::{Lookup, latest_ns};
 use crate::threads::Threads;
 use crate::thresholds::Controller;
+use crate::titles::Titles;
 use crate::waited_files::WaitedFiles;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -87,6 +88,7 @@ pub struct Session<K: KernelSide = Probes> {
     names: InterruptNames,
     fault_files: FaultFiles,
     waited_files: WaitedFiles,
+    titles: Option<Titles>,
     places: Places,
     quotas: Quotas<HostFiles>,
     controller: Controller,
@@ -133,7 +135,7 @@ impl Session<Probes> {
         };
         let guard = Guard::new(&options.guarded);
         let session = Session::new(probes, follower, guard, options.min_stall_ns);
-        Ok(Session { held, counters: Some(Counters::new()), ..session })
+        Ok(Session { held, counters: Some(Counters::new()), titles: Titles::start(), ..session })
     }
 
     /// Names kernel frames, and gives the kernel side the functions whose sleepers have a reason. Before
@@ -163,6 +165,7 @@ impl<K: KernelSide> Session<K> {
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
             waited_files: WaitedFiles::default(),
+            titles: None,
             places: Places::default(),
             quotas: Quotas::new(HostFiles, clock.mono),
             controller: Controller::new(min_stall_ns),

@@ -55,7 +55,7 @@ impl Lookup for MeaningAlone {
     }
 
     fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef {
-        ThreadRef { key: None, pid: other.tgid, tid: other.tid, comm: String::new() }
+        ThreadRef { key: None, pid: other.tgid, tid: other.tid, comm: String::new(), title: None }
     }
 
     fn owner(&self, _: u32, _: u32) -> Option<ThreadRef> {

@@ -108,6 +108,12 @@ impl Threads {
         self.by_tid.get(&tid).copied().map(ThreadKey)
     }
 
+    /// The pids of the processes whose first thread is known and has not ended.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        let firsts = self.by_key.values().filter(|known| known.pid == known.tid && !known.ended);
+        firsts.map(|known| known.pid)
+    }
+
     pub fn pid_of(&self, key: u32) -> Option<u32> {
         self.by_key.get(&key).map(|known| known.pid)
     }
@@ -127,7 +133,7 @@ impl Threads {
             (name, _) => name,
         };
         let key = known.and(key).copied().map(ThreadKey);
-        ThreadRef { key, pid: other.tgid, tid: other.tid, comm }
+        ThreadRef { key, pid: other.tgid, tid: other.tid, comm, title: None }
     }
 
     /// The thread of process `pid` with this tid inside its own pid namespace, as a lock names its owner.
@@ -135,7 +141,13 @@ impl Threads {
     pub fn owner(&self, pid: u32, ns_tid: u32) -> Option<ThreadRef> {
         let key = *self.by_inner_tid.get(&(pid, ns_tid))?;
         let Known { tid, comm, .. } = self.by_key.get(&key)?;
-        Some(ThreadRef { key: Some(ThreadKey(key)), pid, tid: *tid, comm: name_from_bytes(comm) })
+        Some(ThreadRef {
+            key: Some(ThreadKey(key)),
+            pid,
+            tid: *tid,
+            comm: name_from_bytes(comm),
+            title: None,
+        })
     }
 }
 

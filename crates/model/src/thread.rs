@@ -1,5 +1,7 @@
 //! The identity of a thread.
 
+use std::sync::Arc;
+
 /// A source's own number for a thread, unique within one recording. Not a tid: tids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadKey(pub u32);
@@ -35,4 +37,6 @@ pub struct ThreadRef {
     pub pid: u32,
     pub tid: u32,
     pub comm: String,
+    /// What its process called itself: a title that it had set, or the script that it ran.
+    pub title: Option<Arc<str>>,
 }

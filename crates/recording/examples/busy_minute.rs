@@ -227,6 +227,7 @@ fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
         pid: 10_000,
         tid: 10_000 + another.0,
         comm: format!("worker-{}", another.0),
+        title: None,
     };
     let ran_instead = match runnable_ns {
         0 => vec![],

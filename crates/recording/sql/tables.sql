@@ -44,9 +44,9 @@ CREATE TABLE thread (
     start_ns INTEGER, end_ns INTEGER   -- observed from and until; NULL: the recording's
 );
 
--- A thread that an event refers to. It may be untracked.
+-- A thread that an event refers to. It may be untracked. title: what its process called itself.
 CREATE TABLE mention (id INTEGER PRIMARY KEY, thread INTEGER, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
-comm INTEGER NOT NULL);
+comm INTEGER NOT NULL, title INTEGER);
 
 CREATE TABLE module (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, build_id BLOB);
 CREATE TABLE frame (id INTEGER PRIMARY KEY, kind_code INTEGER NOT NULL, module INTEGER,

@@ -152,7 +152,8 @@ CREATE VIEW stalls AS
         waker_comm.text AS waker_comm,
         stall.waker_user_stack, stall.waker_kernel_stack,
         CASE WHEN lock_address IS NOT NULL THEN printf('0x%x', lock_address) END AS lock_address,
-        owner.thread AS lock_owner_thread, owner.tid AS lock_owner_tid, owner_comm.text AS lock_owner_comm
+        owner.thread AS lock_owner_thread, owner.tid AS lock_owner_tid, owner_comm.text AS lock_owner_comm,
+        waker_title.text AS waker_title, owner_title.text AS lock_owner_title
     FROM stall
     LEFT JOIN stall_meaning ON stall_meaning.stall = stall.id
     LEFT JOIN meaning ON meaning.id = stall_meaning.meaning
@@ -163,7 +164,9 @@ CREATE VIEW stalls AS
     LEFT JOIN mention AS waker ON waker.id = stall.waker
     LEFT JOIN text AS waker_comm ON waker_comm.id = waker.comm
     LEFT JOIN mention AS owner ON owner.id = stall.lock_owner
-    LEFT JOIN text AS owner_comm ON owner_comm.id = owner.comm;
+    LEFT JOIN text AS owner_comm ON owner_comm.id = owner.comm
+    LEFT JOIN text AS waker_title ON waker_title.id = waker.title
+    LEFT JOIN text AS owner_title ON owner_title.id = owner.title;
 
 -- The threads that had the CPU while the thread of a stall waited for it, most time first.
 CREATE VIEW ran_instead AS

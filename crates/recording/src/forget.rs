@@ -137,6 +137,7 @@ impl Unused {
         for row in self.mentions {
             if let Some((Some(mention), ())) = ids.mentions.remove(row) {
                 texts.uses.release(mention.comm);
+                mention.title.iter().for_each(|&title| texts.uses.release(title));
                 mention.thread.iter().for_each(|&thread| ids.threads.release(thread));
             }
         }

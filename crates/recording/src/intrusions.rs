@@ -69,7 +69,7 @@ mod tests {
     use wallprof_model::ThreadKey;
 
     fn row(tid: u32, key: Option<u32>, total_ns: u64) -> IntrusionRow {
-        let thread = ThreadRef { key: key.map(ThreadKey), pid: 7, tid, comm: "cron".into() };
+        let thread = ThreadRef { key: key.map(ThreadKey), pid: 7, tid, comm: "cron".into(), title: None };
         IntrusionRow {
             cpu: 3,
             kind: IntrusionKind::Task,

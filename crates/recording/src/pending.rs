@@ -75,6 +75,7 @@ pub(crate) struct MentionRow {
     pub pid: u32,
     pub tid: u32,
     pub comm: u32,
+    pub title: Option<u32>,
 }
 
 pub(crate) struct ModuleRow {

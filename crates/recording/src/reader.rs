@@ -129,14 +129,16 @@ impl Reader {
         if let Some(mention) = self.mentions.borrow().get(&id) {
             return Ok(mention.clone());
         }
-        let mut find =
-            self.connection.prepare_cached("SELECT thread, pid, tid, comm FROM mention WHERE id = ?")?;
+        let mut find = self
+            .connection
+            .prepare_cached("SELECT thread, pid, tid, comm, title FROM mention WHERE id = ?")?;
         let mention = find.query_row([id], |row| {
             Ok(ThreadRef {
                 key: row.get::<_, Option<u32>>("thread")?.map(ThreadKey),
                 pid: row.get("pid")?,
                 tid: row.get("tid")?,
                 comm: self.text_to_keep(row.get("comm")?)?.unwrap_or_default(),
+                title: self.text_to_keep(row.get("title")?)?.map(Arc::from),
             })
         })?;
         self.mentions.borrow_mut().insert(id, mention.clone());

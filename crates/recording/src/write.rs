@@ -85,10 +85,11 @@ fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
             span.execute(params![id, optional_time(change.start), optional_time(change.end)])?;
         }
     }
-    let mut mention =
-        to.prepare_cached("INSERT INTO mention (id, thread, pid, tid, comm) VALUES (?, ?, ?, ?, ?)")?;
+    let mut mention = to.prepare_cached(
+        "INSERT INTO mention (id, thread, pid, tid, comm, title) VALUES (?, ?, ?, ?, ?, ?)",
+    )?;
     for (id, row) in &pending.mentions {
-        mention.execute(params![id, row.thread, row.pid, row.tid, row.comm])?;
+        mention.execute(params![id, row.thread, row.pid, row.tid, row.comm, row.title])?;
     }
     Ok(())
 }

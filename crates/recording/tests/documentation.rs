@@ -20,7 +20,7 @@ fn recorded() -> (Place, Connection) {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
-    let neighbour = ThreadRef { key: None, pid: 4, tid: 5, comm: "neighbour".into() };
+    let neighbour = ThreadRef { key: None, pid: 4, tid: 5, comm: "neighbour".into(), title: None };
     let cell = |ns| Cell { count: 1, total_ns: ns, max_ns: ns };
     let latency = |ns| LatencyDelta {
         thread: ThreadKey(7),

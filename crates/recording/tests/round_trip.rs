@@ -225,8 +225,14 @@ fn symbols_replace_missing_ones_only() {
 
 #[test]
 fn stall_with_all_facts() {
-    let other = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
-    let worker = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
+    let other = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into(), title: None };
+    let worker = ThreadRef {
+        key: Some(ThreadKey(7)),
+        pid: 1000,
+        tid: 1007,
+        comm: "worker".into(),
+        title: Some("worker: queue 7".into()),
+    };
     let full = Stall {
         syscall: Some("futex".into()),
         cpu: Some(1),
@@ -357,7 +363,13 @@ fn recording_without_the_column_has_lateness() {
 fn kernel_delays_and_calls_on_other_cpus() {
     let work =
         |kind, start, ns| KernelDelay { thread: ThreadKey(7), kind, start: at(start), end: at(start + ns) };
-    let caller = ThreadRef { key: Some(ThreadKey(7)), pid: 1000, tid: 1007, comm: "worker".into() };
+    let caller = ThreadRef {
+        key: Some(ThreadKey(7)),
+        pid: 1000,
+        tid: 1007,
+        comm: "worker".into(),
+        title: Some("worker: queue 7".into()),
+    };
     let calls = |syscall: Option<&str>, count| {
         let (syscall, function) = (syscall.map(str::to_owned), Some("flush_tlb_func".to_owned()));
         Event::CrossCalls(CrossCallDelta { caller: caller.clone(), syscall, function, count })
@@ -469,7 +481,7 @@ fn open_stall_is_replaced_by_the_closed_one() {
     let place = place();
     let mut recorder = recorder(&place.file());
     take_all(&mut recorder, definitions());
-    let other = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into() };
+    let other = ThreadRef { key: None, pid: 4, tid: 5, comm: "stress".into(), title: None };
     let open = Stall {
         open: true,
         ran_instead: vec![RanInstead { thread: other.clone(), ns: 1 }, RanInstead { thread: other, ns: 2 }],

@@ -1,4 +1,4 @@
-# Clients update one row, each in a transaction that also thinks for 10 ms while it holds the row.
+# Clients update one row, each in a transaction that also thinks for 20 ms while it holds the row.
 packages="postgresql postgresql-contrib"
 kind="wake-chain|lock-wait"
 text='postgres processes waited for a row lock .* in ProcSleep \(called by (XactLockTableWait|LockTuple)\).*pgbench'
@@ -11,7 +11,7 @@ prepare() {
     cat > "$WORK/cause.sql" <<SQL
 begin;
 update stock set pieces = pieces + 1 where id = 1;
-\sleep 10 ms
+\sleep 20 ms
 commit;
 SQL
     sed 's/id = 1/id = :client_id + 1/' "$WORK/cause.sql" > "$WORK/twin.sql"

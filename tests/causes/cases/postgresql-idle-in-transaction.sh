@@ -1,7 +1,7 @@
 # A client updates a row, and then does nothing for most of the run: its transaction is open. Others want the row.
 packages="postgresql postgresql-contrib"
 kind=wake-chain
-text='postgres .*waited for a row lock of postgres( [0-9]+ \(app shop .*idle in transaction\))? in ProcSleep.*psql \(client'
+text='postgres .*waited for a row lock of postgres [0-9]+ \(app shop .*idle in transaction\) in ProcSleep.*psql \(client'
 . "$HERE/servers.sh"
 
 prepare() {
@@ -11,11 +11,12 @@ prepare() {
     echo 'update stock set pieces = pieces + 1 where id = :client_id + 2;' > "$WORK/others.sql"
     sed 's/:client_id + 2/1/' "$WORK/others.sql" > "$WORK/same.sql"
 }
-# `run FILE`: a transaction holds row 1 for seconds, while others update what FILE says, once each 100 ms.
-run() {
+# A transaction holds row 1 for three seconds, while others update what FILE says, some each 100 ms.
+run() { # FILE
     (
+        sleep 1
         echo "begin; update stock set pieces = 0 where id = 1;"
-        sleep $((SECONDS_OF_RUN - 2))
+        sleep 3
         echo "commit;"
     ) | psql -q > "$WORK/holder.log" 2>&1 &
     local holder=$!

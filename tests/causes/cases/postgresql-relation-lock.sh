@@ -10,12 +10,14 @@ prepare() {
         -c 'insert into stock select i, 0 from generate_series(1, 1000) i'
     echo 'select pieces from stock where id = :client_id + 1;' > "$WORK/readers.sql"
 }
-# `run TABLE`: a migration of TABLE takes a second and a half, beside readers.
-run() {
-    psql -q -c "begin" -c "alter table $1 add column c$RANDOM int" -c "select pg_sleep(1.5)" -c "commit" \
-        > "$WORK/holder.log" 2>&1 &
+# A migration of TABLE takes a second and a half in the middle of the run, beside readers.
+run() { # TABLE
+    (
+        sleep 2
+        psql -q -c "begin" -c "alter table $1 add column c$RANDOM int" -c "select pg_sleep(1.5)" -c "commit"
+    ) > "$WORK/holder.log" 2>&1 &
     local holder=$!
-    pgbench -n -c 3 -R 300 -T "$SECONDS_OF_RUN" -f "$WORK/readers.sql" > "$WORK/client.log" 2>&1
+    pgbench -n -c 3 -R 100 -T "$SECONDS_OF_RUN" -f "$WORK/readers.sql" > "$WORK/client.log" 2>&1
     wait "$holder"
 }
 cause() { run stock; }

@@ -37,6 +37,7 @@ fn wait(thread: u32, start: u64, end: u64, runnable_ns: u64, waker: Option<u32>)
             pid: 100,
             tid: 100 + waker,
             comm: String::new(),
+            title: None,
         }),
         user: Some(stack(&["unlock", &format!("release_{waker}")])),
         kernel: None,

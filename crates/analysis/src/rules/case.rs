@@ -92,6 +92,8 @@ pub struct Party {
 pub struct Woken {
     /// `None`: an interrupt.
     pub by: Option<Party>,
+    /// What its process called itself at the time.
+    pub title: Option<Arc<str>>,
     pub site: Option<Arc<Site>>,
 }
 
@@ -101,6 +103,8 @@ pub struct Held {
     /// 0: not known.
     pub address: u64,
     pub owner: Option<Party>,
+    /// What the owner's process called itself at the time.
+    pub title: Option<Arc<str>>,
 }
 
 impl Case {
@@ -157,6 +161,14 @@ impl Case {
     pub fn waited_for(&self) -> Option<&Party> {
         let owner = self.lock.as_ref().and_then(|lock| lock.owner.as_ref());
         owner.or_else(|| self.waker.as_ref()?.by.as_ref())
+    }
+
+    /// What the process of [`Case::waited_for`] called itself at the time.
+    pub fn title_waited_for(&self) -> Option<&Arc<str>> {
+        match self.lock.as_ref().filter(|lock| lock.owner.is_some()) {
+            Some(lock) => lock.title.as_ref(),
+            None => self.waker.as_ref()?.title.as_ref(),
+        }
     }
 
     /// Where a thread ended the wait. An interrupt releases nothing: it means that a timeout ended.

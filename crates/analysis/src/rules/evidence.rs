@@ -202,11 +202,13 @@ impl Collector {
             ran_ns: stall.ran_instead.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns)),
             waker: stall.waker.as_ref().map(|waker| Woken {
                 by: waker.thread.as_ref().map(|thread| self.party(thread)),
+                title: waker.thread.as_ref().and_then(|thread| self.title(thread)),
                 site: self.sites.of(waker.user.as_ref(), waker.kernel.as_ref()),
             }),
             lock: stall.lock.as_ref().map(|lock| Held {
                 address: lock.address,
                 owner: lock.owner.as_ref().map(|owner| self.party(owner)),
+                title: lock.owner.as_ref().and_then(|owner| self.title(owner)),
             }),
             fault: stall.fault.as_ref().map(|fault| self.page_fault(fault)),
             first_call: self.first_call(stall),
@@ -246,6 +248,10 @@ impl Collector {
 
     fn party(&mut self, thread: &ThreadRef) -> Party {
         Party { key: thread.key, pid: thread.pid, comm: self.names.get(thread.comm.as_str()) }
+    }
+
+    fn title(&mut self, thread: &ThreadRef) -> Option<Arc<str>> {
+        thread.title.as_deref().map(|title| self.names.get(title))
     }
 }
 

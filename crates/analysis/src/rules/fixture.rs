@@ -121,12 +121,18 @@ fn thread(number: u32) -> Thread {
 }
 
 pub fn thread_ref(number: u32) -> ThreadRef {
-    ThreadRef { key: Some(ThreadKey(number)), pid: 100, tid: 100 + number, comm: format!("thread-{number}") }
+    ThreadRef {
+        key: Some(ThreadKey(number)),
+        pid: 100,
+        tid: 100 + number,
+        comm: format!("thread-{number}"),
+        title: None,
+    }
 }
 
 /// An untracked thread.
 pub fn untracked(comm: &str) -> ThreadRef {
-    ThreadRef { key: None, pid: 900, tid: 901, comm: comm.into() }
+    ThreadRef { key: None, pid: 900, tid: 901, comm: comm.into(), title: None }
 }
 
 /// A stack of the kernel's functions, leaf first.

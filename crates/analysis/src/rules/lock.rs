@@ -88,12 +88,12 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     }
     let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
     let Some(waker) = waker else { return String::new() };
+    let titled = titled(&waker, cases);
     if !cases.iter().all(|case| case.meaning.is_some()) {
-        return format!(": {} released it{release}", wording::name(&waker));
+        return format!(": {titled} released it{release}");
     }
     if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| is_held(&meaning.name))) {
-        let pid = cases.first().map_or(waker.pid, |case| case.pid);
-        return format!(": {} ended it{release}", wording::party(&waker, pid));
+        return format!(": {titled} ended it{release}");
     }
     let away = away(cases, evidence);
     let ns = |cases: &mut dyn Iterator<Item = &&Case>| -> u64 { cases.map(|case| case.duration_ns()).sum() };
@@ -102,8 +102,15 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         let away = away.replacen(", itself", ", each", 1);
         return format!(": they held it in turn{away} and released it{release}");
     }
+    format!(": {titled} held it{away} and released it{release}")
+}
+
+/// The thread that ended waits, with what its process called itself.
+fn titled(waker: &Party, cases: &[&Case]) -> String {
+    let by_it: Vec<&Case> = cases.iter().copied().filter(|case| case.waited_for() == Some(waker)).collect();
+    let title = mostly(&by_it, |case| case.title_waited_for().cloned());
     let pid = cases.first().map_or(waker.pid, |case| case.pid);
-    format!(": {} held it{away} and released it{release}", wording::party(&waker, pid))
+    wording::titled(waker, title.as_deref(), pid)
 }
 
 /// Whether interrupts ended most of the waits: of waits for a lock only timers do.

@@ -40,6 +40,9 @@ const MOST_LINKS: usize = 8;
 /// and so on.
 struct Chain<'e> {
     first: &'e Case,
+    holder: &'e Party,
+    /// What the holder's process called itself.
+    title: Option<&'e Arc<str>>,
     links: Vec<Link<'e>>,
 }
 
@@ -65,8 +68,16 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let conclusions = groups.into_values().filter_map(|cases| {
         let chain_of = |case: &&Case| by_first(case).ok().map(|at| &chains[at]);
         let detail = |chain: &&Chain| (chain.end().is_some(), chain.first.duration_ns());
-        let example = cases.iter().filter_map(chain_of).max_by_key(detail)?;
-        conclude(cases, example, evidence)
+        let chains = || cases.iter().filter_map(chain_of);
+        let example = chains().max_by_key(detail)?;
+        let titled = chains().filter(|chain| chain.title.is_some()).max_by_key(detail).unwrap_or(example);
+        let pid = example.first.pid;
+        // Of several holders the name alone.
+        let holder = match chains().all(|chain| chain.holder.pid == titled.holder.pid) {
+            true => wording::titled(titled.holder, titled.title.map(|title| &**title), pid),
+            false => wording::name(example.holder),
+        };
+        conclude(cases, example, &holder, evidence)
     });
     conclusions.collect()
 }
@@ -74,14 +85,18 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 fn chain<'e>(first: &'e Case, evidence: &'e Evidence) -> Option<Chain<'e>> {
     let mut links = Vec::new();
     let mut seen = vec![first.thread];
-    let mut next = first.waited_for()?.key?;
+    let (mut holder, mut title) = (first.waited_for()?, first.title_waited_for());
+    let mut next = holder.key?;
     while links.len() < MOST_LINKS && !seen.contains(&next) {
         seen.push(next);
         // A thread further on in the queue for the same lock is no other cause, but leads to the holder.
         if links.is_empty()
             && let Some(ahead) = ahead(next, first, evidence)
         {
-            next = ahead;
+            let Some((party, key)) = ahead.waited_for().and_then(|party| Some((party, party.key?))) else {
+                break;
+            };
+            (holder, title, next) = (party, ahead.title_waited_for(), key);
             continue;
         }
         let Some(link) = link(next, first, evidence) else { break };
@@ -93,16 +108,16 @@ fn chain<'e>(first: &'e Case, evidence: &'e Evidence) -> Option<Chain<'e>> {
         let Some(key) = after else { break };
         next = key;
     }
-    (!links.is_empty()).then_some(Chain { first, links })
+    (!links.is_empty()).then_some(Chain { first, holder, title, links })
 }
 
-/// The thread for which `thread` waited in the queue for the lock of `first`, for half of it or more.
-fn ahead(thread: ThreadKey, first: &Case, evidence: &Evidence) -> Option<ThreadKey> {
+/// The wait of `thread` in the queue for the lock of `first`, for half of it or more.
+fn ahead<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<&'e Case> {
     let half_ns = first.duration_ns() / 2;
     let mut waits = evidence.during(thread, first.start, first.end);
     let is_ahead =
         |case: &&Case| case.overlap_ns(first.start, first.end) >= half_ns && lock::is_same_lock(case, first);
-    waits.find(is_ahead)?.waited_for()?.key
+    waits.find(is_ahead)
 }
 
 /// The wait of `thread` for half of `first` or more, where it depended on another thread.
@@ -137,9 +152,10 @@ impl Chain<'_> {
         (evidence.program(self.first), self.first.comm.clone(), parties.collect())
     }
 
-    /// Where the last link ended.
+    /// Where the last link ended. An address in a program that is not recorded is no place.
     fn end(&self) -> Option<&Arc<Site>> {
-        self.links.last()?.case.release()
+        let site = self.links.last()?.case.release()?;
+        site.functions.first().is_some_and(|function| !function.starts_with("0x")).then_some(site)
     }
 
     /// `worker was waiting for logger (pipe in ask); the chain ended in flush`.
@@ -164,11 +180,14 @@ impl Link<'_> {
     }
 }
 
-fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+fn conclude<'e>(
+    cases: Vec<&'e Case>,
+    example: &Chain<'_>,
+    holder: &str,
+    evidence: &Evidence,
+) -> Option<Conclusion<'e>> {
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = lock::problem(cases, delays, evidence)?;
-    let holder = &example.links.first()?.case.comm;
-    let holder = wording::shown(holder);
     let title = format!(
         "{} waited for {} of {}{} {}, while {}.",
         wording::who(&problem.cases, evidence),
@@ -185,8 +204,8 @@ fn conclude<'e>(cases: Vec<&'e Case>, example: &Chain<'_>, evidence: &Evidence) 
 mod tests {
     use super::super::fixture::{Fixture, at, case, lock_case, stack, thread_ref, untracked, woken_by};
     use super::*;
-    use wallprof_model::Reason;
     use wallprof_model::profile::{StallRecord, WakerRecord};
+    use wallprof_model::{Reason, ThreadRef};
 
     const MS: u64 = 1_000_000;
 
@@ -214,6 +233,39 @@ mod tests {
              (called by run)."
         );
         assert_eq!((found.rule.as_str(), found.stalls.as_slice()), (RULE.name, &[1][..]));
+    }
+
+    #[test]
+    fn holder_in_another_process_has_its_pid_and_title() {
+        let of = |thread: u32, pid: u32, stall: StallRecord| StallRecord {
+            pid,
+            thread: ThreadKey(thread),
+            comm: "postgres".into(),
+            ..stall
+        };
+        let by = |title: Option<&str>| {
+            let comm = "postgres".into();
+            let title = title.map(Into::into);
+            let thread = Some(ThreadRef { pid: 102, tid: 102, comm, title, ..thread_ref(2) });
+            Some(WakerRecord { thread, ..woken_by(2, "release") })
+        };
+        let wait = |id, ns, title| StallRecord {
+            lock: None,
+            waker: by(title),
+            ..at(0, of(1, 101, lock_case(id, 1, 2, ns)))
+        };
+        let ask = of(2, 102, ask(MS, 8 * MS));
+        let idle = Some("postgres: app shop [local] idle in transaction");
+        let found = Fixture::only_finding([wait(1, 10 * MS, idle), ask.clone()]);
+        assert!(
+            found.title.contains("a lock of postgres 102 (app shop [local] idle in transaction) in"),
+            "{}",
+            found.title
+        );
+        let found = Fixture::only_finding([wait(1, 10 * MS, None), ask]);
+        assert!(found.title.contains("a lock of postgres 102 in"), "{}", found.title);
+        let found = Fixture::only_finding([wait(1, 10 * MS, Some("worker.py"))]);
+        assert!(found.title.contains("postgres 102 (worker.py) released it"), "{}", found.title);
     }
 
     #[test]

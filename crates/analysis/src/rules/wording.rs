@@ -143,6 +143,17 @@ pub(super) fn party(party: &Party, pid: u32) -> String {
     if party.pid == pid { name(party) } else { format!("{} {}", name(party), party.pid) }
 }
 
+/// As [`party`], with what another process called itself: `postgres 27699 (app shop [local] idle)`.
+pub(super) fn titled(party: &Party, title: Option<&str>, pid: u32) -> String {
+    let named = self::party(party, pid);
+    let Some(title) = title.filter(|_| party.pid != pid) else { return named };
+    let own = title.strip_prefix(&*party.comm).map(|rest| rest.trim_start_matches([':', ' ']));
+    match own.unwrap_or(title) {
+        "" => named,
+        title => format!("{named} ({title})"),
+    }
+}
+
 /// `sleep`, `poll, for pgbench 27695`: what an interval was, and the other process that ended it.
 pub(super) fn wait(case: &Case) -> String {
     let what = what(case).to_owned();

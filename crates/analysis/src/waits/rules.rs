@@ -361,7 +361,8 @@ mod tests {
                 "connections",
                 true,
             ),
-            (&["epoll_wait", "aeProcessEvents", "aeMain"], "redis", "event loop", true),
+            (&["epoll_wait", "aeProcessEvents", "processEventsWhileBlocked"], "redis", "event loop", true),
+            (&["epoll_wait", "aeMain"], "redis", "event loop", true),
             (&["epoll_wait", "ngx_process_events_and_timers"], "nginx", "event loop", true),
             (&["epoll_wait", "run_poll_loop"], "haproxy", "event loop", true),
             (&["epoll_wait", "event_base_loop"], "libevent", "event loop", true),
@@ -374,7 +375,7 @@ mod tests {
             meaning(&["pthread_cond_wait", "query_cache", "do_handle_one_connection(CONNECT*)"]),
             None
         );
-        assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents"]), None, "the loop is blocked");
+        assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents", "aeMain"]), None, "the loop is blocked");
     }
 
     #[test]

@@ -63,6 +63,10 @@ impl<K: KernelSide> Session<K> {
         self.accounts.flush(boundary, offset, emit);
         self.emit_cost(emit)?;
         self.flushed_until = boundary.max(self.flushed_until).min(now);
+        // After the stalls: a title that is read now is one of a wait that ends later.
+        if let Some(titles) = &self.titles {
+            titles.follow(self.threads.processes().collect());
+        }
         self.follow_clock(emit);
         self.follow_counters(emit);
         Ok(())
@@ -300,6 +304,9 @@ impl<K: KernelSide> Session<K> {
             }
             if let (Some(file), Some(pid)) = (&mut stall.file, self.threads.pid_of(record.key)) {
                 self.waited_files.complete(pid, &record.fault, file);
+            }
+            if let Some(titles) = &self.titles {
+                titles.complete(stall);
             }
         }
         stalls

@@ -142,11 +142,13 @@ impl Recorder {
             pid: thread.pid,
             tid: thread.tid,
             comm: self.text(&thread.comm),
+            title: thread.title.as_deref().map(|title| self.text(title)),
         };
         let (row, is_new) = self.ids.mentions.get_or_define(mention);
         if is_new {
             mention.thread.iter().for_each(|&thread| self.ids.threads.hold(thread));
             self.texts.uses.hold(mention.comm);
+            mention.title.iter().for_each(|&title| self.texts.uses.hold(title));
             self.pending.mentions.push((row, mention));
         }
         row

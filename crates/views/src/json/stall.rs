@@ -116,6 +116,7 @@ struct WakerJson<'a> {
     pid: Option<u32>,
     tid: Option<u32>,
     comm: Option<&'a str>,
+    title: Option<&'a str>,
     user_stack: Option<StackJson<'a>>,
     kernel_stack: Option<StackJson<'a>>,
 }
@@ -129,6 +130,7 @@ impl<'a> WakerJson<'a> {
             pid: thread.map(|thread| thread.pid),
             tid: thread.map(|thread| thread.tid),
             comm: thread.and_then(|thread| known(&thread.comm)),
+            title: thread.and_then(|thread| thread.title.as_deref()),
             user_stack: waker.user.as_ref().map(StackJson),
             kernel_stack: waker.kernel.as_ref().map(StackJson),
         }
@@ -146,12 +148,17 @@ struct OwnerJson<'a> {
     thread: Option<u32>,
     tid: u32,
     comm: Option<&'a str>,
+    title: Option<&'a str>,
 }
 
 impl<'a> LockJson<'a> {
     fn of(lock: &'a LockRecord) -> Self {
-        let owner =
-            |owner: &'a ThreadRef| OwnerJson { thread: row(owner), tid: owner.tid, comm: known(&owner.comm) };
+        let owner = |owner: &'a ThreadRef| OwnerJson {
+            thread: row(owner),
+            tid: owner.tid,
+            comm: known(&owner.comm),
+            title: owner.title.as_deref(),
+        };
         LockJson {
             address: (lock.address != 0).then_some(Hex(lock.address)),
             owner: lock.owner.as_ref().map(owner),

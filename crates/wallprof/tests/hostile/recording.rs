@@ -163,7 +163,13 @@ fn thread(key: ThreadKey) -> Vec<Event> {
         ..LedgerDelta::new(key, EpochSecond(SECOND))
     };
     let lock = StallReason::Blocked(Reason::Lock);
-    let other = ThreadRef { key: Some(key), pid: 100, tid: 9, comm: "other".into() };
+    let other = ThreadRef {
+        key: Some(key),
+        pid: 100,
+        tid: 9,
+        comm: "other".into(),
+        title: Some("other: \u{202e}\u{1b}[2Jtitle\n".into()),
+    };
     let stall = Stall {
         comm: info.comm.clone(),
         syscall: Some("futex".into()),
