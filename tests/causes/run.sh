@@ -8,11 +8,12 @@
 #   -k   keeps each case's cause.db, twin.db and the findings' text in FOLDER/CASE
 #
 # Uses target/release/wallprof (WALLPROF names another), as root. Prints a table. Exit code 1: a case was wrong.
-# Waits for a CPU that was mostly with programs outside of the recording, and steal time, do not count on a shared
-# machine. Each such finding is printed.
+# Waits for a CPU that was mostly with programs outside of the recording, and steal time, do not count on a
+# shared machine. Each such finding is printed.
 # A case whose packages are missing, or whose `skip_unless` fails, is skipped with a message.
 #
-# A case is a file cases/PROGRAM-CAUSE.sh, sourced by bash. A command that fails in its functions ends it. It sets
+# A case is a file cases/PROGRAM-CAUSE.sh, sourced by bash. A command that fails in its functions ends it. It
+# sets
 #   packages      the Debian packages that it needs, as an array or a string
 #   kind          an extended regular expression: the whole name of the rule of the first finding
 #   text          an extended regular expression that matches in the first finding as `report` prints it,
@@ -35,9 +36,10 @@ readonly PROGRAMS=$HERE/programs
 readonly BUILT=$PWD/target/causes
 WALLPROF=$(realpath -m "${WALLPROF:-target/release/wallprof}")
 readonly WALLPROF
-readonly SECONDS_OF_RUN=${SECONDS_OF_RUN:-5}
-# The recording ends before the workload does, so that it has no end of a program in it.
-readonly SECONDS_RECORDED=$((SECONDS_OF_RUN - 1))
+readonly SECONDS_OF_RUN=${SECONDS_OF_RUN:-8}
+# The recording ends before the workload does, so that it has no end of a program in it: a virtual machine
+# and the recorder take seconds to start on a busy machine.
+readonly SECONDS_RECORDED=$((SECONDS_OF_RUN - 4))
 readonly MOST_SECONDS_TO_START=30
 # shellcheck disable=SC2034 # for cases
 readonly DEBIAN_PYTHON=/usr/bin/python3

@@ -118,6 +118,8 @@ pub struct StallDigest {
     pub voluntary: u64,
     /// Stalls of groups beyond the bound: in `count`, in no group.
     pub ungrouped: u64,
+    /// A thread waited as those of Go's scheduler do.
+    pub has_go: bool,
 }
 
 impl StallDigest {
@@ -135,10 +137,13 @@ impl StallDigest {
             total_ns: 0,
             voluntary: 0,
             ungrouped: 0,
+            has_go: false,
         }
     }
 
     pub fn add(&mut self, stall: &StallRecord) {
+        let software = stall.meaning.as_ref().and_then(|meaning| meaning.software.as_deref());
+        self.has_go |= software == Some("go");
         if stall.voluntary {
             self.voluntary += 1;
             self.add_idle(stall);
@@ -468,5 +473,18 @@ mod tests {
         }
         assert_eq!((digest.groups().len(), digest.ungrouped), (MOST_GROUPS, 10));
         assert_eq!(digest.count, MOST_GROUPS as u64 + 10);
+    }
+
+    #[test]
+    fn threads_of_gos_scheduler_are_noticed_whatever_they_waited_for() {
+        let of = |software: &str, voluntary| {
+            let (name, source) = ("goroutines".into(), wallprof_model::MeaningSource::Stack);
+            let meaning =
+                wallprof_model::Meaning { name, software: Some(software.into()), idle: true, source };
+            StallRecord { voluntary, meaning: Some(Arc::new(meaning)), ..stall(1, "m", LOCK, "stopm", 10) }
+        };
+        assert!(digest(&[of("go", true)]).has_go);
+        assert!(digest(&[of("go", false)]).has_go);
+        assert!(!digest(&[of("gopher", true), stall(2, "m", LOCK, "stopm", 10)]).has_go);
     }
 }

@@ -141,6 +141,21 @@ fn report_of_a_whole_system_and_of_a_deadlock() {
 }
 
 #[test]
+fn report_of_a_go_program_says_what_is_not_seen() {
+    let mut fixture = lock_fixture();
+    assert!(!report(&fixture, &Style::plain()).contains("goroutines"));
+    let (name, source) = ("goroutines".into(), wallprof_model::MeaningSource::Stack);
+    let meaning = wallprof_model::Meaning { name, software: Some("go".into()), idle: true, source };
+    fixture.stalls[0].meaning = Some(std::sync::Arc::new(meaning));
+    let text = report(&fixture, &Style::plain());
+    assert_eq!(
+        text.lines().nth(3),
+        Some("Go: goroutines that wait are not threads, and are not seen"),
+        "{text}"
+    );
+}
+
+#[test]
 fn stalls_as_text() {
     check("stalls-80.txt", &stalls(&lock_fixture(), &Style { width: 80, ..Style::plain() }));
     check("stalls-100.txt", &stalls(&lock_fixture(), &Style::plain()));

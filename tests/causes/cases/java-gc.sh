@@ -1,7 +1,7 @@
 # A heap that is too small for a table that changes all the time: each collection stops all threads.
 packages=openjdk-17-jdk-headless
 kind=lock-wait
-text='(loader of java waited for garbage collection|orders of java waited for safepoint) .* VM Thread held it'
+text='of java waited for (garbage collection|safepoint) .* VM Thread held it'
 prepare() { classes=$(program Garbage.java); }
 cause() { run_as_target java -Xmx256m -XX:+UseSerialGC -cp "$classes" Garbage large "$SECONDS_OF_RUN"; }
 twin() { run_as_target java -Xmx256m -XX:+UseSerialGC -cp "$classes" Garbage small "$SECONDS_OF_RUN"; }

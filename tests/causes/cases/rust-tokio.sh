@@ -1,4 +1,5 @@
-# A task that sleeps as a thread does: the runtime's only worker stands still, and all tasks with it. Needs the rule blocked-loop.
+# A task that sleeps as a thread does: the runtime's only worker stands still, and all tasks with it.
+# Needs the rule blocked-loop.
 packages=
 skip_unless='command -v cargo'
 kind=blocked-loop

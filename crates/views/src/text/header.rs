@@ -8,11 +8,16 @@ use crate::style::{Ink, Style};
 use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
 
+const GO: &str = "Go: goroutines that wait are not threads, and are not seen";
+
 pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     let columns = style.columns();
     writeln!(out, "{}", style.paint(Ink::Strong, &cut(&what(report, style), columns, style)))?;
     writeln!(out, "{}", cut(&when(report, style), columns, style))?;
     writeln!(out, "{}", cut(&place(report, style), columns, style))?;
+    if report.stalls.has_go {
+        writeln!(out, "{}", cut(GO, columns, style))?;
+    }
     if !report.info.ended_cleanly {
         let warning = "The recorder was killed: the recording ends with the last second it wrote.";
         writeln!(out, "{}", style.paint(Ink::Warning, warning))?;
