@@ -323,7 +323,7 @@ mod tests {
             (
                 &["epoll_wait", "WaitEventSetWait", "secure_read", "PostgresMain"][..],
                 "postgresql",
-                "client",
+                "client idle",
                 true,
             ),
             (
