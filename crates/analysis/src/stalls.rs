@@ -1,14 +1,14 @@
 //! Groups of stalls by thread, reason and place, with the threads that ended them; and the longest stalls
 //! one by one.
 //!
-//! A digest takes stalls one by one in any order and keeps a bounded amount of each, so that a recording
-//! with a million stalls needs no more memory than one with a thousand.
+//! A digest takes stalls one by one in any order, only the time slices of one wait in theirs, and keeps a bounded
+//! amount of each, so that a recording with a million stalls needs no more memory than one with a thousand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use wallprof_model::profile::{StallRecord, WakerRecord};
-use wallprof_model::{Meaning, MonoNs, StallKind, StallReason, ThreadRef};
+use wallprof_model::{Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::interest::Class;
 use crate::interner::Interner;
@@ -108,6 +108,8 @@ pub struct IdleGroup {
 pub struct StallDigest {
     groups: HashMap<GroupKey, StallGroup>,
     idle: HashMap<IdleKey, IdleGroup>,
+    /// The last wait of each thread that was in time slices.
+    slices: HashMap<ThreadKey, Slices>,
     sites: Sites,
     wakers: Interner<str>,
     longest: Vec<StallRecord>,
@@ -128,6 +130,7 @@ impl StallDigest {
         StallDigest {
             groups: HashMap::new(),
             idle: HashMap::new(),
+            slices: HashMap::new(),
             sites: Sites::default(),
             wakers: Interner::default(),
             longest: Vec::new(),
@@ -149,12 +152,19 @@ impl StallDigest {
             self.add_idle(stall);
             return;
         }
-        self.count += 1;
-        self.open += u64::from(stall.open);
         self.total_ns = self.total_ns.saturating_add(stall.late_ns());
         self.keep_if_long(stall);
+        if self.continues_a_wait(stall) {
+            return;
+        }
+        self.count += 1;
+        self.open += u64::from(stall.open);
         let release = stall.waker.as_ref().map(|waker| self.release(waker));
         let key = self.key(stall);
+        if let Some(wait) = stall.wait_id {
+            let slices = Slices { wait, group: key.clone(), ns: stall.late_ns(), open: stall.open };
+            self.slices.insert(stall.thread, slices);
+        }
         if let Some(group) = self.groups.get_mut(&key) {
             group.add(stall, release);
         } else if self.groups.len() < MOST_GROUPS {
@@ -164,6 +174,23 @@ impl StallDigest {
         } else {
             self.ungrouped += 1;
         }
+    }
+
+    /// Adds a time slice to the group of its wait, if that is known.
+    fn continues_a_wait(&mut self, stall: &StallRecord) -> bool {
+        let release = stall.waker.as_ref().map(|waker| self.release(waker));
+        let slices = self.slices.get_mut(&stall.thread).filter(|slices| stall.wait_id == Some(slices.wait));
+        let Some(slices) = slices else { return false };
+        slices.ns = slices.ns.saturating_add(stall.late_ns());
+        let was_open = std::mem::replace(&mut slices.open, stall.open);
+        self.open = self.open - u64::from(was_open) + u64::from(stall.open);
+        if let Some(group) = self.groups.get_mut(&slices.group) {
+            group.open = group.open - u64::from(was_open) + u64::from(stall.open);
+            group.total_ns = group.total_ns.saturating_add(stall.late_ns());
+            group.add_facts(stall, release);
+            group.keep_if_longest(Example { late_ns: slices.ns, ..Example::of(stall) });
+        }
+        true
     }
 
     fn key(&mut self, stall: &StallRecord) -> GroupKey {
@@ -239,6 +266,15 @@ impl StallDigest {
     }
 }
 
+/// The slices so far of one wait.
+#[derive(Debug)]
+struct Slices {
+    wait: u64,
+    group: GroupKey,
+    ns: u64,
+    open: bool,
+}
+
 impl StallGroup {
     fn new(key: GroupKey, first: &StallRecord) -> Self {
         StallGroup {
@@ -264,16 +300,26 @@ impl StallGroup {
         self.open += u64::from(stall.open);
         self.overslept += u64::from(stall.overslept_ns().is_some());
         self.total_ns = self.total_ns.saturating_add(stall.late_ns());
-        self.runnable_ns = self.runnable_ns.saturating_add(stall.runnable_ns);
-        let example = Example::of(stall);
-        if example.rank() < self.longest.rank() {
-            self.longest = example;
-        }
         self.tids.add(stall.tid, 1);
         if let Some(syscall) = &stall.syscall {
             self.syscalls.add(Arc::clone(syscall), 1);
         }
-        if let Some(release) = release {
+        self.add_facts(stall, release);
+        self.keep_if_longest(Example::of(stall));
+    }
+
+    fn keep_if_longest(&mut self, example: Example) {
+        if example.rank() < self.longest.rank() {
+            self.longest = example;
+        }
+    }
+
+    /// The facts that each time slice of a wait has its own of.
+    fn add_facts(&mut self, stall: &StallRecord, release: Option<Release>) {
+        self.runnable_ns = self.runnable_ns.saturating_add(stall.runnable_ns);
+        // The timer that ended a slice did not release anything.
+        let is_timer = |release: &Release| stall.wait_id.is_some() && release.comm.is_none();
+        if let Some(release) = release.filter(|release| !is_timer(release)) {
             self.releases.add(release, 1);
         }
         if let Some(lock) = &stall.lock {
@@ -392,6 +438,32 @@ mod tests {
         assert_eq!(facts, [(1_300, 2, 2), (1_200, 1, 1)]);
         assert_eq!(&*groups[0].key.site.as_ref().unwrap().functions[0], "process_events");
         assert_eq!((digest.count, digest.voluntary, digest.groups().len()), (1, 3, 1));
+    }
+
+    #[test]
+    fn time_slices_of_a_wait_count_once_with_the_thread_that_ended_the_last_one() {
+        let woken = |comm: Option<&str>| {
+            Some(WakerRecord { thread: comm.map(thread), user: Some(stack(&["wake"])), kernel: None })
+        };
+        let slice = |id, reason, comm, ns| StallRecord {
+            wait_id: Some(1),
+            waker: woken(comm),
+            ..stall(id, "clerk", reason, "take", ns)
+        };
+        let digest = digest(&[
+            slice(1, LOCK, None, 500),
+            slice(2, StallReason::Runnable, None, 700),
+            slice(3, LOCK, Some("holder"), 90),
+            stall(4, "clerk", LOCK, "take", 600),
+        ]);
+        let groups = digest.groups();
+        assert_eq!((groups.len(), groups[0].count, groups[0].total_ns), (1, 2, 1_890));
+        assert_eq!((groups[0].longest.id, groups[0].longest.late_ns), (3, 1_290));
+        assert_eq!(
+            groups[0].releases.top().map(|(release, _)| release.comm.as_deref()),
+            Some(Some("holder"))
+        );
+        assert_eq!((digest.count, digest.total_ns), (2, 1_890));
     }
 
     #[test]

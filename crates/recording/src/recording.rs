@@ -35,7 +35,7 @@ impl Recording {
         self.reader.set_meanings(meanings);
     }
 
-    /// Calls `found` for each stall that is a wait, in any order.
+    /// Calls `found` for each stall that is a wait or can be a time slice of one, in any order.
     pub fn each_wait(&self, found: impl FnMut(WaitRow)) -> Result<()> {
         self.checked(waits::each(&self.reader, found))
     }

@@ -100,7 +100,14 @@ impl Head {
 
     /// With its meaning, which can make a wait with a timeout one for a lock.
     fn with_meaning(mut self, reader: &Reader) -> Self {
-        if let (Some(meanings), StallReason::Blocked(_)) = (reader.meanings(), self.reason) {
+        let Some(meanings) = reader.meanings() else { return self };
+        let is_wait = match self.reason {
+            StallReason::Blocked(_) => true,
+            // A time slice of a wait means what the wait means, even if it waited for a CPU for longer.
+            StallReason::Runnable => meanings.wait_of(self.id.cast_unsigned()).is_some(),
+            _ => false,
+        };
+        if is_wait {
             let stack = |node: Option<u32>| node.map(|node| StackId(u64::from(node)));
             let meaning = meanings.of_place(self.thread, stack(self.user), stack(self.kernel));
             self.meaning = meaning.filter(|_| self.flags & flag::FAULT == 0).cloned();

@@ -1,4 +1,4 @@
-//! The stalls that are waits, in the form in which the search for meanings reads them: without names, so that
+//! The stalls that are waits, or time slices of one that waited for a CPU for longer, in the form in which the search for meanings reads them: without names, so that
 //! a million takes about a second.
 
 use rusqlite::{Result as SqlResult, Row};
@@ -30,7 +30,13 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(WaitRow)) -> SqlResult
     let mut rows = statement.query([flag::FAULT])?;
     while let Some(row) = rows.next()? {
         let wait = from_row(reader, row)?;
-        if matches!(wait.reason, StallReason::Blocked(_)) {
+        let is_found = match wait.reason {
+            StallReason::Blocked(_) => true,
+            // A wait that was blocked for less time than it then waited for a CPU.
+            StallReason::Runnable => wait.asked_ns.is_some() && wait.blocked_ns > 0,
+            _ => false,
+        };
+        if is_found {
             found(wait);
         }
     }

@@ -36,7 +36,17 @@ impl Functions {
     /// The program's own functions of a user stack, leaf first. Where there are none, all of them.
     pub fn of_program(&mut self, stack: &ResolvedStack) -> Vec<FunctionId> {
         let own = self.collect(stack, |frame, line| !site::is_plumbing(frame, &frame.lines[line]));
-        if own.is_empty() { self.collect(stack, |_, _| true) } else { own }
+        if own.is_empty() { self.whole(stack) } else { own }
+    }
+
+    /// All functions of a user stack, leaf first.
+    pub fn whole(&mut self, stack: &ResolvedStack) -> Vec<FunctionId> {
+        self.collect(stack, |_, _| true)
+    }
+
+    /// Whether two stacks are of the same functions.
+    pub fn are_same(&self, one: &[FunctionId], other: &[FunctionId]) -> bool {
+        one.len() == other.len() && self.common(one, other) == one.len()
     }
 
     fn collect(
@@ -148,5 +158,9 @@ mod tests {
         let work = functions.of_program(&stripped(&[0x7000, 0x1180, 0x400]));
         assert_ne!(wait[1], work[1]);
         assert_eq!(functions.common(&wait, &work), 2);
+        assert!(!functions.are_same(&wait, &work), "another leaf");
+        let again = functions.whole(&stripped(&[0x9000, 0x1140, 0x400]));
+        assert!(functions.are_same(&wait, &again));
+        assert!(!functions.are_same(&wait, &again[1..]));
     }
 }

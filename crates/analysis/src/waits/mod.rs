@@ -15,6 +15,7 @@ mod judge;
 mod rules;
 mod slices;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -148,12 +149,14 @@ impl Waits {
     }
 
     pub fn add_wait(&mut self, wait: &WaitRow) {
-        let (Some(&program), StallReason::Blocked(reason)) = (self.programs.get(&wait.thread), wait.reason)
-        else {
-            return;
+        let Some(&program) = self.programs.get(&wait.thread) else { return };
+        let is_kept = match wait.reason {
+            StallReason::Blocked(reason) => {
+                self.meet(Place { program, user: wait.user, kernel: wait.kernel }, reason)
+            }
+            reason => reason == StallReason::Runnable,
         };
-        let place = Place { program, user: wait.user, kernel: wait.kernel };
-        if self.meet(place, reason) && self.singles.len() < MOST_SINGLES {
+        if is_kept && self.singles.len() < MOST_SINGLES {
             self.singles.extend(Single::new(wait));
         }
     }
@@ -178,10 +181,10 @@ impl Waits {
     ) -> Result<Meanings, E> {
         let mut meanings = Meanings::new(self.programs.clone());
         self.singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
-        let firsts = self.slices();
+        let mut functions = Functions::default();
+        let firsts = self.slices(&mut functions, &mut resolve)?;
         self.attribute_slices(&firsts);
 
-        let mut functions = Functions::default();
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
         for &place in self.reasons.keys() {
             let user = place.user.map(&mut resolve).transpose()?;
@@ -222,13 +225,27 @@ impl Waits {
     }
 
     /// For each single wait the index of its first slice.
-    fn slices(&self) -> Vec<usize> {
+    fn slices<E>(
+        &self,
+        functions: &mut Functions,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Vec<usize>, E> {
+        let mut stacks: HashMap<StackId, Vec<FunctionId>> = HashMap::new();
+        let mut has_same_functions = |one: StackId, other: StackId| {
+            for stack in [one, other] {
+                if let Entry::Vacant(place) = stacks.entry(stack) {
+                    place.insert(functions.whole(&resolve(stack)?));
+                }
+            }
+            Ok(functions.are_same(&stacks[&one], &stacks[&other]))
+        };
         let mut firsts = Vec::with_capacity(self.singles.len());
         for of_thread in self.singles.chunk_by(|one, next| one.thread == next.thread) {
             let base = firsts.len();
-            firsts.extend(slices::first_slices(of_thread).into_iter().map(|first| base + first));
+            let of_thread = slices::first_slices(of_thread, &mut has_same_functions)?;
+            firsts.extend(of_thread.into_iter().map(|first| base + first));
         }
-        firsts
+        Ok(firsts)
     }
 
     /// The time of all slices of a wait belongs to the thread that ended the last one.
@@ -351,6 +368,9 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let has_more = self.firsts.get(at + 1).is_some_and(|&first| first != at + 1);
             let key = self.waits.place(wait).and_then(|place| keys.get(&place));
             let (Some((wide, _)), false) = (key, has_more) else { continue };
+            if wait.reason == StallReason::Runnable && self.firsts[at] == at {
+                continue;
+            }
             links.entry(wide.clone()).or_default().push(Link {
                 thread: wait.thread.0,
                 start: singles[self.firsts[at]].start,

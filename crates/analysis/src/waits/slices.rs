@@ -76,28 +76,56 @@ pub fn is_continued(timed_out: bool, end: u64, next_start: u64) -> bool {
     timed_out && next_start.saturating_sub(end) <= GAP_NS
 }
 
-/// The index of the first slice, for each of one thread's waits, which come by start.
-pub(super) fn first_slices(waits: &[Single]) -> Vec<usize> {
+/// The index of the first slice, for each of one thread's waits, which come by start. Slices may be two calls
+/// in one function: `has_same_functions` compares two user stacks.
+///
+/// # Errors
+/// Those of `has_same_functions`.
+pub(super) fn first_slices<E>(
+    waits: &[Single],
+    mut has_same_functions: impl FnMut(StackId, StackId) -> Result<bool, E>,
+) -> Result<Vec<usize>, E> {
     let mut firsts: Vec<usize> = Vec::with_capacity(waits.len());
     for (at, wait) in waits.iter().enumerate() {
-        let continued = at.checked_sub(1).filter(|&before| {
-            let slice = waits[before];
-            slice.timed_out && is_at_once(&slice, wait)
-        });
-        firsts.push(continued.map_or(at, |before| firsts[before]));
+        let first = match at.checked_sub(1) {
+            Some(before) if may_continue(&waits[firsts[before]], &waits[before], wait) => {
+                let is_one_place = match (waits[before].user(), wait.user()) {
+                    (Some(one), Some(other)) => one == other || has_same_functions(one, other)?,
+                    (one, other) => one == other,
+                };
+                if is_one_place { firsts[before] } else { at }
+            }
+            _ => at,
+        };
+        firsts.push(first);
     }
-    firsts
+    Ok(firsts)
+}
+
+/// Whether a wait can be the slice after `before`, by time and reason. A slice that was blocked for less time
+/// than it then waited for a CPU has the reason `runnable`. A wait does not start with one: its reason is that
+/// of its first slice.
+fn may_continue(first: &Single, before: &Single, wait: &Single) -> bool {
+    is_continued(before.timed_out, before.end, wait.start)
+        && first.reason != StallReason::Runnable
+        && (wait.reason == first.reason || wait.reason == StallReason::Runnable)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
     use wallprof_model::{MonoNs, Reason};
 
     const MS: u64 = 1_000_000;
 
-    fn singles(waits: &[WaitRow]) -> Vec<Single> {
-        waits.iter().filter_map(Single::new).collect()
+    /// Stacks 7 and 9 are two calls in one function.
+    fn firsts(waits: &[WaitRow]) -> Vec<usize> {
+        let singles: Vec<Single> = waits.iter().filter_map(Single::new).collect();
+        let has_same = |one: StackId, other: StackId| Ok::<_, Infallible>(one.0 % 2 == other.0 % 2);
+        let Ok(firsts) = first_slices(&singles, has_same);
+        firsts
     }
 
     fn wait(start: u64, ns: u64, asked_ns: Option<u64>) -> WaitRow {
@@ -127,8 +155,34 @@ mod tests {
             wait(30 * MS, 5 * MS, five),
             WaitRow { user: Some(StackId(8)), ..wait(35 * MS, MS, five) },
         ];
-        assert_eq!(first_slices(&singles(&waits)), [0, 0, 0, 3, 4, 5]);
+        assert_eq!(firsts(&waits), [0, 0, 0, 3, 4, 5]);
         let untimed = [wait(0, MS, None), wait(MS, MS, None)];
-        assert_eq!(first_slices(&singles(&untimed)), [0, 1]);
+        assert_eq!(firsts(&untimed), [0, 1]);
+    }
+
+    #[test]
+    fn two_calls_in_one_function_are_slices_of_one_wait() {
+        let five = Some(5 * MS);
+        let with = |user, start| WaitRow { user: Some(StackId(user)), ..wait(start, 5 * MS, five) };
+        let waits = [with(7, 0), with(9, 5 * MS), with(8, 10 * MS), with(8, 15 * MS)];
+        assert_eq!(firsts(&waits), [0, 0, 2, 2]);
+        let without = [WaitRow { user: None, ..with(7, 0) }, with(7, 5 * MS)];
+        assert_eq!(firsts(&without), [0, 1]);
+    }
+
+    #[test]
+    fn slice_that_waited_longer_for_a_cpu_than_for_the_lock_does_not_break_the_wait() {
+        let five = Some(5 * MS);
+        let late = |start, ns| WaitRow {
+            reason: StallReason::Runnable,
+            blocked_ns: 5 * MS,
+            ..wait(start, ns, five)
+        };
+        let waits = [wait(0, 5 * MS, five), late(5 * MS, 12 * MS), wait(17 * MS, 5 * MS, five)];
+        assert_eq!(firsts(&waits), [0, 0, 0]);
+        let first_is_late = [late(0, 12 * MS), wait(12 * MS, 5 * MS, five), wait(17 * MS, MS, five)];
+        assert_eq!(firsts(&first_is_late), [0, 1, 1], "the reason is that of the first");
+        let other = WaitRow { reason: StallReason::Blocked(Reason::Poll), ..wait(17 * MS, MS, five) };
+        assert_eq!(firsts(&[wait(0, 5 * MS, five), late(5 * MS, 12 * MS), other]), [0, 0, 2]);
     }
 }
