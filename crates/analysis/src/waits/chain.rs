@@ -26,6 +26,9 @@ const AT_ONCE_NS: u64 = 100_000;
 /// A thread that waits again within this time after it ran again got nothing by its wakeup, ns.
 const AGAIN_NS: u64 = 200_000;
 
+/// A thread that waits within this time after it woke another one did nothing of its own in between, ns.
+const ANSWER_NS: u64 = 50_000;
+
 /// Waits whose holders are followed; of more, every second, third and so on.
 const MOST_FOLLOWED: usize = 20_000;
 
@@ -54,6 +57,8 @@ pub struct Timing {
     pub threads: usize,
     /// Each thread is woken by one other thread only.
     pub fixed_order: bool,
+    /// The share of the wakeups whose waker was waiting itself at once: it had asked, and waited for the answer.
+    pub answered: f64,
 }
 
 /// The end of a wait.
@@ -89,6 +94,12 @@ impl Thread {
             }
             (_, release) => release.map(|&release| (release, By::Thread(own))),
         }
+    }
+
+    /// Whether it begins to wait within `ns` after `at`.
+    fn waits_within(&self, at: u64, ns: u64) -> bool {
+        let next = self.waits.partition_point(|(start, _)| *start < at);
+        self.waits.get(next).is_some_and(|(start, _)| start - at <= ns)
     }
 
     fn is_waiting(&self, at: u64) -> bool {
@@ -130,6 +141,7 @@ pub fn timing(links: &[Link]) -> Timing {
         one_awake: one_awake(&links, threads.len()),
         threads: threads.values().filter(|thread| !thread.waits.is_empty()).count(),
         fixed_order: fixed_order(&ended),
+        answered: answered(&wakeups, &threads),
     }
 }
 
@@ -262,6 +274,15 @@ fn one_awake(links: &[Link], threads: usize) -> f64 {
     ratio(sum, whole)
 }
 
+/// See [`Timing::answered`]. On a machine with busy CPUs a thread that wakes another one may lose its CPU before
+/// it waits, so that both are awake for a while; in most turns it does not.
+fn answered(wakeups: &[Wakeup<'_>], threads: &HashMap<u32, Thread>) -> f64 {
+    let waits_at_once = |wakeup: &&Wakeup<'_>| {
+        threads.get(&wakeup.waker).is_some_and(|waker| waker.waits_within(wakeup.at, ANSWER_NS))
+    };
+    ratio(wakeups.iter().filter(waits_at_once).count() as u64, wakeups.len() as u64)
+}
+
 fn fixed_order(ended: &[Link]) -> bool {
     let mut wakers: HashMap<u32, HashMap<u32, u64>> = HashMap::new();
     for link in ended {
@@ -315,6 +336,30 @@ mod tests {
         assert!(timing.covered > 0.9, "{timing:?}");
         assert_eq!((timing.out_of_turn, timing.together), (0.0, 0.0), "{timing:?}");
         assert_eq!(timing.threads, 3);
+    }
+
+    #[test]
+    fn two_threads_that_take_turns_answer_at_once_on_busy_cpus_too() {
+        // Each turn takes 1 ms. In every third one the waker loses its CPU for 4 ms before it waits.
+        let (mut links, mut at) = (Vec::new(), 0);
+        let mut waiting_since = [0, 0];
+        for turn in 0..90usize {
+            let (waker, woken) = (turn % 2, 1 - turn % 2);
+            at += 1_000_000;
+            links.push(Link {
+                start: waiting_since[woken],
+                woken: at,
+                end: at,
+                ..link(woken as u32, 0, 0, waker as u32)
+            });
+            at += if turn % 3 == 0 { 4_000_000 } else { 10_000 };
+            waiting_since[waker] = at;
+        }
+        let timing = timing(&links);
+        assert!(timing.fixed_order && timing.one_awake < 0.6, "{timing:?}");
+        assert!(timing.answered > 0.6, "{timing:?}");
+        let of_a_lock = super::timing(&lock());
+        assert!(of_a_lock.answered < 0.1, "{of_a_lock:?}");
     }
 
     #[test]

@@ -46,6 +46,10 @@ const TAKEN: f64 = 0.4;
 /// The share of it from which on two threads answer each other.
 const ANSWERS: f64 = 0.95;
 
+/// The share of their wakeups from which on they do, where CPUs were busy: of a lock that two threads wait for,
+/// one that lets go has something else to do.
+const ANSWERED: f64 = 0.5;
+
 /// The most functions between a worker's loop and its wait for work. A lock is waited for further in, where
 /// the timing does not tell.
 const LOOP_DEPTH: usize = 3;
@@ -112,7 +116,8 @@ fn by_timing<E>(
     timing: &Timing,
     depth: impl FnOnce() -> Result<Option<usize>, E>,
 ) -> Result<PlaceVerdict, E> {
-    let has_fixed_partners = timing.fixed_order && (timing.threads > 2 || timing.one_awake >= ANSWERS);
+    let answers = timing.one_awake >= ANSWERS || timing.answered >= ANSWERED;
+    let has_fixed_partners = timing.fixed_order && (timing.threads > 2 || answers);
     if (timing.waits as u64) < LEAST_WAITS || timing.covered < LEAST_COVERED || has_fixed_partners {
         return Ok(PlaceVerdict::Idle);
     }
@@ -156,6 +161,7 @@ mod tests {
         one_awake: 0.5,
         threads: 3,
         fixed_order: false,
+        answered: 0.0,
     };
 
     /// Of 100 waits of 1 ms, these were ended by waiters of the place.
@@ -185,6 +191,8 @@ mod tests {
         let of = |timing| verdict(shares(100), Unknown, timing, None);
         assert_eq!(of(Timing { covered: 0.3, ..LOCK }), Idle);
         assert_eq!(of(Timing { fixed_order: true, ..LOCK }), Idle);
+        let pair = Timing { fixed_order: true, threads: 2, ..LOCK };
+        assert_eq!([0.4, 0.6].map(|answered| of(Timing { answered, ..pair })), [NotIdle, Idle]);
         assert_eq!(of(Timing { out_of_turn: 0.5, ..LOCK }), Idle);
         assert_eq!(of(Timing { together: 0.9, one_awake: 0.2, ..LOCK }), Idle);
     }
