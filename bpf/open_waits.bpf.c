@@ -54,7 +54,9 @@ int open_waits(struct bpf_iter__task *ctx) {
         return 0;
     if (t->open_reported == seen->since)
         return 0;
-    t->open_reported = seen->since;
+    /* With 0 this is a look at who sleeps, and no report. */
+    if (open_after_ns)
+        t->open_reported = seen->since;
     stall = &scratch->stall;
     __builtin_memset(stall, 0, sizeof(*stall));
     stall->type = RECORD_OPEN;

@@ -63,7 +63,7 @@ pub trait KernelSide {
     /// Passes a record of each thread with events since the last snapshot; of each thread in the first one
     /// after arming.
     fn snapshot(&mut self, take: &mut dyn FnMut(&thread_record)) -> Result<(), ProbeError>;
-    /// Passes every wait older than `older_than_ns` once.
+    /// Passes every wait older than `older_than_ns` once; with 0 all waits, which may come again.
     fn open_waits(
         &mut self,
         older_than_ns: u64,

@@ -155,6 +155,12 @@ struct SlicedWait {
 }
 
 impl Places {
+    /// The number of places where a thread waits.
+    #[cfg(test)]
+    pub fn known(&self) -> usize {
+        self.keys.len()
+    }
+
     /// A thread waits at a spot; `key` is the kernel side's number for that. `ruled` is what a rule says.
     pub fn meet(&mut self, key: u64, thread: u32, spot: Option<Spot>, ruled: Option<PlaceVerdict>, now: u64) {
         let fresh = Key { thread, spot, ruled, met: now, known: PlaceVerdict::Unknown, known_at: 0 };

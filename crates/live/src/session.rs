@@ -102,8 +102,6 @@ pub struct Session<K: KernelSide = Probes> {
     seconds_from: Option<u64>,
     /// The meaning of waits for what their own waiters hand on.
     lock: Arc<Meaning>,
-    /// Waits that were under way when the recording started, by thread, until they are emitted.
-    asleep: HashMap<u32, stall_record>,
     /// Waits that were emitted while they were open, by thread.
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
@@ -175,7 +173,6 @@ impl<K: KernelSide> Session<K> {
             pending: Inbox::default(),
             seconds_from: None,
             lock: lock_by_wakers(),
-            asleep: HashMap::new(),
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,

@@ -251,7 +251,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Passes on every wait older than `older_than_ns` that was not passed on before, with stacks.
+    /// Passes on every wait older than `older_than_ns` that was not passed on before, with stacks. With 0 all
+    /// waits, which count as not passed on.
     pub fn open_waits(
         &mut self,
         older_than_ns: u64,

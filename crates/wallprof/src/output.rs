@@ -44,7 +44,10 @@ pub fn check_picture(file: &Path, recordings: &[&Path]) -> Result<(), Failure> {
         )));
     }
     if recordings.iter().any(|recording| file == *recording || is_same_file(file, recording)) {
-        return Err(Failure::usage(format!("-o {} is a recording: give it another name", file.display())));
+        return Err(Failure::usage(format!(
+            "-o {} is one of the recordings: give it another name",
+            file.display()
+        )));
     }
     Ok(())
 }
@@ -174,7 +177,7 @@ mod tests {
     fn picture_does_not_replace_a_recording() {
         let [a, b, svg] = ["a.svg", "b.db", "c.SVG"].map(Path::new);
         assert!(check_picture(svg, &[a, b]).is_ok());
-        assert!(check_picture(a, &[a, b]).unwrap_err().message.contains("is a recording"));
+        assert!(check_picture(a, &[a, b]).unwrap_err().message.contains("one of the recordings"));
         assert!(check_picture(b, &[a, b]).unwrap_err().message.contains(".svg"));
     }
 

@@ -461,7 +461,7 @@ impl KernelSide for FakeKernel {
         let now = world.now;
         for thread in &mut world.threads {
             if thread.waits() && !thread.shown && now - thread.wait_start >= older_than_ns {
-                thread.shown = true;
+                thread.shown = older_than_ns > 0;
                 let record = thread.stall(thread.wait_start, now);
                 take(&stall_record { r#type: c::RECORD_OPEN as u32, ..record });
             }

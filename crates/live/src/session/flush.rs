@@ -52,7 +52,6 @@ impl<K: KernelSide> Session<K> {
         for record in &ended {
             self.accounts.end(record, offset, emit);
             self.open.remove(&record.key);
-            self.asleep.remove(&record.key);
             self.threads.end(record.key, now);
             self.places.end_thread(record.key);
         }
@@ -77,7 +76,6 @@ impl<K: KernelSide> Session<K> {
         let kernel = &self.kernel;
         for key in self.accounts.end_unseen(&|tid| kernel.thread_exists(tid), emit) {
             self.open.remove(&key);
-            self.asleep.remove(&key);
             self.threads.end(key, now);
             self.places.end_thread(key);
         }
@@ -187,7 +185,6 @@ impl<K: KernelSide> Session<K> {
         let (mut idle, mut others) = (0, 0);
         for record in std::mem::take(&mut self.pending.stalls) {
             self.open.remove(&record.key);
-            self.asleep.remove(&record.key);
             if self.threads.pid_of(record.key).is_none() {
                 // A short-lived thread that ended after the rings were read and before the snapshot. Its own
                 // record comes with the next reading.
@@ -236,8 +233,9 @@ impl<K: KernelSide> Session<K> {
         older_than_ns: u64,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
-        let mut records = self.take_sleepers(older_than_ns);
-        self.kernel.open_waits(older_than_ns, &mut |record| records.push(*record))?;
+        let mut records = Vec::new();
+        // 0 would be a look, which `meet_sleepers` takes.
+        self.kernel.open_waits(older_than_ns.max(1), &mut |record| records.push(*record))?;
         if records.is_empty() {
             return Ok(());
         }
@@ -251,21 +249,6 @@ impl<K: KernelSide> Session<K> {
             }
         }
         Ok(())
-    }
-
-    /// The waits that were under way at the start, have not ended and are older than that now.
-    fn take_sleepers(&mut self, older_than_ns: u64) -> Vec<stall_record> {
-        let now = self.kernel.now().0;
-        let Session { asleep, accounts, .. } = self;
-        asleep.retain(|key, record| accounts.since(*key).is_some_and(|since| since <= record.end));
-        let is_older = |record: &stall_record| now.saturating_sub(record.start) > older_than_ns;
-        let older = asleep.extract_if(|_, record| is_older(record));
-        older
-            .map(|(_, mut record)| {
-                move_end(&mut record, now);
-                record
-            })
-            .collect()
     }
 
     /// Emits waits again, up to `end`, that were emitted as open and have not ended by then.

@@ -410,7 +410,7 @@ fn first_waits_are_limited_for_all_places_together() {
 fn thread_that_sleeps_when_the_recording_starts_has_a_place_at_once() {
     let asleep = format!("db.peer: {}R\n", "c".repeat(60));
     let mut fixture = Fixture::new(&asleep);
-    assert_eq!(fixture.session.asleep.len(), 1, "before the first flush");
+    assert_eq!(fixture.session.places.known(), 1, "before the first flush");
     assert_eq!(stalls(&fixture.events), [], "it is emitted when it lasts");
     fixture.run_until(1);
     assert_eq!(stalls(&fixture.events), [(1, 0, 10, true)]);
@@ -422,7 +422,6 @@ fn thread_that_sleeps_when_the_recording_starts_has_a_place_at_once() {
 fn short_sleep_at_the_start_is_emitted_once() {
     let mut fixture = Fixture::new("db.peer: cccRRRRRRRRRRRRRRRRRRRRRRRRR");
     fixture.run_until(2);
-    assert!(fixture.session.asleep.is_empty());
     assert_eq!(stalls(&fixture.finish()), [(1, 0, 3, false)]);
 }
 

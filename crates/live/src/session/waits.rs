@@ -14,7 +14,8 @@ use crate::places::Waits;
 
 impl<K: KernelSide> Session<K> {
     /// Looks at the threads that sleep already: a lock has waiters before the first of them wakes, and a rule
-    /// about a place holds from the start. Their waits are emitted later, if they last.
+    /// about a place holds from the start. Their waits are emitted
+    /// later, if they last: this look reports none.
     pub(super) fn meet_sleepers(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let mut records = Vec::new();
         self.kernel.open_waits(0, &mut |record| records.push(*record))?;
@@ -22,7 +23,6 @@ impl<K: KernelSide> Session<K> {
         self.name_waits(&records);
         for record in records {
             self.meet_place(&record, record.end);
-            self.asleep.insert(record.key, record);
         }
         let now = self.kernel.now().0;
         self.send_verdicts(now);
