@@ -86,8 +86,9 @@ impl<K: KernelSide> Session<K> {
         for record in records {
             self.ask_rules(record.user_stack, record.kernel_stack);
         }
-        let mut known = self.follower.known();
-        self.stacks.name_waits(&mut |id| known.processes.module_file(id));
+        // The lock is not held while files are read: the follower would learn of new processes too late.
+        let follower = &self.follower;
+        self.stacks.name_waits(&mut |id| follower.known().processes.module_file(id));
     }
 
     fn ask_rules(&mut self, user_stack: u64, kernel_stack: u64) -> Option<Arc<Meaning>> {
