@@ -356,9 +356,13 @@ impl KnownProcesses {
         self.changed.insert(mapping.pid);
     }
 
-    /// The walker has no list for a process.
+    /// The walker has no list for a process. Its generation is the present one: a stack that was taken before an
+    /// exec may have been met after the news of it.
     fn want(&mut self, process: ProcessKey) {
         self.meet(process);
+        if let Some(generation) = self.generations.get_mut(&process.pid) {
+            *generation = process.generation;
+        }
         self.changed.insert(process.pid);
     }
 
