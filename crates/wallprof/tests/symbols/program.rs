@@ -7,8 +7,11 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use wallprof_symbols::{build_id_of_path, hex_build_id};
 
-/// Runs for about a second. `exported` is a dynamic symbol with -rdynamic; `hidden` is none.
+/// Computes for some 0.2 s in each function. `exported` is a dynamic symbol with -rdynamic; `hidden` is none. It sleeps at
+/// random: bursts and sleeps of constant length, four of which took one period of the sampling clock, met no sample at
+/// all in one run of forty.
 const SOURCE: &str = r#"
+#include <stdlib.h>
 #include <unistd.h>
 static volatile long sink;
 static inline __attribute__((always_inline)) long inlined_part(long value) { sink = value; return value * 3; }
@@ -21,7 +24,7 @@ static __attribute__((noinline)) long hidden(long value) {
     return value + 2;
 }
 int main(void) {
-    for (int i = 0; i < 1000; i++) { exported(i); hidden(i); if (i % 10 == 0) usleep(1000); }
+    for (int i = 0; i < 2000; i++) { exported(i); hidden(i); if (rand() % 10 == 0) usleep(rand() % 2000); }
     return 0;
 }
 "#;

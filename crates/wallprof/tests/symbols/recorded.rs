@@ -32,12 +32,14 @@ fn file(split: &Split) -> std::path::PathBuf {
     split.folder().join("recorded.db")
 }
 
-/// The functions of these that are in the recording's stacks. Inlined ones depend on where samples hit.
+/// The functions of these that are in the recording's stacks, which are printed for a failed test. Inlined ones depend
+/// on where samples hit.
 fn known(split: &Split) -> Vec<&'static str> {
     let output = wallprof().args(["export", "--to", "folded", "-o", "-"]).arg(file(split)).output();
     let output = output.expect("the binary runs");
     assert!(output.status.success(), "{output:?}");
     let folded = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{folded}");
     let has = |name: &&str| folded.lines().any(|line| line.split(';').any(|frame| frame == *name));
     ["exported", "hidden"].into_iter().filter(has).collect()
 }
