@@ -55,12 +55,15 @@ struct {
     __type(value, struct unwind_file);
 } files SEC(".maps");
 
-/* (tgid << 32) | exec generation, 64 bits, of processes that were walked and are not in `processes`. Full:
- * requested again with the next stack. */
+/* Processes that were walked and are not in `processes` with this exec generation. Full: requested again with
+ * the next stack. */
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 4096);
 } wanted_processes SEC(".maps");
+
+/* Makes the type part of the object, from which its Rust view is generated. */
+const struct wanted_process nothing_wanted = {};
 
 ALWAYS_INLINE u32 *chunk_words(u32 chunk) {
     u32 zero = 0;
@@ -83,10 +86,11 @@ ALWAYS_INLINE long read_user(void *buffer, u32 len, u64 address, struct task_str
 /* The process's mappings in its present image. NULL where they are not known; they are then requested. */
 ALWAYS_INLINE struct unwind_process *mappings_of(u32 tgid, u32 exec_id) {
     struct unwind_process *process = bpf_map_lookup_elem(&processes, &tgid);
-    u64 wanted = ((u64)tgid << 32) | exec_id;
+    struct wanted_process wanted = {.tgid = tgid, .exec_id = exec_id};
 
     if (process && process->exec_id == exec_id)
         return process;
+    wanted.time = bpf_ktime_get_ns();
     bpf_ringbuf_output(&wanted_processes, &wanted, sizeof(wanted), 0);
     return NULL;
 }

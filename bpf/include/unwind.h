@@ -124,6 +124,13 @@ struct unwind_file {
     u32 pages;
 };
 
+/* A process without a list for its present program. */
+struct wanted_process {
+    u32 tgid;
+    u32 exec_id;
+    u64 time; /* CLOCK_MONOTONIC, ns */
+};
+
 /* A process's list of mappings. */
 struct unwind_process {
     u32 exec_id;

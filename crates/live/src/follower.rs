@@ -42,6 +42,11 @@ const RETRIED: usize = 16;
 /// Tables that were refused are built again at most this often.
 const RETRY_REFUSED: Duration = Duration::from_secs(30);
 
+/// CPUs have come online.
+const CPUS_CAME: u8 = 0;
+/// Mappings were found that no event had reported.
+const CHANGES: u8 = 1;
+
 /// Counts of the walker's tables. The follower writes them; any thread may read them.
 #[derive(Debug, Default)]
 pub struct TableCounts {
@@ -81,7 +86,7 @@ impl TableCounts {
 pub struct Follower {
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
-    /// Receives a byte when CPUs come online; dropped to stop the thread.
+    /// Receives [`CPUS_CAME`] or [`CHANGES`]; dropped to stop the thread.
     bell: Option<PipeWriter>,
     /// Closed by the thread at its end.
     ended: Receiver<()>,
@@ -133,8 +138,17 @@ impl Follower {
 
     /// Reads the news of CPUs that have come online.
     pub fn follow_cpus(&mut self) {
+        self.ring(CPUS_CAME);
+    }
+
+    /// Writes lists again that have changed without news.
+    pub fn write_changes(&mut self) {
+        self.ring(CHANGES);
+    }
+
+    fn ring(&mut self, what: u8) {
         // The write fails after the thread has ended.
-        let _ = self.bell.as_mut().map(|bell| bell.write(&[0]));
+        let _ = self.bell.as_mut().map(|bell| bell.write(&[what]));
     }
 }
 
@@ -240,13 +254,21 @@ impl FollowerThread {
             }
             let [rings, _] = self.watch.wait([rung.as_fd(), self.builders.done()], self.timeout())?;
             if rings {
-                match rung.read(&mut [0])? {
+                let mut what = [0];
+                match rung.read(&mut what)? {
                     0 => return Ok(()),
-                    _ => self.watch.follow_cpus()?,
+                    _ if what == [CPUS_CAME] => self.follow_cpus()?,
+                    _ => {}
                 }
             }
             std::thread::sleep(BURST);
         }
+    }
+
+    fn follow_cpus(&mut self) -> io::Result<()> {
+        self.watch.follow_cpus()?;
+        lock(&self.known).read_all_again();
+        Ok(())
     }
 
     fn is_idle(&self) -> bool {

@@ -44,9 +44,11 @@ pub struct ChangedCode {
 #[derive(Default)]
 pub struct KnownProcesses {
     pub processes: Processes,
-    /// The exec generation by pid, from the records of threads and from news of execs.
-    generations: HashMap<u32, u32>,
+    /// By pid.
+    generations: HashMap<u32, Generation>,
     changed: BTreeSet<u32>,
+    /// Stacks have shown mappings that no event had reported.
+    found: bool,
     /// When the lists of processes with many mappings were last taken.
     large: HashMap<u32, Instant>,
     gone: BTreeSet<u32>,
@@ -69,6 +71,14 @@ pub struct KnownProcesses {
     reported: NormaliseLosses,
     /// `Some` with `--name`.
     untracked: Option<Untracked>,
+}
+
+/// The exec generation of a process, from the records of threads and from news of execs.
+#[derive(Clone, Copy, Default)]
+struct Generation {
+    number: u32,
+    /// The time of the last news of an exec.
+    since: u64,
 }
 
 struct FollowingAccounts(CpuAccounts);
@@ -113,10 +123,10 @@ impl KnownProcesses {
         }
     }
 
-    /// Adds the process image of a stack. An exec is counted twice if the process was first read between the
-    /// exec and the news of it; the generation of the stack corrects the count.
+    /// Adds the process image of a stack. The memory of a former program is gone: what is mapped now is not its.
     pub fn meet(&mut self, process: ProcessKey) {
-        if !self.processes.knows(process) {
+        let newest = self.processes.newest_generation(process.pid);
+        if newest.is_none_or(|newest| newest < process.generation) {
             self.look_at(process);
         }
     }
@@ -130,7 +140,10 @@ impl KnownProcesses {
             return self.processes.normalise_known(process, addresses, frames);
         }
         let cpu_before_ns = clock::thread_cpu_ns();
-        self.processes.normalise_user(process, addresses, frames);
+        if self.processes.normalise_user(process, addresses, frames) {
+            self.changed.insert(process.pid);
+            self.found = true;
+        }
         self.charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
     }
 
@@ -154,11 +167,11 @@ impl KnownProcesses {
                 }
                 News::Covered { pid, start, end } => self.cover(pid, start, end),
                 News::Fork { pid, parent_pid } => self.fork(parent_pid, pid),
-                News::Exec { pid } => {
+                News::Exec { pid, time } => {
                     self.follow_again(pid);
                     if let Some(generation) = self.generations.get_mut(&pid) {
-                        *generation += 1;
-                        self.processes.exec(ProcessKey { pid, generation: *generation });
+                        *generation = Generation { number: generation.number + 1, since: time };
+                        self.processes.exec(ProcessKey { pid, generation: generation.number });
                         self.changed.insert(pid);
                     } else if let Some(untracked) = &mut self.untracked {
                         untracked.exec(pid);
@@ -170,7 +183,9 @@ impl KnownProcesses {
                     }
                     self.end(pid);
                 }
-                News::Wanted { pid, exec_id } => self.want(ProcessKey { pid, generation: exec_id }),
+                News::Wanted { pid, exec_id, time } => {
+                    self.want(ProcessKey { pid, generation: exec_id }, time);
+                }
                 News::Lost { count } => self.lost_mappings += count,
             }
         }
@@ -221,8 +236,13 @@ impl KnownProcesses {
         !self.changed.is_empty() || !self.unfollowed.is_empty()
     }
 
+    /// Whether stacks have shown mappings that no event had reported, since the last call.
+    pub fn take_found(&mut self) -> bool {
+        std::mem::take(&mut self.found)
+    }
+
     fn code(&self, pid: u32) -> Option<ChangedCode> {
-        let exec_id = *self.generations.get(&pid)?;
+        let exec_id = self.generations.get(&pid)?.number;
         Some(ChangedCode { pid, exec_id, owner: self.processes.owner(pid), ranges: self.processes.code(pid) })
     }
 
@@ -249,7 +269,7 @@ impl KnownProcesses {
     }
 
     fn look_at(&mut self, process: ProcessKey) {
-        self.generations.insert(process.pid, process.generation);
+        self.generations.entry(process.pid).or_default().number = process.generation;
         self.changed.insert(process.pid);
         let untracked = self.untracked.as_mut().and_then(|untracked| untracked.take(process.pid));
         let Some(UntrackedProcess { mappings, has_ended }) = untracked else {
@@ -328,7 +348,7 @@ impl KnownProcesses {
                 if let Some(&generation) = self.generations.get(&pid) {
                     let cpu_before_ns = clock::thread_cpu_ns();
                     // Of a process that has ended, what was known stays.
-                    let _ = self.processes.scan(ProcessKey { pid, generation });
+                    let _ = self.processes.scan(ProcessKey { pid, generation: generation.number });
                     self.charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
                     self.changed.insert(pid);
                 }
@@ -356,21 +376,35 @@ impl KnownProcesses {
         self.changed.insert(mapping.pid);
     }
 
-    /// The walker has no list for a process. Its generation is the present one: a stack that was taken before an
-    /// exec may have been met after the news of it.
-    fn want(&mut self, process: ProcessKey) {
+    /// The walker had no list for a process at this time. Its generation was the present one, unless an exec came
+    /// after it. Execs are counted wrongly where a process was first read between one and the news of it, and
+    /// where the rings of two CPUs both reported one.
+    fn want(&mut self, process: ProcessKey, time: u64) {
         self.meet(process);
-        if let Some(generation) = self.generations.get_mut(&process.pid) {
-            *generation = process.generation;
-        }
         self.changed.insert(process.pid);
+        if let Some(generation) = self.generations.get_mut(&process.pid)
+            && generation.since <= time
+            && generation.number != process.generation
+        {
+            generation.number = process.generation;
+            self.processes.correct_generation(process);
+        }
+    }
+
+    /// Events of a CPU that came online were not reported: the mappings of all processes are read again, as their
+    /// users have time.
+    pub fn read_all_again(&mut self) {
+        for &pid in self.generations.keys() {
+            self.unfollowed.entry(self.processes.owner(pid)).or_default().insert(pid);
+        }
+        self.read_unfollowed();
     }
 
     fn fork(&mut self, parent: u32, pid: u32) {
         self.retiring.retain(|(_, retiring)| *retiring != pid);
         if let Some(&generation) = self.generations.get(&parent) {
             self.generations.insert(pid, generation);
-            self.processes.fork(parent, ProcessKey { pid, generation });
+            self.processes.fork(parent, ProcessKey { pid, generation: generation.number });
             self.changed.insert(pid);
         }
     }
@@ -420,9 +454,10 @@ fn pid_of(item: &News) -> Option<u32> {
         News::Mapping(mapping) => Some(mapping.pid),
         // The child is not known yet.
         News::Fork { parent_pid, .. } => Some(*parent_pid),
-        News::Covered { pid, .. } | News::Exec { pid } | News::Exit { pid } | News::Wanted { pid, .. } => {
-            Some(*pid)
-        }
+        News::Covered { pid, .. }
+        | News::Exec { pid, .. }
+        | News::Exit { pid }
+        | News::Wanted { pid, .. } => Some(*pid),
         News::Lost { .. } => None,
     }
 }
@@ -454,6 +489,10 @@ mod tests {
         })
     }
 
+    fn exec(pid: u32) -> News {
+        News::Exec { pid, time: 0 }
+    }
+
     fn changes(known: &mut KnownProcesses, news: impl IntoIterator<Item = News>) -> Vec<(u32, u32, usize)> {
         known.apply(&mut news.into_iter().collect());
         let (changed, _) = known.take_changes();
@@ -467,7 +506,7 @@ mod tests {
         known.process(parent, 7);
         assert_eq!(changes(&mut known, [mapping(parent)]), [(parent, 7, 1)]);
         assert_eq!(changes(&mut known, [News::Fork { pid: child, parent_pid: parent }]), [(child, 7, 1)]);
-        assert_eq!(changes(&mut known, [News::Exec { pid: child }]), [(child, 8, 0)]);
+        assert_eq!(changes(&mut known, [exec(child)]), [(child, 8, 0)]);
         assert_eq!(changes(&mut known, [mapping(child)]), [(child, 8, 1)]);
         assert_eq!(changes(&mut known, []), []);
     }
@@ -518,7 +557,7 @@ mod tests {
         assert_eq!(known.unfollowed().collect::<Vec<_>>(), [pid]);
         let lost: HashMap<_, _> = known.take_full().into();
         assert_eq!(lost[&Loss::MappingsOverBudget], 2);
-        changes(&mut known, [News::Exec { pid }]);
+        changes(&mut known, [exec(pid)]);
         assert_eq!(known.unfollowed().count(), 0, "nothing of the new program was missed");
     }
 
@@ -530,10 +569,10 @@ mod tests {
         changes(&mut known, [mapping(parent)]);
         known.charge(Owner::UNKNOWN, 10_000_000_000);
         let fork = News::Fork { pid: child, parent_pid: parent };
-        assert_eq!(changes(&mut known, [fork, News::Exec { pid: child }, mapping(child)]), []);
+        assert_eq!(changes(&mut known, [fork, exec(child), mapping(child)]), []);
         assert_eq!(known.unfollowed().collect::<Vec<_>>(), [child]);
         assert!(known.processes.code(child).is_empty());
-        changes(&mut known, [News::Exec { pid: child }]);
+        changes(&mut known, [exec(child)]);
         assert_eq!(known.unfollowed().count(), 0, "nothing of the next program was missed");
     }
 
@@ -589,7 +628,7 @@ mod tests {
         let mut known = KnownProcesses::default();
         known.keep_untracked();
         let pid = u32::MAX - 1;
-        let news = [mapping(pid), News::Exec { pid }, mapping(pid), News::Exit { pid }];
+        let news = [mapping(pid), exec(pid), mapping(pid), News::Exit { pid }];
         assert_eq!(changes(&mut known, news), []);
         known.meet(ProcessKey { pid, generation: 9 });
         let (changed, _) = known.take_changes();
@@ -644,7 +683,7 @@ mod tests {
             let process = ProcessKey { pid, generation: 1 };
             known.meet(process);
             known.processes.normalise_user(process, &[0x7000_0000], &mut Vec::new());
-            changes(&mut known, [News::Wanted { pid, exec_id: 1 }]);
+            changes(&mut known, [News::Wanted { pid, exec_id: 1, time: 1 }]);
         }
         retire_emitted(&mut known);
         assert_eq!(left(&known), (vec![living], 1, 0));
@@ -655,7 +694,7 @@ mod tests {
         let mut known = KnownProcesses::default();
         known.keep_untracked();
         for pid in u32::MAX - 1_000..u32::MAX {
-            changes(&mut known, [News::Exec { pid }, mapping(pid), News::Exit { pid }]);
+            changes(&mut known, [exec(pid), mapping(pid), News::Exit { pid }]);
             retire_emitted(&mut known);
             known.meet(ProcessKey { pid, generation: 1 });
         }
@@ -694,9 +733,56 @@ mod tests {
     fn what_the_walker_wants_is_looked_at() {
         let mut known = KnownProcesses::default();
         let own = std::process::id();
-        known.apply(&mut [News::Wanted { pid: own, exec_id: 4 }].into());
+        known.apply(&mut [News::Wanted { pid: own, exec_id: 4, time: 0 }].into());
         let (changed, _) = known.take_changes();
         assert_eq!((changed[0].pid, changed[0].exec_id), (own, 4));
         assert!(!changed[0].ranges.is_empty(), "the test itself has code");
+    }
+
+    #[test]
+    fn execs_that_are_counted_twice_are_corrected_by_the_walker() {
+        let mut known = KnownProcesses::default();
+        let pid = u32::MAX - 1;
+        known.process(pid, 4);
+        let exec = |time| News::Exec { pid, time };
+        // Two rings of one CPU that came online report it both.
+        let news = [exec(10), exec(11), mapping(pid), News::Wanted { pid, exec_id: 5, time: 12 }];
+        assert_eq!(changes(&mut known, news), [(pid, 5, 1)]);
+        let mut frames = Vec::new();
+        known.normalise_user(ProcessKey { pid, generation: 5 }, &[0x7000_0010], &mut frames);
+        assert!(frames[0].module.is_some(), "what is mapped now is of the present program: {frames:?}");
+        let next = [exec(20), mapping(pid), News::Wanted { pid, exec_id: 5, time: 19 }];
+        assert_eq!(changes(&mut known, next), [(pid, 6, 1)], "it was requested before the exec");
+    }
+
+    #[test]
+    fn former_program_of_a_process_has_none_of_its_memory() {
+        let mut known = KnownProcesses::default();
+        let own = std::process::id();
+        known.process(own, 4);
+        known.meet(ProcessKey { pid: own, generation: 3 });
+        let (changed, _) = known.take_changes();
+        assert_eq!(changed[0].exec_id, 4);
+        let mut frames = Vec::new();
+        let here = former_program_of_a_process_has_none_of_its_memory as fn() as usize as u64;
+        known.normalise_user(ProcessKey { pid: own, generation: 3 }, &[here], &mut frames);
+        known.normalise_user(ProcessKey { pid: own, generation: 4 }, &[here], &mut frames);
+        assert_eq!(frames.iter().map(|frame| frame.module.is_some()).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn mappings_that_no_event_reported_change_the_list() {
+        let mut known = KnownProcesses::default();
+        let own = std::process::id();
+        known.process(own, 4);
+        // As if the first look had come in the middle of an exec.
+        known.processes.unmap(own, 0, u64::MAX);
+        known.take_changes();
+        let here = mappings_that_no_event_reported_change_the_list as fn() as usize as u64;
+        known.normalise_user(ProcessKey { pid: own, generation: 4 }, &[here], &mut Vec::new());
+        assert!(known.take_changes().0.iter().any(|code| code.pid == own && !code.ranges.is_empty()));
+        known.processes.unmap(own, 0, u64::MAX);
+        known.read_all_again();
+        assert!(known.take_changes().0.iter().any(|code| code.pid == own && !code.ranges.is_empty()));
     }
 }

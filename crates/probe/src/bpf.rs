@@ -12,7 +12,7 @@ pub mod constants {
 }
 
 pub(crate) use skeleton::types::{
-    cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process,
+    cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process, wanted_process,
 };
 pub use skeleton::types::{
     cross_call_key, cross_call_value, delay_record, fault_facts, interrupt_key, latency_key, latency_value,
@@ -44,6 +44,7 @@ plain!(
     unwind_file,
     unwind_mapping,
     unwind_process,
+    wanted_process,
     loss_counts,
     run_queue,
     noise_counts,

@@ -1,6 +1,7 @@
 //! Changes of code, as they happen: the sideband's, and processes that the walker met without their mappings.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
-use crate::bpf::record_from_bytes;
+use crate::bpf::{record_from_bytes, wanted_process};
 use crate::code_tables::CodeTables;
 use crate::sideband::{News, Sideband};
 
@@ -27,7 +28,7 @@ impl CodeSide {
         let mut builder = RingBufferBuilder::new();
         let taken = Rc::clone(&inbox);
         let add = builder.add(&self.wanted, move |bytes| {
-            taken.borrow_mut().extend(record_from_bytes::<u64>(bytes));
+            taken.borrow_mut().extend(record_from_bytes::<wanted_process>(bytes));
             0
         });
         add.map_err(io::Error::other)?;
@@ -40,7 +41,7 @@ impl CodeSide {
 pub struct CodeWatch {
     sideband: Sideband,
     wanted: RingBuffer<'static>,
-    inbox: Rc<RefCell<Vec<u64>>>,
+    inbox: Rc<RefCell<Vec<wanted_process>>>,
 }
 
 impl CodeWatch {
@@ -76,12 +77,15 @@ impl CodeWatch {
         self.wanted.consume().map_err(io::Error::other)?;
         self.sideband.read(news, is_followed);
         let mut wanted = self.inbox.take();
-        // Each stack of an unknown process requests it.
-        wanted.sort_unstable();
-        wanted.dedup();
-        news.extend(
-            wanted.iter().map(|wanted| News::Wanted { pid: (wanted >> 32) as u32, exec_id: *wanted as u32 }),
-        );
+        // Each stack of an unknown process requests it. The last request of a program counts.
+        wanted.sort_unstable_by_key(|wanted| (wanted.tgid, wanted.exec_id, Reverse(wanted.time)));
+        wanted.dedup_by_key(|wanted| (wanted.tgid, wanted.exec_id));
+        let wanted = wanted.iter().map(|&wanted_process { tgid, exec_id, time }| News::Wanted {
+            pid: tgid,
+            exec_id,
+            time,
+        });
+        news.extend(wanted);
         Ok(())
     }
 }

@@ -27,6 +27,8 @@ pub enum News {
     /// The process replaced its program; its mappings are gone.
     Exec {
         pid: u32,
+        /// CLOCK_MONOTONIC, ns.
+        time: u64,
     },
     Fork {
         pid: u32,
@@ -43,6 +45,8 @@ pub enum News {
     Wanted {
         pid: u32,
         exec_id: u32,
+        /// CLOCK_MONOTONIC, ns.
+        time: u64,
     },
 }
 
@@ -136,7 +140,10 @@ impl CpuRing {
             kind: event_type::SOFTWARE,
             config: SOFTWARE_DUMMY,
             sample_type: SAMPLE_TIME,
-            flags: wanted | flag::WATERMARK,
+            flags: wanted | flag::WATERMARK | flag::USE_CLOCKID,
+            // The default clock differs from CPU to CPU where the time stamp counter is not stable, and an exec would
+            // come before the fork.
+            clockid: libc::CLOCK_MONOTONIC,
             // Bytes: a waiting thread wakes at the first record.
             wakeup: 1,
             ..Attr::default()
@@ -152,7 +159,7 @@ impl CpuRing {
         let read: Result<(), Infallible> = self.ring.read(|record| {
             // With SAMPLE_TIME alone, every record ends with the time.
             let time = u64_at(record, record.len().saturating_sub(8)).unwrap_or(0);
-            news.extend(news_from_record(record, is_followed).map(|item| (time, item)));
+            news.extend(news_from_record(record, time, is_followed).map(|item| (time, item)));
             Ok(())
         });
         let Ok(()) = read;
@@ -168,7 +175,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Layouts: perf_event_open(2), "MMAP layout". Records of other kinds, and of threads, are ignored.
-fn news_from_record(record: &[u8], is_followed: &dyn Fn(u32) -> bool) -> Option<News> {
+fn news_from_record(record: &[u8], time: u64, is_followed: &dyn Fn(u32) -> bool) -> Option<News> {
     let kind = u32_at(record, 0)?;
     let misc = u16::from_le_bytes([*record.get(4)?, *record.get(5)?]);
     match kind {
@@ -176,7 +183,7 @@ fn news_from_record(record: &[u8], is_followed: &dyn Fn(u32) -> bool) -> Option<
             mapping_from_record(record, misc).map(News::Mapping)
         }
         RECORD_MMAP2 => covered_from_record(record),
-        RECORD_COMM if misc & MISC_COMM_EXEC != 0 => Some(News::Exec { pid: u32_at(record, 8)? }),
+        RECORD_COMM if misc & MISC_COMM_EXEC != 0 => Some(News::Exec { pid: u32_at(record, 8)?, time }),
         RECORD_FORK => {
             let (pid, parent_pid) = (u32_at(record, 8)?, u32_at(record, 12)?);
             (pid != parent_pid).then_some(News::Fork { pid, parent_pid })
@@ -249,7 +256,7 @@ mod tests {
 
     #[test]
     fn mappings_with_execute_permission_are_reported() {
-        let news = news_from_record(&record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5)), &|_| true);
+        let news = news_from_record(&record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(5)), 0, &|_| true);
         let Some(News::Mapping(mapping)) = news else { panic!("{news:?}") };
         assert_eq!(
             (mapping.pid, mapping.start, mapping.len, mapping.page_offset),
@@ -257,14 +264,14 @@ mod tests {
         );
         assert_eq!(mapping.build_id, Some(vec![0xaa; 4]));
         assert_eq!(mapping.path, b"/lib/x");
-        assert_eq!(news_from_record(&record(RECORD_MMAP2, 0, &mapping_body(1)), &|_| true), None);
+        assert_eq!(news_from_record(&record(RECORD_MMAP2, 0, &mapping_body(1)), 0, &|_| true), None);
     }
 
     #[test]
     fn mapping_of_a_process_that_is_not_followed_has_its_range_only() {
         let news = |protection| {
             let record = record(RECORD_MMAP2, MISC_BUILD_ID, &mapping_body(protection));
-            news_from_record(&record, &|pid| pid != 7)
+            news_from_record(&record, 0, &|pid| pid != 7)
         };
         assert_eq!(news(5), Some(News::Covered { pid: 7, start: 0x1000, end: 0x3000 }));
         assert_eq!(news(1), None);
@@ -274,7 +281,7 @@ mod tests {
     fn threads_and_short_records_are_no_changes() {
         let mut fork = Vec::new();
         fork.extend([9u32, 9, 10, 9].iter().flat_map(|field| field.to_le_bytes()));
-        let news_from_record = |record: &[u8]| super::news_from_record(record, &|_| true);
+        let news_from_record = |record: &[u8]| super::news_from_record(record, 0, &|_| true);
         assert_eq!(news_from_record(&record(RECORD_FORK, 0, &fork)), None);
         fork[0] = 11;
         assert_eq!(

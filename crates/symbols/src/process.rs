@@ -388,6 +388,21 @@ impl Processes {
         self.jit.names()
     }
 
+    /// The newest image of the process is of this generation: it was counted otherwise. What was known of this
+    /// generation is forgotten.
+    pub fn correct_generation(&mut self, process: ProcessKey) {
+        let Some(known) = self.table.get_mut(&process.pid) else { return };
+        let Some(mut newest) = known.images.pop() else { return };
+        newest.generation = process.generation;
+        known.images.retain(|image| image.generation != process.generation);
+        known.images.push(newest);
+    }
+
+    /// The generation of the newest image of a process.
+    pub fn newest_generation(&self, pid: u32) -> Option<u32> {
+        self.table.get(&pid).and_then(|known| known.images.last()).map(|image| image.generation)
+    }
+
     /// Whether this image of the process is known, with or without mappings.
     pub fn knows(&self, process: ProcessKey) -> bool {
         let images = self.table.get(&process.pid).map_or(&[][..], |known| &known.images);
@@ -423,9 +438,16 @@ impl Processes {
     /// `addresses[0]` is where the thread was; the others are return addresses, and their frames stand for
     /// the call: the address of its last byte. (A call that never returns can be the last instruction of
     /// its function, and the address after it belongs to another one.) An address that is in no known
-    /// mapping becomes a native frame without a module.
-    pub fn normalise_user(&mut self, process: ProcessKey, addresses: &[u64], frames: &mut Vec<Frame>) {
+    /// mapping becomes a native frame without a module. Returns whether mappings were found that no event had
+    /// reported.
+    pub fn normalise_user(
+        &mut self,
+        process: ProcessKey,
+        addresses: &[u64],
+        frames: &mut Vec<Frame>,
+    ) -> bool {
         self.know(process);
+        let mut found = false;
         let mut memory = self.memory(process);
         for (depth, &address) in addresses.iter().enumerate() {
             let address = call_site(depth, address);
@@ -434,9 +456,11 @@ impl Processes {
                 memory = self.memory(process);
                 frame = memory.frame(address);
                 self.image(process).scans.learn(frame.is_some());
+                found |= frame.is_some();
             }
             frames.push(frame.unwrap_or(Frame { kind: FrameKind::Native, module: None, address }));
         }
+        found
     }
 
     /// As [`Processes::normalise_user`], with the mappings that are known already.

@@ -178,6 +178,11 @@ impl<K: KernelSide> Session<K> {
         let mut known = self.follower.known();
         self.kernel.drain_stacks(&mut |id, record| stacks.emit(id, record, now, &mut known, emit))?;
         known.emitted_stacks_until(until);
+        let changed = known.take_found();
+        drop(known);
+        if changed {
+            self.follower.write_changes();
+        }
         Ok(())
     }
 
