@@ -29,8 +29,8 @@ pub(crate) const BUILDING: Rate = Rate { burst: 1_500_000_000, refill_part: 40, 
 /// Names while probes run: at most 1.75 % of a CPU in any minute, and one file more. A program of 1 MB takes
 /// 0.2 ms, and the largest table of symbols that is read 0.3 s.
 pub(crate) const NAMING: Rate = Rate { burst: 300_000_000, refill_part: 80, deepest: i64::MIN };
-/// Names of the functions that waits are known by, whoever owns the files: 2 % of a CPU. The burst is enough
-/// for the programs that run when a recording starts.
+/// Names of the functions that identify waits, for files of all owners together: 2 % of a CPU. The burst is
+/// enough for the programs that run when a recording starts.
 pub(crate) const NAMING_WAITS: Rate = Rate { burst: 1_000_000_000, refill_part: 50, deepest: i64::MIN };
 /// News of processes: their mappings, headers of mapped files, and lists for the walker. With two CPUs at
 /// most 3 % of a CPU in any minute. The more CPUs a machine has, the more programs a user can run: a

@@ -1,9 +1,9 @@
-//! The functions in the stacks of waits: what they are known by, what rules say about them, and how far a wait
-//! is from its thread's loop.
+//! The functions in the stacks of waits: their identities, what rules say about them, and the distance of a wait
+//! from its thread's loop.
 //!
-//! Places of waits are compared by the functions of the program, as readers do. Those of a static binary are
-//! behind its own runtime library, which only names tell from the program. So the frames of the stacks that
-//! threads wait with are named while recording, and no others.
+//! Places of waits are compared by the functions of the program, as readers do. In a static binary only names
+//! distinguish the program's functions from those of its runtime library. So the frames of the stacks of waits
+//! are named while recording, and no others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};

@@ -191,7 +191,7 @@ proptest! {
         let all = blame(&names, &stalls, "*");
         prop_assert_eq!(all.waiting_ns, waiting_ns);
         prop_assert!(all.edges.iter().all(|edge| edge.ns > 0 && edge.count > 0));
-        // Each thread's waiting is charged in the same way whoever else is asked for.
+        // A thread's waiting is charged in the same way, whether other threads are selected or not.
         let single: u64 = names.iter().map(|name| blame(&names, &stalls, name).waiting_ns).sum();
         prop_assert_eq!(single, waiting_ns);
     }

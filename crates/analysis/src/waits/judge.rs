@@ -1,7 +1,7 @@
 //! The judge of waits at one place: statistics in, verdict out.
 //!
 //! Readers ask once, over a whole recording. The recorder asks while it records, about the last waits of a
-//! place, and tells the verdict before: waits at a place that is known to be idle are counted, not kept.
+//! place: waits at a place that is known to be idle are counted, not kept.
 
 use wallprof_model::event::PlaceVerdict;
 
@@ -51,7 +51,7 @@ const ANSWERS: f64 = 0.95;
 const ANSWERED: f64 = 0.5;
 
 /// The most functions between a worker's loop and its wait for work. A lock is waited for further in, where
-/// the timing does not tell.
+/// the timing proves nothing.
 const LOOP_DEPTH: usize = 3;
 
 /// Who ended the waits of a place: all of them, and those that its own waiters ended.

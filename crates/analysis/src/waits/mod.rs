@@ -44,7 +44,7 @@ pub(crate) const DISK: &str = "disk";
 /// Innermost functions of waits that are judged together.
 pub const JUDGED_DEPTH: usize = 8;
 
-/// Single waits that are kept, at 64 bytes each. Of a recording with more, the first ones tell.
+/// Single waits that are kept, at 64 bytes each. Of a recording with more, the first ones are judged.
 const MOST_SINGLES: usize = 1 << 20;
 
 /// Places that are judged, and sums of their waits. Further ones have no meaning.
@@ -535,7 +535,7 @@ mod tests {
             turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, None)).collect();
         assert_eq!(name(&Recorded::new(3, &by_timers).meanings(&["a"; 4]), 1, 3), None);
         let few = Recorded::new(1, &turns()[..5]);
-        assert_eq!(name(&few.meanings(&["a"; 3]), 1, 1), None, "too few to tell");
+        assert_eq!(name(&few.meanings(&["a"; 3]), 1, 1), None, "too few to judge");
     }
 
     #[test]

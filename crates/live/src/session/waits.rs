@@ -14,8 +14,7 @@ use crate::places::Waits;
 
 impl<K: KernelSide> Session<K> {
     /// Looks at the threads that sleep already: a lock has waiters before the first of them wakes, and a rule
-    /// about a place holds from the start. Their waits are emitted
-    /// later, if they last: this look reports none.
+    /// about a place holds from the start. Their waits are emitted later, if they last: this look reports none.
     pub(super) fn meet_sleepers(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
         let mut records = Vec::new();
         self.kernel.open_waits(0, &mut |record| records.push(*record))?;

@@ -33,7 +33,7 @@ impl Scenario {
         }
     }
 
-    /// What the program is told beside its duration. On two CPUs a wait of every two hundredth tick costs the
+    /// The program's options beside its duration. On two CPUs a wait of every two hundredth tick costs the
     /// engine less than its wakeups, which then are the first finding. Of every twentieth it is the lock.
     pub fn options(self) -> &'static [&'static str] {
         match self {
