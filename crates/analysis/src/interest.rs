@@ -23,7 +23,7 @@ impl Class {
 
     pub fn of(state: State) -> Self {
         match state {
-            State::User | State::Kernel => Class::Running,
+            State::User | State::Kernel | State::Cpu => Class::Running,
             State::Irq | State::FaultMinor | State::FaultMajor | State::Runnable | State::Preempted => {
                 Class::Late
             }

@@ -1,7 +1,7 @@
 //! A thread's wall time as a partition into states, from the exact times and the samples that were recorded.
 //!
 //! On-CPU time outside interrupts and faults is exact; a trace divides it into `user` and `kernel` exactly,
-//! samples by their proportion. What neither divides is unaccounted. Nothing is computed as "the rest": what
+//! samples by their proportion. What neither divides is unaccounted, and without sampling it is `cpu`. Nothing is computed as "the rest": what
 //! the states leave of the wall time is `unaccounted`, and what they have too much is an [`Inconsistency`].
 
 use std::fmt;
@@ -14,6 +14,8 @@ use wallprof_model::{Reason, State};
 pub struct States {
     pub user: u64,
     pub kernel: u64,
+    /// Running time that no sampling divides into `user` and `kernel`.
+    pub cpu: u64,
     pub irq: u64,
     pub fault_minor: u64,
     pub fault_major: u64,
@@ -29,6 +31,7 @@ impl States {
         match state {
             State::User => self.user,
             State::Kernel => self.kernel,
+            State::Cpu => self.cpu,
             State::Irq => self.irq,
             State::FaultMinor => self.fault_minor,
             State::FaultMajor => self.fault_major,
@@ -43,6 +46,7 @@ impl States {
         let fixed = [
             State::User,
             State::Kernel,
+            State::Cpu,
             State::Irq,
             State::FaultMinor,
             State::FaultMajor,
@@ -147,16 +151,19 @@ impl fmt::Display for Inconsistency {
 pub fn account(ledger: &LedgerDelta, fallback: Samples) -> Account {
     let mut inconsistencies = Vec::new();
     let claimed = u128::from(ledger.irq_ns) + u128::from(ledger.fault_on_cpu_ns);
-    let divided_ns = u128::from(ledger.on_cpu_ns).saturating_sub(claimed);
+    let running_ns = saturate(u128::from(ledger.on_cpu_ns).saturating_sub(claimed));
+    let cpu = ledger.cpu_ns.min(running_ns);
     let twice_ns = saturate(claimed.saturating_sub(u128::from(ledger.on_cpu_ns)));
     if twice_ns > 0 {
         inconsistencies.push(Inconsistency::InterruptsAndFaultsExceedOnCpu { by_ns: twice_ns });
     }
     let own = Samples::of(ledger);
-    let (user, kernel) = running(ledger, saturate(divided_ns), if own.count() > 0 { own } else { fallback });
+    let samples = if own.count() > 0 { own } else { fallback };
+    let (user, kernel) = running(ledger, running_ns - cpu, samples);
     let states = States {
         user,
         kernel,
+        cpu,
         // An interrupt inside a fault whose end was not recorded was counted as both. It counts once.
         irq: ledger.irq_ns.saturating_sub(twice_ns),
         fault_minor: ledger.fault_minor_ns,
@@ -264,7 +271,7 @@ mod tests {
                 fault_major_ns: times[4], fault_on_cpu_ns: times[5], runnable_ns: times[6],
                 preempted_ns: times[7], blocked_ns: blocked, user_samples: samples[0], kernel_samples: samples[1],
                 traced_user_ns: times[0] / 2, traced_kernel_ns: times[3], undivided_ns: times[4],
-                ..ledger()
+                cpu_ns: times[6], ..ledger()
             }
         }
     }
@@ -288,6 +295,14 @@ mod tests {
         let both = LedgerDelta { undivided_ns: 0, user_samples: 1, kernel_samples: 1, ..traced };
         let account = super::account(&both, Samples::default());
         assert_eq!((account.states.user, account.states.kernel), (849_999, 150_001));
+    }
+
+    #[test]
+    fn running_time_without_sampling_is_one_state() {
+        let unsampled = LedgerDelta { wall_ns: 100, on_cpu_ns: 90, irq_ns: 10, cpu_ns: 80, ..ledger() };
+        let account = account(&unsampled, Samples { user: 3, kernel: 1 });
+        let States { user, kernel, cpu, irq, .. } = account.states;
+        assert_eq!((user, kernel, cpu, irq, account.unaccounted_ns), (0, 0, 80, 10, 10));
     }
 
     proptest! {

@@ -16,6 +16,7 @@ use crate::counters::Candidate;
 
 /// The newest record of a thread, and how far it is emitted.
 struct Account {
+    is_unsampled: bool,
     record: thread_record,
     /// Seconds that the thread closed and that are not emitted yet, in the order of arrival: each CPU has its
     /// own ring.
@@ -31,6 +32,8 @@ struct Account {
 /// All threads that have not ended.
 #[derive(Default)]
 pub struct Accounts {
+    /// No samples divide running time.
+    is_unsampled: bool,
     by_key: HashMap<u32, Account>,
     /// Seconds of threads whose first record has not arrived yet.
     early: HashMap<u32, Vec<second_record>>,
@@ -53,6 +56,11 @@ const MAX_SECONDS: u64 = 60;
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Accounts {
+    /// Running time of threads from now on is not divided by samples.
+    pub fn set_unsampled(&mut self, is_unsampled: bool) {
+        self.is_unsampled = is_unsampled;
+    }
+
     /// Takes the newest record of a thread. True when it is the thread's first.
     pub fn update(&mut self, record: &thread_record) -> bool {
         match self.by_key.get_mut(&record.key) {
@@ -62,6 +70,7 @@ impl Accounts {
             }
             None => {
                 let account = Account {
+                    is_unsampled: self.is_unsampled,
                     record: *record,
                     closed: self.early.remove(&record.key).unwrap_or_default(),
                     emitted: ledger::default(),
@@ -230,7 +239,11 @@ impl Account {
             emit(Event::ThreadSeen { thread, from: MonoNs(self.upto) });
         }
         let second = EpochSecond(((until - 1 + epoch_offset) / SECOND_NS) as u32);
-        emit(Event::Ledger(delta(thread, second, until - self.upto, &self.emitted, total)));
+        let mut delta = delta(thread, second, until - self.upto, &self.emitted, total);
+        if self.is_unsampled {
+            delta.cpu_ns = delta.on_cpu_ns.saturating_sub(delta.irq_ns).saturating_sub(delta.fault_on_cpu_ns);
+        }
+        emit(Event::Ledger(delta));
         self.emitted = highest(&self.emitted, total);
         (self.upto, self.last_end) = (until, Some(until));
     }

@@ -132,7 +132,8 @@ impl Session<Probes> {
             _ => None,
         };
         let guard = Guard::new(&options.guarded);
-        let session = Session::new(probes, follower, guard, options.min_stall_ns);
+        let mut session = Session::new(probes, follower, guard, options.min_stall_ns);
+        session.accounts.set_unsampled(options.sample_hz == 0);
         Ok(Session { held, counters: Some(Counters::new()), titles: Titles::start(), ..session })
     }
 

@@ -27,6 +27,8 @@ pub enum State {
     FaultMajor,
     Runnable,
     Preempted,
+    /// Running, in user space or in the kernel: nothing divides it.
+    Cpu,
     Blocked(Reason),
 }
 
@@ -41,6 +43,7 @@ impl State {
             State::FaultMajor => 4,
             State::Runnable => 5,
             State::Preempted => 6,
+            State::Cpu => 7,
             State::Blocked(reason) => 16 + reason.code(),
         }
     }
@@ -54,6 +57,7 @@ impl State {
             4 => State::FaultMajor,
             5 => State::Runnable,
             6 => State::Preempted,
+            7 => State::Cpu,
             16.. => State::Blocked(Reason::from_code(code - 16)?),
             _ => return None,
         })
@@ -70,6 +74,7 @@ impl State {
             State::FaultMajor => "fault:major".into(),
             State::Runnable => "runnable".into(),
             State::Preempted => "preempted".into(),
+            State::Cpu => "cpu".into(),
             State::Blocked(reason) => format!("blocked:{}", reason.name()),
         }
     }

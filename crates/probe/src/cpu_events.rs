@@ -142,9 +142,11 @@ impl Plan {
         if !self.samples(cpu) {
             return Ok(());
         }
-        let clock = perf::open_clock(cpu, clock_period_ns(self.sample_hz));
-        let clock = clock.map_err(|error| not_opened("cpu-clock", cpu, error))?;
-        links.push(link(&progs.on_clock, clock, 0)?);
+        if self.sample_hz > 0 {
+            let clock = perf::open_clock(cpu, clock_period_ns(self.sample_hz));
+            let clock = clock.map_err(|error| not_opened("cpu-clock", cpu, error))?;
+            links.push(link(&progs.on_clock, clock, 0)?);
+        }
         for (index, spec) in self.events.iter().enumerate().filter(|(_, spec)| !spec.is_tracepoint()) {
             let event = perf::open_event(spec, cpu, self.sample_hz);
             let event = event.map_err(|error| not_opened(&spec.name, cpu, error))?;
@@ -154,7 +156,7 @@ impl Plan {
     }
 }
 
-/// ns between two ticks of the sampling clock.
+/// ns between two ticks of the sampling clock. Without one, 1 s.
 pub(crate) fn clock_period_ns(hz: u32) -> u64 {
     1_000_000_000 / u64::from(hz.max(1))
 }

@@ -61,6 +61,7 @@ pub struct ProbeOptions {
     pub targets: Targets,
     /// `-C`; `None`: all.
     pub cpus: Option<Vec<u32>>,
+    /// 0: without the sampling clock.
     pub sample_hz: u32,
     pub events: Vec<PerfEventSpec>,
     pub min_stall_ns: u64,

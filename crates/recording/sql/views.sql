@@ -84,6 +84,7 @@ CREATE VIEW ledger AS
                 WHEN 'user' THEN traced_user_ns + sampled.ns * user_share.in_user / user_share.taken
                 WHEN 'kernel' THEN traced_kernel_ns + sampled.ns
                     - sampled.ns * user_share.in_user / user_share.taken
+                WHEN 'cpu' THEN cpu_ns
                 WHEN 'irq' THEN irq_ns
                 WHEN 'fault:minor' THEN fault_minor_ns
                 WHEN 'fault:major' THEN fault_major_ns
@@ -96,7 +97,7 @@ CREATE VIEW ledger AS
         FROM bucket
         JOIN (
             SELECT second, thread, on_cpu_ns - irq_ns - fault_on_cpu_ns - traced_user_ns - traced_kernel_ns
-                - undivided_ns AS ns
+                - undivided_ns - cpu_ns AS ns
             FROM bucket
         ) AS sampled ON sampled.second = bucket.second AND sampled.thread = bucket.thread
         CROSS JOIN (SELECT name FROM state_name UNION ALL SELECT 'unaccounted') AS state

@@ -174,7 +174,7 @@ mod tests {
     fn codes_of_samples() {
         assert_eq!(weighted_from_code(6), Some(Weighted::State(State::Preempted)));
         assert_eq!(weighted_from_code(256 + 9), Some(Weighted::Event(9)));
-        for wrong in [-1, 7, 255, 256 + 65_536, i64::MAX] {
+        for wrong in [-1, 8, 255, 256 + 65_536, i64::MAX] {
             assert_eq!(weighted_from_code(wrong), None, "{wrong}");
         }
     }

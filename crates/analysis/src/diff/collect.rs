@@ -117,8 +117,10 @@ impl Collector {
         let lived = self.lived.entry(row.second).or_default();
         *lived = row.wall_ns.max(*lived);
         let claimed = row.irq_ns.saturating_add(row.fault_on_cpu_ns).saturating_add(row.undivided_ns);
+        let claimed = claimed.saturating_add(row.cpu_ns);
         rows.running.add(row.second, row.on_cpu_ns.saturating_sub(claimed));
         let measured = [
+            (State::Cpu, row.cpu_ns),
             (State::Irq, row.irq_ns),
             (State::FaultMinor, row.fault_minor_ns),
             (State::FaultMajor, row.fault_major_ns),

@@ -63,7 +63,7 @@ impl View {
     pub fn includes(&self, state: State) -> bool {
         match self {
             View::Wall | View::Calls => true,
-            View::OnCpu => matches!(state, State::User | State::Kernel | State::Irq),
+            View::OnCpu => matches!(state, State::User | State::Kernel | State::Cpu | State::Irq),
             View::OffCpu => matches!(state, State::Runnable | State::Preempted | State::Blocked(_)),
             View::Faults => matches!(state, State::FaultMinor | State::FaultMajor),
             View::Wakers => matches!(state, State::Blocked(_)),

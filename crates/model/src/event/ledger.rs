@@ -61,8 +61,10 @@ ledger! {
     /// The part of `on_cpu_ns` that a trace divides: samples do not divide it again.
     traced_user_ns,
     traced_kernel_ns,
-    /// The part of `on_cpu_ns` that neither samples nor a trace divide.
+    /// The part of `on_cpu_ns` that neither samples nor a trace divide: `unaccounted`.
     undivided_ns,
+    /// The part of `on_cpu_ns` outside interrupts and faults in a recording without samples: the state `cpu`.
+    cpu_ns,
 }
 
 #[cfg(test)]

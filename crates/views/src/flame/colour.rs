@@ -53,6 +53,7 @@ fn family_of_state(state: State) -> Family {
     match state {
         State::User => family(Colour(240, 88, 56), Colour(255, 164, 70)),
         State::Kernel => family(Colour(196, 112, 44), Colour(224, 156, 84)),
+        State::Cpu => family(Colour(226, 120, 60), Colour(240, 160, 92)),
         State::Irq => family(Colour(206, 30, 70), Colour(222, 70, 100)),
         State::FaultMinor => family(Colour(244, 150, 176), Colour(250, 182, 200)),
         State::FaultMajor => family(Colour(226, 60, 126), Colour(240, 104, 156)),

@@ -116,6 +116,7 @@ struct ThreadsJson<'a> {
     clock: &'a ClockMap,
     /// Whether this recording measured faults at all: other sources have no ends of faults.
     measures_faults: bool,
+    is_sampled: bool,
 }
 
 impl<'a> ThreadsJson<'a> {
@@ -125,6 +126,7 @@ impl<'a> ThreadsJson<'a> {
             accounts: accounts(report.threads),
             clock: &report.info.clock,
             measures_faults: report.info.source == LIVE,
+            is_sampled: report.threads.iter().all(|thread| thread.ledger.cpu_ns == 0),
         }
     }
 }
@@ -174,7 +176,7 @@ impl<'a> ThreadJson<'a> {
             start_ns: all.clock.epoch_from_mono(thread.start).0,
             end_ns: all.clock.epoch_from_mono(thread.end).0,
             wall_ns: account.wall_ns,
-            states: StatesJson::of(&account.states),
+            states: StatesJson::of(&account.states, all.is_sampled),
             unaccounted_ns: account.unaccounted_ns,
             on_cpu_ns: account.on_cpu_ns,
             run_queue_ns: account.run_queue_ns,
@@ -193,8 +195,11 @@ impl<'a> ThreadJson<'a> {
 
 #[derive(Serialize)]
 struct StatesJson {
-    user: u64,
-    kernel: u64,
+    /// `null` without sampling, which divides running time.
+    user: Option<u64>,
+    kernel: Option<u64>,
+    /// `null` with sampling.
+    cpu: Option<u64>,
     irq: u64,
     fault_minor: u64,
     fault_major: u64,
@@ -204,10 +209,11 @@ struct StatesJson {
 }
 
 impl StatesJson {
-    fn of(states: &States) -> Self {
+    fn of(states: &States, is_sampled: bool) -> Self {
         StatesJson {
-            user: states.user,
-            kernel: states.kernel,
+            user: is_sampled.then_some(states.user),
+            kernel: is_sampled.then_some(states.kernel),
+            cpu: (!is_sampled).then_some(states.cpu),
             irq: states.irq,
             fault_minor: states.fault_minor,
             fault_major: states.fault_major,

@@ -55,7 +55,7 @@ pub struct RecordArgs {
     #[arg(short = 'd', long = "duration", value_name = "DURATION")]
     pub duration: Option<String>,
 
-    /// Samples a second of each CPU
+    /// Samples a second of each CPU; 0: none, and running time is not divided into user and kernel
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99")]
     pub sample_hz: String,
 

@@ -97,7 +97,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "PERCENT")]
     pub max_cpu: Option<String>,
 
-    /// Stack samples a second of each CPU [49]
+    /// Stack samples a second of each CPU; 0: none, and running time is not divided into user and kernel [49]
     #[arg(short = 'F', long = "freq", value_name = "HZ")]
     pub sample_hz: Option<String>,
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use wallprof_probe::cpus::cpus_from_list;
-use wallprof_probe::events::{EventError, EventSources, PerfEventSpec, parse_event};
+use wallprof_probe::events::{EventError, EventSources, PerfEventSpec, Sampling, parse_event};
 use wallprof_probe::facts::cgroups::{Cgroup, cgroup_mounts, find_cgroup};
 use wallprof_probe::facts::files::Files;
 
@@ -55,7 +55,13 @@ pub fn events(
             tracefs = mount.take().and_then(|mount| mount());
             parsed = parse_event(event, &EventSources { files, tracefs: tracefs.as_deref() });
         }
-        specs.push(parsed.map_err(failure_from_event)?);
+        let spec = parsed.map_err(failure_from_event)?;
+        if options.sample_hz == 0 && spec.sampling == Sampling::Frequency {
+            return Err(Failure::usage(format!(
+                "-F 0 takes no samples, but -e {event} is sampled: leave it out, or give -F a rate such as 99"
+            )));
+        }
+        specs.push(spec);
     }
     Ok(specs)
 }
@@ -214,6 +220,20 @@ mod tests {
         assert!(
             refused(RecordOptions { sample_hz: 10_001, ..options(Target::System) }).contains("at most 10000")
         );
+    }
+
+    #[test]
+    fn sampled_events_need_a_rate() {
+        let with = |event: &str| RecordOptions {
+            sample_hz: 0,
+            events: vec![event.into()],
+            ..options(Target::System)
+        };
+        let given = |event: &str| events(&with(event), &machine(), None, || None);
+        assert!(
+            given("cpu-clock").unwrap_err().message.starts_with("-F 0 takes no samples, but -e cpu-clock")
+        );
+        assert_eq!(given("page-faults").unwrap().len(), 1);
     }
 
     #[test]

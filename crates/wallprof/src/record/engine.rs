@@ -108,7 +108,7 @@ impl Engine {
             command: setup.command.clone(),
             min_stall_ns: options.min_stall_ns,
             retention: options.retention,
-            sample_period_ns: Some(1_000_000_000 / u64::from(options.sample_hz)),
+            sample_period_ns: 1_000_000_000u64.checked_div(options.sample_hz.into()),
             ..host::recording_start()
         };
         let recorder = as_caller(|| Recorder::create(&options.output, &start))?;

@@ -28,7 +28,7 @@ pub struct RecordOptions {
     pub cpus: Option<Vec<u32>>,
     pub guarded: Guarded,
     pub duration: Option<Duration>,
-    /// At least 1.
+    /// 0: no samples.
     pub sample_hz: u32,
     /// In perf's syntax, one event each.
     pub events: Vec<String>,
@@ -95,7 +95,7 @@ fn duration(text: &str) -> Result<Duration, Failure> {
 
 fn sample_hz(text: &str) -> Result<u32, Failure> {
     match text.parse::<u32>() {
-        Ok(hz) if hz > 0 && !text.starts_with('+') => Ok(hz),
+        Ok(hz) if !text.starts_with('+') => Ok(hz),
         _ => Err(Failure::usage(format!("-F takes a number of samples a second such as 99, not `{text}`"))),
     }
 }
@@ -153,7 +153,7 @@ mod tests {
         let options = options.unwrap();
         assert_eq!(options.duration, Some(Duration::from_millis(1500)));
         assert_eq!((options.sample_hz, options.min_stall_ns), (1, 50_000));
-        for hz in ["0", "-1", "x", "", "99Hz", "4294967296"] {
+        for hz in ["+0", "-1", "x", "", "99Hz", "4294967296"] {
             assert!(refused(RecordArgs { all: true, sample_hz: hz.into(), ..args() }).contains("-F"), "{hz}");
         }
         for text in ["0", "x", "-1", "", "5 parsecs"] {

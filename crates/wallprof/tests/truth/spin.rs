@@ -48,3 +48,29 @@ fn user_and_kernel_time() {
         );
     }
 }
+
+#[test]
+fn running_time_without_sampling_is_one_state() {
+    let Some(_guard) = machine::reserve("running_time_without_sampling_is_one_state") else { return };
+    let mut scenario = Scenario::ready("spin", &["-d", "1"]);
+    let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "0"], &[]);
+    let truth = scenario.run();
+    let report = recorder.stop().read("report", &["--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    for split in truth.all::<Split>("split") {
+        let threads = report["threads"].as_array().expect("threads");
+        let thread = threads.iter().find(|thread| thread["tid"] == split.tid).expect("the thread");
+        let states = &thread["states"];
+        assert!(states["user"].is_null() && states["kernel"].is_null(), "{states}");
+        assert_eq!(thread["samples"], 0);
+        let parts = ["cpu", "irq", "fault_minor", "fault_major"].map(|state| states[state].as_u64());
+        let running: u64 = parts.into_iter().map(|ns| ns.expect("nanoseconds")).sum();
+        let on_cpu = thread["on_cpu_ns"].as_u64().expect("nanoseconds");
+        // Faults may have waited: then they are more than running time.
+        assert!(
+            running >= on_cpu && states["cpu"].as_u64() <= Some(on_cpu),
+            "{running} of {on_cpu}: {states}"
+        );
+        assert!(on_cpu >= split.user_ns + split.kernel_ns, "{on_cpu} ns of {split:?}");
+    }
+}

@@ -128,8 +128,10 @@ fn record_options(
 ) -> Result<RecordOptions, Failure> {
     let min_stall_ns = given::duration_ns(threshold)?;
     match sample_hz.text.parse::<u32>() {
-        Ok(1..) => {}
-        _ => return Err(sample_hz.wrong(format!("`{}` is not a number of samples a second", sample_hz.text))),
+        Ok(_) => {}
+        Err(_) => {
+            return Err(sample_hz.wrong(format!("`{}` is not a number of samples a second", sample_hz.text)));
+        }
     }
     let record =
         RecordArgs { sample_hz: sample_hz.text.clone(), min_stall: format!("{min_stall_ns}ns"), ..target };
@@ -206,7 +208,7 @@ mod tests {
             (WatchArgs { arm_at: text("8"), disarm_at: text("16:30"), ..args() }, "--arm-at"),
             (WatchArgs { max_cpu: text("0.5"), ..args() }, "--max-cpu"),
             (WatchArgs { max_cpu: text("0%"), ..args() }, "--max-cpu"),
-            (WatchArgs { sample_hz: text("0"), ..args() }, "--freq"),
+            (WatchArgs { sample_hz: text("-1"), ..args() }, "--freq"),
             (WatchArgs { max_series: text("0"), ..args() }, "--max-series"),
         ] {
             let failure = Settings::read(&wrong).unwrap_err();
