@@ -5,6 +5,7 @@
 #include "tables.h"
 #include "targets.h"
 #include "thread.h"
+#include "wait_word.h"
 
 /* A process got a name that is asked for, or moved into the recorded cgroup: create_states must run again.
  * User space clears it. */
@@ -17,8 +18,10 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
     struct thread_state *t = state_of(parent);
     u32 matches = inherited(t, clone_flags);
 
-    if (!(clone_flags & CLONE_THREAD))
+    if (!(clone_flags & CLONE_THREAD)) {
         inherit_mappings(parent, task);
+        inherit_wait_word(parent, task);
+    }
     /* The first scan may not have reached the parent yet. */
     if (finding_targets)
         matches |= targets_at_start(task);
@@ -47,6 +50,7 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task) {
     struct thread_state *t = state_of(task);
 
+    forget_wait_word(task);
     if (t && !t->ending && armed(bpf_ktime_get_ns())) {
         t->ending = 1;
         __sync_fetch_and_add(&ending_threads, 1);

@@ -4,6 +4,7 @@
 #include "stack.h"
 #include "stack_policy.h"
 #include "wait_place.h"
+#include "wait_word.h"
 
 ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *stack) {
     return keep_read_stack(stack, bpf_get_task_stack(task, stack->address, MAX_KERNEL_FRAMES * 8, 0), false);
@@ -23,6 +24,32 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *
     bpf_loop(MAX_FRAMES, other_walk_step, &loop, 0);
     scratch->stack.end = scratch->walk.end;
     return keep_stack(&scratch->stack, scratch->walk.hash);
+}
+
+/* The word of a wait that began before the recording did is read now. */
+ALWAYS_INLINE void note_open_word(struct task_struct *task, struct thread_state *t,
+                                  struct stall_record *stall) {
+    u32 tgid = task->tgid;
+    struct wait_word *at;
+    u64 address, word = 0;
+
+    if (t->word_known) {
+        stall->word = t->word;
+        stall->word_definition = t->word_at.definition;
+        stall->flags |= STALL_WORD;
+        return;
+    }
+    at = bpf_map_lookup_elem(&wait_words, &tgid);
+    if (!at || at->exec_id != (u32)task->self_exec_id)
+        return;
+    address = at->address;
+    if (at->is_pointer && bpf_copy_from_user_task(&address, sizeof(address), (void *)address, task, 0))
+        return;
+    if (bpf_copy_from_user_task(&word, word_bytes(at), (void *)address, task, 0))
+        return;
+    stall->word = word;
+    stall->word_definition = at->definition;
+    stall->flags |= STALL_WORD;
 }
 
 /* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet. A thread
@@ -48,6 +75,7 @@ int open_waits(struct bpf_iter__task *ctx) {
         seen->since = t->observed_from > armed_at ? t->observed_from : armed_at;
         seen->wake_ns = 0;
         seen->run_ns = seen->since;
+        seen->word_known = false;
         guess_activity((struct bpf_iter__task *)ctx, task, seen);
     }
     if (seen->activity == ACTIVITY_RUNNING || seen->since > now || now - seen->since < open_after_ns)
@@ -96,6 +124,8 @@ int open_waits(struct bpf_iter__task *ctx) {
         if (owner)
             stall->flags |= STALL_OWNER;
     }
+    if (seen->activity == ACTIVITY_BLOCKED && !(seen == t && t->faulting))
+        note_open_word(task, seen, stall);
     bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
     stall->kernel_stack = kernel_stack_of(task, &scratch->stack.stack);
     stall->user_stack = user_stack_of(task, &scratch->stack);

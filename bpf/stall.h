@@ -51,6 +51,9 @@ ALWAYS_INLINE struct stall_record *start_stall(struct task_struct *task, struct 
     stall->rans = 0;
     stall->asked_ns = 0;
     stall->slack_ns = 0;
+    stall->word = 0;
+    stall->word_definition = 0;
+    stall->unused = 0;
     stall->lock_address = 0;
     stall->lock_owner = 0;
     stall->place = 0;
@@ -96,6 +99,11 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
                 stall->flags |= STALL_OWNER;
                 stall->lock_owner = t->lock_owner;
             }
+        }
+        if (t->word_known) {
+            stall->flags |= STALL_WORD;
+            stall->word = t->word;
+            stall->word_definition = t->word_at.definition;
         }
         note_asked(stall, task, t, interval->start);
         if (t->reason == REASON_DISK)

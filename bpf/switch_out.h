@@ -8,6 +8,7 @@
 #include "stack_place.h"
 #include "thread.h"
 #include "timeout.h"
+#include "wait_word.h"
 
 /* A thread leaves the CPU, and its switch-in was not seen: its running time by the scheduler's sum ends
  * the wait. */
@@ -42,6 +43,7 @@ ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *pr
     t->syscall = syscall_of(prev, (struct pt_regs *)bpf_task_pt_regs(prev));
     t->futex_lock = 0;
     t->owner_known = 0;
+    t->word_known = false;
 }
 
 ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
@@ -83,10 +85,12 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         t->activity = ACTIVITY_PREEMPTED;
     } else {
         t->activity = ACTIVITY_BLOCKED;
-        if (unlikely(in_fault))
+        if (unlikely(in_fault)) {
             sleep_in_fault(t, prev);
-        else
+        } else {
             classify(ctx, cpu, t, prev, prev_state);
+            note_wait_word(prev, t);
+        }
     }
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;

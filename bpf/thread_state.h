@@ -76,6 +76,10 @@ struct thread_state {
     u32 ns_tid;
     u32 ns_tgid;
     struct ledger at_boundary;
+    u32 words_seen; /* the version of `wait_words` that `word_at` is from */
+    bool word_known;
+    u64 word; /* read at the start of the wait, if word_known */
+    struct wait_word word_at;
 };
 
 #define CARRIED_RUNNABLE SLEEPS
@@ -108,5 +112,6 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->activity = activity;
     t->reason = REASON_OTHER;
     t->syscall = -1;
+    t->word_known = false;
     t->nvcsw_seen = task->nvcsw;
 }

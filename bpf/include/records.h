@@ -141,6 +141,7 @@ enum stall_flags {
     STALL_ASKED = 16, /* asked_ns is valid */
     STALL_FAULT = 32, /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
     STALL_FILE = 64,  /* a wait for a disk: `fault` has the file */
+    STALL_WORD = 128, /* word and word_definition are valid */
 };
 
 enum fault_access {
@@ -188,6 +189,16 @@ struct wait_place {
     u32 verdict;
 };
 
+/* Where the threads of a process say what they wait for, in a word of its memory. User space finds it. */
+struct wait_word {
+    u64 address;
+    u32 exec_id;    /* the process image that has it */
+    u32 definition; /* user space's number for the rule that names it */
+    u8 bytes;       /* 1 to 8 */
+    u8 is_pointer;  /* the address has a pointer to the word */
+    u8 unused[6];
+};
+
 /* One off-CPU interval or page fault that is emitted by itself. */
 struct stall_record {
     u32 type;
@@ -204,6 +215,9 @@ struct stall_record {
     u64 place; /* of a voluntary wait, as wait_place.h numbers it; 0: none */
     u64 asked_ns;
     u64 slack_ns;   /* how much later than asked for the kernel may be by its own rules */
+    u64 word;       /* what the process's word said when the wait began */
+    u32 word_definition;
+    u32 unused;
     u32 lock_owner; /* tid in the waiting thread's pid namespace */
     s32 syscall;    /* -1: not in one */
     u32 cpu;

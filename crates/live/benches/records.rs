@@ -8,7 +8,7 @@ use std::sync::Arc;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use wallprof_live::accounts::Accounts;
 use wallprof_live::stalls::{Lookup, stalls_from_record};
-use wallprof_model::{Meaning, Reason, StackId, ThreadRef};
+use wallprof_model::{Meaning, Reason, StackId, ThreadRef, WordSource};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 
 const MS: u64 = 1_000_000;
@@ -36,6 +36,10 @@ impl Lookup for Known {
     }
 
     fn meaning(&self, _: &stall_record) -> Option<Arc<Meaning>> {
+        None
+    }
+
+    fn word_source(&self, _: u32) -> Option<Arc<WordSource>> {
         None
     }
 }

@@ -24,6 +24,7 @@ use wallprof_unwind::Table;
 
 use crate::builders::{Builders, Built, NotBuilt, Order};
 use crate::known::{ChangedCode, KnownProcesses};
+use crate::words::Words;
 
 /// News arrive in bursts: an exec has some ten. After the first one the thread waits this long for the rest.
 const BURST: Duration = Duration::from_millis(4);
@@ -96,7 +97,12 @@ impl Follower {
     /// Starts the thread. Waits up to [`FIRST_LOOK`] until the walker has the tables of all known processes
     /// and of
     /// `expected`, the files that will be mapped soon.
-    pub fn start(code: CodeSide, known: KnownProcesses, expected: Vec<PathBuf>) -> io::Result<Self> {
+    pub fn start(
+        code: CodeSide,
+        known: KnownProcesses,
+        expected: Vec<PathBuf>,
+        words: Words,
+    ) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(known));
         let counts = Arc::new(TableCounts::default());
         let (rung, bell) = io::pipe()?;
@@ -108,8 +114,9 @@ impl Follower {
             let _ending: Sender<()> = ending;
             // Without the rings there is no news. Every stack then records that it has no table.
             let parts = code.split();
-            let thread = parts
-                .and_then(|(tables, watch)| FollowerThread::new(tables, watch, known_there, counts_there));
+            let thread = parts.and_then(|(tables, watch)| {
+                FollowerThread::new(tables, watch, known_there, counts_there, words)
+            });
             let _ = thread.and_then(|mut thread| {
                 thread.expect(&expected);
                 thread.run(rung, ready)
@@ -161,7 +168,7 @@ impl Drop for Follower {
 }
 
 /// A panic of another thread does not leave the table of processes in the middle of a change.
-fn lock(known: &Mutex<KnownProcesses>) -> MutexGuard<'_, KnownProcesses> {
+pub(crate) fn lock(known: &Mutex<KnownProcesses>) -> MutexGuard<'_, KnownProcesses> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -186,6 +193,7 @@ struct FollowerThread {
     held: HashMap<ModuleId, Held>,
     /// The code from which the list of each process was written.
     shown: HashMap<u32, ChangedCode>,
+    words: Words,
     builders: Builders,
     /// Modules for which a table is to be built, with the sizes of their files in bytes.
     queue: BTreeSet<(u64, ModuleId)>,
@@ -209,8 +217,10 @@ impl FollowerThread {
         watch: CodeWatch,
         known: Arc<Mutex<KnownProcesses>>,
         counts: Arc<TableCounts>,
+        words: Words,
     ) -> io::Result<Self> {
         Ok(FollowerThread {
+            words,
             tables,
             watch,
             known,
@@ -296,6 +306,12 @@ impl FollowerThread {
             (changed, gone, known.processes.take_evicted_modules())
         };
         let any_gone = !gone.is_empty();
+        for code in &changed {
+            match self.words.of(code, &self.known) {
+                Ok(word) => self.tables.set_word(code.pid, word),
+                Err(()) => lock(&self.known).look_again(code.pid),
+            }
+        }
         for pid in gone {
             self.tables.forget_process(pid);
             self.shown.remove(&pid);
@@ -343,6 +359,7 @@ impl FollowerThread {
                 self.remove_table(held);
             }
         }
+        self.words.forget(evicted);
         let gone: HashSet<&ModuleId> = evicted.iter().collect();
         self.queue.retain(|(_, module)| !gone.contains(module));
         self.waiting.retain(|module| !gone.contains(module));

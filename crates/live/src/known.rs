@@ -210,6 +210,18 @@ impl KnownProcesses {
         self.accounts.0.charge(owner, cpu_ns, Instant::now());
     }
 
+    /// Whether a user has time for the reading of files.
+    pub fn has_time(&self, owner: Owner) -> bool {
+        self.is_free || self.accounts.0.may_start(owner, Instant::now())
+    }
+
+    /// Returns the code of a process once more with the next changes.
+    pub fn look_again(&mut self, pid: u32) {
+        if self.generations.contains_key(&pid) {
+            self.changed.insert(pid);
+        }
+    }
+
     /// All stacks that were taken before `at` are emitted: processes that ended before may be retired.
     pub fn emitted_stacks_until(&mut self, at: Instant) {
         self.emitted_until = Some(at);

@@ -28,6 +28,7 @@ mod titles;
 mod untracked;
 mod wait_stacks;
 mod waited_files;
+mod words;
 
 pub use kernel_side::{KernelSide, TakeRow};
 pub use session::{Pending, Session, SessionError};

@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 
 use wallprof_analysis::waits::{Rules, is_learned, lock_by_wakers};
 use wallprof_model::event::PlaceVerdict;
-use wallprof_model::{ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, StackId, ThreadRef};
+use wallprof_model::{
+    ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, StackId, ThreadRef, WordRules, WordSource,
+};
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, ProbeOptions, Probes, Targets, reasons};
@@ -43,6 +45,7 @@ use crate::threads::Threads;
 use crate::thresholds::Controller;
 use crate::titles::Titles;
 use crate::waited_files::WaitedFiles;
+use crate::words::{ReadWords, WordSources, Words};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A second is flushed this long after its end: by then events that were under way on other CPUs have been
@@ -90,6 +93,7 @@ pub struct Session<K: KernelSide = Probes> {
     waited_files: WaitedFiles,
     titles: Option<Titles>,
     places: Places,
+    words: ReadWords,
     quotas: Quotas<HostFiles>,
     controller: Controller,
     guard: Guard,
@@ -112,7 +116,12 @@ pub struct Session<K: KernelSide = Probes> {
 impl Session<Probes> {
     /// Loads and attaches everything, and reads the mappings of the recorded processes. Nothing is counted
     /// yet. Files that are `expected` to be mapped soon are read, too.
-    pub fn load(options: &ProbeOptions, expected: Vec<PathBuf>) -> Result<Self, SessionError> {
+    /// `rules` say which words in memory are read with the waits.
+    pub fn load(
+        options: &ProbeOptions,
+        expected: Vec<PathBuf>,
+        rules: Arc<dyn WordRules>,
+    ) -> Result<Self, SessionError> {
         let (mut probes, code) = Probes::load(options)?;
         let mut known = KnownProcesses::default();
         known.charge_nothing();
@@ -125,7 +134,9 @@ impl Session<Probes> {
             }
         })?;
         known.start_charging();
-        let follower = Follower::start(code, known, expected)
+        let sources = Arc::new(WordSources::default());
+        let words = Words::new(Arc::clone(&rules), Arc::clone(&sources));
+        let follower = Follower::start(code, known, expected, words)
             .map_err(|error| ProbeError::Reading { what: "news about mappings", error })?;
         let held = match options.targets {
             Targets::Command(pid) => Some(pid),
@@ -134,7 +145,8 @@ impl Session<Probes> {
         let guard = Guard::new(&options.guarded);
         let mut session = Session::new(probes, follower, guard, options.min_stall_ns);
         session.accounts.set_unsampled(options.sample_hz == 0);
-        Ok(Session { held, counters: Some(Counters::new()), titles: Titles::start(), ..session })
+        let words = ReadWords { rules: Some(rules), sources };
+        Ok(Session { held, counters: Some(Counters::new()), titles: Titles::start(), words, ..session })
     }
 
     /// Names kernel frames, and gives the kernel side the functions whose sleepers have a reason. Before
@@ -166,6 +178,7 @@ impl<K: KernelSide> Session<K> {
             waited_files: WaitedFiles::default(),
             titles: None,
             places: Places::default(),
+            words: ReadWords::default(),
             quotas: Quotas::new(HostFiles, clock.mono),
             controller: Controller::new(min_stall_ns),
             guard,
@@ -374,6 +387,14 @@ impl<K: KernelSide> Session<K> {
         Some(Spot::new(self.threads.program_of(thread)?, reason, stack))
     }
 
+    /// What a wait means by its word, or by the rule about its stacks; the user's rules go before words.
+    fn by_word_or_rule(&self, record: &stall_record, ruled: Option<&Arc<Meaning>>) -> Option<Arc<Meaning>> {
+        match self.words.meaning(record) {
+            Some(word) => Some(word.beside(ruled).clone()),
+            None => ruled.cloned(),
+        }
+    }
+
     /// From now on one sample in `stride` takes its stacks, and each wait from `stack_ns` on.
     pub fn set_pace(&mut self, stride: u32, stack_ns: u64) {
         self.kernel.set_pace(stride, stack_ns);
@@ -418,13 +439,18 @@ impl<K: KernelSide> Lookup for Session<K> {
 
     fn meaning(&self, record: &stall_record) -> Option<Arc<Meaning>> {
         let waits = self.stacks.waits();
-        if let Some(meaning) = waits.meaning(record.user_stack, record.kernel_stack) {
-            return Some(Arc::clone(meaning));
+        let ruled = waits.meaning(record.user_stack, record.kernel_stack);
+        if let Some(meaning) = self.by_word_or_rule(record, ruled) {
+            return Some(meaning);
         }
         let reason = learned_reason(record)?;
         let stack = waits.known_place(record.user_stack)?;
         let spot = Spot::new(self.threads.program_of(record.key)?, reason, stack);
         (self.places.verdict_of(spot) == PlaceVerdict::NotIdle).then(|| Arc::clone(&self.lock))
+    }
+
+    fn word_source(&self, definition: u32) -> Option<Arc<WordSource>> {
+        self.words.sources.get(definition)
     }
 }
 

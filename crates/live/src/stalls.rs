@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, WaitedFile, Waker};
-use wallprof_model::{Meaning, MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::{
+    Meaning, MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord, WordSource,
+};
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
 
@@ -19,6 +21,8 @@ pub trait Lookup {
     fn owner(&self, waiting: u32, ns_tid: u32) -> Option<ThreadRef>;
     /// What the wait means, as far as that is known.
     fn meaning(&self, record: &stall_record) -> Option<Arc<Meaning>>;
+    /// Which word in the thread's memory the number stands for.
+    fn word_source(&self, definition: u32) -> Option<Arc<WordSource>>;
 }
 
 /// The stalls in one interval. They are two where a long wait for a CPU, which is involuntary, follows a
@@ -65,6 +69,10 @@ impl Lookup for MeaningAlone {
     fn meaning(&self, _: &stall_record) -> Option<Arc<Meaning>> {
         self.0.clone()
     }
+
+    fn word_source(&self, _: u32) -> Option<Arc<WordSource>> {
+        None
+    }
 }
 
 fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
@@ -105,6 +113,7 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         fault: None,
         asked_ns,
         file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
+        word: flag(c::STALL_WORD).then(|| word(record, lookup)).flatten(),
         meaning: matches!(reason, StallReason::Blocked(_)).then(|| lookup.meaning(record)).flatten(),
     };
     let returned_in_time = match reason {
@@ -136,6 +145,11 @@ fn is_overslept(stall: &Stall, slack_ns: u64, min_stall_ns: u64) -> bool {
 fn waited_file(facts: &fault_facts) -> WaitedFile {
     let offset = Some(facts.file_offset).filter(|&offset| offset != c::NO_OFFSET);
     WaitedFile { path: name_from_bytes(&facts.file_name), offset }
+}
+
+fn word(record: &stall_record, lookup: &dyn Lookup) -> Option<WaitWord> {
+    let source = lookup.word_source(record.word_definition)?;
+    Some(WaitWord { source, value: record.word, text: None })
 }
 
 /// A page fault is never voluntary. Its waits are parts of it.
@@ -228,6 +242,10 @@ mod tests {
                 8 => Some(Arc::new(Meaning { idle: true, ..(*lock_by_wakers()).clone() })),
                 _ => None,
             }
+        }
+        fn word_source(&self, definition: u32) -> Option<Arc<WordSource>> {
+            let source = WordSource { symbol: "waits_for".into(), module: "/app".into() };
+            (definition == 3).then(|| Arc::new(source))
         }
     }
 
@@ -429,6 +447,18 @@ mod tests {
         assert_eq!(stalls(&read)[0].file, file("journal", Some(0x3000)));
         read.fault.file_offset = c::NO_OFFSET;
         assert_eq!(stalls(&read)[0].file, file("journal", None));
+    }
+
+    #[test]
+    fn word_that_was_not_read_is_unknown_and_a_zero_is_a_zero() {
+        let mut wait = record(Reason::Poll, 4 * MS, 0);
+        wait.word_definition = 3;
+        assert_eq!(stalls(&wait)[0].word, None, "the flag says whether it was read");
+        wait.flags = c::STALL_WORD as u16;
+        let word = stalls(&wait)[0].word.clone().expect("a word");
+        assert_eq!((word.source.symbol.as_str(), word.value), ("waits_for", 0));
+        wait.word_definition = 4;
+        assert_eq!(stalls(&wait)[0].word, None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod state;
 pub mod text;
 pub mod thread;
 pub mod time;
+pub mod word;
 
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
 pub use counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
@@ -36,3 +37,4 @@ pub use stack::{
 pub use state::{Metric, Reason, StallKind, StallReason, State};
 pub use thread::{ThreadInfo, ThreadKey, ThreadRef};
 pub use time::{ClockAnchor, ClockMap, EpochNs, EpochSecond, MonoNs};
+pub use word::{WaitWord, WordMeaning, WordPlace, WordRow, WordRules, WordSource};

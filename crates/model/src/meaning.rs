@@ -10,6 +10,7 @@ use crate::stack::StackId;
 use crate::state::StallReason;
 use crate::thread::ThreadKey;
 use crate::time::MonoNs;
+use crate::word::WordMeaning;
 
 /// The meaning of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +82,8 @@ pub struct WaitRow {
 pub struct Meanings {
     programs: HashMap<ThreadKey, u32>,
     places: HashMap<Place, Arc<Meaning>>,
+    /// By stall, of waits whose word was read and says what they mean.
+    words: HashMap<u64, Arc<WordMeaning>>,
     /// The first slice of waits in slices, by each of their stalls.
     waits: HashMap<u64, u64>,
 }
@@ -104,9 +107,34 @@ impl Meanings {
         self.places.insert(place, meaning);
     }
 
+    /// Gives one stall the meaning of its word.
+    pub fn set_word(&mut self, stall: u64, meaning: Arc<WordMeaning>) {
+        self.words.insert(stall, meaning);
+    }
+
+    /// What the software itself calls the wait of a stall.
+    pub fn word_text(&self, stall: u64) -> Option<&Arc<str>> {
+        self.words.get(&stall).map(|word| &word.text)
+    }
+
     /// Makes a stall a slice of the wait that starts with the stall `first`.
     pub fn join(&mut self, stall: u64, first: u64) {
         self.waits.insert(stall, first);
+    }
+
+    /// The meaning of a thread's stall with these stacks.
+    pub fn of_stall(
+        &self,
+        stall: u64,
+        thread: ThreadKey,
+        user: Option<StackId>,
+        kernel: Option<StackId>,
+    ) -> Option<&Arc<Meaning>> {
+        let of_place = self.of_place(thread, user, kernel);
+        match self.words.get(&stall) {
+            Some(word) => Some(word.beside(of_place)),
+            None => of_place,
+        }
     }
 
     /// The meaning of a thread's wait with these stacks.
@@ -140,5 +168,27 @@ mod tests {
         let name = |thread, user| meanings.of_place(thread, user, None).map(|meaning| meaning.name.as_str());
         assert_eq!(name(thread, user), Some("lock"));
         assert_eq!((name(ThreadKey(5), user), name(thread, None)), (None, None));
+    }
+
+    #[test]
+    fn word_goes_before_the_place_and_the_user_before_both() {
+        let meaning =
+            |name: &str, source| Arc::new(Meaning { name: name.into(), software: None, idle: false, source });
+        let (thread, user) = (ThreadKey(4), Some(StackId(9)));
+        let place = Place { program: 2, user, kernel: None };
+        let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
+        meanings.set_place(place, meaning("poll", MeaningSource::Stack));
+        let word = meaning("row lock", MeaningSource::Word);
+        let text = "Lock: tuple".into();
+        meanings.set_word(7, Arc::new(WordMeaning { meaning: word, text, stack_first: false }));
+        assert_eq!(meanings.word_text(7).map(|text| &**text), Some("Lock: tuple"));
+        let name = |meanings: &Meanings, stall, user| {
+            meanings.of_stall(stall, thread, user, None).map(|meaning| meaning.name.clone())
+        };
+        assert_eq!(name(&meanings, 7, user).as_deref(), Some("row lock"));
+        assert_eq!(name(&meanings, 8, user).as_deref(), Some("poll"));
+        assert_eq!(name(&meanings, 7, None).as_deref(), Some("row lock"), "a place without a meaning");
+        meanings.set_place(place, meaning("mine", MeaningSource::User));
+        assert_eq!(name(&meanings, 7, user).as_deref(), Some("mine"));
     }
 }

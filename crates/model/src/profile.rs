@@ -15,6 +15,7 @@ use crate::stack::{FrameKind, StackEnd, SymbolLine};
 use crate::state::{Metric, StallKind, StallReason};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
 use crate::time::{ClockMap, MonoNs};
+use crate::word::WaitWord;
 
 /// The recording as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -148,6 +149,7 @@ pub struct StallRecord {
     /// The function that the dynamic linker was binding.
     pub binding: Option<BoundAtFirstCall>,
     pub file: Option<WaitedFile>,
+    pub word: Option<WaitWord>,
     pub meaning: Option<Arc<Meaning>>,
     /// The first stall of a wait in time slices, of which this is one; `None` for a wait in one piece.
     pub wait_id: Option<u64>,
@@ -194,6 +196,7 @@ impl StallRecord {
             asked_ns: None,
             binding: None,
             file: None,
+            word: None,
             meaning: None,
             wait_id: None,
         }

@@ -12,7 +12,8 @@ pub mod constants {
 }
 
 pub(crate) use skeleton::types::{
-    cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process, wanted_process,
+    cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process, wait_word,
+    wanted_process,
 };
 pub use skeleton::types::{
     cross_call_key, cross_call_value, delay_record, fault_facts, interrupt_key, latency_key, latency_value,
@@ -61,6 +62,7 @@ plain!(
     stall_record,
     thread_record,
     wait_place,
+    wait_word,
     delay_record
 );
 

@@ -16,6 +16,7 @@ use wallprof_unwind::{Rule, Table};
 use crate::arena::{Arena, SharedWords};
 use crate::bpf::{bytes_of, constants as c, file_key, unwind_file, unwind_mapping, unwind_process};
 use crate::rule_numbers::RuleNumbers;
+use crate::wait_words::{WaitWord, WaitWords};
 
 const RULE_WORDS: usize = 4;
 const MAPPING_WORDS: usize = size_of::<unwind_mapping>() / size_of::<u32>();
@@ -136,6 +137,7 @@ pub struct CodeTables {
     bytes_per_user: u64,
     processes: MapHandle,
     files: MapHandle,
+    words: WaitWords,
     /// File → directory of the table that it leads to.
     named: HashMap<FileId, u32>,
     /// By process.
@@ -160,6 +162,7 @@ impl CodeTables {
         rules: MapHandle,
         processes: MapHandle,
         files: MapHandle,
+        words: WaitWords,
         budget: u64,
     ) -> io::Result<Self> {
         Ok(CodeTables {
@@ -170,6 +173,7 @@ impl CodeTables {
             bytes_per_user: budget / 4,
             processes,
             files,
+            words,
             named: HashMap::new(),
             lists: HashMap::new(),
         })
@@ -277,9 +281,15 @@ impl CodeTables {
         outcome
     }
 
+    /// Sets where a process has a word about its waits; `None`: nowhere.
+    pub fn set_word(&mut self, pid: u32, word: Option<WaitWord>) {
+        self.words.set(pid, word);
+    }
+
     pub fn forget_process(&mut self, pid: u32) {
         // Not there: nothing to forget.
         let _ = self.processes.delete(&pid.to_ne_bytes());
+        self.words.forget(pid);
         if let Some(list) = self.lists.remove(&pid) {
             self.remove_list(&list);
         }

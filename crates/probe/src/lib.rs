@@ -34,6 +34,7 @@ mod rule_numbers;
 mod sideband;
 pub mod slices;
 mod tracefs;
+mod wait_words;
 
 pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
 pub use code_watch::{CodeSide, CodeWatch};
@@ -48,5 +49,6 @@ pub use programs::{ProgramFacts, verified_programs};
 pub use ring::TickNumbers;
 pub use sideband::{Mapping, News};
 pub use tracefs::PrivateTracefs;
+pub use wait_words::WaitWord;
 /// Files are read for their unwind tables by it.
 pub use wallprof_unwind::FileImage;

@@ -25,6 +25,7 @@ use crate::inbox::{Inbox, Rings};
 use crate::iterators::{self, Iterators};
 use crate::plan::ProbeOptions;
 use crate::sideband::Sideband;
+use crate::wait_words::WaitWords;
 use crate::{clock, cpus, object};
 
 /// The most kernel memory of unwind tables and lists of mappings: some fifty million rows.
@@ -358,6 +359,10 @@ fn code_side(skeleton: &WallprofSkel<'_>, sideband: Sideband) -> io::Result<Code
         handle(MapHandle::try_from(&maps.rules))?,
         handle(MapHandle::try_from(&maps.processes))?,
         handle(MapHandle::try_from(&maps.files))?,
+        WaitWords::new(
+            handle(MapHandle::try_from(&maps.wait_words))?,
+            handle(MapHandle::try_from(&maps.wait_words_version))?,
+        ),
         TABLE_BYTES,
     )?;
     let wanted = handle(MapHandle::try_from(&maps.wanted_processes))?;

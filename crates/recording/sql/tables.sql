@@ -120,6 +120,11 @@ CREATE TABLE stall_fault (
 -- The file whose descriptor the system call of a wait for a disk was given.
 CREATE TABLE stall_file (stall INTEGER PRIMARY KEY, path INTEGER NOT NULL, offset INTEGER);
 
+-- The word in the process's memory that said what the thread waited for: the variable `symbol` of the file `module`.
+CREATE TABLE stall_word (
+    stall INTEGER PRIMARY KEY, symbol INTEGER NOT NULL, module INTEGER NOT NULL, value INTEGER NOT NULL
+);
+
 -- What waits mean, by the complete recording, as findings are. `wait` is the first of the time slices of one wait.
 CREATE TABLE meaning (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, software TEXT, idle INTEGER NOT NULL, source TEXT NOT NULL

@@ -196,6 +196,16 @@ CREATE VIEW disk_waits AS
     JOIN stalls ON stalls.id = stall_file.stall
     LEFT JOIN text AS path ON path.id = stall_file.path;
 
+-- What words in memory said about waits.
+CREATE VIEW wait_words AS
+    SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread,
+    stalls.pid,
+        stalls.tid, stalls.comm, symbol.text AS symbol, module.text AS module, stall_word.value
+    FROM stall_word
+    JOIN stalls ON stalls.id = stall_word.stall
+    LEFT JOIN text AS symbol ON symbol.id = stall_word.symbol
+    LEFT JOIN text AS module ON module.id = stall_word.module;
+
 -- User stacks in which the dynamic linker bound a function at its first call.
 CREATE VIEW bindings AS
     SELECT binding.stack, binding.depth, symbol.text AS symbol, library.text AS library

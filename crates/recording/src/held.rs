@@ -67,10 +67,17 @@ impl References {
         let ran = row.ran_instead.iter().map(|(mention, _)| *mention);
         References {
             thread: row.stall.thread.0,
-            texts: [Some(row.comm), row.syscall, file, row.file.map(|(path, _)| path)]
-                .into_iter()
-                .flatten()
-                .collect(),
+            texts: [
+                Some(row.comm),
+                row.syscall,
+                file,
+                row.file.map(|(path, _)| path),
+                row.word.map(|(symbol, _, _)| symbol),
+                row.word.map(|(_, module, _)| module),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             mentions: [row.waker, row.lock_owner].into_iter().flatten().chain(ran).collect(),
             // The ids are those of rows at this point.
             nodes: stacks.into_iter().flatten().filter_map(|stack| u32::try_from(stack.0).ok()).collect(),

@@ -160,6 +160,8 @@ pub(crate) struct StallRow {
     pub ran_instead: Vec<(u32, u64)>,
     pub fault: Option<(Fault, Option<u32>)>,
     pub file: Option<(u32, Option<u64>)>,
+    /// Symbol, module and value.
+    pub word: Option<(u32, u32, u64)>,
 }
 
 pub(crate) struct CallPathRow {

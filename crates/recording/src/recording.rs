@@ -10,7 +10,9 @@ use wallprof_model::profile::{
     CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelDelayRow, LedgerRow, RecordingInfo,
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
-use wallprof_model::{EpochSecond, Mark, Meaning, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow};
+use wallprof_model::{
+    EpochSecond, Mark, Meaning, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow, WordRow,
+};
 
 use crate::counters::{self, Counters};
 use crate::error::Result;
@@ -38,6 +40,11 @@ impl Recording {
     /// Calls `found` for each stall that is a wait or can be a time slice of one, in any order.
     pub fn each_wait(&self, found: impl FnMut(WaitRow)) -> Result<()> {
         self.checked(waits::each(&self.reader, found))
+    }
+
+    /// Calls `found` with what the words in memory said, in any order.
+    pub fn each_word(&self, found: impl FnMut(WordRow)) -> Result<()> {
+        self.checked(waits::each_word(&self.reader, found))
     }
 
     pub fn path(&self) -> &Path {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
 use wallprof_model::event::{Access, Fault, Mapping, WaitedFile};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
-use wallprof_model::{Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::{
+    Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord, WordSource,
+};
 
 use crate::error::Result;
 use crate::reader::{LateStalls, Reader};
@@ -48,6 +50,9 @@ columns! {
         BINDING_LIBRARY = "binding.library",
         FILE_PATH = "stall_file.path",
         FILE_OFFSET = "stall_file.offset",
+        WORD_SYMBOL = "stall_word.symbol",
+        WORD_MODULE = "stall_word.module",
+        WORD_VALUE = "stall_word.value",
     }
 }
 
@@ -109,7 +114,8 @@ impl Head {
         };
         if is_wait {
             let stack = |node: Option<u32>| node.map(|node| StackId(u64::from(node)));
-            let meaning = meanings.of_place(self.thread, stack(self.user), stack(self.kernel));
+            let meaning =
+                meanings.of_stall(self.id.cast_unsigned(), self.thread, stack(self.user), stack(self.kernel));
             self.meaning = meaning.filter(|_| self.flags & flag::FAULT == 0).cloned();
             self.lateness.is_lock |= self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
         }
@@ -279,7 +285,8 @@ pub(crate) fn late_by_thread(reader: &Reader) -> SqlResult<LateStalls> {
 fn select_whole() -> String {
     format!(
         "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
-             LEFT JOIN stall_file ON stall_file.stall = stall.id",
+             LEFT JOIN stall_file ON stall_file.stall = stall.id
+             LEFT JOIN stall_word ON stall_word.stall = stall.id",
         head::LIST,
         rest::LIST
     )
@@ -349,6 +356,7 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         asked_ns: head.lateness.asked_ns,
         binding: binding_from_row(reader, row)?,
         file: file_from_row(reader, row)?,
+        word: word_from_row(reader, id.cast_unsigned(), row)?,
         wait_id: reader.meanings().and_then(|meanings| meanings.wait_of(id.cast_unsigned())),
         meaning: head.meaning,
     };
@@ -377,6 +385,14 @@ fn binding_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<BoundAtF
 fn file_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<WaitedFile>> {
     let offset = optional_bits(row, rest::FILE_OFFSET)?;
     Ok(reader.text(row.get(rest::FILE_PATH)?)?.map(|path| WaitedFile { path, offset }))
+}
+
+fn word_from_row(reader: &Reader, stall: u64, row: &Row<'_>) -> SqlResult<Option<WaitWord>> {
+    let Some(value) = optional_bits(row, rest::WORD_VALUE)? else { return Ok(None) };
+    let symbol = reader.text(row.get(rest::WORD_SYMBOL)?)?.unwrap_or_default();
+    let module = reader.text(row.get(rest::WORD_MODULE)?)?.unwrap_or_default();
+    let text = reader.meanings().and_then(|meanings| meanings.word_text(stall)).cloned();
+    Ok(Some(WaitWord { source: Arc::new(WordSource { symbol, module }), value, text }))
 }
 
 fn lock_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<LockRecord>> {

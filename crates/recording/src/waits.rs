@@ -1,12 +1,17 @@
 //! The stalls that are waits, or time slices of one that waited for a CPU for longer, in the form in which the search for meanings reads them: without names, so that
 //! a million takes about a second.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use rusqlite::{Result as SqlResult, Row};
-use wallprof_model::{MonoNs, StackId, StallReason, ThreadKey, WaitRow};
+use wallprof_model::{MonoNs, StackId, StallReason, ThreadKey, WaitRow, WaitWord, WordRow, WordSource};
 
 use crate::reader::Reader;
-use crate::row::{coded, columns, optional_unsigned, unsigned};
+use crate::row::{bits, coded, columns, optional_unsigned, unsigned};
 use crate::schema::flag;
+
+const MOST_SOURCES: usize = 256;
 
 columns! {
     mod wait {
@@ -39,6 +44,31 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(WaitRow)) -> SqlResult
         if is_found {
             found(wait);
         }
+    }
+    Ok(())
+}
+
+/// Calls `found` with the word of each stall that has one.
+pub(crate) fn each_word(reader: &Reader, mut found: impl FnMut(WordRow)) -> SqlResult<()> {
+    let mut statement = reader.connection().prepare("SELECT stall, symbol, module, value FROM stall_word")?;
+    let mut rows = statement.query([])?;
+    // A recording has few: one for each version of a program. A damaged one may have any number.
+    let mut sources: HashMap<(u32, u32), Arc<WordSource>> = HashMap::new();
+    while let Some(row) = rows.next()? {
+        let (symbol, module) = (row.get("symbol")?, row.get("module")?);
+        let source = match sources.get(&(symbol, module)) {
+            Some(source) => source.clone(),
+            None => {
+                let text = |id| Ok::<_, rusqlite::Error>(reader.text(Some(id))?.unwrap_or_default());
+                let source = Arc::new(WordSource { symbol: text(symbol)?, module: text(module)? });
+                if sources.len() == MOST_SOURCES {
+                    sources.clear();
+                }
+                sources.entry((symbol, module)).or_insert(source).clone()
+            }
+        };
+        let word = WaitWord { source, value: bits(row, "value")?, text: None };
+        found(WordRow { stall: unsigned(row, "stall")?, word });
     }
     Ok(())
 }

@@ -199,6 +199,9 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
     )?;
     let mut file =
         to.prepare_cached("INSERT OR REPLACE INTO stall_file (stall, path, offset) VALUES (?, ?, ?)")?;
+    let mut word = to.prepare_cached(
+        "INSERT OR REPLACE INTO stall_word (stall, symbol, module, value) VALUES (?, ?, ?, ?)",
+    )?;
     let mut forget = to.prepare_cached("DELETE FROM stall_ran WHERE stall = ?")?;
     let mut ran =
         to.prepare_cached("INSERT INTO stall_ran (stall, position, mention, ns) VALUES (?, ?, ?, ?)")?;
@@ -213,6 +216,9 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
         }
         if let Some((path, offset)) = row.file {
             file.execute(params![id, path, offset.map(bits)])?;
+        }
+        if let Some((symbol, module, value)) = row.word {
+            word.execute(params![id, symbol, module, bits(value)])?;
         }
         if row.replaces {
             forget.execute([id])?;

@@ -45,6 +45,12 @@ fn symbols(stack: &ResolvedStack) -> Vec<Option<&str>> {
     stack.frames.iter().map(|frame| frame.lines[0].symbol.as_deref()).collect()
 }
 
+/// With the largest value, which is negative in the file.
+fn word() -> wallprof_model::WaitWord {
+    let source = wallprof_model::WordSource { symbol: "now_waits_for".into(), module: "/opt/engine".into() };
+    wallprof_model::WaitWord { source: source.into(), value: u64::MAX, text: None }
+}
+
 #[test]
 fn facts_about_the_recording() {
     let step = ClockAnchor { mono: at(1_000), epoch: EpochNs(5) };
@@ -247,6 +253,7 @@ fn stall_with_all_facts() {
         runnable_ns: 70,
         asked_ns: Some(1_000),
         file: Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }),
+        word: Some(word()),
         ..stall(500, 1_000)
     };
     let symbol = Some("sched_yield".to_string());
@@ -272,6 +279,7 @@ fn stall_with_all_facts() {
     let lock = got.lock.as_ref().unwrap();
     assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&other)));
     assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
+    assert_eq!(got.word, Some(word()));
     assert_eq!(got.binding, Some(BoundAtFirstCall { depth: 1, symbol, library: None }));
     assert_eq!(got.ran_instead, [(other.clone(), 40), (ThreadRef { tid: 6, ..other }, 30)]);
     assert_eq!(recording.stall(got.id).unwrap().as_ref(), Some(got));
@@ -347,7 +355,7 @@ fn recording_without_the_column_has_lateness() {
     drop(recording);
     let sql = rusqlite::Connection::open(place.file()).unwrap();
     sql.execute_batch(
-        "DROP VIEW faults; DROP VIEW disk_waits; DROP VIEW stalls;
+        "DROP VIEW faults; DROP VIEW disk_waits; DROP VIEW wait_words; DROP VIEW stalls;
          CREATE VIEW stalls AS SELECT id FROM stall",
     )
     .unwrap();

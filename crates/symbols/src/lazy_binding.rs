@@ -7,9 +7,10 @@
 
 use std::fs::File;
 
-use object::elf::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
+use object::elf::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT};
 
 use crate::demangle::readable_name;
+use crate::elf_records::{Class, SymbolFields};
 use crate::exported::exporting_table;
 use crate::file_access::FileAccess;
 use crate::module::ModuleFile;
@@ -82,14 +83,37 @@ pub fn exports_function(module: &ModuleFile, symbol: &str) -> bool {
     readable_here(module).and_then(|file| exports(file, symbol)).unwrap_or(false)
 }
 
+/// The address of a variable that a module exports, an ELF virtual address. `None`: it exports none of this
+/// name with at least `bytes` bytes, or is no 64-bit program.
+pub fn exported_variable(module: &ModuleFile, symbol: &str, bytes: u64) -> Option<u64> {
+    let file = readable_here(module)?;
+    let sections = Sections::read(file).ok()?;
+    if sections.class != Class::Elf64 {
+        return None;
+    }
+    find_exported(file, &sections, symbol, |found| {
+        found.kind == STT_OBJECT && (found.size == 0 || found.size >= bytes)
+    })?
+}
+
 /// The module's file, unless a read of it may block for ever.
 fn readable_here(module: &ModuleFile) -> Option<&File> {
     module.file.as_deref().filter(|file| FileAccess::of(file) != FileAccess::Served)
 }
 
 fn exports(file: &File, symbol: &str) -> Option<bool> {
-    let sections = Sections::read(file).ok()?;
-    let table = exporting_table(&sections)?;
+    let is_function = |found: &SymbolFields| matches!(found.kind, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
+    find_exported(file, &Sections::read(file).ok()?, symbol, is_function).map(|found| found.is_some())
+}
+
+/// The value of an exported symbol of this name. `None` where the table cannot be read.
+fn find_exported(
+    file: &File,
+    sections: &Sections,
+    symbol: &str,
+    is_wanted: impl Fn(&SymbolFields) -> bool,
+) -> Option<Option<u64>> {
+    let table = exporting_table(sections)?;
     let strings = sections.all.get(table.link as usize)?;
     let entries = read_bounded(file, table.offset, table.size, MAX_TABLE)?;
     let strings = read_bounded(file, strings.offset, strings.size, MAX_STRINGS)?;
@@ -97,10 +121,12 @@ fn exports(file: &File, symbol: &str) -> Option<bool> {
         let tail = strings.get(at as usize..).and_then(|tail| tail.strip_prefix(symbol.as_bytes()));
         tail.is_some_and(|tail| tail.first() == Some(&0))
     };
-    let found = sections.class.symbols(&entries).any(|symbol| {
-        let is_function = matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
-        let is_exported = symbol.binding != STB_LOCAL && symbol.is_defined;
-        is_function && is_exported && is_named(symbol.name_at)
-    });
-    Some(found)
+    let mut exported = sections.class.symbols(&entries);
+    Some(
+        exported
+            .find(|found| {
+                found.binding != STB_LOCAL && found.is_defined && is_wanted(found) && is_named(found.name_at)
+            })
+            .map(|found| found.value),
+    )
 }

@@ -95,7 +95,9 @@ pub use frame_table::FrameTable;
 pub use function_table::FunctionTable;
 pub use kallsyms::{KallsymsError, KernelRange, KernelSymbol, KernelSymbols};
 pub use kernel_stack::KernelStacks;
-pub use lazy_binding::{BoundFunction, LazyCalls, exports_function, may_be_dynamic_linker};
+pub use lazy_binding::{
+    BoundFunction, LazyCalls, exported_variable, exports_function, may_be_dynamic_linker,
+};
 pub use maps::{MapsLine, executable_maps};
 pub use module::{ModuleFile, Payer};
 pub use needed::files_of_program;

@@ -156,6 +156,7 @@ pub struct Meaning {
     pub software: Option<String>,
     pub idle: bool,
     pub source: String,
+    pub detail: Option<String>,
 }
 
 impl Stall {

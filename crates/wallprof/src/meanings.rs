@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use wallprof_analysis::Glob;
-use wallprof_analysis::waits::{Rule, Rules, Waits};
+use wallprof_analysis::waits::{Rule, Rules, Waits, WordRule};
 use wallprof_recording::Recording;
 use wallprof_views::escape;
 
@@ -22,6 +22,7 @@ pub fn open_recording(file: &Path, rules: &Rules) -> Result<Recording, Failure> 
         waits.add_sample(&sample?);
     }
     recording.each_wait(|wait| waits.add_wait(&wait))?;
+    recording.each_word(|word| waits.add_word(&word, rules))?;
     let meanings = waits.finish(rules, |stack| recording.look_at(stack))?;
     recording.set_meanings(meanings);
     Ok(recording)
@@ -77,7 +78,11 @@ pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
         args.software.as_ref().is_none_or(|software| rule.meaning.software.as_ref() == Some(software))
     };
     let listed: Vec<&Rule> = rules.iter().filter(is_listed).collect();
-    if let (Some(software), true) = (&args.software, listed.is_empty()) {
+    let words: Vec<&WordRule> = rules
+        .words()
+        .filter(|rule| args.software.as_ref().is_none_or(|software| rule.software.as_ref() == Some(software)))
+        .collect();
+    if let (Some(software), true) = (&args.software, listed.is_empty() && words.is_empty()) {
         return Err(Failure::failed(format!(
             "no rule is about {software}: `wallprof waits` lists all, --waits adds some"
         )));
@@ -86,9 +91,25 @@ pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
         for rule in listed {
             writeln!(out, "{}", line(rule))?;
         }
+        for word in words {
+            writeln!(out, "{}", word_line(word))?;
+        }
         Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `postgresql  (154 values)  in memory  my_wait_event_info of */postgresql/15/bin/postgres`.
+fn word_line(rule: &WordRule) -> String {
+    let modules: Vec<_> = rule.modules.iter().map(|module| escape(module)).collect();
+    format!(
+        "{:<12} {:<24} {:<8} {} of {}",
+        escape(rule.software.as_deref().unwrap_or("-")),
+        format!("({} values)", rule.values()),
+        "memory",
+        escape(&rule.place.symbol),
+        modules.join(" or ")
+    )
 }
 
 /// `postgresql  row lock  not idle  in ProcSleep, called by XactLockTableWait`.

@@ -35,9 +35,16 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
     }
 }
 
+/// Classes of PostgreSQL's wait events that are for no lock.
+const NOT_HELD: [&str; 6] = ["Activity", "Client", "Extension", "IO", "IPC", "Timeout"];
+
 /// Whether threads hold what a wait of this name is for: all but an answer, and work for several threads.
 pub(super) fn is_held(name: &str) -> bool {
-    name != "DNS" && !name.ends_with(" flush") && !name.ends_with(" replication")
+    let class = name.split(": ").next().unwrap_or(name);
+    name != "DNS"
+        && !name.ends_with(" flush")
+        && !name.ends_with(" replication")
+        && !NOT_HELD.contains(&class)
 }
 
 /// `a lock`, `a row lock`, `DNS`: what the threads waited for.

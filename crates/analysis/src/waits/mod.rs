@@ -14,6 +14,7 @@ mod functions;
 mod judge;
 mod rules;
 mod slices;
+mod words;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,7 +24,8 @@ use wallprof_model::event::{PlaceVerdict, Weighted};
 use wallprof_model::meaning::Place;
 use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
-    Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow,
+    Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow, WordMeaning,
+    WordRow, WordRules,
 };
 
 pub use chain::{Link, Timing, timing};
@@ -33,6 +35,7 @@ pub use judge::{Shares, judge, median_depth};
 pub use rules::{Rule, Rules, RulesError};
 use slices::Single;
 pub use slices::is_continued;
+pub use words::WordRule;
 
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
 /// fourth, behind three of the latch that also waits for clients.
@@ -64,6 +67,8 @@ pub struct Waits {
     /// User stacks of each thread, those of its waits included.
     stacks: HashMap<ThreadKey, HashSet<StackId>>,
     singles: Vec<Single>,
+    /// By stall, the meanings of words.
+    words: HashMap<u64, Arc<WordMeaning>>,
 }
 
 /// Waits of one thread at one place that one thread ended.
@@ -161,6 +166,15 @@ impl Waits {
         }
     }
 
+    /// Takes what a word in memory said.
+    pub fn add_word(&mut self, row: &WordRow, rules: &Rules) {
+        if self.words.len() < MOST_SINGLES
+            && let Some(meaning) = rules.meaning_of(&row.word)
+        {
+            self.words.insert(row.stall, meaning);
+        }
+    }
+
     /// Whether a place is one of those that are judged.
     fn meet(&mut self, place: Place, reason: Reason) -> bool {
         let is_known = self.reasons.contains_key(&place) || self.reasons.len() < MOST_PLACES;
@@ -180,6 +194,9 @@ impl Waits {
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<Meanings, E> {
         let mut meanings = Meanings::new(self.programs.clone());
+        for (stall, meaning) in std::mem::take(&mut self.words) {
+            meanings.set_word(stall, meaning);
+        }
         self.singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
         let mut functions = Functions::default();
         let firsts = self.slices(&mut functions, &mut resolve)?;
@@ -274,11 +291,16 @@ impl Waits {
     fn join_slices(&self, firsts: &[usize], meanings: &mut Meanings) {
         let mut joined: Option<usize> = None;
         for (at, wait) in self.singles.iter().enumerate() {
-            let meaning = meanings.of_place(wait.thread, wait.user(), wait.kernel());
+            let meaning = meaning_of(meanings, wait);
             let before = at.checked_sub(1).filter(|_| meaning.is_some_and(|meaning| !meaning.idle));
             let is_slice = before.is_some_and(|before| {
-                let is_ruled = meaning.is_some_and(|meaning| meaning.source == MeaningSource::Stack);
-                firsts[at] == firsts[before] || is_ruled && slices::goes_on(&self.singles[before], wait)
+                let is_ruled = meaning.is_some_and(|meaning| {
+                    matches!(meaning.source, MeaningSource::Stack | MeaningSource::Word)
+                });
+                let before_it = &self.singles[before];
+                // At one place a word can say now one thing, now another.
+                meaning == meaning_of(meanings, before_it)
+                    && (firsts[at] == firsts[before] || is_ruled && slices::goes_on(before_it, wait))
             });
             let first = before.filter(|_| is_slice).map(|before| joined.unwrap_or(before));
             if let Some(first) = first {
@@ -297,6 +319,10 @@ pub fn lock_by_wakers() -> Arc<Meaning> {
 
 fn by_wakers(name: &str) -> Arc<Meaning> {
     Arc::new(Meaning { name: name.into(), software: None, idle: false, source: MeaningSource::Wakers })
+}
+
+fn meaning_of<'m>(meanings: &'m Meanings, wait: &Single) -> Option<&'m Arc<Meaning>> {
+    meanings.of_stall(wait.id, wait.thread, wait.user(), wait.kernel())
 }
 
 /// Reasons whose waits can be for a lock that the kernel does not know, or for work.

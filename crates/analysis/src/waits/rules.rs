@@ -11,6 +11,7 @@ use serde::Deserialize;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
 
+use super::words::{WordRule, WordText};
 use crate::glob::Glob;
 use crate::site::base_name;
 
@@ -23,6 +24,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("waits/libuv.toml", include_str!("../../waits/libuv.toml")),
     ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
     ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
+    ("waits/postgresql_words.toml", include_str!("../../waits/postgresql_words.toml")),
     ("waits/rust.toml", include_str!("../../waits/rust.toml")),
     ("waits/servers.toml", include_str!("../../waits/servers.toml")),
     ("waits/sqlite.toml", include_str!("../../waits/sqlite.toml")),
@@ -52,14 +54,25 @@ struct RuleText {
 struct FileText {
     #[serde(default)]
     wait: Vec<RuleText>,
+    #[serde(default)]
+    word: Vec<WordText>,
 }
 
 /// One name or several, globs all.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum Names {
+pub(super) enum Names {
     One(String),
     Several(Vec<String>),
+}
+
+impl Names {
+    pub(super) fn into_texts(self) -> Vec<String> {
+        match self {
+            Names::One(name) => vec![name],
+            Names::Several(names) => names,
+        }
+    }
 }
 
 /// A rule about waits.
@@ -93,6 +106,7 @@ struct Globs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
+    words: Vec<WordRule>,
 }
 
 /// Why a file has no rules.
@@ -130,6 +144,7 @@ impl Rules {
         let mut first = Rules::default();
         first.add_file(text, MeaningSource::User)?;
         first.rules.append(&mut self.rules);
+        first.words.append(&mut self.words);
         *self = first;
         Ok(())
     }
@@ -169,11 +184,23 @@ impl Rules {
                 .map_err(|error| RulesError(format!("rule {} ({name:?}): {error}", at + 1)))?;
             self.rules.push(rule);
         }
+        for (at, word) in file.word.into_iter().enumerate() {
+            let symbol = word.symbol().to_owned();
+            let word = word
+                .into_rule()
+                .map_err(|error| RulesError(format!("word {} ({symbol:?}): {error}", at + 1)))?;
+            self.words.push(word);
+        }
         Ok(())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
+    }
+
+    /// The rules about words in memory.
+    pub fn words(&self) -> impl Iterator<Item = &WordRule> {
+        self.words.iter()
     }
 
     /// The meaning of a wait with these stacks.
@@ -236,11 +263,7 @@ impl RuleText {
         if self.name.is_empty() {
             return Err("the name is empty: say what users of the software call this wait".into());
         }
-        let texts = |names: Option<Names>| match names {
-            None => Vec::new(),
-            Some(Names::One(name)) => vec![name],
-            Some(Names::Several(names)) => names,
-        };
+        let texts = |names: Option<Names>| names.map(Names::into_texts).unwrap_or_default();
         let (functions, callers, modules) =
             (texts(Some(self.r#in)), texts(self.called_by), texts(self.module));
         let direct_callers = texts(self.directly_called_by);

@@ -97,7 +97,8 @@ impl<K: KernelSide> Session<K> {
     /// Notes the place of a wait.
     pub(super) fn meet_place(&mut self, record: &stall_record, now: u64) {
         let Some(reason) = learned_reason(record) else { return };
-        let meaning = self.ask_rules(record.user_stack, record.kernel_stack);
+        let ruled = self.ask_rules(record.user_stack, record.kernel_stack);
+        let meaning = self.by_word_or_rule(record, ruled.as_ref());
         let spot = self.spot(record.key, reason, record.user_stack);
         let ruled = meaning.map(|meaning| match meaning.idle {
             true => PlaceVerdict::Idle,

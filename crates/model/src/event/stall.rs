@@ -9,6 +9,7 @@ use crate::stack::StackId;
 use crate::state::{Reason, StallKind, StallReason};
 use crate::thread::{ThreadKey, ThreadRef};
 use crate::time::MonoNs;
+use crate::word::WaitWord;
 
 /// One off-CPU interval or fault, kept by itself. The time of a fault that is neither blocked nor a wait for
 /// a CPU was running time.
@@ -41,6 +42,8 @@ pub struct Stall {
     pub asked_ns: Option<u64>,
     /// The file that a wait for a disk was for.
     pub file: Option<WaitedFile>,
+    /// What the process's own memory said that the thread waited for.
+    pub word: Option<WaitWord>,
     /// What the wait means, as far as that was known when it was emitted.
     pub meaning: Option<Arc<Meaning>>,
 }
@@ -82,6 +85,7 @@ impl Stall {
             fault: None,
             asked_ns: None,
             file: None,
+            word: None,
             meaning: None,
         }
     }
@@ -132,6 +136,7 @@ impl Stall {
             start: woken_at,
             blocked_ns: 0,
             asked_ns: None,
+            word: None,
             meaning: None,
             ..self.clone()
         };

@@ -124,6 +124,10 @@ impl Recorder {
                 let file = fault.file.as_deref().map(|file| self.text(file));
                 (fault.clone(), file)
             }),
+            word: stall
+                .word
+                .as_ref()
+                .map(|word| (self.text(&word.source.symbol), self.text(&word.source.module), word.value)),
             file: stall.file.as_ref().map(|file| (self.text(&file.path), file.offset)),
             ran_instead,
             stall,

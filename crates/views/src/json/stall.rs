@@ -68,7 +68,7 @@ impl<'a> StallJson<'a> {
             kind: stall.kind.name(),
             reason: stall.reason.name(),
             voluntary: stall.voluntary,
-            meaning: stall.meaning.as_deref().map(MeaningJson::of),
+            meaning: stall.meaning.as_deref().map(|meaning| MeaningJson::of(meaning, stall)),
             wait_id: stall.wait_id.unwrap_or(stall.id),
             syscall: stall.syscall.as_deref(),
             blocked_ns: stall.blocked_ns,
@@ -96,15 +96,18 @@ pub(super) struct MeaningJson<'a> {
     software: Option<&'a str>,
     idle: bool,
     source: &'static str,
+    /// What the software itself calls it, from its memory.
+    detail: Option<&'a str>,
 }
 
 impl<'a> MeaningJson<'a> {
-    pub fn of(meaning: &'a Meaning) -> Self {
+    fn of(meaning: &'a Meaning, stall: &'a StallRecord) -> Self {
         MeaningJson {
             name: &meaning.name,
             software: meaning.software.as_deref(),
             idle: meaning.idle,
             source: meaning.source.name(),
+            detail: stall.word.as_ref().and_then(|word| word.text.as_deref()),
         }
     }
 }

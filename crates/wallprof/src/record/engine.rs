@@ -93,7 +93,8 @@ impl Engine {
                 CallGraph::Auto | CallGraph::Dwarf | CallGraph::Lbr => UserStacks::Tables,
             },
         };
-        let mut session = Session::load(&probes, expected_files(options)).map_err(failure_from_session)?;
+        let mut session = Session::load(&probes, expected_files(options), Arc::clone(&options.rules) as _)
+            .map_err(failure_from_session)?;
         session.set_rules(Arc::clone(&options.rules));
         let guarded = options.guarded.clone();
         session.allow(Box::new(move |name| guarded.allows(name)));

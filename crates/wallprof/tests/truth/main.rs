@@ -37,3 +37,4 @@ mod targets;
 mod timeouts;
 mod trouble;
 mod waits;
+mod words;

@@ -1,0 +1,203 @@
+//! Words in the memory of processes that say what their threads wait for: which processes have one, and where.
+//!
+//! Rules name a variable that a file exports. A process that has mapped the code of that file has the word, at
+//! the address that the file gives it. Reading the file is charged to its owner.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wallprof_model::{ModuleId, WaitWord as ReadWord, WordMeaning, WordRules, WordSource};
+use wallprof_probe::bpf::{constants as c, stall_record};
+use wallprof_probe::{WaitWord, clock};
+use wallprof_symbols::{ModuleFile, exported_variable};
+
+use crate::follower::lock;
+use crate::known::{ChangedCode, KnownProcesses};
+
+/// Files with a word: versions of a few programs. Of more files, processes have none.
+const MOST_SOURCES: usize = 4_096;
+/// Modules for which it is cached whether they have a word.
+const MOST_MODULES: usize = 1 << 16;
+
+/// What the words are, by the number that comes back with each wait.
+#[derive(Debug, Default)]
+pub struct WordSources(Mutex<Vec<Arc<WordSource>>>);
+
+impl WordSources {
+    pub fn get(&self, definition: u32) -> Option<Arc<WordSource>> {
+        let at = usize::try_from(definition).ok()?.checked_sub(1)?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned()
+    }
+
+    /// The number of a source; `None`: there are too many.
+    fn number(&self, source: WordSource) -> Option<u32> {
+        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = match sources.iter().position(|known| **known == source) {
+            Some(at) => at,
+            None if sources.len() == MOST_SOURCES => return None,
+            None => {
+                sources.push(Arc::new(source));
+                sources.len() - 1
+            }
+        };
+        u32::try_from(at + 1).ok()
+    }
+}
+
+/// What words say that came with waits.
+#[derive(Default)]
+pub struct ReadWords {
+    pub rules: Option<Arc<dyn WordRules>>,
+    pub sources: Arc<WordSources>,
+}
+
+impl ReadWords {
+    /// What the word of a wait says; `None`: it has none, or no rule names its value.
+    pub fn meaning(&self, record: &stall_record) -> Option<Arc<WordMeaning>> {
+        if u64::from(record.flags) & c::STALL_WORD == 0 {
+            return None;
+        }
+        let source = self.sources.get(record.word_definition)?;
+        self.rules.as_ref()?.meaning_of(&ReadWord { source, value: record.word, text: None })
+    }
+}
+
+/// Finds the words of processes.
+pub struct Words {
+    rules: Arc<dyn WordRules>,
+    sources: Arc<WordSources>,
+    modules: HashMap<ModuleId, Option<ExportedWord>>,
+}
+
+/// A word in a file, at an ELF virtual address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ExportedWord {
+    address: u64,
+    definition: u32,
+    bytes: u8,
+    is_pointer: bool,
+}
+
+impl Words {
+    pub fn new(rules: Arc<dyn WordRules>, sources: Arc<WordSources>) -> Self {
+        Words { rules, sources, modules: HashMap::new() }
+    }
+
+    /// The word of a process with this code: that of the first file that has one. `Err`: the owner of a file
+    /// has no time left.
+    pub fn of(&mut self, code: &ChangedCode, known: &Mutex<KnownProcesses>) -> Result<Option<WaitWord>, ()> {
+        for range in &code.ranges {
+            let Some(module) = range.module else { continue };
+            if let Some(word) = self.exported_by(module, known)? {
+                return Ok(Some(WaitWord {
+                    address: word.address.wrapping_sub(range.bias),
+                    exec_id: code.exec_id,
+                    definition: word.definition,
+                    bytes: word.bytes,
+                    is_pointer: word.is_pointer,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn forget(&mut self, modules: &[ModuleId]) {
+        self.modules.retain(|module, _| !modules.contains(module));
+    }
+
+    fn exported_by(
+        &mut self,
+        module: ModuleId,
+        known: &Mutex<KnownProcesses>,
+    ) -> Result<Option<ExportedWord>, ()> {
+        if let Some(word) = self.modules.get(&module) {
+            return Ok(*word);
+        }
+        let file = lock(known).processes.module_file(module);
+        let word = match file.filter(|file| self.rules.word_of(&file.module.path).is_some()) {
+            Some(file) => {
+                let owner = file.payer().owner;
+                if !lock(known).has_time(owner) {
+                    return Err(());
+                }
+                let cpu_before_ns = clock::thread_cpu_ns();
+                let word = self.read(&file);
+                lock(known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+                word
+            }
+            None => None,
+        };
+        if self.modules.len() >= MOST_MODULES {
+            self.modules.clear();
+        }
+        self.modules.insert(module, word);
+        Ok(word)
+    }
+
+    fn read(&self, file: &ModuleFile) -> Option<ExportedWord> {
+        let place = self.rules.word_of(&file.module.path)?;
+        let size = if place.is_pointer { size_of::<u64>() as u64 } else { place.bytes.into() };
+        let address = exported_variable(file, &place.symbol, size)?;
+        let source = WordSource { symbol: place.symbol, module: file.module.path.clone() };
+        let definition = self.sources.number(source)?;
+        Some(ExportedWord { address, definition, bytes: place.bytes, is_pointer: place.is_pointer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::{Owner, WordPlace};
+    use wallprof_symbols::CodeRange;
+
+    /// The C library's files have a word: a variable that it exports.
+    struct Libc;
+
+    impl WordRules for Libc {
+        fn word_of(&self, module: &str) -> Option<WordPlace> {
+            let symbol = "program_invocation_name".into();
+            module.ends_with("/libc.so.6").then_some(WordPlace { symbol, is_pointer: true, bytes: 1 })
+        }
+
+        fn meaning_of(&self, _: &ReadWord) -> Option<Arc<WordMeaning>> {
+            None
+        }
+    }
+
+    #[test]
+    fn word_is_where_the_file_says_and_the_process_has_mapped_it() {
+        let mut known = KnownProcesses::default();
+        let module = |known: &mut KnownProcesses, path: &str| {
+            known.processes.module_at(path.as_ref()).expect("glibc's")
+        };
+        let libc = module(&mut known, "/lib/x86_64-linux-gnu/libc.so.6");
+        let linker = module(&mut known, "/lib64/ld-linux-x86-64.so.2");
+        let known = Mutex::new(known);
+        let sources = Arc::new(WordSources::default());
+        let mut words = Words::new(Arc::new(Libc), sources.clone());
+        let range = |module, bias| CodeRange { start: 0x1000, end: 0x2000, module: Some(module), bias };
+        let mut code = ChangedCode { pid: 7, exec_id: 3, owner: Owner::System, ranges: Vec::new() };
+        code.ranges = vec![range(linker, 0)];
+        assert_eq!(words.of(&code, &known), Ok(None));
+        code.ranges.push(range(libc, 0));
+        let in_file = words.of(&code, &known).unwrap().expect("libc's");
+        code.ranges[1] = range(libc, 0u64.wrapping_sub(0x7f00_0000_0000));
+        let mapped = words.of(&code, &known).unwrap().expect("libc's");
+        assert_eq!(mapped.address, in_file.address + 0x7f00_0000_0000);
+        assert_eq!((mapped.exec_id, mapped.bytes, mapped.is_pointer), (3, 1, true));
+        let source = sources.get(mapped.definition).expect("known");
+        assert_eq!(source.symbol, "program_invocation_name");
+        assert!(source.module.ends_with("libc.so.6"), "{}", source.module);
+        assert_eq!((sources.get(0), sources.get(2)), (None, None));
+    }
+
+    #[test]
+    fn sources_are_numbered_once_and_bounded() {
+        let sources = WordSources::default();
+        let source = |at: usize| WordSource { symbol: at.to_string(), module: String::new() };
+        let numbers: Vec<_> = (0..MOST_SOURCES + 2).map(|at| sources.number(source(at))).collect();
+        assert_eq!((numbers[0], numbers[MOST_SOURCES - 1]), (Some(1), Some(MOST_SOURCES as u32)));
+        assert_eq!(numbers[MOST_SOURCES..], [None, None]);
+        assert_eq!(sources.number(source(4)), Some(5));
+    }
+}
