@@ -1,6 +1,7 @@
 /* Waits that have not ended. */
 #include "fault.h"
 #include "iterator.h"
+#include "peer.h"
 #include "stack.h"
 #include "stack_policy.h"
 #include "wait_place.h"
@@ -76,6 +77,7 @@ int open_waits(struct bpf_iter__task *ctx) {
         seen->wake_ns = 0;
         seen->run_ns = seen->since;
         seen->word_known = false;
+        seen->asked = ASKED_UNKNOWN;
         guess_activity((struct bpf_iter__task *)ctx, task, seen);
     }
     if (seen->activity == ACTIVITY_RUNNING || seen->since > now || now - seen->since < open_after_ns)
@@ -126,6 +128,8 @@ int open_waits(struct bpf_iter__task *ctx) {
     }
     if (seen->activity == ACTIVITY_BLOCKED && !(seen == t && t->faulting))
         note_open_word(task, seen, stall);
+    if (stall->syscall >= 0 && has_peer(seen->reason) && !(seen == t && t->faulting))
+        note_peer(task, stall, seen);
     bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
     stall->kernel_stack = kernel_stack_of(task, &scratch->stack.stack);
     stall->user_stack = user_stack_of(task, &scratch->stack);

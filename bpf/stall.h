@@ -2,6 +2,7 @@
 #pragma once
 
 #include "interval.h"
+#include "peer.h"
 #include "ran_instead.h"
 #include "rings.h"
 #include "stack_policy.h"
@@ -72,6 +73,7 @@ ALWAYS_INLINE struct stall_record *start_stall(struct task_struct *task, struct 
         read_name(stall->waker.comm, t->waker_task, t->waker_tid);
     }
     __builtin_memset(&stall->fault, 0, sizeof(stall->fault));
+    __builtin_memset(&stall->peer, 0, sizeof(stall->peer));
     return stall;
 }
 
@@ -108,6 +110,8 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
         note_asked(stall, task, t, interval->start);
         if (t->reason == REASON_DISK)
             note_waited_file(task, stall, t->syscall);
+        if (has_peer(t->reason))
+            note_peer(task, stall, t);
     }
     /* The threads that had the CPU it waited for: the CPU on which it continues; before a migration, the
      * CPU on which it was. */

@@ -3,6 +3,7 @@
 
 #include "fault_time.h"
 #include "kernel_stack.h"
+#include "peer.h"
 #include "reason.h"
 #include "seconds.h"
 #include "stack_place.h"
@@ -90,6 +91,8 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         } else {
             classify(ctx, cpu, t, prev, prev_state);
             note_wait_word(prev, t);
+            if (t->reason == REASON_NETWORK)
+                note_request(prev, t);
         }
     }
     if (stacks_at_switch_out) {

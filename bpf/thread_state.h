@@ -80,6 +80,9 @@ struct thread_state {
     bool word_known;
     u64 word; /* read at the start of the wait, if word_known */
     struct wait_word word_at;
+    u64 asked_sock; /* the connection that the thread last waited on as a client, and what it had sent then */
+    u32 asked_sequence;
+    u8 asked; /* ASKED_…: of the present wait */
 };
 
 #define CARRIED_RUNNABLE SLEEPS
@@ -113,5 +116,6 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->reason = REASON_OTHER;
     t->syscall = -1;
     t->word_known = false;
+    t->asked = ASKED_UNKNOWN;
     t->nvcsw_seen = task->nvcsw;
 }

@@ -138,12 +138,36 @@ struct inode___ctime_as_timespec {
     struct timespec64___kernel i_ctime;
 };
 
+struct in6_addr {
+    u8 in6_u[16];
+};
+
 struct sock_common {
     u16 skc_family;
+    u32 skc_daddr;
+    u32 skc_rcv_saddr;
+    u16 skc_dport;
+    u16 skc_num;
+    struct in6_addr skc_v6_daddr; /* with CONFIG_IPV6 */
+    struct in6_addr skc_v6_rcv_saddr;
 };
 
 struct sock {
     struct sock_common __sk_common;
+    u32 sk_max_ack_backlog;
+    u16 sk_protocol;
+    struct pid *sk_peer_pid;
+};
+
+struct tcp_sock {
+    u32 write_seq;
+    u64 bytes_sent;
+    u64 bytes_received;
+};
+
+struct unix_sock {
+    void *addr;
+    struct sock *peer;
 };
 
 struct socket {
@@ -300,3 +324,7 @@ struct bpf_perf_event_data {
 #define S_IFSOCK 0140000
 #define ANON_INODE_FS_MAGIC 0x09041934
 #define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17

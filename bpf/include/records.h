@@ -142,6 +142,7 @@ enum stall_flags {
     STALL_FAULT = 32, /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
     STALL_FILE = 64,  /* a wait for a disk: `fault` has the file */
     STALL_WORD = 128, /* word and word_definition are valid */
+    STALL_PEER = 256, /* peer is valid */
 };
 
 enum fault_access {
@@ -199,6 +200,45 @@ struct wait_word {
     u8 unused[6];
 };
 
+enum peer_kind {
+    PEER_TCP = 1,
+    PEER_UDP = 2,
+    PEER_UNIX = 3,
+    PEER_PIPE = 4,
+};
+
+/* The side of a connection that the waiting thread is on. */
+enum peer_role {
+    PEER_ROLE_UNKNOWN = 0,
+    PEER_ROLE_CLIENT = 1, /* it made the connection */
+    PEER_ROLE_SERVER = 2, /* it accepted the connection */
+};
+
+/* Whether something was sent since the thread waited on the same connection the last time. */
+enum peer_asked {
+    ASKED_UNKNOWN = 0,
+    ASKED_NO = 1,
+    ASKED_YES = 2,
+};
+
+/* The other end of the socket or the pipe that a thread waits on. */
+struct wait_peer {
+    u64 inode;     /* of the thread's own socket, or of the pipe */
+    u8 local[16];  /* as on the wire; an IPv4 address has four bytes */
+    u8 remote[16]; /* likewise */
+    u16 local_port;
+    u16 remote_port;
+    u32 pid; /* of a unix socket: who listened there, or who connected; 0: not known */
+    u8 kind;
+    u8 family; /* of the addresses: 4, 6, or 0 without them */
+    u8 role;
+    u8 asked;
+    u8 by_child; /* a child of the process ended the wait */
+    u8 unused[3];
+};
+
+_Static_assert(sizeof(struct wait_peer) == 56, "wait_peer has no padding");
+
 /* One off-CPU interval or page fault that is emitted by itself. */
 struct stall_record {
     u32 type;
@@ -214,8 +254,8 @@ struct stall_record {
     u64 lock_address;
     u64 place; /* of a voluntary wait, as wait_place.h numbers it; 0: none */
     u64 asked_ns;
-    u64 slack_ns;   /* how much later than asked for the kernel may be by its own rules */
-    u64 word;       /* what the process's word said when the wait began */
+    u64 slack_ns; /* how much later than asked for the kernel may be by its own rules */
+    u64 word;     /* what the process's word said when the wait began */
     u32 word_definition;
     u32 unused;
     u32 lock_owner; /* tid in the waiting thread's pid namespace */
@@ -228,6 +268,7 @@ struct stall_record {
     struct other_thread waker;
     struct ran ran[MAX_RAN];
     struct fault_facts fault;
+    struct wait_peer peer;
 };
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");

@@ -168,6 +168,7 @@ fn stall(thread: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
         fault: None,
         asked_ns: None,
         file: None,
+        peer: None,
         word: None,
         meaning: None,
     }

@@ -17,6 +17,7 @@ mod interrupts;
 mod kernel_side;
 mod known;
 mod large_turn;
+mod peers;
 mod places;
 mod quotas;
 mod session;

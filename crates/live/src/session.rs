@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_analysis::waits::{Rules, is_learned, lock_by_wakers};
+use wallprof_analysis::waits::{Rules, idle_by_peer, is_learned, lock_by_wakers};
 use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{
     ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, StackId, ThreadRef, WordRules, WordSource,
@@ -37,6 +37,7 @@ use crate::guard::Guard;
 use crate::interrupts::InterruptNames;
 use crate::kernel_side::KernelSide;
 use crate::known::KnownProcesses;
+use crate::peers::{Peers, peer_from_record};
 use crate::places::{Places, Spot};
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
@@ -91,6 +92,7 @@ pub struct Session<K: KernelSide = Probes> {
     names: InterruptNames,
     fault_files: FaultFiles,
     waited_files: WaitedFiles,
+    peers: Peers,
     titles: Option<Titles>,
     places: Places,
     words: ReadWords,
@@ -176,6 +178,7 @@ impl<K: KernelSide> Session<K> {
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
             waited_files: WaitedFiles::default(),
+            peers: Peers::default(),
             titles: None,
             places: Places::default(),
             words: ReadWords::default(),
@@ -441,6 +444,9 @@ impl<K: KernelSide> Lookup for Session<K> {
         let waits = self.stacks.waits();
         let ruled = waits.meaning(record.user_stack, record.kernel_stack);
         if let Some(meaning) = self.by_word_or_rule(record, ruled) {
+            return Some(meaning);
+        }
+        if let Some(meaning) = peer_from_record(record).and_then(|peer| idle_by_peer(&peer)) {
             return Some(meaning);
         }
         let reason = learned_reason(record)?;

@@ -12,6 +12,8 @@ use wallprof_model::{
 use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
 use wallprof_probe::reasons::syscall_name;
 
+use crate::peers::peer_from_record;
+
 /// The objects that a record refers to by id.
 pub trait Lookup {
     fn stack(&self, id: u64) -> Option<StackId>;
@@ -113,6 +115,7 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         fault: None,
         asked_ns,
         file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
+        peer: peer_from_record(record).map(Box::new),
         word: flag(c::STALL_WORD).then(|| word(record, lookup)).flatten(),
         meaning: matches!(reason, StallReason::Blocked(_)).then(|| lookup.meaning(record)).flatten(),
     };

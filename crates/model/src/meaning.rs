@@ -42,6 +42,8 @@ pub enum MeaningSource {
     Word,
     /// The threads that end the waits.
     Wakers,
+    /// The other end of the socket or pipe.
+    Peer,
     /// The user said so.
     User,
 }
@@ -52,6 +54,7 @@ impl MeaningSource {
             MeaningSource::Stack => "stack",
             MeaningSource::Word => "word",
             MeaningSource::Wakers => "wakers",
+            MeaningSource::Peer => "peer",
             MeaningSource::User => "user",
         }
     }
@@ -84,6 +87,8 @@ pub struct Meanings {
     places: HashMap<Place, Arc<Meaning>>,
     /// By stall, of waits whose word was read and says what they mean.
     words: HashMap<u64, Arc<WordMeaning>>,
+    /// By stall, of waits whose other end says that the thread is idle.
+    peers: HashMap<u64, Arc<Meaning>>,
     /// The first slice of waits in slices, by each of their stalls.
     waits: HashMap<u64, u64>,
 }
@@ -112,6 +117,11 @@ impl Meanings {
         self.words.insert(stall, meaning);
     }
 
+    /// Gives one stall the meaning of its other end, which goes after all others.
+    pub fn set_peer(&mut self, stall: u64, meaning: Arc<Meaning>) {
+        self.peers.insert(stall, meaning);
+    }
+
     /// What the software itself calls the wait of a stall.
     pub fn word_text(&self, stall: u64) -> Option<&Arc<str>> {
         self.words.get(&stall).map(|word| &word.text)
@@ -133,7 +143,7 @@ impl Meanings {
         let of_place = self.of_place(thread, user, kernel);
         match self.words.get(&stall) {
             Some(word) => Some(word.beside(of_place)),
-            None => of_place,
+            None => of_place.or_else(|| self.peers.get(&stall)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::event::{
-    CrossCallDelta, Fault, InterruptDelta, KernelDelay, LedgerDelta, SampleDelta, Stall, Throttled,
+    CrossCallDelta, Fault, InterruptDelta, KernelDelay, LedgerDelta, Peer, SampleDelta, Stall, Throttled,
     WaitedFile,
 };
 use crate::guard::IntrusionDelta;
@@ -149,6 +149,7 @@ pub struct StallRecord {
     /// The function that the dynamic linker was binding.
     pub binding: Option<BoundAtFirstCall>,
     pub file: Option<WaitedFile>,
+    pub peer: Option<Box<Peer>>,
     pub word: Option<WaitWord>,
     pub meaning: Option<Arc<Meaning>>,
     /// The first stall of a wait in time slices, of which this is one; `None` for a wait in one piece.
@@ -196,6 +197,7 @@ impl StallRecord {
             asked_ns: None,
             binding: None,
             file: None,
+            peer: None,
             word: None,
             meaning: None,
             wait_id: None,

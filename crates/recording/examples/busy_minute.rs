@@ -254,6 +254,7 @@ fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
         fault: None,
         asked_ns: None,
         file: None,
+        peer: None,
         word: None,
         meaning: None,
     }

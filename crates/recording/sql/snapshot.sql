@@ -58,6 +58,7 @@ COPY stall
     FROM cut) OR flags & 2);
 COPY stall_fault WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_file WHERE stall IN (SELECT id FROM main.stall);
+COPY stall_peer WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_word WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_ran WHERE stall IN (SELECT id FROM main.stall);
 COPY mark
@@ -107,6 +108,8 @@ COPY text WHERE id IN (
     FROM main.stall_fault
     UNION SELECT what FROM main.intrusion
     UNION SELECT name FROM main.interrupt
+    UNION SELECT local FROM main.stall_peer UNION SELECT remote FROM main.stall_peer
+    UNION SELECT comm FROM main.stall_peer
     UNION SELECT symbol FROM main.stall_word UNION SELECT module FROM main.stall_word
     UNION SELECT path FROM main.stall_file UNION SELECT symbol FROM main.binding UNION SELECT library
     FROM main.binding

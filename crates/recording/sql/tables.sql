@@ -125,6 +125,13 @@ CREATE TABLE stall_word (
     stall INTEGER PRIMARY KEY, symbol INTEGER NOT NULL, module INTEGER NOT NULL, value INTEGER NOT NULL
 );
 
+-- The other end of the socket or pipe that a system call waited on. asked: whether something was sent since the
+-- thread waited there the last time. pid, comm: the process there; without pid, several of that name.
+CREATE TABLE stall_peer (
+    stall INTEGER PRIMARY KEY, kind TEXT NOT NULL, awaited TEXT NOT NULL, role TEXT, asked INTEGER,
+    local INTEGER, remote INTEGER, inode INTEGER NOT NULL, by_child INTEGER NOT NULL, pid INTEGER, comm INTEGER
+);
+
 -- What waits mean, by the complete recording, as findings are. `wait` is the first of the time slices of one wait.
 CREATE TABLE meaning (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, software TEXT, idle INTEGER NOT NULL, source TEXT NOT NULL

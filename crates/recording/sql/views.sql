@@ -196,6 +196,19 @@ CREATE VIEW disk_waits AS
     JOIN stalls ON stalls.id = stall_file.stall
     LEFT JOIN text AS path ON path.id = stall_file.path;
 
+-- The other ends of waits on sockets and pipes.
+CREATE VIEW wait_peers AS
+    SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread,
+    stalls.pid,
+        stalls.tid, stalls.comm, stalls.syscall, stall_peer.kind, stall_peer.awaited, stall_peer.role,
+        stall_peer.asked, local.text AS local, remote.text AS remote, stall_peer.inode, stall_peer.by_child,
+        stall_peer.pid AS peer_pid, comm.text AS peer_comm
+    FROM stall_peer
+    JOIN stalls ON stalls.id = stall_peer.stall
+    LEFT JOIN text AS local ON local.id = stall_peer.local
+    LEFT JOIN text AS remote ON remote.id = stall_peer.remote
+    LEFT JOIN text AS comm ON comm.id = stall_peer.comm;
+
 -- What words in memory said about waits.
 CREATE VIEW wait_words AS
     SELECT stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns, stalls.duration_ns, stalls.thread,

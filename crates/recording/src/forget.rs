@@ -38,7 +38,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
     for range in &outdated.stalls {
         let ends = [range.start, range.end].map(|id| i64::try_from(id).unwrap_or(i64::MAX));
         stalls += from.prepare_cached("DELETE FROM stall WHERE id >= ? AND id < ?")?.execute(ends)?;
-        for table in ["stall_fault", "stall_file", "stall_word", "stall_ran", "stall_meaning"] {
+        for table in ["stall_fault", "stall_file", "stall_word", "stall_peer", "stall_ran", "stall_meaning"] {
             from.prepare_cached(&format!("DELETE FROM {table} WHERE stall >= ? AND stall < ?"))?
                 .execute(ends)?;
         }

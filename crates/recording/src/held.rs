@@ -64,6 +64,7 @@ impl References {
             waker.and_then(|waker| waker.kernel),
         ];
         let file = row.fault.as_ref().and_then(|(_, file)| *file);
+        let peer = row.peer.as_ref().map_or([None; 3], |(_, texts)| *texts);
         let ran = row.ran_instead.iter().map(|(mention, _)| *mention);
         References {
             thread: row.stall.thread.0,
@@ -72,6 +73,9 @@ impl References {
                 row.syscall,
                 file,
                 row.file.map(|(path, _)| path),
+                peer[0],
+                peer[1],
+                peer[2],
                 row.word.map(|(symbol, _, _)| symbol),
                 row.word.map(|(_, module, _)| module),
             ]

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wallprof_model::event::{Fault, InterruptKind, KernelDelay, LedgerDelta, Stall, Throttled};
+use wallprof_model::event::{Fault, InterruptKind, KernelDelay, LedgerDelta, Peer, Stall, Throttled};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs};
 
@@ -160,6 +160,8 @@ pub(crate) struct StallRow {
     pub ran_instead: Vec<(u32, u64)>,
     pub fault: Option<(Fault, Option<u32>)>,
     pub file: Option<(u32, Option<u64>)>,
+    /// With its local and remote address, and the name of its process.
+    pub peer: Option<(Box<Peer>, [Option<u32>; 3])>,
     /// Symbol, module and value.
     pub word: Option<(u32, u32, u64)>,
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::Result as SqlResult;
+use wallprof_model::event::Peer;
 use wallprof_model::profile::{
     CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelDelayRow, LedgerRow, RecordingInfo,
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
@@ -40,6 +41,11 @@ impl Recording {
     /// Calls `found` for each stall that is a wait or can be a time slice of one, in any order.
     pub fn each_wait(&self, found: impl FnMut(WaitRow)) -> Result<()> {
         self.checked(waits::each(&self.reader, found))
+    }
+
+    /// Calls `found` with the other ends of waits, in any order: what kind they are, not their addresses.
+    pub fn each_peer(&self, found: impl FnMut(u64, &Peer)) -> Result<()> {
+        self.checked(waits::each_peer(&self.reader, found))
     }
 
     /// Calls `found` with what the words in memory said, in any order.

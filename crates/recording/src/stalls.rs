@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
-use wallprof_model::event::{Access, Fault, Mapping, WaitedFile};
+use wallprof_model::event::{Access, Awaited, Fault, Mapping, Peer, PeerKind, PeerProcess, Role, WaitedFile};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{
     Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord, WordSource,
@@ -38,7 +38,7 @@ columns! {
     /// The other columns of a stall, with its file and its binding.
     mod rest from head::END {
         RUNNABLE_NS = "runnable_ns",
-        COMM = "comm",
+        COMM = "stall.comm",
         SYSCALL = "syscall",
         CPU = "cpu",
         WAKER = "waker",
@@ -50,6 +50,16 @@ columns! {
         BINDING_LIBRARY = "binding.library",
         FILE_PATH = "stall_file.path",
         FILE_OFFSET = "stall_file.offset",
+        PEER_KIND = "stall_peer.kind",
+        PEER_AWAITED = "stall_peer.awaited",
+        PEER_ROLE = "stall_peer.role",
+        PEER_ASKED = "stall_peer.asked",
+        PEER_LOCAL = "stall_peer.local",
+        PEER_REMOTE = "stall_peer.remote",
+        PEER_INODE = "stall_peer.inode",
+        PEER_BY_CHILD = "stall_peer.by_child",
+        PEER_PID = "stall_peer.pid",
+        PEER_COMM = "stall_peer.comm",
         WORD_SYMBOL = "stall_word.symbol",
         WORD_MODULE = "stall_word.module",
         WORD_VALUE = "stall_word.value",
@@ -286,6 +296,7 @@ fn select_whole() -> String {
     format!(
         "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
              LEFT JOIN stall_file ON stall_file.stall = stall.id
+             LEFT JOIN stall_peer ON stall_peer.stall = stall.id
              LEFT JOIN stall_word ON stall_word.stall = stall.id",
         head::LIST,
         rest::LIST
@@ -356,6 +367,7 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         asked_ns: head.lateness.asked_ns,
         binding: binding_from_row(reader, row)?,
         file: file_from_row(reader, row)?,
+        peer: peer_from_row(reader, row)?,
         word: word_from_row(reader, id.cast_unsigned(), row)?,
         wait_id: reader.meanings().and_then(|meanings| meanings.wait_of(id.cast_unsigned())),
         meaning: head.meaning,
@@ -385,6 +397,30 @@ fn binding_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<BoundAtF
 fn file_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<WaitedFile>> {
     let offset = optional_bits(row, rest::FILE_OFFSET)?;
     Ok(reader.text(row.get(rest::FILE_PATH)?)?.map(|path| WaitedFile { path, offset }))
+}
+
+fn peer_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<Box<Peer>>> {
+    let named = |column| row.get::<_, Option<String>>(column);
+    let kind = named(rest::PEER_KIND)?.and_then(|name| PeerKind::from_name(&name));
+    let awaited = named(rest::PEER_AWAITED)?.and_then(|name| Awaited::from_name(&name));
+    let (Some(kind), Some(awaited)) = (kind, awaited) else { return Ok(None) };
+    let address = |column| {
+        let text = reader.text(row.get(column)?)?;
+        Ok::<_, rusqlite::Error>(text.and_then(|text| text.parse().ok()))
+    };
+    let process = reader.text(row.get(rest::PEER_COMM)?)?;
+    let pid = row.get(rest::PEER_PID)?;
+    Ok(Some(Box::new(Peer {
+        kind,
+        awaited,
+        role: named(rest::PEER_ROLE)?.and_then(|name| Role::from_name(&name)),
+        asked: row.get(rest::PEER_ASKED)?,
+        local: address(rest::PEER_LOCAL)?,
+        remote: address(rest::PEER_REMOTE)?,
+        inode: optional_bits(row, rest::PEER_INODE)?.unwrap_or_default(),
+        by_child: row.get::<_, Option<bool>>(rest::PEER_BY_CHILD)?.unwrap_or_default(),
+        process: process.map(|comm| PeerProcess { pid, comm }),
+    })))
 }
 
 fn word_from_row(reader: &Reader, stall: u64, row: &Row<'_>) -> SqlResult<Option<WaitWord>> {

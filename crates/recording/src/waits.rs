@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::{Result as SqlResult, Row};
+use wallprof_model::event::{Awaited, Peer, PeerKind, Role};
 use wallprof_model::{MonoNs, StackId, StallReason, ThreadKey, WaitRow, WaitWord, WordRow, WordSource};
 
 use crate::reader::Reader;
@@ -69,6 +70,32 @@ pub(crate) fn each_word(reader: &Reader, mut found: impl FnMut(WordRow)) -> SqlR
         };
         let word = WaitWord { source, value: bits(row, "value")?, text: None };
         found(WordRow { stall: unsigned(row, "stall")?, word });
+    }
+    Ok(())
+}
+
+/// Calls `found` with the other end of each stall that has one, without addresses and processes.
+pub(crate) fn each_peer(reader: &Reader, mut found: impl FnMut(u64, &Peer)) -> SqlResult<()> {
+    let sql = "SELECT stall, kind, awaited, role, by_child, inode FROM stall_peer";
+    let mut statement = reader.connection().prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let named = |column: &str| row.get::<_, Option<String>>(column);
+        let kind = named("kind")?.and_then(|name| PeerKind::from_name(&name));
+        let awaited = named("awaited")?.and_then(|name| Awaited::from_name(&name));
+        let (Some(kind), Some(awaited)) = (kind, awaited) else { continue };
+        let peer = Peer {
+            kind,
+            awaited,
+            role: named("role")?.and_then(|name| Role::from_name(&name)),
+            asked: None,
+            local: None,
+            remote: None,
+            inode: bits(row, "inode")?,
+            by_child: row.get("by_child")?,
+            process: None,
+        };
+        found(unsigned(row, "stall")?, &peer);
     }
     Ok(())
 }

@@ -199,6 +199,11 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
     )?;
     let mut file =
         to.prepare_cached("INSERT OR REPLACE INTO stall_file (stall, path, offset) VALUES (?, ?, ?)")?;
+    let mut peer = to.prepare_cached(
+        "INSERT OR REPLACE INTO stall_peer
+         (stall, kind, awaited, role, asked, local, remote, inode, by_child, pid, comm)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
     let mut word = to.prepare_cached(
         "INSERT OR REPLACE INTO stall_word (stall, symbol, module, value) VALUES (?, ?, ?, ?)",
     )?;
@@ -216,6 +221,25 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
         }
         if let Some((path, offset)) = row.file {
             file.execute(params![id, path, offset.map(bits)])?;
+        }
+        if let Some((found, [local, remote, comm])) = &row.peer {
+            let (kind, awaited) = (found.kind.name(), found.awaited.name());
+            let role = found.role.map(|role| role.name());
+            let pid = found.process.as_ref().and_then(|process| process.pid);
+            let (inode, by_child) = (bits(found.inode), found.by_child);
+            peer.execute(params![
+                id,
+                kind,
+                awaited,
+                role,
+                found.asked,
+                local,
+                remote,
+                inode,
+                by_child,
+                pid,
+                comm
+            ])?;
         }
         if let Some((symbol, module, value)) = row.word {
             word.execute(params![id, symbol, module, bits(value)])?;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use fixture::*;
 use wallprof_model::event::{
-    Access, Binding, CrossCallDelta, DelayKind, Fault, InterruptDelta, InterruptKind, KernelDelay,
-    LatencyDelta, Lock, Mapping, RanInstead, SampleDelta, Stall, Throttled, WaitedFile, Waker, WakerStacks,
-    Weighted,
+    Access, Awaited, Binding, CrossCallDelta, DelayKind, Fault, InterruptDelta, InterruptKind, KernelDelay,
+    LatencyDelta, Lock, Mapping, Peer, PeerKind, PeerProcess, RanInstead, Role, SampleDelta, Stall,
+    Throttled, WaitedFile, Waker, WakerStacks, Weighted,
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{BoundAtFirstCall, Overhead, ResolvedStack, Thread, Unwinding};
@@ -49,6 +49,20 @@ fn symbols(stack: &ResolvedStack) -> Vec<Option<&str>> {
 fn word() -> wallprof_model::WaitWord {
     let source = wallprof_model::WordSource { symbol: "now_waits_for".into(), module: "/opt/engine".into() };
     wallprof_model::WaitWord { source: source.into(), value: u64::MAX, text: None }
+}
+
+fn peer() -> Option<Box<Peer>> {
+    Some(Box::new(Peer {
+        kind: PeerKind::Tcp,
+        awaited: Awaited::Data,
+        role: Some(Role::Client),
+        asked: Some(false),
+        local: "[::1]:40000".parse().ok(),
+        remote: "[2001:db8::2]:5432".parse().ok(),
+        inode: u64::MAX,
+        by_child: true,
+        process: Some(PeerProcess { pid: None, comm: "shop".into() }),
+    }))
 }
 
 #[test]
@@ -253,6 +267,7 @@ fn stall_with_all_facts() {
         runnable_ns: 70,
         asked_ns: Some(1_000),
         file: Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }),
+        peer: peer(),
         word: Some(word()),
         ..stall(500, 1_000)
     };
@@ -279,6 +294,10 @@ fn stall_with_all_facts() {
     let lock = got.lock.as_ref().unwrap();
     assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&other)));
     assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
+    assert_eq!(got.peer, peer());
+    let mut kinds = Vec::new();
+    recording.each_peer(|id, peer| kinds.push((id, peer.kind, peer.role, peer.by_child))).unwrap();
+    assert_eq!(kinds, [(got.id, PeerKind::Tcp, Some(Role::Client), true)]);
     assert_eq!(got.word, Some(word()));
     assert_eq!(got.binding, Some(BoundAtFirstCall { depth: 1, symbol, library: None }));
     assert_eq!(got.ran_instead, [(other.clone(), 40), (ThreadRef { tid: 6, ..other }, 30)]);

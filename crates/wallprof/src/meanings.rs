@@ -23,6 +23,7 @@ pub fn open_recording(file: &Path, rules: &Rules) -> Result<Recording, Failure> 
     }
     recording.each_wait(|wait| waits.add_wait(&wait))?;
     recording.each_word(|word| waits.add_word(&word, rules))?;
+    recording.each_peer(|stall, peer| waits.add_peer(stall, peer))?;
     let meanings = waits.finish(rules, |stack| recording.look_at(stack))?;
     recording.set_meanings(meanings);
     Ok(recording)

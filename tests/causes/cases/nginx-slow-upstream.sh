@@ -1,7 +1,7 @@
 # A client of nginx waits for an application behind it, which computes for 200 ms of each request.
 packages="nginx python3"
 kind='network-wait|wake-chain'
-text='client.* waited .*nginx'
+text='python3 waited .*nginx'
 . "$HERE/servers.sh"
 
 prepare() {

@@ -1,6 +1,6 @@
 """A process that sends records of 64 KiB to another one.
 
-usage: stream.py pipe|tcp slow|quick SECONDS. With slow, the other end pauses for 20 ms after each 256 KiB.
+usage: stream.py pipe|tcp slow|quick SECONDS. With slow, the other end pauses for 60 ms after each 256 KiB.
 """
 
 import os
@@ -18,7 +18,7 @@ def read_records(end):
     while data := end.read(65536):
         read += len(data)
         if SPEED == "slow" and read >= 262144:
-            time.sleep(0.02)
+            time.sleep(0.06)
             read = 0
 
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use wallprof_model::event::Access;
+use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::Callers;
@@ -53,6 +53,8 @@ pub struct Case {
     pub first_call: Option<Arc<FirstCall>>,
     /// The file that a wait for a disk was for.
     pub file: Option<Arc<str>>,
+    /// The other end of the socket or pipe that it waited on.
+    pub peer: Option<Box<Peer>>,
     /// Where in the kernel it waited.
     pub kernel_place: Option<Arc<str>>,
 }

@@ -212,6 +212,7 @@ impl Collector {
             }),
             fault: stall.fault.as_ref().map(|fault| self.page_fault(fault)),
             first_call: self.first_call(stall),
+            peer: stall.peer.clone(),
             file: stall.file.as_ref().map(|file| self.names.get(file.path.as_str())),
             kernel_place: stall.kernel.as_ref().and_then(|kernel| {
                 self.kernel_places.get(kernel, |kernel| kernel_place(kernel).map(|name| self.names.get(name)))
@@ -345,6 +346,14 @@ impl Evidence {
 
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {
         self.threads.get(&key)
+    }
+
+    /// The threads of a process, by key.
+    pub(super) fn threads_of(&self, pid: u32) -> Vec<ThreadKey> {
+        let of_it = self.threads.iter().filter(|(_, thread)| thread.pid == pid);
+        let mut threads: Vec<ThreadKey> = of_it.map(|(key, _)| *key).collect();
+        threads.sort_unstable();
+        threads
     }
 
     /// The stalls of a thread that overlap `from..to`, by start. They are disjoint: a wait in a page fault

@@ -33,7 +33,10 @@ mod major_fault;
 mod memory_reclaim;
 mod mmap_lock;
 mod neighbours;
+mod network_wait;
+mod other_end;
 mod oversleep;
+mod pipe_wait;
 mod preempted;
 mod run_queue;
 mod spec;
@@ -74,6 +77,8 @@ pub static RULES: &[RuleSpec] = &[
     preempted::RULE,
     run_queue::RULE,
     disk_wait::RULE,
+    network_wait::RULE,
+    pipe_wait::RULE,
     oversleep::RULE,
     tlb_shootdown::RULE,
     irq_time::RULE,

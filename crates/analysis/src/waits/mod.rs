@@ -20,7 +20,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use wallprof_model::event::{PlaceVerdict, Weighted};
+use wallprof_model::event::{Peer, PlaceVerdict, Weighted};
 use wallprof_model::meaning::Place;
 use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
@@ -69,6 +69,8 @@ pub struct Waits {
     singles: Vec<Single>,
     /// By stall, the meanings of words.
     words: HashMap<u64, Arc<WordMeaning>>,
+    /// By stall, of waits whose other end says that the thread is idle.
+    peers: HashMap<u64, Arc<Meaning>>,
 }
 
 /// Waits of one thread at one place that one thread ended.
@@ -175,6 +177,15 @@ impl Waits {
         }
     }
 
+    /// Takes the other end of a wait.
+    pub fn add_peer(&mut self, stall: u64, peer: &Peer) {
+        if self.peers.len() < MOST_SINGLES
+            && let Some(meaning) = idle_by_peer(peer)
+        {
+            self.peers.insert(stall, meaning);
+        }
+    }
+
     /// Whether a place is one of those that are judged.
     fn meet(&mut self, place: Place, reason: Reason) -> bool {
         let is_known = self.reasons.contains_key(&place) || self.reasons.len() < MOST_PLACES;
@@ -196,6 +207,9 @@ impl Waits {
         let mut meanings = Meanings::new(self.programs.clone());
         for (stall, meaning) in std::mem::take(&mut self.words) {
             meanings.set_word(stall, meaning);
+        }
+        for (stall, meaning) in std::mem::take(&mut self.peers) {
+            meanings.set_peer(stall, meaning);
         }
         self.singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
         let mut functions = Functions::default();
@@ -315,6 +329,12 @@ impl Waits {
 /// The meaning of waits that their own waiters end, as those for a lock.
 pub fn lock_by_wakers() -> Arc<Meaning> {
     by_wakers("lock")
+}
+
+/// The meaning of a wait in which the thread is idle because of what is at the other end.
+pub fn idle_by_peer(peer: &Peer) -> Option<Arc<Meaning>> {
+    let name = peer.idle_name()?.into();
+    Some(Arc::new(Meaning { name, software: None, idle: true, source: MeaningSource::Peer }))
 }
 
 fn by_wakers(name: &str) -> Arc<Meaning> {

@@ -1,9 +1,9 @@
 //! Rules about words in memory that say what a thread waits for.
 //!
-//! A rule is a TOML table `[[word]]`. It names a variable, `symbol`, that files with the name `module` export,
-//! and what its values mean (`map`). A key of the map is a number, or a glob over the number as `0x` and two
-//! digits a byte. A number goes before globs, of which the longest goes first. What the map says is the software's
-//! own text. It is the name of the wait, too, unless `names` has a plainer one.
+//! A rule is a TOML table `[[word]]`. It names a variable, `symbol`, that files with the name `module`
+//! export, and what its values mean (`map`). A key of the map is a number, or a glob over the number as `0x`
+//! and two digits a byte. A number goes before globs, of which the longest goes first. What the map says is
+//! the software's own text. It is the name of the wait, too, unless `names` has a plainer one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

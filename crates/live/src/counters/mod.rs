@@ -15,6 +15,9 @@ mod stock;
 mod switches;
 mod text;
 
+pub(crate) use folder::Folder;
+pub(crate) use netlink::SocketList;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wallprof_model::{Counter, CounterKey, CounterKind, CounterUnit, Event, Loss, MonoNs, ThreadKey};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -98,6 +98,33 @@ impl SocketList {
         self.ask(&request(protocol, family, Some(&known.id)))?;
         self.receive(&mut rows)?;
         Ok(rows.pop().filter(|row| row.inode == known.inode))
+    }
+
+    /// The inode of the TCP socket with these addresses, or of the one that listens at `local`.
+    pub fn tcp_at(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
+        let mut id = [0; ID_BYTES];
+        id[..2].copy_from_slice(&local.port().to_be_bytes());
+        id[2..4].copy_from_slice(&remote.port().to_be_bytes());
+        let family = match (local.ip(), remote.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                id[4..8].copy_from_slice(&local.octets());
+                id[20..24].copy_from_slice(&remote.octets());
+                IPV4
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                id[4..20].copy_from_slice(&local.octets());
+                id[20..36].copy_from_slice(&remote.octets());
+                IPV6
+            }
+            _ => return Ok(None),
+        };
+        // INET_DIAG_NOCOOKIE
+        id[40..].fill(0xff);
+        let mut rows = Vec::new();
+        self.ask(&request(Protocol::Tcp, family, Some(&id)))?;
+        self.receive(&mut rows)?;
+        // A connection that was closed has none.
+        Ok(rows.pop().map(|row| row.inode).filter(|&inode| inode != 0))
     }
 
     fn ask(&mut self, request: &[u8]) -> io::Result<()> {

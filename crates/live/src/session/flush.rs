@@ -293,6 +293,9 @@ impl<K: KernelSide> Session<K> {
             if let (Some(file), Some(pid)) = (&mut stall.file, self.threads.pid_of(record.key)) {
                 self.waited_files.complete(pid, &record.fault, file);
             }
+            if let Some(pid) = self.threads.pid_of(record.key) {
+                self.peers.complete(pid, stall);
+            }
             if let Some(titles) = &self.titles {
                 titles.complete(stall);
             }

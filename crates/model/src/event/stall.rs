@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fault::Fault;
+use super::peer::Peer;
 use crate::lateness::Lateness;
 use crate::meaning::Meaning;
 use crate::stack::StackId;
@@ -42,6 +43,8 @@ pub struct Stall {
     pub asked_ns: Option<u64>,
     /// The file that a wait for a disk was for.
     pub file: Option<WaitedFile>,
+    /// The other end of the socket or pipe that it waited on.
+    pub peer: Option<Box<Peer>>,
     /// What the process's own memory said that the thread waited for.
     pub word: Option<WaitWord>,
     /// What the wait means, as far as that was known when it was emitted.
@@ -85,6 +88,7 @@ impl Stall {
             fault: None,
             asked_ns: None,
             file: None,
+            peer: None,
             word: None,
             meaning: None,
         }
@@ -136,6 +140,7 @@ impl Stall {
             start: woken_at,
             blocked_ns: 0,
             asked_ns: None,
+            peer: None,
             word: None,
             meaning: None,
             ..self.clone()

@@ -124,6 +124,13 @@ impl Recorder {
                 let file = fault.file.as_deref().map(|file| self.text(file));
                 (fault.clone(), file)
             }),
+            peer: stall.peer.as_ref().map(|peer| {
+                let end = |end: Option<std::net::SocketAddr>| end.map(|end| end.to_string());
+                let comm = peer.process.as_ref().map(|process| process.comm.as_str());
+                let (local, remote) = (end(peer.local), end(peer.remote));
+                let texts = [local.as_deref(), remote.as_deref(), comm].map(|text| self.optional_text(text));
+                (peer.clone(), texts)
+            }),
             word: stall
                 .word
                 .as_ref()

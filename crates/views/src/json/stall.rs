@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use wallprof_analysis::counters::CounterMove;
-use wallprof_model::event::Fault;
+use wallprof_model::event::{Fault, Peer};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{ClockMap, Meaning, StackEnd, ThreadRef};
 
@@ -45,6 +45,7 @@ pub(super) struct StallJson<'a> {
     fault: Option<FaultJson<'a>>,
     binding: Option<BindingJson<'a>>,
     file: Option<FileJson<'a>>,
+    peer: Option<PeerJson<'a>>,
     counters: Option<CountersJson<'a>>,
     /// Marks within a second of it.
     marks: Vec<MarkJson<'a>>,
@@ -82,6 +83,7 @@ impl<'a> StallJson<'a> {
             ran_instead: stall.ran_instead.iter().map(RanInsteadJson::of).collect(),
             fault: stall.fault.as_ref().map(FaultJson::of),
             binding: stall.binding.as_ref().map(BindingJson::of),
+            peer: stall.peer.as_deref().map(PeerJson::of),
             file: stall.file.as_ref().map(|file| FileJson { path: &file.path, offset: file.offset }),
             counters: surroundings.counters.as_deref().map(CountersJson),
             marks: surroundings.marks.iter().map(|mark| MarkJson::of(mark, clock)).collect(),
@@ -223,6 +225,37 @@ struct BindingJson<'a> {
 impl<'a> BindingJson<'a> {
     fn of(binding: &'a BoundAtFirstCall) -> Self {
         BindingJson { symbol: binding.symbol.as_deref(), library: binding.library.as_deref() }
+    }
+}
+
+/// The other end of the socket or pipe that the system call waited on.
+#[derive(Serialize)]
+struct PeerJson<'a> {
+    kind: &'static str,
+    awaited: &'static str,
+    role: Option<&'static str>,
+    /// Whether something was sent since the thread waited there the last time.
+    asked: Option<bool>,
+    local: Option<String>,
+    remote: Option<String>,
+    inode: u64,
+    pid: Option<u32>,
+    comm: Option<&'a str>,
+}
+
+impl<'a> PeerJson<'a> {
+    fn of(peer: &'a Peer) -> Self {
+        PeerJson {
+            kind: peer.kind.name(),
+            awaited: peer.awaited.name(),
+            role: peer.role.map(|role| role.name()),
+            asked: peer.asked,
+            local: peer.local.map(|end| end.to_string()),
+            remote: peer.remote.map(|end| end.to_string()),
+            inode: peer.inode,
+            pid: peer.process.as_ref().and_then(|process| process.pid),
+            comm: peer.process.as_ref().and_then(|process| known(&process.comm)),
+        }
     }
 }
 

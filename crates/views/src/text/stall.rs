@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::Class;
-use wallprof_model::event::{Fault, Mapping, WaitedFile};
+use wallprof_model::event::{Fault, Mapping, Peer, WaitedFile};
 use wallprof_model::profile::{
     BoundAtFirstCall, LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord,
 };
@@ -122,6 +122,9 @@ impl<'a> StallsText<'a> {
         }
         if let Some(file) = &stall.file {
             self.write_fact(out, "file", vec![Word::plain(file_text(file, self.style))])?;
+        }
+        if let Some(peer) = &stall.peer {
+            self.write_fact(out, "other end", vec![Word::plain(peer_text(peer, self.style))])?;
         }
         if !stall.ran_instead.is_empty() {
             self.write_fact(out, "ran instead", ran_instead_words(stall, self.style))?;
@@ -255,6 +258,13 @@ fn binding_text(binding: &BoundAtFirstCall, style: &Style) -> String {
 fn file_text(file: &WaitedFile, style: &Style) -> String {
     let offset = file.offset.map(|offset| format!("+{offset:#x}")).unwrap_or_default();
     format!("{}{offset}", style.name(&file.path))
+}
+
+/// `nginx 4711, tcp 127.0.0.1:80`, `archive 4712, pipe`.
+fn peer_text(peer: &Peer, style: &Style) -> String {
+    let process = peer.process.as_ref().map(|process| format!("{}, ", style.name(&process.to_string())));
+    let remote = peer.remote.map(|end| format!(" {end}"));
+    format!("{}{}{}", process.unwrap_or_default(), peer.kind.name(), remote.unwrap_or_default())
 }
 
 fn ran_instead_words(stall: &StallRecord, style: &Style) -> Vec<Word> {

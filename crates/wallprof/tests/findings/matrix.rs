@@ -57,7 +57,7 @@ const COLD: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-cold");
 /// Larger than the memory limit of its writer.
 const FILLED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-filled");
 
-const MATRIX: [Part; 21] = [
+const MATRIX: [Part; 27] = [
     // The thread that releases a lock wakes the waiter, often on its own CPU, and runs on.
     Part { args: &["-n", "20"], also: &["run-queue"], ..part("lock", "lock-wait") },
     Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
@@ -93,6 +93,13 @@ const MATRIX: [Part; 21] = [
     // Both want the same CPU.
     Part { also: &["run-queue", "preempted"], ..part("onefile", "kernel-lock") },
     Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
+    Part { args: &["-k", "answer"], ..part("ends", "network-wait") },
+    Part { args: &["-k", "buffer"], ..part("ends", "network-wait") },
+    Part { args: &["-k", "pipe"], ..part("ends", "pipe-wait") },
+    // A server between two requests, a connection that is kept, and the output of a child process.
+    Part { args: &["-k", "requests"], rule: None, ..part("ends", "") },
+    Part { args: &["-k", "keepalive"], rule: None, ..part("ends", "") },
+    Part { args: &["-k", "child"], rule: None, ..part("ends", "") },
     Part { args: &["-b", "25000"], ..part("eventloop", "blocked-loop") },
     // Short callbacks, and a worker with long jobs.
     Part { rule: None, ..part("eventloop", "") },

@@ -199,6 +199,7 @@ fn wait(thread: ThreadKey, from_ns: u64, to_ns: u64, user: StackId) -> Stall {
         fault: None,
         asked_ns: None,
         file: None,
+        peer: None,
         word: None,
         meaning: None,
     }

@@ -1,0 +1,161 @@
+/* The other end of the socket or the pipe that a thread waits on.
+ *
+ * Addresses are read when a single wait is emitted: the descriptor is still in the registers then. Whether an
+ * answer was asked for is read when the thread goes to sleep, from TCP alone. */
+#pragma once
+
+#include "include/records.h"
+#include "open_file.h"
+#include "thread_state.h"
+
+/* Whether a wait for this reason is on a socket or a pipe. */
+ALWAYS_INLINE bool has_peer(u8 reason) {
+    return reason == REASON_NETWORK || reason == REASON_IPC || reason == REASON_PIPE;
+}
+
+ALWAYS_INLINE struct sock *socket_of_file(struct file *file) {
+    struct socket *socket = BPF_CORE_READ(file, private_data);
+
+    return BPF_CORE_READ(socket, sk);
+}
+
+ALWAYS_INLINE bool is_tcp(struct sock *sk) {
+    u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+    if (!bpf_core_type_exists(struct tcp_sock))
+        return false;
+    return (family == AF_INET || family == AF_INET6) && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP;
+}
+
+/* A connection that was accepted has the backlog of its listener, which is a copy; one that was made has
+ * none. */
+ALWAYS_INLINE u8 role_in_tcp(struct sock *sk) {
+    return BPF_CORE_READ(sk, sk_max_ack_backlog) ? PEER_ROLE_SERVER : PEER_ROLE_CLIENT;
+}
+
+/* The thread has asked if it has sent since it went to sleep on this connection the last time. Of a
+ * connection on which it has not slept yet, it is known only before the first answer. */
+NOINLINE int note_request(struct task_struct *task, struct thread_state *t) {
+    struct pt_regs *regs;
+    struct file *file;
+    struct tcp_sock *tcp;
+    struct sock *sk;
+    u32 sequence;
+
+    if (!task || !t)
+        return 0;
+    t->asked = ASKED_UNKNOWN;
+    regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    file = file_of(task, regs->di);
+    if (!file)
+        return 0;
+    sk = socket_of_file(file);
+    if (!sk || !is_tcp(sk) || role_in_tcp(sk) != PEER_ROLE_CLIENT)
+        return 0;
+    tcp = (struct tcp_sock *)sk;
+    sequence = BPF_CORE_READ(tcp, write_seq);
+    if (t->asked_sock == (u64)sk)
+        t->asked = sequence != t->asked_sequence ? ASKED_YES : ASKED_NO;
+    else if (!BPF_CORE_READ(tcp, bytes_received) && BPF_CORE_READ(tcp, bytes_sent))
+        t->asked = ASKED_YES;
+    t->asked_sock = (u64)sk;
+    t->asked_sequence = sequence;
+    return 0;
+}
+
+ALWAYS_INLINE void note_inet_peer(struct wait_peer *peer, struct sock *sk, u16 family) {
+    u32 own = 0, other = 0;
+    u16 protocol = BPF_CORE_READ(sk, sk_protocol);
+
+    if (protocol == IPPROTO_TCP)
+        peer->kind = PEER_TCP;
+    else if (protocol == IPPROTO_UDP)
+        peer->kind = PEER_UDP;
+    else
+        return;
+    if (protocol == IPPROTO_TCP)
+        peer->role = role_in_tcp(sk);
+    peer->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+    peer->remote_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+    if (family == AF_INET6) {
+        if (!bpf_core_field_exists(sk->__sk_common.skc_v6_daddr))
+            return;
+        bpf_core_read(peer->local, sizeof(peer->local), &sk->__sk_common.skc_v6_rcv_saddr);
+        bpf_core_read(peer->remote, sizeof(peer->remote), &sk->__sk_common.skc_v6_daddr);
+        peer->family = 6;
+        return;
+    }
+    own = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+    other = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+    __builtin_memcpy(peer->local, &own, sizeof(own));
+    __builtin_memcpy(peer->remote, &other, sizeof(other));
+    peer->family = 4;
+}
+
+/* The process that is at the other end of a unix socket is the one that listened, or that connected. The side
+ * with a name accepted the connection. */
+ALWAYS_INLINE void note_unix_peer(struct wait_peer *peer, struct sock *sk, u32 tgid) {
+    struct unix_sock *own = (struct unix_sock *)sk, *other;
+    struct pid *pid = BPF_CORE_READ(sk, sk_peer_pid);
+
+    peer->kind = PEER_UNIX;
+    /* The kernel's type information lacks modules. */
+    if (!bpf_core_type_exists(struct unix_sock))
+        return;
+    if (pid)
+        peer->pid = BPF_CORE_READ(pid, numbers[0].nr);
+    /* Both ends of a pair have the process that made it. */
+    if (peer->pid == tgid)
+        peer->pid = 0;
+    other = (struct unix_sock *)BPF_CORE_READ(own, peer);
+    if (BPF_CORE_READ(own, addr))
+        peer->role = PEER_ROLE_SERVER;
+    else if (other && BPF_CORE_READ(other, addr))
+        peer->role = PEER_ROLE_CLIENT;
+}
+
+/* Whether the thread that ended the wait is of a child of the waiting process. A process that has ended by
+ * now may have left its memory to another one, which has another number. */
+ALWAYS_INLINE bool is_woken_by_child(struct task_struct *task, struct thread_state *t) {
+    struct task_struct *waker = (struct task_struct *)t->waker_task;
+
+    if (!waker || !t->waker_tid || (u32)BPF_CORE_READ(waker, pid) != t->waker_tid)
+        return false;
+    return BPF_CORE_READ(waker, real_parent, tgid) == task->tgid;
+}
+
+/* Sets nothing where the descriptor has been closed meanwhile. */
+NOINLINE int note_peer(struct task_struct *task, struct stall_record *stall, struct thread_state *t) {
+    struct pt_regs *regs;
+    struct file *file;
+    struct sock *sk;
+    u32 kind;
+    u16 family;
+
+    if (!task || !stall || !t || t->syscall < 0)
+        return 0;
+    regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    file = file_of(task, regs->di);
+    if (!file)
+        return 0;
+    kind = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+    if (kind == S_IFIFO) {
+        stall->peer.kind = PEER_PIPE;
+        stall->peer.by_child = (stall->flags & STALL_WOKEN) && is_woken_by_child(task, t);
+    } else if (kind == S_IFSOCK) {
+        sk = socket_of_file(file);
+        if (!sk)
+            return 0;
+        family = BPF_CORE_READ(sk, __sk_common.skc_family);
+        if (family == AF_UNIX)
+            note_unix_peer(&stall->peer, sk, task->tgid);
+        else if (family == AF_INET || family == AF_INET6)
+            note_inet_peer(&stall->peer, sk, family);
+    }
+    if (!stall->peer.kind)
+        return 0;
+    stall->peer.inode = BPF_CORE_READ(file, f_inode, i_ino);
+    stall->peer.asked = t->reason == REASON_NETWORK ? t->asked : ASKED_UNKNOWN;
+    stall->flags |= STALL_PEER;
+    return 0;
+}

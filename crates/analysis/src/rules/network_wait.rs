@@ -1,0 +1,188 @@
+//! `network-wait`: threads wait for the other end of a connection: for an answer, for space in the send
+//! buffer, or for the connection itself. Names the other end, and what it did meanwhile if it is recorded.
+//!
+//! One finding a process, other end and function, where waits of 10 ms or longer took a hundredth of the
+//! threads' time, or one took 20 ms.
+//!
+//! A read is a wait for an answer where the thread's side made the connection, and has sent something since
+//! it waited there the last time. Only TCP shows this.
+//!
+//! False positives: a client whose task is to wait for answers, as a load generator's.
+
+use wallprof_model::event::{Awaited, Peer, PeerKind, Role};
+use wallprof_model::{Reason, StallReason};
+
+use super::case::Case;
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
+use super::{other_end, wording};
+
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "network-wait",
+    topic: None,
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
+
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    other_end::conclusions(evidence, reported, is_wanted, conclude)
+}
+
+fn is_wanted(case: &Case, peer: &Peer) -> bool {
+    let is_socket = matches!(peer.kind, PeerKind::Tcp | PeerKind::Unix)
+        && matches!(case.reason, StallReason::Blocked(Reason::Network | Reason::Ipc));
+    let is_awaited = match peer.awaited {
+        Awaited::Data => peer.role == Some(Role::Client) && peer.asked == Some(true),
+        Awaited::Space => true,
+        Awaited::Connection => peer.role == Some(Role::Client),
+    };
+    is_socket && is_awaited
+}
+
+fn conclude<'e>(problem: Problem<'e>, name: &str, peer: &Peer, evidence: &Evidence) -> Conclusion<'e> {
+    let (what, advice) = match peer.awaited {
+        Awaited::Data => (
+            format!("an answer of {name}"),
+            "Look at what the other end did meanwhile. Ask for several things at once, or go on with other work \
+             until the answer is there.",
+        ),
+        Awaited::Space => (
+            format!("space in the send buffer to {name}"),
+            "The other end reads more slowly than this one writes, or the network between them is slow. Send less, \
+             or let another thread send.",
+        ),
+        Awaited::Connection => (
+            format!("a connection to {name}"),
+            "Keep connections open, and make them before they are needed.",
+        ),
+    };
+    let title = format!(
+        "{} waited for {what}{} {}{}.",
+        wording::who(&problem.cases, evidence),
+        wording::place(problem.site().as_ref()),
+        wording::delays(&problem.delays),
+        other_end::meanwhile(&problem.cases, evidence)
+    );
+    problem.conclude(title, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::super::fixture::{Fixture, at, case, stack};
+    use super::*;
+    use wallprof_model::event::PeerProcess;
+    use wallprof_model::profile::StallRecord;
+    use wallprof_model::{Meaning, MeaningSource};
+
+    const MS: u64 = 1_000_000;
+
+    fn wait(id: u64, ns: u64, change: impl Fn(&mut Peer)) -> StallRecord {
+        let mut peer = Peer {
+            kind: PeerKind::Tcp,
+            awaited: Awaited::Data,
+            role: Some(Role::Client),
+            asked: Some(true),
+            local: "127.0.0.1:40000".parse().ok(),
+            remote: "127.0.0.1:5432".parse().ok(),
+            inode: 7,
+            by_child: false,
+            process: Some(PeerProcess { pid: Some(4711), comm: "shop".into() }),
+        };
+        change(&mut peer);
+        StallRecord {
+            syscall: Some("read".into()),
+            user: Some(stack(&["read", "ask_price", "serve"])),
+            peer: Some(Box::new(peer)),
+            ..case(id, 1, StallReason::Blocked(Reason::Network), ns)
+        }
+    }
+
+    #[test]
+    fn answer_full_buffer_and_connection_name_the_other_end() {
+        let title = |awaited| Fixture::only_finding([wait(1, 30 * MS, |peer| peer.awaited = awaited)]).title;
+        assert_eq!(
+            title(Awaited::Data),
+            "thread-1 of app waited for an answer of shop 4711 (127.0.0.1:5432) in ask_price (called by serve) \
+             for 30.0 ms."
+        );
+        assert!(
+            title(Awaited::Space)
+                .contains(" waited for space in the send buffer to shop 4711 (127.0.0.1:5432) in")
+        );
+        assert!(
+            title(Awaited::Connection).contains(" waited for a connection to shop 4711 (127.0.0.1:5432) in")
+        );
+    }
+
+    #[test]
+    fn idle_ends_short_waits_and_other_sockets_are_none() {
+        let none = |stall: StallRecord| assert_eq!(Fixture::findings([stall.clone()]), [], "{stall:?}");
+        none(wait(1, 30 * MS, |peer| peer.role = Some(Role::Server)));
+        none(wait(1, 30 * MS, |peer| peer.asked = Some(false)));
+        none(wait(1, 30 * MS, |peer| peer.asked = None));
+        none(wait(1, 30 * MS, |peer| peer.kind = PeerKind::Udp));
+        none(wait(1, 19 * MS, |_| ()));
+        none(StallRecord { voluntary: true, ..wait(1, 30 * MS, |_| ()) });
+        none(StallRecord { peer: None, ..wait(1, 30 * MS, |_| ()) });
+        assert_eq!(Fixture::findings((1..=90).map(|id| wait(id, 9 * MS, |_| ()))), [], "quick answers");
+    }
+
+    #[test]
+    fn connections_to_one_server_are_one_finding_and_an_unknown_process_is_an_address() {
+        let of = |id: u64, port: u16, known: bool| {
+            wait(id, 30 * MS, |peer| {
+                peer.remote.as_mut().unwrap().set_port(port);
+                if !known {
+                    peer.process = None;
+                }
+            })
+        };
+        let found = Fixture::only_finding([of(1, 1, true), of(2, 2, true)]);
+        assert!(found.title.contains("an answer of shop 4711 in"), "{}", found.title);
+        let found = Fixture::only_finding([of(1, 1, false), of(2, 1, false)]);
+        assert!(found.title.contains("an answer of 127.0.0.1:1 in"), "{}", found.title);
+        assert_eq!(Fixture::findings([of(1, 1, false), of(2, 2, false)]).len(), 2);
+    }
+
+    #[test]
+    fn lock_of_a_server_is_no_network_wait() {
+        let meaning = Meaning {
+            name: "row lock".into(),
+            software: Some("shop".into()),
+            idle: false,
+            source: MeaningSource::Stack,
+        };
+        let lock = StallRecord { meaning: Some(meaning.into()), ..wait(1, 30 * MS, |_| ()) };
+        assert_eq!(Fixture::only_finding([lock]).rule, "lock-wait");
+    }
+
+    /// The other end is process 200, whose thread 2 sleeps for most of the wait, or for little of it.
+    #[test]
+    fn what_the_other_end_did_meanwhile_is_named() {
+        let from = |ns| {
+            let wait = wait(1, 30 * MS, |peer| peer.process.as_mut().unwrap().pid = Some(200));
+            let asleep = StallRecord {
+                voluntary: true,
+                user: Some(stack(&["nanosleep", "pause_serving"])),
+                ..case(2, 2, StallReason::Blocked(Reason::Sleep), ns)
+            };
+            let mut fixture = Fixture::new();
+            let server = &mut fixture.threads[1].info;
+            (server.pid, server.process) = (200, "shop".into());
+            fixture.stall(at(0, wait));
+            fixture.stall(StallRecord { pid: 200, ..at(MS, asleep) });
+            findings(&fixture.evidence())
+        };
+        let title = |ns| from(ns).remove(0).title;
+        assert!(
+            title(25 * MS).ends_with("for 30.0 ms, while thread-2 was mostly in sleep in pause_serving."),
+            "{}",
+            title(25 * MS)
+        );
+        assert!(title(5 * MS).ends_with(", while thread-2 was mostly running."), "{}", title(5 * MS));
+    }
+}
