@@ -1,29 +1,9 @@
 /* Waits that have not ended. */
 #include "fault.h"
 #include "iterator.h"
-#include "stack.h"
+#include "other_thread.h"
 #include "stack_policy.h"
 #include "wait_place.h"
-
-ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *stack) {
-    return keep_read_stack(stack, bpf_get_task_stack(task, stack->address, MAX_KERNEL_FRAMES * 8, 0), false);
-}
-
-/* A function of its own: only sleepable programs may call the helper that reads another thread's memory. */
-static long other_walk_step(u32 depth, struct walk_loop *loop) {
-    return step_in_scratch(depth, loop->scratch, loop->of);
-}
-
-/* Another thread's user stack, from its saved registers; 0 for kernel threads. */
-ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *scratch) {
-    struct walk_loop loop = {.scratch = scratch, .of = task};
-
-    if (!start_walk(scratch, task))
-        return 0;
-    bpf_loop(MAX_FRAMES, other_walk_step, &loop, 0);
-    scratch->stack.end = scratch->walk.end;
-    return keep_stack(&scratch->stack, scratch->walk.hash);
-}
 
 /* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet. A thread
  * that never continues has no switch-in at which to take them. */
@@ -83,15 +63,10 @@ int open_waits(struct bpf_iter__task *ctx) {
         stall->runnable_ns += t->fault.runnable;
         note_facts(task, t, stall);
     } else if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
-        u32 owner = seen->lock_owner;
+        u32 owner = lock_owner_of(task, seen);
 
         stall->flags |= STALL_LOCK;
         stall->lock_address = seen->lock_address;
-        /* Not seen at switch-out: read now, from the lock itself. */
-        if (!seen->owner_known &&
-            !bpf_copy_from_user_task(&owner, sizeof(owner), (void *)(seen->lock_address + MUTEX_OWNER_OFFSET),
-                                     task, 0))
-            owner &= FUTEX_TID_MASK;
         stall->lock_owner = owner;
         if (owner)
             stall->flags |= STALL_OWNER;

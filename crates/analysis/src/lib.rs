@@ -18,6 +18,7 @@ mod interner;
 pub mod interrupts;
 pub mod latency;
 pub mod ledger;
+pub mod now;
 mod quantity;
 pub mod receive;
 pub mod recurrence;

@@ -17,6 +17,7 @@ mod interrupts;
 mod kernel_side;
 mod known;
 mod large_turn;
+mod look;
 mod places;
 mod quotas;
 mod session;
@@ -30,4 +31,5 @@ mod wait_stacks;
 mod waited_files;
 
 pub use kernel_side::{KernelSide, TakeRow};
+pub use look::{Look, Seen};
 pub use session::{Pending, Session, SessionError};

@@ -445,7 +445,7 @@ fn second_end(now: u64, epoch_offset: u64) -> u64 {
 }
 
 /// Kernel text whose sleepers have a reason.
-fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
+pub(crate) fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     let ranges = reasons::KERNEL_SITES.iter().flat_map(|(pattern, reason)| {
         symbols.text_ranges(&[*pattern]).into_iter().map(|range| (range.start, range.end, reason.code()))
     });

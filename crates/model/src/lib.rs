@@ -12,6 +12,7 @@ pub mod histogram;
 pub mod lateness;
 pub mod loss;
 pub mod meaning;
+pub mod now;
 pub mod owner;
 pub mod profile;
 pub mod stack;
@@ -29,6 +30,7 @@ pub use histogram::Histogram;
 pub use lateness::Lateness;
 pub use loss::Loss;
 pub use meaning::{Meaning, MeaningSource, Meanings, WaitRow};
+pub use now::{Activity, Since, ThreadNow};
 pub use owner::Owner;
 pub use stack::{
     Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine, is_runtime_library,

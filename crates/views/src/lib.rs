@@ -16,6 +16,7 @@ mod function;
 mod functions;
 mod json;
 mod line;
+mod now;
 mod page;
 mod report;
 mod style;
@@ -32,6 +33,7 @@ pub use export::{EXPORT_FORMATS, Export, ExportFormat, export_format, folded, pp
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
 pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json};
+pub use now::{threads_json, threads_text, waits_text};
 pub use page::{Page, page_text};
 pub use report::Report;
 pub use style::Style;

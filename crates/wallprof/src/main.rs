@@ -24,6 +24,7 @@ mod record;
 mod report;
 mod rights;
 mod selection;
+mod stacks;
 mod stalls;
 mod symbolize;
 mod terminal;
@@ -46,6 +47,8 @@ enum Command {
     Report(args::ReportArgs),
     /// Show groups of stalls with equal stacks, or single stalls, with waker and the threads that ran instead
     Stalls(args::StallsArgs),
+    /// Show what all threads do now: states, both stacks, locks and their holders; nothing is stopped
+    Stacks(args::StacksArgs),
     /// Draw where the time went as a flame graph: an SVG with zoom and search for any browser
     Flame(args::FlameArgs),
     #[command(about = format!("Write stacks and weights for other tools: {}", args::export_formats()))]
@@ -112,6 +115,7 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Record(args) => record::run(args, started),
         Command::Report(args) => report::run(&args),
         Command::Stalls(args) => stalls::run(&args),
+        Command::Stacks(args) => stacks::run(args),
         Command::Flame(args) => flame::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
@@ -134,6 +138,7 @@ impl Command {
         match self {
             Command::Record(_)
             | Command::Watch(_)
+            | Command::Stacks(_)
             | Command::Doctor(_)
             | Command::Demo(_)
             | Command::Held(_) => Rights::Kept,

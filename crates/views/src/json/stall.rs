@@ -91,7 +91,7 @@ impl<'a> StallJson<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct MeaningJson<'a> {
+pub(crate) struct MeaningJson<'a> {
     name: &'a str,
     software: Option<&'a str>,
     idle: bool,

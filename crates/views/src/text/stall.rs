@@ -284,7 +284,7 @@ fn thread_name(thread: &ThreadRef, style: &Style) -> String {
 }
 
 /// `housekeeper 4244`; the number alone where the name is not known.
-pub(super) fn named(comm: &str, tid: u32, style: &Style) -> String {
+pub(crate) fn named(comm: &str, tid: u32, style: &Style) -> String {
     match comm {
         "" => format!("thread {tid}"),
         comm => format!("{} {tid}", style.comm(comm)),

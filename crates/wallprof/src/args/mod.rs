@@ -8,6 +8,7 @@ mod import;
 mod readers;
 mod record;
 mod refusal;
+mod stacks;
 mod values;
 mod watch;
 
@@ -26,6 +27,7 @@ pub use readers::{
     BlameArgs, DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, SelectionArgs, StallsArgs, WaitsArgs,
 };
 pub use record::{HeldArgs, RecordArgs};
+pub use stacks::StacksArgs;
 pub use values::{CallGraph, DiffView, ImportFormat, TraceMode, export_formats};
 pub use watch::{CtlArgs, Order, WatchArgs};
 

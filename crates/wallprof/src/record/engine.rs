@@ -309,7 +309,7 @@ fn add_anchor(clock: &mut ClockMap, anchor: ClockAnchor) {
 }
 
 /// The targets as the BPF programs need them.
-fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Failure> {
+pub fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Failure> {
     let cgroup = |path: &PathBuf| host::cgroup_target(&check::cgroup(path, files)?, files);
     Ok(TargetSet {
         processes: given.processes.clone(),
@@ -368,7 +368,7 @@ fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
     }
 }
 
-fn failure_from_session(error: SessionError) -> Failure {
+pub fn failure_from_session(error: SessionError) -> Failure {
     match error.is_refusal() {
         true => Failure::new(Exit::Unavailable, error),
         false => Failure::failed(error),

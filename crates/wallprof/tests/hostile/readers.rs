@@ -35,7 +35,7 @@ const READERS: [&[&str]; 19] = [
 ];
 
 /// The commands that read no recording.
-const OTHERS: [&str; 7] = ["record", "watch", "ctl", "doctor", "demo", "waits", "help"];
+const OTHERS: [&str; 8] = ["record", "watch", "ctl", "doctor", "demo", "stacks", "waits", "help"];
 
 /// The outcome of one command.
 pub struct Outcome {
