@@ -13,6 +13,7 @@ pub mod equal_stacks;
 #[cfg(test)]
 mod fixture;
 pub mod glob;
+pub mod holders;
 pub mod interest;
 mod interner;
 pub mod interrupts;
@@ -37,6 +38,7 @@ pub mod zone;
 pub use duration::{ns_from_duration, text_from_ns};
 pub use equal_stacks::{EqualStacks, StackGroup};
 pub use glob::{ByteStates, Glob, NoStates};
+pub use holders::{Holder, HolderFrom, Holders, holder_of};
 pub use interest::Class;
 pub use latency::Latency;
 pub use ledger::{Account, Inconsistency, Samples, States};

@@ -57,8 +57,10 @@ fn input<'a>(
 fn stalls(fixture: &Fixture, style: &Style) -> String {
     let mut out = Vec::new();
     let mut text = StallsText::new(&fixture.info, style);
-    let beside = fixture.surroundings();
-    fixture.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
+    fixture
+        .stalls
+        .iter()
+        .for_each(|stall| text.write(&mut out, stall, &fixture.surroundings_of(stall)).unwrap());
     text.finish(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
@@ -192,9 +194,10 @@ fn report_as_json() {
 fn stalls_as_json() {
     let fixture = noted_fixture();
     let mut out = Vec::new();
-    // One with surroundings, the others without.
+    // One with surroundings, the others with the holder of their lock alone.
     let mut beside = fixture.surroundings();
     for stall in &fixture.stalls {
+        beside.holder = fixture.surroundings_of(stall).holder;
         stall_json(&mut out, stall, &beside, &fixture.info.clock).unwrap();
         beside = Surroundings::default();
     }

@@ -2,6 +2,7 @@
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use wallprof_analysis::Holder;
 use wallprof_analysis::counters::CounterMove;
 use wallprof_model::event::Fault;
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
@@ -78,7 +79,7 @@ impl<'a> StallJson<'a> {
             kernel_stack: stall.kernel.as_ref().map(StackJson),
             complete: stall.user.as_ref().map(|stack| stack.end == StackEnd::Complete),
             waker: stall.waker.as_ref().map(WakerJson::of),
-            lock: stall.lock.as_ref().map(LockJson::of),
+            lock: stall.lock.as_ref().map(|lock| LockJson::of(lock, surroundings.holder.as_ref())),
             ran_instead: stall.ran_instead.iter().map(RanInsteadJson::of).collect(),
             fault: stall.fault.as_ref().map(FaultJson::of),
             binding: stall.binding.as_ref().map(BindingJson::of),
@@ -149,15 +150,24 @@ struct OwnerJson<'a> {
     tid: u32,
     comm: Option<&'a str>,
     title: Option<&'a str>,
+    /// What it did for the longest part of the wait.
+    state: Option<&'a str>,
+    user_stack: Option<StackJson<'a>>,
+    /// Where the stack is from.
+    from: Option<&'static str>,
 }
 
 impl<'a> LockJson<'a> {
-    fn of(lock: &'a LockRecord) -> Self {
+    fn of(lock: &'a LockRecord, holder: Option<&'a Holder>) -> Self {
+        let user = holder.and_then(|holder| holder.user.as_ref());
         let owner = |owner: &'a ThreadRef| OwnerJson {
             thread: row(owner),
             tid: owner.tid,
             comm: known(&owner.comm),
             title: owner.title.as_deref(),
+            state: holder.map(|holder| holder.state.as_str()),
+            user_stack: user.map(|(_, stack)| StackJson(stack)),
+            from: user.map(|(from, _)| from.name()),
         };
         LockJson {
             address: (lock.address != 0).then_some(Hex(lock.address)),
