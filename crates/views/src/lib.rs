@@ -18,6 +18,7 @@ mod json;
 mod line;
 mod page;
 mod report;
+mod runs;
 mod style;
 mod surroundings;
 mod text;
@@ -34,6 +35,10 @@ pub use functions::{calls_diff_text, functions_text};
 pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json};
 pub use page::{Page, page_text};
 pub use report::Report;
+pub use runs::{
+    ComparedGroup, ComparedRuns, FoundRun, bmf_json, compared_json, compared_text, runs_json, runs_text,
+    trend_svg,
+};
 pub use style::Style;
 pub use surroundings::Surroundings;
 pub use text::{StallGroupsText, StallsText, report_text};
