@@ -24,6 +24,7 @@ mod quantity;
 pub mod receive;
 pub mod recurrence;
 pub mod rules;
+pub mod runs;
 mod short_name;
 pub mod site;
 pub mod size;

@@ -19,6 +19,7 @@ mod line;
 mod now;
 mod page;
 mod report;
+mod runs;
 mod style;
 mod surroundings;
 mod text;
@@ -36,6 +37,10 @@ pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_j
 pub use now::{threads_json, threads_text, waits_text};
 pub use page::{Page, page_text};
 pub use report::Report;
+pub use runs::{
+    ComparedGroup, ComparedRuns, FoundRun, bmf_json, compared_json, compared_text, runs_json, runs_text,
+    trend_svg,
+};
 pub use style::Style;
 pub use surroundings::Surroundings;
 pub use text::{StallGroupsText, StallsText, report_text};

@@ -158,6 +158,14 @@ fn report_of_a_go_program_says_what_is_not_seen() {
 }
 
 #[test]
+fn labels_are_in_the_head_of_a_report() {
+    let mut fixture = lock_fixture();
+    fixture.info.labels = [("version".into(), "1.4".into()), ("arm".into(), "a\x1bb".into())].into();
+    let text = report(&fixture, &Style::plain());
+    assert_eq!(text.lines().nth(3), Some("arm=a\\x1bb, version=1.4"), "{text}");
+}
+
+#[test]
 fn stalls_as_text() {
     check("stalls-80.txt", &stalls(&lock_fixture(), &Style { width: 80, ..Style::plain() }));
     check("stalls-100.txt", &stalls(&lock_fixture(), &Style::plain()));

@@ -3,6 +3,7 @@
 mod additions;
 mod args;
 mod blame;
+mod check;
 mod cpu_list;
 mod debug_downloads;
 mod demo;
@@ -17,12 +18,14 @@ mod flame;
 mod guarded;
 mod help;
 mod import;
+mod labels;
 mod meanings;
 mod open;
 mod output;
 mod record;
 mod report;
 mod rights;
+mod runs;
 mod selection;
 mod stacks;
 mod stalls;
@@ -57,6 +60,10 @@ enum Command {
     Diff(args::DiffArgs),
     /// Charge waiting time to its cause along the chain of waits: who costs whom
     Blame(args::BlameArgs),
+    /// List the recordings of a folder, compare groups of them by a label, draw figures over versions
+    Runs(args::RunsArgs),
+    /// Check a recording against limits: exit code 5 if one does not hold
+    Check(args::CheckArgs),
     /// List the rules about what waits mean
     Waits(args::WaitsArgs),
     /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
@@ -120,6 +127,8 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Blame(args) => blame::run(&args),
+        Command::Runs(args) => runs::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Waits(args) => meanings::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
@@ -148,6 +157,8 @@ impl Command {
             | Command::Export(_)
             | Command::Diff(_)
             | Command::Blame(_)
+            | Command::Runs(_)
+            | Command::Check(_)
             | Command::Waits(_)
             | Command::Import(_)
             | Command::Symbolize(_)

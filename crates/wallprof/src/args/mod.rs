@@ -24,7 +24,8 @@ use crate::failure::Failure;
 
 pub use import::{ImportArgs, SYMBOLIZE_HELP, SymbolizeArgs};
 pub use readers::{
-    BlameArgs, DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, SelectionArgs, StallsArgs, WaitsArgs,
+    BlameArgs, CheckArgs, DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, RunsArgs, SelectionArgs,
+    StallsArgs, WaitsArgs,
 };
 pub use record::{HeldArgs, RecordArgs};
 pub use stacks::StacksArgs;

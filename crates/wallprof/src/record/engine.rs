@@ -106,6 +106,7 @@ impl Engine {
             start: session.clock().mono,
             clock: Some(session.clock()),
             command: setup.command.clone(),
+            labels: options.labels.clone(),
             min_stall_ns: options.min_stall_ns,
             retention: options.retention,
             sample_period_ns: 1_000_000_000u64.checked_div(options.sample_hz.into()),
