@@ -12,7 +12,7 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 19] = [
+const READERS: [&[&str]; 20] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["stalls", "--all", FILE],
@@ -25,6 +25,7 @@ const READERS: [&[&str]; 19] = [
     &["export", FILE, "--to", "folded", "-o", OUT],
     &["export", FILE, "--to", "pprof", "-o", OUT],
     &["export", FILE, "--to", "speedscope", "--anonymize", "-o", OUT],
+    &["export", FILE, "--to", "perfetto", "-o", OUT],
     &["diff", TWIN, FILE, "--all", "-o", "OUT.svg"],
     &["diff", FILE, FILE, "--json"],
     &["blame", FILE, "-o", "OUT.svg"],
