@@ -30,7 +30,9 @@ mod xml;
 pub use blame::{blame_json, blame_svg, blame_text};
 pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text};
 pub use escape::escape;
-pub use export::{EXPORT_FORMATS, Export, ExportFormat, export_format, folded, pprof, speedscope};
+pub use export::{
+    EXPORT_FORMATS, Export, ExportFormat, Rows, Timeline, export_format, folded, pprof, speedscope,
+};
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
 pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json};

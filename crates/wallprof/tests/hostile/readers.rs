@@ -13,7 +13,7 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `FOLDER` the folder it is in, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 23] = [
+const READERS: [&[&str]; 24] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["stalls", "--all", FILE],
@@ -26,6 +26,7 @@ const READERS: [&[&str]; 23] = [
     &["export", FILE, "--to", "folded", "-o", OUT],
     &["export", FILE, "--to", "pprof", "-o", OUT],
     &["export", FILE, "--to", "speedscope", "--anonymize", "-o", OUT],
+    &["export", FILE, "--to", "perfetto", "-o", OUT],
     &["diff", TWIN, FILE, "--all", "-o", "OUT.svg"],
     &["diff", FILE, FILE, "--json"],
     &["blame", FILE, "-o", "OUT.svg"],
