@@ -237,8 +237,13 @@ mod tests {
         for reason in [Reason::Wait, Reason::Poll] {
             assert_eq!(found(20, "epoll_wait", 50, |turn| block(turn, reason, 30)), [], "{reason:?}");
         }
-        let idle =
-            Meaning { name: "vacuum delay".into(), software: None, idle: true, source: MeaningSource::Stack };
+        let idle = Meaning {
+            name: "vacuum delay".into(),
+            software: None,
+            idle: true,
+            holder: false,
+            source: MeaningSource::Stack,
+        };
         let known =
             |turn| StallRecord { meaning: Some(Arc::new(idle.clone())), ..block(turn, Reason::Sleep, 30) };
         assert_eq!(found(20, "epoll_wait", 50, known), []);
