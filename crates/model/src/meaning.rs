@@ -19,7 +19,7 @@ pub struct Meaning {
     pub software: Option<String>,
     /// Waiting is the thread's job at this place.
     pub idle: bool,
-    /// A thread holds what the wait is for. False for an answer, or for work that is done for several threads.
+    /// A thread holds what the wait is for. False for an answer, or for work on behalf of several threads.
     pub holder: bool,
     pub source: MeaningSource,
 }

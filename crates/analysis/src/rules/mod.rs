@@ -15,6 +15,7 @@ mod cpu_saturated;
 mod cpu_throttling;
 mod deadlock;
 mod disk_wait;
+mod dispatch;
 mod evidence;
 #[cfg(test)]
 mod fixture;

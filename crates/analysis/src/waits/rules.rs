@@ -2,8 +2,8 @@
 //!
 //! A rule is a TOML table `[[wait]]`. It matches a stack in which a function has the name `in`, with the
 //! function `called_by` further out where the rule has one, and `directly_called_by` as its caller. Of a
-//! stack's functions the first one from the leaf that any rule matches decides, user functions before those of
-//! the kernel.
+//! stack's functions the first one from the leaf that any rule matches decides, user functions before those
+//! of the kernel.
 
 use std::fmt;
 use std::sync::Arc;
