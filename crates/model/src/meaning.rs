@@ -19,6 +19,8 @@ pub struct Meaning {
     pub software: Option<String>,
     /// Waiting is the thread's job at this place.
     pub idle: bool,
+    /// A thread holds what the wait is for. False for an answer, or for work on behalf of several threads.
+    pub holder: bool,
     pub source: MeaningSource,
 }
 
@@ -133,7 +135,8 @@ mod tests {
     #[test]
     fn waits_of_one_program_with_equal_stacks_mean_the_same() {
         let source = MeaningSource::User;
-        let lock = Arc::new(Meaning { name: "lock".into(), software: None, idle: false, source });
+        let lock =
+            Arc::new(Meaning { name: "lock".into(), software: None, idle: false, holder: true, source });
         let (thread, user) = (ThreadKey(4), Some(StackId(9)));
         let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
         meanings.set_place(Place { program: 2, user, kernel: None }, lock);

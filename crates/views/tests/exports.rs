@@ -258,6 +258,7 @@ fn meaning_of_a_wait_is_a_label_of_pprof_and_a_frame_elsewhere() {
         name: "row lock".into(),
         software: Some("postgresql".into()),
         idle: false,
+        holder: true,
         source: MeaningSource::Stack,
     };
     let meaning = weights.frames.mark(Mark::Meaning(Arc::new(meaning)));

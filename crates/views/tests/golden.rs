@@ -85,7 +85,7 @@ fn sliced_fixture() -> Fixture {
     let mut fixture = lock_fixture();
     let source = MeaningSource::Stack;
     let (name, software) = ("row lock".into(), Some("postgresql".into()));
-    let meaning = Some(Arc::new(Meaning { name, software, idle: false, source }));
+    let meaning = Some(Arc::new(Meaning { name, software, idle: false, holder: true, source }));
     let wait = fixture.stalls.iter().rfind(|stall| stall.id == 26).cloned().unwrap();
     fixture.stalls.retain(|stall| stall.id < 26);
     fixture.stalls.extend((26..29).map(|id| {
@@ -147,7 +147,8 @@ fn report_of_a_go_program_says_what_is_not_seen() {
     let mut fixture = lock_fixture();
     assert!(!report(&fixture, &Style::plain()).contains("goroutines"));
     let (name, source) = ("goroutines".into(), wallprof_model::MeaningSource::Stack);
-    let meaning = wallprof_model::Meaning { name, software: Some("go".into()), idle: true, source };
+    let meaning =
+        wallprof_model::Meaning { name, software: Some("go".into()), idle: true, holder: false, source };
     fixture.stalls[0].meaning = Some(std::sync::Arc::new(meaning));
     let text = report(&fixture, &Style::plain());
     assert_eq!(
