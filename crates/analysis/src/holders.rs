@@ -101,6 +101,9 @@ impl Holders {
         let overlap = |from: u64, to: u64| to.min(woken).saturating_sub(from.max(start));
         let first = away.partition_point(|interval| interval.end.0 <= start);
         let during = away[first..].iter().take_while(|interval| interval.start.0 < woken);
+        // A thread that ended the wait was on a CPU then: what it has not returned from by now came after the release.
+        let has_released = is_woken_by(wait, thread);
+        let during = during.filter(|interval| !has_released || interval.end.0 <= woken);
         let mut states: BTreeMap<String, u64> = BTreeMap::new();
         let mut longest: Option<(u64, &ResolvedStack)> = None;
         let mut away_ns = 0;
@@ -128,9 +131,13 @@ impl Holders {
 
 /// The stack in which the holder itself ended the wait.
 fn released(wait: &StallRecord, holder: ThreadKey) -> Option<(HolderFrom, ResolvedStack)> {
-    let waker = wait.waker.as_ref()?;
-    let by_holder = waker.thread.as_ref().is_some_and(|thread| thread.key == Some(holder));
-    Some((HolderFrom::Release, waker.user.clone().filter(|_| by_holder)?))
+    let waker = wait.waker.as_ref().filter(|_| is_woken_by(wait, holder))?;
+    Some((HolderFrom::Release, waker.user.clone()?))
+}
+
+fn is_woken_by(wait: &StallRecord, holder: ThreadKey) -> bool {
+    let waker = wait.waker.as_ref().and_then(|waker| waker.thread.as_ref());
+    waker.is_some_and(|thread| thread.key == Some(holder))
 }
 
 fn label(reason: StallReason) -> String {
@@ -201,6 +208,17 @@ mod tests {
         let found = during(&stalls, &wait()).expect("a holder");
         assert_eq!(found.state, "running");
         assert_eq!(found.user, Some((HolderFrom::Release, other_stack())));
+    }
+
+    #[test]
+    fn wait_that_outlasts_the_release_began_after_it() {
+        // The waiter's wakeup is a little late: the holder sleeps again by then.
+        let found = during(&[away(DISK, 195, 500)], &wait()).expect("a holder");
+        assert_eq!(found.state, "running");
+        assert_eq!(found.user, Some((HolderFrom::Release, other_stack())));
+        let released_by_another = StallRecord { waker: None, ..wait() };
+        let found = during(&[away(DISK, 195, 500)], &released_by_another).expect("a holder");
+        assert_eq!(found.user, Some((HolderFrom::Wait, stack())));
     }
 
     #[test]
